@@ -1,0 +1,22 @@
+"""Form 3: Form 2 + F/ptpp^eta. Pre-training moves both the floor and the data exponent.
+
+Two stages cannot tell the two apart: a forecast at a third is then wide for a reason.
+"""
+
+from bayeslaw._law import Law
+from bayeslaw.models._terms import ETA, GOFFINET, REFERENCE, ptpp_floor
+from bayeslaw.models.ptpp_gate import LAW as GATE
+
+LAW = Law(
+    name="ptpp-gate-floor",
+    title="Form 3: gated data exponent and a floor lowered by pre-training",
+    source=f"{GOFFINET}, eq. 3",
+    latex=GATE.latex.replace(r", \quad", r" + \frac{F}{\mathrm{ptpp}^{\eta}}, \quad"),
+    covariates=("N", "D", "replay", "ptpp"),
+    terms=(*GATE.terms, ptpp_floor()),
+    exponents=(*GATE.exponents, ETA),
+    reference=REFERENCE,
+    plausible={**GATE.plausible, "F": 0.6, "eta": 0.5},
+    reduces_to=(("ptpp-gate", {"F": 0.0}), ("ptpp-floor", {"lam": 0.0})),
+    monotone={"N": -1, "D": -1},
+)
