@@ -58,8 +58,8 @@ NU = Exponent("nu", lognormal(0.2, 0.7, "unpublished; weak"), "replay", r"\nu")
 BETA_ADAPTATION = Exponent(
     "beta", lognormal(0.25, 0.5, "adaptation: .01-.19 (Bethune 2025, table 2); pre-training .37 (Besiroglu 2024)"), "D", r"\beta"
 )
-GAMMA = Exponent("gamma", lognormal(0.4, 0.7, "unpublished; weak"), "replay", r"\gamma")
-ETA = Exponent("eta", lognormal(0.4, 0.5, "pre-training data exponent .37 (Besiroglu 2024), ptpp = D/N"), "ptpp", r"\eta")
+GAMMA = Exponent("gamma", lognormal(0.4, 0.5, "unpublished; weak"), "replay", r"\gamma")
+ETA = Exponent("eta", lognormal(0.37, 0.35, "pre-training data exponent .37 (Besiroglu 2024), ptpp = D/N"), "ptpp", r"\eta")
 
 
 def adaptation_data(exponent=lambda x, e: e["beta"], latex: str = r"\frac{B\,r^{\nu}}{D^{\beta}}") -> Term:

@@ -1,0 +1,132 @@
+"""Calibration on held-out runs: how far a posterior can be trusted where it was not fitted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw import _runs
+from bayeslaw._posterior import Posterior
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+HUBER_DELTA = 0.02  # Goffinet 2025, appendix A
+LOSS_CLIP = 1e-3  # nats; Goffinet 2025, appendix A: "a small y_clip > 0"
+FEW = 5  # held-out runs below which coverage says nothing
+TRUSTED_COVERAGE = 0.8  # of 90% intervals
+STRETCH_LIMIT = 3.0  # widening beyond this mends nothing: the law itself is off
+
+
+@dataclass(frozen=True)
+class Check:
+    """Calibration of a forecast on measured runs.
+
+    Point metrics are of the median forecast (Goffinet 2025, appendix A); ``intervals`` holds the central 90%
+    posterior interval of each. ``coverage``: share of runs inside the central interval of that probability.
+    ``crps``: mean continuous ranked probability score in nats, lower is better. ``width90``: mean width of the 90%
+    interval over the median. ``stretch``: factor by which 90% intervals would have to widen to hold 90% of the runs.
+    ``bias_log``: mean log of forecast over observation. ``pit``: probability integral transform, shape (run,).
+    """
+
+    n: int
+    huber_log: float
+    rmse_log: float
+    mae_rel: float
+    mape_clip: float
+    intercept: float
+    slope: float
+    bias_log: float
+    intervals: dict[str, tuple[float, float]]
+    coverage: dict[str, float]
+    crps: float
+    width90: float
+    stretch: float
+    verdict: str
+    reason: str
+    pit: np.ndarray
+
+    def to_dict(self) -> dict:
+        """Everything as JSON types."""
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
+
+
+def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
+    """Compare a posterior's forecasts with measured runs it has not seen.
+
+    Raises
+    ------
+    RunTableError
+        The table lacks the losses or a column the law reads.
+    """
+    y = np.log(_runs.losses(runs))
+    law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
+    point = np.median(new, axis=0)
+    by_draw = point_metrics(law, y)
+    intervals = {k: tuple(float(q) for q in np.quantile(v, [0.05, 0.95])) for k, v in by_draw.items()}
+    metrics = {k: float(v[0]) for k, v in point_metrics(point[None], y).items()}
+    coverage = {f"{p:g}": float(_inside(new, y, p).mean()) for p in LEVELS}
+    low, high = np.quantile(new, [0.05, 0.95], axis=0)
+    reach = np.abs(y - point) / np.where(y > point, high - point, point - low)
+    stretch = float(np.quantile(reach, 0.9))
+    verdict, reason = judge(len(y), coverage["0.9"], stretch, metrics["bias_log"], intervals["bias_log"])
+    return Check(
+        n=len(y),
+        **metrics,
+        intervals=intervals,
+        coverage=coverage,
+        crps=float(crps(np.exp(new), np.exp(y)).mean()),
+        width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
+        stretch=stretch,
+        verdict=verdict,
+        reason=reason,
+        pit=(new < y).mean(0),
+    )
+
+
+def point_metrics(log_forecast: np.ndarray, log_loss: np.ndarray) -> dict[str, np.ndarray]:
+    """Goffinet 2025, appendix A, for forecasts of shape (draw, run): each metric of shape (draw,)."""
+    r = log_forecast - log_loss
+    far = np.abs(r) > HUBER_DELTA
+    huber = np.where(far, HUBER_DELTA * (np.abs(r) - HUBER_DELTA / 2), r**2 / 2)
+    y = np.exp(log_loss)
+    miss = np.abs(np.exp(log_forecast) - y)
+    x = log_forecast - log_forecast.mean(1, keepdims=True)
+    spread = (x**2).sum(1)
+    known = spread > 0  # one run, or equal forecasts, have no slope
+    slope = np.where(known, (x * (log_loss - log_loss.mean())).sum(1) / np.where(known, spread, 1), np.nan)
+    return {
+        "huber_log": huber.mean(1),
+        "rmse_log": np.sqrt((r**2).mean(1)),
+        "mae_rel": (miss / y).mean(1),
+        "mape_clip": (miss / np.maximum(y, LOSS_CLIP)).mean(1),
+        "intercept": log_loss.mean() - slope * log_forecast.mean(1),
+        "slope": slope,
+        "bias_log": r.mean(1),
+    }
+
+
+def crps(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Continuous ranked probability score of each run from draws of shape (draw, run) (Gneiting and Raftery 2007)."""
+    n = len(draws)
+    ordered = np.sort(draws, axis=0)
+    weights = (2 * np.arange(1, n + 1) - n - 1)[:, None]
+    return np.abs(draws - y).mean(0) - (weights * ordered).sum(0) / n**2
+
+
+def _inside(draws: np.ndarray, y: np.ndarray, prob: float) -> np.ndarray:
+    low, high = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+    return (low <= y) & (y <= high)
+
+
+def judge(n: int, coverage90: float, stretch: float, bias: float, bias_interval: tuple[float, float]) -> tuple[str, str]:
+    """Verdict and reason: ``trust``, ``widen`` or ``do not extrapolate``; ``unknown`` on too few runs."""
+    seen = f"90% intervals hold {coverage90:.0%} of {n} held-out runs"
+    if n < FEW:
+        return "unknown", f"{seen}: too few to tell"
+    one_sided = min(bias_interval) > 0 or max(bias_interval) < 0
+    off = f"; the law is {abs(bias):.1%} too {'high' if bias > 0 else 'low'} on average" if one_sided else ""
+    if coverage90 >= TRUSTED_COVERAGE:
+        return "trust", seen + off
+    wide = f"; they would have to be {stretch:.1f} times as wide"
+    return ("widen" if stretch <= STRETCH_LIMIT else "do not extrapolate"), seen + wide + off

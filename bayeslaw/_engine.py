@@ -1,0 +1,46 @@
+"""Where JAX is set up: float64, one host device per core for the chains, and a compilation cache on disk.
+
+Called by everything that computes posteriors, and by nothing at import. Contributions of a few nats are told apart
+to a thousandth while floor and coefficients cancel: float32 is not enough for the sampler's energy.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+CACHE_VARIABLE = "BAYESLAW_CACHE"
+MAX_CORES = 4  # one chain each
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def cache_folder() -> Path | None:
+    """Folder of compiled programs: $BAYESLAW_CACHE, else the user's cache; None when that is set to nothing."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named == "":
+        return None
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayeslaw"
+
+
+@lru_cache(maxsize=1)
+def start() -> None:
+    """Set precision, host devices and compilation cache. Does nothing the second time.
+
+    A JAX backend that already runs keeps its devices; the chains then share them.
+    """
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        jax.config.update("jax_num_cpu_devices", min(cores(), MAX_CORES))
+    except RuntimeError:  # the backend already runs
+        pass
+    folder = cache_folder()
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,0 +1,397 @@
+"""The command line: thin commands over the Python functions of the same names.
+
+``--json`` prints one JSON object on stdout and nothing else. Exit 0; 2 for bad input, one line; 3 when a fit fails
+its diagnostics. What computes is imported inside the commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bayeslaw._errors import BayeslawError, DiagnosticsError, LawError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+app = typer.Typer(
+    name="bayeslaw",
+    help="Bayesian scaling laws of continual pre-training: posteriors, calibrated forecasts, plans.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Runs = Annotated[Path, typer.Argument(help="Table of runs: CSV or Parquet.", metavar="RUNS", show_default=False)]
+FitFile = Annotated[Path, typer.Argument(help="A saved fit.", metavar="FIT.nc", show_default=False)]
+Where = Annotated[str | None, typer.Option(help="Rows to use, a pandas query: \"ptpp <= 31 and domain == 'target'\".")]
+Column = Annotated[
+    list[str] | None, typer.Option("--column", help="Your column for one of the schema: --column N=params (repeatable).")
+]
+Seed = Annotated[int, typer.Option(help="Same seed, same machine: same numbers.", min=0)]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+
+
+# -- laws, simulate --------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def laws(
+    name: Annotated[str | None, typer.Argument(help="One law in full.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the laws; or one law's formula, parameters, priors and source.
+
+    Example: bayeslaw laws ptpp-gate-floor
+    """
+    import bayeslaw
+
+    if name is None:
+        listed = [_law_summary(law) for law in bayeslaw.laws()]
+        _print(listed, as_json, lambda: _table(listed, ("name", "title", "covariates")))
+        return
+    law = bayeslaw.law(name)
+    record = _law_summary(law) | {
+        "source": law.source,
+        "latex": law.latex,
+        "reference": dict(law.reference),
+        "plausible": dict(law.plausible),
+        "priors": {
+            n: {"prior": str(p), "low": p.quantile(0.05), "high": p.quantile(0.95), "source": p.source}
+            for n, p in law.priors.items()
+        },
+    }
+
+    def show() -> None:
+        print(f"{law.name}: {law.title}\n  loss = {law.latex}\n  {law.source}")
+        print("  reference run: " + ", ".join(f"{c} {v:g}" for c, v in law.reference.items()))
+        print("  priors (contributions in nats at the reference run):")
+        for n, p in law.priors.items():
+            print(f"    {n:12} {p!s:24} 90% {p.quantile(0.05):8.3g} to {p.quantile(0.95):8.3g}   {p.source}")
+
+    _print(record, as_json, show)
+
+
+def _law_summary(law) -> dict:
+    return {
+        "name": law.name,
+        "title": law.title,
+        "covariates": list(law.covariates),
+        "parameters": list(law.parameters),
+    }
+
+
+@app.command()
+def simulate(
+    law: Annotated[str, typer.Argument(help="Name of a law.", metavar="LAW", show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="CSV or Parquet file to write.")],
+    seed: Seed = 0,
+    design: Annotated[str, typer.Option(help="Grid of runs; ptpp is that of Goffinet 2025.")] = "ptpp",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter in the paper's units: --set alpha=0.3 (repeatable).")
+    ] = None,
+    noise: Annotated[float, typer.Option(help="Standard deviation of log loss around the law.")] = 0.005,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate runs from a law at plausible parameters.
+
+    Example: bayeslaw simulate ptpp-gate-floor -o runs.csv --set lam=0.5
+    """
+    import bayeslaw
+
+    runs = bayeslaw.simulate(law, design=design, seed=seed, noise=noise, parameters=_assignments(set_))
+    _write_table(runs, output)
+    record = {"law": law, "n": len(runs), "design": design, "seed": seed, "noise": noise, "output": str(output)}
+    _print(record, as_json, lambda: print(f"{len(runs)} simulated runs of {law} -> {output}"))
+
+
+# -- fit, forecast, check --------------------------------------------------------------------------------------------
+
+
+@app.command()
+def fit(
+    runs: Runs,
+    law: Annotated[str, typer.Option(help="Name of the law; see `bayeslaw laws`.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File for the fit (netCDF).")] = None,
+    where: Where = None,
+    column: Column = None,
+    priors: Annotated[
+        Path | None, typer.Option(help='TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; [reference] N = 1e8.')
+    ] = None,
+    seed: Seed = 0,
+    chains: Annotated[int, typer.Option(min=1)] = 4,
+    warmup: Annotated[int, typer.Option(help="Iterations to adapt, per chain.", min=100)] = 1000,
+    draws: Annotated[int, typer.Option(help="Draws kept, per chain.", min=100)] = 1000,
+    accept_diagnostics: Annotated[
+        bool, typer.Option("--accept-diagnostics", help="Keep a fit whose diagnostics fail.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sample the posterior of a law on a table of runs.
+
+    Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
+    """
+    import bayeslaw
+
+    if output is not None:
+        _check_writable(output)
+    settings = _prior_file(priors)
+    table = _read(runs, where, column)
+    with _progress(f"{law} on {len(table)} runs") as progress:
+        result = bayeslaw.fit(
+            table,
+            law,
+            priors=settings["priors"],
+            reference=settings["reference"],
+            seed=seed,
+            chains=chains,
+            warmup=warmup,
+            draws=draws,
+            progress=progress,
+            on_failure="warn" if accept_diagnostics else "raise",
+        )
+    if output is not None:
+        result.save(output)
+    parameters = result.parameters()
+    record = {
+        "law": result.law.name,
+        "n": len(table),
+        "parameters": parameters.to_dict(orient="index"),
+        "diagnostics": result.diagnostics,
+        "output": None if output is None else str(output),
+    }
+
+    def show() -> None:
+        d = result.diagnostics
+        print(f"{result.law.name} on {len(table)} runs: 90% intervals")
+        print(parameters.to_string(float_format=lambda v: f"{v:.4g}"))
+        print(f"R-hat {d['rhat']:.3f}, ESS {d['ess']:.0f}, {d['divergences']} divergences, {d['seconds']:.1f} s")
+        if output is not None:
+            print(f"-> {output}")
+
+    _print(record, as_json, show)
+
+
+@app.command()
+def forecast(
+    fit_file: FitFile,
+    runs: Runs,
+    where: Where = None,
+    column: Column = None,
+    prob: Annotated[float, typer.Option(help="Probability inside the intervals.", min=0.01, max=0.999)] = 0.9,
+    seed: Seed = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="CSV or Parquet file for the rows.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast the loss of each run: the law's interval, and a new run's.
+
+    Example: bayeslaw forecast fit.nc planned.csv --prob 0.8
+    """
+    import pandas as pd
+
+    import bayeslaw
+
+    posterior = bayeslaw.Fit.load(fit_file)
+    table = _read(runs, where, column)
+    rows = bayeslaw.forecast(posterior, table, prob=prob, seed=seed)
+    if output is not None:
+        _write_table(pd.concat([table, rows], axis=1), output)
+    record = {"law": posterior.law.name, "prob": prob, "rows": rows.reset_index().to_dict(orient="records")}
+    _print(record, as_json, lambda: print(rows.to_string(float_format=lambda v: f"{v:.4g}")))
+
+
+@app.command()
+def check(
+    fit_file: FitFile,
+    runs: Runs,
+    where: Where = None,
+    column: Column = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Calibration on held-out runs: coverage, errors, and a verdict in words.
+
+    Example: bayeslaw check fit.nc runs.csv --where "ptpp == 279"
+    """
+    import bayeslaw
+
+    posterior = bayeslaw.Fit.load(fit_file)
+    result = bayeslaw.check(posterior, _read(runs, where, column), seed=seed)
+
+    def show() -> None:
+        print(f"{result.verdict.upper()}: {result.reason}")
+        for name in ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope"):
+            low, high = result.intervals[name]
+            print(f"  {name:10} {getattr(result, name):9.4g}   90% over the posterior {low:9.4g} to {high:9.4g}")
+        print("  coverage   " + ", ".join(f"{float(p):.0%}: {c:.0%}" for p, c in result.coverage.items()))
+        print(f"  CRPS {result.crps:.4g} nats; 90% intervals {result.width90:.1%} wide on average")
+
+    _print({"law": posterior.law.name} | result.to_dict(), as_json, show)
+
+
+@app.command()
+def report(
+    runs: Annotated[Path | None, typer.Argument(help="Table of runs; without it, the bundled one.", metavar="[RUNS]")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the page.")] = Path("report"),
+    law: Annotated[str | None, typer.Option(help="Law to fit; default: one that suits the table's columns.")] = None,
+    hold_out: Annotated[str, typer.Option(help="Column whose largest level is held out.")] = "ptpp",
+    where: Where = None,
+    column: Column = None,
+    seed: Seed = 0,
+    accept_diagnostics: Annotated[
+        bool, typer.Option("--accept-diagnostics", help="Report fits whose diagnostics fail.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit, forecast the held-out stage, check it, and show it all on one page that works offline.
+
+    Example: bayeslaw report -o report
+    """
+    import bayeslaw
+
+    table = None if runs is None else _read(runs, where, column)
+    with _progress("report") as progress:
+        made = bayeslaw.report(
+            table,
+            output,
+            law=law,
+            hold_out=hold_out,
+            seed=seed,
+            progress=progress,
+            on_failure="warn" if accept_diagnostics else "raise",
+            name=None if runs is None else runs.name,
+        )
+
+    def show() -> None:
+        for domain, result in made.checks.items():
+            print(f"{domain}: {result.verdict.upper()}: {result.reason}")
+        print(f"-> {made.path} ({made.seconds:.0f} s)")
+
+    checks = {k: v.to_dict() for k, v in made.checks.items()}
+    _print({"report": str(made.path), "seconds": made.seconds, "checks": checks}, as_json, show)
+
+
+# -- what the commands share -----------------------------------------------------------------------------------------
+
+
+def _read(path: Path, where: str | None, column: list[str] | None) -> pd.DataFrame:
+    import bayeslaw
+
+    return bayeslaw.read_runs(path, where=where, columns={theirs: ours for ours, theirs in _pairs(column)})
+
+
+def _pairs(options: list[str] | None) -> list[tuple[str, str]]:
+    pairs = [o.partition("=") for o in options or []]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise LawError(f"{name + equals + value!r}: write NAME=VALUE")
+    return [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def _assignments(options: list[str] | None) -> dict[str, float]:
+    from bayeslaw._runs import parse_number
+
+    return {name: parse_number(value) for name, value in _pairs(options)}
+
+
+def _prior_file(path: Path | None) -> dict[str, dict]:
+    from bayeslaw._runs import parse_number
+
+    if path is None:
+        return {"priors": {}, "reference": {}}
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise LawError(f"{path}: cannot be read as a TOML file of priors ({error})") from None
+    unknown = [k for k in content if k not in ("priors", "reference")]
+    if unknown:
+        raise LawError(f"{path}: unknown table [{unknown[0]}]; it has [priors] and [reference]")
+    reference = {k: parse_number(v) for k, v in content.get("reference", {}).items()}
+    return {"priors": content.get("priors", {}), "reference": reference}
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():
+        raise LawError(f"{path} is a folder; give the name of a file")
+
+
+def _write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table whole or not at all."""
+    _check_writable(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            table.to_parquet(part, index=False)
+        else:
+            table.to_csv(part, index=False)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _print(record: Any, as_json: bool, show: Callable[[], None]) -> None:
+    if as_json:
+        print(json.dumps(_finite(record), allow_nan=False))
+    else:
+        show()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def _table(rows: list[dict], names: tuple[str, ...]) -> None:
+    cells = [[", ".join(r[n]) if isinstance(r[n], list) else str(r[n]) for n in names] for r in rows]
+    widths = [max(len(c[i]) for c in [list(names), *cells]) for i in range(len(names))]
+    for line in [list(names), *cells]:
+        print("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with the time left, on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on stderr and exit 2, failed diagnostics exit 3."""
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    warnings.filterwarnings("always", module="bayeslaw")
+    try:
+        app()
+    except DiagnosticsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(3) from None
+    except (BayeslawError, PermissionError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted: nothing was written", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()
