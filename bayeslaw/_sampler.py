@@ -24,7 +24,7 @@ from bayeslaw._model import model
 from bayeslaw._padding import Padded
 
 CHUNK = 100  # iterations between two looks at the clock
-TARGET_ACCEPT = 0.97  # steps are cheap in these coordinates; at .9 the corners of a gated law diverge
+TARGET_ACCEPT = 0.99  # steps are cheap in these coordinates; at .9 the corners of a gated law diverge
 MIN_CURVATURE = 1e-2  # of the negative log density at the mode; flatter directions are scaled as if this curved
 
 

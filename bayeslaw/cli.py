@@ -379,7 +379,7 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit 2, failed diagnostics exit 3."""
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
-    warnings.filterwarnings("always", module="bayeslaw")
+    warnings.simplefilter("once")
     try:
         app()
     except DiagnosticsError as error:
