@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from bayeslaw._point import PointFit as PointFit
     from bayeslaw._point import point_fit as point_fit
     from bayeslaw._priors import Prior as Prior
+    from bayeslaw._report import report as report
     from bayeslaw._runs import read_runs as read_runs
     from bayeslaw._simulate import prior_predictive as prior_predictive
     from bayeslaw._simulate import simulate as simulate
-    from bayeslaw._report import report as report
 
 _HOME = {
     "_catalogue": ("law", "laws"),
@@ -44,7 +44,6 @@ _HOME = {
     "_report": ("report",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
-__all__ = sorted(_MODULE)  # noqa: PLE0605
 
 
 def __getattr__(name: str):
@@ -54,4 +53,4 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({*globals(), *_MODULE})

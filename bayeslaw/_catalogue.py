@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from bayeslaw._errors import LawError
 from bayeslaw._law import Law
@@ -32,7 +32,7 @@ def law_names() -> tuple[str, ...]:
     return tuple(sorted(_modules()))
 
 
-@lru_cache(maxsize=None)
+@cache
 def law(name: str) -> Law:
     """The law of this catalogue name.
 

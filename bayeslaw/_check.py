@@ -63,7 +63,7 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
     point = np.median(new, axis=0)
     by_draw = point_metrics(law, y)
-    intervals = {k: tuple(float(q) for q in np.quantile(v, [0.05, 0.95])) for k, v in by_draw.items()}
+    intervals = {k: (float(np.quantile(v, 0.05)), float(np.quantile(v, 0.95))) for k, v in by_draw.items()}
     metrics = {k: float(v[0]) for k, v in point_metrics(point[None], y).items()}
     coverage = {f"{p:g}": float(_inside(new, y, p).mean()) for p in LEVELS}
     low, high = np.quantile(new, [0.05, 0.95], axis=0)
@@ -119,7 +119,9 @@ def _inside(draws: np.ndarray, y: np.ndarray, prob: float) -> np.ndarray:
     return (low <= y) & (y <= high)
 
 
-def judge(n: int, coverage90: float, stretch: float, bias: float, bias_interval: tuple[float, float]) -> tuple[str, str]:
+def judge(
+    n: int, coverage90: float, stretch: float, bias: float, bias_interval: tuple[float, float]
+) -> tuple[str, str]:
     """Verdict and reason: ``trust``, ``widen`` or ``do not extrapolate``; ``unknown`` on too few runs."""
     seen = f"90% intervals hold {coverage90:.0%} of {n} held-out runs"
     if n < FEW:

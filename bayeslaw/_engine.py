@@ -6,6 +6,7 @@ to a thousandth while floor and coefficients cancel: float32 is not enough for t
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -36,10 +37,8 @@ def start() -> None:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    try:
+    with contextlib.suppress(RuntimeError):  # the backend already runs
         jax.config.update("jax_num_cpu_devices", min(cores(), MAX_CORES))
-    except RuntimeError:  # the backend already runs
-        pass
     folder = cache_folder()
     if folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder))

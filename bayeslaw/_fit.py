@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,8 @@ class Fit:
     def diagnostics(self) -> dict[str, float]:
         """Largest R-hat, smallest bulk ESS over all sampled sites, divergences, leapfrog steps a draw, seconds."""
         posterior, stats = self.inference_data["posterior"], self.inference_data["sample_stats"]
-        sites = {n: posterior[n].to_numpy() for n in posterior.data_vars if _is_sampled(self.law, str(n))}
+        names = [str(n) for n in posterior.data_vars if _is_sampled(self.law, str(n))]
+        sites = {n: posterior[n].to_numpy() for n in names}
         rhat, ess = rhat_and_ess(sites)
         divergent = stats["diverging"].to_numpy()
         return {
@@ -103,7 +104,9 @@ class Fit:
         """What the diagnostics hold against this posterior, a line each; empty when they pass."""
         d, found = self.diagnostics, []
         if not d["rhat"] <= MAX_RHAT:
-            found.append(f"R-hat {d['rhat']:.3f} is over {MAX_RHAT}: the chains disagree; draw more (--warmup, --draws)")
+            found.append(
+                f"R-hat {d['rhat']:.3f} is over {MAX_RHAT}: the chains disagree; draw more (--warmup, --draws)"
+            )
         if not d["ess"] >= MIN_ESS:
             found.append(f"bulk ESS {d['ess']:.0f} is under {MIN_ESS}: too few effective draws; draw more (--draws)")
         if d["divergent_share"] > MAX_DIVERGENT:
@@ -139,7 +142,9 @@ class Fit:
         handle, name = tempfile.mkstemp(suffix=".part", dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
         encoding = {
-            f"/{group}": {str(v): {"zlib": True, "complevel": 4} for v, a in node.data_vars.items() if a.dtype.kind in "fib"}
+            f"/{group}": {
+                str(v): {"zlib": True, "complevel": 4} for v, a in node.data_vars.items() if a.dtype.kind in "fib"
+            }
             for group, node in self.inference_data.children.items()
         }
         try:
@@ -200,11 +205,11 @@ def new_run_noise(values: Mapping[str, np.ndarray], runs: int, seed: int) -> np.
 
 def rhat_and_ess(sites: Mapping[str, np.ndarray]) -> tuple[dict[str, float], dict[str, float]]:
     """Rank-normalised R-hat and bulk ESS of each site (chain, draw), as ArviZ computes them (Vehtari 2021)."""
-    from arviz_stats.base import array_stats
+    import arviz_stats.base
 
-    axes = {"chain_axis": 0, "draw_axis": 1}
-    rhat = {k: float(array_stats.rhat(v, method="rank", **axes)) for k, v in sites.items()}
-    return rhat, {k: float(array_stats.ess(v, method="bulk", **axes)) for k, v in sites.items()}
+    stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
+    rhat = {k: float(stats.rhat(v, method="rank", chain_axis=0, draw_axis=1)) for k, v in sites.items()}
+    return rhat, {k: float(stats.ess(v, method="bulk", chain_axis=0, draw_axis=1)) for k, v in sites.items()}
 
 
 def fit(

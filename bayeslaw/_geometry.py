@@ -18,7 +18,7 @@ makes the posterior's curvature at its mode the identity.
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -78,7 +78,7 @@ def anchors(law: Law, covariates: Covariates) -> Anchors:
     return Anchors(middle, span, stacked, np.array(sizes))
 
 
-def constrain(law: Law, u: Unconstrained, names: Collection[str] | None = None) -> Values:
+def constrain(law: Law, u: Unconstrained, names: Collection[str] | None = None) -> dict[str, Array]:
     """Unconstrained NumPyro sites to values, fixed ones included; of these names, or all."""
     names = law.priors if names is None else names
     maps = {"positive": jnp.exp, "unit": jax.nn.sigmoid, "real": lambda v: v}
@@ -87,7 +87,13 @@ def constrain(law: Law, u: Unconstrained, names: Collection[str] | None = None) 
     }
 
 
-@lru_cache(maxsize=None)
+def unconstrain(law: Law, values: Values) -> Unconstrained:
+    """Values to unconstrained NumPyro sites: the inverse of `constrain`, without the fixed ones."""
+    maps = {"positive": jnp.log, "unit": lambda v: jnp.log(v / (1 - v)), "real": jnp.asarray}
+    return {n: maps[p.support](values[n]) for n, p in law.priors.items() if not p.is_fixed}
+
+
+@cache
 def _owner(law: Law, exponent: str):
     """The first term whose basis an exponent changes, seen at a run off the reference; None if there is none."""
     with jax.ensure_compile_time_eval():
@@ -104,7 +110,9 @@ def _effect(law: Law, at: Anchors, exponents: Values, name: str) -> Array:
     if owner is None or exponent.covariate not in at.span:
         return jnp.zeros(())
     x = {c: jnp.broadcast_to(jnp.asarray(v), (2,)) for c, v in at.middle.items()}
-    basis = jnp.broadcast_to(owner.basis(x | {exponent.covariate: jnp.asarray(at.span[exponent.covariate])}, exponents), (2,))
+    basis = jnp.broadcast_to(
+        owner.basis(x | {exponent.covariate: jnp.asarray(at.span[exponent.covariate])}, exponents), (2,)
+    )
     log_basis = jnp.log(jnp.maximum(jnp.abs(basis), 1e-300))
     return 0.5 * jnp.log((log_basis[0] - log_basis[1]) ** 2 + SOFT_LOG**2)
 
@@ -177,7 +185,7 @@ def _rest_at_middle(law: Law, at: Anchors, values: Values) -> Array:
     middle = {c: jnp.asarray(v)[None] for c, v in at.middle.items()}
     floor = floor_term(law)
     assert floor is not None
-    return law.loss(middle, values | {floor.site: jnp.zeros(())})[0]
+    return law.loss(middle, {**values, floor.site: jnp.zeros(())})[0]
 
 
 def _move_terms(law: Law, at: Anchors, given: Unconstrained, exponents: Values, to_site: bool):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -21,8 +22,8 @@ from jax import Array
 from bayeslaw._errors import LawError
 from bayeslaw._priors import Prior, parse_prior
 
-Covariates = Mapping[str, Array]
-Values = Mapping[str, Array]
+Covariates = Mapping[str, Any]  # arrays of shape (run,), JAX's or NumPy's
+Values = Mapping[str, Any]  # scalars
 Basis = Callable[[Covariates, Values], Array]
 
 NATS = "_nats"
@@ -170,7 +171,7 @@ class Law:
     def loss(self, covariates: Covariates, values: Values) -> Array:
         """Loss in nats per token at each run, shape (run,)."""
         known = 0.0 if self.offset is None else self.offset(covariates)
-        return known + sum(self.contributions(covariates, values).values())
+        return jnp.asarray(known + sum(self.contributions(covariates, values).values()))
 
     # -- units ---------------------------------------------------------------------------------------------------
 

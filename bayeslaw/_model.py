@@ -7,7 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 
-from bayeslaw._law import Covariates, Law
+from bayeslaw._law import Covariates, Law, Values
 from bayeslaw._priors import Prior, lognormal
 
 # Scale of a run's own error on log loss. Measured between seeds: .1% (billions of parameters; Bethune 2025 and
@@ -20,7 +20,7 @@ NOISE_SITES = ("sigma", "dof_above_2")
 LOSS_MIN = 1e-6  # nats; a law whose terms cancel below this is not a loss
 
 
-def log_loss(law: Law, covariates: Covariates, values: dict[str, Array]) -> Array:
+def log_loss(law: Law, covariates: Covariates, values: Values) -> Array:
     """The law's log loss at each run, shape (run,)."""
     return jnp.log(jnp.maximum(law.loss(covariates, values), LOSS_MIN))
 
@@ -29,7 +29,7 @@ def sample_values(law: Law) -> dict[str, Array]:
     """Contributions (nats) and exponents from their priors; a fixed prior is its value."""
 
     def one(name: str, prior: Prior) -> Array:
-        return jnp.asarray(prior.args[0]) if prior.is_fixed else numpyro.sample(name, prior.distribution())
+        return jnp.asarray(prior.args[0] if prior.is_fixed else numpyro.sample(name, prior.distribution()))
 
     return {name: one(name, prior) for name, prior in law.priors.items()}
 

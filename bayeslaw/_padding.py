@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jax import Array
 
 
 class Padded(NamedTuple):
     """Covariates and log losses of shape (row,); ``weight`` is 1 at measured rows and 0 at padding."""
 
-    covariates: Mapping[str, Array]
-    y: Array
-    weight: Array
+    covariates: Mapping[str, Any]
+    y: Any
+    weight: Any
 
 
 def padded_size(n: int) -> int:
@@ -27,4 +26,6 @@ def pad(covariates: Mapping[str, np.ndarray], y: np.ndarray) -> Padded:
     """Repeat the last row up to the padded size, with weight 0."""
     n, size = len(y), padded_size(len(y))
     index = np.minimum(np.arange(size), n - 1)
-    return Padded({c: np.asarray(v, float)[index] for c, v in covariates.items()}, y[index], (np.arange(size) < n) * 1.0)
+    return Padded(
+        {c: np.asarray(v, float)[index] for c, v in covariates.items()}, y[index], (np.arange(size) < n) * 1.0
+    )

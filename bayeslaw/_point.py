@@ -102,11 +102,11 @@ def start_points(law: Law, table: Padded, at: _geometry.Anchors, starts: int, se
     exponents = {e.name: e.prior.draw(rng, starts) for e in law.exponents}
     for e in law.exponents:
         exponents[e.name][0] = e.prior.median
-    return _starts(law, table, at, {k: jnp.asarray(v) for k, v in exponents.items()})
+    return _starts(law, starts, table, at, {k: jnp.asarray(v) for k, v in exponents.items()})
 
 
-@partial(jax.jit, static_argnums=0)
-def _starts(law: Law, table: Padded, at: _geometry.Anchors, exponents):
+@partial(jax.jit, static_argnums=(0, 1))
+def _starts(law: Law, starts: int, table: Padded, at: _geometry.Anchors, exponents):
     """Coefficients by relative least squares given the exponents, kept positive where they must be."""
     x, y = table.covariates, jnp.exp(table.y)
     reference = {c: jnp.asarray(v) for c, v in law.reference.items()}
@@ -123,14 +123,9 @@ def _starts(law: Law, table: Padded, at: _geometry.Anchors, exponents):
         low = jnp.where(jnp.array([t.prior.support == "positive" for t in law.terms]), 1e-2 * jnp.abs(centre), -jnp.inf)
         c = jnp.maximum(jnp.where(jnp.isfinite(c), c, centre), low)
         values = e | {t.site: v for t, v in zip(law.terms, c, strict=True)}
-        return _geometry.from_sites(law, at, _unconstrained(law, values))
+        return _geometry.from_sites(law, at, _geometry.unconstrain(law, values))
 
-    return jax.vmap(one)(exponents)
-
-
-def _unconstrained(law: Law, values):
-    maps = {"positive": jnp.log, "unit": lambda v: jnp.log(v / (1 - v)), "real": lambda v: v}
-    return {n: maps[p.support](values[n]) for n, p in law.priors.items() if not p.is_fixed}
+    return jax.vmap(one, axis_size=starts)(exponents)
 
 
 def _values(law: Law, at: _geometry.Anchors, z):

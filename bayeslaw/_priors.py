@@ -90,7 +90,7 @@ class Prior:
             return a[0] * np.exp(a[1] * rng.standard_normal(size))
         if self.family == "normal":
             return a[0] + a[1] * rng.standard_normal(size)
-        return rng.beta(*a, size) if self.family == "beta" else np.full(size, a[0])
+        return rng.beta(a[0], a[1], size) if self.family == "beta" else np.full(size, a[0])
 
     def distribution(self) -> dist.Distribution:
         """The NumPyro distribution. A fixed value has none."""

@@ -26,6 +26,8 @@ NUMERIC = {
     "loss": "nats per token",
     "loss_before": "loss of the checkpoint before adaptation, nats per token",
     "source_loss_before": "source loss of the checkpoint before adaptation, nats per token",
+    "source_loss": "loss on the source domain, nats per token",
+    "target_loss": "loss on the target domain, nats per token",
     "S1_pt": "forward area of the pre-training schedule",
     "S2_pt": "annealing area of the pre-training schedule",
     "S1_cpt": "forward area of the adaptation schedule",
@@ -34,7 +36,7 @@ NUMERIC = {
     "lr": "learning rate",
     "cost": "cost of the run",
 }
-POSITIVE = ("N", "D", "ptpp", "loss", "loss_before", "source_loss_before")
+POSITIVE = ("N", "D", "ptpp", "loss", "loss_before", "source_loss_before", "source_loss", "target_loss")
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 NUMBER = re.compile(r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE)
 SHOWN = 3  # rows named in a message
@@ -198,8 +200,9 @@ def _check_repeats(runs: pd.DataFrame) -> None:
     along = "step" if "step" in runs else "D"
     keys = [k for k in ("run", along, "domain") if k in runs]
     counts = runs.groupby(keys, dropna=False)["loss"].transform("nunique")
-    if (counts > 1).any():
-        first = runs[counts > 1].iloc[0]
+    twice = counts.to_numpy() > 1
+    if twice.any():
+        first = runs[twice].iloc[0]
         twins = runs[(runs[keys] == first[keys]).all(axis=1)]
         named = ", ".join(f"{k} {first[k]}" for k in keys)
         do = "name the runs apart (replicates are other runs) or drop the wrong row"
@@ -210,9 +213,11 @@ def _warn_units(runs: pd.DataFrame) -> None:
     def warn(message: str) -> None:
         warnings.warn(message, RunTableWarning, stacklevel=4)
 
-    if "N" in runs and (runs["N"] < 1000).all():
-        warn(f"column 'N' is at most {runs['N'].max():g}: model parameters in millions or billions? write 8.1B or 8.1e9")
-    if {"N", "D"} <= set(runs) and (runs["D"] < 1e4).all() and (runs["N"] > 1e4).all():
+    if "N" in runs and bool((runs["N"] < 1000).all()):
+        warn(
+            f"column 'N' is at most {runs['N'].max():g}: model parameters in millions or billions? write 8.1B or 8.1e9"
+        )
+    if {"N", "D"} <= set(runs) and bool(((runs["D"] < 1e4) & (runs["N"] > 1e4)).all()):
         warn(f"column 'D' is at most {runs['D'].max():g}: tokens per parameter? D is tokens: multiply by N")
 
 
@@ -229,7 +234,8 @@ def covariates(law: Law, runs: pd.DataFrame) -> dict[str, np.ndarray]:
     """
     for name in law.covariates:
         if name not in runs:
-            close = difflib.get_close_matches(name, map(str, runs.columns), 1, 0.5)
+            folded = {str(c).casefold(): str(c) for c in runs.columns}
+            close = [folded[c] for c in difflib.get_close_matches(name.casefold(), folded, 1, 0.6)]
             hint = f" (is it {close[0]!r}? rename it)" if close else ""
             raise RunTableError(
                 f"law {law.name!r} needs column {name!r} ({NUMERIC.get(name, 'covariate')}), which the table lacks{hint}; "
@@ -250,7 +256,9 @@ def losses(runs: pd.DataFrame) -> np.ndarray:
         There is no loss column.
     """
     if "loss" not in runs:
-        raise RunTableError(f"the table has no column 'loss' to compare with; it has: {', '.join(map(str, runs.columns))}")
+        raise RunTableError(
+            f"the table has no column 'loss' to compare with; it has: {', '.join(map(str, runs.columns))}"
+        )
     return runs["loss"].to_numpy(float)
 
 
@@ -272,7 +280,9 @@ def check_fittable(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()
             f"{len(runs)} rows for the {len(free)} parameters of law {law.name!r}: add runs, or take a smaller law"
         )
     for name in law.covariates:
-        tied = [e.name for e in law.exponents if e.covariate == name and not e.prior.is_fixed and e.name not in requested]
+        tied = [
+            e.name for e in law.exponents if e.covariate == name and not e.prior.is_fixed and e.name not in requested
+        ]
         levels = np.unique(x[name])
         if not tied or len(levels) > 2:
             continue

@@ -34,7 +34,8 @@ Runs = Annotated[Path, typer.Argument(help="Table of runs: CSV or Parquet.", met
 FitFile = Annotated[Path, typer.Argument(help="A saved fit.", metavar="FIT.nc", show_default=False)]
 Where = Annotated[str | None, typer.Option(help="Rows to use, a pandas query: \"ptpp <= 31 and domain == 'target'\".")]
 Column = Annotated[
-    list[str] | None, typer.Option("--column", help="Your column for one of the schema: --column N=params (repeatable).")
+    list[str] | None,
+    typer.Option("--column", help="Your column for one of the schema: --column N=params (repeatable)."),
 ]
 Seed = Annotated[int, typer.Option(help="Same seed, same machine: same numbers.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
@@ -129,7 +130,8 @@ def fit(
     seed: Seed = 0,
     chains: Annotated[int, typer.Option(min=1)] = 4,
     warmup: Annotated[int, typer.Option(help="Iterations to adapt, per chain.", min=100)] = 1000,
-    draws: Annotated[int, typer.Option(help="Draws kept, per chain.", min=100)] = 1000,
+    draws: Annotated[int, typer.Option(help="Draws kept, per chain; more while the diagnostics fail.", min=100)] = 1000,
+    max_draws: Annotated[int, typer.Option(help="Most draws kept, per chain.", min=100)] = 4000,
     accept_diagnostics: Annotated[
         bool, typer.Option("--accept-diagnostics", help="Keep a fit whose diagnostics fail.")
     ] = False,
@@ -155,6 +157,7 @@ def fit(
             chains=chains,
             warmup=warmup,
             draws=draws,
+            max_draws=max_draws,
             progress=progress,
             on_failure="warn" if accept_diagnostics else "raise",
         )
@@ -239,7 +242,9 @@ def check(
 
 @app.command()
 def report(
-    runs: Annotated[Path | None, typer.Argument(help="Table of runs; without it, the bundled one.", metavar="[RUNS]")] = None,
+    runs: Annotated[
+        Path | None, typer.Argument(help="Table of runs; without it, the bundled one.", metavar="[RUNS]")
+    ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the page.")] = Path("report"),
     law: Annotated[str | None, typer.Option(help="Law to fit; default: one that suits the table's columns.")] = None,
     hold_out: Annotated[str, typer.Option(help="Column whose largest level is held out.")] = "ptpp",
@@ -367,10 +372,23 @@ def _table(rows: list[dict], names: tuple[str, ...]) -> None:
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar with the time left, on stderr."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

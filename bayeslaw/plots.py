@@ -7,7 +7,7 @@ band.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -80,7 +80,7 @@ def coverage(ax: Axes, check: Check) -> Axes:
 
 def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
     """Histogram of the probability integral transform: flat when calibrated, piled up at an end when biased."""
-    ax.hist(check.pit, bins=np.linspace(0, 1, bins + 1), color=COLOURS[0], alpha=0.7, edgecolor="white")
+    ax.hist(check.pit, bins=[i / bins for i in range(bins + 1)], color=COLOURS[0], alpha=0.7, edgecolor="white")
     ax.axhline(check.n / bins, color=GREY, lw=0.8)
     ax.set(xlabel="probability the forecast gave to a lower loss", ylabel="held-out runs", xlim=(0, 1))
     return ax
@@ -126,7 +126,9 @@ def exponents(
     for i, name in enumerate(names):
         y = len(names) - 1 - i
         prior = fit.law.priors[name]
-        ax.plot([prior.quantile(0.05), prior.quantile(0.95)], [y, y], color=GREY, alpha=0.25, lw=9, solid_capstyle="butt")
+        ax.plot(
+            [prior.quantile(0.05), prior.quantile(0.95)], [y, y], color=GREY, alpha=0.25, lw=9, solid_capstyle="butt"
+        )
         low, q1, mid, q3, high = np.quantile(draws[name], [0.05, 0.25, 0.5, 0.75, 0.95])
         ax.plot([low, high], [y, y], color=COLOURS[0], lw=1.2)
         ax.plot([q1, q3], [y, y], color=COLOURS[0], lw=3.5)
@@ -139,7 +141,7 @@ def exponents(
     return ax
 
 
-def people_number(x: float) -> str:
+def people_number(x: Any) -> str:
     """A count as people say it: 8.1B, 517M, 12k."""
     for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= size:

@@ -101,7 +101,10 @@ def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _run_label(run: pd.Series) -> str:
-    named: tuple[tuple[str, Callable[[float], str]], ...] = (("N", plots.people_number), ("ptpp", lambda v: f"ptpp {v:g}"))
+    named: tuple[tuple[str, Callable[[float], str]], ...] = (
+        ("N", plots.people_number),
+        ("ptpp", lambda v: f"ptpp {v:g}"),
+    )
     return "\n".join(say(run[c]) for c, say in named if c in run)
 
 
@@ -112,5 +115,7 @@ def exponent_intervals(fit: Fit, published: dict[str, tuple[float, float]]) -> P
     plots.exponents(figure.subplots(), fit, names, published).set_xlabel("value")
     draws = fit.posterior
     said = ", ".join(f"{n} {np.median(draws[n]):.3g}" for n in names)
-    caption = "Exponents: median, 50% and 90% intervals; grey the prior's 90%. Where the two agree, the data said little."
+    caption = (
+        "Exponents: median, 50% and 90% intervals; grey the prior's 90%. Where the two agree, the data said little."
+    )
     return _picture(figure, caption, f"Posterior medians: {said}")

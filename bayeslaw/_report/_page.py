@@ -170,10 +170,20 @@ def _one_domain(domain, runs, law, hold_out, seed, progress, on_failure) -> _Dom
 def _render(table, domains, law, hold_out, seed, name, bundled) -> str:
     import jinja2
 
-    template = files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
+    template = files("bayeslaw._report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     record = law_by_name(law)
-    command = ["bayeslaw", "report", *([] if bundled else [name]), "--law", law, "--hold-out", hold_out, "--seed", str(seed)]
+    command = [
+        "bayeslaw",
+        "report",
+        *([] if bundled else [name]),
+        "--law",
+        law,
+        "--hold-out",
+        hold_out,
+        "--seed",
+        str(seed),
+    ]
     held = table[table[hold_out] == table[hold_out].max()]
     return environment.from_string(template).render(
         name=name,

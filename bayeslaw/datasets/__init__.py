@@ -27,5 +27,5 @@ def load(name: str = DEFAULT) -> pd.DataFrame:
 
     if name not in CARDS:
         raise RunTableError(f"no bundled table {name!r}; there are: {', '.join(CARDS)}")
-    with files(__package__).joinpath(name.replace("-", "_") + ".csv").open() as stream:
+    with files("bayeslaw.datasets").joinpath(name.replace("-", "_") + ".csv").open() as stream:
         return read_runs(pd.read_csv(stream))

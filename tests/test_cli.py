@@ -1,0 +1,154 @@
+"""The command line as checks call it: JSON and nothing else on stdout, exit 2 in one line, exit 3 with what to do."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import bayeslaw
+
+SMALL = ["--warmup", "300", "--draws", "300"]
+
+
+def run(*args, cwd=None):
+    command = [sys.executable, "-m", "bayeslaw.cli", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=dict(os.environ), check=False)
+
+
+def run_json(*args):
+    out = run(*args, "--json")
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.count("\n") == 1
+    return json.loads(out.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a simulated table and a fit of it."""
+    here = tmp_path_factory.mktemp("cli")
+    run_json("simulate", "chinchilla", "-o", here / "runs.csv", "--seed", 3)
+    return here
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    return run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--where", "N < 2e9", "-o", folder / "fit.nc")
+
+
+def test_laws_lists_every_law_and_shows_one():
+    listed = run_json("laws")
+    assert {"name", "title", "covariates", "parameters"} <= set(listed[0])
+    assert [row["name"] for row in listed] == [law.name for law in bayeslaw.laws()]
+    one = run_json("laws", "ptpp-gate-floor")
+    assert {"priors", "latex", "source"} <= set(one)
+
+
+def test_simulate_sets_parameters_and_repeats_by_seed(tmp_path):
+    a, b, c = (tmp_path / f"{n}.csv" for n in "abc")
+    run_json("simulate", "ptpp-floor", "-o", a, "--seed", 1)
+    run_json("simulate", "ptpp-floor", "-o", b, "--seed", 1)
+    run_json("simulate", "ptpp-floor", "-o", c, "--seed", 1, "--set", "E=1.5", "--set", "F=0")
+    assert a.read_bytes() == b.read_bytes()
+    assert (pd.read_csv(c)["loss"] > pd.read_csv(a)["loss"]).mean() > 0.9
+
+
+def test_fit_prints_the_paper_s_parameters_and_diagnostics(fitted):
+    assert fitted["law"] == "chinchilla"
+    assert fitted["n"] == 189
+    for name in ("E", "A", "B", "alpha", "beta"):
+        row = fitted["parameters"][name]
+        assert row["low"] < row["mean"] < row["high"]
+        assert row["sd"] > 0
+    assert {"rhat", "ess", "divergences", "seconds"} <= set(fitted["diagnostics"])
+
+
+def test_forecast_and_check_read_the_fit(folder, fitted):
+    rows = run_json("forecast", folder / "fit.nc", folder / "runs.csv", "--where", "N > 2e9", "-o", folder / "f.csv")
+    first = rows["rows"][0]
+    assert first["low"] < first["law_low"] < first["median"] < first["law_high"] < first["high"]
+    assert {"mean", "sd", "loss"} <= set(pd.read_csv(folder / "f.csv").columns)
+    result = run_json("check", folder / "fit.nc", folder / "runs.csv", "--where", "N > 2e9")
+    metrics = {"n", "huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope", "crps", "width90", "verdict"}
+    assert metrics <= set(result)
+    assert set(result["coverage"]) == {"0.5", "0.8", "0.9", "0.95"}
+    assert result["n"] == 63
+
+
+def test_the_table_a_person_reads_is_on_stdout_too(folder, fitted):
+    out = run("check", folder / "fit.nc", folder / "runs.csv", "--where", "N > 2e9")
+    assert out.returncode == 0
+    assert "held-out runs" in out.stdout
+
+
+BAD = {
+    "no such law": (["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"], "did you mean 'chinchilla'"),
+    "no such file": (["fit", "none.csv", "--law", "chinchilla", "-o", "x.nc"], "no such file"),
+    "missing column": (["fit", "short.csv", "--law", "chinchilla", "-o", "x.nc"], "needs column 'D'"),
+    "bad row": (["fit", "nan.csv", "--law", "chinchilla", "-o", "x.nc"], "row 2, column 'loss'"),
+    "bad query": (["fit", "runs.csv", "--law", "chinchilla", "--where", "nosuch > 1", "-o", "x.nc"], "not a query"),
+    "no rows": (["fit", "runs.csv", "--law", "chinchilla", "--where", "N < 0", "-o", "x.nc"], "selects none"),
+    "bad prior file": (
+        ["fit", "runs.csv", "--law", "chinchilla", "--priors", "bad.toml", "-o", "x.nc"],
+        "no parameter 'alfa'",
+    ),
+    "no fit": (["forecast", "runs.csv", "runs.csv"], "not a fit saved by bayeslaw"),
+    "bad assignment": (["simulate", "chinchilla", "-o", "x.csv", "--set", "alpha"], "NAME=VALUE"),
+    "unknown parameter": (["simulate", "chinchilla", "-o", "x.csv", "--set", "gamma=1"], "unknown 'gamma'"),
+    "negative loss": (["simulate", "chinchilla", "-o", "x.csv", "--set", "E=-9"], "a loss is above 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_exit_2_and_writes_nothing(folder, tmp_path, name):
+    args, says = BAD[name]
+    table = pd.read_csv(folder / "runs.csv")
+    table.to_csv(tmp_path / "runs.csv", index=False)
+    table.drop(columns="D").to_csv(tmp_path / "short.csv", index=False)
+    table.assign(loss=table["loss"].where(table.index != 1)).to_csv(tmp_path / "nan.csv", index=False)
+    (tmp_path / "bad.toml").write_text('[priors]\nalfa = "lognormal(1, 1)"\n')
+    before = sorted(os.listdir(tmp_path))
+    out = run(*args, "--json", cwd=tmp_path)
+    assert out.returncode == 2
+    assert out.stdout == ""
+    errors = [line for line in out.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert says in errors[0]
+    assert "Traceback" not in out.stderr
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_usage_errors_exit_2_too():
+    assert run("fit").returncode == 2
+
+
+def test_failed_diagnostics_exit_3_and_can_be_accepted(folder):
+    short = ["--warmup", "100", "--draws", "100", "--chains", "2", "--law", "chinchilla"]
+    args = ["fit", folder / "runs.csv", *short, "-o", folder / "short.nc"]
+    # one chain of 100 draws can never reach 400 effective draws, nor can the draws added up to the limit here
+    out = run(*args, "--max-draws", "100")
+    assert out.returncode == 3
+    assert "--accept-diagnostics" in out.stderr
+    assert not (folder / "short.nc").exists()
+    assert run(*args, "--max-draws", "100", "--accept-diagnostics").returncode == 0
+    assert (folder / "short.nc").exists()
+
+
+def test_a_priors_file_replaces_priors_and_reference(folder):
+    (folder / "p.toml").write_text('[priors]\nbeta = "fixed(0.3)"\n[reference]\nN = "100M"\n')
+    out = run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--priors", folder / "p.toml")
+    assert out["parameters"]["beta"]["mean"] == pytest.approx(0.3)
+
+
+def test_help_shows_an_example_and_starts_no_engine():
+    """--help answers without importing what computes."""
+    code = "import sys; sys.argv = ['bayeslaw', 'fit', '--help']\n"
+    code += "from bayeslaw.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+    code += (
+        "heavy = {'jax', 'numpyro', 'pandas', 'arviz_base', 'matplotlib'} & set(sys.modules); assert not heavy, heavy"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
+    assert "Example: bayeslaw fit" in out.stdout
