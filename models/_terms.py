@@ -38,7 +38,9 @@ def replay_barrier() -> Term:
     return Term(
         "C",
         lambda x, e: (clip_replay(x["replay"]) + EPS_REPLAY) ** -e["gamma"],
-        lognormal(0.05, 1.0, "unpublished; replay moves losses by hundredths to tenths of a nat (Goffinet 2025, fig. 1)"),
+        lognormal(
+            0.05, 1.0, "unpublished; replay moves losses by hundredths to tenths of a nat (Goffinet 2025, fig. 1)"
+        ),
         r"\frac{C}{(r+\epsilon)^{\gamma}}",
     )
 
@@ -48,7 +50,9 @@ def ptpp_floor() -> Term:
     return Term(
         "F",
         lambda x, e: x["ptpp"] ** -e["eta"],
-        lognormal(0.1, 1.0, "unpublished; forms 1 and dcpt differ by 1.5% of the loss at ptpp 279 (Goffinet 2025, table 1)"),
+        lognormal(
+            0.1, 1.0, "unpublished; forms 1 and dcpt differ by 1.5% of the loss at ptpp 279 (Goffinet 2025, table 1)"
+        ),
         r"\frac{F}{\mathrm{ptpp}^{\eta}}",
     )
 
@@ -56,10 +60,15 @@ def ptpp_floor() -> Term:
 ALPHA = Exponent("alpha", lognormal(0.34, 0.3, BESIROGLU), "N", r"\alpha")
 NU = Exponent("nu", lognormal(0.2, 0.7, "unpublished; weak"), "replay", r"\nu")
 BETA_ADAPTATION = Exponent(
-    "beta", lognormal(0.25, 0.5, "adaptation: .01-.19 (Bethune 2025, table 2); pre-training .37 (Besiroglu 2024)"), "D", r"\beta"
+    "beta",
+    lognormal(0.25, 0.5, "adaptation: .01-.19 (Bethune 2025, table 2); pre-training .37 (Besiroglu 2024)"),
+    "D",
+    r"\beta",
 )
 GAMMA = Exponent("gamma", lognormal(0.4, 0.5, "unpublished; weak"), "replay", r"\gamma")
-ETA = Exponent("eta", lognormal(0.37, 0.35, "pre-training data exponent .37 (Besiroglu 2024), ptpp = D/N"), "ptpp", r"\eta")
+ETA = Exponent(
+    "eta", lognormal(0.37, 0.35, "pre-training data exponent .37 (Besiroglu 2024), ptpp = D/N"), "ptpp", r"\eta"
+)
 
 
 def adaptation_data(exponent=lambda x, e: e["beta"], latex: str = r"\frac{B\,r^{\nu}}{D^{\beta}}") -> Term:

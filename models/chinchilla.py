@@ -5,7 +5,8 @@ Not for tables where the two interact: see `coupled`.
 
 from bayeslaw._law import Exponent, Law, Term
 from bayeslaw._priors import lognormal
-from bayeslaw.models._terms import ALPHA, BESIROGLU, HOFFMANN, floor, size
+
+from ._terms import ALPHA, BESIROGLU, HOFFMANN, floor, size
 
 BETA = Exponent("beta", lognormal(0.37, 0.3, BESIROGLU), "D", r"\beta")
 

@@ -9,8 +9,9 @@ linear in T; s is the share of size in the bracket at (N0, D0).
 
 from bayeslaw._law import Covariates, Exponent, Law, Term, Values
 from bayeslaw._priors import beta, lognormal
-from bayeslaw.models._terms import ALPHA, HOFFMANN, floor
-from bayeslaw.models.chinchilla import BETA
+
+from ._terms import ALPHA, HOFFMANN, floor
+from .chinchilla import BETA
 
 N0, D0 = 1e9, 2e10
 

@@ -5,7 +5,8 @@ Blind to how long the checkpoint was pre-trained: across stages it is the baseli
 """
 
 from bayeslaw._law import Law
-from bayeslaw.models._terms import (
+
+from ._terms import (
     ALPHA,
     BETA_ADAPTATION,
     GAMMA,

@@ -1,8 +1,9 @@
 """Form 1: dcpt + F/ptpp^eta. Pre-training lowers the floor of the loss and leaves the data exponent alone."""
 
 from bayeslaw._law import Law
-from bayeslaw.models._terms import ETA, GOFFINET, REFERENCE, ptpp_floor
-from bayeslaw.models.dcpt import LAW as DCPT
+
+from ._terms import ETA, GOFFINET, REFERENCE, ptpp_floor
+from .dcpt import LAW as DCPT
 
 LAW = Law(
     name="ptpp-floor",

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from bayeslaw._law import Covariates, Exponent, Law, Values
 from bayeslaw._priors import beta, normal
-from bayeslaw.models._terms import GOFFINET, REFERENCE, adaptation_data, floor, replay_barrier, size
-from bayeslaw.models.dcpt import LAW as DCPT
+
+from ._terms import GOFFINET, REFERENCE, adaptation_data, floor, replay_barrier, size
+from .dcpt import LAW as DCPT
 
 
 def data_exponent(x: Covariates, e: Values):
@@ -32,7 +33,9 @@ LAW = Law(
     exponents=(
         *DCPT.exponents,
         Exponent("lam", beta(2, 2, "unpublished; between no gate and a full one"), "ptpp", r"\lambda"),
-        Exponent("zeta", normal(0.0, 0.5, "unpublished; the gate opens or closes over decades of ptpp"), "ptpp", r"\zeta"),
+        Exponent(
+            "zeta", normal(0.0, 0.5, "unpublished; the gate opens or closes over decades of ptpp"), "ptpp", r"\zeta"
+        ),
     ),
     reference=REFERENCE,
     plausible={**DCPT.plausible, "beta": 0.25, "lam": 0.3, "zeta": 0.25},

@@ -4,8 +4,9 @@ Two stages cannot tell the two apart: a forecast at a third is then wide for a r
 """
 
 from bayeslaw._law import Law
-from bayeslaw.models._terms import ETA, GOFFINET, REFERENCE, ptpp_floor
-from bayeslaw.models.ptpp_gate import LAW as GATE
+
+from ._terms import ETA, GOFFINET, REFERENCE, ptpp_floor
+from .ptpp_gate import LAW as GATE
 
 LAW = Law(
     name="ptpp-gate-floor",

@@ -1,0 +1,28 @@
+"""w1 source_loss + w2 target_loss: the loss on a third domain, a mixture of the two that the other laws forecast.
+
+``source_loss`` and ``target_loss`` are the losses of the same model at the same step, measured, or forecast by a
+source and a target law whose draws are carried through. The weights belong to the third domain and not to the run.
+"""
+
+from bayeslaw._law import Law, Term
+from bayeslaw._priors import lognormal
+
+from ._dynamics import WANG
+
+WEIGHT = lognormal(0.5, 0.7, "unpublished; a domain between the two has weights that add up to about 1")
+
+LAW = Law(
+    name="ood-mixture",
+    title="loss on a third domain from the source and target loss",
+    source=f"{WANG}, eq. 6",
+    latex=r"w_1 L_{\mathrm{source}} + w_2 L_{\mathrm{target}}",
+    covariates=("source_loss", "target_loss"),
+    terms=(
+        Term("w1", lambda x, e: x["source_loss"], WEIGHT, r"w_1 L_{\mathrm{source}}", in_nats=False),
+        Term("w2", lambda x, e: x["target_loss"], WEIGHT, r"w_2 L_{\mathrm{target}}", in_nats=False),
+    ),
+    exponents=(),
+    reference={"source_loss": 3.0, "target_loss": 2.5},
+    plausible={"w1": 0.6, "w2": 0.4},
+    monotone={"source_loss": 1, "target_loss": 1},
+)
