@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _engine, _geometry, _runs
-from bayeslaw._catalogue import law as law_by_name
 from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning, LawError
+from bayeslaw._formula import find_law, law_from_origin
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, DOF_RATE, DOF_SHAPE, NOISE_SITES, SIGMA, log_loss
 from bayeslaw._padding import pad
@@ -233,7 +233,7 @@ def fit(
     runs
         A table as `read_runs` returns it.
     law
-        A law or its name.
+        A law, its name, a formula, or a Python file that defines ``LAW``.
     priors
         Priors to replace, by name: a `Prior` or its text. Naming an exponent also allows one level of its column.
     reference
@@ -255,7 +255,7 @@ def fit(
         The diagnostics fail and ``on_failure`` is ``"raise"``.
     """
     began = time.perf_counter()
-    law = law_by_name(law) if isinstance(law, str) else law
+    law = find_law(law) if isinstance(law, str) else law
     law = law.with_priors(priors or {}).with_reference(reference or {}) if priors or reference else law
     _runs.check_fittable(law, runs, requested=[n.removesuffix("_nats") for n in priors or {}])
     _engine.start()
@@ -302,9 +302,10 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     far = np.abs(miss) > max(OUTLIER_SD * np.median(np.abs(miss)), OUTLIER_LOG)
     if 0 < far.sum() <= max(5, n // 20):
         rows = ", ".join(str(r) for r in runs.index[far][:5])
+        lie = "row {} lies" if far.sum() == 1 else "rows {} lie"
         worst = float(np.abs(miss[far]).max())
         warnings.warn(
-            f"rows {rows} lie up to {worst:.1%} off law {law.name!r}, where half of the rows lie within "
+            f"{lie.format(rows)} up to {worst:.1%} off law {law.name!r}, where half of the rows lie within "
             f"{np.median(np.abs(miss)):.1%}: look at them; the likelihood's heavy tails limit what they do",
             FitWarning,
             stacklevel=3,
@@ -318,6 +319,7 @@ def _provenance(law: Law, seed: int, shape: tuple[int, ...]) -> dict:
     recipe = {
         "name": law.name,
         "version": law.version,
+        "origin": law.origin,
         "priors": {n: str(p) for n, p in law.priors.items()},
         "reference": dict(law.reference),
     }
@@ -332,7 +334,7 @@ def _provenance(law: Law, seed: int, shape: tuple[int, ...]) -> dict:
 
 def _law_from_recipe(recipe: dict, path: str | Path) -> Law:
     try:
-        base = law_by_name(recipe["name"])
+        base = law_from_origin(recipe["name"], recipe["origin"])
     except LawError as error:
         raise FitFileError(f"{path}: was fitted with a law that is not here: {error}") from None
     if base.version != recipe["version"]:

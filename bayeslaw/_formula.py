@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from pathlib import Path
 import jax.numpy as jnp
 from jax import Array
 
+from bayeslaw._catalogue import law as law_by_name
 from bayeslaw._catalogue import laws
 from bayeslaw._errors import FitWarning, LawError
 from bayeslaw._expression import evaluate, latex, names, parse, symbol
@@ -51,6 +53,19 @@ CONTRIBUTION = lognormal(0.3, 1.0, "guessed: .06-1.6 nats at the reference run")
 FLOOR = lognormal(1.6, 0.4, "guessed: floors of published laws are .8-2.5 nats")
 POWER = lognormal(0.3, 0.7, "guessed: exponents of published laws are .05-1")
 NUMBER = lognormal(1.0, 1.0, "guessed")
+
+
+def find_law(text: str) -> Law:
+    """The law that a word on the command line means: a catalogue name, a Python file, or a formula.
+
+    Raises
+    ------
+    LawError
+        It is none of these.
+    """
+    if text.endswith(".py"):
+        return law_from_file(text)
+    return law_from_formula(text) if re.search(r"[+*/^(]|\s-\s", text) else law_by_name(text)
 
 
 def law_from_formula(text: str, *, name: str = "custom") -> Law:
@@ -90,6 +105,7 @@ def law_from_formula(text: str, *, name: str = "custom") -> Law:
         exponents=exponents,
         reference={c: REFERENCE[c] for c in covariates},
         plausible={},
+        origin=f"formula:{text}",
         offset=_Offset(tuple((p.sign, p.basis) for p in known)) if known else None,
         unpublish=lambda p: {**p, **dict.fromkeys(fixed_ones, jnp.ones(()))},
     )
@@ -125,7 +141,17 @@ def law_from_file(path: str | Path) -> Law:
     if not isinstance(found, Law):
         what = "defines no LAW" if found is None else f"LAW is a {type(found).__name__}"
         raise LawError(f"{path}: {what}; it should end in LAW = Law(...), as the files in models/ do")
-    return found
+    return replace(found, origin=f"file:{path.resolve()}")
+
+
+def law_from_origin(name: str, origin: str) -> Law:
+    """The law a saved fit names: of the catalogue, or again from its formula or file."""
+    kind, _, rest = origin.partition(":")
+    if kind == "formula":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # guessed priors were named when the law was fitted
+            return law_from_formula(rest, name=name)
+    return law_from_file(rest) if kind == "file" else law_by_name(name)
 
 
 # -- splitting -------------------------------------------------------------------------------------------------------

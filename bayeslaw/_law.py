@@ -113,6 +113,10 @@ class Law:
         (parent law, parameters that make this law its parent): verified by the contract test.
     monotone
         Column -> -1 (loss falls) or +1 (loss rises) over the whole prior: verified by the contract test.
+    version
+        Raised when a change makes saved fits of the law mean something else.
+    origin
+        Where a law that is not in the catalogue comes from: ``"formula:..."`` or ``"file:..."``.
     """
 
     name: str
@@ -130,6 +134,7 @@ class Law:
     reduces_to: tuple[tuple[str, Mapping[str, float]], ...] = ()
     monotone: Mapping[str, int] = field(default_factory=dict)
     version: str = "1"
+    origin: str = ""
 
     def __post_init__(self) -> None:
         missing = [c for c in self.covariates if c not in self.reference]

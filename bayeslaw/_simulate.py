@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _engine, _runs
-from bayeslaw._catalogue import law as law_by_name
 from bayeslaw._errors import LawError
+from bayeslaw._formula import find_law
 from bayeslaw._law import Law
 from bayeslaw._model import log_loss
 
@@ -67,7 +67,7 @@ def simulate(
         An unknown design or parameter, or parameters at which a loss is not positive.
     """
     _engine.start()
-    law = law_by_name(law) if isinstance(law, str) else law
+    law = find_law(law) if isinstance(law, str) else law
     if isinstance(design, str) and design not in DESIGNS:
         raise LawError(f"unknown design {design!r}; known: {', '.join(DESIGNS)}; or give a table of runs")
     if not noise >= 0:
@@ -86,7 +86,7 @@ def prior_predictive(law: Law | str, runs: pd.DataFrame, *, draws: int = 1000, s
     import jax
 
     _engine.start()
-    law = law_by_name(law) if isinstance(law, str) else law
+    law = find_law(law) if isinstance(law, str) else law
     rng = np.random.default_rng(seed)
     values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
     one = partial(log_loss, law, _runs.covariates(law, runs))

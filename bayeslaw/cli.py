@@ -59,7 +59,7 @@ def laws(
         listed = [_law_summary(law) for law in bayeslaw.laws()]
         _print(listed, as_json, lambda: _table(listed, ("name", "title", "covariates")))
         return
-    law = bayeslaw.law(name)
+    law = bayeslaw.find_law(name)
     record = _law_summary(law) | {
         "source": law.source,
         "latex": law.latex,
@@ -120,7 +120,7 @@ def simulate(
 @app.command()
 def fit(
     runs: Runs,
-    law: Annotated[str, typer.Option(help="Name of the law; see `bayeslaw laws`.")],
+    law: Annotated[str, typer.Option(help="Name of a law (see `bayeslaw laws`), a formula, or a Python file.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File for the fit (netCDF).")] = None,
     where: Where = None,
     column: Column = None,
@@ -241,6 +241,76 @@ def check(
 
 
 @app.command()
+def plan(
+    target: Annotated[Path, typer.Option(help="Fit of the target loss.", metavar="T.nc")],
+    source: Annotated[Path, typer.Option(help="Fit of the source loss.", metavar="S.nc")],
+    N: Annotated[list[str], typer.Option("--N", help="Model parameters: 8.1B (repeatable: the cheapest model wins).")],
+    ptpp: Annotated[list[str], typer.Option(help="Pre-training tokens per parameter (one, or one for each --N).")],
+    max_target_loss: Annotated[str, typer.Option(help="Target loss to reach, nats per token.")],
+    max_forgetting: Annotated[str, typer.Option(help="Rise of the source loss: 2%, or 0.05nats.")],
+    confidence: Annotated[str, typer.Option(help="Probability of keeping all promises together.")] = "0.9",
+    baseline_loss: Annotated[str | None, typer.Option(help="Measured source loss before adaptation.")] = None,
+    baseline_tokens: Annotated[
+        str | None, typer.Option(help="Else the source law at this budget of pure replay: 1B.")
+    ] = None,
+    covariate: Annotated[
+        list[str] | None, typer.Option(help="Another column the laws read: --covariate loss_before=2.3 (repeatable).")
+    ] = None,
+    max_flops: Annotated[str | None, typer.Option(help="Budget: then the most probable plan within it.")] = None,
+    max_tokens: Annotated[str | None, typer.Option(help="Budget of adaptation tokens, likewise.")] = None,
+    unique_target_tokens: Annotated[str | None, typer.Option(help="Target tokens there are.")] = None,
+    max_epochs: Annotated[str, typer.Option(help="How often each of them may be seen.")] = "1",
+    min_replay: Annotated[str, typer.Option(help="Least replay.")] = "0",
+    law_mean: Annotated[
+        bool, typer.Option("--law-mean", help="Promises about the law's mean, not the run that will be made.")
+    ] = False,
+    seed: Seed = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="JSON file for the plan.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The cheapest adaptation that keeps its promises with a stated probability, or why there is none.
+
+    Example: bayeslaw plan --target t.nc --source s.nc --N 8.1B --ptpp 279 --max-target-loss 1.8 --max-forgetting 2%
+    --baseline-loss 1.9
+    """
+    import bayeslaw
+    from bayeslaw._runs import parse_number
+
+    def number(text: str | None) -> float | None:
+        return None if text is None else parse_number(text)
+
+    in_nats = max_forgetting.lower().endswith("nats")
+    if output is not None:
+        _check_writable(output)
+    found = bayeslaw.plan(
+        bayeslaw.Fit.load(target),
+        bayeslaw.Fit.load(source),
+        N=[parse_number(n) for n in N],
+        ptpp=[parse_number(p) for p in ptpp],
+        max_target_loss=parse_number(max_target_loss),
+        max_forgetting=parse_number(max_forgetting.lower().removesuffix("nats")),
+        forgetting_unit="nats" if in_nats else "relative",
+        confidence=parse_number(confidence),
+        baseline_loss=number(baseline_loss),
+        baseline_tokens=number(baseline_tokens),
+        covariates=_assignments(covariate),
+        max_flops=number(max_flops),
+        max_tokens=number(max_tokens),
+        unique_target_tokens=number(unique_target_tokens),
+        max_epochs=parse_number(max_epochs),
+        min_replay=parse_number(min_replay),
+        new_run=not law_mean,
+        seed=seed,
+    )
+    record = found.to_dict()
+    if output is not None:
+        _write_text(json.dumps(_finite(record), indent=1), output)
+    for line in found.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    _print(record, as_json, lambda: print(found.sentence()))
+
+
+@app.command()
 def report(
     runs: Annotated[
         Path | None, typer.Argument(help="Table of runs; without it, the bundled one.", metavar="[RUNS]")
@@ -338,6 +408,17 @@ def _write_table(table: pd.DataFrame, path: Path) -> None:
             table.to_parquet(part, index=False)
         else:
             table.to_csv(part, index=False)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_text(text: str, path: Path) -> None:
+    """Write a text whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text + "\n")
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -142,6 +142,14 @@ def test_a_priors_file_replaces_priors_and_reference(folder):
     assert out["parameters"]["beta"]["mean"] == pytest.approx(0.3)
 
 
+def test_a_formula_is_a_law_and_its_fit_reads_back(folder):
+    formula = "E + A/N^alpha + B/D^beta"
+    out = run_json("fit", folder / "runs.csv", "--law", formula, "-o", folder / "formula.nc")
+    named = run_json("fit", folder / "runs.csv", "--law", "chinchilla")
+    assert out["parameters"]["alpha"]["mean"] == pytest.approx(named["parameters"]["alpha"]["mean"], rel=0.05)
+    assert len(run_json("forecast", folder / "formula.nc", folder / "runs.csv")["rows"]) == 252
+
+
 def test_help_shows_an_example_and_starts_no_engine():
     """--help answers without importing what computes."""
     code = "import sys; sys.argv = ['bayeslaw', 'fit', '--help']\n"
