@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bayeslaw._errors import DiagnosticsError as DiagnosticsError
     from bayeslaw._errors import FitFileError as FitFileError
     from bayeslaw._errors import LawError as LawError
+    from bayeslaw._errors import PlanError as PlanError
     from bayeslaw._errors import RunTableError as RunTableError
     from bayeslaw._fit import Fit as Fit
     from bayeslaw._fit import fit as fit
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _HOME = {
     "_catalogue": ("law", "laws"),
     "_check": ("Check", "check"),
-    "_errors": ("BayeslawError", "DiagnosticsError", "FitFileError", "LawError", "RunTableError"),
+    "_errors": ("BayeslawError", "DiagnosticsError", "FitFileError", "LawError", "PlanError", "RunTableError"),
     "_fit": ("Fit", "fit"),
     "_forecast": ("forecast",),
     "_formula": ("find_law", "law_from_file", "law_from_formula"),

@@ -17,6 +17,10 @@ class FitFileError(BayeslawError, ValueError):
     """A file is not a saved fit, or its law is not what it was when it was fitted."""
 
 
+class PlanError(BayeslawError, ValueError):
+    """The question put to the planner cannot be answered as it stands; the message says the way out."""
+
+
 class DiagnosticsError(BayeslawError, RuntimeError):
     """The sampler's diagnostics say that the posterior cannot be trusted."""
 

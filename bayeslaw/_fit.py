@@ -120,7 +120,7 @@ class Fit:
         """All draws, under the one law."""
         names = [*self.law.priors, "sigma", "dof"]
         draws = self.posterior
-        return (Piece(partial(_draw_log_loss, self.law), {n: draws[n] for n in names}, self.law.covariates),)
+        return (Piece(_log_loss_of(self.law), {n: draws[n] for n in names}, self.law.covariates),)
 
     def log_loss(self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0) -> np.ndarray:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a new run.
@@ -192,9 +192,15 @@ def _draw_log_loss(law: Law, draw, covariates):
 
 
 @lru_cache(maxsize=64)
+def _log_loss_of(law: Law) -> Callable:
+    """The law's log loss of one draw; one function for each law, so that what is compiled over it is found again."""
+    return partial(_draw_log_loss, law)
+
+
+@lru_cache(maxsize=64)
 def _over_draws(law: Law) -> Callable:
-    """Compiled map over draws of the law's log loss at a table; rows in blocks, so that memory stays bounded."""
-    return jax.jit(jax.vmap(partial(_draw_log_loss, law), in_axes=(0, None)))
+    """Compiled map over draws of the law's log loss at a table, shape (draw, run)."""
+    return jax.jit(jax.vmap(_log_loss_of(law), in_axes=(0, None)))
 
 
 def new_run_noise(values: Mapping[str, np.ndarray], runs: int, seed: int) -> np.ndarray:
@@ -241,7 +247,8 @@ def fit(
     seed
         Same seed, same machine: same numbers.
     chains, warmup, draws, max_draws
-        Iterations per chain. While R-hat or ESS fail, ``draws`` more are added, up to ``max_draws``.
+        Iterations per chain. While R-hat or ESS fail, ``draws`` more are added, up to ``max_draws``; while too many
+        diverge, they are drawn again at half the step size.
     progress
         Called with iterations done and to do.
     on_failure
@@ -279,6 +286,7 @@ def fit(
         warmup=warmup,
         draws=draws,
         max_draws=max_draws,
+        max_divergent=MAX_DIVERGENT,
         is_enough=enough,
         progress=lambda done: progress(done, max(total, done)) if progress else None,
     )

@@ -24,7 +24,8 @@ from bayeslaw._model import model
 from bayeslaw._padding import Padded
 
 CHUNK = 100  # iterations between two looks at the clock
-TARGET_ACCEPT = 0.99  # steps are cheap in these coordinates; at .9 the corners of a gated law diverge
+TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
+SHRINKS = 3  # times the step size is halved, and the draws begun again, while too many diverge
 MIN_CURVATURE = 1e-2  # of the negative log density at the mode; flatter directions are scaled as if this curved
 
 
@@ -141,6 +142,7 @@ def sample(
     progress: Callable[[int], None] = lambda done: None,
     is_enough: Callable[[dict[str, np.ndarray]], bool] = lambda sites: True,
     max_draws: int | None = None,
+    max_divergent: float = 1.0,
 ) -> Chains:
     """Draw from the posterior.
 
@@ -152,17 +154,24 @@ def sample(
         Called with the iterations of each chain that are done.
     is_enough
         Looks at the draws so far; while false, as many draws are added again, up to ``max_draws`` a chain.
+    max_divergent
+        Share of divergent draws above which the first draws are dropped and drawn again at half the step size.
     """
     warmup, draws = (-(-n // CHUNK) * CHUNK for n in (warmup, draws))
     states = _start(law, warmup, problem, jax.random.split(jax.random.PRNGKey(seed), chains))
-    done, kept = 0, []
+    done, shrinks, kept = 0, 0, []
     while True:
-        for _ in range((draws if kept else warmup + draws) // CHUNK):
+        for _ in range((draws if done else warmup + draws) // CHUNK):
             states, chunk = _advance(law, warmup, problem, states)
             done += CHUNK
             if done > warmup:
                 kept.append(jax.tree.map(np.asarray, chunk))
             progress(done)
         sites, stats = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
-        if done - warmup + draws > (max_draws or draws) or is_enough(sites):
+        if stats["diverging"].mean() > max_divergent and shrinks < SHRINKS:
+            step = states.adapt_state.step_size / 2
+            states = states._replace(adapt_state=states.adapt_state._replace(step_size=step))
+            shrinks, kept = shrinks + 1, []
+            continue
+        if (len(kept) * CHUNK) + draws > (max_draws or draws) or is_enough(sites):
             return Chains(sites, {STATS[k]: v for k, v in stats.items()})

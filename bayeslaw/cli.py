@@ -318,6 +318,10 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the page.")] = Path("report"),
     law: Annotated[str | None, typer.Option(help="Law to fit; default: one that suits the table's columns.")] = None,
     hold_out: Annotated[str, typer.Option(help="Column whose largest level is held out.")] = "ptpp",
+    question: Annotated[
+        list[str] | None,
+        typer.Option("--plan", help="What to plan for: --plan N=8.1B --plan max_target_loss=1.8 ... (repeatable)."),
+    ] = None,
     where: Where = None,
     column: Column = None,
     seed: Seed = 0,
@@ -326,9 +330,10 @@ def report(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit, forecast the held-out stage, check it, and show it all on one page that works offline.
+    """Fit, forecast the held-out stage, check it, plan, and show it all on one page that works offline.
 
-    Example: bayeslaw report -o report
+    Example: bayeslaw report runs.csv -o report --plan N=8.1B --plan ptpp=279 --plan max_target_loss=1.8
+    --plan max_forgetting=2% --plan baseline_loss=1.64
     """
     import bayeslaw
 
@@ -343,15 +348,23 @@ def report(
             progress=progress,
             on_failure="warn" if accept_diagnostics else "raise",
             name=None if runs is None else runs.name,
+            question=_assignments(question) or None,
         )
 
     def show() -> None:
         for domain, result in made.checks.items():
             print(f"{domain}: {result.verdict.upper()}: {result.reason}")
+        if made.plan:
+            print(made.plan.sentence())
         print(f"-> {made.path} ({made.seconds:.0f} s)")
 
-    checks = {k: v.to_dict() for k, v in made.checks.items()}
-    _print({"report": str(made.path), "seconds": made.seconds, "checks": checks}, as_json, show)
+    record = {
+        "report": str(made.path),
+        "seconds": made.seconds,
+        "checks": {k: v.to_dict() for k, v in made.checks.items()},
+        "plan": made.plan.to_dict() if made.plan else None,
+    }
+    _print(record, as_json, show)
 
 
 # -- what the commands share -----------------------------------------------------------------------------------------

@@ -7,19 +7,23 @@ band.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+
+from bayeslaw._words import people_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bayeslaw._check import Check
     from bayeslaw._fit import Fit
+    from bayeslaw._plan import Plan
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
-GREY = "#767676"
+GREY, BLACK = "#767676", "#000000"
+STAR = {"marker": "*", "markersize": 14, "markeredgecolor": "white", "linestyle": "none", "color": BLACK, "zorder": 5}
 
 
 def forecast_curve(
@@ -141,9 +145,72 @@ def exponents(
     return ax
 
 
-def people_number(x: Any) -> str:
-    """A count as people say it: 8.1B, 517M, 12k."""
-    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(x) >= size:
-            return f"{x / size:.3g}{unit}"
-    return f"{x:.3g}"
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def frontier(ax: Axes, plan: Plan) -> Axes:
+    """Cost against confidence: the cheapest ATPP at each, the plan (star) and the plug-in plan (cross)."""
+    rows = [r for r in plan.frontier if r["atpp"] is not None]
+    ax.set_yscale("log" if plan.atpp != 0 else "linear")
+    ax.plot([r["confidence"] for r in rows], [r["atpp"] for r in rows], "o-", color=COLOURS[0], label="cheapest plan")
+    if plan.atpp is not None:
+        ax.plot([plan.probability], [plan.atpp], label="this plan", **STAR)
+    if plan.plug_in["atpp"] is not None:
+        ax.plot(
+            [plan.plug_in["probability"]],
+            [plan.plug_in["atpp"]],
+            "X",
+            color=COLOURS[1],
+            label="plug-in plan",
+            markersize=9,
+        )
+    ax.set_xlabel("probability that all promises are kept")
+    ax.set_ylabel("adaptation tokens per parameter")
+    ax.legend()
+    return ax
+
+
+def region(ax: Axes, plan: Plan) -> Axes:
+    """Probability that all promises are kept, over replay and ATPP; the line is the confidence asked for."""
+    atpp, replay = np.array(plan.region["atpp"]), np.array(plan.region["replay"])
+    chance = np.array(plan.region["probability"])
+    filled = ax.contourf(100 * replay, atpp, chance.T, levels=np.linspace(0, 1, 11), cmap="cividis")
+    ax.figure.colorbar(filled, ax=ax, label="probability that all promises are kept")
+    if isinstance(plan.confidence, float) and chance.min() < plan.confidence < chance.max():
+        ax.contour(100 * replay, atpp, chance.T, levels=[plan.confidence], colors="white", linewidths=1.5)
+    if plan.atpp is not None and plan.replay is not None:
+        ax.plot([100 * plan.replay], [plan.atpp], label="this plan", **STAR)
+    ax.set_yscale("log")
+    ax.set_xlabel("replay (%)")
+    ax.set_ylabel("adaptation tokens per parameter")
+    return ax
+
+
+def tradeoff(ax: Axes, plan: Plan) -> Axes:
+    """Forgetting (left) and target loss (right axis) along replay at the plan's ATPP, 90% bands, limits dashed.
+
+    After Goffinet 2025, fig. 2. The target's axis is the twin of ``ax``.
+    """
+    replay, bands = 100 * np.array(plan.tradeoff["replay"]), plan.tradeoff["bands"]
+    twin = ax.twinx()
+    sources = [name for name in bands if name != "target"]
+    for name, colour in zip(sources, (COLOURS[0], *COLOURS[2:]) * len(sources), strict=False):
+        _band(ax, replay, bands[name], 100 if bands[name]["unit"] == "relative" else 1, colour, name)
+    _band(twin, replay, bands["target"], 1, COLOURS[1], "target loss")
+    if plan.replay is not None:
+        ax.axvline(100 * plan.replay, color=BLACK, linewidth=1)
+    ax.set_xlabel(f"replay (%) at {plan.tradeoff['atpp']:.3g} tokens per parameter")
+    ax.set_ylabel("forgetting (%)" if bands[sources[0]]["unit"] == "relative" else "forgetting (nats per token)")
+    twin.set_ylabel("target loss (nats per token)")
+    lines = [*ax.get_lines(), *twin.get_lines()]
+    named = [line for line in lines if not str(line.get_label()).startswith("_")]
+    ax.legend(named, [str(line.get_label()) for line in named])
+    return ax
+
+
+def _band(ax: Axes, replay: np.ndarray, band: dict, scale: float, colour: str, label: str) -> None:
+    """Median, 90% band and limit of one promise; the axis shows the band where the limit is near."""
+    low, median, high = (scale * np.array(band[k], float) for k in ("low", "median", "high"))
+    ax.plot(replay, median, color=colour, label=label)
+    ax.fill_between(replay, low, high, color=colour, alpha=0.2, linewidth=0)
+    ax.axhline(scale * band["limit"], color=colour, linestyle="--", linewidth=1)

@@ -83,6 +83,45 @@ def test_the_table_a_person_reads_is_on_stdout_too(folder, fitted):
     assert "held-out runs" in out.stdout
 
 
+@pytest.fixture(scope="module")
+def two_fits(folder):
+    """Fits of a target and a source that fall with D, at two sizes and three replay ratios."""
+    for name, law in (("t", "dcpt"), ("s", "dcpt")):
+        run_json("simulate", law, "-o", folder / f"{name}.csv", "--set", "C=0.1", "--seed", 4)
+        run_json("fit", folder / f"{name}.csv", "--law", law, "-o", folder / f"{name}.nc")
+    return ["--target", folder / "t.nc", "--source", folder / "s.nc"]
+
+
+def test_plan_prints_the_cheapest_plan_with_its_probabilities(folder, two_fits):
+    asked = ["--N", "1.4B", "--ptpp", "31", "--max-forgetting", "2%", "--baseline-loss", "2.0", "--confidence", "90%"]
+    out = run_json("plan", *two_fits, *asked, "--max-target-loss", "2.02", "-o", folder / "plan.json")
+    keys = {"feasible", "atpp", "D", "replay", "flops", "probability", "probability_target", "probability_forgetting"}
+    assert keys | {"binding", "plug_in"} <= set(out)
+    assert out["feasible"] is True
+    assert out["probability"] >= 0.9
+    assert out["D"] == pytest.approx(1.4e9 * out["atpp"])
+    assert out["flops"] == pytest.approx(6 * 1.4e9 * out["D"])
+    assert {"atpp", "replay", "probability"} <= set(out["plug_in"])
+    assert json.loads((folder / "plan.json").read_text()) == out
+    none = run_json("plan", *two_fits, *asked, "--max-target-loss", "0.9")
+    assert none["feasible"] is False
+    assert "target" in none["explanation"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [([], "give baseline_loss"), (["--baseline-loss", "x"], "not a number"), (["--confidence", "90"], "probability")],
+)
+def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
+    """Without a baseline a law that diverges at D = 0 is refused (LAWS, trap 6)."""
+    asked = ["--N", "1.4B", "--ptpp", "31", "--max-forgetting", "2%", "--max-target-loss", "2.2"]
+    out = run("plan", *two_fits, *asked, *extra, "--json")
+    assert out.returncode == 2
+    assert out.stdout == ""
+    assert says in out.stderr
+    assert "Traceback" not in out.stderr
+
+
 BAD = {
     "no such law": (["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"], "did you mean 'chinchilla'"),
     "no such file": (["fit", "none.csv", "--law", "chinchilla", "-o", "x.nc"], "no such file"),

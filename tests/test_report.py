@@ -10,6 +10,9 @@ from bayeslaw import RunTableError, datasets
 from bayeslaw.datasets import make_simulated
 
 
+ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     with pytest.warns(UserWarning, match="two levels only"):
@@ -45,6 +48,26 @@ def test_the_page_says_simulated_and_repeats_the_verdicts(made):
     for domain, result in made.checks.items():
         assert re.search(f"<b>{domain}: {result.verdict}", page)
     assert "bayeslaw report --law ptpp-gate-floor" in page
+
+
+def test_the_plan_on_the_page_is_the_planner_s(made):
+    """The sentence is that of `plan` on the two fits, asked what the bundled table comes with."""
+    from bayeslaw._plan_example import QUESTION
+
+    again = bayeslaw.plan(made.fits["target"], made.fits["source"], **QUESTION)
+    assert made.plan is not None
+    assert again.to_dict() == made.plan.to_dict()
+    assert made.plan.sentence().splitlines()[0] in made.path.read_text()
+    assert made.plan.probability >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("question", "says"), [(ASKED | {"size": 3}, "unexpected keyword"), ({"N": 1e9}, "missing a required")]
+)
+def test_a_question_is_checked_before_anything_is_fitted(tmp_path, question, says):
+    with pytest.raises(bayeslaw.PlanError, match=says):
+        bayeslaw.report(datasets.load(), tmp_path, question=question)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_without_a_second_level_says_what_to_do(tmp_path):

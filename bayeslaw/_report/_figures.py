@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from bayeslaw import plots
 from bayeslaw._check import Check
 from bayeslaw._fit import Fit
+from bayeslaw._plan import Plan
+from bayeslaw._words import people_number
 
 DPI = 110
 MAX_PANELS = 8
@@ -44,7 +46,7 @@ def forecast_grid(runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption
     for ax, size in zip(axes, sizes, strict=False):
         group = runs if size is None else runs[runs["N"] == size]
         plots.forecast_curve(ax, group, rows)
-        ax.set_title("all runs" if size is None else f"N = {plots.people_number(size)}", fontsize=10)
+        ax.set_title("all runs" if size is None else f"N = {people_number(size)}", fontsize=10)
         ax.tick_params(labelsize=8)
     for ax in axes[len(sizes) :]:
         ax.set_visible(False)
@@ -102,7 +104,7 @@ def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _run_label(run: pd.Series) -> str:
     named: tuple[tuple[str, Callable[[float], str]], ...] = (
-        ("N", plots.people_number),
+        ("N", people_number),
         ("ptpp", lambda v: f"ptpp {v:g}"),
     )
     return "\n".join(say(run[c]) for c, say in named if c in run)
@@ -119,3 +121,23 @@ def exponent_intervals(fit: Fit, published: dict[str, tuple[float, float]]) -> P
         "Exponents: median, 50% and 90% intervals; grey the prior's 90%. Where the two agree, the data said little."
     )
     return _picture(figure, caption, f"Posterior medians: {said}")
+
+
+def plan_pictures(plan: Plan) -> tuple[Picture, ...]:
+    """Cost against confidence, the feasible region, and the trade-off along replay."""
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    plots.frontier(left, plan)
+    plots.region(middle, plan)
+    plots.tradeoff(right, plan)
+    reached = [r for r in plan.frontier if r["atpp"] is not None]
+    said = ", ".join(f"{r['confidence']:.0%} costs {r['atpp']:.3g}" for r in reached[::3])
+    caption = (
+        "Left: tokens per parameter of the cheapest plan at each confidence; the cross is the plan of parameters without "
+        "uncertainty, at the probability with which it keeps the promises. Middle: that probability over replay and "
+        "tokens; the line is the confidence asked for. Right: forgetting and target loss along replay with 90% bands, "
+        "limits dashed (as Goffinet 2025, fig. 2)."
+    )
+    return (
+        _picture(figure, caption, f"Cost in tokens per parameter by confidence: {said or 'no confidence is reached'}"),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import shlex
 import time
@@ -10,15 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from bayeslaw import datasets
 from bayeslaw._catalogue import law as law_by_name
 from bayeslaw._check import Check, check
-from bayeslaw._errors import LawError, RunTableError
+from bayeslaw._errors import LawError, PlanError, RunTableError
 from bayeslaw._fit import Fit, fit
 from bayeslaw._forecast import forecast
+from bayeslaw._plan import Plan, plan
+from bayeslaw._plan_example import QUESTION
 from bayeslaw._report import _figures
 
 PAGE = "report.html"
@@ -32,6 +36,7 @@ class Report:
     seconds: float
     checks: Mapping[str, Check]
     fits: Mapping[str, Fit]
+    plan: Plan | None
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def report(
     hold_out: str = "ptpp",
     seed: int = 0,
     name: str | None = None,
+    question: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
     on_failure: str = "raise",
 ) -> Report:
@@ -87,6 +93,9 @@ def report(
         Name of the law; by default one that suits the columns.
     hold_out
         Column whose largest level is held out of the fit and forecast.
+    question
+        What to plan for, as keyword arguments of `plan`, where the table has the domains ``target`` and ``source``;
+        the bundled table comes with one.
 
     Raises
     ------
@@ -102,18 +111,35 @@ def report(
     if folder.exists() and not folder.is_dir():
         raise LawError(f"{folder} is a file; give the name of a folder")
     parts = _by_domain(table)
+    asked = _question(QUESTION if bundled else question, list(parts), seed)
     domains = []
     for i, (domain, part) in enumerate(parts.items()):
         share = (lambda done, total, i=i: progress(done + i * total, len(parts) * total)) if progress else None
         domains.append(_one_domain(domain, part, law, hold_out, seed, share, on_failure))
-    html = _render(table, domains, law, hold_out, seed, name, bundled)
+    fits = {d.name: d.fit for d in domains}
+    answer = plan(fits["target"], fits["source"], **asked) if asked else None
+    html = _render(table, domains, law, hold_out, seed, name, bundled, answer)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE
     part_path = path.with_name(f".{PAGE}.part")
     part_path.write_text(html, encoding="utf-8")
     part_path.replace(path)
     seconds = time.perf_counter() - began
-    return Report(path, seconds, {d.name: d.check for d in domains}, {d.name: d.fit for d in domains})
+    return Report(path, seconds, {d.name: d.check for d in domains}, fits, answer)
+
+
+def _question(asked: Mapping[str, Any] | None, domains: list[str], seed: int) -> dict[str, Any] | None:
+    """What to plan for, checked before anything is fitted."""
+    if not asked:
+        return None
+    if not {"target", "source"} <= set(domains):
+        raise PlanError(f"a plan needs rows of domain 'target' and 'source'; the table has: {', '.join(domains)}")
+    try:
+        inspect.signature(plan).bind(None, None, **asked)
+    except TypeError as error:
+        needed = "N, ptpp, max_target_loss and max_forgetting"
+        raise PlanError(f"what to plan for: {error}; it needs {needed}, and takes what `plan` takes") from None
+    return {"seed": seed, **asked}
 
 
 def _by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -167,7 +193,7 @@ def _one_domain(domain, runs, law, hold_out, seed, progress, on_failure) -> _Dom
     return _Domain(domain, posterior, result, tuple(pictures), parameters, len(fitted))
 
 
-def _render(table, domains, law, hold_out, seed, name, bundled) -> str:
+def _render(table, domains, law, hold_out, seed, name, bundled, answer: Plan | None) -> str:
     import jinja2
 
     template = files("bayeslaw._report").joinpath("page.html.jinja").read_text(encoding="utf-8")
@@ -189,6 +215,8 @@ def _render(table, domains, law, hold_out, seed, name, bundled) -> str:
         name=name,
         card=datasets.CARDS[name] if bundled else None,
         domains=domains,
+        plan=answer,
+        plan_pictures=_figures.plan_pictures(answer) if answer else (),
         law=record,
         priors=[(n, str(p), p.source) for n, p in record.priors.items()],
         hold_out=hold_out,
