@@ -19,7 +19,10 @@ def _modules() -> dict[str, str]:
     try:
         package = importlib.import_module(PACKAGE)
     except ModuleNotFoundError:
-        raise LawError("the laws are not installed (package bayeslaw.models): install bayeslaw with pip") from None
+        raise LawError(
+            "the laws (package bayeslaw.models) are not installed beside this bayeslaw: install it with `pip install -e .`, "
+            "or work in another folder than its source"
+        ) from None
     return {
         m.name.replace("_", "-"): f"{PACKAGE}.{m.name}"
         for m in pkgutil.iter_modules(package.__path__)

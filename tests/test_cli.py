@@ -14,7 +14,7 @@ SMALL = ["--warmup", "300", "--draws", "300"]
 
 
 def run(*args, cwd=None):
-    command = [sys.executable, "-m", "bayeslaw.cli", *map(str, args)]
+    command = [sys.executable, "-P", "-m", "bayeslaw.cli", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=dict(os.environ), check=False)
 
 
@@ -196,6 +196,6 @@ def test_help_shows_an_example_and_starts_no_engine():
     code += (
         "heavy = {'jax', 'numpyro', 'pandas', 'arviz_base', 'matplotlib'} & set(sys.modules); assert not heavy, heavy"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    out = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stderr
     assert "Example: bayeslaw fit" in out.stdout

@@ -76,7 +76,9 @@ def test_a_saved_fit_forecasts_the_same_in_another_process(fitted, table, tmp_pa
     pd.testing.assert_index_equal(loaded.runs.index, fitted.runs.index)
     assert loaded.diagnostics == fitted.diagnostics
     code = f"import bayeslaw; f = bayeslaw.Fit.load({str(path)!r}); print(repr(float(f.log_loss(f.runs).mean())))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
+    out = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
     assert float(out.stdout) == pytest.approx(float(fitted.log_loss(fitted.runs).mean()), rel=1e-12)
     assert os.listdir(tmp_path) == ["fit.nc"]
 
