@@ -9,7 +9,6 @@ import bayeslaw
 from bayeslaw import RunTableError, datasets
 from bayeslaw.datasets import make_simulated
 
-
 ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
 
 
