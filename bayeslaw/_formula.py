@@ -18,8 +18,8 @@ from pathlib import Path
 import jax.numpy as jnp
 from jax import Array
 
+from bayeslaw._catalogue import PACKAGE, laws
 from bayeslaw._catalogue import law as law_by_name
-from bayeslaw._catalogue import laws
 from bayeslaw._errors import FitWarning, LawError
 from bayeslaw._expression import evaluate, latex, names, parse, symbol
 from bayeslaw._law import NATS, Basis, Covariates, Exponent, Law, Term, Values, clip_replay, constant
@@ -121,6 +121,8 @@ def law_from_formula(text: str, *, name: str = "custom") -> Law:
 def law_from_file(path: str | Path) -> Law:
     """The law of a Python file that defines ``LAW``, as the files in ``models/`` do. The file is executed.
 
+    It may import what those files share as they do (``from ._terms import size``).
+
     Raises
     ------
     LawError
@@ -129,7 +131,7 @@ def law_from_file(path: str | Path) -> Law:
     path = Path(path)
     if not path.is_file():
         raise LawError(f"{path}: no such file; give a Python file that defines LAW = Law(...)")
-    spec = importlib.util.spec_from_file_location(f"bayeslaw_user_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{PACKAGE}._user_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise LawError(f"{path}: not a Python file; its name should end in .py")
     module = importlib.util.module_from_spec(spec)
