@@ -120,7 +120,7 @@ def simulate(
 @app.command()
 def fit(
     runs: Runs,
-    law: Annotated[str, typer.Option(help="Name of a law (see `bayeslaw laws`), a formula, or a Python file.")],
+    law: Annotated[list[str], typer.Option(help="Name of a law (see `bayeslaw laws`), a formula, or a Python file.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File for the fit (netCDF).")] = None,
     where: Where = None,
     column: Column = None,
@@ -143,14 +143,16 @@ def fit(
     """
     import bayeslaw
 
+    if len(law) > 1:
+        raise LawError(f"{len(law)} laws would make an average, which this version does not fit yet; name one (--law)")
     if output is not None:
         _check_writable(output)
     settings = _prior_file(priors)
     table = _read(runs, where, column)
-    with _progress(f"{law} on {len(table)} runs") as progress:
+    with _progress(f"{law[0]} on {len(table)} runs") as progress:
         result = bayeslaw.fit(
             table,
-            law,
+            law[0],
             priors=settings["priors"],
             reference=settings["reference"],
             seed=seed,

@@ -123,6 +123,7 @@ def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
 
 
 BAD = {
+    "two laws": (["fit", "runs.csv", "--law", "chinchilla", "--law", "coupled", "-o", "x.nc"], "2 laws"),
     "no such law": (["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"], "did you mean 'chinchilla'"),
     "no such file": (["fit", "none.csv", "--law", "chinchilla", "-o", "x.nc"], "no such file"),
     "missing column": (["fit", "short.csv", "--law", "chinchilla", "-o", "x.nc"], "needs column 'D'"),
