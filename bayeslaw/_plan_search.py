@@ -114,7 +114,7 @@ class Problem:
 
     def margin(self, kept: np.ndarray) -> np.ndarray:
         """Share of draws beyond the confidence, of the group that has least of it; ``kept`` is (promise, draw, ...)."""
-        groups = kept if isinstance(self.confidence, Mapping) else kept.all(axis=0, keepdims=True)
+        groups = kept if isinstance(self.confidence, Mapping) else np.asarray(kept.all(axis=0, keepdims=True))
         counts = [g.sum(axis=0) - needed(c, self.draws) for g, c in zip(groups, self.shares, strict=True)]
         return np.min(counts, axis=0) / self.draws
 

@@ -153,12 +153,13 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     rows = [r for r in plan.frontier if r["atpp"] is not None]
     ax.set_yscale("log" if plan.atpp != 0 else "linear")
     ax.plot([r["confidence"] for r in rows], [r["atpp"] for r in rows], "o-", color=COLOURS[0], label="cheapest plan")
-    if plan.atpp is not None:
+    point, chance = plan.plug_in["atpp"], plan.plug_in["probability"]
+    if plan.atpp is not None and plan.probability is not None:
         ax.plot([plan.probability], [plan.atpp], label="this plan", **STAR)
-    if plan.plug_in["atpp"] is not None:
+    if point is not None and chance is not None:
         ax.plot(
-            [plan.plug_in["probability"]],
-            [plan.plug_in["atpp"]],
+            [chance],
+            [point],
             "X",
             color=COLOURS[1],
             label="plug-in plan",
