@@ -245,7 +245,9 @@ def check(
 @app.command()
 def plan(
     target: Annotated[Path, typer.Option(help="Fit of the target loss.", metavar="T.nc")],
-    source: Annotated[Path, typer.Option(help="Fit of the source loss.", metavar="S.nc")],
+    source: Annotated[
+        list[str], typer.Option(help="Fit of the source loss; several as NAME=S.nc (repeatable).", metavar="S.nc")
+    ],
     N: Annotated[list[str], typer.Option("--N", help="Model parameters: 8.1B (repeatable: the cheapest model wins).")],
     ptpp: Annotated[list[str], typer.Option(help="Pre-training tokens per parameter (one, or one for each --N).")],
     max_target_loss: Annotated[str, typer.Option(help="Target loss to reach, nats per token.")],
@@ -286,7 +288,7 @@ def plan(
         _check_writable(output)
     found = bayeslaw.plan(
         bayeslaw.Fit.load(target),
-        bayeslaw.Fit.load(source),
+        _sources(source),
         N=[parse_number(n) for n in N],
         ptpp=[parse_number(p) for p in ptpp],
         max_target_loss=parse_number(max_target_loss),
@@ -376,6 +378,15 @@ def _read(path: Path, where: str | None, column: list[str] | None) -> pd.DataFra
     import bayeslaw
 
     return bayeslaw.read_runs(path, where=where, columns={theirs: ours for ours, theirs in _pairs(column)})
+
+
+def _sources(options: list[str]) -> Any:
+    """One fit, or several by name."""
+    import bayeslaw
+
+    if len(options) == 1 and "=" not in options[0]:
+        return bayeslaw.Fit.load(options[0])
+    return {name: bayeslaw.Fit.load(path) for name, path in _pairs(options)}
 
 
 def _pairs(options: list[str] | None) -> list[tuple[str, str]]:

@@ -103,6 +103,9 @@ def test_plan_prints_the_cheapest_plan_with_its_probabilities(folder, two_fits):
     assert out["flops"] == pytest.approx(6 * 1.4e9 * out["D"])
     assert {"atpp", "replay", "probability"} <= set(out["plug_in"])
     assert json.loads((folder / "plan.json").read_text()) == out
+    several = ["--target", folder / "t.nc", "--source", f"a={folder / 's.nc'}", "--source", f"b={folder / 's.nc'}"]
+    both = run_json("plan", *several, *asked, "--max-target-loss", "2.02")
+    assert {p["name"] for p in both["promises"]} == {"target", "a", "b"}
     none = run_json("plan", *two_fits, *asked, "--max-target-loss", "0.9")
     assert none["feasible"] is False
     assert "target" in none["explanation"]["message"]
