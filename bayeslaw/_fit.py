@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,6 +20,7 @@ import pandas as pd
 
 from bayeslaw import _engine, _geometry, _runs
 from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning, LawError
+from bayeslaw._files import whole
 from bayeslaw._formula import find_law, law_from_origin
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, DOF_RATE, DOF_SHAPE, NOISE_SITES, SIGMA, log_loss
@@ -138,21 +137,14 @@ class Fit:
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, whole or not at all."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(suffix=".part", dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
         encoding = {
             f"/{group}": {
                 str(v): {"zlib": True, "complevel": 4} for v, a in node.data_vars.items() if a.dtype.kind in "fib"
             }
             for group, node in self.inference_data.children.items()
         }
-        try:
-            self.inference_data.to_netcdf(name, engine="h5netcdf", encoding=encoding)
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with whole(path) as part:
+            self.inference_data.to_netcdf(part, engine="h5netcdf", encoding=encoding)
         return path
 
     @classmethod
@@ -175,12 +167,6 @@ class Fit:
         except (OSError, KeyError, ValueError) as error:
             raise FitFileError(f"{path}: not a fit saved by bayeslaw ({type(error).__name__})") from None
         return cls(_law_from_recipe(recipe, path), data)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _is_sampled(law: Law, name: str) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayeslaw._errors import BayeslawError, DiagnosticsError, LawError
+from bayeslaw._files import whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -308,7 +309,8 @@ def plan(
     )
     record = found.to_dict()
     if output is not None:
-        _write_text(json.dumps(_finite(record), indent=1), output)
+        with whole(output) as part:
+            part.write_text(json.dumps(_finite(record), indent=1) + "\n")
     for line in found.warnings:
         print(f"warning: {line}", file=sys.stderr)
     _print(record, as_json, lambda: print(found.sentence()))
@@ -427,27 +429,11 @@ def _check_writable(path: Path) -> None:
 def _write_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table whole or not at all."""
     _check_writable(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
+    with whole(path) as part:
         if path.suffix.lower() in (".parquet", ".pq"):
             table.to_parquet(part, index=False)
         else:
             table.to_csv(part, index=False)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _write_text(text: str, path: Path) -> None:
-    """Write a text whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text + "\n")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _print(record: Any, as_json: bool, show: Callable[[], None]) -> None:

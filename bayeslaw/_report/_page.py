@@ -19,6 +19,7 @@ from bayeslaw import datasets
 from bayeslaw._catalogue import law as law_by_name
 from bayeslaw._check import Check, check
 from bayeslaw._errors import LawError, PlanError, RunTableError
+from bayeslaw._files import whole
 from bayeslaw._fit import Fit, fit
 from bayeslaw._forecast import forecast
 from bayeslaw._plan import Plan, plan
@@ -119,11 +120,9 @@ def report(
     fits = {d.name: d.fit for d in domains}
     answer = plan(fits["target"], fits["source"], **asked) if asked else None
     html = _render(table, domains, law, hold_out, seed, name, bundled, answer)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE
-    part_path = path.with_name(f".{PAGE}.part")
-    part_path.write_text(html, encoding="utf-8")
-    part_path.replace(path)
+    with whole(path) as part:
+        part.write_text(html, encoding="utf-8")
     seconds = time.perf_counter() - began
     return Report(path, seconds, {d.name: d.check for d in domains}, fits, answer)
 
