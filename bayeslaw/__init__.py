@@ -7,16 +7,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bayeslaw._average import Average as Average
+    from bayeslaw._average import average as average
+    from bayeslaw._average import load as load
     from bayeslaw._catalogue import law as law
     from bayeslaw._catalogue import laws as laws
     from bayeslaw._check import Check as Check
     from bayeslaw._check import check as check
+    from bayeslaw._compare import Comparison as Comparison
+    from bayeslaw._compare import compare as compare
+    from bayeslaw._dynamics import critical_point as critical_point
+    from bayeslaw._dynamics import loss_curve as loss_curve
+    from bayeslaw._dynamics import turning_length as turning_length
+    from bayeslaw._dynamics_best import best_loss_potential as best_loss_potential
+    from bayeslaw._dynamics_best import best_peak_lr as best_peak_lr
+    from bayeslaw._dynamics_best import best_replay as best_replay
     from bayeslaw._errors import BayeslawError as BayeslawError
     from bayeslaw._errors import DiagnosticsError as DiagnosticsError
     from bayeslaw._errors import FitFileError as FitFileError
     from bayeslaw._errors import LawError as LawError
     from bayeslaw._errors import PlanError as PlanError
     from bayeslaw._errors import RunTableError as RunTableError
+    from bayeslaw._errors import RunTableWarning as RunTableWarning
     from bayeslaw._fit import Fit as Fit
     from bayeslaw._fit import fit as fit
     from bayeslaw._forecast import forecast as forecast
@@ -26,6 +38,7 @@ if TYPE_CHECKING:
     from bayeslaw._law import Exponent as Exponent
     from bayeslaw._law import Law as Law
     from bayeslaw._law import Term as Term
+    from bayeslaw._phases import Phases as Phases
     from bayeslaw._plan import Plan as Plan
     from bayeslaw._plan import plan as plan
     from bayeslaw._point import PointFit as PointFit
@@ -34,23 +47,40 @@ if TYPE_CHECKING:
     from bayeslaw._report import report as report
     from bayeslaw._runs import read_runs as read_runs
     from bayeslaw._schedule import areas_from_table as areas_from_table
+    from bayeslaw._schedule import constant as constant
+    from bayeslaw._schedule import cosine as cosine
+    from bayeslaw._schedule import multi_step as multi_step
     from bayeslaw._schedule import schedule_areas as schedule_areas
+    from bayeslaw._schedule import wsd as wsd
     from bayeslaw._simulate import prior_predictive as prior_predictive
     from bayeslaw._simulate import simulate as simulate
 
 _HOME = {
+    "_average": ("Average", "average", "load"),
+    "_compare": ("Comparison", "compare"),
     "_catalogue": ("law", "laws"),
     "_check": ("Check", "check"),
-    "_errors": ("BayeslawError", "DiagnosticsError", "FitFileError", "LawError", "PlanError", "RunTableError"),
+    "_dynamics": ("critical_point", "loss_curve", "turning_length"),
+    "_dynamics_best": ("best_loss_potential", "best_peak_lr", "best_replay"),
+    "_errors": (
+        "BayeslawError",
+        "DiagnosticsError",
+        "FitFileError",
+        "LawError",
+        "PlanError",
+        "RunTableError",
+        "RunTableWarning",
+    ),
     "_fit": ("Fit", "fit"),
     "_forecast": ("forecast",),
     "_formula": ("find_law", "law_from_file", "law_from_formula"),
     "_law": ("Exponent", "Law", "Term"),
+    "_phases": ("Phases",),
     "_plan": ("Plan", "plan"),
     "_point": ("PointFit", "point_fit"),
     "_priors": ("Prior",),
     "_runs": ("read_runs",),
-    "_schedule": ("areas_from_table", "schedule_areas"),
+    "_schedule": ("areas_from_table", "constant", "cosine", "multi_step", "schedule_areas", "wsd"),
     "_simulate": ("prior_predictive", "simulate"),
     "_report": ("report",),
 }

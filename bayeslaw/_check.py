@@ -9,6 +9,7 @@ import pandas as pd
 
 from bayeslaw import _runs
 from bayeslaw._posterior import Posterior
+from bayeslaw._sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 HUBER_DELTA = 0.02  # Goffinet 2025, appendix A
@@ -23,10 +24,16 @@ class Check:
     """Calibration of a forecast on measured runs.
 
     Point metrics are of the median forecast (Goffinet 2025, appendix A); ``intervals`` holds the central 90%
-    posterior interval of each. ``coverage``: share of runs inside the central interval of that probability.
-    ``crps``: mean continuous ranked probability score in nats, lower is better. ``width90``: mean width of the 90%
-    interval over the median. ``stretch``: factor by which 90% intervals would have to widen to hold 90% of the runs.
-    ``bias_log``: mean log of forecast over observation. ``pit``: probability integral transform, shape (run,).
+    posterior interval of each, that of the slope with the standard error of the regression. ``coverage``: share of runs
+    inside the central interval of that probability. ``crps``: mean continuous ranked probability score in nats, lower
+    is better. ``width90``: mean width of the 90% interval over the median. ``stretch``: factor by which 90% intervals
+    would have to widen to hold 90% of the runs. ``bias_log``: mean log of forecast over observation. ``pit``:
+    probability integral transform, shape (run,).
+
+    ``verdict``: ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, by what the held-out runs show.
+    ``reasons``: what the forecast rests on if not on the runs (`bayeslaw._sensitivity.reasons`), a line each; they
+    explain a verdict and limit what trust means further out, and they decide where runs are too few. ``reason``: all
+    of it in one line.
     """
 
     n: int
@@ -44,11 +51,12 @@ class Check:
     stretch: float
     verdict: str
     reason: str
+    reasons: tuple[str, ...]
     pit: np.ndarray
 
     def to_dict(self) -> dict:
         """Everything as JSON types."""
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
+        return asdict(self) | {"reasons": list(self.reasons), "pit": self.pit.tolist()}
 
 
 def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
@@ -65,11 +73,16 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
     by_draw = point_metrics(law, y)
     intervals = {k: (float(np.quantile(v, 0.05)), float(np.quantile(v, 0.95))) for k, v in by_draw.items()}
     metrics = {k: float(v[0]) for k, v in point_metrics(point[None], y).items()}
+    intervals["slope"] = slope_interval(law, y, seed)
     coverage = {f"{p:g}": float(_inside(new, y, p).mean()) for p in LEVELS}
     low, high = np.quantile(new, [0.05, 0.95], axis=0)
     reach = np.abs(y - point) / np.where(y > point, high - point, point - low)
     stretch = float(np.quantile(reach, 0.9))
-    verdict, reason = judge(len(y), coverage["0.9"], stretch, metrics["bias_log"], intervals["bias_log"])
+    found = reasons(posterior, runs, law)
+    verdict, reason = judge(len(y), coverage["0.9"], stretch, metrics["bias_log"], intervals["bias_log"], found)
+    if len(y) >= FEW and np.isfinite(metrics["slope"]):
+        low_slope, high_slope = intervals["slope"]
+        reason += f"; calibration slope {metrics['slope']:.2f} ({low_slope:.2f} to {high_slope:.2f})"
     return Check(
         n=len(y),
         **metrics,
@@ -79,7 +92,8 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
         width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
         stretch=stretch,
         verdict=verdict,
-        reason=reason,
+        reason="; ".join((reason, *found)),
+        reasons=found,
         pit=(new < y).mean(0),
     )
 
@@ -119,13 +133,38 @@ def _inside(draws: np.ndarray, y: np.ndarray, prob: float) -> np.ndarray:
     return (low <= y) & (y <= high)
 
 
+def slope_interval(log_forecast: np.ndarray, log_loss: np.ndarray, seed: int) -> tuple[float, float]:
+    """Central 90% interval of the slope of observed on forecast log loss, over draws of the law and of the runs' noise.
+
+    NaN with fewer than three runs, or where forecasts do not differ.
+    """
+    n = len(log_loss)
+    if n < 3:
+        return float("nan"), float("nan")
+    line = point_metrics(log_forecast, log_loss)
+    slope, x = line["slope"], log_forecast - log_forecast.mean(1, keepdims=True)
+    rest = log_loss - line["intercept"][:, None] - slope[:, None] * log_forecast
+    error = np.sqrt((rest**2).sum(1) / (n - 2) / np.where(np.isnan(slope), np.nan, (x**2).sum(1)))
+    drawn = slope + error * np.random.default_rng(seed).standard_t(n - 2, len(slope))
+    return float(np.quantile(drawn, 0.05)), float(np.quantile(drawn, 0.95))
+
+
 def judge(
-    n: int, coverage90: float, stretch: float, bias: float, bias_interval: tuple[float, float]
+    n: int,
+    coverage90: float,
+    stretch: float,
+    bias: float,
+    bias_interval: tuple[float, float],
+    reasons: tuple[str, ...] = (),
 ) -> tuple[str, str]:
-    """Verdict and reason: ``trust``, ``widen`` or ``do not extrapolate``; ``unknown`` on too few runs."""
+    """Verdict, and what the held-out runs show: ``trust``, ``widen`` or ``do not extrapolate``.
+
+    On too few runs it is ``unknown``, or ``do not extrapolate`` where the forecast rests on the prior.
+    """
     seen = f"90% intervals hold {coverage90:.0%} of {n} held-out runs"
     if n < FEW:
-        return "unknown", f"{seen}: too few to tell"
+        on_prior = any(line.startswith((ONE_LEVEL, PRIOR_DOMINATED)) for line in reasons)
+        return ("do not extrapolate" if on_prior else "unknown"), f"{seen}: too few to tell"
     one_sided = min(bias_interval) > 0 or max(bias_interval) < 0
     off = f"; the law is {abs(bias):.1%} too {'high' if bias > 0 else 'low'} on average" if one_sided else ""
     if coverage90 >= TRUSTED_COVERAGE:

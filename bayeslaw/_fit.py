@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,21 +19,24 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _engine, _geometry, _runs
+from bayeslaw._diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS, are_enough, rhat_and_ess
 from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning, LawError
 from bayeslaw._files import whole
 from bayeslaw._formula import find_law, law_from_origin
 from bayeslaw._law import Law
-from bayeslaw._model import DOF_MIN, DOF_RATE, DOF_SHAPE, NOISE_SITES, SIGMA, log_loss
-from bayeslaw._padding import pad
-from bayeslaw._posterior import Piece
+from bayeslaw._model import DOF_MIN, constrain_error, draw_effects, log_loss, log_loss_of, log_prior, pointwise
+from bayeslaw._padding import Padded, pad
+from bayeslaw._posterior import Piece, over_draws
 from bayeslaw._priors import Prior
+from bayeslaw._shared_error import NONE, labels, shared_error
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-MAX_RHAT, MIN_ESS, MAX_DIVERGENT = 1.01, 400, 0.001
 OUTLIER_SD, OUTLIER_LOG = 8.0, 0.02  # warned about: this many noise scales and this far in log loss off the law
 POINTWISE_LIMIT = 2e7  # draws x runs beyond which the pointwise arrays (kept in float32) are thinned
+NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")  # of the error, beside the law's parameters
+EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}  # of each group of rows that share one
 PACKAGES = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
 
 
@@ -55,9 +58,15 @@ class Fit:
     inference_data: DataTree
 
     @property
+    def name(self) -> str:
+        """Name of the law."""
+        return self.law.name
+
+    @property
     def posterior(self) -> dict[str, np.ndarray]:
-        """Draws by name, each of shape (draw,), chains one after another."""
-        return {str(k): v.to_numpy().reshape(-1) for k, v in self.inference_data["posterior"].data_vars.items()}
+        """Draws by name, each of shape (draw, ...), chains one after another."""
+        arrays = {str(k): v.to_numpy() for k, v in self.inference_data["posterior"].data_vars.items()}
+        return {k: v.reshape(-1, *v.shape[2:]) for k, v in arrays.items()}
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -71,8 +80,8 @@ class Fit:
 
     def parameters(self, prob: float = 0.9) -> pd.DataFrame:
         """Mean, sd and central interval of each parameter in the paper's units, and of the noise."""
-        names = [*self.law.parameters, "sigma", "dof"]
-        draws = {n: self.posterior[n] for n in names}
+        posterior = self.posterior
+        draws = {n: posterior[n] for n in (*self.law.parameters, *NOISE) if n in posterior}
         tail = (1 - prob) / 2
         rows = {
             n: {"mean": d.mean(), "sd": d.std(ddof=1), "low": np.quantile(d, tail), "high": np.quantile(d, 1 - tail)}
@@ -84,9 +93,8 @@ class Fit:
     def diagnostics(self) -> dict[str, float]:
         """Largest R-hat, smallest bulk ESS over all sampled sites, divergences, leapfrog steps a draw, seconds."""
         posterior, stats = self.inference_data["posterior"], self.inference_data["sample_stats"]
-        names = [str(n) for n in posterior.data_vars if _is_sampled(self.law, str(n))]
-        sites = {n: posterior[n].to_numpy() for n in names}
-        rhat, ess = rhat_and_ess(sites)
+        sampled = [n for n in (*self.law.priors, *NOISE, *EFFECTS.values()) if n in posterior and not self._is_fixed(n)]
+        rhat, ess = rhat_and_ess({n: posterior[n].to_numpy() for n in sampled})
         divergent = stats["diverging"].to_numpy()
         return {
             "rhat": max(rhat.values()),
@@ -115,14 +123,20 @@ class Fit:
             )
         return tuple(f"law {self.law.name}: {line}" for line in found)
 
+    def _is_fixed(self, name: str) -> bool:
+        return name in self.law.priors and self.law.priors[name].is_fixed
+
     def pieces(self) -> tuple[Piece, ...]:
-        """All draws, under the one law."""
-        names = [*self.law.priors, "sigma", "dof"]
+        """All draws, under the one law; a new run's noise includes the effects of a new checkpoint and a new run."""
         draws = self.posterior
-        return (Piece(_log_loss_of(self.law), {n: draws[n] for n in names}, self.law.covariates),)
+        values = {n: draws[n] for n in (*self.law.priors, "sigma", "dof")}
+        values["sigma"] = np.sqrt(sum(draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws))
+        return (Piece(log_loss_of(self.law), values, self.law.covariates),)
 
     def log_loss(self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0) -> np.ndarray:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a new run.
+
+        Rows of a checkpoint or a run that the fit has seen have its effect, those of another a new one.
 
         Raises
         ------
@@ -131,8 +145,28 @@ class Fit:
         """
         _engine.start()
         (piece,) = self.pieces()
-        out = np.asarray(_over_draws(self.law)(piece.values, _runs.covariates(self.law, runs)))
-        return out + new_run_noise(piece.values, out.shape[1], seed) if noise else out
+        out = np.asarray(over_draws(piece.log_loss)(piece.values, _runs.covariates(self.law, runs)))
+        if not noise:
+            return out
+        rng = np.random.default_rng(seed)
+        out = out + new_run_noise(self.posterior, len(runs), rng)
+        return out + sum(self._effect(kind, runs, rng) for kind in EFFECTS)
+
+    def _effect(self, kind: str, runs: pd.DataFrame, rng: np.random.Generator) -> np.ndarray | float:
+        """Draws of the effect of each row's checkpoint or run, shape (draw, row)."""
+        name = EFFECTS[kind]
+        if name not in self.inference_data["posterior"]:
+            return 0.0
+        known, tau = self.posterior[name], self.posterior[f"tau_{kind}"]
+        at = {str(v): i for i, v in enumerate(self.inference_data["posterior"][name][f"{kind}_label"].to_numpy())}
+        given = labels(kind, runs)
+        wanted = np.arange(len(runs)) if given is None else given.to_numpy()  # untold, every row has its own
+        codes, groups = pd.factorize(wanted)
+        drawn = tau[:, None] * rng.standard_normal((len(tau), len(groups)))
+        for i, group in enumerate(map(str, groups)):
+            if given is not None and group in at:
+                drawn[:, i] = known[:, at[group]]
+        return drawn[:, codes]
 
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, whole or not at all."""
@@ -166,42 +200,13 @@ class Fit:
             recipe = json.loads(data.attrs["law_recipe"])
         except (OSError, KeyError, ValueError) as error:
             raise FitFileError(f"{path}: not a fit saved by bayeslaw ({type(error).__name__})") from None
-        return cls(_law_from_recipe(recipe, path), data)
+        return cls(law_from_recipe(recipe, path), data)
 
 
-def _is_sampled(law: Law, name: str) -> bool:
-    return name in NOISE_SITES or (name in law.priors and not law.priors[name].is_fixed)
-
-
-def _draw_log_loss(law: Law, draw, covariates):
-    return log_loss(law, covariates, draw)
-
-
-@lru_cache(maxsize=64)
-def _log_loss_of(law: Law) -> Callable:
-    """The law's log loss of one draw; one function for each law, so that what is compiled over it is found again."""
-    return partial(_draw_log_loss, law)
-
-
-@lru_cache(maxsize=64)
-def _over_draws(law: Law) -> Callable:
-    """Compiled map over draws of the law's log loss at a table, shape (draw, run)."""
-    return jax.jit(jax.vmap(_log_loss_of(law), in_axes=(0, None)))
-
-
-def new_run_noise(values: Mapping[str, np.ndarray], runs: int, seed: int) -> np.ndarray:
+def new_run_noise(values: Mapping[str, np.ndarray], runs: int, rng: np.random.Generator) -> np.ndarray:
     """Student-t noise of a new run on log loss, shape (draw, run)."""
     dof, sigma = values["dof"][:, None], values["sigma"][:, None]
-    return sigma * np.random.default_rng(seed).standard_t(dof, size=(len(sigma), runs))
-
-
-def rhat_and_ess(sites: Mapping[str, np.ndarray]) -> tuple[dict[str, float], dict[str, float]]:
-    """Rank-normalised R-hat and bulk ESS of each site (chain, draw), as ArviZ computes them (Vehtari 2021)."""
-    import arviz_stats.base
-
-    stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
-    rhat = {k: float(stats.rhat(v, method="rank", chain_axis=0, draw_axis=1)) for k, v in sites.items()}
-    return rhat, {k: float(stats.ess(v, method="bulk", chain_axis=0, draw_axis=1)) for k, v in sites.items()}
+    return sigma * rng.standard_t(dof, size=(len(sigma), runs))
 
 
 def fit(
@@ -210,6 +215,7 @@ def fit(
     *,
     priors: Mapping[str, Prior | str] | None = None,
     reference: Mapping[str, float] | None = None,
+    independent: bool = False,
     seed: int = 0,
     chains: int = 4,
     warmup: int = 1000,
@@ -230,6 +236,9 @@ def fit(
         Priors to replace, by name: a `Prior` or its text. Naming an exponent also allows one level of its column.
     reference
         Columns of the reference run to replace.
+    independent
+        Take every row's error as its own. By default rows of one checkpoint (column ``checkpoint``, else N and ptpp)
+        share an effect, those of one ``run`` another, and neighbours on a learning curve are correlated.
     seed
         Same seed, same machine: same numbers.
     chains, warmup, draws, max_draws
@@ -255,14 +264,10 @@ def fit(
     from bayeslaw import _sampler
 
     x, y = _runs.covariates(law, runs), np.log(_runs.losses(runs))
-    table, at = pad(x, y), _geometry.anchors(law, x)
+    table, at = pad(x, y, NONE if independent else shared_error(runs)), _geometry.anchors(law, x)
     problem = _sampler.prepare(law, table, at, seed)
     _warn_outliers(law, runs, problem)
     total = warmup + draws
-
-    def enough(sites: dict[str, np.ndarray]) -> bool:
-        rhat, ess = rhat_and_ess(sites)
-        return max(rhat.values()) <= MAX_RHAT and min(ess.values()) >= MIN_ESS
 
     chains_drawn = _sampler.sample(
         law,
@@ -273,11 +278,11 @@ def fit(
         draws=draws,
         max_draws=max_draws,
         max_divergent=MAX_DIVERGENT,
-        is_enough=enough,
+        is_enough=are_enough,
         progress=lambda done: progress(done, max(total, done)) if progress else None,
     )
-    attrs = _provenance(law, seed, chains_drawn.stats["n_steps"].shape)
-    result = Fit(law, _to_arviz(law, runs, y, chains_drawn, seed, attrs))
+    attrs = _provenance(law, seed)
+    result = Fit(law, _to_arviz(law, runs, table, chains_drawn, seed, attrs))
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
     if result.warnings and on_failure == "raise":
         raise DiagnosticsError("; ".join(result.warnings) + "; or accept as it is (--accept-diagnostics)")
@@ -288,9 +293,9 @@ def fit(
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
-    from bayeslaw import _point, _sampler
+    from bayeslaw import _density, _point
 
-    z = dict(zip(_sampler.site_names(law), problem.centre, strict=True))
+    z = _density.from_vector(law, problem.table.shared, problem.centre)
     n = len(runs)
     miss = np.asarray(_point.misses(law, problem.table, problem.at, z))[:n]
     far = np.abs(miss) > max(OUTLIER_SD * np.median(np.abs(miss)), OUTLIER_LOG)
@@ -309,24 +314,35 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
 # -- the artifact ----------------------------------------------------------------------------------------------------
 
 
-def _provenance(law: Law, seed: int, shape: tuple[int, ...]) -> dict:
-    recipe = {
+def recipe_of(law: Law) -> dict:
+    """What a file needs to find the law again, as JSON types."""
+    return {
         "name": law.name,
         "version": law.version,
         "origin": law.origin,
         "priors": {n: str(p) for n, p in law.priors.items()},
         "reference": dict(law.reference),
     }
-    return {
-        "law": law.name,
-        "law_version": law.version,
-        "law_recipe": json.dumps(recipe),
-        "seed": seed,
-        "versions": json.dumps({p: version(p) for p in PACKAGES} | {"python": platform.python_version()}),
-    }
 
 
-def _law_from_recipe(recipe: dict, path: str | Path) -> Law:
+def versions() -> str:
+    """Versions of what computed, as JSON."""
+    return json.dumps({p: version(p) for p in PACKAGES} | {"python": platform.python_version()})
+
+
+def _provenance(law: Law, seed: int) -> dict:
+    recipe = json.dumps(recipe_of(law))
+    return {"law": law.name, "law_version": law.version, "law_recipe": recipe, "seed": seed, "versions": versions()}
+
+
+def law_from_recipe(recipe: dict, path: str | Path) -> Law:
+    """The law as it was fitted.
+
+    Raises
+    ------
+    FitFileError
+        The law is not here, or is no longer what it was.
+    """
     try:
         base = law_from_origin(recipe["name"], recipe["origin"])
     except LawError as error:
@@ -345,54 +361,60 @@ def _law_from_recipe(recipe: dict, path: str | Path) -> Law:
 def _derived(law: Law) -> Callable:
     """Compiled: unconstrained sites of one draw to everything the artifact keeps about it."""
 
-    def one(u, covariates, y):
-        values = _geometry.constrain(law, u)
-        noise = {"sigma": jnp.exp(u["sigma"]), "dof_above_2": jnp.exp(u["dof_above_2"])}
-        dof = DOF_MIN + noise["dof_above_2"]
-        mean = log_loss(law, covariates, values)
-        z = (y - mean) / noise["sigma"]
-        log_norm = jax.scipy.special.gammaln((dof + 1) / 2) - jax.scipy.special.gammaln(dof / 2)
-        log_norm = log_norm - 0.5 * jnp.log(dof * jnp.pi) - jnp.log(noise["sigma"])
-        density = {n: p.distribution().log_prob(values[n]) for n, p in law.priors.items() if not p.is_fixed}
-        density["sigma"] = SIGMA.distribution().log_prob(noise["sigma"])
-        density["dof_above_2"] = jax.scipy.stats.gamma.logpdf(noise["dof_above_2"], DOF_SHAPE, scale=1 / DOF_RATE)
+    def one(u, key, table: Padded):
+        shared = table.shared
+        values, error = _geometry.constrain(law, u), constrain_error(u, shared)
+        mean, effect, drawn = log_loss(law, table.covariates, values), jnp.zeros(()), {}
+        if shared.kind is not None:
+            drawn = {EFFECTS[shared.kind]: draw_effects(key, mean, table.y, table.weight, error, shared)}
+            effect = drawn[EFFECTS[shared.kind]][shared.group.code]
+        scalars = {k: jnp.abs(v) for k, v in error.items()} | {"dof": DOF_MIN + error["dof_above_2"]}
         return {
-            "posterior": law.to_paper(values) | values | noise | {"dof": dof},
-            "log_prior": density,
-            "mean": mean,
-            "log_likelihood": log_norm - (dof + 1) / 2 * jnp.log1p(z**2 / dof),
+            "posterior": law.to_paper(values) | values | scalars | drawn,
+            "log_prior": log_prior(law, values, error, shared),
+            "mean": mean + effect,
+            "log_likelihood": pointwise(mean, table.y, effect, error, shared),
         }
 
-    return jax.jit(jax.vmap(one, in_axes=(0, None, None)))
+    return jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
 
 
-def _to_arviz(law: Law, runs: pd.DataFrame, y: np.ndarray, drawn, seed: int, attrs: dict) -> DataTree:
+def _to_arviz(law: Law, runs: pd.DataFrame, table: Padded, drawn, seed: int, attrs: dict) -> DataTree:
     from arviz_base import from_dict
 
-    shape = drawn.stats["n_steps"].shape
-    flat = {k: v.reshape(-1) for k, v in drawn.sites.items()}
-    kept = _derived(law)(flat, _runs.covariates(law, runs), y)
+    shape, n = drawn.stats["n_steps"].shape, len(runs)
+    keys = jax.random.split(jax.random.PRNGKey(seed), shape[0] * shape[1])
+    kept = _derived(law)({k: v.reshape(-1) for k, v in drawn.sites.items()}, keys, table)
 
     def by_chain(a) -> np.ndarray:
         a = np.asarray(a)
         return a.reshape(*shape, *a.shape[1:])
 
     posterior = {k: by_chain(v) for k, v in kept["posterior"].items()}
-    noise = new_run_noise({k: np.asarray(kept["posterior"][k]) for k in ("sigma", "dof")}, len(y), seed)
+    noise = new_run_noise(
+        {k: np.asarray(kept["posterior"][k]) for k in ("sigma", "dof")}, n, np.random.default_rng(seed)
+    )
     thin = max(1, int(np.ceil(noise.size / POINTWISE_LIMIT)))
-    predictive = by_chain(np.asarray(kept["mean"]) + noise)[:, ::thin].astype(np.float32)
-    table = {str(c): _storable(runs[c]) for c in runs.columns}
+    predictive = by_chain(np.asarray(kept["mean"])[:, :n] + noise)[:, ::thin].astype(np.float32)
+    columns = {str(c): _storable(runs[c]) for c in runs.columns}
     groups = {
         "posterior": posterior,
         "sample_stats": dict(drawn.stats),
         "log_prior": {k: by_chain(v) for k, v in kept["log_prior"].items()},
-        "log_likelihood": {"log_loss": by_chain(kept["log_likelihood"])[:, ::thin].astype(np.float32)},
+        "log_likelihood": {"log_loss": by_chain(kept["log_likelihood"])[..., :n][:, ::thin].astype(np.float32)},
         "posterior_predictive": {"log_loss": predictive},
-        "observed_data": {"log_loss": y},
-        "constant_data": table,
+        "observed_data": {"log_loss": table.y[:n]},
+        "constant_data": columns,
     }
-    dims = {"log_loss": ["run_row"]} | {c: ["run_row"] for c in table}
-    tree = from_dict(groups, dims=dims, coords={"run_row": runs.index.to_numpy()})
+    dims = {"log_loss": ["run_row"]} | {c: ["run_row"] for c in columns}
+    coords: dict[str, Any] = {"run_row": runs.index.to_numpy()}
+    if (kind := table.shared.kind) is not None:
+        named, label = labels(kind, runs), f"{kind}_label"
+        assert named is not None
+        levels = np.unique(named.to_numpy(str))  # in the order of `SharedError`'s codes
+        posterior[EFFECTS[kind]] = posterior[EFFECTS[kind]][..., : len(levels)]
+        dims, coords = dims | {EFFECTS[kind]: [label]}, coords | {label: np.asarray(levels, object)}
+    tree = from_dict(groups, dims=dims, coords=coords)
     tree.attrs.update(attrs)
     return tree
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayeslaw._shared_error import NONE, SharedError
+
 
 class Padded(NamedTuple):
     """Covariates and log losses of shape (row,); ``weight`` is 1 at measured rows and 0 at padding."""
@@ -14,6 +16,7 @@ class Padded(NamedTuple):
     covariates: Mapping[str, Any]
     y: Any
     weight: Any
+    shared: SharedError = NONE
 
 
 def padded_size(n: int) -> int:
@@ -22,10 +25,14 @@ def padded_size(n: int) -> int:
     return -(-n // step) * step
 
 
-def pad(covariates: Mapping[str, np.ndarray], y: np.ndarray) -> Padded:
+def pad(covariates: Mapping[str, np.ndarray], y: np.ndarray, shared: SharedError = NONE) -> Padded:
     """Repeat the last row up to the padded size, with weight 0."""
     n, size = len(y), padded_size(len(y))
     index = np.minimum(np.arange(size), n - 1)
-    return Padded(
-        {c: np.asarray(v, float)[index] for c, v in covariates.items()}, y[index], (np.arange(size) < n) * 1.0
-    )
+    groups: dict[str, Any] = {}
+    if shared.kind is not None:
+        groups[shared.kind] = shared.group._replace(code=shared.group.code[index])
+    if shared.along_run:
+        groups |= {"previous": shared.previous[index], "gap": shared.gap[index]}
+    padded = {c: np.asarray(v, float)[index] for c, v in covariates.items()}
+    return Padded(padded, y[index], (np.arange(size) < n) * 1.0, shared._replace(**groups))

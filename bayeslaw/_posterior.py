@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
+import jax
 import numpy as np
 import pandas as pd
 from jax import Array
@@ -38,8 +40,19 @@ class Piece:
         return len(next(iter(self.values.values())))
 
 
+@lru_cache(maxsize=64)
+def over_draws(log_loss: Callable) -> Callable:
+    """Compiled map over draws of a piece's log loss at a table, shape (draw, run)."""
+    return jax.jit(jax.vmap(log_loss, in_axes=(0, None)))
+
+
 class Posterior(Protocol):
     """A `Fit` or an `Average`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the law, or of the average."""
+        ...
 
     @property
     def warnings(self) -> tuple[str, ...]:

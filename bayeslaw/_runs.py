@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._errors import RunTableError, RunTableWarning
+from bayeslaw._schedule import add_areas
 
 if TYPE_CHECKING:
     from bayeslaw._law import Law
@@ -28,8 +29,8 @@ NUMERIC = {
     "source_loss_before": "source loss of the checkpoint before adaptation, nats per token",
     "source_loss": "loss on the source domain, nats per token",
     "target_loss": "loss on the target domain, nats per token",
-    "S1_pt": "forward area of the pre-training schedule",
-    "S2_pt": "annealing area of the pre-training schedule",
+    "S1_pt": "forward area of the pre-training schedule, computed where there are columns step, lr and run",
+    "S2_pt": "annealing area of the pre-training schedule, computed where there are columns step, lr and run",
     "S1_cpt": "forward area of the adaptation schedule",
     "S2_cpt": "annealing area of the adaptation schedule",
     "step": "step",
@@ -66,6 +67,9 @@ def read_runs(
 ) -> pd.DataFrame:
     """Read, select and validate a table of runs.
 
+    A table with columns ``step`` and ``lr``, the rows of a curve named by ``run`` (or ``schedule``, ``curve``), gets
+    its areas S1 and S2 if it has none; they sum over all rows of the curve, selected or not (`areas_from_table`).
+
     Parameters
     ----------
     source
@@ -91,7 +95,7 @@ def read_runs(
         raise RunTableError(f"column {repeated[0]!r} appears twice; rename or drop one")
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     runs, text = _numbers(runs)
-    runs = _select(runs, where)
+    runs = _select(add_areas(runs), where)
     for name, rows in text.items():
         bad = [r for r in rows if r in runs.index]
         if bad:

@@ -16,17 +16,16 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 from numpyro.infer import NUTS
-from numpyro.infer.util import potential_energy
 
-from bayeslaw import _geometry, _point
+from bayeslaw import _diagnostics, _geometry, _point
+from bayeslaw._density import error_start, from_vector, hessian, potential, to_vector, whitening
 from bayeslaw._law import Law
-from bayeslaw._model import model
+from bayeslaw._model import DOF_MIN, constrain_error
 from bayeslaw._padding import Padded
 
 CHUNK = 100  # iterations between two looks at the clock
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
 SHRINKS = 3  # times the step size is halved, and the draws begun again, while too many diverge
-MIN_CURVATURE = 1e-2  # of the negative log density at the mode; flatter directions are scaled as if this curved
 
 
 class Problem(NamedTuple):
@@ -48,45 +47,24 @@ class Chains(NamedTuple):
 STATS = {"num_steps": "n_steps", "diverging": "diverging", "accept_prob": "acceptance_rate", "energy": "energy"}
 
 
-def site_names(law: Law) -> list[str]:
-    """Sampled sites, in the order of a coordinate vector."""
-    return sorted([n for n, p in law.priors.items() if not p.is_fixed] + ["sigma", "dof_above_2"])
-
-
-def _potential(law: Law, table: Padded, at: _geometry.Anchors, vector: Array) -> Array:
-    """Negative log density of the coordinates (one vector, in the order of `site_names`)."""
-    z = dict(zip(site_names(law), vector, strict=True))
-    u, logdet = _geometry.to_sites(law, at, z)
-    return potential_energy(model, (law, table.covariates, table.y, table.weight > 0), {}, u) - logdet
-
-
-def _sites(law: Law, problem: Problem, w: Array) -> dict[str, Array]:
+def sites_of(law: Law, problem: Problem, w: Array) -> dict[str, Array]:
     """Whitened vector to NumPyro's unconstrained sites."""
-    z = problem.centre + problem.scale @ w
-    return _geometry.to_sites(law, problem.at, dict(zip(site_names(law), z, strict=True)))[0]
+    vector = problem.centre + problem.scale @ w
+    return _geometry.to_sites(law, problem.at, from_vector(law, problem.table.shared, vector))[0]
 
 
 def _kernel(law: Law, problem: Problem) -> NUTS:
-    def potential(w: Array) -> Array:
-        return _potential(law, problem.table, problem.at, problem.centre + problem.scale @ w)
+    def whitened(w: Array) -> Array:
+        return potential(law, problem.table, problem.at, problem.centre + problem.scale @ w)
 
-    return NUTS(potential_fn=potential, dense_mass=True, target_accept_prob=TARGET_ACCEPT)
-
-
-@partial(jax.jit, static_argnums=0)
-def _whiten(law: Law, table: Padded, at: _geometry.Anchors, z, noise: Array) -> Problem:
-    """Centre and scale from the curvature at the mode."""
-    z = z | {"sigma": jnp.log(noise), "dof_above_2": jnp.log(10.0)}
-    centre = jnp.stack([z[n] for n in site_names(law)])
-    hessian = jax.hessian(partial(_potential, law, table, at))(centre)
-    curvature, axes = jnp.linalg.eigh(jnp.where(jnp.isfinite(hessian), hessian, 0.0))
-    return Problem(table, at, centre, axes / jnp.sqrt(jnp.maximum(jnp.abs(curvature), MIN_CURVATURE)))
+    return NUTS(potential_fn=whitened, dense_mass=True, target_accept_prob=TARGET_ACCEPT)
 
 
 def prepare(law: Law, table: Padded, at: _geometry.Anchors, seed: int) -> Problem:
     """Find the posterior's mode from many starts and the coordinates that whiten it."""
     z, noise = _point.posterior_mode(law, table, at, seed=seed)
-    return _whiten(law, table, at, z, noise)
+    centre = to_vector(law, table.shared, z | error_start(table.shared, noise))
+    return Problem(table, at, jnp.asarray(centre), jnp.asarray(whitening(hessian(law, table, at, np.asarray(centre)))))
 
 
 def _by_chain(f: Callable, chains: int) -> Callable:
@@ -123,7 +101,7 @@ def _advance(law: Law, warmup: int, problem: Problem, states):
 
         def step(state, _):
             state = kernel.sample(state, (), {})
-            return state, (_sites(law, problem, state.z), {k: getattr(state, k) for k in STATS})
+            return state, (sites_of(law, problem, state.z), {k: getattr(state, k) for k in STATS})
 
         return jax.lax.scan(step, state, None, length=CHUNK)
 
@@ -175,3 +153,34 @@ def sample(
             continue
         if (len(kept) * CHUNK) + draws > (max_draws or draws) or is_enough(sites):
             return Chains(sites, {STATS[k]: v for k, v in stats.items()})
+
+
+def draw(
+    law: Law, problem: Problem, *, seed: int, chains: int, warmup: int, draws: int, max_draws: int | None = None
+) -> tuple[dict[str, np.ndarray], dict]:
+    """Draws of the law's values and of the error, chains one after another, each of shape (draw,); and diagnostics."""
+    drawn = sample(
+        law,
+        problem,
+        seed=seed,
+        chains=chains,
+        warmup=warmup,
+        draws=draws,
+        max_draws=max_draws,
+        max_divergent=_diagnostics.MAX_DIVERGENT,
+        is_enough=_diagnostics.are_enough if max_draws else lambda sites: True,
+    )
+    rhat, ess = _diagnostics.of_chains(drawn.sites)
+    values = _values(law, problem.table, {n: v.reshape(-1) for n, v in drawn.sites.items()})
+    divergences = int(drawn.stats["diverging"].sum())
+    note = {"sampler": f"NUTS, R-hat {rhat:.3f}", "rhat": rhat, "ess": ess, "divergences": divergences}
+    return {n: np.asarray(v) for n, v in values.items()}, note
+
+
+@partial(jax.jit, static_argnums=0)
+def _values(law: Law, table: Padded, sites):
+    def one(u):
+        error = constrain_error(u, table.shared)
+        return _geometry.constrain(law, u) | error | {"dof": DOF_MIN + error["dof_above_2"]}
+
+    return jax.vmap(one)(sites)

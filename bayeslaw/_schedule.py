@@ -11,19 +11,22 @@ A schedule is an array of learning rates at steps 1, 2, ..., shape (step,).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bayeslaw._errors import RunTableError
+from bayeslaw._errors import RunTableError, RunTableWarning
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LAMBDA = 0.999  # Tissue 2024; Wang 2025, appendix C
 COLUMNS = ("S1_pt", "S2_pt", "S1_cpt", "S2_cpt")
-GROUPS = ("schedule", "run")  # columns that name a trajectory, the first that is there
+CURVES = ("run", "schedule", "curve")  # columns that name a curve, the first of them that gives one several rows
+WITHIN = ("N", "domain")  # the name of a schedule may come back at another size or domain
+MAX_STEPS = 10_000_000
 
 # -- schedules -------------------------------------------------------------------------------------------------------
 
@@ -208,23 +211,35 @@ def schedule_areas(
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
+class _Curve(NamedTuple):
+    """Areas at the rows of one curve, shape (row, area), and the step up to which a warm-up was assumed, or 0."""
+
+    rows: np.ndarray
+    areas: np.ndarray
+    assumed: float
+
+
 def areas_from_table(
     table: pd.DataFrame, *, warmup: int | None = None, adaptation_start: int | None = None, lr_power: float = 0.0
 ) -> pd.DataFrame:
     """Add the area columns to a table of logged steps.
 
-    Each trajectory (rows that share ``schedule``, else ``run``, else all) is filled in to one rate per step: linear
-    between logged steps, and before the first of them the warm-up that logs leave out.
+    Each curve (rows that share ``run``; else ``schedule`` or ``curve``, together with ``N`` and ``domain``; else all
+    rows) is filled in to one rate per step: linear between logged steps, and before the first of them the warm-up that
+    logs leave out.
 
     Parameters
     ----------
     table
-        Columns ``step`` and ``lr``.
+        Columns ``step``, counted through both phases, and ``lr``.
     warmup
-        Steps of the linear ramp from 0 to the first logged rate, which then holds until the first logged step; None
-        ramps all the way to it. Of no effect where the log starts at step 1 or before.
+        Steps of the linear ramp from 0 to the first logged rate, which then holds until the first logged step. None
+        takes it from a column ``warmup``; where there is none, the ramp goes all the way, with a warning. Of no
+        effect where the log starts at step 1 or before.
     adaptation_start
-        Last step of pre-training, where the table goes on into adaptation; None if it does not.
+        Last step of pre-training, where a curve goes on into adaptation. 0 if all of it is adaptation of a model whose
+        pre-training is unknown: then S1_pt and S2_pt stay empty (see `open_weights`). None takes it from a column
+        ``adaptation_start``; where there is none, all is pre-training.
     lr_power
         As in `areas`.
 
@@ -241,23 +256,117 @@ def areas_from_table(
     missing = [c for c in ("step", "lr") if c not in table]
     if missing:
         raise RunTableError(f"areas need columns 'step' and 'lr'; the table lacks {missing[0]!r}")
-    group = next((g for g in GROUPS if g in table), None)
-    out = table.copy()
-    out[list(COLUMNS)] = np.nan
-    for name, rows in [("all", table)] if group is None else table.groupby(group, sort=False):
-        where = f"{group or 'table'} {name}"
-        rates = fill_in(rows["step"].to_numpy(float), rows["lr"].to_numpy(float), warmup=warmup, where=where)
-        split = len(rates) if adaptation_start is None else adaptation_start
-        full = schedule_areas(rates[:split], rates[split:] if split < len(rates) else None, lr_power=lr_power)
-        from_step_0 = np.vstack([np.zeros(len(COLUMNS)), full[list(COLUMNS)].to_numpy()])
-        out.loc[rows.index, list(COLUMNS)] = from_step_0[rows["step"].astype(int)]
-    return out
+    curves = _curves(table, _curve_columns(table), np.arange(len(table)))
+    done = [_curve(table, name, rows, warmup, adaptation_start, lr_power) for name, rows in curves.items()]
+    _warn_assumed(done, stacklevel=3)
+    return _joined(table, done)
 
 
-def fill_in(steps: np.ndarray, rates: np.ndarray, *, warmup: int | None = None, where: str = "table") -> np.ndarray:
+def add_areas(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with areas where it tells them: columns ``step`` and ``lr``, curves of several steps, no area yet.
+
+    What cannot be computed is warned about and left empty, since many laws do not read areas.
+    """
+    if not {"step", "lr"} <= set(table) or set(COLUMNS) & set(table):
+        return table
+    columns = _curve_columns(table)
+    if not columns:
+        return table
+    curves = _curves(table, columns, np.flatnonzero(table[["step", "lr"]].notna().all(axis=1)))
+    done, failed = [], []
+    for name, rows in curves.items():
+        try:
+            done.append(_curve(table, name, rows))
+        except RunTableError as error:
+            failed.append(str(error))
+    if failed:
+        message = f"no areas S1, S2 from 'step' and 'lr' for {len(failed)} of {len(curves)} curves: {failed[0]}"
+        warnings.warn(message, RunTableWarning, stacklevel=3)
+    _warn_assumed(done, stacklevel=4)
+    return _joined(table, done) if done else table
+
+
+def _curve_columns(table: pd.DataFrame) -> list[str]:
+    """Columns that tell the curves apart; none where no name was logged at several steps."""
+    present = [c for c in CURVES if c in table]
+    name = next((c for c in present if (table.groupby(c, observed=True)["step"].nunique() > 1).any()), None)
+    return [] if name is None else [name] if name == "run" else [name, *(c for c in WITHIN if c in table)]
+
+
+def _curves(table: pd.DataFrame, columns: list[str], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Positions of each curve's rows, by a name to speak of it; all of ``rows`` are one curve without columns."""
+    if not columns:
+        return {"table": rows}
+    keys = table.iloc[rows].groupby(columns, sort=False, observed=True).indices.items()
+    named = [(key if isinstance(key, tuple) else (key,), rows[at]) for key, at in keys]
+    return {", ".join(f"{c} {k}" for c, k in zip(columns, key, strict=True)): at for key, at in named}
+
+
+def _curve(
+    table: pd.DataFrame,
+    name: str,
+    rows: np.ndarray,
+    warmup: float | None = None,
+    adaptation_start: float | None = None,
+    lr_power: float = 0.0,
+) -> _Curve:
+    mine = table.iloc[rows]
+    warmup, split = _setting(mine, "warmup", warmup, name), _setting(mine, "adaptation_start", adaptation_start, name)
+    steps = mine["step"].to_numpy(float)
+    rates = fill_in(steps, mine["lr"].to_numpy(float), warmup=warmup, where=name)
+    at = np.zeros((len(rates) + 1, len(COLUMNS)))
+    if split == 0:
+        at[:, :2] = np.nan
+        at[1:, 2:] = np.transpose(areas(rates, lr_power=lr_power)[:2])
+    else:
+        last = len(rates) if split is None else int(min(split, len(rates)))
+        adaptation = rates[last:] if last < len(rates) else None
+        at[1:] = schedule_areas(rates[:last], adaptation, lr_power=lr_power)[list(COLUMNS)].to_numpy()
+    assumed = float(steps.min()) if warmup is None and steps.min() > 1 else 0.0
+    return _Curve(rows, at[steps.astype(int)], assumed)
+
+
+def _setting(rows: pd.DataFrame, column: str, given: float | None, where: str) -> float | None:
+    """A number of steps: what was given for all curves, else what the column says about this one."""
+    values: Any = [given] if given is not None else rows[column].dropna().unique() if column in rows else []
+    if len(values) == 0:
+        return None
+    try:
+        (value,) = map(float, values)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not value >= 0 or value != np.round(value):
+        shown = ", ".join(map(str, values[:3]))
+        raise RunTableError(f"{where}: {column!r} must be one whole number of steps, at least 0; got {shown}")
+    return value
+
+
+def _warn_assumed(curves: list[_Curve], stacklevel: int) -> None:
+    steps = [c.assumed for c in curves if c.assumed]
+    if steps:
+        first = f"step {min(steps):g}" + (f" to {max(steps):g}" if max(steps) > min(steps) else "")
+        warnings.warn(
+            f"{len(steps)} of {len(curves)} curves start at {first}: areas S1, S2 take the learning rate to ramp linearly "
+            "from 0 to the first row and to be linear between rows; if the warm-up was shorter, say so in a column "
+            "'warmup' (steps)",
+            RunTableWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _joined(table: pd.DataFrame, curves: list[_Curve]) -> pd.DataFrame:
+    values = np.full((len(table), len(COLUMNS)), np.nan)
+    for curve in curves:
+        values[curve.rows] = curve.areas
+    return table.assign(**dict(zip(COLUMNS, values.T, strict=True)))
+
+
+def fill_in(steps: np.ndarray, rates: np.ndarray, *, warmup: float | None = None, where: str = "table") -> np.ndarray:
     """Learning rate at every step up to the last logged one, shape (step,)."""
     if not np.all(np.isfinite(steps) & np.isfinite(rates) & (steps >= 0) & (rates >= 0) & (steps == np.round(steps))):
         raise RunTableError(f"{where}: steps must be whole numbers and rates finite, neither below 0")
+    if steps.max() > MAX_STEPS:
+        raise RunTableError(f"{where}: step {steps.max():g}, but areas are summed over at most {MAX_STEPS:,} steps")
     if steps.max() < 1:
         raise RunTableError(f"{where}: no step after step 0, so there is no schedule")
     logged, first = np.unique(steps, return_index=True)

@@ -39,6 +39,13 @@ Column = Annotated[
     typer.Option("--column", help="Your column for one of the schema: --column N=params (repeatable)."),
 ]
 Seed = Annotated[int, typer.Option(help="Same seed, same machine: same numbers.", min=0)]
+Before = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Fit of a law in N and D to checkpoints, for their loss where it is not measured: S0.nc, or "
+        "source_loss_before=S0.nc (repeatable)."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 
 
@@ -121,7 +128,12 @@ def simulate(
 @app.command()
 def fit(
     runs: Runs,
-    law: Annotated[list[str], typer.Option(help="Name of a law (see `bayeslaw laws`), a formula, or a Python file.")],
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a law (see `bayeslaw laws`), a formula, or a Python file; several, or none: their average.",
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File for the fit (netCDF).")] = None,
     where: Where = None,
     column: Column = None,
@@ -133,53 +145,133 @@ def fit(
     warmup: Annotated[int, typer.Option(help="Iterations to adapt, per chain.", min=100)] = 1000,
     draws: Annotated[int, typer.Option(help="Draws kept, per chain; more while the diagnostics fail.", min=100)] = 1000,
     max_draws: Annotated[int, typer.Option(help="Most draws kept, per chain.", min=100)] = 4000,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="No error shared by rows of one checkpoint or run.")
+    ] = False,
     accept_diagnostics: Annotated[
         bool, typer.Option("--accept-diagnostics", help="Keep a fit whose diagnostics fail.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Sample the posterior of a law on a table of runs.
+    """Sample the posterior of a law on a table of runs; of several laws, or with no law named, average them.
 
     Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
     """
     import bayeslaw
 
-    if len(law) > 1:
-        raise LawError(f"{len(law)} laws would make an average, which this version does not fit yet; name one (--law)")
     if output is not None:
         _check_writable(output)
     settings = _prior_file(priors)
     table = _read(runs, where, column)
+    on_failure = "warn" if accept_diagnostics else "raise"
+    if law is None or len(law) != 1:
+        if settings["priors"] or settings["reference"]:
+            raise LawError("a priors file belongs to one law; name it (--law)")
+        with _progress(f"{len(law) if law else 'the default'} laws on {len(table)} runs") as progress:
+            mixed = bayeslaw.average(
+                table, law or None, independent=independent, seed=seed, progress=progress, on_failure=on_failure
+            )
+        _print_fit(mixed, "average", {"weights": mixed.weights}, len(table), output, as_json)
+        return
     with _progress(f"{law[0]} on {len(table)} runs") as progress:
         result = bayeslaw.fit(
             table,
             law[0],
             priors=settings["priors"],
             reference=settings["reference"],
+            independent=independent,
             seed=seed,
             chains=chains,
             warmup=warmup,
             draws=draws,
             max_draws=max_draws,
             progress=progress,
-            on_failure="warn" if accept_diagnostics else "raise",
+            on_failure=on_failure,
         )
+    _print_fit(result, result.name, {}, len(table), output, as_json)
+
+
+def _print_fit(result, law: str, more: dict, n: int, output: Path | None, as_json: bool) -> None:
+    """Save a fit or an average, and print its parameters and diagnostics."""
     if output is not None:
         result.save(output)
-    parameters = result.parameters()
+    parameters, d = result.parameters(), result.diagnostics
     record = {
-        "law": result.law.name,
-        "n": len(table),
+        "law": law,
+        "n": n,
         "parameters": parameters.to_dict(orient="index"),
-        "diagnostics": result.diagnostics,
+        "diagnostics": d,
+        **more,
         "output": None if output is None else str(output),
     }
 
     def show() -> None:
-        d = result.diagnostics
-        print(f"{result.law.name} on {len(table)} runs: 90% intervals")
+        print(f"{result.name} on {n} runs: 90% intervals")
         print(parameters.to_string(float_format=lambda v: f"{v:.4g}"))
+        if more:
+            print("weights: " + ", ".join(f"{k} {w:.2f}" for k, w in more["weights"].items()))
         print(f"R-hat {d['rhat']:.3f}, ESS {d['ess']:.0f}, {d['divergences']} divergences, {d['seconds']:.1f} s")
+        if output is not None:
+            print(f"-> {output}")
+
+    _print(record, as_json, show)
+
+
+@app.command()
+def compare(
+    runs: Runs,
+    laws: Annotated[
+        str | None, typer.Option(help="Laws to compare, A,B,C; default: those that suit the table's columns.")
+    ] = None,
+    hold_out: Annotated[
+        list[str] | None,
+        typer.Option(help="Column whose largest levels are left out in turn: ptpp, N, D, D/N (repeatable)."),
+    ] = None,
+    where: Where = None,
+    column: Column = None,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="No error shared by rows of one checkpoint or run.")
+    ] = False,
+    seed: Seed = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File for the average (netCDF).")] = None,
+    accept_diagnostics: Annotated[
+        bool, typer.Option("--accept-diagnostics", help="Keep an average whose diagnostics fail.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score laws by forecasts of stages left out, and weigh them.
+
+    Example: bayeslaw compare runs.csv --laws dcpt,ptpp-floor,ptpp-gate --where "domain == 'target'" --hold-out ptpp -o fit.nc
+    """
+    import bayeslaw
+
+    if output is not None:
+        _check_writable(output)
+    table = _read(runs, where, column)
+    with _progress(f"laws on {len(table)} runs") as progress:
+        mixed = bayeslaw.average(
+            table,
+            [name.strip() for name in laws.split(",")] if laws else None,
+            hold_out=hold_out,
+            independent=independent,
+            seed=seed,
+            progress=progress,
+            on_failure="warn" if accept_diagnostics else "raise",
+        )
+    if output is not None:
+        mixed.save(output)
+    rows = mixed.table.reset_index().to_dict(orient="records")
+    record = {
+        "laws": rows,
+        "n": len(table),
+        "held_out": str(mixed.attrs["folds"]).split("; "),
+        "output": None if output is None else str(output),
+    }
+
+    def show() -> None:
+        print(f"left out in turn: {mixed.attrs['folds']}")
+        shown = mixed.table[["score", "weight", "coverage", "mae", "drift", "sampler"]]
+        print(shown.to_string(float_format=lambda v: f"{v:.3f}"))
         if output is not None:
             print(f"-> {output}")
 
@@ -193,6 +285,7 @@ def forecast(
     where: Where = None,
     column: Column = None,
     prob: Annotated[float, typer.Option(help="Probability inside the intervals.", min=0.01, max=0.999)] = 0.9,
+    before: Before = None,
     seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="CSV or Parquet file for the rows.")] = None,
     as_json: AsJson = False,
@@ -204,13 +297,15 @@ def forecast(
     import pandas as pd
 
     import bayeslaw
+    from bayeslaw._chain import chain
 
-    posterior = bayeslaw.Fit.load(fit_file)
+    posterior = bayeslaw.load(fit_file)
     table = _read(runs, where, column)
-    rows = bayeslaw.forecast(posterior, table, prob=prob, seed=seed)
+    chained = chain(posterior, _befores(before, [posterior]), seed=seed) if before else posterior
+    rows = bayeslaw.forecast(chained, table, prob=prob, seed=seed)
     if output is not None:
         _write_table(pd.concat([table, rows], axis=1), output)
-    record = {"law": posterior.law.name, "prob": prob, "rows": rows.reset_index().to_dict(orient="records")}
+    record = {"law": posterior.name, "prob": prob, "rows": rows.reset_index().to_dict(orient="records")}
     _print(record, as_json, lambda: print(rows.to_string(float_format=lambda v: f"{v:.4g}")))
 
 
@@ -229,7 +324,7 @@ def check(
     """
     import bayeslaw
 
-    posterior = bayeslaw.Fit.load(fit_file)
+    posterior = bayeslaw.load(fit_file)
     result = bayeslaw.check(posterior, _read(runs, where, column), seed=seed)
 
     def show() -> None:
@@ -240,7 +335,7 @@ def check(
         print("  coverage   " + ", ".join(f"{float(p):.0%}: {c:.0%}" for p, c in result.coverage.items()))
         print(f"  CRPS {result.crps:.4g} nats; 90% intervals {result.width90:.1%} wide on average")
 
-    _print({"law": posterior.law.name} | result.to_dict(), as_json, show)
+    _print({"law": posterior.name} | result.to_dict(), as_json, show)
 
 
 @app.command()
@@ -258,6 +353,7 @@ def plan(
     baseline_tokens: Annotated[
         str | None, typer.Option(help="Else the source law at this budget of pure replay: 1B.")
     ] = None,
+    before: Before = None,
     covariate: Annotated[
         list[str] | None, typer.Option(help="Another column the laws read: --covariate loss_before=2.3 (repeatable).")
     ] = None,
@@ -279,6 +375,7 @@ def plan(
     --baseline-loss 1.9
     """
     import bayeslaw
+    from bayeslaw._chain import losses_before
     from bayeslaw._runs import parse_number
 
     def number(text: str | None) -> float | None:
@@ -287,18 +384,22 @@ def plan(
     in_nats = max_forgetting.lower().endswith("nats")
     if output is not None:
         _check_writable(output)
+    of_target, of_sources = bayeslaw.load(target), _sources(source)
+    of_models = [parse_number(n) for n in N], [parse_number(p) for p in ptpp]
+    listed = [of_target, *(of_sources.values() if isinstance(of_sources, dict) else [of_sources])]
+    chained = losses_before(_befores(before, listed), *of_models, seed=seed)
     found = bayeslaw.plan(
-        bayeslaw.Fit.load(target),
-        _sources(source),
-        N=[parse_number(n) for n in N],
-        ptpp=[parse_number(p) for p in ptpp],
+        of_target,
+        of_sources,
+        N=of_models[0],
+        ptpp=of_models[1],
         max_target_loss=parse_number(max_target_loss),
         max_forgetting=parse_number(max_forgetting.lower().removesuffix("nats")),
         forgetting_unit="nats" if in_nats else "relative",
         confidence=parse_number(confidence),
         baseline_loss=number(baseline_loss),
         baseline_tokens=number(baseline_tokens),
-        covariates=_assignments(covariate),
+        covariates=chained | _assignments(covariate),
         max_flops=number(max_flops),
         max_tokens=number(max_tokens),
         unique_target_tokens=number(unique_target_tokens),
@@ -387,8 +488,23 @@ def _sources(options: list[str]) -> Any:
     import bayeslaw
 
     if len(options) == 1 and "=" not in options[0]:
-        return bayeslaw.Fit.load(options[0])
-    return {name: bayeslaw.Fit.load(path) for name, path in _pairs(options)}
+        return bayeslaw.load(options[0])
+    return {name: bayeslaw.load(path) for name, path in _pairs(options)}
+
+
+def _befores(options: list[str] | None, posteriors: list) -> dict[str, Any]:
+    """Fits of checkpoints by the column they forecast; a file alone is for the one such column that the laws read."""
+    import bayeslaw
+
+    read = {
+        c for p in posteriors for q in p.pieces() for c in q.covariates if c in ("source_loss_before", "loss_before")
+    }
+    alone = [o for o in options or [] if "=" not in o]
+    pairs = [(column, alone[0]) for column in read] if len(read) == len(alone) == 1 else _pairs(options)
+    odd = [column for column, _ in pairs if column not in read]
+    if odd:
+        raise LawError(f"--before {odd[0]}: the laws read {', '.join(sorted(read)) or 'no loss before adaptation'}")
+    return {column: bayeslaw.load(path) for column, path in pairs}
 
 
 def _pairs(options: list[str] | None) -> list[tuple[str, str]]:

@@ -71,9 +71,16 @@ def observed_against_forecast(ax: Axes, runs: pd.DataFrame, rows: pd.DataFrame, 
 
 
 def coverage(ax: Axes, check: Check) -> Axes:
-    """Share of held-out runs inside central intervals, over their stated probability."""
+    """Share of held-out runs inside central intervals, over their stated probability.
+
+    The grey band holds 90% of the shares that as many independent runs would have under a calibrated forecast.
+    """
+    from scipy import stats
+
     stated = np.linspace(0.02, 0.98, 49)
     inside = np.abs(check.pit - 0.5)[:, None] <= stated[None, :] / 2
+    low, high = (np.asarray(stats.binom.ppf(p, check.n, stated)) / check.n for p in (0.05, 0.95))
+    ax.fill_between(stated, low, high, color=GREY, alpha=0.2, lw=0)
     ax.plot([0, 1], [0, 1], color=GREY, lw=0.8)
     ax.plot(stated, inside.mean(0), color=COLOURS[0], lw=1.5)
     for p, share in check.coverage.items():
@@ -83,10 +90,38 @@ def coverage(ax: Axes, check: Check) -> Axes:
 
 
 def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
-    """Histogram of the probability integral transform: flat when calibrated, piled up at an end when biased."""
+    """Histogram of the probability integral transform: flat when calibrated, piled up at an end when biased.
+
+    The grey band holds 90% of the heights that as many independent runs would give under a calibrated forecast.
+    """
+    from scipy import stats
+
+    ax.axhspan(*stats.binom.ppf([0.05, 0.95], check.n, 1 / bins), color=GREY, alpha=0.2, lw=0)
     ax.hist(check.pit, bins=[i / bins for i in range(bins + 1)], color=COLOURS[0], alpha=0.7, edgecolor="white")
     ax.axhline(check.n / bins, color=GREY, lw=0.8)
     ax.set(xlabel="probability the forecast gave to a lower loss", ylabel="held-out runs", xlim=(0, 1))
+    return ax
+
+
+def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
+    """Mean forecast loss of runs with prior or likelihood raised to a power: 50% (thick) and 90% intervals of the law.
+
+    Where the prior's rows move and the likelihood's do not, the forecast rests on the prior (Kallioinen 2024).
+    """
+    from bayeslaw._sensitivity import POWERS, scaled_weights, thinned
+
+    mean = thinned(fit, np.exp(fit.log_loss(runs)).mean(axis=1))
+    order, rows = np.argsort(mean), [(c, p) for c in ("prior", "likelihood") for p in (POWERS[0], 1.0, POWERS[1])]
+    for i, (component, power) in enumerate(rows):
+        y, colour = len(rows) - 1 - i, COLOURS[component == "likelihood"]
+        below = np.cumsum(scaled_weights(fit, component, power)[order])
+        low, q1, mid, q3, high = np.interp([0.05, 0.25, 0.5, 0.75, 0.95], below, mean[order])
+        ax.plot([low, high], [y, y], color=colour, lw=1.2)
+        ax.plot([q1, q3], [y, y], color=colour, lw=3.5)
+        ax.plot(mid, y, "o", color=colour, ms=5)
+    ax.set_yticks(range(len(rows)), [f"{component} to the {power:g}" for component, power in reversed(rows)])
+    ax.set_ylim(-0.6, len(rows) - 0.4)
+    ax.set_xlabel(f"mean loss of {len(runs)} runs (nats per token)")
     return ax
 
 

@@ -1,8 +1,9 @@
-"""T1 + (T0 - T1) (1 + D (1-r)^q N^h/D1)^-beta, T1 = c S0: the target loss after adaptation.
+"""T0 + (T1 - T0) (1-r)^q (1 - (1 + D N^h/D1)^-beta), T1 = c sqrt(S0): the target loss after adaptation.
 
 T0 = loss_before and S0 = source_loss_before are the checkpoint's losses. Adaptation moves the target loss from T0
-towards a floor proportional to S0, by a power of the target tokens seen; D = 0 leaves it at T0. Written as
-T0 f + c S0 (1 - f), f = (1 + ...)^-beta: the first coefficient is 1. D1 is sampled at 1e9 parameters.
+towards a floor T1, by a power of the tokens seen and less far with replay; D = 0 leaves it at T0. Half of what a better
+checkpoint gained on the source (of its log loss) it keeps at the floor. With w the share of the way, written as
+T0 (1 - w) + c sqrt(S0) w: the first coefficient is 1. D1 is sampled at 1e9 parameters.
 """
 
 import jax.numpy as jnp
@@ -10,56 +11,58 @@ import jax.numpy as jnp
 from bayeslaw._law import Covariates, Exponent, Law, Term, Values, clip_replay
 from bayeslaw._priors import fixed, lognormal
 
-from ._state import N0, OURS, REFERENCE, scale, size
+from ._state import DECADES, N0, OURS, REFERENCE, factor, power, scale, size
 
 
-def log_left(x: Covariates, e: Values):
-    """log of f, the share of the way that is left. Shape (run,)."""
-    seen = x["D"] * (1 - clip_replay(x["replay"])) ** e["q"] * (x["N"] / N0) ** e["h"]
-    return -e["beta"] * jnp.log1p(seen / e["D1_ref"])
+def way(x: Covariates, e: Values):
+    """w, the share of the way to the floor that was made. Shape (run,)."""
+    seen = x["D"] * factor(x, e, "h") / e["D1_ref"]
+    return (1 - clip_replay(x["replay"])) ** e["q"] * -jnp.expm1(-e["beta"] * jnp.log1p(seen))
 
 
 def publish(p: Values) -> dict:
-    """D1 at the reference size to D1 of the formula; the coefficient 1 is no parameter."""
-    return {**p, "D1": p["D1_ref"] * N0 ** p["h"]}
+    """D1 at 1e9 parameters to D1 of the formula, h4 to h; the coefficient 1 is no parameter."""
+    h = power(p, "h")
+    return {**p, "h": h, "D1": p["D1_ref"] * N0**h}
 
 
 def unpublish(p: Values) -> dict:
     """The inverse of `publish`."""
-    return {**p, "D1_ref": p["D1"] * N0 ** -p["h"], "one": jnp.ones_like(p["D1"])}
+    return {**p, "D1_ref": p["D1"] * N0 ** -p["h"], "h4": DECADES ** p["h"], "one": jnp.ones_like(p["D1"])}
 
 
 LAW = Law(
     name="state-target",
     title="target loss after adaptation, from the checkpoint's own",
     source=OURS,
-    latex=r"c S_0 + (T_0 - c S_0)\left(1 + \frac{D (1-r)^{q} N^{h}}{D_1}\right)^{-\beta}",
+    latex=r"T_0 + (c\sqrt{S_0} - T_0)\,(1-r)^{q}\left(1-\left(1+\frac{D N^{h}}{D_1}\right)^{-\beta}\right)",
     covariates=("N", "D", "replay", "loss_before", "source_loss_before"),
     terms=(
         Term(
             "one",
-            lambda x, e: x["loss_before"] * jnp.exp(log_left(x, e)),
+            lambda x, e: x["loss_before"] * (1 - way(x, e)),
             fixed(1.0, "by definition: no adaptation leaves the loss where it was"),
-            r"T_0 f",
+            r"T_0 (1-w)",
             in_nats=False,
         ),
         Term(
             "c",
-            lambda x, e: x["source_loss_before"] * -jnp.expm1(log_left(x, e)),
-            lognormal(0.7, 0.4, "unpublished; the floor on the target as a share of the source loss before"),
-            r"c S_0 (1-f)",
+            lambda x, e: jnp.sqrt(x["source_loss_before"]) * way(x, e),
+            lognormal(1.1, 0.4, "measured .7-1.6: a floor of 1.2-2.6 nats for a checkpoint of 2.6"),
+            r"c\sqrt{S_0}\,w",
             in_nats=False,
         ),
     ),
     exponents=(
-        Exponent("q", lognormal(0.8, 0.5, "unpublished; 1 counts target tokens"), "replay", "q"),
+        Exponent("q", lognormal(0.3, 0.6, "measured .2-.3; 0 if replay were for free"), "replay", "q"),
         size("h"),
         scale("D1_ref"),
-        Exponent("beta", lognormal(0.25, 0.6, ".01-.19 (Bethune 2025, table 2), pre-training .37"), "D", r"\beta"),
+        Exponent("beta", lognormal(0.5, 0.7, "measured .3 (70M) to 1; pre-training .37"), "D", r"\beta"),
     ),
     reference=REFERENCE,
-    plausible={"c": 0.6, "q": 0.8, "h": 0.05, "D1": 3e8, "beta": 0.2},
+    plausible={"c": 1.0, "q": 0.3, "h": 0.05, "D1": 3e8, "beta": 0.4},
     publish=publish,
     unpublish=unpublish,
     monotone={"loss_before": 1, "source_loss_before": 1},
+    version="2",
 )

@@ -46,6 +46,26 @@ def test_laws_lists_every_law_and_shows_one():
     assert {"priors", "latex", "source"} <= set(one)
 
 
+def test_several_laws_make_an_average_that_every_command_takes(folder):
+    """compare and fit of two laws give the same weights; the saved average forecasts and is checked like a fit."""
+    options = ["--where", "N < 2e9", "-o"]
+    table = folder / "runs.csv"
+    compared = run_json("compare", table, "--laws", "chinchilla,coupled", *options, folder / "compared.nc")
+    mixed = run_json("fit", table, "--law", "chinchilla", "--law", "coupled", *options, folder / "mixed.nc")
+    assert {"name", "score", "weight", "coverage"} <= set(compared["laws"][0])
+    assert {row["name"]: row["weight"] for row in compared["laws"]} == pytest.approx(mixed["weights"])
+    assert sum(mixed["weights"].values()) == pytest.approx(1)
+    assert any(stage.startswith("N >=") for stage in compared["held_out"])
+    assert mixed["law"] == "average"
+    assert {"mean", "sd", "low", "high"} <= set(next(iter(mixed["parameters"].values())))
+    assert {"rhat", "ess", "divergences", "seconds"} <= set(mixed["diagnostics"])
+    rows = run_json("forecast", folder / "mixed.nc", table, "--where", "N > 2e9")["rows"]
+    assert all(row["low"] < row["law_low"] < row["median"] < row["law_high"] < row["high"] for row in rows)
+    again = run_json("forecast", folder / "compared.nc", table, "--where", "N > 2e9")["rows"]
+    assert again == rows
+    assert run_json("check", folder / "mixed.nc", table, "--where", "N > 2e9")["coverage"]["0.9"] > 0.5
+
+
 def test_simulate_sets_parameters_and_repeats_by_seed(tmp_path):
     a, b, c = (tmp_path / f"{n}.csv" for n in "abc")
     run_json("simulate", "ptpp-floor", "-o", a, "--seed", 1)
@@ -126,7 +146,8 @@ def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
 
 
 BAD = {
-    "two laws": (["fit", "runs.csv", "--law", "chinchilla", "--law", "coupled", "-o", "x.nc"], "2 laws"),
+    "a law twice": (["fit", "runs.csv", "--law", "chinchilla", "--law", "chinchilla", "-o", "x.nc"], "named twice"),
+    "priors of several laws": (["fit", "runs.csv", "--priors", "priors.toml", "-o", "x.nc"], "belongs to one law"),
     "no such law": (["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"], "did you mean 'chinchilla'"),
     "no such file": (["fit", "none.csv", "--law", "chinchilla", "-o", "x.nc"], "no such file"),
     "missing column": (["fit", "short.csv", "--law", "chinchilla", "-o", "x.nc"], "needs column 'D'"),
@@ -151,6 +172,7 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(folder, tmp_path, name)
     table.to_csv(tmp_path / "runs.csv", index=False)
     table.drop(columns="D").to_csv(tmp_path / "short.csv", index=False)
     table.assign(loss=table["loss"].where(table.index != 1)).to_csv(tmp_path / "nan.csv", index=False)
+    (tmp_path / "priors.toml").write_text('[priors]\nalpha = "lognormal(0.3, 0.3)"\n')
     (tmp_path / "bad.toml").write_text('[priors]\nalfa = "lognormal(1, 1)"\n')
     before = sorted(os.listdir(tmp_path))
     out = run(*args, "--json", cwd=tmp_path)

@@ -15,6 +15,7 @@ import bayeslaw
 from bayeslaw import DiagnosticsError, FitFileError, LawError, RunTableError
 from bayeslaw._errors import FitWarning
 from bayeslaw._model import model
+from bayeslaw._shared_error import NONE, shared_error
 
 SEPARABLE = "D/N > 0.41"  # five of Chinchilla's points have less data than that and wreck a point fit
 
@@ -26,7 +27,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def fitted(table):
-    return bayeslaw.fit(table, "chinchilla", seed=1)
+    return bayeslaw.fit(table, "chinchilla", seed=1, independent=True)
 
 
 def test_the_truth_lies_inside_the_intervals(fitted):
@@ -38,22 +39,32 @@ def test_the_truth_lies_inside_the_intervals(fitted):
     assert fitted.warnings == ()
 
 
-def test_same_posterior_as_the_plain_numpyro_model(fitted, table):
-    """Means and sds agree with NUTS on the model as written, without coordinates or padding, within Monte Carlo error."""
+@pytest.mark.parametrize("independent", [True, False], ids=["independent", "checkpoint effects"])
+def test_same_posterior_as_the_plain_numpyro_model(table, independent):
+    """Means and sds agree with NUTS on the model as written, without coordinates, padding or quadrature over effects,
+    within Monte Carlo error.
+    """
     law = bayeslaw.law("chinchilla")
+    shared = NONE if independent else shared_error(table)
+    assert (shared.kind is None) == independent
     x = {c: table[c].to_numpy() for c in law.covariates}
     plain = MCMC(NUTS(model, dense_mass=True), num_warmup=1000, num_samples=4000, num_chains=1, progress_bar=False)
-    plain.run(jax.random.PRNGKey(0), law, x, np.log(table["loss"].to_numpy()))
-    ours, theirs = fitted.posterior, plain.get_samples()
+    plain.run(jax.random.PRNGKey(0), law, x, np.log(table["loss"].to_numpy()), shared=shared)
+    ours, theirs = bayeslaw.fit(table, law, seed=1, independent=independent).posterior, plain.get_samples()
     for name in [*law.priors, "sigma"]:
         a, b = np.log(ours[name]), np.log(np.asarray(theirs[name]))
         assert abs(a.mean() - b.mean()) < 0.15 * b.std(), name
         assert abs(np.log(a.std() / b.std())) < 0.12, name
+    if not independent:
+        effect = np.asarray(theirs["tau_checkpoint"][:, None] * theirs["z"])[:, : ours["checkpoint_effect"].shape[1]]
+        difference = ours["checkpoint_effect"].mean(0) - effect.mean(0)
+        assert (np.abs(difference) < 0.2 * effect.std(0)).all()
+        np.testing.assert_allclose(ours["checkpoint_effect"].std(0), effect.std(0), rtol=0.15)
 
 
 def test_same_seed_same_numbers_other_seed_other_numbers(fitted, table):
-    again = bayeslaw.fit(table, "chinchilla", seed=1)
-    other = bayeslaw.fit(table, "chinchilla", seed=2)
+    again = bayeslaw.fit(table, "chinchilla", seed=1, independent=True)
+    other = bayeslaw.fit(table, "chinchilla", seed=2, independent=True)
     np.testing.assert_array_equal(again.posterior["alpha"], fitted.posterior["alpha"])
     assert not np.array_equal(other.posterior["alpha"], fitted.posterior["alpha"])
 
@@ -63,7 +74,7 @@ def test_another_table_of_the_same_padded_size_compiles_nothing(fitted, table):
     from bayeslaw import _sampler
 
     before = _sampler._advance._cache_size()
-    bayeslaw.fit(table.iloc[:-3].assign(loss=lambda t: t["loss"] * 1.1), "chinchilla", seed=7)
+    bayeslaw.fit(table.iloc[:-3].assign(loss=lambda t: t["loss"] * 1.1), "chinchilla", seed=7, independent=True)
     assert _sampler._advance._cache_size() == before
 
 

@@ -27,7 +27,10 @@ FORMULAS = {
     "cpt-dynamics-replay-source": "L0 + A*(S1_pt + S1_cpt)^-alpha - C1*S2_pt - C2*S2_cpt*exp(a1*replay)"
     " + B*(1 - (1 + E*S1_cpt)^-beta)*(1 - exp(-a2*(1 - replay)))",
     "ood-mixture": "w1*source_loss + w2*target_loss",
-    "state-source": "source_loss_before + (S1 - source_loss_before)*a*N^g*exp(-kappa*replay)*(1 - exp(-D/D1))",
+    "state-source": (
+        "source_loss_before + (S1 - source_loss_before)*a*N^g*exp(-kappa*replay)*(1 - exp(-D/D1))"
+        " - G*log(1 + replay*D/D2)"
+    ),
 }
 
 

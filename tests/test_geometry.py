@@ -7,7 +7,7 @@ import pytest
 from numpyro.infer.util import potential_energy
 
 import bayeslaw
-from bayeslaw import _geometry, _runs, _sampler
+from bayeslaw import _density, _geometry, _runs
 from bayeslaw._model import model
 from bayeslaw._padding import pad
 
@@ -21,7 +21,7 @@ def case(request):
     runs = bayeslaw.simulate(law, seed=3)
     x, y = _runs.covariates(law, runs), np.log(runs["loss"].to_numpy())
     rng = np.random.default_rng(1)
-    names = _sampler.site_names(law)
+    names = _density.site_names(law)
     u = _geometry.unconstrain(law, {n: jnp.asarray(p.draw(rng, 20)) for n, p in law.priors.items()})
     u |= {n: jnp.asarray(rng.normal(-4, 0.3, 20)) for n in ("sigma", "dof_above_2")}
     return law, pad(x, y), _geometry.anchors(law, x), names, u
@@ -65,7 +65,7 @@ def test_padding_and_coordinates_leave_the_density_alone(case):
         z = _geometry.from_sites(law, at, sites)
         plain = potential_energy(model, (law, x, jnp.asarray(table.y[:n])), {}, sites)
         logdet = _geometry.to_sites(law, at, z)[1]
-        return _sampler._potential(law, table, at, jnp.stack([z[k] for k in names])), plain - logdet
+        return _density.potential(law, table, at, jnp.stack([z[k] for k in names])), plain - logdet
 
     ours, expected = jax.jit(jax.vmap(both))(u)
     np.testing.assert_allclose(ours, expected, rtol=1e-7)
@@ -76,6 +76,6 @@ def test_gradients_are_finite_over_the_prior(case):
 
     def gradient(sites):
         z = _geometry.from_sites(law, at, sites)
-        return jax.grad(lambda v: _sampler._potential(law, table, at, v))(jnp.stack([z[k] for k in names]))
+        return jax.grad(lambda v: _density.potential(law, table, at, v))(jnp.stack([z[k] for k in names]))
 
     assert np.isfinite(jax.jit(jax.vmap(gradient))(u)).all()

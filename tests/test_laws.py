@@ -8,7 +8,7 @@ import pytest
 from bayeslaw import _schedule
 from bayeslaw._catalogue import law, law_names
 from bayeslaw._errors import LawError
-from bayeslaw._law import NATS, clip_replay
+from bayeslaw._law import NATS
 from bayeslaw._open_weights import open_weights
 
 jax.config.update("jax_enable_x64", True)
@@ -261,25 +261,32 @@ def test_forgetting_of_the_paper():
 
 
 def test_state_laws_start_at_the_checkpoint_and_end_at_their_level():
-    """D = 0 leaves both losses where they were; without replay and with endless data they reach S1's share and c S0."""
+    """D = 0 leaves both losses where they were; without replay and with endless data they reach S1's share and T1."""
     runs = random_runs(law("state-target").covariates) | {"replay": jnp.zeros(RUNS)}
     none, endless = {**runs, "D": jnp.zeros(RUNS)}, {**runs, "D": jnp.full(RUNS, 1e40)}
     np.testing.assert_allclose(losses("state-source", none), runs["source_loss_before"], rtol=1e-12)
     np.testing.assert_allclose(losses("state-target", none), runs["loss_before"], rtol=1e-12)
     at_level = losses("state-source", endless, a=1.0, g=0.0, S1=4.2)
     np.testing.assert_allclose(at_level, 4.2, rtol=1e-12)
-    floor = losses("state-target", endless, beta=2.0, c=0.7)
-    np.testing.assert_allclose(floor, 0.7 * runs["source_loss_before"], rtol=1e-9)
+    floor = losses("state-target", endless, beta=2.0, c=0.9)
+    np.testing.assert_allclose(floor, 0.9 * np.sqrt(runs["source_loss_before"]), rtol=1e-8)
+
+
+def test_replay_improves_the_source_and_slows_the_target():
+    """Pure replay: the source loss falls by G log(1 + D/D2) once nothing is forgotten, the target loss stays."""
+    runs = random_runs(law("state-target").covariates) | {"replay": jnp.ones(RUNS)}
+    fallen = runs["source_loss_before"] - losses("state-source", runs, kappa=100.0, G=0.02, D2=1e7)
+    np.testing.assert_allclose(fallen, 0.02 * np.log1p(np.asarray(runs["D"]) / 1e7), rtol=1e-8)
+    np.testing.assert_allclose(losses("state-target", runs, q=2.0), runs["loss_before"], rtol=1e-8)
 
 
 def test_state_target_is_its_formula():
-    """T1 + (T0 - T1)(1 + D (1-r)^q N^h/D1)^-beta with T1 = c S0, by hand."""
+    """T0 + (c sqrt(S0) - T0)(1-r)^q (1 - (1 + D N^h/D1)^-beta), by hand."""
     x = {k: np.asarray(v) for k, v in random_runs(law("state-target").covariates).items()}
     p = law("state-target").plausible
-    t1 = p["c"] * x["source_loss_before"]
-    seen = x["D"] * (1 - np.asarray(clip_replay(jnp.asarray(x["replay"])))) ** p["q"] * x["N"] ** p["h"] / p["D1"]
-    want = t1 + (x["loss_before"] - t1) * (1 + seen) ** -p["beta"]
-    np.testing.assert_allclose(losses("state-target", {k: jnp.asarray(v) for k, v in x.items()}), want, rtol=1e-10)
+    way = (1 - x["replay"]) ** p["q"] * (1 - (1 + x["D"] * x["N"] ** p["h"] / p["D1"]) ** -p["beta"])
+    want = x["loss_before"] + (p["c"] * np.sqrt(x["source_loss_before"]) - x["loss_before"]) * way
+    np.testing.assert_allclose(losses("state-target", {k: jnp.asarray(v) for k, v in x.items()}), want, rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["cpt-dynamics", "cpt-dynamics-replay-source", "cpt-dynamics-replay-target"])

@@ -10,7 +10,8 @@ import pytest
 from scipy.optimize import least_squares
 
 from bayeslaw import _schedule as schedule
-from bayeslaw._errors import RunTableError
+from bayeslaw import read_runs
+from bayeslaw._errors import RunTableError, RunTableWarning
 
 DATA = Path(os.environ.get("BAYESLAW_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -146,7 +147,8 @@ def test_sparse_tables_give_the_areas_of_their_schedules():
     constant = schedule.constant(1e-4, 500, warmup=100)
     table = pd.concat([sparse(linear, 10, "linear", 100), sparse(constant, 10, "constant", 100)])
     table = table.sample(frac=1, random_state=0).reset_index(drop=True)
-    got = schedule.areas_from_table(table)
+    with pytest.warns(RunTableWarning, match="2 of 2 curves start at step 100"):
+        got = schedule.areas_from_table(table)
     for name, rates in {"linear": linear, "constant": constant}.items():
         rows, full = got[got["schedule"] == name], schedule.schedule_areas(rates).set_index("step")
         want = full.loc[rows["step"], list(schedule.COLUMNS)]
@@ -158,7 +160,11 @@ def test_the_warm_up_that_logs_leave_out_is_a_choice():
     rates = schedule.constant(1e-4, 500, warmup=100)
     got = schedule.areas_from_table(sparse(rates, 20, "a", 120), warmup=100)
     np.testing.assert_allclose(got["S2_pt"], schedule.areas(rates).S2[got["step"] - 1], rtol=1e-10)
-    assert not np.allclose(schedule.areas_from_table(sparse(rates, 20, "a", 120))["S1_pt"], got["S1_pt"], rtol=1e-3)
+    in_a_column = schedule.areas_from_table(sparse(rates, 20, "a", 120).assign(warmup=100))
+    pd.testing.assert_frame_equal(in_a_column[got.columns], got)
+    with pytest.warns(RunTableWarning, match="warm-up"):
+        untold = schedule.areas_from_table(sparse(rates, 20, "a", 120))
+    assert not np.allclose(untold["S1_pt"], got["S1_pt"], rtol=1e-3)
 
 
 def test_tables_that_go_on_into_adaptation():
@@ -170,6 +176,16 @@ def test_tables_that_go_on_into_adaptation():
     want = schedule.schedule_areas(first, second)
     assert (got[list(schedule.COLUMNS)].iloc[0] == 0).all()
     np.testing.assert_allclose(got[list(schedule.COLUMNS)].iloc[1:], want[list(schedule.COLUMNS)], rtol=1e-12)
+    in_a_column = schedule.areas_from_table(table.assign(adaptation_start=200))
+    pd.testing.assert_frame_equal(in_a_column[got.columns], got)
+
+
+def test_adaptation_of_a_model_of_unknown_pretraining():
+    """All of the log is adaptation: the areas of pre-training stay empty."""
+    rates = schedule.cosine(1e-4, 100, warmup=20)
+    got = schedule.areas_from_table(sparse(rates, 1, "a", 1), adaptation_start=0)
+    assert got[["S1_pt", "S2_pt"]].isna().all(axis=None)
+    np.testing.assert_allclose(got[["S1_cpt", "S2_cpt"]], np.transpose(schedule.areas(rates)[:2]), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +196,9 @@ def test_tables_that_go_on_into_adaptation():
         ({"step": [1.5, 2], "lr": [1e-4, 2e-4]}, "whole"),
         ({"step": [1, 2], "lr": [1e-4, np.nan]}, "finite"),
         ({"step": [0], "lr": [1e-4]}, "step 0"),
+        ({"step": [1, 2e9], "lr": [1e-4, 1e-4]}, "10,000,000 steps"),
+        ({"step": [5, 6], "lr": [1e-4, 1e-4], "warmup": [4, 5]}, "'warmup' must be one whole number"),
+        ({"step": [5, 6], "lr": [1e-4, 1e-4], "adaptation_start": ["no", "no"]}, "'adaptation_start' must be one"),
     ],
 )
 def test_tables_without_a_schedule_are_refused(table, named):
@@ -188,13 +207,91 @@ def test_tables_without_a_schedule_are_refused(table, named):
         schedule.areas_from_table(pd.DataFrame(table))
 
 
+# -- on reading ------------------------------------------------------------------------------------------------------
+
+
+def curves(**columns):
+    """Two schedules logged at every tenth step from the first on, with losses."""
+    linear, constant = schedule.wsd(3e-4, 500, decay=200, warmup=100), schedule.constant(1e-4, 500, warmup=100)
+    table = pd.concat([sparse(linear, 10, "linear", 1), sparse(constant, 10, "constant", 1)], ignore_index=True)
+    return table.assign(loss=3.0, **columns)
+
+
+def test_areas_are_computed_on_reading():
+    """Columns step, lr and a curve's name: the areas are those of `areas_from_table`, also where rows are selected."""
+    table = curves(N=1e8)
+    want = schedule.areas_from_table(table)[list(schedule.COLUMNS)]
+    np.testing.assert_allclose(read_runs(table)[list(schedule.COLUMNS)], want, rtol=0)
+    late = read_runs(table, where="step > 300 and S1_pt > 0")
+    np.testing.assert_allclose(late[list(schedule.COLUMNS)], want[table["step"] > 300], rtol=0)
+
+
+def test_what_names_a_curve():
+    """`run` does; else the name of a schedule at one size and domain."""
+    table = curves()
+    low = table.assign(lr=table["lr"] / 2)
+    want = schedule.areas_from_table(low)["S1_pt"].to_numpy()
+    for column, values in {"N": (1e8, 2e8), "domain": ("source", "target"), "run": ("a", "b")}.items():
+        both = pd.concat([table.assign(**{column: values[0]}), low.assign(**{column: values[1]})])
+        if column == "run":  # names a curve by itself
+            both["run"] += both["schedule"]
+            both = both.drop(columns="schedule")
+        np.testing.assert_allclose(read_runs(both)["S1_pt"].iloc[len(table) :], want, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.drop(columns="lr"),
+        lambda t: t.drop(columns="schedule"),
+        lambda t: t.assign(schedule=[f"s{i}" for i in range(len(t))]),
+        lambda t: t.drop_duplicates("schedule").assign(domain="source"),
+        lambda t: t.assign(S1_pt=1.0),
+    ],
+    ids=["no rates", "no name", "a name for each row", "one step", "areas already"],
+)
+def test_other_tables_are_read_as_they_were(change):
+    """No curve to sum over, or areas that are there: no column is added and nothing is warned about."""
+    table = change(curves())
+    assert list(read_runs(table).columns) == list(table.columns)
+
+
+def test_curves_without_areas_are_warned_about_and_the_others_computed():
+    """A curve with two rates at one step and one with a rate left out cost nothing but their own areas."""
+    table = curves()
+    table.loc[60, ["step", "lr"]] = [1.0, 5e-5]  # of the constant schedule
+    table.loc[7, "lr"] = np.nan
+    with pytest.warns(RunTableWarning, match=r"1 of 2 curves: schedule constant, step 1: two learning rates"):
+        got = read_runs(table)
+    assert got.loc[got["schedule"] == "constant", "S1_pt"].isna().all()
+    linear = got[got["schedule"] == "linear"]
+    assert list(linear.index[linear["S1_pt"].isna()]) == [8]
+
+
+def test_the_areas_of_real_curves_are_a_direct_sum(data):
+    """On the published curves S1_pt and S2_pt are the sums over a ramp to the first row and lines between rows."""
+    with pytest.warns(RunTableWarning, match="9 of 9 curves start at step 2160 to 2176"):
+        runs = read_runs(data("lr_curves_100m.csv"))
+    for _, rows in runs.groupby("schedule"):
+        last = int(rows["step"].max())
+        eta = np.interp(np.arange(last + 1), [0, *rows["step"]], [0, *rows["lr"]])
+        for row in rows.iloc[[0, 40, -1]].itertuples():
+            t = int(row.step)
+            k = np.arange(1, t + 1)
+            inner = (1 - schedule.LAMBDA ** (t - k + 1)) / (1 - schedule.LAMBDA)  # sum over i = k..t of lambda^(i-k)
+            assert row.S1_pt == pytest.approx(eta[1 : t + 1].sum(), rel=1e-10)
+            assert row.S2_pt == pytest.approx(((eta[k - 1] - eta[k]) * inner).sum(), rel=1e-8)
+            assert (row.S1_cpt, row.S2_cpt) == (0, 0)
+
+
 @pytest.mark.parametrize("size", ["25m", "100m"])
 def test_the_annealing_law_forecasts_schedules_it_has_not_seen(size):
     """Eq. 1 fitted to three schedules (Huber loss on log residuals) is within .25% on each of the other six."""
     path = DATA / f"lr_curves_{size}.csv"
     if not path.is_file():
         pytest.skip(f"no {path}: real loss curves are not part of the repository")
-    runs = schedule.areas_from_table(pd.read_csv(path))
+    with pytest.warns(RunTableWarning, match="warm-up"):
+        runs = read_runs(path)
     seen = runs["schedule"].isin(["cosine_24000", "constant_24000", "wsdcon_9"])
 
     def residuals(p, x):

@@ -1,0 +1,301 @@
+"""Laws judged by forecasts of stages they have not seen, and weighed.
+
+A posterior of one law is not the uncertainty. Each law is fitted with its largest stage, size and budget left out in turn,
+and forecasts them: that is its score, and how far its exponents may drift beyond the data (`_discrepancy`). Weights are
+those of stacking (Yao et al. 2018): the mixture of laws whose forecasts of runs left out have the largest log density,
+over the stages left out and over single runs left out (PSIS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from bayeslaw import _discrepancy, _engine, _geometry, _runs
+from bayeslaw._approximate import Approximation, approximate, starts_near
+from bayeslaw._discrepancy import Miss, Range, distances, draw_drift, tau_posterior, training_range
+from bayeslaw._errors import LawError, RunTableError
+from bayeslaw._folds import Fold, default_axes, folds
+from bayeslaw._formula import find_law
+from bayeslaw._law import Law
+from bayeslaw._model import log_loss_of
+from bayeslaw._padding import Padded, pad
+from bayeslaw._posterior import over_draws
+from bayeslaw._shared_error import shared_error
+
+MIN_ESS = 400  # effective draws below which importance sampling gives way to NUTS
+MIN_ESS_FOLD = 50  # the same for a stage left out
+FOLD_DRAWS = 1000
+NUTS = {"chains": 4, "warmup": 500, "draws": 500, "max_draws": 2000}
+NUTS_FOLD = {"chains": 4, "warmup": 300, "draws": 300}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A law's posterior on the whole table, and how it forecast what was left out.
+
+    ``values``: equally weighted draws, each of shape (draw,); ``tau``: probability of each drift scale of
+    `_discrepancy.GRID`; ``score``: mean log density of a run of a stage left out, drift included; ``coverage``: share of
+    them inside their 90% intervals; ``mae``: their mean relative error; ``held_out``, ``left_out``: log density of each
+    run of the stages left out, and of each run left out by itself; ``sampler``: how the draws were made.
+    """
+
+    law: Law
+    values: dict[str, np.ndarray]
+    tau: np.ndarray
+    known: Range
+    score: float
+    coverage: float
+    mae: float
+    held_out: np.ndarray
+    left_out: np.ndarray
+    sampler: str
+    rhat: float
+    ess: float
+    divergences: int
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Laws in order of weight. ``table``: score, weight, coverage, mae, drift (per e-fold) and sampler of each law."""
+
+    judged: tuple[Judged, ...]
+    weights: np.ndarray
+    folds: tuple[str, ...]
+    n: int
+
+    @property
+    def table(self) -> pd.DataFrame:
+        rows = {
+            j.law.name: {
+                "score": j.score,
+                "weight": float(w),
+                "coverage": j.coverage,
+                "mae": j.mae,
+                "drift": float(j.tau @ _discrepancy.GRID),
+                "sampler": j.sampler,
+                "rhat": j.rhat,
+                "ess": j.ess,
+                "divergences": j.divergences,
+            }
+            for j, w in zip(self.judged, self.weights, strict=True)
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("name").sort_values("weight", ascending=False)
+
+    def sentence(self) -> str:
+        """Who forecasts best, in words."""
+        best, left = self.table.index[0], ", ".join(self.folds)
+        weight, coverage = self.table.loc[best, "weight"], self.table.loc[best, "coverage"]
+        return (
+            f"{best} has weight {weight:.2f} of {len(self.judged)} laws; left out in turn ({left}), its 90% intervals hold "
+            f"{coverage:.0%} of the runs"
+        )
+
+
+def default_laws(runs: pd.DataFrame) -> list[str]:
+    """Laws that compete by default: those whose columns the table has, the separable and the coupled among them.
+
+    Raises
+    ------
+    LawError
+        No law of the default sets suits the table's columns.
+    """
+    if {"N", "D", "replay", "ptpp"} <= set(runs):
+        names = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
+        states = {"state-source": ["source_loss_before"], "state-target": ["loss_before", "source_loss_before"]}
+        return names + [name for name, needs in states.items() if set(needs) <= set(runs)]
+    if {"N", "D"} <= set(runs):
+        return ["chinchilla", "coupled"]
+    if {"S1_pt", "S2_pt"} <= set(runs):
+        return ["cpt-dynamics", "cpt-dynamics-power"] if "S1_cpt" in runs else ["anneal"]
+    raise LawError(
+        f"no law is compared by default on columns {', '.join(map(str, runs.columns))}; name laws (--law, --laws)"
+    )
+
+
+def compare(
+    runs: pd.DataFrame,
+    laws: Sequence[Law | str] | None = None,
+    *,
+    hold_out: str | Sequence[str] | None = None,
+    independent: bool = False,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Judge laws by their forecasts of stages left out, and weigh them.
+
+    Parameters
+    ----------
+    runs
+        A table as `read_runs` returns it.
+    laws
+        Laws, or their names; by default those that suit the table's columns.
+    hold_out
+        Columns whose largest levels are left out in turn (``D/N``: tokens per parameter); by default ptpp, N, D and
+        D/N, as far as the table has several levels of them.
+    independent
+        Take every row's error as its own (see `fit`).
+    progress
+        Called with posteriors done and to do.
+
+    Raises
+    ------
+    RunTableError, LawError
+        The table cannot be used, a law is unknown, or nothing can be left out.
+    """
+    _engine.start()
+    chosen = [find_law(law) if isinstance(law, str) else law for law in laws or default_laws(runs)]
+    repeated = {law.name for law in chosen if sum(other.name == law.name for other in chosen) > 1}
+    if repeated:
+        raise LawError(f"law {min(repeated)!r} is named twice; name each law once")
+    for law in chosen:
+        _runs.check_fittable(law, runs)
+    columns = [hold_out] if isinstance(hold_out, str) else list(hold_out or default_axes(runs))
+    missing = [c for c in columns if c not in runs and c != "D/N"]
+    if missing:
+        raise RunTableError(
+            f"column {missing[0]!r} to hold out by is not in the table; it has: {', '.join(runs.columns)}"
+        )
+    parameters = max(sum(not p.is_fixed for p in law.priors.values()) for law in chosen)
+    stages = folds(runs, columns, parameters)
+    if not stages and len(chosen) > 1:
+        raise RunTableError(
+            f"nothing can be left out of {len(runs)} rows by {', '.join(columns) or 'any column'}: add levels or runs, "
+            "hold out another column, or name one law"
+        )
+    total, judged = len(chosen) * (1 + len(stages)), []
+    for law in chosen:
+        done = len(judged) * (1 + len(stages))
+        tick = (lambda i, done=done: progress(done + i, total)) if progress else (lambda i: None)
+        judged.append(judge(law, runs, stages, independent, seed, tick))
+    return Comparison(tuple(judged), weigh(judged), tuple(f.name for f in stages), len(runs))
+
+
+def judge(
+    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], independent: bool, seed: int, tick: Callable[[int], None]
+) -> Judged:
+    """One law's posterior, and its forecasts of each stage from the runs that are left."""
+    x, y = _runs.covariates(law, runs), np.log(_runs.losses(runs))
+    table = pad(x, y) if independent else pad(x, y, shared_error(runs))
+    whole, notes = _posterior(law, table, x, np.ones(len(y), bool), None, seed, MIN_ESS, NUTS)
+    tick(1)
+    starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
+    forecasts, misses = [], []
+    for i, stage in enumerate(stages):
+        draws, _ = _posterior(law, table, x, stage.kept, starts, seed, MIN_ESS_FOLD, NUTS_FOLD)
+        held = {c: v[stage.held] for c, v in x.items()}
+        mean = over_draws(log_loss_of(law))({n: draws[n] for n in law.priors}, held)
+        away = np.asarray(distances(held, training_range({c: v[stage.kept] for c, v in x.items()})))
+        away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
+        forecasts.append(Forecast(np.asarray(mean), draws, away, y[stage.held]))
+        misses.append(_miss(forecasts[-1], table, stage))
+        tick(2 + i)
+    tau, rng = tau_posterior(misses), np.random.default_rng(seed)
+    seen = [_held_out(forecast, tau, rng) for forecast in forecasts]
+    held = np.concatenate([np.stack(s) for s in seen], axis=1) if seen else np.full((3, 0), np.nan)
+    score, coverage, mae = (float(v.mean()) if v.size else float("nan") for v in held)
+    return Judged(
+        law,
+        whole,
+        tau,
+        training_range(x),
+        score=score,
+        coverage=coverage,
+        mae=mae,
+        held_out=held[0],
+        left_out=_left_out(law, whole, x, y),
+        **notes,
+    )
+
+
+def _posterior(
+    law: Law,
+    table: Padded,
+    x: dict[str, np.ndarray],
+    kept: np.ndarray,
+    starts: list[dict] | None,
+    seed: int,
+    min_ess: float,
+    nuts: dict,
+) -> tuple[dict[str, np.ndarray], dict]:
+    """Draws given the rows that are kept, by importance sampling where it can be trusted and by NUTS where not."""
+    from bayeslaw import _sampler
+
+    weight = np.zeros(len(table.weight))
+    weight[: len(kept)] = kept
+    part, at = table._replace(weight=weight), _geometry.anchors(law, {c: v[kept] for c, v in x.items()})
+    problem = None
+    if starts is None:
+        problem = _sampler.prepare(law, part, at, seed)
+        vectors = problem.centre[None]
+    else:
+        vectors = starts_near(law, part, at, starts, 0.005)
+    found: Approximation = approximate(law, part, at, vectors, seed=seed)
+    if found.is_trusted(min_ess):
+        note = {"sampler": f"importance sampling, k-hat {found.k:.2f}", "rhat": float("nan"), "ess": found.ess}
+        return found.resample(FOLD_DRAWS * (1 if starts else 4), seed), note | {"divergences": 0}
+    return _sampler.draw(law, problem or _sampler.prepare(law, part, at, seed), seed=seed, **nuts)
+
+
+def _scale(draws: dict[str, np.ndarray]) -> np.ndarray:
+    """Scale of a new run's noise, effects of a new checkpoint or curve included, shape (draw, 1)."""
+    parts = [draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws]
+    return np.sqrt(sum(parts))[:, None]
+
+
+class Forecast(NamedTuple):
+    """Of a stage left out: the law's draws of log loss (draw, run), all draws, distances (run, side), what was measured."""
+
+    mean: np.ndarray
+    draws: dict[str, np.ndarray]
+    away: np.ndarray
+    y: np.ndarray
+
+
+def _miss(forecast: Forecast, table: Padded, stage: Fold) -> Miss:
+    """Residuals and covariance of the forecast of a stage: of the law's draws, of noise, of what checkpoints share."""
+    mean, draws, away, y = forecast
+    variance = np.median(draws["sigma"] ** 2 * np.minimum(draws["dof"] / (draws["dof"] - 2), 2.0))
+    covariance = np.cov(mean.T).reshape(len(y), len(y)) + variance * np.eye(len(y))
+    if table.shared.kind is not None:
+        code = np.asarray(table.shared.group.code)[: len(stage.held)][stage.held]
+        covariance = covariance + np.mean(draws[f"tau_{table.shared.kind}"] ** 2) * (code[:, None] == code)
+    return Miss(y - mean.mean(0), covariance, away)
+
+
+def _held_out(
+    forecast: Forecast, tau: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log density, whether inside the 90% interval, and relative error, of each run of a stage left out."""
+    mean, draws, away, y = forecast
+    centre = mean + draw_drift(tau, (len(mean), away.shape[1]), rng) @ away.T
+    scale, dof = _scale(draws), draws["dof"][:, None]
+    density = np.log(np.mean(stats.t.pdf((y - centre) / scale, dof) / scale, axis=0) + 1e-300)
+    low, high = np.quantile(centre + scale * rng.standard_t(dof, size=centre.shape), [0.05, 0.95], axis=0)
+    return density, (low <= y) & (y <= high), np.abs(np.exp(np.median(centre, axis=0) - y) - 1)
+
+
+def _left_out(law: Law, draws: dict[str, np.ndarray], x: dict[str, np.ndarray], y: np.ndarray) -> np.ndarray:
+    """Log density of each run given the others, by Pareto-smoothed importance sampling (Vehtari et al. 2017)."""
+    from bayeslaw._approximate import smoothed
+
+    scale = _scale(draws)
+    mean = np.asarray(over_draws(log_loss_of(law))({n: draws[n] for n in law.priors}, x))
+    density = stats.t.logpdf((y - mean) / scale, draws["dof"][:, None]) - np.log(scale)
+    weights = np.stack([smoothed(-d)[0] for d in density.T], axis=1)
+    return np.log(np.sum(weights * np.exp(density), axis=0))
+
+
+def weigh(judged: Sequence[Judged]) -> np.ndarray:
+    """Stacking weights: largest mean log density of the mixture over runs and stages left out, by EM."""
+    log_p = np.stack([np.concatenate([j.left_out, j.held_out]) for j in judged], axis=1)
+    p, weight = np.exp(log_p - log_p.max(axis=1, keepdims=True)), np.full(len(judged), 1 / len(judged))
+    for _ in range(5000):
+        share = weight * p
+        weight = (share / share.sum(axis=1, keepdims=True)).mean(axis=0)
+    return weight

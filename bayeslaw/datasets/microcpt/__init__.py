@@ -1,0 +1,5 @@
+"""Measured runs of continual pre-training: tiny byte-level decoders on one core; see ``docs/microcpt.md``.
+
+``python -m bayeslaw.datasets.microcpt`` measures a grid, ``python -m bayeslaw.datasets.microcpt.plan`` trains one plan. Both need
+the extra ``train``: ``pip install "bayeslaw[train]"``.
+"""

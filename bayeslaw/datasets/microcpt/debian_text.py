@@ -1,0 +1,170 @@
+"""The two folders of text of the bundled runs, from Debian's documentation packages.
+
+``python -m bayeslaw.datasets.microcpt.debian_text --folder WORK`` downloads the packages with ``apt-get download``, unpacks them
+with ``dpkg -x`` (nothing is installed), and writes ``WORK/source`` (English), ``WORK/target`` (French), a plain text file per
+page, and ``WORK/text.json`` with package versions and corpus sizes. Needs a Debian system.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+PACKAGES = {
+    "source": ("linux-doc-6.1", "manpages-dev"),
+    "target": ("manpages-fr", "manpages-fr-dev", "libreoffice-help-fr"),
+}
+NO_PROSE = re.compile(r"/translations/|/maintainers\.html|/genindex\.html|/search\.html|/_sources/|/_static/")
+SHORTEST = 400  # bytes; shorter pages are stubs that point elsewhere
+LONG_LINE = 40  # characters; shorter lines recur by nature
+
+# -- markup to text --------------------------------------------------------------------------------------------------
+
+VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
+SKIPPED = {"script", "style", "nav", "footer", "header", "aside", "button", "title"}
+BLOCKS = {"p", "div", "li", "dt", "dd", "tr", "pre", "section", "h1", "h2", "h3", "h4", "h5", "h6", "br", "table"}
+
+
+class _Page(HTMLParser):
+    """Text of the page's main part, a line per block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.skipping: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in VOID:
+            if tag == "br":
+                self.parts.append("\n")
+            return
+        if self.skipping or tag in SKIPPED or "headerlink" in (dict(attrs).get("class") or ""):
+            self.skipping.append(tag)
+        if tag in BLOCKS:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.skipping:
+            while self.skipping.pop() != tag:
+                pass
+        elif tag in BLOCKS:
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self.skipping:
+            self.parts.append(data)
+
+
+def html_text(markup: str) -> str:
+    """Plain text of an HTML page, without scripts, navigation and footers."""
+    page = _Page()
+    page.feed(markup)
+    return tidy("".join(page.parts))
+
+
+def man_text(roff: str) -> str:
+    """Plain text of a manual page (man macros), by simple rules: comments, tables' formats and requests go, words stay."""
+    text = re.sub(r'^[.\']\s*\\".*$|\\".*$', "", roff, flags=re.MULTILINE)
+    text = re.sub(r"^\.(TH|de|ds|nr|if|ie|el|so|PD|TP|RS|RE|nf|fi|in|sp|ad|hy|ne|ta|TS|TE|EX|EE|PP|P|LP|UE|\.)\b.*$", "", text, flags=re.MULTILINE)  # fmt: skip
+    text = re.sub(r"^\.[A-Za-z]+\s*", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\\f(\[\w*\]|\(\w\w|.)", "", text)
+    text = re.sub(r"\\s[-+]?\d", "", text)
+    for code, sign in (
+        ("\\-", "-"),
+        ("\\(aq", "'"),
+        ("\\(bu", "-"),
+        ("\\(em", "—"),
+        ("\\(co", "©"),
+        ("\\e", "\\"),
+        ("\\ ", " "),
+        ("\\~", " "),
+    ):
+        text = text.replace(code, sign)
+    text = re.sub(r"\\\((lq|rq)|\\\[(lq|rq)\]", '"', text)
+    text = re.sub(r"\\\(..|\\\[\w+\]|\\[&%/,:|^cp]", "", text)
+    return tidy(text.replace('"', ""))
+
+
+def tidy(text: str) -> str:
+    """One space between words, at most one empty line between paragraphs."""
+    lines = (re.sub(r"[ \t\u00a0]+", " ", line).strip() for line in text.split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+
+
+# -- packages to folders ---------------------------------------------------------------------------------------------
+
+
+def pages(root: Path) -> Iterator[tuple[str, str]]:
+    """(name, text) of every page of an unpacked package: HTML pages, and manual pages in their own language."""
+    for path in sorted(root.rglob("*")):
+        if not path.is_file() or path.is_symlink() or NO_PROSE.search(str(path)):
+            continue
+        name = str(path.relative_to(root))
+        if path.suffix == ".html":
+            yield name, html_text(path.read_text("utf-8", "replace"))
+        elif "/man/" in name and path.suffix == ".gz":
+            yield name, man_text(gzip.decompress(path.read_bytes()).decode("utf-8", "replace"))
+
+
+def is_repeated(text: str, seen: set[bytes]) -> bool:
+    """Whether over half of the text's long lines stood in earlier pages; remembers its lines."""
+    lines = [hashlib.sha1(line.encode()).digest() for line in text.splitlines() if len(line) >= LONG_LINE]
+    repeated = sum(line in seen for line in lines) > len(lines) / 2
+    seen.update(lines)
+    return repeated
+
+
+def write_text(unpacked: dict[str, Path], folder: Path) -> dict[str, int]:
+    """Write the pages of unpacked packages (name -> folder) as text files, without repeats; counts of what came of them."""
+    seen: set[bytes] = set()
+    counts = {"files": 0, "bytes": 0, "left_out_short": 0, "left_out_repeated": 0}
+    for package, root in unpacked.items():
+        for name, text in pages(root):
+            if len(text.encode()) < SHORTEST:
+                counts["left_out_short"] += 1
+            elif is_repeated(text, seen):
+                counts["left_out_repeated"] += 1
+            else:
+                path = folder / package / (name + ".txt")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, "utf-8")
+                counts["files"] += 1
+                counts["bytes"] += len(text.encode())
+    return counts
+
+
+def unpack(package: str, folder: Path) -> tuple[Path, str]:
+    """Download and unpack a Debian package; where, and its version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not list(folder.glob(f"{package}_*.deb")):
+        subprocess.run(["apt-get", "download", package], cwd=folder, check=True)
+    (deb,) = folder.glob(f"{package}_*.deb")
+    subprocess.run(["dpkg", "-x", deb.name, package], cwd=folder, check=True)
+    version = subprocess.run(
+        ["dpkg-deb", "-f", deb.name, "Version"], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return folder / package, version.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where packages and text go")
+    folder = parser.parse_args().folder
+    record = {}
+    for domain, packages in PACKAGES.items():
+        unpacked = {name: unpack(name, folder / "packages") for name in packages}
+        counts = write_text({name: root for name, (root, _) in unpacked.items()}, folder / domain)
+        record[domain] = {"packages": {name: version for name, (_, version) in unpacked.items()}, **counts}
+        print(domain, record[domain], flush=True)
+    (folder / "text.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

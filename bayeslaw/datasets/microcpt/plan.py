@@ -1,0 +1,77 @@
+"""Train a plan: adapt a saved checkpoint with one budget and replay, and see whether the promises held.
+
+``python -m bayeslaw.datasets.microcpt.plan --source DIR --target DIR --work DIR --size 259k --ptpp 279 --replay 34% --D 2.3M``
+prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayeslaw._errors import BayeslawError, RunTableError
+from bayeslaw._runs import parse_number
+from bayeslaw.datasets.microcpt.model import WIDTHS
+from bayeslaw.datasets.microcpt.table import Checkpoint, rows
+from bayeslaw.datasets.microcpt.train import load, steps_for
+from bayeslaw.datasets.microcpt.work import Work, adapt, losses, open_work
+
+
+def train_plan(work: Work, size: str, ptpp: float, replay: float, D: float, seed: int = 0) -> dict[str, Any]:
+    """Adapt the checkpoint of a size, stage and seed on ``D`` tokens (to the nearest step) at a replay.
+
+    Returns
+    -------
+    dict
+        N, D (as trained), replay, ptpp, seed, cost in FLOPs, the losses of both domains before and after in nats per byte,
+        and forgetting, the relative rise of the source loss.
+
+    Raises
+    ------
+    RunTableError
+        There is no such checkpoint, or a number is out of range.
+    """
+    checkpoint = Checkpoint(size, seed, ptpp)
+    if size not in WIDTHS or not work.saved(checkpoint).exists():
+        there = sorted(p.stem for p in work.folder.glob("*.eqx") if not p.stem.endswith(".part"))
+        raise RunTableError(
+            f"no checkpoint {checkpoint.name} in {work.folder}; there are: {', '.join(there) or 'none'}"
+        )
+    if not (0 <= replay <= 1 and D > 0):
+        raise RunTableError(f"replay {replay:g}, D {D:g}: replay is a share, 0 to 1, and D a number of tokens above 0")
+    trainer = work.trainer(size)
+    (before,) = losses(trainer, load(work.saved(checkpoint), trainer.fresh(seed)))
+    ((step, (after,)),) = adapt(work, trainer, checkpoint, [replay], [steps_for(D)], lambda *_: None)
+    source, target = rows(checkpoint, replay, step, after, before)
+    return {
+        **{key: source[key] for key in ("checkpoint", "N", "D", "replay", "ptpp", "seed", "cost")},
+        "source_loss": source["loss"], "source_loss_before": source["loss_before"],
+        "target_loss": target["loss"], "target_loss_before": target["loss_before"],
+        "forgetting": source["loss"] / source["loss_before"] - 1,
+    }  # fmt: skip
+
+
+def main(
+    source: Annotated[Path, typer.Option(help="Folder of text of the source domain.")],
+    target: Annotated[Path, typer.Option(help="Folder of text of the target domain.")],
+    work: Annotated[Path, typer.Option(help="Folder of saved states, as the grid left it.")],
+    size: Annotated[str, typer.Option(help="For instance 259k.")],
+    ptpp: Annotated[float, typer.Option(help="Stage of the checkpoint: pre-training tokens per parameter.")],
+    replay: Annotated[str, typer.Option(help="Share of source data, for instance 34%.")],
+    d: Annotated[str, typer.Option("--D", help="Adaptation tokens, for instance 2.3M.")],
+    seed: Annotated[int, typer.Option(help="Seed of the checkpoint.")] = 0,
+) -> None:
+    """Adapt a saved checkpoint to one plan and print both losses as JSON."""
+    try:
+        plan = train_plan(open_work(source, target, work), size, ptpp, parse_number(replay), parse_number(d), seed)
+    except BayeslawError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(json.dumps(plan))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,118 @@
+"""The table of measured losses: names, rows, and a file that only grows."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._errors import RunTableError
+from bayeslaw.datasets.microcpt.model import parameters
+from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP
+
+DOMAINS = ("source", "target")
+COLUMNS = ("run", "checkpoint", "seed", "step", "domain", "N", "D", "replay", "ptpp", "loss", "loss_before",
+           "source_loss_before", "cost")  # fmt: skip
+PLACES = 6  # of a loss
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model of one size and seed after ``ptpp`` pre-training tokens per parameter."""
+
+    size: str
+    seed: int
+    ptpp: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.size}-s{self.seed}-ptpp{self.ptpp:g}"
+
+    def run(self, replay: float) -> str:
+        """Name of its adaptation at a replay."""
+        return f"{self.name}-r{replay:g}"
+
+
+def rows(
+    checkpoint: Checkpoint, replay: float, step: int, losses: dict[str, float], before: dict[str, float]
+) -> list[dict[str, Any]]:
+    """The rows of one measurement, a row for each domain; losses in nats per byte, cost in FLOPs of the adaptation (6 N D).
+
+    Raises
+    ------
+    RunTableError
+        A loss is not finite.
+    """
+    run = checkpoint.run(replay)
+    for domain in DOMAINS:
+        if not np.isfinite(losses[domain]):
+            raise RunTableError(f"run {run}, step {step}: the {domain} loss is {losses[domain]}; the run diverged")
+    n, d = parameters(checkpoint.size), step * TOKENS_PER_STEP
+    same = {"run": run, "checkpoint": checkpoint.name, "seed": checkpoint.seed, "step": step, "N": n, "D": d,
+            "replay": replay, "ptpp": checkpoint.ptpp, "source_loss_before": round(before["source"], PLACES),
+            "cost": 6 * n * d}  # fmt: skip
+    return [
+        {**same, "domain": domain, "loss": round(losses[domain], PLACES), "loss_before": round(before[domain], PLACES)}
+        for domain in DOMAINS
+    ]
+
+
+class Table:
+    """A CSV file of rows that one process at a time adds to; a last line cut short by a kill goes when it is opened.
+
+    Raises
+    ------
+    RunTableError
+        The file holds another table, or another process is adding to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.stream = path.open("a", newline="")
+        try:
+            self.done = self._open(path)
+        except BaseException:
+            self.stream.close()
+            raise
+
+    def _open(self, path: Path) -> set[tuple[Any, ...]]:
+        """Take hold of the file and tidy its end; the rows that are there by run, step and domain."""
+        try:
+            fcntl.flock(self.stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunTableError(f"{path}: another process is measuring into it; wait or name another file") from None
+        text = path.read_bytes()
+        os.truncate(path, text.rfind(b"\n") + 1)
+        self.writer: csv.DictWriter[str] = csv.DictWriter(self.stream, list(COLUMNS), lineterminator="\n")
+        if b"\n" not in text:
+            self.writer.writeheader()
+            self.stream.flush()
+        written = pd.read_csv(path)
+        if tuple(written.columns) != COLUMNS:
+            raise RunTableError(f"{path}: not a table of this harness; its columns are {', '.join(map(str, written))}")
+        return set(zip(written["run"], written["step"], written["domain"], strict=True))
+
+    def lacks(self, run: str, step: int) -> bool:
+        """Whether a measurement is not there, or not whole."""
+        return any((run, step, domain) not in self.done for domain in DOMAINS)
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write a row to the disk, unless it is there."""
+        key = (row["run"], row["step"], row["domain"])
+        if key not in self.done:
+            self.writer.writerow(row)
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+            self.done.add(key)
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()

@@ -1,0 +1,182 @@
+"""Training a batch of runs of one size: AdamW at a constant rate, averaged weights at evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from bayeslaw._files import whole
+from bayeslaw.datasets.microcpt.corpus import Corpus
+from bayeslaw.datasets.microcpt.model import CONTEXT, WIDTHS, Decoder, loss, parameters
+
+BATCH = 4  # windows; larger batches starve small models of steps
+TOKENS_PER_STEP = BATCH * CONTEXT
+RATE = 0.08  # learning rate times width
+WARM_UP = 10  # steps
+WEIGHT_DECAY = 0.01
+AVERAGE_POWER = 7.0  # the average weighs step t by t^7: about the last eighth of a phase
+EVALUATED_TOGETHER = 16  # windows
+
+
+class State(NamedTuple):
+    """Runs in training; every array has the run as its first axis."""
+
+    weights: Any  # the arrays of a Decoder
+    average: Any
+    optimizer: Any
+    step: Array
+
+
+class Trainer(NamedTuple):
+    """What one size can do; pure functions, compiled once for each number of runs.
+
+    ``fresh(seed)``: one run at its start. ``branch(state, runs)``: so many adaptations at their start, from the averaged weights
+    of one run. ``train(states, replay, keys, steps)``: the states so many steps later; what it is given is used up.
+    ``evaluate(states)``: losses of the averaged weights, domain -> shape (run,), nats per byte.
+    """
+
+    size: str
+    parameters: int
+    fresh: Callable[[int], State]
+    branch: Callable[[State, int], State]
+    train: Callable[[State, Array, Array, int], State]
+    evaluate: Callable[[State], dict[str, np.ndarray]]
+
+
+def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
+    """Training and evaluation of one size on two corpora."""
+    text = jnp.concatenate([jnp.asarray(source.train), jnp.asarray(target.train)])
+    boundary = jnp.int32(len(source.train))
+    windows = {
+        domain: jnp.asarray(c.validation, jnp.int32).reshape(-1, EVALUATED_TOGETHER, CONTEXT + 1)
+        for domain, c in (("source", source), ("target", target))
+    }
+
+    def fresh(seed: int) -> State:
+        return _fresh(jax.random.key(np.uint32(seed)), size=size)
+
+    def branch(state: State, runs: int) -> State:
+        return _branch(state.average, size=size, runs=runs)
+
+    def train(states: State, replay: Array, keys: Array, steps: int) -> State:
+        return _train(states, replay, keys, text, boundary, jnp.int32(steps), size=size)
+
+    def evaluate(states: State) -> dict[str, np.ndarray]:
+        return {domain: np.asarray(_losses(states.average, windows[domain], size=size)) for domain in windows}
+
+    return Trainer(size, parameters(size), fresh, branch, train, evaluate)
+
+
+@cache
+def _optimizer(size: str) -> optax.GradientTransformation:
+    schedule = optax.linear_schedule(0.0, RATE / WIDTHS[size], WARM_UP)
+    adamw = optax.adamw(schedule, b1=0.9, b2=0.99, weight_decay=WEIGHT_DECAY)
+    return optax.chain(optax.clip_by_global_norm(1.0), adamw)
+
+
+@cache
+def _skeleton(size: str) -> Any:
+    """A decoder without its arrays."""
+    shapes = eqx.filter_eval_shape(Decoder, WIDTHS[size], jax.random.key(0))
+    return eqx.filter(shapes, lambda x: not isinstance(x, jax.ShapeDtypeStruct))
+
+
+def _start(size: str, weights: Any) -> State:
+    # The average is a copy, because an array that is given away cannot be given twice.
+    return State(weights, jax.tree.map(jnp.copy, weights), _optimizer(size).init(weights), jnp.int32(0))
+
+
+@partial(jax.jit, static_argnames="size")
+def _fresh(key: Array, *, size: str) -> State:
+    state = _start(size, eqx.filter(Decoder(WIDTHS[size], key), eqx.is_array))
+    return jax.tree.map(lambda x: x[None], state)
+
+
+@partial(jax.jit, static_argnames=("size", "runs"))
+def _branch(average: Any, *, size: str, runs: int) -> State:
+    weights = jax.tree.map(lambda x: jnp.repeat(x, runs, axis=0), average)
+    return jax.vmap(lambda w: _start(size, w))(weights)
+
+
+@partial(jax.jit, static_argnames="size", donate_argnames="states")
+def _train(
+    states: State, replay: Array, keys: Array, text: Array, boundary: Array, steps: Array, *, size: str
+) -> State:
+    """``steps`` is traced, so that one compiled loop serves every stretch of every run of a size."""
+
+    def step(state: State, replay: Array, key: Array) -> State:
+        given = batch(text, boundary, replay, key, state.step)
+        gradient = jax.grad(lambda w: loss(eqx.combine(w, _skeleton(size)), given))(state.weights)
+        change, memory = _optimizer(size).update(gradient, state.optimizer, state.weights)
+        weights = optax.apply_updates(state.weights, change)
+        average = optax.incremental_update(weights, state.average, average_share(state.step + 1))
+        return State(weights, average, memory, state.step + 1)
+
+    return jax.lax.fori_loop(0, steps, lambda _, s: jax.vmap(step)(s, replay, keys), states)
+
+
+@partial(jax.jit, static_argnames="size")
+def _losses(averages: Any, windows: Array, *, size: str) -> Array:
+    def of_run(weights: Any) -> Array:
+        return jax.lax.map(lambda part: loss(eqx.combine(weights, _skeleton(size)), part), windows).mean()
+
+    return jax.lax.map(of_run, averages)
+
+
+def average_share(step: Array) -> Array:
+    """What the newest weights add to the average: ``1 - (1 - 1/t)^8``, the power-function average of Karras et al. 2024.
+
+    It follows the run's own length, so that at every step of one run it stands in for an annealed rate.
+    """
+    return -jnp.expm1((AVERAGE_POWER + 1) * jnp.log1p(-1 / step.astype(jnp.float32)))
+
+
+def batch(text: Array, boundary: Array | int, replay: Array, key: Array, step: Array) -> Array:
+    """Windows of one step at random places, shape (window, context + 1); the first ``boundary`` bytes are the source's.
+
+    Source windows come at every 1/replay-th turn, so that their share is exact over any stretch of a run.
+    """
+    offset = jax.random.uniform(jax.random.fold_in(key, 0), dtype=jnp.float32)
+    turn = step * BATCH + jnp.arange(BATCH, dtype=jnp.int32)
+    from_source = (turn.astype(jnp.float32) * replay + offset) % 1.0 < replay
+    k1, k2 = jax.random.split(jax.random.fold_in(key, step + 1))
+    in_source = jax.random.randint(k1, (BATCH,), 0, boundary - CONTEXT, jnp.int32)
+    in_target = jax.random.randint(k2, (BATCH,), boundary, len(text) - CONTEXT, jnp.int32)
+    first = jnp.where(from_source, in_source, in_target)
+    return text[first[:, None] + jnp.arange(CONTEXT + 1, dtype=jnp.int32)].astype(jnp.int32)
+
+
+def run_key(seed: int, ptpp: float = 0.0, replay: float = 1.0) -> Array:
+    """The data order of a run: of pre-training by its seed, of an adaptation by checkpoint and replay too."""
+    key = jax.random.fold_in(jax.random.key(np.uint32(seed)), 1)
+    return jax.random.fold_in(jax.random.fold_in(key, round(1e3 * ptpp)), round(1e6 * replay))
+
+
+def run_keys(seed: int, ptpp: float, replays: Sequence[float]) -> Array:
+    """`run_key` of several adaptations, shape (run,)."""
+    return jnp.stack([run_key(seed, ptpp, replay) for replay in replays])
+
+
+def steps_for(tokens: float) -> int:
+    """The number of steps nearest to a number of tokens, at least one."""
+    return max(1, round(tokens / TOKENS_PER_STEP))
+
+
+def save(path: Path, state: State) -> None:
+    """Write a state, whole or not at all."""
+    with whole(path) as part:
+        eqx.tree_serialise_leaves(part, state)
+
+
+def load(path: Path, like: State) -> State:
+    """Read a state of the form of ``like``."""
+    return eqx.tree_deserialise_leaves(path, like)

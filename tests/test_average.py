@@ -1,0 +1,163 @@
+"""Averages: leaving options off is the plain law, weights find the truth, drift grows beyond the data only."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import FitFileError, LawError, RunTableError
+from bayeslaw import _discrepancy as discrepancy
+from bayeslaw._average import DRAWS, shares
+from bayeslaw._compare import weigh
+from bayeslaw._folds import folds
+
+LAWS = ["chinchilla", "coupled"]
+FAR = pd.DataFrame({"N": [30e9, 400e9], "D": [600e9, 15e12]})
+
+
+@pytest.fixture(scope="module")
+def design():
+    index = pd.MultiIndex.from_product([np.geomspace(2e7, 1e9, 6), np.geomspace(3e8, 3e10, 6)], names=["N", "D"])
+    return index.to_frame(index=False)
+
+
+@pytest.fixture(scope="module")
+def coupled(design):
+    """Runs of a strongly coupled law, on which a separable one is confidently wrong."""
+    truth = {"E": 1.8, "A": 480.0 ** (1 / 0.6), "B": 2085.0 ** (1 / 0.6), "alpha": 0.35, "beta": 0.37, "k": 0.6}
+    runs = bayeslaw.simulate("coupled", design=design, parameters=truth, seed=0)
+    far = bayeslaw.simulate("coupled", design=FAR, parameters=truth, noise=0.0)
+    return runs, far
+
+
+@pytest.fixture(scope="module")
+def mixed(coupled):
+    return bayeslaw.average(coupled[0], LAWS, seed=1)
+
+
+def test_the_coupled_truth_is_found_and_forecast(mixed, coupled):
+    """The coupled law takes the weight; the average's 95% intervals hold far beyond the grid, the separable law's not."""
+    runs, far = coupled
+    assert mixed.weights["coupled"] > 0.9
+    assert bayeslaw.check(mixed, far).coverage["0.95"] == 1.0
+    alone = bayeslaw.fit(runs, "chinchilla", seed=1)
+    assert np.median(alone.log_loss(far), axis=0).min() > np.log(far["loss"]).max()  # 6% too high
+    drifts = mixed.table["drift"]
+    assert drifts["chinchilla"] > 3 * drifts["coupled"]  # it failed at every stage left out, and says so
+
+
+def test_an_average_of_one_law_without_drift_is_the_plain_law(coupled):
+    """Same draws of the same posterior: means and sds of the forecast agree with NUTS within Monte Carlo error."""
+    runs, far = coupled
+    one = bayeslaw.average(runs, ["coupled"], drift=False, seed=1)
+    plain = bayeslaw.fit(runs, "coupled", seed=1)
+    assert one.weights == {"coupled": 1.0}
+    for table in (runs, far):
+        a, b = one.log_loss(table), plain.log_loss(table)
+        assert (np.abs(a.mean(0) - b.mean(0)) < 0.2 * b.std(0)).all()
+        np.testing.assert_allclose(a.std(0), b.std(0), rtol=0.2)
+
+
+def test_drift_leaves_the_data_alone_and_grows_beyond(coupled):
+    runs, far = coupled
+    with_drift, without = (bayeslaw.average(runs, LAWS, drift=d, seed=1) for d in (True, False))
+    np.testing.assert_array_equal(with_drift.log_loss(runs), without.log_loss(runs))
+    added = with_drift.log_loss(far) - without.log_loss(far)
+    assert (added.std(0) > 0).all()
+    assert added.std(0)[1] > 1.5 * added.std(0)[0]
+
+
+def test_distances_are_those_beyond_the_range():
+    known = discrepancy.training_range({"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])})
+    assert known.axes == ("N", "D", "D/N")
+    away = np.asarray(
+        discrepancy.distances({"N": np.array([5e8, 1e9 * np.e, 1e9]), "D": np.array([5e9, 1e10 * np.e, 1e8])}, known)
+    )
+    np.testing.assert_allclose(away[0], 0)
+    np.testing.assert_allclose(away[1], [1, 0, 1, 0, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(away[2], [0, 0, 0, np.log(10), 0, discrepancy.FARTHEST_BELOW])
+
+
+def test_the_drift_scale_is_learned_from_misses():
+    """Misses of 3% an e-fold give a tau near .03; forecasts that hold shrink it below its prior."""
+    distance, noise = np.repeat([[0.7, 0.0], [1.4, 0.0]], 6, axis=0), 0.002**2 * np.eye(12)
+    rng = np.random.default_rng(0)
+    bad = [
+        discrepancy.Miss(s * 0.03 * distance[:, 0] + 0.002 * rng.standard_normal(12), noise, distance)
+        for s in (1, -1, 1)
+    ]
+    good = [discrepancy.Miss(0.002 * rng.standard_normal(12), noise, distance) for _ in range(3)]
+    middle = lambda p: discrepancy.GRID[np.searchsorted(np.cumsum(p), 0.5)]  # noqa: E731
+    assert 0.015 < middle(discrepancy.tau_posterior(bad)) < 0.06
+    prior = middle(discrepancy.tau_posterior([]))
+    assert prior == pytest.approx(discrepancy.TAU.args[0], rel=0.1)
+    assert middle(discrepancy.tau_posterior(good)) < prior
+
+
+def test_stages_left_out_are_the_largest():
+    runs = bayeslaw.simulate("dcpt", seed=0)
+    named = folds(runs, ["ptpp", "N", "D/N"])
+    assert [f.name for f in named] == [
+        "ptpp >= 279",
+        "ptpp >= 31",
+        "N >= 8.1e+09",
+        "N >= 1.4e+09",
+        "D/N >= 20",
+        "D/N >= 10",
+    ]
+    for fold in named:
+        x = (runs["D"] / runs["N"] if fold.column == "D/N" else runs[fold.column]).to_numpy()
+        assert x[fold.held].min() > x[fold.kept].max()
+        assert (fold.held ^ fold.kept).all()
+
+
+class _Judged:
+    def __init__(self, *log_p):
+        self.left_out, self.held_out = np.array(log_p), np.zeros(0)
+
+
+def test_weights_are_those_of_stacking():
+    """The better law takes all; laws that are right about different runs share; equal laws share equally."""
+    np.testing.assert_allclose(weigh([_Judged(0.0, 0.0), _Judged(-3.0, -3.0)]), [1, 0], atol=1e-6)
+    np.testing.assert_allclose(weigh([_Judged(0.0, -9.0), _Judged(-9.0, 0.0)]), [0.5, 0.5], atol=1e-6)
+    np.testing.assert_allclose(weigh([_Judged(0.0, 1.0), _Judged(0.0, 1.0)]), [0.5, 0.5])
+
+
+def test_shares_are_whole_and_sum(mixed):
+    counts = shares(np.array([0.6661, 0.3337, 0.0001, 0.0001]))
+    assert counts.sum() == DRAWS
+    assert counts[2] == 0
+    assert sum(p.draws for p in mixed.pieces()) == DRAWS
+
+
+def test_a_saved_average_forecasts_the_same(mixed, coupled, tmp_path):
+    runs, far = coupled
+    loaded = bayeslaw.load(mixed.save(tmp_path / "mixed.nc"))
+    np.testing.assert_array_equal(loaded.log_loss(far, noise=True, seed=2), mixed.log_loss(far, noise=True, seed=2))
+    pd.testing.assert_frame_equal(loaded.table, mixed.table, check_dtype=False)
+    assert loaded.name == mixed.name == "average of coupled"
+    assert loaded.diagnostics["ess"] == pytest.approx(mixed.diagnostics["ess"])
+    np.testing.assert_allclose(loaded.runs["loss"], runs["loss"])
+    other = tmp_path / "other.nc"
+    other.write_bytes(b"not netCDF")
+    with pytest.raises(FitFileError, match="not a fit saved by bayeslaw"):
+        bayeslaw.load(other)
+
+
+def test_an_average_plans_and_has_parameters(mixed):
+    rows = mixed.parameters()
+    assert {"coupled.alpha", "coupled.k", "coupled.sigma"} <= set(rows.index)
+    assert rows.loc["coupled.k", "low"] < 0.6 < rows.loc["coupled.k", "high"]
+    assert mixed.warnings == ()
+
+
+def test_what_cannot_be_compared_is_refused(coupled):
+    runs, _ = coupled
+    with pytest.raises(LawError, match="named twice"):
+        bayeslaw.compare(runs, ["coupled", "coupled"])
+    with pytest.raises(RunTableError, match="column 'ptpp' to hold out by is not in the table"):
+        bayeslaw.compare(runs, LAWS, hold_out="ptpp")
+    with pytest.raises(RunTableError, match="nothing can be left out of 8 rows"):
+        bayeslaw.compare(runs.iloc[[0, 1, 2, 6, 7, 8, 12, 13]], LAWS)
+    with pytest.raises(LawError, match="no law is compared by default"):
+        bayeslaw.compare(runs[["loss"]])
