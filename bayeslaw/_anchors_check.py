@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -11,6 +11,7 @@ from scipy.special import gammaln
 from bayeslaw._anchors_design import Pick
 from bayeslaw._anchors_evidence import Domain, Measured, measured
 from bayeslaw._anchors_menu import Menu
+from bayeslaw._diagnostics import pareto_smoothed
 
 STREAM = 6  # keeps these random numbers apart from others of the same seed
 MAX_KHAT = 0.7  # beyond, importance weights say nothing (Vehtari, Simpson, Gelman, Yao and Gabry 2024)
@@ -39,8 +40,6 @@ def reweighted(domain: Domain, rows: Measured, outcomes: int, seed: int) -> Rewe
 
     Effects of checkpoints and runs are drawn with each draw: what is reweighted are draws of law and effects together.
     """
-    import arviz_stats.base
-
     rng = np.random.default_rng([seed, STREAM])
     law, noise = domain.log_loss[:, rows.row], domain.noise
     effects = _effects(noise.checkpoint, max(rows.checkpoint.max(), *domain.at) + 1, rng)
@@ -49,13 +48,8 @@ def reweighted(domain: Domain, rows: Measured, outcomes: int, seed: int) -> Rewe
     truths = rng.choice(len(law), min(outcomes, len(law)), replace=False)
     carried = _carried(domain, rows)
     log_weights = np.stack([_log_likelihood(domain, rows, centre, carried, i, rng) for i in truths])
-    stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
-    with np.errstate(over="ignore", invalid="ignore"):  # where one draw takes all
-        smoothed, khat = stats.psislw(-log_weights, axis=-1)
-    usable = np.isfinite(khat) & np.isfinite(smoothed.max(axis=1))
-    smoothed = np.where(usable[:, None], smoothed, log_weights)
-    weights = np.exp(smoothed - smoothed.max(axis=1, keepdims=True))
-    return Reweighted(weights / weights.sum(axis=1, keepdims=True), np.where(usable, khat, np.inf), goal)
+    smooth = [pareto_smoothed(w) for w in log_weights]
+    return Reweighted(np.stack([w for w, _ in smooth]), np.array([k for _, k in smooth]), goal)
 
 
 def _effects(scale: np.ndarray, groups: int, rng: np.random.Generator) -> np.ndarray:

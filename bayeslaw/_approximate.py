@@ -19,6 +19,7 @@ from scipy.special import gammaln
 
 from bayeslaw import _geometry
 from bayeslaw._density import at_each, error_start, from_vector, hessian, potential, to_vector, whitening
+from bayeslaw._diagnostics import pareto_smoothed
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error
 from bayeslaw._padding import Padded
@@ -83,7 +84,7 @@ def approximate(law: Law, table: Padded, at: _geometry.Anchors, starts: Array, *
         vectors, log_q = _proposals(centre, scale, rng)
         log_p, values = _evaluate(law, table, at, vectors)
         log_weight = np.nan_to_num(np.asarray(log_p), nan=-np.inf) - log_q
-        weight, k = smoothed(log_weight)
+        weight, k = pareto_smoothed(log_weight)
         if best is None or 1 / np.sum(weight**2) > best.ess:
             evidence = float(np.logaddexp.reduce(log_weight) - np.log(len(log_weight)))
             best = Approximation({n: np.asarray(v) for n, v in values.items()}, weight, k, evidence, jnp.asarray(mode))
@@ -103,20 +104,6 @@ def _proposals(centre: np.ndarray, scale: np.ndarray, rng: np.random.Generator) 
     log_norm = gammaln((DOF + d) / 2) - gammaln(DOF / 2) - 0.5 * d * np.log(DOF * np.pi)
     log_q = log_norm - 0.5 * (DOF + d) * np.log1p(np.sum(w**2, axis=1) / DOF) - np.linalg.slogdet(scale)[1]
     return centre + w @ scale.T, log_q
-
-
-def smoothed(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
-    """Normalised weights with Pareto-smoothed tails, and k-hat; infinite where no draw has a finite density."""
-    import arviz_stats.base
-
-    finite = np.isfinite(log_weight)
-    if finite.sum() < 100:
-        return np.full(len(log_weight), 1 / len(log_weight)), np.inf
-    stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
-    lowest = log_weight[finite].min()
-    smooth, k = stats.psislw(-np.where(finite, log_weight, lowest - 50.0))
-    weight = np.exp(smooth - smooth.max())
-    return weight / weight.sum(), float(k)
 
 
 def starts_near(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,10 +20,11 @@ from bayeslaw._diagnostics import MAX_RHAT
 from bayeslaw._discrepancy import Range, distances, draw_drift
 from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning
 from bayeslaw._files import whole
-from bayeslaw._fit import Fit, law_from_recipe, new_run_noise, recipe_of, versions
+from bayeslaw._fit import Fit, law_from_recipe, new_run_noise, versions
 from bayeslaw._law import Law
 from bayeslaw._model import log_loss
 from bayeslaw._posterior import Piece, over_draws
+from bayeslaw._recipe import recipe_of
 
 DRAWS = 4000
 LEAST = 1 / DRAWS  # weight below which a law has no draw
@@ -194,6 +196,7 @@ def average(
     independent: bool = False,
     drift: bool = True,
     seed: int = 0,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
     on_failure: str = "raise",
 ) -> Average:
@@ -201,7 +204,7 @@ def average(
 
     Parameters
     ----------
-    runs, laws, hold_out, independent, progress
+    runs, laws, hold_out, independent, executor, progress
         As for `compare`; by default the laws that suit the table's columns. One law alone is averaged with nothing,
         but has its drift.
     drift
@@ -217,7 +220,9 @@ def average(
         The diagnostics fail and ``on_failure`` is ``"raise"``.
     """
     began = time.perf_counter()
-    judged = compare(runs, laws, hold_out=hold_out, independent=independent, seed=seed, progress=progress)
+    judged = compare(
+        runs, laws, hold_out=hold_out, independent=independent, seed=seed, executor=executor, progress=progress
+    )
     attrs = {"seed": seed, "folds": "; ".join(judged.folds), "versions": versions(), "drift": drift}
     result = of_comparison(judged, runs, drift=drift, seed=seed, attrs=attrs | {"seconds": time.perf_counter() - began})
     if result.warnings and on_failure == "raise":

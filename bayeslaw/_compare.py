@@ -9,6 +9,7 @@ over the stages left out and over single runs left out (PSIS).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ import pandas as pd
 from scipy import stats
 
 from bayeslaw import _discrepancy, _engine, _geometry, _runs
-from bayeslaw._approximate import Approximation, approximate, starts_near
+from bayeslaw._approximate import starts_near
+from bayeslaw._diagnostics import pareto_smoothed
 from bayeslaw._discrepancy import Miss, Range, distances, draw_drift, tau_posterior, training_range
 from bayeslaw._errors import LawError, RunTableError
 from bayeslaw._folds import Fold, default_axes, folds
@@ -26,11 +28,14 @@ from bayeslaw._law import Law
 from bayeslaw._model import log_loss_of
 from bayeslaw._padding import Padded, pad
 from bayeslaw._posterior import over_draws
+from bayeslaw._refits import Refit, refit, spread
 from bayeslaw._shared_error import shared_error
 
 MIN_ESS = 400  # effective draws below which importance sampling gives way to NUTS
-MIN_ESS_FOLD = 50  # the same for a stage left out
-FOLD_DRAWS = 1000
+NUTS = {"chains": 4, "warmup": 500, "draws": 500, "max_draws": 2000}
+WHOLE = {"draws": 4000, "min_ess": MIN_ESS, "nuts": NUTS}  # of the whole table
+FOLD = {"draws": 1000, "min_ess": 50, "nuts": {"chains": 4, "warmup": 300, "draws": 300}}  # of a stage left out
+RESAMPLES = 4000  # of the groups of runs left out, for the probability that a law forecasts them best
 NUTS = {"chains": 4, "warmup": 500, "draws": 500, "max_draws": 2000}
 NUTS_FOLD = {"chains": 4, "warmup": 300, "draws": 300}
 
@@ -62,10 +67,16 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Laws in order of weight. ``table``: score, weight, coverage, mae, drift (per e-fold) and sampler of each law."""
+    """Laws, and how they forecast what was left out.
+
+    ``weights``: of stacking, shape (law,); ``probabilities``: that a law forecasts unseen stages best, shape (law,)
+    (`best`); ``folds``: names of the stages left out; ``table``: score, weight, probability, coverage, mae, drift (per
+    e-fold) and sampler of each law, in order of weight.
+    """
 
     judged: tuple[Judged, ...]
     weights: np.ndarray
+    probabilities: np.ndarray
     folds: tuple[str, ...]
     n: int
 
@@ -75,6 +86,7 @@ class Comparison:
             j.law.name: {
                 "score": j.score,
                 "weight": float(w),
+                "probability": float(p),
                 "coverage": j.coverage,
                 "mae": j.mae,
                 "drift": float(j.tau @ _discrepancy.GRID),
@@ -83,7 +95,7 @@ class Comparison:
                 "ess": j.ess,
                 "divergences": j.divergences,
             }
-            for j, w in zip(self.judged, self.weights, strict=True)
+            for j, w, p in zip(self.judged, self.weights, self.probabilities, strict=True)
         }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("name").sort_values("weight", ascending=False)
 
@@ -92,7 +104,8 @@ class Comparison:
         best, left = self.table.index[0], ", ".join(self.folds)
         weight, coverage = self.table.loc[best, "weight"], self.table.loc[best, "coverage"]
         return (
-            f"{best} has weight {weight:.2f} of {len(self.judged)} laws; left out in turn ({left}), its 90% intervals hold "
+            f"{best} has weight {weight:.2f} of {len(self.judged)} laws and forecasts unseen stages best with probability "
+            f"{self.table.loc[best, 'probability']:.2f}; left out in turn ({left}), its 90% intervals hold "
             f"{coverage:.0%} of the runs"
         )
 
@@ -125,6 +138,7 @@ def compare(
     hold_out: str | Sequence[str] | None = None,
     independent: bool = False,
     seed: int = 0,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Judge laws by their forecasts of stages left out, and weigh them.
@@ -140,8 +154,10 @@ def compare(
         D/N, as far as the table has several levels of them.
     independent
         Take every row's error as its own (see `fit`).
+    executor
+        Where to judge the laws, each in a task of its own; by default here, one after another.
     progress
-        Called with posteriors done and to do.
+        Called with posteriors done and to do (on an executor: laws).
 
     Raises
     ------
@@ -168,12 +184,31 @@ def compare(
             f"nothing can be left out of {len(runs)} rows by {', '.join(columns) or 'any column'}: add levels or runs, "
             "hold out another column, or name one law"
         )
-    total, judged = len(chosen) * (1 + len(stages)), []
-    for law in chosen:
-        done = len(judged) * (1 + len(stages))
-        tick = (lambda i, done=done: progress(done + i, total)) if progress else (lambda i: None)
-        judged.append(judge(law, runs, stages, independent, seed, tick))
-    return Comparison(tuple(judged), weigh(judged), tuple(f.name for f in stages), len(runs))
+    if executor is not None:
+        jobs = [(law, runs, stages, independent, seed) for law in chosen]
+        judged = spread(_judge, jobs, executor, progress)
+    else:
+        total, judged = len(chosen) * (1 + len(stages)), []
+        for law in chosen:
+            done = len(judged) * (1 + len(stages))
+            tick = (lambda i, done=done: progress(done + i, total)) if progress else (lambda i: None)
+            judged.append(judge(law, runs, stages, independent, seed, tick))
+    groups = _groups(runs, independent)
+    probabilities = best(
+        [j.held_out for j in judged], np.concatenate([groups[:0], *(groups[f.held] for f in stages)]), seed
+    )
+    return Comparison(tuple(judged), weigh(judged), probabilities, tuple(f.name for f in stages), len(runs))
+
+
+def _groups(runs: pd.DataFrame, independent: bool) -> np.ndarray:
+    """Which runs share their error, shape (run,): the group's number, each its own where none do."""
+    shared = shared_error(runs)
+    return np.arange(len(runs)) if independent or shared.kind is None else np.asarray(shared.group.code)
+
+
+def _judge(law: Law, runs: pd.DataFrame, stages: Sequence[Fold], independent: bool, seed: int) -> list[Judged]:
+    _engine.start()
+    return [judge(law, runs, stages, independent, seed, lambda i: None)]
 
 
 def judge(
@@ -182,12 +217,12 @@ def judge(
     """One law's posterior, and its forecasts of each stage from the runs that are left."""
     x, y = _runs.covariates(law, runs), np.log(_runs.losses(runs))
     table = pad(x, y) if independent else pad(x, y, shared_error(runs))
-    whole, notes = _posterior(law, table, x, np.ones(len(y), bool), None, seed, MIN_ESS, NUTS)
+    whole, notes = _posterior(law, table, x, np.ones(len(y), bool), None, seed, **WHOLE)
     tick(1)
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
     forecasts, misses = [], []
     for i, stage in enumerate(stages):
-        draws, _ = _posterior(law, table, x, stage.kept, starts, seed, MIN_ESS_FOLD, NUTS_FOLD)
+        draws, _ = _posterior(law, table, x, stage.kept, starts, seed, **FOLD)
         held = {c: v[stage.held] for c, v in x.items()}
         mean = over_draws(log_loss_of(law))({n: draws[n] for n in law.priors}, held)
         away = np.asarray(distances(held, training_range({c: v[stage.kept] for c, v in x.items()})))
@@ -220,26 +255,19 @@ def _posterior(
     kept: np.ndarray,
     starts: list[dict] | None,
     seed: int,
-    min_ess: float,
-    nuts: dict,
-) -> tuple[dict[str, np.ndarray], dict]:
-    """Draws given the rows that are kept, by importance sampling where it can be trusted and by NUTS where not."""
+    **settings,
+) -> Refit:
+    """The posterior given the rows that are kept; its mode is searched near ``starts``, or from anywhere."""
     from bayeslaw import _sampler
 
     weight = np.zeros(len(table.weight))
     weight[: len(kept)] = kept
     part, at = table._replace(weight=weight), _geometry.anchors(law, {c: v[kept] for c, v in x.items()})
-    problem = None
     if starts is None:
-        problem = _sampler.prepare(law, part, at, seed)
-        vectors = problem.centre[None]
+        vectors = _sampler.prepare(law, part, at, seed).centre[None]
     else:
         vectors = starts_near(law, part, at, starts, 0.005)
-    found: Approximation = approximate(law, part, at, vectors, seed=seed)
-    if found.is_trusted(min_ess):
-        note = {"sampler": f"importance sampling, k-hat {found.k:.2f}", "rhat": float("nan"), "ess": found.ess}
-        return found.resample(FOLD_DRAWS * (1 if starts else 4), seed), note | {"divergences": 0}
-    return _sampler.draw(law, problem or _sampler.prepare(law, part, at, seed), seed=seed, **nuts)
+    return refit(law, part, at, vectors, seed=seed, **settings)
 
 
 def _scale(draws: dict[str, np.ndarray]) -> np.ndarray:
@@ -282,12 +310,10 @@ def _held_out(
 
 def _left_out(law: Law, draws: dict[str, np.ndarray], x: dict[str, np.ndarray], y: np.ndarray) -> np.ndarray:
     """Log density of each run given the others, by Pareto-smoothed importance sampling (Vehtari et al. 2017)."""
-    from bayeslaw._approximate import smoothed
-
     scale = _scale(draws)
     mean = np.asarray(over_draws(log_loss_of(law))({n: draws[n] for n in law.priors}, x))
     density = stats.t.logpdf((y - mean) / scale, draws["dof"][:, None]) - np.log(scale)
-    weights = np.stack([smoothed(-d)[0] for d in density.T], axis=1)
+    weights = np.stack([pareto_smoothed(-d)[0] for d in density.T], axis=1)
     return np.log(np.sum(weights * np.exp(density), axis=0))
 
 
@@ -299,3 +325,24 @@ def weigh(judged: Sequence[Judged]) -> np.ndarray:
         share = weight * p
         weight = (share / share.sum(axis=1, keepdims=True)).mean(axis=0)
     return weight
+
+
+def best(held_out: Sequence[np.ndarray], group: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Probability that each law forecasts unseen stages best, shape (law,).
+
+    How often its log density of the runs left out is the largest when their groups (checkpoints or curves) get random
+    weights, as in the Bayesian bootstrap (Rubin 1981); runs of one checkpoint are one witness, not many.
+
+    Parameters
+    ----------
+    held_out
+        Log density of each run left out, shape (run,), for each law.
+    group
+        Which of them share their error, shape (run,).
+    """
+    if not len(group):
+        return np.full(len(held_out), 1 / len(held_out))
+    code = np.unique(group, return_inverse=True)[1]
+    totals = np.stack([np.bincount(code, density) for density in held_out])
+    weights = np.random.default_rng(seed).standard_exponential((RESAMPLES, totals.shape[1]))
+    return np.bincount(np.argmax(weights @ totals.T, axis=1), minlength=len(totals)) / RESAMPLES

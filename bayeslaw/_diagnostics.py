@@ -1,4 +1,4 @@
-"""Convergence of chains, as ArviZ computes it."""
+"""Convergence of chains and trust in importance weights, as ArviZ computes them."""
 
 from __future__ import annotations
 
@@ -29,3 +29,27 @@ def are_enough(sites: Mapping[str, np.ndarray]) -> bool:
     """Whether R-hat and bulk ESS pass."""
     rhat, ess = of_chains(sites)
     return rhat <= MAX_RHAT and ess >= MIN_ESS
+
+
+def pareto_smoothed(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
+    """Normalised weights with Pareto-smoothed tails, and k-hat (Vehtari 2024); infinite where the weights degenerate.
+
+    Degenerate: fewer than 100 draws of finite weight, or so few that count that no tail can be fitted; the weights
+    are then plain ones.
+    """
+    import arviz_stats.base
+
+    finite = np.isfinite(log_weight)
+    if not finite.any():
+        return np.full(len(log_weight), 1 / len(log_weight)), np.inf
+    floor = log_weight[finite].min() - 50.0
+    plain = np.where(finite, log_weight, floor)
+    k, smooth = np.inf, plain
+    if finite.sum() >= 100:
+        stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
+        with np.errstate(all="ignore"):  # where one draw takes all
+            smooth, k = stats.psislw(-plain)
+        if not (np.isfinite(k) and np.isfinite(smooth.max())):
+            k, smooth = np.inf, plain
+    weight = np.exp(smooth - smooth.max())
+    return weight / weight.sum(), float(k)

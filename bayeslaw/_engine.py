@@ -1,4 +1,4 @@
-"""Where JAX is set up: float64, one host device per core for the chains, and a compilation cache on disk.
+"""Where JAX is set up (float64, one host device per core for the chains, a compilation cache on disk), and other machines.
 
 Called by everything that computes posteriors, and by nothing at import. Contributions of a few nats are told apart
 to a thousandth while floor and coefficients cancel: float32 is not enough for the sampler's energy.
@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from functools import lru_cache
 from pathlib import Path
 
+from bayeslaw._errors import BayeslawError
+
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each
+CONNECT_SECONDS = 10
 
 
 def cores() -> int:
@@ -43,3 +48,31 @@ def start() -> None:
     if folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@contextlib.contextmanager
+def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
+    """An executor on the workers of a Dask scheduler (``tcp://host:8786``), or None without one.
+
+    A worker that is lost has its tasks done again by others.
+
+    Raises
+    ------
+    BayeslawError
+        Dask is not installed, or nothing answers at the address.
+    """
+    if scheduler is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise BayeslawError("a scheduler (--scheduler) needs Dask: pip install 'bayeslaw[dask]'") from None
+    try:
+        client = Client(scheduler, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise BayeslawError(
+            f"no Dask scheduler answers at {scheduler!r}; start one (`dask scheduler`) and name its address ({type(error).__name__})"
+        ) from None
+    with client:
+        yield client.get_executor()

@@ -11,6 +11,7 @@ judge and which does not move when the data do. So a law has two sets of numbers
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -142,6 +143,12 @@ class Law:
             raise LawError(f"law {self.name!r}: the reference run lacks {', '.join(missing)}")
         for name in ("reference", "plausible", "monotone"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __reduce__(self):
+        """A law goes to another process as its recipe: its functions cannot be pickled, and need not be."""
+        from bayeslaw._recipe import law_of_text, recipe_of
+
+        return law_of_text, (json.dumps(recipe_of(self)),)
 
     # -- names ---------------------------------------------------------------------------------------------------
 

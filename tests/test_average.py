@@ -8,7 +8,7 @@ import bayeslaw
 from bayeslaw import FitFileError, LawError, RunTableError
 from bayeslaw import _discrepancy as discrepancy
 from bayeslaw._average import DRAWS, shares
-from bayeslaw._compare import weigh
+from bayeslaw._compare import best, weigh
 from bayeslaw._folds import folds
 
 LAWS = ["chinchilla", "coupled"]
@@ -161,3 +161,16 @@ def test_what_cannot_be_compared_is_refused(coupled):
         bayeslaw.compare(runs.iloc[[0, 1, 2, 6, 7, 8, 12, 13]], LAWS)
     with pytest.raises(LawError, match="no law is compared by default"):
         bayeslaw.compare(runs[["loss"]])
+
+
+def test_probability_of_forecasting_best_counts_groups_not_runs():
+    """Two checkpoints that disagree are two witnesses however many runs they have."""
+    assert best([np.array([1.0, 1.0]), np.array([0.0, 0.0])], np.array([0, 1])).tolist() == [1.0, 0.0]
+    apart = np.where(np.arange(100) < 50, 1.0, -1.0)
+    few = best([apart, -apart], np.arange(100) // 50, seed=1)
+    assert few[0] == pytest.approx(0.5, abs=0.03)
+    slightly = np.where(np.arange(100) < 55, 1.0, -1.0)
+    as_runs, as_groups = (best([slightly, 0 * slightly], g)[0] for g in (np.arange(100), np.arange(100) >= 55))
+    assert as_runs > 0.8  # 55 against 45
+    assert as_groups == pytest.approx(0.55, abs=0.03)  # of two weights, the larger times 55 against the other times 45
+    assert best([np.zeros(0)] * 4, np.zeros(0)).tolist() == [0.25] * 4

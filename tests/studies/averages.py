@@ -12,13 +12,16 @@ elsewhere).
 
 import argparse
 import sys
+import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import bayeslaw
+from bayeslaw._average import of_comparison
 from bayeslaw._check import crps
 
 GRID_LAWS = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
@@ -39,19 +42,22 @@ def scores(log_losses: np.ndarray, y: np.ndarray, prob: float) -> dict[str, floa
 
 
 def contest(case: str, laws: list[str], train: pd.DataFrame, test: pd.DataFrame, prob: float, seed: int) -> list[dict]:
-    """The average, each law alone (NUTS), and the first law's point fit with a bootstrap, on one table."""
+    """The average, each law alone (the same posteriors, no drift), and the first law's point fit with a bootstrap."""
     y, rows = np.log(test["loss"].to_numpy()), []
 
     def add(name, draws, seconds):
         rows.append({"case": case, "seed": seed, "forecast": name, **scores(draws, y, prob), "seconds": seconds})
 
-    mixed = bayeslaw.average(train, laws, seed=seed, on_failure="ignore")
-    add("average", mixed.log_loss(test, noise=True, seed=seed), mixed.seconds)
+    began = time.perf_counter()
+    judged = bayeslaw.compare(train, laws, seed=seed)
+    mixed = of_comparison(judged, train, seed=seed)
+    add("average", mixed.log_loss(test, noise=True, seed=seed), time.perf_counter() - began)
     rows[-1]["weights"] = ", ".join(f"{k} {v:.2f}" for k, v in mixed.weights.items() if v >= 0.005)
     alone = laws if case.startswith("overtraining") else [laws[0] if case in ("coupled", "separable") else case]
     for law in alone:
-        fit = bayeslaw.fit(train, law, seed=seed, on_failure="ignore")
-        add(f"{law} alone", fit.log_loss(test, noise=True, seed=seed), fit.seconds)
+        only = np.array([float(j.law.name == law) for j in judged.judged])
+        one = of_comparison(replace(judged, weights=only), train, drift=False, seed=seed)
+        add(f"{law} alone", one.log_loss(test, noise=True, seed=seed), float("nan"))
     point = bayeslaw.point_fit(train, bayeslaw.law(alone[0]), bootstrap=200, seed=seed)
     miss = np.log(train["loss"].to_numpy()) - np.log(point.loss(train))
     rng = np.random.default_rng(seed)
