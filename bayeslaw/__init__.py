@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from bayeslaw._point import PointFit as PointFit
     from bayeslaw._point import point_fit as point_fit
     from bayeslaw._priors import Prior as Prior
+    from bayeslaw._refits import Refit as Refit
+    from bayeslaw._refits import bootstrap_weights as bootstrap_weights
+    from bayeslaw._refits import refits as refits
     from bayeslaw._report import report as report
     from bayeslaw._runs import read_runs as read_runs
     from bayeslaw._schedule import areas_from_table as areas_from_table
@@ -79,6 +82,7 @@ _HOME = {
     "_plan": ("Plan", "plan"),
     "_point": ("PointFit", "point_fit"),
     "_priors": ("Prior",),
+    "_refits": ("Refit", "bootstrap_weights", "refits"),
     "_runs": ("read_runs",),
     "_schedule": ("areas_from_table", "constant", "cosine", "multi_step", "schedule_areas", "wsd"),
     "_simulate": ("prior_predictive", "simulate"),

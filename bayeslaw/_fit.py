@@ -22,12 +22,13 @@ from bayeslaw import _engine, _geometry, _runs
 from bayeslaw._diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS, are_enough, rhat_and_ess
 from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning, LawError
 from bayeslaw._files import whole
-from bayeslaw._formula import find_law, law_from_origin
+from bayeslaw._formula import find_law
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error, draw_effects, log_loss, log_loss_of, log_prior, pointwise
 from bayeslaw._padding import Padded, pad
 from bayeslaw._posterior import Piece, over_draws
 from bayeslaw._priors import Prior
+from bayeslaw._recipe import law_of, recipe_of
 from bayeslaw._shared_error import NONE, labels, shared_error
 
 if TYPE_CHECKING:
@@ -314,17 +315,6 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
 # -- the artifact ----------------------------------------------------------------------------------------------------
 
 
-def recipe_of(law: Law) -> dict:
-    """What a file needs to find the law again, as JSON types."""
-    return {
-        "name": law.name,
-        "version": law.version,
-        "origin": law.origin,
-        "priors": {n: str(p) for n, p in law.priors.items()},
-        "reference": dict(law.reference),
-    }
-
-
 def versions() -> str:
     """Versions of what computed, as JSON."""
     return json.dumps({p: version(p) for p in PACKAGES} | {"python": platform.python_version()})
@@ -344,17 +334,9 @@ def law_from_recipe(recipe: dict, path: str | Path) -> Law:
         The law is not here, or is no longer what it was.
     """
     try:
-        base = law_from_origin(recipe["name"], recipe["origin"])
+        return law_of(recipe)
     except LawError as error:
         raise FitFileError(f"{path}: was fitted with a law that is not here: {error}") from None
-    if base.version != recipe["version"]:
-        raise FitFileError(
-            f"{path}: was fitted with version {recipe['version']} of law {base.name!r}, here is version {base.version}; "
-            "fit again"
-        )
-    changed = {n: p for n, p in recipe["priors"].items() if str(base.priors.get(n)) != p}
-    moved = {c: v for c, v in recipe["reference"].items() if base.reference[c] != v}
-    return base.with_priors(changed).with_reference(moved) if changed or moved else base
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayeslaw._engine import executor_at
 from bayeslaw._errors import BayeslawError, DiagnosticsError, LawError
 from bayeslaw._files import whole
 
@@ -45,6 +46,9 @@ Before = Annotated[
         help="Fit of a law in N and D to checkpoints, for their loss where it is not measured: S0.nc, or "
         "source_loss_before=S0.nc (repeatable)."
     ),
+]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Dask scheduler whose workers do the work: tcp://host:8786 (extra `dask`).")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 
@@ -237,6 +241,7 @@ def compare(
     accept_diagnostics: Annotated[
         bool, typer.Option("--accept-diagnostics", help="Keep an average whose diagnostics fail.")
     ] = False,
+    scheduler: Scheduler = None,
     as_json: AsJson = False,
 ) -> None:
     """Score laws by forecasts of stages left out, and weigh them.
@@ -248,13 +253,14 @@ def compare(
     if output is not None:
         _check_writable(output)
     table = _read(runs, where, column)
-    with _progress(f"laws on {len(table)} runs") as progress:
+    with executor_at(scheduler) as executor, _progress(f"laws on {len(table)} runs") as progress:
         mixed = bayeslaw.average(
             table,
             [name.strip() for name in laws.split(",")] if laws else None,
             hold_out=hold_out,
             independent=independent,
             seed=seed,
+            executor=executor,
             progress=progress,
             on_failure="warn" if accept_diagnostics else "raise",
         )
@@ -270,7 +276,7 @@ def compare(
 
     def show() -> None:
         print(f"left out in turn: {mixed.attrs['folds']}")
-        shown = mixed.table[["score", "weight", "coverage", "mae", "drift", "sampler"]]
+        shown = mixed.table[["score", "weight", "probability", "coverage", "mae", "drift", "sampler"]]
         print(shown.to_string(float_format=lambda v: f"{v:.3f}"))
         if output is not None:
             print(f"-> {output}")
