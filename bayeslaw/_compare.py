@@ -9,8 +9,9 @@ over the stages left out and over single runs left out (PSIS).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -28,15 +29,15 @@ from bayeslaw._law import Law
 from bayeslaw._model import log_loss_of
 from bayeslaw._padding import Padded, pad
 from bayeslaw._posterior import over_draws
-from bayeslaw._refits import Refit, refit, spread
+from bayeslaw._refits import WARMUP, Refit, refit, spread
 from bayeslaw._shared_error import shared_error
 
 MIN_ESS = 400  # effective draws below which importance sampling gives way to NUTS
-NUTS = {"chains": 4, "warmup": 500, "draws": 500, "max_draws": 2000}
+NUTS = {"chains": 4, "warmup": WARMUP, "draws": 500, "max_draws": 2000}
 WHOLE = {"draws": 4000, "min_ess": MIN_ESS, "nuts": NUTS}  # of the whole table
-FOLD = {"draws": 1000, "min_ess": 50, "nuts": {"chains": 4, "warmup": 300, "draws": 300}}  # of a stage left out
+FOLD = {"draws": 1000, "min_ess": 50, "nuts": {"chains": 4, "warmup": WARMUP, "draws": 300}}  # of a stage left out
 RESAMPLES = 4000  # of the groups of runs left out, for the probability that a law forecasts them best
-NUTS = {"chains": 4, "warmup": 500, "draws": 500, "max_draws": 2000}
+NUTS = {"chains": 4, "warmup": WARMUP, "draws": 500, "max_draws": 2000}
 NUTS_FOLD = {"chains": 4, "warmup": 300, "draws": 300}
 
 
@@ -187,12 +188,13 @@ def compare(
     if executor is not None:
         jobs = [(law, runs, stages, independent, seed) for law in chosen]
         judged = spread(_judge, jobs, executor, progress)
-    else:
-        total, judged = len(chosen) * (1 + len(stages)), []
-        for law in chosen:
-            done = len(judged) * (1 + len(stages))
-            tick = (lambda i, done=done: progress(done + i, total)) if progress else (lambda i: None)
-            judged.append(judge(law, runs, stages, independent, seed, tick))
+    else:  # compiling and computing leave Python's lock: laws go side by side in threads
+        counter = Counter(len(chosen) * (1 + len(stages)), progress)
+        pool = ThreadPoolExecutor(min(_engine.cores(), len(chosen)))
+        try:
+            judged = list(pool.map(lambda law: judge(law, runs, stages, independent, seed, counter.tick), chosen))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     groups = _groups(runs, independent)
     probabilities = best(
         [j.held_out for j in judged], np.concatenate([groups[:0], *(groups[f.held] for f in stages)]), seed
@@ -208,20 +210,33 @@ def _groups(runs: pd.DataFrame, independent: bool) -> np.ndarray:
 
 def _judge(law: Law, runs: pd.DataFrame, stages: Sequence[Fold], independent: bool, seed: int) -> list[Judged]:
     _engine.start()
-    return [judge(law, runs, stages, independent, seed, lambda i: None)]
+    return [judge(law, runs, stages, independent, seed, lambda: None)]
+
+
+class Counter:
+    """Counts posteriors done by all threads."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None):
+        self.total, self.progress, self.done, self.lock = total, progress, 0, Lock()
+
+    def tick(self) -> None:
+        with self.lock:
+            self.done += 1
+            if self.progress:
+                self.progress(self.done, self.total)
 
 
 def judge(
-    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], independent: bool, seed: int, tick: Callable[[int], None]
+    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], independent: bool, seed: int, tick: Callable[[], None]
 ) -> Judged:
     """One law's posterior, and its forecasts of each stage from the runs that are left."""
     x, y = _runs.covariates(law, runs), np.log(_runs.losses(runs))
     table = pad(x, y) if independent else pad(x, y, shared_error(runs))
     whole, notes = _posterior(law, table, x, np.ones(len(y), bool), None, seed, **WHOLE)
-    tick(1)
+    tick()
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
     forecasts, misses = [], []
-    for i, stage in enumerate(stages):
+    for stage in stages:
         draws, _ = _posterior(law, table, x, stage.kept, starts, seed, **FOLD)
         held = {c: v[stage.held] for c, v in x.items()}
         mean = over_draws(log_loss_of(law))({n: draws[n] for n in law.priors}, held)
@@ -229,7 +244,7 @@ def judge(
         away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
         forecasts.append(Forecast(np.asarray(mean), draws, away, y[stage.held]))
         misses.append(_miss(forecasts[-1], table, stage))
-        tick(2 + i)
+        tick()
     tau, rng = tau_posterior(misses), np.random.default_rng(seed)
     seen = [_held_out(forecast, tau, rng) for forecast in forecasts]
     held = np.concatenate([np.stack(s) for s in seen], axis=1) if seen else np.full((3, 0), np.nan)

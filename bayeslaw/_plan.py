@@ -7,6 +7,7 @@ one chance constraint.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -203,10 +204,48 @@ def plan(
     PlanError
         The question is ill-posed: a number out of range, a covariate or a baseline missing.
     """
-    _engine.start()
+    asked = {
+        "N": N, "ptpp": ptpp, "max_target_loss": max_target_loss, "max_forgetting": max_forgetting,
+        "confidence": confidence, "forgetting_unit": forgetting_unit, "baseline_loss": baseline_loss,
+        "baseline_tokens": baseline_tokens, "covariates": covariates, "max_flops": max_flops, "max_tokens": max_tokens,
+        "unique_target_tokens": unique_target_tokens, "max_epochs": max_epochs, "min_replay": min_replay,
+        "new_run": new_run, "draws": draws, "seed": seed,
+    }  # fmt: skip
+    posteriors = _named(target, source, confidence, point)
+    questions = _questions(posteriors, **asked)
+    pieces = questions[0].pieces
+    points = {name: (point_piece(own, (point or {}).get(name), name),) for name, own in pieces.items()}
+    solved = [(q, *_solve(q)) for q in questions]
+    question, problem, choice = min(solved, key=lambda s: _rank(s[1], s[2]))
+    lines = [_line(p, c) for _, p, c in solved]
+    warnings = [f"{name}: {w}" for name, p in posteriors.items() for w in p.warnings]
+    return _answer(question, problem, choice, _plug_in(question, problem, points), lines, warnings)
+
+
+def problem_of(target: Posterior, source: Posterior | Mapping[str, Posterior], **asked: Any) -> Problem:
+    """The chance-constrained problem that `plan` solves for its first model when it is asked the same."""
+    given = inspect.signature(plan).bind(target, source, **asked)
+    given.apply_defaults()
+    rest = {k: v for k, v in given.arguments.items() if k not in ("target", "source", "point")}
+    question = _questions(_named(target, source, rest["confidence"], None), **rest)[0]
+    return pose(question, question.pieces)
+
+
+def _named(target: Posterior, source: Posterior | Mapping[str, Posterior], confidence, point) -> dict[str, Posterior]:
+    """Posteriors by promise, the target first."""
     sources = dict(source) if isinstance(source, Mapping) else {FORGETTING: source}
-    posteriors = {TARGET: target} | sources
     check_names(sources, confidence, point)
+    return {TARGET: target} | sources
+
+
+def _questions(
+    posteriors: Mapping[str, Posterior], *, N, ptpp, max_target_loss, max_forgetting, confidence, forgetting_unit,
+    baseline_loss, baseline_tokens, covariates, max_flops, max_tokens, unique_target_tokens, max_epochs, min_replay,
+    new_run, draws, seed,
+) -> list[Question]:  # fmt: skip
+    """What `plan` is asked, checked: a question for each model."""
+    _engine.start()
+    sources = [name for name in posteriors if name != TARGET]
     limits = {
         "max_target_loss": max_target_loss,
         "max_epochs": max_epochs,
@@ -218,10 +257,9 @@ def plan(
     check_settings(confidence, min_replay, forgetting_unit, draws, baseline_loss, baseline_tokens)
     models = models_of(N, ptpp)
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
-    points = {name: (point_piece(own, (point or {}).get(name), name),) for name, own in pieces.items()}
     most = max(sum(p.draws for p in own) for own in pieces.values())
     chances = {k: float(v) for k, v in confidence.items()} if isinstance(confidence, Mapping) else float(confidence)
-    questions = [
+    return [
         Question(
             pieces=pieces, N=n, ptpp=s, max_target_loss=float(max_target_loss),
             max_forgetting={name: forgetting_limit(max_forgetting, name) for name in sources},
@@ -236,11 +274,6 @@ def plan(
         )
         for k, (n, s) in enumerate(models)
     ]  # fmt: skip
-    solved = [(q, *_solve(q)) for q in questions]
-    question, problem, choice = min(solved, key=lambda s: _rank(s[1], s[2]))
-    lines = [_line(p, c) for _, p, c in solved]
-    warnings = [f"{name}: {w}" for name, p in posteriors.items() for w in p.warnings]
-    return _answer(question, problem, choice, _plug_in(question, problem, points), lines, warnings)
 
 
 # -- the answer ------------------------------------------------------------------------------------------------------

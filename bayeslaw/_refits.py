@@ -27,7 +27,8 @@ from bayeslaw._padding import Padded, pad
 from bayeslaw._shared_error import NONE, shared_error
 
 DRAWS, MIN_ESS = 1000, 200  # of a refit; effective draws of the weights below which NUTS takes over
-NUTS = {"chains": 4, "warmup": 300, "draws": 300, "max_draws": 1200}
+WARMUP = 500  # one for all, as each is a program of its own
+NUTS = {"chains": 4, "warmup": WARMUP, "draws": 300, "max_draws": 1200}
 CHUNK = 8  # refits to a task on an executor
 
 

@@ -41,6 +41,8 @@ POSITIVE = ("N", "D", "ptpp", "loss", "loss_before", "source_loss_before", "sour
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 NUMBER = re.compile(r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE)
 SHOWN = 3  # rows named in a message
+EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")  # of W&B, MLflow, TensorBoard's tables
+TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
 
 
 def parse_number(text: object) -> float:
@@ -67,6 +69,9 @@ def read_runs(
 ) -> pd.DataFrame:
     """Read, select and validate a table of runs.
 
+    Tables exported by experiment trackers name columns ``config.N``, ``params.N``, ``summary/loss`` or ``metrics.loss``:
+    they are read as ``N`` and ``loss`` where the table has no column of that name itself.
+
     A table with columns ``step`` and ``lr``, the rows of a curve named by ``run`` (or ``schedule``, ``curve``), gets
     its areas S1 and S2 if it has none; they sum over all rows of the curve, selected or not (`areas_from_table`).
 
@@ -90,6 +95,7 @@ def read_runs(
         What cannot be used, naming row and column.
     """
     runs = _load(source).rename(columns=dict(columns or {}))
+    runs = runs.rename(columns=_exported(runs.columns))
     repeated = runs.columns[runs.columns.duplicated()]
     if len(repeated):
         raise RunTableError(f"column {repeated[0]!r} appears twice; rename or drop one")
@@ -119,6 +125,16 @@ def _load(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     except (ValueError, OSError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunTableError(f"{path}: cannot be read as a table ({reason})") from None
+
+
+def _exported(columns: pd.Index) -> dict[str, str]:
+    """Names of the schema for columns of a tracker's export, where each is meant by one column only."""
+    meant: dict[str, list[str]] = {}
+    for name in map(str, columns):
+        match = EXPORTED.fullmatch(name)
+        if match and match[1] in (*NUMERIC, *TEXT) and match[1] not in columns:
+            meant.setdefault(match[1], []).append(name)
+    return {found[0]: ours for ours, found in meant.items() if len(found) == 1}
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, object]]]:

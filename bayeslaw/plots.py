@@ -17,6 +17,7 @@ from bayeslaw._words import people_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from bayeslaw._average import Average, Member
     from bayeslaw._check import Check
     from bayeslaw._fit import Fit
     from bayeslaw._plan import Plan
@@ -125,7 +126,7 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
     return ax
 
 
-def contributions(ax: Axes, fit: Fit, runs: pd.DataFrame, labels: Sequence[str]) -> Axes:
+def contributions(ax: Axes, fit: Fit | Member, runs: pd.DataFrame, labels: Sequence[str]) -> Axes:
     """What each term adds to the loss at a few runs: posterior mean stacked, in nats per token."""
     shares = mean_contributions(fit, runs)
     up, down = np.zeros(len(runs)), np.zeros(len(runs))
@@ -139,7 +140,7 @@ def contributions(ax: Axes, fit: Fit, runs: pd.DataFrame, labels: Sequence[str])
     return ax
 
 
-def mean_contributions(fit: Fit, runs: pd.DataFrame) -> dict[str, np.ndarray]:
+def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.ndarray]:
     """Posterior mean of each term's contribution at each run, nats per token, shape (run,)."""
     import jax
     import jax.numpy as jnp
@@ -154,8 +155,21 @@ def mean_contributions(fit: Fit, runs: pd.DataFrame) -> dict[str, np.ndarray]:
     return known | {t.coefficient: np.asarray(out[t.coefficient]).mean(0) for t in fit.law.terms}
 
 
+def weights(ax: Axes, average: Average) -> Axes:
+    """Weight of each law in the average (bar), and the probability that it forecasts unseen stages best (dot)."""
+    table = average.table.sort_values("weight")
+    at = np.arange(len(table))
+    ax.barh(at, table["weight"], color=COLOURS[0], height=0.6, label="weight")
+    ax.plot(
+        table["probability"], at, "o", color=COLOURS[1], ms=6, label="probability of forecasting unseen stages best"
+    )
+    ax.set_yticks(at, [str(name) for name in table.index])
+    ax.set_xlim(0, 1.02)
+    return ax
+
+
 def exponents(
-    ax: Axes, fit: Fit, names: Sequence[str], published: Mapping[str, tuple[float, float]] | None = None
+    ax: Axes, fit: Fit | Member, names: Sequence[str], published: Mapping[str, tuple[float, float]] | None = None
 ) -> Axes:
     """Posterior of exponents as intervals (50% thick, 90% thin) over the prior's 90%, beside published ones.
 
@@ -250,3 +264,55 @@ def _band(ax: Axes, replay: np.ndarray, band: dict, scale: float, colour: str, l
     ax.plot(replay, median, color=colour, label=label)
     ax.fill_between(replay, low, high, color=colour, alpha=0.2, linewidth=0)
     ax.axhline(scale * band["limit"], color=colour, linestyle="--", linewidth=1)
+
+
+# -- anchors ----------------------------------------------------------------------------------------------------------
+
+DESIGNS = {"chosen": 0, "random": 4, "D-optimal": 2, "few": 5}  # lists of a study, and their colours
+MEASURES = {
+    "rmse": "RMSE of log loss (%)", "width": "width of the 90% interval (%)", "sd": "sd of log loss (%)",
+    "coverage": "coverage of the 90% interval (%)",
+}  # fmt: skip
+
+
+def design_curves(ax: Axes, rows: pd.DataFrame, *, measure: str = "width") -> Axes:
+    """A study's forecasts against what their runs cost: means over worlds with 90% intervals of the mean.
+
+    Parameters
+    ----------
+    rows
+        What `anchors_study` returned. Costs are shares of the paper's grid, the star; the line at the top is the
+        forecast with nothing bought.
+    measure
+        A column: ``rmse``, ``width``, ``sd`` or ``coverage``.
+    """
+    name = {"none": "nothing bought", "paper": "the paper's grid", "few": "chosen, at most 20 runs"}
+    at = rows.groupby(["list", "share"])[measure].agg(["mean", "sem"]).mul(100).reset_index()
+    nothing = at[at["list"] == "none"]
+    if len(nothing):
+        ax.axhline(nothing["mean"].iloc[0], color=GREY, ls="--", lw=0.8, label=name["none"])
+    for which, colour in DESIGNS.items():
+        own = at[at["list"] == which].sort_values("share")
+        if len(own):
+            style = {"fmt": "o-", "ms": 4, "lw": 1.2, "color": COLOURS[colour], "label": name.get(which, which)}
+            ax.errorbar(own["share"], own["mean"], yerr=1.645 * own["sem"], **style)
+    paper = at[at["list"] == "paper"]
+    if len(paper):
+        ax.plot(paper["share"], paper["mean"], label=name["paper"], **STAR)
+    ax.set_xscale("log")
+    ax.set_xticks(shares := sorted(set(at["share"]) - {0.0}), [f"{s:g}" for s in shares], minor=False)
+    ax.set_xticks([], minor=True)
+    ax.set(xlabel="cost of the runs (share of the paper's)", ylabel=MEASURES.get(measure, measure))
+    return ax
+
+
+def foretold(ax: Axes, rows: pd.DataFrame) -> Axes:
+    """A study's realised reductions of the goal's sd over the expected ones; on the diagonal they are what was foretold."""
+    told = rows.dropna(subset=["sd_expected"])
+    for i, (law, own) in enumerate(told.groupby("law", sort=False)):
+        expected, realised = (100 * (own["sd_before"] - own[c]) for c in ("sd_expected", "sd"))
+        ax.plot(expected, realised, "o", ms=3, alpha=0.6, color=COLOURS[i % len(COLOURS)], label=str(law))
+    low, high = ax.get_xlim()
+    ax.plot([low, high], [low, high], color=GREY, lw=0.8, zorder=0)
+    ax.set(xlabel="expected fall of the goal's sd (% of the loss)", ylabel="realised fall (% of the loss)")
+    return ax

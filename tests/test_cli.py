@@ -108,7 +108,7 @@ def two_fits(folder):
     """Fits of a target and a source that fall with D, at two sizes and three replay ratios."""
     for name, law in (("t", "dcpt"), ("s", "dcpt")):
         run_json("simulate", law, "-o", folder / f"{name}.csv", "--set", "C=0.1", "--seed", 4)
-        run_json("fit", folder / f"{name}.csv", "--law", law, "-o", folder / f"{name}.nc")
+        run_json("fit", folder / f"{name}.csv", "--law", law, "--independent", "-o", folder / f"{name}.nc")
     return ["--target", folder / "t.nc", "--source", folder / "s.nc"]
 
 
@@ -203,14 +203,14 @@ def test_failed_diagnostics_exit_3_and_can_be_accepted(folder):
 
 def test_a_priors_file_replaces_priors_and_reference(folder):
     (folder / "p.toml").write_text('[priors]\nbeta = "fixed(0.3)"\n[reference]\nN = "100M"\n')
-    out = run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--priors", folder / "p.toml")
+    out = run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--priors", folder / "p.toml", "--independent")
     assert out["parameters"]["beta"]["mean"] == pytest.approx(0.3)
 
 
 def test_a_formula_is_a_law_and_its_fit_reads_back(folder):
     formula = "E + A/N^alpha + B/D^beta"
-    out = run_json("fit", folder / "runs.csv", "--law", formula, "-o", folder / "formula.nc")
-    named = run_json("fit", folder / "runs.csv", "--law", "chinchilla")
+    out = run_json("fit", folder / "runs.csv", "--law", formula, "--independent", "-o", folder / "formula.nc")
+    named = run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--independent")
     assert out["parameters"]["alpha"]["mean"] == pytest.approx(named["parameters"]["alpha"]["mean"], rel=0.05)
     assert len(run_json("forecast", folder / "formula.nc", folder / "runs.csv")["rows"]) == 252
 
@@ -225,3 +225,60 @@ def test_help_shows_an_example_and_starts_no_engine():
     out = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stderr
     assert "Example: bayeslaw fit" in out.stdout
+
+
+def test_anchors_lists_runs_to_buy_in_order(folder, fitted):
+    """Keys of the contract, the budget kept, and a table of rows to measure."""
+    table = folder / "runs.csv"
+    asked = ["--candidates", table, "--where", "N < 1e9", "--goal", table, "--goal-where", "N > 2e9", "--least", 0]
+    out = run_json("anchors", folder / "fit.nc", *asked, "--budget", "5e18", "-o", folder / "buy.csv")
+    assert {"row", "cost", "gain"} <= set(out["picks"][0])
+    assert 0 < out["goal_sd_after"] < out["goal_sd_before"]
+    assert out["spent"] == pytest.approx(sum(p["cost"] for p in out["picks"]))
+    assert out["spent"] <= 5e18
+    bought = pd.read_csv(folder / "buy.csv")
+    assert len(bought) == sum(len(p["rows"]) for p in out["picks"])
+    assert bought["run"].is_unique
+    assert "loss" not in bought
+    made = run("anchors", folder / "fit.nc", *asked, "--offer", "atpp=1,5", "--offer", "N=50M", "--budget", "5e18")
+    assert made.returncode == 0, made.stderr
+    assert "of the loss" in made.stdout
+
+
+def test_anchors_for_a_plan_are_priced_by_what_they_save(folder, two_fits):
+    question = {"N": "1.4B", "ptpp": 31, "max_target_loss": 2.02, "max_forgetting": "2%", "baseline_loss": 2.0}
+    asked = [part for name, value in question.items() for part in ("--goal", f"{name}={value}")]
+    fits = ["--source", folder / "s.nc", "--candidates", folder / "t.csv", "--where", "N < 1e9"]
+    out = run_json("anchors", folder / "t.nc", *fits, *asked, "--budget", "1e19", "--least", 0)
+    assert out["gain"] == "plan"
+    assert out["picks"]
+    saved = out["plan"]["flops_before"] - out["plan"]["flops_after"]
+    assert saved == pytest.approx(sum(p["gain"] for p in out["picks"]))
+    assert saved > 0
+
+
+BAD_ANCHORS = {
+    "a negative cost": ({"cost": [1.0, -1.0]}, [], "'cost': -1 is negative"),
+    "a missing cost": ({"cost": [1.0, None]}, [], "row 2, column 'cost': missing"),
+    "no such covariate": ({"cost": 1.0, "D": None}, [], "column 'D'"),
+    "a small budget": ({"cost": [2.0, 3.0]}, ["--budget", "1"], "below the cheapest candidate, row 1 at 2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ANCHORS)
+def test_anchors_that_cannot_be_chosen_say_why_in_one_line(folder, fitted, tmp_path, case):
+    changed, more, says = BAD_ANCHORS[case]
+    table = pd.DataFrame({"N": 1e8, "D": [1e9, 2e9]}).assign(**changed)
+    table.to_csv(tmp_path / "c.csv", index=False)
+    goal = ["--goal", folder / "runs.csv", "--goal-where", "N > 2e9", "--budget", "9", *more]
+    out = run("anchors", folder / "fit.nc", "--candidates", tmp_path / "c.csv", *goal)
+    assert out.returncode == 2
+    assert out.stdout == ""
+    assert says in out.stderr.splitlines()[-1]
+    assert "Traceback" not in out.stderr
+
+
+def test_a_study_refuses_what_it_does_not_know(tmp_path):
+    out = run("study", "anchors", "--measured", "twice", "-o", tmp_path / "a.csv")
+    assert (out.returncode, out.stdout) == (2, "")
+    assert out.stderr.splitlines()[-1] == "error: measured must be one of once, along, trajectories; got 'twice'"

@@ -144,3 +144,18 @@ def test_unreadable_files_say_so(tmp_path, content, says):
         path.write_text(content)
     with pytest.raises(RunTableError, match=says):
         bayeslaw.read_runs(path)
+
+
+def test_exports_of_trackers_are_read_as_they_are():
+    """W&B, MLflow: prefixes go, unless the table has the column itself or two columns mean it."""
+    export = pd.DataFrame({
+        "Name": ["a", "b"], "config.N": ["100M", "1B"], "params.D": [1e9, 2e9], "metrics.loss": [3.0, 2.5],
+        "summary/step": [10, 20], "config.step": [1, 2], "tags.run": ["x", "y"], "config.domain": ["t", "t"],
+    })  # fmt: skip
+    runs = bayeslaw.read_runs(export.assign(domain="source"))
+    assert runs["N"].tolist() == [1e8, 1e9]
+    assert runs["D"].tolist() == [1e9, 2e9]
+    assert runs["loss"].tolist() == [3.0, 2.5]
+    assert runs["run"].tolist() == ["x", "y"]
+    assert runs["domain"].tolist() == ["source"] * 2
+    assert "step" not in runs  # two columns mean it

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bayeslaw import plots
+from bayeslaw._average import Average, Member
 from bayeslaw._check import Check
 from bayeslaw._fit import Fit
 from bayeslaw._plan import Plan
@@ -79,7 +80,22 @@ def calibration(runs: pd.DataFrame, rows: pd.DataFrame, check: Check) -> Picture
     )
 
 
-def term_contributions(fit: Fit, runs: pd.DataFrame) -> Picture:
+def law_weights(average: Average) -> Picture:
+    """Weight of each law, and the probability that it forecasts best."""
+    table = average.table
+    figure = Figure(figsize=(7.5, 0.42 * len(table) + 1.1), layout="constrained")
+    plots.weights(figure.subplots(), average).legend(fontsize=8, frameon=False, loc="lower right")
+    said = ", ".join(f"{n} {w:.2f}" for n, w in table["weight"].items())
+    stages = average.attrs["folds"].replace("; ", ", ")
+    return _picture(
+        figure,
+        f"Weights of the laws (bars): the mixture that best forecasts stages left out in turn ({stages}). Dots: the "
+        "probability that a law alone forecasts them best.",
+        f"Weights of the laws: {said}",
+    )
+
+
+def term_contributions(fit: Fit | Member, runs: pd.DataFrame) -> Picture:
     """What each term adds to the loss at one middle run of each stage and size."""
     chosen = _middle_runs(runs)
     labels = [_run_label(r) for _, r in chosen.iterrows()]
@@ -110,16 +126,14 @@ def _run_label(run: pd.Series) -> str:
     return "\n".join(say(run[c]) for c, say in named if c in run)
 
 
-def exponent_intervals(fit: Fit, published: dict[str, tuple[float, float]]) -> Picture:
+def exponent_intervals(fit: Fit | Member, published: dict[str, tuple[float, float]]) -> Picture:
     """Posterior of each free exponent over its prior."""
     names = [e.name for e in fit.law.exponents if not e.prior.is_fixed]
     figure = Figure(figsize=(6.5, 0.42 * len(names) + 1), layout="constrained")
     plots.exponents(figure.subplots(), fit, names, published).set_xlabel("value")
     draws = fit.posterior
     said = ", ".join(f"{n} {np.median(draws[n]):.3g}" for n in names)
-    caption = (
-        "Exponents: median, 50% and 90% intervals; grey the prior's 90%. Where the two agree, the data said little."
-    )
+    caption = f"Exponents of {fit.law.name}: median, 50% and 90% intervals; grey the prior's 90%. Where the two agree, the data said little."
     return _picture(figure, caption, f"Posterior medians: {said}")
 
 

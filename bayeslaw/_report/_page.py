@@ -5,26 +5,32 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from bayeslaw import datasets
-from bayeslaw._catalogue import law as law_by_name
+from bayeslaw._artifact import versions
+from bayeslaw._average import Average, average
 from bayeslaw._check import Check, check
 from bayeslaw._errors import LawError, PlanError, RunTableError
 from bayeslaw._files import whole
 from bayeslaw._fit import Fit, fit
 from bayeslaw._forecast import forecast
-from bayeslaw._plan import Plan, plan
+from bayeslaw._law import Law
+from bayeslaw._plan import Plan, plan, problem_of
 from bayeslaw._plan_example import QUESTION
 from bayeslaw._report import _figures
+from bayeslaw._report._explorer import can_explore, explorer, sliders
+from bayeslaw._words import people_number
 
 PAGE = "report.html"
 
@@ -36,7 +42,7 @@ class Report:
     path: Path
     seconds: float
     checks: Mapping[str, Check]
-    fits: Mapping[str, Fit]
+    fits: Mapping[str, Fit | Average]
     plan: Plan | None
 
 
@@ -45,36 +51,33 @@ class _Domain:
     """One domain of the table, fitted below the held-out level and checked at it."""
 
     name: str
-    fit: Fit
+    fit: Fit | Average
     check: Check
     pictures: tuple[_figures.Picture, ...]
     parameters: list[dict]
     fitted: int
+    laws: tuple[Law, ...]
 
-
-def suitable_law(runs: pd.DataFrame) -> str:
-    """The fullest law of adaptation, or of pre-training, whose columns the table has, with more than one level each.
-
-    Raises
-    ------
-    RunTableError
-        No law suits the table.
-    """
-    for name in ("ptpp-gate-floor", "dcpt", "chinchilla"):
-        needed = law_by_name(name).covariates
-        if all(c in runs and runs[c].nunique() > 1 for c in needed):
-            return name
-    raise RunTableError(
-        f"no law suits these columns by itself ({', '.join(map(str, runs.columns))}): the simplest needs N and D at "
-        "several levels; name a law (--law) or your columns (--column N=...)"
-    )
+    @property
+    def sampler(self) -> str:
+        """How the draws were made, in words."""
+        d = self.fit.diagnostics
+        if isinstance(self.fit, Average):
+            rows = self.fit.table.loc[list(self.fit.weights)]
+            return "; ".join(
+                f"{name}: {row['sampler']}, {row['ess']:.0f} effective draws" for name, row in rows.iterrows()
+            )
+        return (
+            f"R-hat {d['rhat']:.3f}, bulk ESS {d['ess']:.0f}, {d['divergences']} of {d['draws']} draws divergent, "
+            f"{d['steps_per_draw']:.0f} leapfrog steps a draw"
+        )
 
 
 def report(
     runs: pd.DataFrame | None = None,
     output: str | Path = "report",
     *,
-    law: str | None = None,
+    law: str | Sequence[str] | None = None,
     hold_out: str = "ptpp",
     seed: int = 0,
     name: str | None = None,
@@ -91,7 +94,7 @@ def report(
     output
         Folder for ``report.html``.
     law
-        Name of the law; by default one that suits the columns.
+        Name of a law, or several, which are averaged; by default the average of the laws that suit the columns.
     hold_out
         Column whose largest level is held out of the fit and forecast.
     question
@@ -107,7 +110,7 @@ def report(
     bundled = runs is None
     table = datasets.load() if runs is None else runs
     name = datasets.DEFAULT if bundled else name or "a table"
-    law = law or suitable_law(table)
+    laws = [law] if isinstance(law, str) else list(law or [])
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise LawError(f"{folder} is a file; give the name of a folder")
@@ -116,10 +119,11 @@ def report(
     domains = []
     for i, (domain, part) in enumerate(parts.items()):
         share = (lambda done, total, i=i: progress(done + i * total, len(parts) * total)) if progress else None
-        domains.append(_one_domain(domain, part, law, hold_out, seed, share, on_failure))
+        domains.append(_one_domain(domain, part, laws, hold_out, seed, share, on_failure))
     fits = {d.name: d.fit for d in domains}
     answer = plan(fits["target"], fits["source"], **asked) if asked else None
-    html = _render(table, domains, law, hold_out, seed, name, bundled, answer)
+    explored = _explored(fits, asked, answer) if asked and answer else None
+    html = _render(table, domains, laws, hold_out, seed, name, bundled, answer, explored)
     path = folder / PAGE
     with whole(path) as part:
         part.write_text(html, encoding="utf-8")
@@ -158,12 +162,19 @@ def _split(runs: pd.DataFrame, hold_out: str) -> tuple[pd.DataFrame, pd.DataFram
     return runs[~held], runs[held]
 
 
-def _one_domain(domain, runs, law, hold_out, seed, progress, on_failure) -> _Domain:
+def _posterior(runs, laws: Sequence[str], seed: int, progress, on_failure: str) -> Fit | Average:
+    """One law's posterior, or the average of several, or of those that suit the columns."""
+    if len(laws) == 1:
+        return fit(runs, laws[0], seed=seed, progress=progress, on_failure=on_failure)
+    return average(runs, laws or None, seed=seed, progress=progress, on_failure=on_failure)
+
+
+def _one_domain(domain, runs, laws, hold_out, seed, progress, on_failure) -> _Domain:
     fitted, held = _split(runs, hold_out)
-    posterior = fit(fitted, law, seed=seed, progress=progress, on_failure=on_failure)
+    posterior = _posterior(fitted, laws, seed, progress, on_failure)
     rows, seen = forecast(posterior, held, seed=seed), forecast(posterior, fitted, seed=seed)
     result = check(posterior, held, seed=seed)
-    level = held[hold_out].iloc[0]
+    level, main = held[hold_out].iloc[0], posterior.heaviest if isinstance(posterior, Average) else posterior
     grid = {"N", "D"} <= set(runs)
     pictures = []
     if grid:
@@ -176,8 +187,10 @@ def _one_domain(domain, runs, law, hold_out, seed, progress, on_failure) -> _Dom
                 "observations the fit has not seen (dots), as Goffinet 2025, fig. 1, with intervals.",
             )
         )
-    pictures += [_figures.calibration(held, rows, result), _figures.term_contributions(posterior, runs)]
-    pictures.append(_figures.exponent_intervals(posterior, {}))
+    pictures.append(_figures.calibration(held, rows, result))
+    if isinstance(posterior, Average):
+        pictures.append(_figures.law_weights(posterior))
+    pictures += [_figures.term_contributions(main, runs), _figures.exponent_intervals(main, {})]
     if grid:
         last = fitted[fitted[hold_out] == fitted[hold_out].max()]
         pictures.append(
@@ -189,40 +202,48 @@ def _one_domain(domain, runs, law, hold_out, seed, progress, on_failure) -> _Dom
             )
         )
     parameters = [{"name": n, **row} for n, row in posterior.parameters().to_dict(orient="index").items()]
-    return _Domain(domain, posterior, result, tuple(pictures), parameters, len(fitted))
+    laws_used = [m.law for m in posterior.members] if isinstance(posterior, Average) else [posterior.law]
+    return _Domain(domain, posterior, result, tuple(pictures), parameters, len(fitted), tuple(laws_used))
 
 
-def _render(table, domains, law, hold_out, seed, name, bundled, answer: Plan | None) -> str:
+def _explored(fits: Mapping[str, Fit | Average], asked: Mapping[str, Any], answer: Plan) -> dict[str, Any] | None:
+    """What the page's sliders need, where they can plan this question."""
+    problem = problem_of(fits["target"], fits["source"], **asked)
+    if not can_explore(problem, answer.to_dict()) or answer.D is None:
+        return None
+    at = math.log(answer.D)
+    packed = explorer(problem, at)
+    return {
+        "draws": problem.draws,
+        "size": people_number(problem.N),
+        "ptpp": problem.ptpp,
+        "sliders": sliders(problem, packed),
+        "data": Markup(json.dumps(packed)),
+        "script": Markup(files("bayeslaw._report").joinpath("explorer.js").read_text(encoding="utf-8")),
+    }
+
+
+def _render(table, domains, laws, hold_out, seed, name, bundled, answer: Plan | None, explored) -> str:
     import jinja2
 
     template = files("bayeslaw._report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    record = law_by_name(law)
-    command = [
-        "bayeslaw",
-        "report",
-        *([] if bundled else [name]),
-        "--law",
-        law,
-        "--hold-out",
-        hold_out,
-        "--seed",
-        str(seed),
-    ]
+    named = [part for law in laws for part in ("--law", law)]
+    command = ["bayeslaw", "report", *([] if bundled else [name]), *named, "--hold-out", hold_out, "--seed", str(seed)]
     held = table[table[hold_out] == table[hold_out].max()]
     return environment.from_string(template).render(
         name=name,
         card=datasets.CARDS[name] if bundled else None,
         domains=domains,
         plan=answer,
+        explorer=explored,
         plan_pictures=_figures.plan_pictures(answer) if answer else (),
-        law=record,
-        priors=[(n, str(p), p.source) for n, p in record.priors.items()],
+        laws=list({law.name: law for d in domains for law in d.laws}.values()),
         hold_out=hold_out,
         level=float(held[hold_out].iloc[0]),
         rows=len(table),
         digest=hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()[:16],
-        versions=json.loads(domains[0].fit.inference_data.attrs["versions"]),
+        versions=json.loads(versions()),
         seed=seed,
         command=shlex.join(command),
     )
