@@ -153,8 +153,13 @@ def _resample(rng: np.random.Generator, total: int, draws: int) -> np.ndarray:
 
 
 def _canonical(piece: Piece) -> np.ndarray:
-    """Indices that put the draws in an order of their own, so that the order they come in does not matter."""
-    columns = [np.asarray(v, float).reshape(piece.draws, -1) for _, v in sorted(piece.values.items())]
+    """Indices that put the draws in an order of their own, so that the order they come in does not matter.
+
+    What a chain forecasts (``column:name``) decides between equals only: with a checkpoint forecast or measured, the
+    law's draws come in one order, so that they meet the same random numbers.
+    """
+    names = sorted(piece.values, key=lambda name: (":" not in name, name))  # the last one decides first
+    columns = [np.asarray(piece.values[name], float).reshape(piece.draws, -1) for name in names]
     return np.lexsort(np.hstack(columns).T)
 
 

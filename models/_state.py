@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from bayeslaw._law import Covariates, Exponent, Values
 from bayeslaw._priors import lognormal
 
-OURS = "this project; LAWS of checkpoint state, tried on tiny models (12k-23k parameters) and one 70M model"
+OURS = "this project; LAWS of checkpoint state, tried on tiny models (12k parameters) and one 70M model"
 
 N0 = 1e9  # size at which the size factors are 1
 DECADES = 1e4

@@ -1,7 +1,7 @@
 """cpt-dynamics with C1 S2pt N^g1, C2 S2cpt N^g2 and + F N^-g3: loss curves of several model sizes.
 
-The shift does not depend on size (Wang 2025, appendix E). C1 and C2 are sampled at the reference size and published
-at N = 1, as in the paper.
+The shift does not depend on size (Wang 2025, appendix E). The annealing coefficients are sampled at the reference size,
+as C1_ref and C2_ref, and published at N = 1, as in the paper.
 """
 
 from bayeslaw._law import Exponent, Law, Term, Values
@@ -26,13 +26,13 @@ GROWTH = lognormal(0.1, 0.7, "unpublished; the annealing term grows with size (T
 
 
 def publish(p: Values) -> dict:
-    """C1, C2 at the reference size to those at N = 1."""
-    return {**p, "C1": p["C1"] * N0 ** -p["g1"], "C2": p["C2"] * N0 ** -p["g2"]}
+    """C1, C2 at N = 1 from those at the reference size."""
+    return {**p, "C1": p["C1_ref"] * N0 ** -p["g1"], "C2": p["C2_ref"] * N0 ** -p["g2"]}
 
 
 def unpublish(p: Values) -> dict:
     """The inverse of `publish`."""
-    return {**p, "C1": p["C1"] * N0 ** p["g1"], "C2": p["C2"] * N0 ** p["g2"]}
+    return {**p, "C1_ref": p["C1"] * N0 ** p["g1"], "C2_ref": p["C2"] * N0 ** p["g2"]}
 
 
 LAW = Law(
@@ -45,8 +45,8 @@ LAW = Law(
     terms=(
         level(2.2),
         forward(),
-        annealing("C1", lambda x, e: x["S2_pt"] * (x["N"] / N0) ** e["g1"], r"C_1 S_2^{pt} N^{\gamma_1}"),
-        annealing("C2", lambda x, e: x["S2_cpt"] * (x["N"] / N0) ** e["g2"], r"C_2 S_2^{cpt} N^{\gamma_2}"),
+        annealing("C1_ref", lambda x, e: x["S2_pt"] * (x["N"] / N0) ** e["g1"], r"C_1 S_2^{pt} N^{\gamma_1}"),
+        annealing("C2_ref", lambda x, e: x["S2_cpt"] * (x["N"] / N0) ** e["g2"], r"C_2 S_2^{cpt} N^{\gamma_2}"),
         shift(),
         Term(
             "F",
@@ -74,6 +74,7 @@ LAW = Law(
         "g2": 0.1,
         "g3": 0.3478,
     },
+    version="2",
     publish=publish,
     unpublish=unpublish,
     reduces_to=(("cpt-dynamics", {"g1": 0.0, "g2": 0.0, "F": 0.0}),),

@@ -57,7 +57,7 @@ LAW = Law(
         Term(
             "G",
             source_tokens,
-            lognormal(0.05, 1.2, "measured: .03 nats (70M, 1e10 tokens), .15 (12k parameters, 3e5 tokens)"),
+            lognormal(0.05, 1.2, "measured: .03-.05 nats (70M, 1e10 tokens), .06 (12k parameters, 2.5e5 tokens)"),
             r"G\log\left(1+\frac{r D}{D_2}\right)",
             sign=-1,
         ),
@@ -67,7 +67,7 @@ LAW = Law(
         size("g"),
         Exponent("kappa", lognormal(3.0, 0.7, "measured 1-4; 3.2 in e^(-a2 (1-r)) of Wang 2025"), "replay", r"\kappa"),
         scale("D1"),
-        Exponent("ratio", lognormal(0.5, 1.0, "D2/D1, measured .1 (70M) to 2 (tiny models)"), "replay", "D_2/D_1"),
+        Exponent("ratio", lognormal(0.5, 1.0, "D2/D1, measured .2 (70M) to 3 (tiny models)"), "replay", "D_2/D_1"),
     ),
     reference={c: REFERENCE[c] for c in ("N", "D", "replay", "source_loss_before")},
     plausible={"a": 0.6, "G": 0.01, "S1": 4.0, "g": -0.05, "kappa": 3.0, "D1": 3e8, "D2": 1e8},
