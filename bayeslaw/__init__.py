@@ -7,6 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bayeslaw._anchors import Anchors as Anchors
+    from bayeslaw._anchors import anchors as anchors
+    from bayeslaw._anchors import appraise as appraise
+    from bayeslaw._anchors_menu import candidates as candidates
+    from bayeslaw._anchors_study import anchors_study as anchors_study
     from bayeslaw._average import Average as Average
     from bayeslaw._average import average as average
     from bayeslaw._average import load as load
@@ -32,6 +37,15 @@ if TYPE_CHECKING:
     from bayeslaw._fit import Fit as Fit
     from bayeslaw._fit import fit as fit
     from bayeslaw._forecast import forecast as forecast
+    from bayeslaw._forgetting import Cost as Cost
+    from bayeslaw._forgetting import RelativeError as RelativeError
+    from bayeslaw._forgetting import bootstrapped_mre as bootstrapped_mre
+    from bayeslaw._forgetting import cost_of_forgetting as cost_of_forgetting
+    from bayeslaw._forgetting import extrapolation as extrapolation
+    from bayeslaw._forgetting import finetuning_grid as finetuning_grid
+    from bayeslaw._forgetting import mean_relative_error as mean_relative_error
+    from bayeslaw._forgetting import progress_lost as progress_lost
+    from bayeslaw._forgetting import simulate_domains as simulate_domains
     from bayeslaw._formula import find_law as find_law
     from bayeslaw._formula import law_from_file as law_from_file
     from bayeslaw._formula import law_from_formula as law_from_formula
@@ -43,6 +57,9 @@ if TYPE_CHECKING:
     from bayeslaw._plan import plan as plan
     from bayeslaw._point import PointFit as PointFit
     from bayeslaw._point import point_fit as point_fit
+    from bayeslaw._pool import DomainPosterior as DomainPosterior
+    from bayeslaw._pool import Pool as Pool
+    from bayeslaw._pool import pool as pool
     from bayeslaw._priors import Prior as Prior
     from bayeslaw._refits import Refit as Refit
     from bayeslaw._refits import bootstrap_weights as bootstrap_weights
@@ -59,6 +76,9 @@ if TYPE_CHECKING:
     from bayeslaw._simulate import simulate as simulate
 
 _HOME = {
+    "_anchors": ("Anchors", "anchors", "appraise"),
+    "_anchors_menu": ("candidates",),
+    "_anchors_study": ("anchors_study",),
     "_average": ("Average", "average", "load"),
     "_compare": ("Comparison", "compare"),
     "_catalogue": ("law", "laws"),
@@ -76,11 +96,23 @@ _HOME = {
     ),
     "_fit": ("Fit", "fit"),
     "_forecast": ("forecast",),
+    "_forgetting": (
+        "Cost",
+        "RelativeError",
+        "bootstrapped_mre",
+        "cost_of_forgetting",
+        "extrapolation",
+        "finetuning_grid",
+        "mean_relative_error",
+        "progress_lost",
+        "simulate_domains",
+    ),
     "_formula": ("find_law", "law_from_file", "law_from_formula"),
     "_law": ("Exponent", "Law", "Term"),
     "_phases": ("Phases",),
     "_plan": ("Plan", "plan"),
     "_point": ("PointFit", "point_fit"),
+    "_pool": ("DomainPosterior", "Pool", "pool"),
     "_priors": ("Prior",),
     "_refits": ("Refit", "bootstrap_weights", "refits"),
     "_runs": ("read_runs",),

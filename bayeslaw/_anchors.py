@@ -28,6 +28,7 @@ from bayeslaw._anchors_menu import Menu, menu
 from bayeslaw._errors import PlanError, RunTableError
 from bayeslaw._plan_question import positive
 from bayeslaw._posterior import Posterior
+from bayeslaw._words import people_number
 
 Gain = Literal["variance", "information", "parameters", "plan"]
 
@@ -99,11 +100,24 @@ class Anchors:
         return cls(**given)
 
     def runs(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """The rows to measure, in order, each run and replicate under a name of its own in ``run``."""
+        """The rows to measure, in order, each run and replicate under a name of its own in ``run``; without losses."""
         rows = [(row, p) for p in self.picks for row in p["rows"]]
         table = candidates.loc[[row for row, _ in rows]].copy()
         table["run"] = [f"{p['run']} #{p['replicate']}" if p["replicate"] > 1 else p["run"] for _, p in rows]
-        return table.reset_index(drop=True)
+        return table.drop(columns="loss", errors="ignore").reset_index(drop=True)  # of a run like it
+
+    def table(self, candidates: pd.DataFrame) -> pd.DataFrame:
+        """A line for each pick, as people read it."""
+        counts = [c for c in ("N", "D") if c in candidates]
+        levels = [c for c in ("replay", "ptpp") if c in candidates]
+        shown = candidates.loc[[p["row"] for p in self.picks], [*counts, *levels]].reset_index(drop=True)
+        shown[counts] = shown[counts].map(people_number)
+        for name in ("row", "run"):
+            shown.insert(0, name, [p[name] for p in self.picks])
+        shown["cost"] = [f"{p['cost']:.3g}" for p in self.picks]
+        shown["gain"] = [f"{p['gain']:.3g}" for p in self.picks]
+        shown["goal sd"] = [f"{p['goal_sd']:.2%}" for p in self.picks]
+        return shown
 
     def sentence(self) -> str:
         """The answer in words."""

@@ -16,7 +16,6 @@ from itertools import combinations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy import linalg
 
 POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the cost, by which greedy searches divide gains
 SWEEPS = 3  # over the list, dropping each pick and buying again
@@ -87,14 +86,14 @@ class Offer:
 
     def information(self, pick: Pick) -> np.ndarray:
         """What a pick adds to the precision, shape (coordinate, coordinate)."""
-        run, stop = pick
-        e = self._whitened[run, : (stop + 1) * self.each]
-        return e.T @ e
+        return self._informations[pick]
 
     @cached_property
-    def _whitened(self) -> np.ndarray:
-        """Loadings in units of the noise; the first rows of a run are those of the run stopped there."""
-        return np.linalg.solve(np.linalg.cholesky(self.noise), self.loadings)
+    def _informations(self) -> np.ndarray:
+        """Of each run up to each stop, shape (run, stop, coordinate, coordinate)."""
+        whitened = np.linalg.solve(np.linalg.cholesky(self.noise), self.loadings)  # row by row along the run
+        at_stop = whitened.reshape(len(whitened), -1, self.each, self.coordinates)
+        return np.cumsum(at_stop.transpose(0, 1, 3, 2) @ at_stop, axis=1)
 
     def factors(self, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Loadings times covariance, shape (run, measurement, coordinate), and the Cholesky factor of each run's
@@ -132,7 +131,7 @@ class Limits(NamedTuple):
 def precision_of(offer: Offer, picks: Sequence[Pick], start: np.ndarray | None = None) -> np.ndarray:
     """Precision of the coordinates once these runs are measured."""
     base = np.eye(offer.coordinates) if start is None else start
-    return base + sum((offer.information(p) for p in picks), np.zeros_like(base))
+    return base + np.sum([offer.information(p) for p in picks], axis=0) if picks else base
 
 
 def choose(offer: Offer, goal: Goal, limits: Limits) -> list[Pick]:
@@ -242,7 +241,7 @@ def _reductions(precision: np.ndarray, offer: Offer, rows: np.ndarray) -> np.nda
 
 def _variances(precision: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Variance of each goal, shape (goal,)."""
-    return (rows * linalg.solve(precision, rows.T, assume_a="pos").T).sum(axis=1)
+    return (rows * np.linalg.solve(precision, rows.T).T).sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import pandas as pd
 from bayeslaw._anchors_design import Offer, Pick, principal
 from bayeslaw._anchors_menu import Menu
 from bayeslaw._errors import RunTableError
+from bayeslaw._padding import padded_size
 from bayeslaw._posterior import Piece, over_draws
 from bayeslaw._runs import NUMERIC
 
@@ -108,12 +109,15 @@ def log_losses(parts: Sequence[Rows], table: pd.DataFrame, what: str) -> np.ndar
         The table lacks a column a law reads, or a number in it; ``what`` names the table.
     """
     out = np.empty((sum(len(p.rows) for p in parts), len(table)))
+    padded = np.minimum(np.arange(padded_size(len(table))), len(table) - 1)  # tables share compiled programs
     for part in parts:
-        columns = {c: _column(table, c, what) for c in part.covariates}
-        out[part.rows] = over_draws(part.log_loss)(dict(part.values), columns)
+        columns = {c: _column(table, c, what)[padded] for c in part.covariates}
+        out[part.rows] = np.asarray(over_draws(part.log_loss)(dict(part.values), columns))[:, : len(table)]
     bad = ~np.isfinite(out).all(axis=0)
     if bad.any():
-        raise RunTableError(f"{what}, row {table.index[bad][0]}: the law has no finite loss there; leave the row out")
+        raise RunTableError(
+            f"{what}, row {table.index[np.flatnonzero(bad)[0]]}: the law has no finite loss there; leave the row out"
+        )
     return out
 
 

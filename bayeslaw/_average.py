@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _engine, _runs
+from bayeslaw._artifact import law_from_recipe, versions
 from bayeslaw._compare import MIN_ESS, Comparison, compare
 from bayeslaw._diagnostics import MAX_RHAT
 from bayeslaw._discrepancy import Range, distances, draw_drift
 from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning
 from bayeslaw._files import whole
-from bayeslaw._fit import Fit, law_from_recipe, new_run_noise, versions
+from bayeslaw._fit import Fit, new_run_noise
 from bayeslaw._law import Law
 from bayeslaw._model import log_loss
 from bayeslaw._posterior import Piece, over_draws
@@ -40,9 +41,19 @@ class Member:
     values: Mapping[str, np.ndarray]
 
     @property
+    def posterior(self) -> Mapping[str, np.ndarray]:
+        """Draws by name, as a `Fit` has them."""
+        return self.values
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """This law's draws alone."""
+        return (self.piece,)
+
+    @property
     def piece(self) -> Piece:
         noise = ("sigma", "tau_checkpoint", "tau_run")
-        values = {n: self.values[n] for n in (*self.law.priors, "dof", "drift")}
+        told = (*self.law.priors, "dof", "drift", "tau_checkpoint", "tau_run", "run_length")
+        values = {n: self.values[n] for n in told if n in self.values}
         values["sigma"] = np.sqrt(sum(self.values[n] ** 2 for n in noise if n in self.values))
         return Piece(_drifting(self.law, self.known), values, self.law.covariates)
 
@@ -122,6 +133,11 @@ class Average:
                     "high": high,
                 }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    @property
+    def heaviest(self) -> Member:
+        """The law with most weight."""
+        return max(self.members, key=lambda m: m.weight)
 
     def pieces(self) -> tuple[Piece, ...]:
         """The draws of each law; a new run's noise includes the effects of a new checkpoint and a new run."""

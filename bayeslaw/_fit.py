@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import platform
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw import _engine, _geometry, _runs
-from bayeslaw._diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS, are_enough, rhat_and_ess
-from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning, LawError
-from bayeslaw._files import whole
+from bayeslaw import _artifact, _engine, _geometry, _runs
+from bayeslaw._diagnostics import MAX_DIVERGENT, are_enough
+from bayeslaw._errors import FitWarning
 from bayeslaw._formula import find_law
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error, draw_effects, log_loss, log_loss_of, log_prior, pointwise
 from bayeslaw._padding import Padded, pad
 from bayeslaw._posterior import Piece, over_draws
 from bayeslaw._priors import Prior
-from bayeslaw._recipe import law_of, recipe_of
 from bayeslaw._shared_error import NONE, labels, shared_error
 
 if TYPE_CHECKING:
@@ -38,7 +33,7 @@ OUTLIER_SD, OUTLIER_LOG = 8.0, 0.02  # warned about: this many noise scales and 
 POINTWISE_LIMIT = 2e7  # draws x runs beyond which the pointwise arrays (kept in float32) are thinned
 NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")  # of the error, beside the law's parameters
 EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}  # of each group of rows that share one
-PACKAGES = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
+REMEDY = "the posterior has a corner the sampler cannot enter; give the weakest exponent a tighter prior, or take a smaller law"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +61,12 @@ class Fit:
     @property
     def posterior(self) -> dict[str, np.ndarray]:
         """Draws by name, each of shape (draw, ...), chains one after another."""
-        arrays = {str(k): v.to_numpy() for k, v in self.inference_data["posterior"].data_vars.items()}
-        return {k: v.reshape(-1, *v.shape[2:]) for k, v in arrays.items()}
+        return _artifact.draws_of(self.inference_data)
 
     @property
     def runs(self) -> pd.DataFrame:
         """The table the law was fitted to."""
-        data = self.inference_data["constant_data"].to_dataset()
-        return pd.DataFrame({str(k): v.to_numpy() for k, v in data.data_vars.items()}, index=data["run_row"].to_index())
+        return _artifact.runs_of(self.inference_data)
 
     @property
     def seconds(self) -> float:
@@ -93,44 +86,24 @@ class Fit:
     @cached_property
     def diagnostics(self) -> dict[str, float]:
         """Largest R-hat, smallest bulk ESS over all sampled sites, divergences, leapfrog steps a draw, seconds."""
-        posterior, stats = self.inference_data["posterior"], self.inference_data["sample_stats"]
+        posterior = self.inference_data["posterior"]
         sampled = [n for n in (*self.law.priors, *NOISE, *EFFECTS.values()) if n in posterior and not self._is_fixed(n)]
-        rhat, ess = rhat_and_ess({n: posterior[n].to_numpy() for n in sampled})
-        divergent = stats["diverging"].to_numpy()
-        return {
-            "rhat": max(rhat.values()),
-            "ess": min(ess.values()),
-            "divergences": int(divergent.sum()),
-            "divergent_share": float(divergent.mean()),
-            "steps_per_draw": float(stats["n_steps"].to_numpy().mean()),
-            "draws": int(divergent.size),
-            "seconds": self.seconds,
-        }
+        return _artifact.diagnostics_of(self.inference_data, sampled)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the diagnostics hold against this posterior, a line each; empty when they pass."""
-        d, found = self.diagnostics, []
-        if not d["rhat"] <= MAX_RHAT:
-            found.append(
-                f"R-hat {d['rhat']:.3f} is over {MAX_RHAT}: the chains disagree; draw more (--warmup, --draws)"
-            )
-        if not d["ess"] >= MIN_ESS:
-            found.append(f"bulk ESS {d['ess']:.0f} is under {MIN_ESS}: too few effective draws; draw more (--draws)")
-        if d["divergent_share"] > MAX_DIVERGENT:
-            found.append(
-                f"{d['divergences']} of {d['draws']} draws diverged: the posterior has a corner the sampler cannot "
-                "enter; give the weakest exponent a tighter prior, or take a smaller law"
-            )
-        return tuple(f"law {self.law.name}: {line}" for line in found)
+        return _artifact.doubts(f"law {self.law.name}", self.diagnostics, REMEDY, dash="--")
 
     def _is_fixed(self, name: str) -> bool:
         return name in self.law.priors and self.law.priors[name].is_fixed
 
     def pieces(self) -> tuple[Piece, ...]:
-        """All draws, under the one law; a new run's noise includes the effects of a new checkpoint and a new run."""
+        """All draws, under the one law; a new run's noise includes the effects of a new checkpoint and a new run, whose
+        scales are told beside it.
+        """
         draws = self.posterior
-        values = {n: draws[n] for n in (*self.law.priors, "sigma", "dof")}
+        values = {n: draws[n] for n in (*self.law.priors, *NOISE) if n in draws}
         values["sigma"] = np.sqrt(sum(draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws))
         return (Piece(log_loss_of(self.law), values, self.law.covariates),)
 
@@ -171,16 +144,7 @@ class Fit:
 
     def save(self, path: str | Path) -> Path:
         """Write the fit to a netCDF file, whole or not at all."""
-        path = Path(path)
-        encoding = {
-            f"/{group}": {
-                str(v): {"zlib": True, "complevel": 4} for v, a in node.data_vars.items() if a.dtype.kind in "fib"
-            }
-            for group, node in self.inference_data.children.items()
-        }
-        with whole(path) as part:
-            self.inference_data.to_netcdf(part, engine="h5netcdf", encoding=encoding)
-        return path
+        return _artifact.write(self.inference_data, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:
@@ -191,17 +155,7 @@ class Fit:
         FitFileError
             The file is missing, is not a saved fit, or its law is no longer what it was.
         """
-        import xarray
-
-        if not Path(path).is_file():
-            raise FitFileError(f"{path}: no such file; make it with `bayeslaw fit RUNS --law NAME -o {path}`")
-        try:
-            data = xarray.open_datatree(path, engine="h5netcdf").load()
-            data.close()
-            recipe = json.loads(data.attrs["law_recipe"])
-        except (OSError, KeyError, ValueError) as error:
-            raise FitFileError(f"{path}: not a fit saved by bayeslaw ({type(error).__name__})") from None
-        return cls(law_from_recipe(recipe, path), data)
+        return cls(*_artifact.read(path, "fit", f"make it with `bayeslaw fit RUNS --law NAME -o {path}`"))
 
 
 def new_run_noise(values: Mapping[str, np.ndarray], runs: int, rng: np.random.Generator) -> np.ndarray:
@@ -282,14 +236,9 @@ def fit(
         is_enough=are_enough,
         progress=lambda done: progress(done, max(total, done)) if progress else None,
     )
-    attrs = _provenance(law, seed)
-    result = Fit(law, _to_arviz(law, runs, table, chains_drawn, seed, attrs))
+    result = Fit(law, _to_arviz(law, runs, table, chains_drawn, seed, _artifact.provenance(law, seed, "fit")))
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
-    if result.warnings and on_failure == "raise":
-        raise DiagnosticsError("; ".join(result.warnings) + "; or accept as it is (--accept-diagnostics)")
-    if result.warnings and on_failure == "warn":
-        for line in result.warnings:
-            warnings.warn(line, FitWarning, stacklevel=2)
+    _artifact.settle(result.warnings, on_failure, "--accept-diagnostics")
     return result
 
 
@@ -313,30 +262,6 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
 
 
 # -- the artifact ----------------------------------------------------------------------------------------------------
-
-
-def versions() -> str:
-    """Versions of what computed, as JSON."""
-    return json.dumps({p: version(p) for p in PACKAGES} | {"python": platform.python_version()})
-
-
-def _provenance(law: Law, seed: int) -> dict:
-    recipe = json.dumps(recipe_of(law))
-    return {"law": law.name, "law_version": law.version, "law_recipe": recipe, "seed": seed, "versions": versions()}
-
-
-def law_from_recipe(recipe: dict, path: str | Path) -> Law:
-    """The law as it was fitted.
-
-    Raises
-    ------
-    FitFileError
-        The law is not here, or is no longer what it was.
-    """
-    try:
-        return law_of(recipe)
-    except LawError as error:
-        raise FitFileError(f"{path}: was fitted with a law that is not here: {error}") from None
 
 
 @lru_cache(maxsize=64)
@@ -378,7 +303,7 @@ def _to_arviz(law: Law, runs: pd.DataFrame, table: Padded, drawn, seed: int, att
     )
     thin = max(1, int(np.ceil(noise.size / POINTWISE_LIMIT)))
     predictive = by_chain(np.asarray(kept["mean"])[:, :n] + noise)[:, ::thin].astype(np.float32)
-    columns = {str(c): _storable(runs[c]) for c in runs.columns}
+    columns = _artifact.columns_of(runs)
     groups = {
         "posterior": posterior,
         "sample_stats": dict(drawn.stats),
@@ -399,7 +324,3 @@ def _to_arviz(law: Law, runs: pd.DataFrame, table: Padded, drawn, seed: int, att
     tree = from_dict(groups, dims=dims, coords=coords)
     tree.attrs.update(attrs)
     return tree
-
-
-def _storable(column: pd.Series) -> np.ndarray:
-    return column.to_numpy(float) if pd.api.types.is_numeric_dtype(column) else column.astype(str).to_numpy(object)

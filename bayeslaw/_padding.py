@@ -25,9 +25,11 @@ def padded_size(n: int) -> int:
     return -(-n // step) * step
 
 
-def pad(covariates: Mapping[str, np.ndarray], y: np.ndarray, shared: SharedError = NONE) -> Padded:
-    """Repeat the last row up to the padded size, with weight 0."""
-    n, size = len(y), padded_size(len(y))
+def pad(
+    covariates: Mapping[str, np.ndarray], y: np.ndarray, shared: SharedError = NONE, size: int | None = None
+) -> Padded:
+    """Repeat the last row up to the padded size (or ``size``), with weight 0."""
+    n, size = len(y), size or padded_size(len(y))
     index = np.minimum(np.arange(size), n - 1)
     groups: dict[str, Any] = {}
     if shared.kind is not None:

@@ -6,7 +6,6 @@ population alone.
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,18 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw import _engine, _runs
-from bayeslaw._diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS, rhat_and_ess
-from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning, LawError, RunTableError
-from bayeslaw._files import whole
-from bayeslaw._fit import law_from_recipe, new_run_noise, recipe_of, versions
+from bayeslaw import _artifact, _engine, _runs
+from bayeslaw._diagnostics import MAX_DIVERGENT, are_enough
+from bayeslaw._errors import FitWarning, LawError, RunTableError
+from bayeslaw._fit import new_run_noise
 from bayeslaw._formula import find_law
 from bayeslaw._law import NATS, Law
 from bayeslaw._model import DOF_MIN, log_loss_of
 from bayeslaw._padding import pad
-from bayeslaw._pool_sampler import Domains, own_shares, pooled_priors, prepare, sample, values_of
+from bayeslaw._pool_sampler import POOLED, Domains, own_shares, pooled_priors, prepare, values_of
 from bayeslaw._posterior import Piece, over_draws
 from bayeslaw._priors import Prior
+from bayeslaw._sampler import sample
 from bayeslaw._shared_error import shared_error
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 FEW_DOMAINS = 4  # below which the spread between domains is hardly told
 BORROWED = 0.5  # weight of its own runs below which a domain's parameter is said to be borrowed
+REMEDY = "give the population a tighter prior (priors, spread), or take a smaller law"  # of divergences
 SHARE_DRAWS = 200  # of the spreads, over which the weight of a domain's own runs is averaged
 
 
@@ -125,14 +125,12 @@ class Pool:
     @property
     def posterior(self) -> dict[str, np.ndarray]:
         """Draws by name, each of shape (draw,) or (draw, domain), chains one after another."""
-        arrays = {str(k): v.to_numpy() for k, v in self.inference_data["posterior"].data_vars.items()}
-        return {k: v.reshape(-1, *v.shape[2:]) for k, v in arrays.items()}
+        return _artifact.draws_of(self.inference_data)
 
     @property
     def runs(self) -> pd.DataFrame:
         """The table the law was fitted to."""
-        data = self.inference_data["constant_data"].to_dataset()
-        return pd.DataFrame({str(k): v.to_numpy() for k, v in data.data_vars.items()}, index=data["run_row"].to_index())
+        return _artifact.runs_of(self.inference_data)
 
     @property
     def own(self) -> pd.DataFrame:
@@ -206,42 +204,18 @@ class Pool:
     @cached_property
     def diagnostics(self) -> dict[str, float]:
         """Largest R-hat, smallest bulk ESS over all sampled sites, divergences, leapfrog steps a draw, seconds."""
-        posterior, stats = self.inference_data["posterior"], self.inference_data["sample_stats"]
         free = pooled_priors(self.law)
         names = ["dof", *free, *(f"{kind}_{n}" for kind in ("population", "spread") for n in free)]
-        rhat, ess = rhat_and_ess({n: posterior[n].to_numpy() for n in names})
-        divergent = stats["diverging"].to_numpy()
-        return {
-            "rhat": max(rhat.values()),
-            "ess": min(ess.values()),
-            "divergences": int(divergent.sum()),
-            "divergent_share": float(divergent.mean()),
-            "steps_per_draw": float(stats["n_steps"].to_numpy().mean()),
-            "draws": int(divergent.size),
-            "seconds": float(self.inference_data.attrs["seconds"]),
-        }
+        return _artifact.diagnostics_of(self.inference_data, names)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the diagnostics hold against this posterior, a line each; empty when they pass."""
-        d, found = self.diagnostics, []
-        if not d["rhat"] <= MAX_RHAT:
-            found.append(f"R-hat {d['rhat']:.3f} is over {MAX_RHAT}: the chains disagree; draw more (warmup, draws)")
-        if not d["ess"] >= MIN_ESS:
-            found.append(f"bulk ESS {d['ess']:.0f} is under {MIN_ESS}: too few effective draws; draw more (draws)")
-        if d["divergent_share"] > MAX_DIVERGENT:
-            found.append(
-                f"{d['divergences']} of {d['draws']} draws diverged: give the population a tighter prior (priors, spread), "
-                "or take a smaller law"
-            )
-        return tuple(f"law {self.law.name} pooled by {self.by}: {line}" for line in found)
+        return _artifact.doubts(f"law {self.law.name} pooled by {self.by}", self.diagnostics, REMEDY)
 
     def save(self, path: str | Path) -> Path:
         """Write the pool to a netCDF file, whole or not at all."""
-        path = Path(path)
-        with whole(path) as part:
-            self.inference_data.to_netcdf(part, engine="h5netcdf")
-        return path
+        return _artifact.write(self.inference_data, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Pool:
@@ -252,17 +226,8 @@ class Pool:
         FitFileError
             The file is missing, is not a saved pool, or its law is no longer what it was.
         """
-        import xarray
-
-        if not Path(path).is_file():
-            raise FitFileError(f"{path}: no such file; save a pool there with Pool.save")
-        try:
-            data = xarray.open_datatree(path, engine="h5netcdf").load()
-            data.close()
-            recipe, by = json.loads(data.attrs["law_recipe"]), str(data.attrs["pooled_by"])
-        except (OSError, KeyError, ValueError) as error:
-            raise FitFileError(f"{path}: not a pool saved by bayeslaw ({type(error).__name__})") from None
-        return cls(law_from_recipe(recipe, path), by, data)
+        law, tree = _artifact.read(path, "pool", "save a pool there with Pool.save")
+        return cls(law, str(tree.attrs["pooled_by"]), tree)
 
 
 def pool(
@@ -323,30 +288,21 @@ def pool(
     chained = sample(
         law,
         prepare(law, domains, spread, seed),
+        program=POOLED,
         seed=seed,
         chains=chains,
         warmup=warmup,
         draws=draws,
         max_draws=max_draws,
+        max_divergent=MAX_DIVERGENT,
+        is_enough=are_enough,
         progress=lambda done: progress(done, max(warmup + draws, done)) if progress else None,
     )
     tree = _to_arviz(law, runs.assign(**{by: names}), domains, levels, chained.sites, chained.stats)
-    tree.attrs.update(
-        law=law.name,
-        law_version=law.version,
-        law_recipe=json.dumps(recipe_of(law)),
-        pooled_by=by,
-        spread=float(spread),
-        seed=seed,
-        versions=versions(),
-        seconds=time.perf_counter() - began,
-    )
+    seconds = time.perf_counter() - began
+    tree.attrs.update(_artifact.provenance(law, seed, "pool"), pooled_by=by, spread=float(spread), seconds=seconds)
     result = Pool(law, by, tree)
-    if result.warnings and on_failure == "raise":
-        raise DiagnosticsError("; ".join(result.warnings) + '; or accept as it is (on_failure="warn")')
-    if result.warnings and on_failure == "warn":
-        for line in result.warnings:
-            warnings.warn(line, FitWarning, stacklevel=2)
+    _artifact.settle(result.warnings, on_failure, 'on_failure="warn"')
     return result
 
 
@@ -412,10 +368,7 @@ def _to_arviz(
     thin = spreads[np.linspace(0, len(spreads) - 1, SHARE_DRAWS).astype(int)]
     own = own_shares(law, domains, sites["u"].mean((0, 1)), sites["dof_above_2"].mean(), thin)
     shares = {n.removesuffix(NATS): np.asarray(own)[:, i] for i, n in enumerate(names) if n != "sigma"}
-    columns = {
-        str(c): v.to_numpy(float) if pd.api.types.is_numeric_dtype(v) else v.astype(str).to_numpy(object)
-        for c, v in runs.items()
-    }
+    columns = _artifact.columns_of(runs)
     groups = {
         "posterior": posterior,
         "sample_stats": dict(stats),

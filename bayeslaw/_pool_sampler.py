@@ -15,7 +15,7 @@ Jacobian is the diagonal of a Cholesky factor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,12 +26,12 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.infer import NUTS
 
-from bayeslaw import _diagnostics, _geometry, _point
+from bayeslaw import _geometry, _point
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, DOF_RATE, DOF_SHAPE, LOSS_MIN, SIGMA
 from bayeslaw._padding import Padded
 from bayeslaw._priors import Prior
-from bayeslaw._sampler import CHUNK, SHRINKS, STATS, TARGET_ACCEPT, Chains, _by_chain
+from bayeslaw._sampler import TARGET_ACCEPT, Program
 
 # The search for where to expand the likelihood.
 STARTS, NEWTON_STEPS, POPULATION_STEPS = 8, 30, 20
@@ -323,63 +323,15 @@ def _kernel(law: Law, problem: Problem) -> NUTS:
     return NUTS(potential_fn=potential, dense_mass=blocks, target_accept_prob=TARGET_ACCEPT)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _start(law: Law, warmup: int, problem: Problem, keys: Array):
-    """First state of every chain."""
-
-    def one(problem, key):
-        a, b, key = jax.random.split(key, 3)
-        shapes = {"population": problem.centre.shape, "domain": problem.near.u.shape}
-        w = {n: jax.random.normal(k, s) for k, (n, s) in zip((a, b), shapes.items(), strict=True)}
-        return _kernel(law, problem).init(key, warmup, init_params=w, model_args=(), model_kwargs={})
-
-    return _by_chain(one, len(keys))(problem, keys)
+def _first(problem: Problem, key: Array) -> dict[str, Array]:
+    """Around the mode."""
+    shapes = {"population": problem.centre.shape, "domain": problem.near.u.shape}
+    keys = jax.random.split(key, len(shapes))
+    return {n: jax.random.normal(k, s) for k, (n, s) in zip(keys, shapes.items(), strict=True)}
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _advance(law: Law, warmup: int, problem: Problem, states):
-    """A chunk of iterations of every chain; the new states, and draws and statistics of the chunk."""
-
-    def one(problem, state):
-        kernel = _kernel(law, problem)
-        kernel.init(state.rng_key, warmup, init_params=state.z, model_args=(), model_kwargs={})  # sets the kernel up
-
-        def step(state, _):
-            state = kernel.sample(state, (), {})
-            draw = to_state(law, problem, state.z)[0]._asdict()
-            return state, (draw, {k: getattr(state, k) for k in STATS})
-
-        return jax.lax.scan(step, state, None, length=CHUNK)
-
-    return _by_chain(one, len(states.rng_key))(problem, states)
+def _sites(law: Law, problem: Problem, w: Mapping[str, Array]) -> dict[str, Array]:
+    return to_state(law, problem, w)[0]._asdict()
 
 
-def sample(
-    law: Law,
-    problem: Problem,
-    *,
-    seed: int,
-    chains: int,
-    warmup: int,
-    draws: int,
-    max_draws: int,
-    progress: Callable[[int], None],
-) -> Chains:
-    """Draw from the posterior, each site of shape (chain, draw, ...): see `_sampler.sample`."""
-    warmup, draws = (-(-n // CHUNK) * CHUNK for n in (warmup, draws))
-    states = _start(law, warmup, problem, jax.random.split(jax.random.PRNGKey(seed), chains))
-    done, shrinks, kept = 0, 0, []
-    while True:
-        for _ in range((draws if done else warmup + draws) // CHUNK):
-            states, chunk = _advance(law, warmup, problem, states)
-            done += CHUNK
-            if done > warmup:
-                kept.append(jax.tree.map(np.asarray, chunk))
-            progress(done)
-        sites, stats = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
-        if stats["diverging"].mean() > _diagnostics.MAX_DIVERGENT and shrinks < SHRINKS:
-            adapted = states.adapt_state._replace(step_size=states.adapt_state.step_size / 2)
-            states, shrinks, kept = states._replace(adapt_state=adapted), shrinks + 1, []
-            continue
-        if len(kept) * CHUNK + draws > max_draws or _diagnostics.are_enough(sites):
-            return Chains(sites, {STATS[k]: v for k, v in stats.items()})
+POOLED = Program(_kernel, _first, _sites)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,18 @@ class Chains(NamedTuple):
     stats: dict[str, np.ndarray]
 
 
+class Program(NamedTuple):
+    """What one sampler does its own way, in functions of a module (their identity names the compiled program).
+
+    ``kernel(law, problem)``: NUTS; ``first(problem, key)``: coordinates to start a chain from; ``sites(law, problem, w)``:
+    what is kept of a draw.
+    """
+
+    kernel: Callable[[Law, Any], NUTS]
+    first: Callable[[Any, Array], Any]
+    sites: Callable[[Law, Any, Any], dict[str, Array]]
+
+
 STATS = {"num_steps": "n_steps", "diverging": "diverging", "accept_prob": "acceptance_rate", "energy": "energy"}
 
 
@@ -58,6 +70,14 @@ def _kernel(law: Law, problem: Problem) -> NUTS:
         return potential(law, problem.table, problem.at, problem.centre + problem.scale @ w)
 
     return NUTS(potential_fn=whitened, dense_mass=True, target_accept_prob=TARGET_ACCEPT)
+
+
+def _first(problem: Problem, key: Array) -> Array:
+    """Around the mode."""
+    return jax.random.normal(key, problem.centre.shape)
+
+
+ONE_TABLE = Program(_kernel, _first, sites_of)
 
 
 def prepare(law: Law, table: Padded, at: _geometry.Anchors, seed: int) -> Problem:
@@ -79,29 +99,29 @@ def _by_chain(f: Callable, chains: int) -> Callable:
     return jax.shard_map(local, mesh=mesh, in_specs=(PartitionSpec(), spread), out_specs=spread, check_vma=False)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _start(law: Law, warmup: int, problem: Problem, keys: Array):
-    """First state of every chain, spread around the mode."""
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
+    """First state of every chain."""
 
     def one(problem, key):
         spread, key = jax.random.split(key)
-        w = jax.random.normal(spread, problem.centre.shape)
-        return _kernel(law, problem).init(key, warmup, init_params=w, model_args=(), model_kwargs={})
+        w = program.first(problem, spread)
+        return program.kernel(law, problem).init(key, warmup, init_params=w, model_args=(), model_kwargs={})
 
     return _by_chain(one, len(keys))(problem, keys)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _advance(law: Law, warmup: int, problem: Problem, states):
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _advance(program: Program, law: Law, warmup: int, problem, states):
     """A chunk of iterations of every chain; the new states, and draws and statistics of the chunk."""
 
     def one(problem, state):
-        kernel = _kernel(law, problem)
+        kernel = program.kernel(law, problem)
         kernel.init(state.rng_key, warmup, init_params=state.z, model_args=(), model_kwargs={})  # sets the kernel up
 
         def step(state, _):
             state = kernel.sample(state, (), {})
-            return state, (sites_of(law, problem, state.z), {k: getattr(state, k) for k in STATS})
+            return state, (program.sites(law, problem, state.z), {k: getattr(state, k) for k in STATS})
 
         return jax.lax.scan(step, state, None, length=CHUNK)
 
@@ -111,8 +131,9 @@ def _advance(law: Law, warmup: int, problem: Problem, states):
 
 def sample(
     law: Law,
-    problem: Problem,
+    problem: Any,
     *,
+    program: Program = ONE_TABLE,
     seed: int,
     chains: int,
     warmup: int,
@@ -126,6 +147,8 @@ def sample(
 
     Parameters
     ----------
+    problem, program
+        What is sampled, and how.
     warmup, draws
         Iterations per chain, rounded up to whole chunks.
     progress
@@ -136,11 +159,11 @@ def sample(
         Share of divergent draws above which the first draws are dropped and drawn again at half the step size.
     """
     warmup, draws = (-(-n // CHUNK) * CHUNK for n in (warmup, draws))
-    states = _start(law, warmup, problem, jax.random.split(jax.random.PRNGKey(seed), chains))
+    states = _start(program, law, warmup, problem, jax.random.split(jax.random.PRNGKey(seed), chains))
     done, shrinks, kept = 0, 0, []
     while True:
         for _ in range((draws if done else warmup + draws) // CHUNK):
-            states, chunk = _advance(law, warmup, problem, states)
+            states, chunk = _advance(program, law, warmup, problem, states)
             done += CHUNK
             if done > warmup:
                 kept.append(jax.tree.map(np.asarray, chunk))

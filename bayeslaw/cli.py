@@ -31,6 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+study_app = typer.Typer(help="Simulated studies; an interrupted one goes on where it was.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
 
 Runs = Annotated[Path, typer.Argument(help="Table of runs: CSV or Parquet.", metavar="RUNS", show_default=False)]
 FitFile = Annotated[Path, typer.Argument(help="A saved fit.", metavar="FIT.nc", show_default=False)]
@@ -424,12 +426,91 @@ def plan(
 
 
 @app.command()
+def anchors(
+    fit_file: FitFile,
+    candidates: Annotated[Path, typer.Option(help="Table of runs on offer; with --offer, of runs that exist.")],
+    goal: Annotated[
+        list[str],
+        typer.Option(
+            help="Table of runs to forecast; or the plan: --goal N=8.1B --goal max_forgetting=2% ... (repeatable)."
+        ),
+    ],
+    budget: Annotated[str, typer.Option(help="In the unit of the candidates' costs, by default FLOPs: 2e20.")],
+    where: Annotated[str | None, typer.Option(help="Candidates to use, a pandas query.")] = None,
+    goal_where: Annotated[str | None, typer.Option(help="Rows of the goal's table, a pandas query.")] = None,
+    column: Column = None,
+    offer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Make the candidates: all runs at these levels, from checkpoints in the table and, for their "
+            "pre-training, from new ones: --offer N=241M,517M --offer ptpp=279 --offer atpp=1,5,20 (repeatable)."
+        ),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="With --offer: each point is a run of its own, not one along a run.")
+    ] = False,
+    source: Annotated[
+        list[str] | None, typer.Option(help="For a plan: fit of the source loss; several as NAME=S.nc.", metavar="S.nc")
+    ] = None,
+    gain: Annotated[str | None, typer.Option(help="variance, information, plan, or parameters (D-optimal).")] = None,
+    replicates: Annotated[int, typer.Option(help="How often one run may be bought.", min=1)] = 4,
+    max_picks: Annotated[int | None, typer.Option(help="Most runs to buy.", min=1)] = None,
+    least: Annotated[float | None, typer.Option(help="Least gain per cost: where to stop.", min=0)] = None,
+    checks: Annotated[int, typer.Option(help="Outcomes simulated to check the gains; 0: none.", min=0)] = 48,
+    seed: Seed = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Table of the rows to measure.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which runs to buy next, in order: by what each adds to a forecast, or saves a plan, for what it costs.
+
+    Example: bayeslaw anchors fit.nc --candidates runs.csv --offer N=241M,517M --offer ptpp=279 --goal planned.csv --budget 2e20
+    """
+    import bayeslaw
+    from bayeslaw._runs import parse_number
+
+    if output is not None:
+        _check_writable(output)
+    table = _read(candidates, where, column)
+    if offer:
+        table = bayeslaw.candidates(table, **_levels(offer), along_run=not alone)
+    elif alone:
+        raise LawError("--alone is about made candidates: say which (--offer N=241M,517M ...)")
+    made = bayeslaw.anchors(
+        bayeslaw.load(fit_file),
+        table,
+        _goal(goal, goal_where, column),
+        parse_number(budget),
+        source=_sources(source) if source else None,
+        gain=gain,  # pyright: ignore[reportArgumentType]
+        replicates=replicates,
+        max_picks=max_picks,
+        least=least,
+        checks=checks,
+        seed=seed,
+    )
+    if output is not None:
+        _write_table(made.runs(table), output)
+    for line in made.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+
+    def show() -> None:
+        if made.picks:
+            print(made.table(table).to_string(index=False))
+        print(made.sentence())
+
+    _print(made.to_dict() | {"output": None if output is None else str(output)}, as_json, show)
+
+
+@app.command()
 def report(
     runs: Annotated[
         Path | None, typer.Argument(help="Table of runs; without it, the bundled one.", metavar="[RUNS]")
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the page.")] = Path("report"),
-    law: Annotated[str | None, typer.Option(help="Law to fit; default: one that suits the table's columns.")] = None,
+    law: Annotated[
+        list[str] | None,
+        typer.Option(help="Law to fit; several: their average; default: the average of those that suit the columns."),
+    ] = None,
     hold_out: Annotated[str, typer.Option(help="Column whose largest level is held out.")] = "ptpp",
     question: Annotated[
         list[str] | None,
@@ -480,6 +561,62 @@ def report(
     _print(record, as_json, show)
 
 
+# -- studies ----------------------------------------------------------------------------------------------------------
+
+
+@study_app.command("anchors")
+def study_anchors(
+    output: Annotated[Path, typer.Option("-o", "--output", help="CSV where results are kept as they are made.")] = Path(
+        "anchors_study.csv"
+    ),
+    laws: Annotated[str, typer.Option(help="Truths, A,B,C.")] = "ptpp-floor,ptpp-gate,ptpp-gate-floor",
+    seeds: Annotated[int, typer.Option(help="Seeds of each.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="The first.", min=0)] = 0,
+    lists: Annotated[str, typer.Option(help="What is bought, A,B,C.")] = "none,paper,chosen,random,few,D-optimal",
+    measured: Annotated[
+        str,
+        typer.Option(
+            help="once: every point is a run of its own; along: points of a run cost the run; trajectories: but the paper's."
+        ),
+    ] = "once",
+    menu: Annotated[str, typer.Option(help="Levels on offer: the paper's (grid), or more (wide).")] = "wide",
+    spread: Annotated[float, typer.Option(help="Sd of log parameters around the law's plausible ones.", min=0)] = 0.0,
+    tau: Annotated[float, typer.Option(help="Sd of log loss that runs of one checkpoint share.", min=0)] = 0.0,
+    plan: Annotated[bool, typer.Option("--plan", help="Also plan with every posterior.")] = False,
+    scheduler: Scheduler = None,
+    as_json: AsJson = False,
+) -> None:
+    """Chosen runs against the paper's grid, random runs and a D-optimal design, on simulated grids at equal cost.
+
+    Interrupted, the same command goes on where it was.
+
+    Example: bayeslaw study anchors --seeds 2 -o anchors.csv
+    """
+    from bayeslaw._anchors_study import anchors_study
+    from bayeslaw._anchors_summary import markdown, summary
+
+    _check_writable(output)
+    try:
+        with executor_at(scheduler) as executor, _progress("lists of runs") as progress:
+            rows = anchors_study(
+                output,
+                laws=[name.strip() for name in laws.split(",")],
+                seeds=range(seed, seed + seeds),
+                lists=[name.strip() for name in lists.split(",")],
+                measured=measured,
+                menu=menu,
+                spread=spread,
+                tau=tau,
+                plan=plan,
+                executor=executor,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        print(f"interrupted: what was done is in {output}; the same command goes on from there", file=sys.stderr)
+        raise SystemExit(130) from None
+    _print(summary(rows) | {"output": str(output)}, as_json, lambda: print(markdown(rows)))
+
+
 # -- what the commands share -----------------------------------------------------------------------------------------
 
 
@@ -487,6 +624,31 @@ def _read(path: Path, where: str | None, column: list[str] | None) -> pd.DataFra
     import bayeslaw
 
     return bayeslaw.read_runs(path, where=where, columns={theirs: ours for ours, theirs in _pairs(column)})
+
+
+def _levels(options: list[str]) -> dict[str, list[float]]:
+    """Levels of candidates by name."""
+    from bayeslaw._runs import parse_number
+
+    levels = {name: [parse_number(v) for v in values.split(",")] for name, values in _pairs(options)}
+    odd = [name for name in levels if name not in ("N", "ptpp", "replay", "atpp")]
+    if odd:
+        raise LawError(f"--offer {odd[0]}: levels are those of N, ptpp, replay and atpp")
+    return levels
+
+
+def _goal(options: list[str], where: str | None, column: list[str] | None) -> Any:
+    """Runs to forecast, or the question a plan answers."""
+    if len(options) == 1 and ("=" not in options[0] or Path(options[0]).exists()):
+        return _read(Path(options[0]), where, column)
+    asked = dict(_pairs(options))
+    limit = asked.get("max_forgetting", "").lower()
+    in_nats = limit.endswith("nats")
+    numbers = _assignments(
+        [f"{k}={v.lower().removesuffix('nats') if k == 'max_forgetting' else v}" for k, v in asked.items()]
+    )
+    covariates = {k: numbers.pop(k) for k in ("loss_before", "source_loss_before") if k in numbers}
+    return numbers | {"forgetting_unit": "nats" if in_nats else "relative", "covariates": covariates}
 
 
 def _sources(options: list[str]) -> Any:

@@ -17,6 +17,7 @@ from bayeslaw._words import people_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from bayeslaw._anchors import Anchors
     from bayeslaw._average import Average, Member
     from bayeslaw._check import Check
     from bayeslaw._fit import Fit
@@ -302,7 +303,29 @@ def design_curves(ax: Axes, rows: pd.DataFrame, *, measure: str = "width") -> Ax
     ax.set_xscale("log")
     ax.set_xticks(shares := sorted(set(at["share"]) - {0.0}), [f"{s:g}" for s in shares], minor=False)
     ax.set_xticks([], minor=True)
+    if measure != "coverage":
+        _log_percent(ax)
     ax.set(xlabel="cost of the runs (share of the paper's)", ylabel=MEASURES.get(measure, measure))
+    return ax
+
+
+def _log_percent(ax: Axes) -> None:
+    """A logarithmic y axis whose ticks read .1, .2, .5, 1, ..."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def picks(ax: Axes, made: Anchors, *, label: str | None = None, colour: str = COLOURS[0], unit: float = 1.0) -> Axes:
+    """Expected sd of the goal as runs are bought, a dot each; ``unit``: of the cost."""
+    cost = np.cumsum([p["cost"] for p in made.picks]) / unit
+    ax.plot(cost, [100 * p["goal_sd"] for p in made.picks], "o-", ms=3, lw=1, color=colour, label=label)
+    ax.set_xscale("log")
+    _log_percent(ax)
+    ax.set(xlabel="cost of the runs", ylabel="expected sd of the goal's log loss (%)")
     return ax
 
 

@@ -1,13 +1,14 @@
 """Forgetting and fine-tuning on the domains of Bethune 2025, simulated at its published parameters and errors.
 
-    python tests/studies/forgetting_domains.py [--parts domains,extrapolation,five,unseen,cost] [--seeds 5] [-o FILE.md]
+    python tests/studies/forgetting_domains.py [--parts domains,extrapolation,five,wide,unseen,cost] [--seeds 5] [-o FILE.md]
 
 Reads the paper's tables 2 and 3 from ../shared/reference (or $BAYESLAW_SHARED/reference). A domain's runs are its grid of
 5 sizes x 5 sets x 5 shares of replay, with normal noise on log loss whose mean size is the domain's published error.
 
 - domains: are the parameters inside the 90% intervals of fits by domain, and of one pool? One seed after another.
 - extrapolation: errors of set-ups A and B, and bootstrapped errors, beside the published ones. Seed 0.
-- five: five runs a domain, the others held out: pooled, fitted separately, and all in one fit. One seed after another.
+- five: five runs a domain, the others held out: pooled, and fitted separately. One seed after another.
+- wide: the same, the law's priors three times as wide (its own have the median and sd of these very domains).
 - unseen: every domain forecast by a pool of 25 runs of each of the others. Seed 0.
 - cost: pre-training lost on Arxiv; the curve of pre-training is a fit of `chinchilla` to the paper's five models. Seed 0.
 """
@@ -17,21 +18,23 @@ import os
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._forgetting import (
+from bayeslaw import (
     bootstrapped_mre,
     cost_of_forgetting,
     extrapolation,
     finetuning_grid,
     mean_relative_error,
+    pool,
     simulate_domains,
 )
-from bayeslaw._pool import pool
+from bayeslaw._check import crps
 
 SHARED = Path(os.environ.get("BAYESLAW_SHARED", Path(__file__).parents[3] / "shared"))
 PREFIX = {"forgetting": "fg_", "finetune": "ft_"}
@@ -143,43 +146,48 @@ def extrapolations(_: int) -> str:
 
 
 def five(seeds: int) -> str:
-    """Five random runs a domain, scored on the other 120 of each."""
-    law, ways = "forgetting", ("pooled", "separate", "one fit for all")
-    scores = {w: [] for w in ways}
-    coverage, width = {w: [] for w in ways}, {w: [] for w in ways}
-    failed, own = dict.fromkeys(ways, 0), []
+    """Five random runs a domain, scored on the other 120 of each; the law's own priors."""
+    return _five(bayeslaw.law("forgetting"), seeds, 2000)
+
+
+def wide(seeds: int) -> str:
+    """The same with priors three times as wide; no draws are added, for five runs alone hardly hold a chain then."""
+    own = bayeslaw.law("forgetting")
+    priors = {n: replace(p, args=(p.args[0], 3 * p.args[1])) for n, p in own.priors.items()}
+    return _five(own.with_priors(priors), seeds, 500)
+
+
+def _five(law: bayeslaw.Law, seeds: int, max_draws: int) -> str:
+    ways, own = ("pooled", "separate"), []
+    scores, inside, width = ({w: np.zeros((seeds, 12)) for w in ways} for _ in range(3))
+    failed, short = dict.fromkeys(ways, 0), {"chains": 2, "warmup": 500, "draws": min(max_draws, 1000)}
     for seed in range(seeds):
-        runs = runs_of(law, seed)
+        runs = runs_of("forgetting", seed)
         few = runs.groupby("domain").sample(5, random_state=seed)
-        together, common = pool(few, law, on_failure="ignore", seed=seed), fit(few, law)
-        alone = {d: fit(rows, law) for d, rows in few.groupby("domain")}
+        together = pool(few, law, on_failure="ignore", seed=seed, max_draws=max_draws, **short)
         failed["pooled"] += bool(together.warnings)
-        failed["separate"] += sum(bool(f.warnings) for f in alone.values())
-        failed["one fit for all"] += bool(common.warnings)
         own.append(together.own.to_numpy().mean())
-        for domain, rows in runs.drop(few.index).groupby("domain"):
-            posteriors = {"pooled": together.domain(str(domain)), "separate": alone[domain], "one fit for all": common}
-            for way, posterior in posteriors.items():
-                checked = bayeslaw.check(posterior, rows, seed=seed)
-                scores[way].append(checked.crps)
-                coverage[way].append(checked.coverage["0.9"])
-                width[way].append(checked.width90)
-        note(f"five seed {seed}: { ({w: np.mean(s[-12:]) for w, s in scores.items()}) } {together.diagnostics}")
-    pooled = np.array(scores["pooled"])
+        for i, (domain, held) in enumerate(runs.drop(few.index).groupby("domain")):
+            alone = few[few["domain"] == domain]
+            separate = bayeslaw.fit(alone, law, on_failure="ignore", max_draws=max_draws, **short)
+            failed["separate"] += bool(separate.warnings)
+            for way, posterior in (("pooled", together.domain(str(domain))), ("separate", separate)):
+                new, loss = np.exp(posterior.log_loss(held, noise=True, seed=seed)), held["loss"].to_numpy()
+                low, high = np.quantile(new, [0.05, 0.95], axis=0)
+                scores[way][seed, i] = crps(new, loss).mean()
+                inside[way][seed, i] = ((low <= loss) & (loss <= high)).mean()
+                width[way][seed, i] = ((high - low) / loss).mean()
+        note(f"five seed {seed}: { ({w: s[seed].mean() for w, s in scores.items()}) } {together.diagnostics}")
+    better = scores["pooled"] < scores["separate"]
+    by_seed = scores["pooled"].mean(1) < scores["separate"].mean(1)
     rows = []
-    for way in ways:
-        s = np.array(scores[way])
-        wins = "" if way == "pooled" else f"{(pooled < s).sum()} of {len(s)}"
-        by_seed = "" if way == "pooled" else f"{(_by_seed(pooled, seeds) < _by_seed(s, seeds)).sum()} of {seeds}"
-        cells = (f"{np.mean(coverage[way]):.0%}", f"{np.mean(width[way]):.1%}", failed[way])
-        rows.append([way, f"{s.mean() * 1000:.2f}", wins, by_seed, *cells])
-    head = ["five runs a domain", "CRPS (10^-3 nats)", "pooled is better: domains", "seeds"]
-    table = markdown([*head, "coverage of 90%", "width", "failed diagnostics"], rows)
+    for way, found in scores.items():
+        wins = ("", "") if way == "pooled" else (f"{better.sum()} of {better.size}", f"{by_seed.sum()} of {seeds}")
+        cells = (f"{inside[way].mean():.0%}", f"{np.median(width[way]):.1%}", failed[way])
+        rows.append([way, f"{np.median(found) * 1000:.2f}", f"{np.mean(found) * 1000:.4g}", *wins, *cells])
+    head = ["five runs a domain", "median CRPS (10^-3 nats)", "mean", "pooled is better: domains", "seeds"]
+    table = markdown([*head, "coverage of 90%", "median width", "failed diagnostics"], rows)
     return f"{table}\n\nMean weight of a domain's own five runs: {np.mean(own):.0%}."
-
-
-def _by_seed(scores: np.ndarray, seeds: int) -> np.ndarray:
-    return scores.reshape(seeds, -1).mean(1)
 
 
 def unseen(_: int) -> str:
@@ -233,7 +241,14 @@ def cost(_: int) -> str:
     return markdown(["model", "replay", "pre-training lost", "90%", "FLOPs lost"], rows)
 
 
-PARTS = {"domains": domains, "extrapolation": extrapolations, "five": five, "unseen": unseen, "cost": cost}
+PARTS = {
+    "domains": domains,
+    "extrapolation": extrapolations,
+    "five": five,
+    "wide": wide,
+    "unseen": unseen,
+    "cost": cost,
+}
 
 
 def main() -> None:
