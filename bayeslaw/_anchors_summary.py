@@ -33,11 +33,12 @@ def calibration(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def averages(rows: pd.DataFrame, by: Sequence[str] = ("list", "share")) -> pd.DataFrame:
-    """Means over worlds of each list; of ``plan_cost`` the mean distance of its logarithm from 0."""
+    """Means over worlds of each list, and how many ``worlds``; of ``plan_cost`` the mean distance of its logarithm from 0."""
     if "plan_cost" in rows:
         rows = rows.assign(plan_cost=np.abs(np.log(rows["plan_cost"])))
     left = [c for c in rows if c not in ("law", "seed", "measured", "menu", "spread", "tau", "plan", *by)]
-    return rows.groupby(list(by), sort=False)[left].mean()
+    groups = rows.groupby(list(by), sort=False)
+    return groups[left].mean().assign(worlds=groups.size())
 
 
 def summary(rows: pd.DataFrame) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 HEAD = (
-    "list", "cost", "runs", "points", "RMSE_log", "width", "width, new run", "coverage", "coverage, new run", "sd expected",
+    "list", "worlds", "cost", "runs", "points", "RMSE_log", "width", "width, new run", "coverage", "coverage, new run", "sd expected",
     "sd",
 )  # fmt: skip
 PLANNED = ("plan off by", "promises kept")
@@ -81,7 +82,13 @@ def _cells(row: Mapping[Any, Any]) -> list[str]:
     def shown(name: str, form: str) -> str:
         return format(row[name], form) if np.isfinite(row.get(name, np.nan)) else ""
 
-    cells = [f"{row['list']} {row['share']:g}", shown("cost", ".2f"), shown("runs", ".0f"), shown("points", ".0f")]
+    cells = [
+        f"{row['list']} {row['share']:g}",
+        f"{row['worlds']}",
+        shown("cost", ".2f"),
+        shown("runs", ".0f"),
+        shown("points", ".0f"),
+    ]
     cells += [shown(n, ".2%") for n in ("rmse", "width", "width_new")]
     cells += [shown(n, ".0%") for n in ("coverage", "coverage_new")] + [shown(n, ".3%") for n in ("sd_expected", "sd")]
     return cells + ([shown("plan_cost", ".1%"), shown("plan_kept", ".0%")] if "plan_cost" in row else [])

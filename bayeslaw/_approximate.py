@@ -18,12 +18,12 @@ from scipy.special import gammaln
 
 from bayeslaw import _geometry
 from bayeslaw._density import at_each, error_start, from_vector, hessian, potential, to_vector, whitening
-from bayeslaw._diagnostics import pareto_smoothed
+from bayeslaw._diagnostics import TRUSTED_K, pareto_smoothed
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error
 from bayeslaw._padding import Padded
 
-TRUSTED_K, GOOD_K = 0.7, 0.5
+GOOD_K = 0.5  # with which no further round is proposed
 DRAWS = 2000  # of a round
 ENOUGH = 1500  # effective draws with which no further round is proposed
 INFLATE = 1.6  # of the scales found by the rounds before: tails found late spoil the weights
@@ -39,11 +39,12 @@ LONGEST = 10.0  # norm of a Newton step
 class Approximation(NamedTuple):
     """Weighted draws of a posterior.
 
-    ``values``: the law's values and ``sigma``, ``dof`` and what else the error has, each of shape (draw,); ``weight``:
-    shape (draw,), sum 1; ``k``: Pareto k-hat; ``log_evidence``: log marginal likelihood of the table; ``mode``: the
-    coordinates it was found at, from where a similar table can start.
+    ``vectors``: coordinates, shape (draw, coordinate); ``values``: the law's values and ``sigma``, ``dof`` and what else the
+    error has, each of shape (draw,); ``weight``: shape (draw,), sum 1; ``k``: Pareto k-hat; ``log_evidence``: log marginal
+    likelihood of the table; ``mode``: the coordinates it was found at, from where a similar table can start.
     """
 
+    vectors: np.ndarray
     values: dict[str, np.ndarray]
     weight: np.ndarray
     k: float
@@ -58,12 +59,15 @@ class Approximation(NamedTuple):
     def is_trusted(self, min_ess: float = 0.0) -> bool:
         return self.k < TRUSTED_K and self.ess >= min_ess
 
-    def resample(self, draws: int, seed: int) -> dict[str, np.ndarray]:
-        """Draws of equal weight, by systematic resampling, in random order."""
+    def chosen(self, draws: int, seed: int) -> np.ndarray:
+        """Which draws make an equally weighted sample: systematic resampling, in random order."""
         rng = np.random.default_rng(seed)
         at = (rng.random() + np.arange(draws)) / draws
-        chosen = np.minimum(np.searchsorted(np.cumsum(self.weight), at), len(self.weight) - 1)
-        chosen = rng.permutation(chosen)
+        return rng.permutation(np.minimum(np.searchsorted(np.cumsum(self.weight), at), len(self.weight) - 1))
+
+    def resample(self, draws: int, seed: int) -> dict[str, np.ndarray]:
+        """Values of equal weight."""
+        chosen = self.chosen(draws, seed)
         return {name: v[chosen] for name, v in self.values.items()}
 
 
@@ -78,7 +82,7 @@ def approximate(law: Law, table: Padded, at: _geometry.Anchors, starts: Array, *
     found = [_minimum(law, table, at, np.asarray(start)) for start in starts]
     mode, height = min(found, key=lambda f: f[1])
     if not np.isfinite(height):
-        return Approximation({}, np.zeros(0), np.inf, -np.inf, jnp.asarray(mode))
+        return Approximation(np.zeros((0, len(mode))), {}, np.zeros(0), np.inf, -np.inf, jnp.asarray(mode))
     rng, rounds = np.random.default_rng(seed), []
     proposal = around(mode, whitening(hessian(law, table, at, mode)))
     for _ in range(ROUNDS):
@@ -93,7 +97,7 @@ def approximate(law: Law, table: Padded, at: _geometry.Anchors, starts: Array, *
         proposal = fitted_to(np.concatenate([r[1] for r in rounds]), weight, proposal, rng)
     kept = {n: np.concatenate([r[3][n] for r in rounds]) for n in rounds[0][3]}
     evidence = float(np.logaddexp.reduce(log_weight) - np.log(len(log_weight)))
-    return Approximation(kept, weight, k, evidence, jnp.asarray(mode))
+    return Approximation(np.concatenate([r[1] for r in rounds]), kept, weight, k, evidence, jnp.asarray(mode))
 
 
 def _pooled(rounds: list) -> np.ndarray:
@@ -169,6 +173,12 @@ def fitted_to(vectors: np.ndarray, weight: np.ndarray, before: Mixture, rng: np.
             roots.append(np.linalg.cholesky((1 - SHRINK) * own * INFLATE + SHRINK * spread))
         before = Mixture(share / share.sum(), centres, np.stack(roots))
     return before
+
+
+@partial(jax.jit, static_argnums=0)
+def sites_at(law: Law, table: Padded, at: _geometry.Anchors, vectors) -> dict[str, Array]:
+    """NumPyro's unconstrained sites of coordinate vectors, each of shape (vector,)."""
+    return jax.vmap(lambda v: _geometry.to_sites(law, at, from_vector(law, table.shared, v))[0])(vectors)
 
 
 def starts_near(

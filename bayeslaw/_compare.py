@@ -22,6 +22,7 @@ from bayeslaw import _discrepancy, _engine, _geometry, _runs
 from bayeslaw._approximate import starts_near
 from bayeslaw._diagnostics import pareto_smoothed
 from bayeslaw._discrepancy import Miss, Range, distances, draw_drift, tau_posterior, training_range
+from bayeslaw._engine import WARMUP
 from bayeslaw._errors import LawError, RunTableError
 from bayeslaw._folds import Fold, default_axes, folds
 from bayeslaw._formula import find_law
@@ -29,7 +30,7 @@ from bayeslaw._law import Law
 from bayeslaw._model import log_loss_of
 from bayeslaw._padding import Padded, pad
 from bayeslaw._posterior import over_draws
-from bayeslaw._refits import WARMUP, Refit, refit, spread
+from bayeslaw._refits import Refit, refit, spread
 from bayeslaw._shared_error import shared_error
 
 MIN_ESS = 400  # effective draws below which importance sampling gives way to NUTS

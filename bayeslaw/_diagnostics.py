@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 MAX_RHAT, MIN_ESS, MAX_DIVERGENT = 1.01, 400, 0.001
+TRUSTED_K = 0.7  # Pareto k-hat from which importance weights say nothing (Vehtari et al. 2024)
 
 
 def rhat_and_ess(sites: Mapping[str, np.ndarray]) -> tuple[dict[str, float], dict[str, float]]:

@@ -18,6 +18,7 @@ from bayeslaw._errors import BayeslawError
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each
 CONNECT_SECONDS = 10
+WARMUP = 500  # iterations of a chain; one number everywhere, as each is a compiled program of its own
 
 
 def cores() -> int:

@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _artifact, _engine, _geometry, _runs
-from bayeslaw._diagnostics import MAX_DIVERGENT, are_enough
-from bayeslaw._errors import FitWarning
+from bayeslaw._diagnostics import MAX_DIVERGENT, MIN_ESS, TRUSTED_K, are_enough
+from bayeslaw._engine import WARMUP
+from bayeslaw._errors import FitWarning, LawError
 from bayeslaw._formula import find_law
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error, draw_effects, log_loss, log_loss_of, log_prior, pointwise
@@ -28,6 +29,8 @@ from bayeslaw._shared_error import NONE, labels, shared_error
 
 if TYPE_CHECKING:
     from xarray import DataTree
+
+    from bayeslaw import _sampler
 
 OUTLIER_SD, OUTLIER_LOG = 8.0, 0.02  # warned about: this many noise scales and this far in log loss off the law
 POINTWISE_LIMIT = 2e7  # draws x runs beyond which the pointwise arrays (kept in float32) are thinned
@@ -83,9 +86,22 @@ class Fit:
         }
         return pd.DataFrame.from_dict(rows, orient="index")
 
+    @property
+    def is_preview(self) -> bool:
+        """Whether it was drawn without chains, by importance sampling."""
+        return "preview_khat" in self.inference_data.attrs
+
     @cached_property
     def diagnostics(self) -> dict[str, float]:
-        """Largest R-hat, smallest bulk ESS over all sampled sites, divergences, leapfrog steps a draw, seconds."""
+        """Largest R-hat, smallest bulk ESS over all sampled sites, divergences, leapfrog steps a draw, seconds.
+
+        Of a preview: no R-hat, effective draws of its weights, and their ``khat``.
+        """
+        if self.is_preview:
+            a, stats = self.inference_data.attrs, self.inference_data["sample_stats"]
+            known = {"rhat": float("nan"), "ess": float(a["preview_ess"]), "khat": float(a["preview_khat"])}
+            none = {"divergences": 0, "divergent_share": 0.0, "steps_per_draw": 0.0}
+            return known | none | {"draws": int(stats["diverging"].size), "seconds": self.seconds}
         posterior = self.inference_data["posterior"]
         sampled = [n for n in (*self.law.priors, *NOISE, *EFFECTS.values()) if n in posterior and not self._is_fixed(n)]
         return _artifact.diagnostics_of(self.inference_data, sampled)
@@ -93,6 +109,11 @@ class Fit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the diagnostics hold against this posterior, a line each; empty when they pass."""
+        if self.is_preview:
+            d = self.diagnostics
+            good = d["khat"] < TRUSTED_K and d["ess"] >= MIN_ESS
+            line = f"law {self.law.name}: a preview not to be trusted (k-hat {d['khat']:.2f}, {d['ess']:.0f} effective draws); "
+            return () if good else (line + "fit it without preview",)
         return _artifact.doubts(f"law {self.law.name}", self.diagnostics, REMEDY, dash="--")
 
     def _is_fixed(self, name: str) -> bool:
@@ -173,9 +194,10 @@ def fit(
     independent: bool = False,
     seed: int = 0,
     chains: int = 4,
-    warmup: int = 1000,
+    warmup: int = WARMUP,
     draws: int = 1000,
     max_draws: int = 4000,
+    preview: bool = False,
     progress: Callable[[int, int], None] | None = None,
     on_failure: str = "raise",
 ) -> Fit:
@@ -199,6 +221,9 @@ def fit(
     chains, warmup, draws, max_draws
         Iterations per chain. While R-hat or ESS fail, ``draws`` more are added, up to ``max_draws``; while too many
         diverge, they are drawn again at half the step size.
+    preview
+        Draw without chains, by importance sampling (`_approximate`): about a second once compiled. The result says that
+        it is a preview, and its diagnostics fail where k-hat is .7 or more or fewer than 400 draws are effective.
     progress
         Called with iterations done and to do.
     on_failure
@@ -222,24 +247,42 @@ def fit(
     table, at = pad(x, y, NONE if independent else shared_error(runs)), _geometry.anchors(law, x)
     problem = _sampler.prepare(law, table, at, seed)
     _warn_outliers(law, runs, problem)
-    total = warmup + draws
-
-    chains_drawn = _sampler.sample(
-        law,
-        problem,
-        seed=seed,
-        chains=chains,
-        warmup=warmup,
-        draws=draws,
-        max_draws=max_draws,
-        max_divergent=MAX_DIVERGENT,
-        is_enough=are_enough,
-        progress=lambda done: progress(done, max(total, done)) if progress else None,
-    )
-    result = Fit(law, _to_arviz(law, runs, table, chains_drawn, seed, _artifact.provenance(law, seed, "fit")))
+    attrs = _artifact.provenance(law, seed, "fit")
+    if preview:
+        drawn, quality = _previewed(law, problem, chains * draws, seed)
+        attrs |= quality
+    else:
+        total = warmup + draws
+        drawn = _sampler.sample(
+            law,
+            problem,
+            seed=seed,
+            chains=chains,
+            warmup=warmup,
+            draws=draws,
+            max_draws=max_draws,
+            max_divergent=MAX_DIVERGENT,
+            is_enough=are_enough,
+            progress=lambda done: progress(done, max(total, done)) if progress else None,
+        )
+    result = Fit(law, _to_arviz(law, runs, table, drawn, seed, attrs))
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
     _artifact.settle(result.warnings, on_failure, "--accept-diagnostics")
     return result
+
+
+def _previewed(law: Law, problem, draws: int, seed: int) -> tuple[_sampler.Chains, dict[str, float]]:
+    """Draws by importance sampling as if of one chain, and how good their weights are."""
+    from bayeslaw import _sampler
+    from bayeslaw._approximate import approximate, sites_at
+
+    found = approximate(law, problem.table, problem.at, problem.centre[None], seed=seed)
+    if not len(found.weight):
+        raise LawError(f"law {law.name!r}: no posterior mode was found to preview around; fit it without preview")
+    sites = sites_at(law, problem.table, problem.at, found.vectors[found.chosen(draws, seed)])
+    stats = {"n_steps": np.zeros((1, draws), int), "diverging": np.zeros((1, draws), bool)}
+    chains = _sampler.Chains({n: np.asarray(v)[None] for n, v in sites.items()}, stats)
+    return chains, {"preview_khat": found.k, "preview_ess": found.ess}
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:

@@ -20,6 +20,7 @@ import pandas as pd
 
 from bayeslaw import _artifact, _engine, _runs
 from bayeslaw._diagnostics import MAX_DIVERGENT, are_enough
+from bayeslaw._engine import WARMUP
 from bayeslaw._errors import FitWarning, LawError, RunTableError
 from bayeslaw._fit import new_run_noise
 from bayeslaw._formula import find_law
@@ -240,7 +241,7 @@ def pool(
     spread: float = 1.0,
     seed: int = 0,
     chains: int = 4,
-    warmup: int = 1000,
+    warmup: int = WARMUP,
     draws: int = 1000,
     max_draws: int = 4000,
     progress: Callable[[int, int], None] | None = None,

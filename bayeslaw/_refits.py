@@ -20,6 +20,7 @@ from jax import Array
 from bayeslaw import _engine, _geometry, _runs
 from bayeslaw._approximate import approximate
 from bayeslaw._density import hessian, whitening
+from bayeslaw._engine import WARMUP
 from bayeslaw._errors import LawError, RunTableError
 from bayeslaw._formula import find_law
 from bayeslaw._law import Law
@@ -27,7 +28,6 @@ from bayeslaw._padding import Padded, pad
 from bayeslaw._shared_error import NONE, shared_error
 
 DRAWS, MIN_ESS = 1000, 200  # of a refit; effective draws of the weights below which NUTS takes over
-WARMUP = 500  # one for all, as each is a program of its own
 NUTS = {"chains": 4, "warmup": WARMUP, "draws": 300, "max_draws": 1200}
 CHUNK = 8  # refits to a task on an executor
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayeslaw._engine import executor_at
+from bayeslaw._engine import WARMUP, executor_at
 from bayeslaw._errors import BayeslawError, DiagnosticsError, LawError
 from bayeslaw._files import whole
 
@@ -148,11 +148,15 @@ def fit(
     ] = None,
     seed: Seed = 0,
     chains: Annotated[int, typer.Option(min=1)] = 4,
-    warmup: Annotated[int, typer.Option(help="Iterations to adapt, per chain.", min=100)] = 1000,
+    warmup: Annotated[int, typer.Option(help="Iterations to adapt, per chain.", min=100)] = WARMUP,
     draws: Annotated[int, typer.Option(help="Draws kept, per chain; more while the diagnostics fail.", min=100)] = 1000,
     max_draws: Annotated[int, typer.Option(help="Most draws kept, per chain.", min=100)] = 4000,
     independent: Annotated[
         bool, typer.Option("--independent", help="No error shared by rows of one checkpoint or run.")
+    ] = False,
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="Importance sampling in place of chains: seconds, and marked as a preview."),
     ] = False,
     accept_diagnostics: Annotated[
         bool, typer.Option("--accept-diagnostics", help="Keep a fit whose diagnostics fail.")
@@ -191,10 +195,11 @@ def fit(
             warmup=warmup,
             draws=draws,
             max_draws=max_draws,
+            preview=preview,
             progress=progress,
             on_failure=on_failure,
         )
-    _print_fit(result, result.name, {}, len(table), output, as_json)
+    _print_fit(result, result.name, {"preview": True} if preview else {}, len(table), output, as_json)
 
 
 def _print_fit(result, law: str, more: dict, n: int, output: Path | None, as_json: bool) -> None:
@@ -214,8 +219,10 @@ def _print_fit(result, law: str, more: dict, n: int, output: Path | None, as_jso
     def show() -> None:
         print(f"{result.name} on {n} runs: 90% intervals")
         print(parameters.to_string(float_format=lambda v: f"{v:.4g}"))
-        if more:
+        if "weights" in more:
             print("weights: " + ", ".join(f"{k} {w:.2f}" for k, w in more["weights"].items()))
+        if "preview" in more:
+            print(f"A PREVIEW, k-hat {d['khat']:.2f}: fit without --preview for a posterior to report")
         print(f"R-hat {d['rhat']:.3f}, ESS {d['ess']:.0f}, {d['divergences']} divergences, {d['seconds']:.1f} s")
         if output is not None:
             print(f"-> {output}")

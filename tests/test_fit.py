@@ -192,3 +192,31 @@ def test_published_estimates_of_chinchilla(data, published):
     everything = bayeslaw.fit(bayeslaw.read_runs(data("chinchilla.csv")), "chinchilla").parameters()
     assert 1.76 <= everything.loc["E", "mean"] <= 1.86
     assert 0.33 <= everything.loc["beta", "mean"] <= 0.41
+
+
+def test_a_preview_is_near_the_posterior_says_so_and_is_kept(tmp_path):
+    """Means within a quarter of an sd of the chains', sds within 20%; the mark and k-hat survive the file."""
+    runs = bayeslaw.simulate("chinchilla", seed=4).drop_duplicates(["N", "D"]).drop(columns=["run", "checkpoint"])
+    quick, full = (bayeslaw.fit(runs, "chinchilla", seed=1, independent=True, preview=p) for p in (True, False))
+    assert quick.is_preview
+    assert not full.is_preview
+    assert quick.diagnostics["khat"] < 0.7
+    assert quick.warnings == ()
+    for name in ("E", "A", "B", "alpha", "beta", "sigma"):
+        a, b = quick.posterior[name], full.posterior[name]
+        assert abs(a.mean() - b.mean()) < 0.25 * b.std(), name
+        assert a.std() == pytest.approx(b.std(), rel=0.2), name
+    back = bayeslaw.Fit.load(quick.save(tmp_path / "quick.nc"))
+    assert back.is_preview
+    assert back.diagnostics == pytest.approx(quick.diagnostics, nan_ok=True)
+    np.testing.assert_array_equal(back.log_loss(runs), quick.log_loss(runs))
+
+
+def test_a_preview_whose_weights_fail_is_no_posterior(monkeypatch):
+    from bayeslaw import _approximate
+
+    honest = _approximate.approximate
+    monkeypatch.setattr(_approximate, "approximate", lambda *a, **k: honest(*a, **k)._replace(k=0.8))
+    runs = bayeslaw.simulate("chinchilla", seed=4).drop_duplicates(["N", "D"]).drop(columns=["run", "checkpoint"])
+    with pytest.raises(DiagnosticsError, match=r"k-hat 0\.80.*fit it without preview"):
+        bayeslaw.fit(runs, "chinchilla", independent=True, preview=True)
