@@ -30,6 +30,7 @@ INFLATE = 1.6  # of the scales found by the rounds before: tails found late spoi
 DOF = 5.0  # of the proposal: heavier tails than the posterior's
 ROUNDS = 12  # of proposals, each fitted to the weighted draws of those before
 COMPONENTS, EM_STEPS = 6, 3  # of the mixture that is fitted, and steps of its fit in a round
+TELLING = 1e-6  # weight below which a draw has no say in the next proposal
 LEAST_SHARE, SHRINK = 0.02, 0.1  # below which a component goes; towards the scale of all draws
 NEWTON_STEPS, TOLERANCE = 100, 1e-6  # stop when a step gains less than this in log density
 SHORTENED = 0.3 ** np.arange(7.0)  # of a Newton step, all tried at once
@@ -83,28 +84,50 @@ def approximate(law: Law, table: Padded, at: _geometry.Anchors, starts: Array, *
     mode, height = min(found, key=lambda f: f[1])
     if not np.isfinite(height):
         return Approximation(np.zeros((0, len(mode))), {}, np.zeros(0), np.inf, -np.inf, jnp.asarray(mode))
-    rng, rounds = np.random.default_rng(seed), []
+    rng, pool = np.random.default_rng(seed), Pool((), np.zeros((0, len(mode))), np.zeros(0), np.zeros(0), {})
     proposal = around(mode, whitening(hessian(law, table, at, mode)))
     for _ in range(ROUNDS):
         vectors = draw_from(proposal, DRAWS, rng)
         log_p, values = _evaluate(law, table, at, vectors)
         log_p = np.nan_to_num(np.asarray(log_p), nan=-np.inf)
-        rounds.append((proposal, vectors, log_p, {n: np.asarray(v) for n, v in values.items()}))
-        log_weight = _pooled(rounds)
-        weight, k = pareto_smoothed(log_weight)
+        pool = pool.joined(proposal, vectors, log_p, {n: np.asarray(v) for n, v in values.items()})
+        weight, k = pareto_smoothed(pool.log_weight)
         if not np.isfinite(k) or (1 / np.sum(weight**2) > ENOUGH and k < GOOD_K):
             break
-        proposal = fitted_to(np.concatenate([r[1] for r in rounds]), weight, proposal, rng)
-    kept = {n: np.concatenate([r[3][n] for r in rounds]) for n in rounds[0][3]}
-    evidence = float(np.logaddexp.reduce(log_weight) - np.log(len(log_weight)))
-    return Approximation(np.concatenate([r[1] for r in rounds]), kept, weight, k, evidence, jnp.asarray(mode))
+        telling = weight > TELLING
+        proposal = fitted_to(pool.vectors[telling], weight[telling] / weight[telling].sum(), proposal, rng)
+    evidence = float(np.logaddexp.reduce(pool.log_weight) - np.log(len(weight)))
+    return Approximation(pool.vectors, pool.values, weight, k, evidence, jnp.asarray(mode))
 
 
-def _pooled(rounds: list) -> np.ndarray:
-    """Log weights of the draws of all rounds, against the mixture of all proposals (Cornuet et al. 2012)."""
-    vectors, log_p = (np.concatenate([r[i] for r in rounds]) for i in (1, 2))
-    log_q = np.stack([log_density_of(r[0], vectors) for r in rounds])
-    return log_p - np.logaddexp.reduce(log_q, axis=0) + np.log(len(rounds))
+class Pool(NamedTuple):
+    """Draws of all rounds so far, weighed against the mixture of all proposals (Cornuet et al. 2012).
+
+    ``log_q``: of the sum of the proposals' densities, shape (draw,).
+    """
+
+    proposals: tuple[Mixture, ...]
+    vectors: np.ndarray
+    log_p: np.ndarray
+    log_q: np.ndarray
+    values: dict[str, np.ndarray]
+
+    @property
+    def log_weight(self) -> np.ndarray:
+        return self.log_p - self.log_q + np.log(len(self.proposals))
+
+    def joined(self, proposal: Mixture, vectors: np.ndarray, log_p: np.ndarray, values: dict[str, np.ndarray]) -> Pool:
+        """With the draws of another round."""
+        proposals = (*self.proposals, proposal)
+        old = np.logaddexp(self.log_q, log_density_of(proposal, self.vectors)) if len(self.vectors) else self.log_q
+        new = np.logaddexp.reduce([log_density_of(p, vectors) for p in proposals], axis=0)
+        return Pool(
+            proposals,
+            np.concatenate([self.vectors, vectors]),
+            np.concatenate([self.log_p, log_p]),
+            np.concatenate([old, new]),
+            {n: np.concatenate([self.values[n], v]) if self.values else v for n, v in values.items()},
+        )
 
 
 # -- proposals -------------------------------------------------------------------------------------------------------
