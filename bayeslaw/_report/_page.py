@@ -18,6 +18,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from bayeslaw import datasets
+from bayeslaw._anchors import anchors
+from bayeslaw._anchors_menu import candidates
 from bayeslaw._artifact import versions
 from bayeslaw._average import Average, average
 from bayeslaw._check import Check, check
@@ -33,6 +35,7 @@ from bayeslaw._report._explorer import can_explore, explorer, sliders
 from bayeslaw._words import people_number
 
 PAGE = "report.html"
+ANCHOR_SHARE, MOST_ANCHORS = 0.03, 12  # of the plan's cost, to be spent on runs that improve it; how many runs
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,8 @@ def report(
     fits = {d.name: d.fit for d in domains}
     answer = plan(fits["target"], fits["source"], **asked) if asked else None
     explored = _explored(fits, asked, answer) if asked and answer else None
-    html = _render(table, domains, laws, hold_out, seed, name, bundled, answer, explored)
+    bought = _bought(parts["target"], fits, asked, answer, hold_out) if asked and answer else None
+    html = _render(table, domains, laws, hold_out, seed, name, bundled, answer, explored, bought)
     path = folder / PAGE
     with whole(path) as part:
         part.write_text(html, encoding="utf-8")
@@ -223,7 +227,26 @@ def _explored(fits: Mapping[str, Fit | Average], asked: Mapping[str, Any], answe
     }
 
 
-def _render(table, domains, laws, hold_out, seed, name, bundled, answer: Plan | None, explored) -> str:
+def _bought(
+    runs: pd.DataFrame, fits: Mapping[str, Fit | Average], asked: Mapping[str, Any], answer: Plan, hold_out: str
+) -> dict[str, Any] | None:
+    """Runs worth their cost before the plan is carried out: smaller models at the held-out stage, for a share of its cost."""
+    if hold_out != "ptpp" or not answer.feasible or not answer.D or not {"N", "replay"} <= set(runs):
+        return None
+    smaller = sorted(n for n in runs["N"].unique() if n < answer.N)
+    if not smaller:
+        return None
+    offered = candidates(runs, N=smaller, ptpp=[float(runs["ptpp"].max())])
+    goal = {k: v for k, v in asked.items() if k != "seed"}
+    budget = ANCHOR_SHARE * float(answer.flops or 0)
+    if budget < offered["cost"].min():
+        return None
+    made = anchors(fits["target"], offered, goal, budget, source=fits["source"], max_picks=MOST_ANCHORS, checks=0)
+    lines = made.table(offered).drop(columns="row").to_dict(orient="records") if made.picks else []
+    return {"sentence": made.sentence(), "lines": lines, "share": ANCHOR_SHARE}
+
+
+def _render(table, domains, laws, hold_out, seed, name, bundled, answer: Plan | None, explored, bought) -> str:
     import jinja2
 
     template = files("bayeslaw._report").joinpath("page.html.jinja").read_text(encoding="utf-8")
@@ -237,6 +260,7 @@ def _render(table, domains, laws, hold_out, seed, name, bundled, answer: Plan | 
         domains=domains,
         plan=answer,
         explorer=explored,
+        bought=bought,
         plan_pictures=_figures.plan_pictures(answer) if answer else (),
         laws=list({law.name: law for d in domains for law in d.laws}.values()),
         hold_out=hold_out,
