@@ -21,7 +21,7 @@ from bayeslaw._density import at_each, error_start, from_vector, hessian, potent
 from bayeslaw._diagnostics import TRUSTED_K, pareto_smoothed
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error
-from bayeslaw._padding import Padded
+from bayeslaw._padding import Padded, at_once
 
 GOOD_K = 0.5  # with which no further round is proposed
 DRAWS = 2000  # of a round
@@ -231,7 +231,7 @@ def _evaluate(law: Law, table: Padded, at: _geometry.Anchors, vectors):
         values = _geometry.constrain(law, u) | error | {"dof": DOF_MIN + error["dof_above_2"]}
         return -potential(law, table, at, vector), values
 
-    return jax.vmap(one)(vectors)
+    return jax.lax.map(one, vectors, batch_size=at_once(table))
 
 
 def _minimum(law: Law, table: Padded, at: _geometry.Anchors, x: np.ndarray) -> tuple[np.ndarray, float]:

@@ -22,7 +22,7 @@ from bayeslaw._errors import FitWarning, LawError
 from bayeslaw._formula import find_law
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error, draw_effects, log_loss, log_loss_of, log_prior, pointwise
-from bayeslaw._padding import Padded, pad
+from bayeslaw._padding import Padded, at_once, pad
 from bayeslaw._posterior import Piece, over_draws
 from bayeslaw._priors import Prior
 from bayeslaw._shared_error import NONE, labels, shared_error
@@ -308,50 +308,61 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
 
 
 @lru_cache(maxsize=64)
-def _derived(law: Law) -> Callable:
-    """Compiled: unconstrained sites of one draw to everything the artifact keeps about it."""
+def _derived(law: Law, batch: int) -> Callable:
+    """Compiled: unconstrained sites of draws, and keys, to what the artifact keeps about each draw."""
 
     def one(u, key, table: Padded):
-        shared = table.shared
-        values, error = _geometry.constrain(law, u), constrain_error(u, shared)
-        mean, effect, drawn = log_loss(law, table.covariates, values), jnp.zeros(()), {}
-        if shared.kind is not None:
-            drawn = {EFFECTS[shared.kind]: draw_effects(key, mean, table.y, table.weight, error, shared)}
-            effect = drawn[EFFECTS[shared.kind]][shared.group.code]
+        values, error = _geometry.constrain(law, u), constrain_error(u, table.shared)
+        drawn, kind = {}, table.shared.kind
+        if kind is not None:
+            mean = log_loss(law, table.covariates, values)
+            drawn[EFFECTS[kind]] = draw_effects(key, mean, table.y, table.weight, error, table.shared)
         scalars = {k: jnp.abs(v) for k, v in error.items()} | {"dof": DOF_MIN + error["dof_above_2"]}
         return {
             "posterior": law.to_paper(values) | values | scalars | drawn,
-            "log_prior": log_prior(law, values, error, shared),
-            "mean": mean + effect,
-            "log_likelihood": pointwise(mean, table.y, effect, error, shared),
+            "log_prior": log_prior(law, values, error, table.shared),
         }
 
-    return jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
+    return jax.jit(lambda u, keys, table: jax.lax.map(lambda d: one(*d, table), (u, keys), batch_size=batch))
+
+
+@lru_cache(maxsize=64)
+def _at_runs(law: Law, batch: int) -> Callable:
+    """Compiled: sites of draws, and effects of their groups, to mean and log likelihood of every row, in float32."""
+
+    def one(u, effects, table: Padded):
+        values, error = _geometry.constrain(law, u), constrain_error(u, table.shared)
+        mean = log_loss(law, table.covariates, values)
+        effect = jnp.zeros(()) if effects is None else effects[table.shared.group.code]
+        likelihood = pointwise(mean, table.y, effect, error, table.shared)
+        return (mean + effect).astype(jnp.float32), likelihood.astype(jnp.float32)
+
+    return jax.jit(lambda u, effects, table: jax.lax.map(lambda d: one(*d, table), (u, effects), batch_size=batch))
 
 
 def _to_arviz(law: Law, runs: pd.DataFrame, table: Padded, drawn, seed: int, attrs: dict) -> DataTree:
     from arviz_base import from_dict
 
     shape, n = drawn.stats["n_steps"].shape, len(runs)
-    keys = jax.random.split(jax.random.PRNGKey(seed), shape[0] * shape[1])
-    kept = _derived(law)({k: v.reshape(-1) for k, v in drawn.sites.items()}, keys, table)
-
-    def by_chain(a) -> np.ndarray:
-        a = np.asarray(a)
-        return a.reshape(*shape, *a.shape[1:])
-
-    posterior = {k: by_chain(v) for k, v in kept["posterior"].items()}
-    noise = new_run_noise(
-        {k: np.asarray(kept["posterior"][k]) for k in ("sigma", "dof")}, n, np.random.default_rng(seed)
+    draws, batch = shape[0] * shape[1], at_once(table)
+    u = {k: v.reshape(-1) for k, v in drawn.sites.items()}
+    kept = jax.tree.map(np.asarray, _derived(law, batch)(u, jax.random.split(jax.random.PRNGKey(seed), draws), table))
+    posterior = {k: v.reshape(*shape, *v.shape[1:]) for k, v in kept["posterior"].items()}
+    thin = max(1, int(np.ceil(draws * n / POINTWISE_LIMIT)))
+    few = np.arange(draws).reshape(shape)[:, ::thin]
+    at = few.ravel()
+    effects = kept["posterior"].get(EFFECTS.get(table.shared.kind or "", ""))
+    mean, likelihood = _at_runs(law, batch)(
+        {k: v[at] for k, v in u.items()}, None if effects is None else effects[at], table
     )
-    thin = max(1, int(np.ceil(noise.size / POINTWISE_LIMIT)))
-    predictive = by_chain(np.asarray(kept["mean"])[:, :n] + noise)[:, ::thin].astype(np.float32)
+    noise = new_run_noise({k: kept["posterior"][k][at] for k in ("sigma", "dof")}, n, np.random.default_rng(seed))
+    predictive = (np.asarray(mean)[:, :n] + noise).astype(np.float32).reshape(*few.shape, n)
     columns = _artifact.columns_of(runs)
     groups = {
         "posterior": posterior,
         "sample_stats": dict(drawn.stats),
-        "log_prior": {k: by_chain(v) for k, v in kept["log_prior"].items()},
-        "log_likelihood": {"log_loss": by_chain(kept["log_likelihood"])[..., :n][:, ::thin].astype(np.float32)},
+        "log_prior": {k: v.reshape(*shape, *v.shape[1:]) for k, v in kept["log_prior"].items()},
+        "log_likelihood": {"log_loss": np.asarray(likelihood)[:, :n].reshape(*few.shape, n)},
         "posterior_predictive": {"log_loss": predictive},
         "observed_data": {"log_loss": table.y[:n]},
         "constant_data": columns,

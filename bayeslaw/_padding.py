@@ -9,6 +9,8 @@ import numpy as np
 
 from bayeslaw._shared_error import NONE, SharedError
 
+CELLS = 1_000_000  # draws x rows
+
 
 class Padded(NamedTuple):
     """Covariates and log losses of shape (row,); ``weight`` is 1 at measured rows and 0 at padding."""
@@ -17,6 +19,11 @@ class Padded(NamedTuple):
     y: Any
     weight: Any
     shared: SharedError = NONE
+
+
+def at_once(table: Padded) -> int:
+    """Draws that are worked on together at all rows of a table, so that memory does not grow with both."""
+    return max(1, CELLS // len(table.weight))
 
 
 def padded_size(n: int) -> int:

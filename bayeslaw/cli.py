@@ -459,7 +459,9 @@ def anchors(
     source: Annotated[
         list[str] | None, typer.Option(help="For a plan: fit of the source loss; several as NAME=S.nc.", metavar="S.nc")
     ] = None,
-    gain: Annotated[str | None, typer.Option(help="variance, information, plan, or parameters (D-optimal).")] = None,
+    gain: Annotated[
+        str | None, typer.Option(help="What runs add: variance, information, plan, or parameters (D-optimal).")
+    ] = None,
     replicates: Annotated[int, typer.Option(help="How often one run may be bought.", min=1)] = 4,
     max_picks: Annotated[int | None, typer.Option(help="Most runs to buy.", min=1)] = None,
     least: Annotated[float | None, typer.Option(help="Least gain per cost: where to stop.", min=0)] = None,

@@ -23,9 +23,8 @@ pytestmark = [
 ERRORS = 4  # combined Monte Carlo standard errors by which a mean or an sd may differ
 SD_RATIO = 0.15  # by which sds may differ at most
 DRAWS = 2000  # of each of 4 chains
-LONG = {"ptpp-gate-floor": 10_000}  # of the other sampler where 2,000 leave its R-hat at 1.03
-SIZES = {"chinchilla": "N > 0", "ptpp-floor": "D > 1e9", "ptpp-gate-floor": "D > 1e9"}
-CASES = [("chinchilla", False), ("chinchilla", True), ("ptpp-floor", False), ("ptpp-gate-floor", False)]
+SIZES = {"chinchilla": "N > 0", "dcpt": "D > 1e9 and ptpp == 31", "ptpp-floor": "D > 1e9"}
+CASES = [("chinchilla", False), ("chinchilla", True), ("ptpp-floor", False), ("dcpt", False)]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def both(request, peers):
     # sampled by the loss at the reference run, its chains reach the floor's tail; by the floor itself they stay short of it
     level = {} if name == "chinchilla" else {"by_level": True}
     program = peers.compiled(peers.MODELS[name](runs, checkpoint, **level))
-    data = peers.sample_compiled(program, draws=LONG.get(name, DRAWS), tune=1500, chains=4, seed=3)
+    data = peers.sample_compiled(program, draws=DRAWS, tune=1500, chains=4, seed=3)
     sites = [n for n in (*fit.law.priors, "sigma", "dof_above_2", "tau_checkpoint") if n in data["posterior"]]
     ours, theirs = fit.inference_data["posterior"], data["posterior"]
     return {n: (ours[n].to_numpy(), theirs[n].to_numpy()) for n in sites}

@@ -36,8 +36,8 @@ def chinchilla(runs, checkpoint=None):
     return model
 
 
-def ptpp_floor(runs, checkpoint=None, gated=False, by_level=False):
-    """Form 1, or Form 3 with ``gated``; the reference run: 1e9 parameters, 5e9 tokens, replay .25, ptpp 30.
+def ptpp_floor(runs, checkpoint=None, gated=False, by_level=False, lowered=True):
+    """Form 1, Form 3 with ``gated``, the D-CPT law without ``lowered``; the reference run: 1e9 parameters, 5e9 tokens, replay .25, ptpp 30.
 
     ``by_level``: sample the loss at the reference run in place of the floor, whose prior goes along unchanged (the
     Jacobian is 1): chains then reach the tails of terms that trade with the floor.
@@ -45,14 +45,16 @@ def ptpp_floor(runs, checkpoint=None, gated=False, by_level=False):
     n, d, r, ptpp = (runs[c].to_numpy() for c in ("N", "D", "replay", "ptpp"))
     with pm.Model() as model:
         alpha, nu, beta = positive("alpha", 0.34, 0.3), positive("nu", 0.2, 0.7), positive("beta", 0.25, 0.5)
-        gamma, eta = positive("gamma", 0.4, 0.5), positive("eta", 0.37, 0.35)
+        gamma = positive("gamma", 0.4, 0.5)
         slope, slope_there = beta, beta
         if gated:
             lam, zeta = pm.Beta("lam", 2, 2), pm.Normal("zeta", 0, 0.5)
             slope = beta * (1 - lam * ptpp**zeta / (1 + ptpp**zeta))
             slope_there = beta * (1 - lam * 30.0**zeta / (1 + 30.0**zeta))
         a, b = positive("A_nats", 0.3, 1.0), positive("B_nats", 0.4, 1.0)
-        c, f = positive("C_nats", 0.05, 1.0), positive("F_nats", 0.1, 1.0)
+        c, f, eta = positive("C_nats", 0.05, 1.0), 0.0, 1.0
+        if lowered:
+            f, eta = positive("F_nats", 0.1, 1.0), positive("eta", 0.37, 0.35)
         e = floor_by_level(a + b + c + f) if by_level else positive("E_nats", 1.4, 0.4)
         loss = e + a * (n / 1e9) ** -alpha
         loss += b * (r / 0.25) ** nu * pt.exp(slope_there * np.log(5e9) - slope * np.log(d))
@@ -74,7 +76,12 @@ def ptpp_gate_floor(runs, checkpoint=None, by_level=False):
     return ptpp_floor(runs, checkpoint, gated=True, by_level=by_level)
 
 
-MODELS = {"chinchilla": chinchilla, "ptpp-floor": ptpp_floor, "ptpp-gate-floor": ptpp_gate_floor}
+def dcpt(runs, checkpoint=None, by_level=False):
+    """The D-CPT law."""
+    return ptpp_floor(runs, checkpoint, by_level=by_level, lowered=False)
+
+
+MODELS = {"chinchilla": chinchilla, "dcpt": dcpt, "ptpp-floor": ptpp_floor, "ptpp-gate-floor": ptpp_gate_floor}
 
 
 def compiled(model):
