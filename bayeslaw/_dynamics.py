@@ -193,7 +193,7 @@ class Curve(Answer):
         )
         if self.start is None:
             return f"{said}."
-        return f"{said}; the law ends above where adaptation starts with probability {chance(np.mean(self.draws > self.start))}."
+        return f"{said}; the law ends above where adaptation starts with probability {chance(float(np.mean(self.draws > self.start)))}."
 
 
 def loss_curve(

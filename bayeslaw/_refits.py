@@ -57,7 +57,7 @@ def refit(
     """Draw from the posterior of a table, searching its mode from ``starts``, shape (start, coordinate)."""
     from bayeslaw import _sampler
 
-    found = approximate(law, table, at, starts, seed=seed)
+    found = approximate(law, table, at, jnp.asarray(starts), seed=seed)
     if found.is_trusted(min_ess):
         note = {"sampler": f"importance sampling, k-hat {found.k:.2f}", "rhat": float("nan"), "ess": found.ess}
         return Refit(found.resample(draws, seed), note | {"divergences": 0})

@@ -98,7 +98,8 @@ def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
     """
     from scipy import stats
 
-    ax.axhspan(*stats.binom.ppf([0.05, 0.95], check.n, 1 / bins), color=GREY, alpha=0.2, lw=0)
+    low, high = (float(np.asarray(stats.binom.ppf(p, check.n, 1 / bins))) for p in (0.05, 0.95))
+    ax.axhspan(low, high, color=GREY, alpha=0.2, lw=0)
     ax.hist(check.pit, bins=[i / bins for i in range(bins + 1)], color=COLOURS[0], alpha=0.7, edgecolor="white")
     ax.axhline(check.n / bins, color=GREY, lw=0.8)
     ax.set(xlabel="probability the forecast gave to a lower loss", ylabel="held-out runs", xlim=(0, 1))

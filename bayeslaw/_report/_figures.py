@@ -86,7 +86,7 @@ def law_weights(average: Average) -> Picture:
     figure = Figure(figsize=(7.5, 0.42 * len(table) + 1.1), layout="constrained")
     plots.weights(figure.subplots(), average).legend(fontsize=8, frameon=False, loc="lower right")
     said = ", ".join(f"{n} {w:.2f}" for n, w in table["weight"].items())
-    stages = average.attrs["folds"].replace("; ", ", ")
+    stages = str(average.attrs["folds"]).replace("; ", ", ")
     return _picture(
         figure,
         f"Weights of the laws (bars): the mixture that best forecasts stages left out in turn ({stages}). Dots: the "
