@@ -337,7 +337,9 @@ def _at_runs(law: Law, batch: int) -> Callable:
         likelihood = pointwise(mean, table.y, effect, error, table.shared)
         return (mean + effect).astype(jnp.float32), likelihood.astype(jnp.float32)
 
-    return jax.jit(lambda u, effects, table: jax.lax.map(lambda d: one(d[0], d[1], table), (u, effects), batch_size=batch))
+    return jax.jit(
+        lambda u, effects, table: jax.lax.map(lambda d: one(d[0], d[1], table), (u, effects), batch_size=batch)
+    )
 
 
 def _to_arviz(law: Law, runs: pd.DataFrame, table: Padded, drawn, seed: int, attrs: dict) -> DataTree:

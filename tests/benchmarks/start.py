@@ -32,7 +32,7 @@ mcmc = MCMC(NUTS(lambda: model(law, x, y), dense_mass=True, target_accept_prob=0
 mcmc.run(jax.random.PRNGKey(0))
 parts = [mcmc.get_samples(group_by_chain=True)]
 def joined():
-    return {n: np.concatenate([np.asarray(p[n]) for p in parts], axis=1) for n in (*law.priors, "sigma", "dof")}
+    return {n: np.concatenate([np.asarray(p[n]) for p in parts], axis=1) for n in (*law.priors, "sigma", "dof_above_2")}
 while not are_enough(joined()) and len(parts) < 4:
     mcmc.post_warmup_state = mcmc.last_state
     mcmc.run(mcmc.post_warmup_state.rng_key)
