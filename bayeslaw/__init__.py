@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from bayeslaw._average import load as load
     from bayeslaw._catalogue import law as law
     from bayeslaw._catalogue import laws as laws
+    from bayeslaw._chain import chain as chain
+    from bayeslaw._chain import checkpoints as checkpoints
+    from bayeslaw._chain import losses_before as losses_before
     from bayeslaw._check import Check as Check
     from bayeslaw._check import check as check
     from bayeslaw._compare import Comparison as Comparison
@@ -82,6 +85,7 @@ _HOME = {
     "_average": ("Average", "average", "load"),
     "_compare": ("Comparison", "compare"),
     "_catalogue": ("law", "laws"),
+    "_chain": ("chain", "checkpoints", "losses_before"),
     "_check": ("Check", "check"),
     "_dynamics": ("critical_point", "loss_curve", "turning_length"),
     "_dynamics_best": ("best_loss_potential", "best_peak_lr", "best_replay"),

@@ -314,7 +314,7 @@ def check_fittable(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()
             )
         warnings.warn(
             f"column {name!r} has two levels only ({levels[0]:g}, {levels[1]:g}): {exponents} "
-            f"rest on the prior, and so does a forecast along {name}; a third level would tell",
+            f"rest{'s' * (len(tied) == 1)} on the prior, and so does a forecast along {name}; a third level would tell",
             RunTableWarning,
             stacklevel=3,
         )

@@ -65,6 +65,7 @@ def test_extrapolation_fits_small_runs_and_forecasts_large_ones(arxiv, setup, fi
 # -- fits by domain --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_published_parameters_are_recovered_by_domain(domains):
     """At least 80% of domain x parameter inside 90% intervals, for the exponents and for all four; NUTS passes."""
     known, runs = domains
@@ -82,6 +83,7 @@ def test_published_parameters_are_recovered_by_domain(domains):
     assert inside.to_numpy().mean() >= 0.8
 
 
+@pytest.mark.slow
 def test_set_ups_a_and_b_are_forecast_no_worse_than_published(domains, published):
     """Mean relative error over twelve domains at most table 4's, by the paper's own kind of fit."""
     limits = pd.read_csv(published("bethune2025_table4.csv"), index_col="setup")["forgetting_mre"]

@@ -10,7 +10,14 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SECONDS = 900  # of one cell, on a machine that others use too
 
+QUICK = ("first_forecast", "own_law")  # the others are run by `pytest -m slow`
+
 named = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+run = pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=() if p.stem in QUICK else pytest.mark.slow) for p in NOTEBOOKS],
+    ids=lambda p: p.stem,
+)
 
 
 def test_all_are_there():
@@ -30,13 +37,14 @@ def test_stripped(path: Path):
         assert not re.search(r"/(home|work|tmp|Users)/", "".join(cell["source"]))
 
 
-@named
+@run
 def test_runs(path: Path, tmp_path: Path):
     """Every cell runs from a fresh kernel, in a folder of its own, and draws pictures."""
     nbformat = pytest.importorskip("nbformat", reason="needs the extra test (nbclient)")
     nbclient = pytest.importorskip("nbclient", reason="needs the extra test (nbclient)")
     pytest.importorskip("ipykernel", reason="needs the extra test (ipykernel)")
     notebook = nbformat.read(path, as_version=4)
+    (tmp_path / "docs").symlink_to(FOLDER.parent / "docs")  # kept tables of studies
     nbclient.NotebookClient(
         notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()

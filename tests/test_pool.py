@@ -184,6 +184,7 @@ def test_five_runs_borrow_and_say_so(pooled):
         assert ("mostly borrowed" in statement) == (len(borrowed) > 0)
 
 
+@pytest.mark.slow
 def test_pooling_five_runs_beats_separate_fits(published):
     """CRPS on the 120 runs left out of each of six of the paper's twelve domains: lower pooled than fitted by themselves,
     once the priors are three times as wide (the law's own are the median and spread of these very domains).

@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw
 
-SIMULATIONS = 60
+SIMULATIONS = 40
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,8 @@ def test_learning_curves_do_not_pretend_to_be_thousands_of_runs(data):
         with pytest.warns(bayeslaw.RunTableWarning, match="warm"):
             runs = bayeslaw.read_runs(data(f"lr_curves_{size}.csv"))
         known = runs["schedule"].isin(fitted)
-        fit = bayeslaw.fit(runs[known][::3], "anneal", seed=0)  # neighbours say nearly the same
+        fit = bayeslaw.fit(runs[known], "anneal", seed=0, preview=True)  # chains say the same, in minutes
+        assert fit.diagnostics["khat"] < 0.7
         held = bayeslaw.check(fit, runs[~known])
         assert held.coverage["0.9"] >= 0.75, size
         for schedule, rows in runs[~known].groupby("schedule"):
