@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw
 
-SIMULATIONS = 40
+SIMULATIONS = 60
 
 
 @pytest.fixture(scope="module")
