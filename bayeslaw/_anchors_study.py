@@ -32,7 +32,7 @@ from bayeslaw._fit import new_run_noise
 from bayeslaw._law import Law
 from bayeslaw._model import log_loss_of
 from bayeslaw._padding import pad
-from bayeslaw._posterior import Piece, over_draws
+from bayeslaw._posterior import Piece, new_run_scale, over_draws
 from bayeslaw._refits import refit
 from bayeslaw._shared_error import NONE, shared_error
 from bayeslaw._simulate import NOISE, REPLAYS, TOKENS_PER_PARAMETER, ptpp_grid
@@ -84,8 +84,8 @@ class Known:
 
     def pieces(self) -> tuple[Piece, ...]:
         """All draws; ``sigma`` is that of a new run, shared errors included."""
-        shared = [self.values[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in self.values]
-        return (Piece(log_loss_of(self.law), {**self.values, "sigma": np.sqrt(sum(shared))}, self.law.covariates),)
+        values = {**self.values, "sigma": new_run_scale(self.values)}
+        return (Piece(log_loss_of(self.law), values, self.law.covariates),)
 
     def log_loss(self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0) -> np.ndarray:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a new run."""

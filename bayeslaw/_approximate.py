@@ -1,7 +1,8 @@
 """Posteriors without chains: a Student-t proposal around the mode, then mixtures of them fitted to the weighted draws.
 
-Importance weights with Pareto-smoothed tails; k-hat says whether they can be trusted (Vehtari et al. 2024: below .7). One compiled program per law and padded size, as for NUTS; a refit takes tens
-of milliseconds. What it is for: hold-out folds, resamples, designs. A posterior to report comes from `fit`.
+Importance weights with Pareto-smoothed tails; k-hat says whether they can be trusted (Vehtari et al. 2024: below .7). One
+compiled program per law and padded size, as for NUTS. What it is for: hold-out folds, resamples, designs. A posterior
+to report comes from `fit`.
 """
 
 from __future__ import annotations
@@ -41,15 +42,14 @@ class Approximation(NamedTuple):
     """Weighted draws of a posterior.
 
     ``vectors``: coordinates, shape (draw, coordinate); ``values``: the law's values and ``sigma``, ``dof`` and what else the
-    error has, each of shape (draw,); ``weight``: shape (draw,), sum 1; ``k``: Pareto k-hat; ``log_evidence``: log marginal
-    likelihood of the table; ``mode``: the coordinates it was found at, from where a similar table can start.
+    error has, each of shape (draw,); ``weight``: shape (draw,), sum 1; ``k``: Pareto k-hat; ``mode``: the coordinates it was
+    found at, from where a similar table can start.
     """
 
     vectors: np.ndarray
     values: dict[str, np.ndarray]
     weight: np.ndarray
     k: float
-    log_evidence: float
     mode: Array
 
     @property
@@ -83,21 +83,20 @@ def approximate(law: Law, table: Padded, at: _geometry.Anchors, starts: Array, *
     found = [_minimum(law, table, at, np.asarray(start)) for start in starts]
     mode, height = min(found, key=lambda f: f[1])
     if not np.isfinite(height):
-        return Approximation(np.zeros((0, len(mode))), {}, np.zeros(0), np.inf, -np.inf, jnp.asarray(mode))
+        return Approximation(np.zeros((0, len(mode))), {}, np.zeros(0), np.inf, jnp.asarray(mode))
     rng, pool = np.random.default_rng(seed), Pool((), np.zeros((0, len(mode))), np.zeros(0), np.zeros(0), {})
     proposal = around(mode, whitening(hessian(law, table, at, mode)))
-    for _ in range(ROUNDS):
+    while True:
         vectors = draw_from(proposal, DRAWS, rng)
         log_p, values = _evaluate(law, table, at, vectors)
         log_p = np.nan_to_num(np.asarray(log_p), nan=-np.inf)
         pool = pool.joined(proposal, vectors, log_p, {n: np.asarray(v) for n, v in values.items()})
         weight, k = pareto_smoothed(pool.log_weight)
-        if not np.isfinite(k) or (1 / np.sum(weight**2) > ENOUGH and k < GOOD_K):
-            break
+        found_well = 1 / np.sum(weight**2) > ENOUGH and k < GOOD_K
+        if found_well or not np.isfinite(k) or len(pool.proposals) == ROUNDS:
+            return Approximation(pool.vectors, pool.values, weight, k, jnp.asarray(mode))
         telling = weight > TELLING
         proposal = fitted_to(pool.vectors[telling], weight[telling] / weight[telling].sum(), proposal, rng)
-    evidence = float(np.logaddexp.reduce(pool.log_weight) - np.log(len(weight)))
-    return Approximation(pool.vectors, pool.values, weight, k, evidence, jnp.asarray(mode))
 
 
 class Pool(NamedTuple):

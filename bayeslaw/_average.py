@@ -15,16 +15,16 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _engine, _runs
-from bayeslaw._artifact import law_from_recipe, versions
+from bayeslaw._artifact import law_from_recipe, settle, versions
 from bayeslaw._compare import MIN_ESS, Comparison, compare
 from bayeslaw._diagnostics import MAX_RHAT
 from bayeslaw._discrepancy import Range, distances, draw_drift
-from bayeslaw._errors import DiagnosticsError, FitFileError, FitWarning
+from bayeslaw._errors import FitFileError
 from bayeslaw._files import whole
 from bayeslaw._fit import Fit, new_run_noise
 from bayeslaw._law import Law
 from bayeslaw._model import log_loss
-from bayeslaw._posterior import Piece, over_draws
+from bayeslaw._posterior import Piece, new_run_scale, over_draws
 from bayeslaw._recipe import recipe_of
 
 DRAWS = 4000
@@ -51,10 +51,9 @@ class Member:
 
     @property
     def piece(self) -> Piece:
-        noise = ("sigma", "tau_checkpoint", "tau_run")
         told = (*self.law.priors, "dof", "drift", "tau_checkpoint", "tau_run", "run_length")
         values = {n: self.values[n] for n in told if n in self.values}
-        values["sigma"] = np.sqrt(sum(self.values[n] ** 2 for n in noise if n in self.values))
+        values["sigma"] = new_run_scale(self.values)
         return Piece(_drifting(self.law, self.known), values, self.law.covariates)
 
 
@@ -241,13 +240,7 @@ def average(
     )
     attrs = {"seed": seed, "folds": "; ".join(judged.folds), "versions": versions(), "drift": drift}
     result = of_comparison(judged, runs, drift=drift, seed=seed, attrs=attrs | {"seconds": time.perf_counter() - began})
-    if result.warnings and on_failure == "raise":
-        raise DiagnosticsError("; ".join(result.warnings) + "; or accept as it is (--accept-diagnostics)")
-    if result.warnings and on_failure == "warn":
-        import warnings
-
-        for line in result.warnings:
-            warnings.warn(line, FitWarning, stacklevel=2)
+    settle(result.warnings, on_failure, "--accept-diagnostics")
     return result
 
 

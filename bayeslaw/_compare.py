@@ -29,7 +29,7 @@ from bayeslaw._formula import find_law
 from bayeslaw._law import Law
 from bayeslaw._model import log_loss_of
 from bayeslaw._padding import Padded, pad
-from bayeslaw._posterior import over_draws
+from bayeslaw._posterior import new_run_scale, over_draws
 from bayeslaw._refits import Refit, refit, spread
 from bayeslaw._shared_error import shared_error
 
@@ -157,7 +157,7 @@ def compare(
     independent
         Take every row's error as its own (see `fit`).
     executor
-        Where to judge the laws, each in a task of its own; by default here, one after another.
+        Where to judge the laws, each in a task of its own; by default here, as many at once as there are cores.
     progress
         Called with posteriors done and to do (on an executor: laws).
 
@@ -287,9 +287,8 @@ def _posterior(
 
 
 def _scale(draws: dict[str, np.ndarray]) -> np.ndarray:
-    """Scale of a new run's noise, effects of a new checkpoint or curve included, shape (draw, 1)."""
-    parts = [draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws]
-    return np.sqrt(sum(parts))[:, None]
+    """Scale of a new run's noise, shape (draw, 1)."""
+    return new_run_scale(draws)[:, None]
 
 
 class Forecast(NamedTuple):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from bayeslaw._errors import BayeslawError
+
+Result = TypeVar("Result")
 
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each
@@ -77,3 +80,19 @@ def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
         ) from None
     with client:
         yield client.get_executor()
+
+
+def as_done(calls: Sequence[Callable[[], Result]], executor: Executor | None) -> Iterator[tuple[int, Result]]:
+    """Index and result of each call as it is done: here one after another, or on an executor.
+
+    Calls that an interruption finds waiting on the executor are taken back.
+    """
+    if executor is None:
+        yield from ((i, call()) for i, call in enumerate(calls))
+        return
+    futures = {executor.submit(call): i for i, call in enumerate(calls)}
+    try:
+        yield from ((futures[future], future.result()) for future in as_completed(futures))
+    finally:
+        for future in futures:
+            future.cancel()

@@ -16,14 +16,14 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _artifact, _engine, _geometry, _runs
-from bayeslaw._diagnostics import MAX_DIVERGENT, MIN_ESS, TRUSTED_K, are_enough
+from bayeslaw._diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._engine import WARMUP
 from bayeslaw._errors import FitWarning, LawError
 from bayeslaw._formula import find_law
 from bayeslaw._law import Law
 from bayeslaw._model import DOF_MIN, constrain_error, draw_effects, log_loss, log_loss_of, log_prior, pointwise
 from bayeslaw._padding import Padded, at_once, pad
-from bayeslaw._posterior import Piece, over_draws
+from bayeslaw._posterior import Piece, new_run_scale, over_draws
 from bayeslaw._priors import Prior
 from bayeslaw._shared_error import NONE, labels, shared_error
 
@@ -125,7 +125,7 @@ class Fit:
         """
         draws = self.posterior
         values = {n: draws[n] for n in (*self.law.priors, *NOISE) if n in draws}
-        values["sigma"] = np.sqrt(sum(draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws))
+        values["sigma"] = new_run_scale(draws)
         return (Piece(log_loss_of(self.law), values, self.law.covariates),)
 
     def log_loss(self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0) -> np.ndarray:
@@ -252,7 +252,6 @@ def fit(
         drawn, quality = _previewed(law, problem, chains * draws, seed)
         attrs |= quality
     else:
-        total = warmup + draws
         drawn = _sampler.sample(
             law,
             problem,
@@ -261,9 +260,7 @@ def fit(
             warmup=warmup,
             draws=draws,
             max_draws=max_draws,
-            max_divergent=MAX_DIVERGENT,
-            is_enough=are_enough,
-            progress=lambda done: progress(done, max(total, done)) if progress else None,
+            progress=progress,
         )
     result = Fit(law, _to_arviz(law, runs, table, drawn, seed, attrs))
     result.inference_data.attrs["seconds"] = time.perf_counter() - began

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw import _artifact, _engine, _runs
-from bayeslaw._diagnostics import MAX_DIVERGENT, are_enough
 from bayeslaw._engine import WARMUP
 from bayeslaw._errors import FitWarning, LawError, RunTableError
 from bayeslaw._fit import new_run_noise
@@ -295,9 +294,7 @@ def pool(
         warmup=warmup,
         draws=draws,
         max_draws=max_draws,
-        max_divergent=MAX_DIVERGENT,
-        is_enough=are_enough,
-        progress=lambda done: progress(done, max(warmup + draws, done)) if progress else None,
+        progress=progress,
     )
     tree = _to_arviz(law, runs.assign(**{by: names}), domains, levels, chained.sites, chained.stats)
     seconds = time.perf_counter() - began

@@ -40,6 +40,11 @@ class Piece:
         return len(next(iter(self.values.values())))
 
 
+def new_run_scale(values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Scale of a new run's error, effects of a new checkpoint or curve included, shape (draw,)."""
+    return np.sqrt(sum(values[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in values))
+
+
 @lru_cache(maxsize=64)
 def over_draws(log_loss: Callable) -> Callable:
     """Compiled map over draws of a piece's log loss at a table, shape (draw, run)."""

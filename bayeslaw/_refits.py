@@ -8,7 +8,8 @@ so that the numbers do not depend on who computed them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,6 @@ from jax import Array
 
 from bayeslaw import _engine, _geometry, _runs
 from bayeslaw._approximate import approximate
-from bayeslaw._density import hessian, whitening
 from bayeslaw._engine import WARMUP
 from bayeslaw._errors import LawError, RunTableError
 from bayeslaw._formula import find_law
@@ -61,8 +61,7 @@ def refit(
     if found.is_trusted(min_ess):
         note = {"sampler": f"importance sampling, k-hat {found.k:.2f}", "rhat": float("nan"), "ess": found.ess}
         return Refit(found.resample(draws, seed), note | {"divergences": 0})
-    centre = np.asarray(found.mode)
-    problem = _sampler.Problem(table, at, jnp.asarray(centre), jnp.asarray(whitening(hessian(law, table, at, centre))))
+    problem = _sampler.whitened_at(law, table, at, np.asarray(found.mode))
     return Refit(*_sampler.draw(law, problem, seed=seed, **nuts))
 
 
@@ -134,24 +133,12 @@ def spread(
     total: int | None = None,
 ) -> list:
     """Results of a task over jobs, in order, here or on an executor; each job returns a list of results."""
-    tell, done = progress or (lambda done, total: None), 0
-    found: list[list] = [[] for _ in jobs]
-    if executor is None:
-        for i, job in enumerate(jobs):
-            found[i] = task(*job)
-            done += len(found[i])
-            tell(done, total or len(jobs))
-        return [one for part in found for one in part]
-    futures = {executor.submit(task, *job): i for i, job in enumerate(jobs)}
-    try:
-        for future in as_completed(futures):
-            found[futures[future]] = future.result()
-            done += len(found[futures[future]])
-            tell(done, total or len(jobs))
-    finally:
-        for future in futures:
-            future.cancel()
-    return [one for part in found for one in part]
+    found: dict[int, list] = {}
+    for i, part in _engine.as_done([partial(task, *job) for job in jobs], executor):
+        found[i] = part
+        if progress:
+            progress(sum(map(len, found.values())), total or len(jobs))
+    return [one for i in range(len(jobs)) for one in found[i]]
 
 
 def bootstrap_weights(rows: int, resamples: int, *, seed: int = 0, group: Sequence | None = None) -> np.ndarray:

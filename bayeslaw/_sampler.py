@@ -84,7 +84,12 @@ def prepare(law: Law, table: Padded, at: _geometry.Anchors, seed: int) -> Proble
     """Find the posterior's mode from many starts and the coordinates that whiten it."""
     z, noise = _point.posterior_mode(law, table, at, seed=seed)
     centre = to_vector(law, table.shared, z | error_start(table.shared, noise))
-    return Problem(table, at, jnp.asarray(centre), jnp.asarray(whitening(hessian(law, table, at, np.asarray(centre)))))
+    return whitened_at(law, table, at, np.asarray(centre))
+
+
+def whitened_at(law: Law, table: Padded, at: _geometry.Anchors, centre: np.ndarray) -> Problem:
+    """The problem in coordinates whitened by the curvature at a vector."""
+    return Problem(table, at, jnp.asarray(centre), jnp.asarray(whitening(hessian(law, table, at, centre))))
 
 
 def _by_chain(f: Callable, chains: int) -> Callable:
@@ -138,12 +143,13 @@ def sample(
     chains: int,
     warmup: int,
     draws: int,
-    progress: Callable[[int], None] = lambda done: None,
-    is_enough: Callable[[dict[str, np.ndarray]], bool] = lambda sites: True,
     max_draws: int | None = None,
-    max_divergent: float = 1.0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Chains:
     """Draw from the posterior.
+
+    While R-hat or ESS fail, ``draws`` more are added, up to ``max_draws`` a chain; while too many draws diverge, they are
+    dropped and drawn again at half the step size.
 
     Parameters
     ----------
@@ -152,12 +158,9 @@ def sample(
     warmup, draws
         Iterations per chain, rounded up to whole chunks.
     progress
-        Called with the iterations of each chain that are done.
-    is_enough
-        Looks at the draws so far; while false, as many draws are added again, up to ``max_draws`` a chain.
-    max_divergent
-        Share of divergent draws above which the first draws are dropped and drawn again at half the step size.
+        Called with the iterations of each chain done and to do.
     """
+    total = warmup + draws
     warmup, draws = (-(-n // CHUNK) * CHUNK for n in (warmup, draws))
     states = _start(program, law, warmup, problem, jax.random.split(jax.random.PRNGKey(seed), chains))
     done, shrinks, kept = 0, 0, []
@@ -167,14 +170,15 @@ def sample(
             done += CHUNK
             if done > warmup:
                 kept.append(jax.tree.map(np.asarray, chunk))
-            progress(done)
+            if progress:
+                progress(done, max(total, done))
         sites, stats = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
-        if stats["diverging"].mean() > max_divergent and shrinks < SHRINKS:
+        if stats["diverging"].mean() > _diagnostics.MAX_DIVERGENT and shrinks < SHRINKS:
             step = states.adapt_state.step_size / 2
             states = states._replace(adapt_state=states.adapt_state._replace(step_size=step))
             shrinks, kept = shrinks + 1, []
             continue
-        if (len(kept) * CHUNK) + draws > (max_draws or draws) or is_enough(sites):
+        if (len(kept) * CHUNK) + draws > (max_draws or draws) or _diagnostics.are_enough(sites):
             return Chains(sites, {STATS[k]: v for k, v in stats.items()})
 
 
@@ -182,17 +186,7 @@ def draw(
     law: Law, problem: Problem, *, seed: int, chains: int, warmup: int, draws: int, max_draws: int | None = None
 ) -> tuple[dict[str, np.ndarray], dict]:
     """Draws of the law's values and of the error, chains one after another, each of shape (draw,); and diagnostics."""
-    drawn = sample(
-        law,
-        problem,
-        seed=seed,
-        chains=chains,
-        warmup=warmup,
-        draws=draws,
-        max_draws=max_draws,
-        max_divergent=_diagnostics.MAX_DIVERGENT,
-        is_enough=_diagnostics.are_enough if max_draws else lambda sites: True,
-    )
+    drawn = sample(law, problem, seed=seed, chains=chains, warmup=warmup, draws=draws, max_draws=max_draws)
     rhat, ess = _diagnostics.of_chains(drawn.sites)
     values = _values(law, problem.table, {n: v.reshape(-1) for n, v in drawn.sites.items()})
     divergences = int(drawn.stats["diverging"].sum())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from bayeslaw._engine import as_done
 from bayeslaw._errors import RunTableError
 from bayeslaw._files import whole
 
@@ -47,7 +49,9 @@ def study(
     done = {_key(row, jobs[0]) for row in rows} & set(wanted)
     tell = progress or (lambda done, total: None)
     tell(len(done), len(jobs))
-    for job, found in _as_done(task, [j for j, k in zip(jobs, wanted, strict=True) if k not in done], executor):
+    open_ = [j for j, k in zip(jobs, wanted, strict=True) if k not in done]
+    for i, found in as_done([partial(task, **job) for job in open_], executor):
+        job = open_[i]
         rows += [{**job, **row} for row in found]
         done.add(_key(job, job))
         if path is not None:
@@ -73,16 +77,3 @@ def _read(path: Path | None, jobs: Sequence[Job]) -> Rows:
     if odd:
         raise RunTableError(f"{path} holds no rows of this study: it lacks column {odd[0]!r}; give another file")
     return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
-
-
-def _as_done(task: Callable[..., Rows], jobs: Sequence[Job], executor: Executor | None) -> Iterator[tuple[Job, Rows]]:
-    """Each job with its rows, as they are made."""
-    if executor is None:
-        yield from ((job, task(**job)) for job in jobs)
-        return
-    futures = {executor.submit(task, **job): job for job in jobs}
-    try:
-        yield from ((futures[future], future.result()) for future in as_completed(futures))
-    finally:
-        for future in futures:
-            future.cancel()

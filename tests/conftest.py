@@ -1,6 +1,8 @@
 """A strict start: float64 as in inference, and the measured tables where they are."""
 
+import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,20 @@ def data():
 def published():
     """Path of a table of published numbers by name; skips where it is absent."""
     return lambda name: _shared("reference", name)
+
+
+@pytest.fixture(scope="session")
+def script():
+    """A study or benchmark of this folder as a module, by its path."""
+
+    def load(path: str):
+        name = f"script_{Path(path).stem}"
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / path)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    return load

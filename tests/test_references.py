@@ -4,8 +4,6 @@ Needs the extra ``peers`` (pymc, nutpie, numba); skipped without it.
 """
 
 import importlib.util
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,16 +26,9 @@ CASES = [("chinchilla", False), ("chinchilla", True), ("ptpp-floor", False), ("d
 
 
 @pytest.fixture(scope="module")
-def peers():
+def peers(script):
     """The models in PyMC."""
-    path = Path(__file__).parent / "benchmarks" / "pymc_models.py"
-    spec = importlib.util.spec_from_file_location("pymc_models", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["pymc_models"] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/pymc_models.py")
 
 
 @pytest.fixture(scope="module", params=CASES, ids=[f"{n}{', shared errors' * s}" for n, s in CASES])

@@ -1,9 +1,5 @@
 """Posteriors are right on average over the prior: the share of their draws below the truth is uniform."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,16 +9,9 @@ SIMULATIONS = 60
 
 
 @pytest.fixture(scope="module")
-def sbc():
-    """The study, of which this is a short version (docs/sbc.md has all laws)."""
-    path = Path(__file__).parent / "studies" / "sbc.py"
-    spec = importlib.util.spec_from_file_location("sbc_study", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sbc_study"] = module
-    spec.loader.exec_module(module)
-    return module
+def sbc(script):
+    """The study, of which this is a short version (docs/sbc.md has more laws)."""
+    return script("studies/sbc.py")
 
 
 @pytest.fixture(scope="module")
