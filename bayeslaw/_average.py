@@ -207,6 +207,7 @@ def average(
     runs: pd.DataFrame,
     laws: Sequence[Law | str] | None = None,
     *,
+    reference: Mapping[str, float] | None = None,
     hold_out: str | Sequence[str] | None = None,
     independent: bool = False,
     drift: bool = True,
@@ -219,7 +220,7 @@ def average(
 
     Parameters
     ----------
-    runs, laws, hold_out, independent, executor, progress
+    runs, laws, reference, hold_out, independent, executor, progress
         As for `compare`; by default the laws that suit the table's columns. One law alone is averaged with nothing,
         but has its drift.
     drift
@@ -236,7 +237,14 @@ def average(
     """
     began = time.perf_counter()
     judged = compare(
-        runs, laws, hold_out=hold_out, independent=independent, seed=seed, executor=executor, progress=progress
+        runs,
+        laws,
+        reference=reference,
+        hold_out=hold_out,
+        independent=independent,
+        seed=seed,
+        executor=executor,
+        progress=progress,
     )
     attrs = {"seed": seed, "folds": "; ".join(judged.folds), "versions": versions(), "drift": drift}
     result = of_comparison(judged, runs, drift=drift, seed=seed, attrs=attrs | {"seconds": time.perf_counter() - began})

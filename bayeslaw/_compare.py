@@ -8,7 +8,7 @@ over the stages left out and over single runs left out (PSIS).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
@@ -38,8 +38,6 @@ NUTS = {"chains": 4, "warmup": WARMUP, "draws": 500, "max_draws": 2000}
 WHOLE = {"draws": 4000, "min_ess": MIN_ESS, "nuts": NUTS}  # of the whole table
 FOLD = {"draws": 1000, "min_ess": 50, "nuts": {"chains": 4, "warmup": WARMUP, "draws": 300}}  # of a stage left out
 RESAMPLES = 4000  # of the groups of runs left out, for the probability that a law forecasts them best
-NUTS = {"chains": 4, "warmup": WARMUP, "draws": 500, "max_draws": 2000}
-NUTS_FOLD = {"chains": 4, "warmup": 300, "draws": 300}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +135,7 @@ def compare(
     runs: pd.DataFrame,
     laws: Sequence[Law | str] | None = None,
     *,
+    reference: Mapping[str, float] | None = None,
     hold_out: str | Sequence[str] | None = None,
     independent: bool = False,
     seed: int = 0,
@@ -151,6 +150,8 @@ def compare(
         A table as `read_runs` returns it.
     laws
         Laws, or their names; by default those that suit the table's columns.
+    reference
+        Columns of the reference run to replace, for the laws that read them.
     hold_out
         Columns whose largest levels are left out in turn (``D/N``: tokens per parameter); by default ptpp, N, D and
         D/N, as far as the table has several levels of them.
@@ -168,6 +169,7 @@ def compare(
     """
     _engine.start()
     chosen = [find_law(law) if isinstance(law, str) else law for law in laws or default_laws(runs)]
+    chosen = _at_reference(chosen, reference or {})
     repeated = {law.name for law in chosen if sum(other.name == law.name for other in chosen) > 1}
     if repeated:
         raise LawError(f"law {min(repeated)!r} is named twice; name each law once")
@@ -201,6 +203,14 @@ def compare(
         [j.held_out for j in judged], np.concatenate([groups[:0], *(groups[f.held] for f in stages)]), seed
     )
     return Comparison(tuple(judged), weigh(judged), probabilities, tuple(f.name for f in stages), len(runs))
+
+
+def _at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
+    """The laws with their priors stated at another run; each takes the columns that it reads."""
+    unread = [c for c in reference if all(c not in law.covariates for law in laws)]
+    if unread:
+        raise LawError(f"reference run: none of the laws {', '.join(law.name for law in laws)} reads {unread[0]!r}")
+    return [law.with_reference({c: v for c, v in reference.items() if c in law.covariates}) for law in laws]
 
 
 def _groups(runs: pd.DataFrame, independent: bool) -> np.ndarray:

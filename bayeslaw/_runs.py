@@ -14,6 +14,7 @@ import pandas as pd
 
 from bayeslaw._errors import RunTableError, RunTableWarning
 from bayeslaw._schedule import add_areas
+from bayeslaw._words import people_number
 
 if TYPE_CHECKING:
     from bayeslaw._law import Law
@@ -37,6 +38,7 @@ NUMERIC = {
     "lr": "learning rate",
     "cost": "cost of the run",
 }
+FAR = 100.0  # times the reference run's size, or a share of it, beyond which priors in nats may not suit
 POSITIVE = ("N", "D", "ptpp", "loss", "loss_before", "source_loss_before", "source_loss", "target_loss")
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 NUMBER = re.compile(r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE)
@@ -282,6 +284,22 @@ def losses(runs: pd.DataFrame) -> np.ndarray:
     return runs["loss"].to_numpy(float)
 
 
+def _warn_far(law: Law, x: Mapping[str, np.ndarray]) -> None:
+    """Priors in nats are stated at a reference run; models far smaller or larger need another."""
+    if "N" not in law.covariates:
+        return
+    low, high, at = float(x["N"].min()), float(x["N"].max()), float(law.reference["N"])
+    if low <= FAR * at and high >= at / FAR:
+        return
+    warnings.warn(
+        f"models of {people_number(low)} to {people_number(high)} parameters lie far from the reference run of law "
+        f"{law.name!r} (N = {people_number(at)}), at which priors are stated in nats; state one near them: "
+        f"--reference N={people_number((low * high) ** 0.5)}, in Python reference={{'N': ...}}",
+        RunTableWarning,
+        stacklevel=4,
+    )
+
+
 def check_fittable(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> None:
     """Refuse a table from which the law's exponents cannot be learned, warn where they barely can.
 
@@ -299,6 +317,7 @@ def check_fittable(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()
         raise RunTableError(
             f"{len(runs)} rows for the {len(free)} parameters of law {law.name!r}: add runs, or take a smaller law"
         )
+    _warn_far(law, x)
     for name in law.covariates:
         tied = [
             e.name for e in law.exponents if e.covariate == name and not e.prior.is_fixed and e.name not in requested

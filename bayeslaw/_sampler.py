@@ -25,6 +25,10 @@ from bayeslaw._padding import Padded
 
 CHUNK = 100  # iterations between two looks at the clock
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
+TREE_DEPTH = (
+    6,
+    7,
+)  # in warm-up, then: 63 and 127 steps; laws that suit their table take 20 to 40, others would take 1,023
 SHRINKS = 3  # times the step size is halved, and the draws begun again, while too many diverge
 
 
@@ -69,7 +73,7 @@ def _kernel(law: Law, problem: Problem) -> NUTS:
     def whitened(w: Array) -> Array:
         return potential(law, problem.table, problem.at, problem.centre + problem.scale @ w)
 
-    return NUTS(potential_fn=whitened, dense_mass=True, target_accept_prob=TARGET_ACCEPT)
+    return NUTS(potential_fn=whitened, dense_mass=True, target_accept_prob=TARGET_ACCEPT, max_tree_depth=TREE_DEPTH)
 
 
 def _first(problem: Problem, key: Array) -> Array:

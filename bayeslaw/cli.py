@@ -41,6 +41,13 @@ Column = Annotated[
     list[str] | None,
     typer.Option("--column", help="Your column for one of the schema: --column N=params (repeatable)."),
 ]
+Reference = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        help="A run near yours at which priors are stated in nats: --reference N=100k --reference D=1M (repeatable).",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Same seed, same machine: same numbers.", min=0)]
 Before = Annotated[
     list[str] | None,
@@ -146,6 +153,7 @@ def fit(
     priors: Annotated[
         Path | None, typer.Option(help='TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; [reference] N = 1e8.')
     ] = None,
+    reference: Reference = None,
     seed: Seed = 0,
     chains: Annotated[int, typer.Option(min=1)] = 4,
     warmup: Annotated[int, typer.Option(help="Iterations to adapt, per chain.", min=100)] = WARMUP,
@@ -172,14 +180,21 @@ def fit(
     if output is not None:
         _check_writable(output)
     settings = _prior_file(priors)
+    at = settings["reference"] | _assignments(reference)
     table = _read(runs, where, column)
     on_failure = "warn" if accept_diagnostics else "raise"
     if law is None or len(law) != 1:
-        if settings["priors"] or settings["reference"]:
-            raise LawError("a priors file belongs to one law; name it (--law)")
+        if settings["priors"]:
+            raise LawError("priors belong to one law; name it (--law)")
         with _progress(f"{len(law) if law else 'the default'} laws on {len(table)} runs") as progress:
             mixed = bayeslaw.average(
-                table, law or None, independent=independent, seed=seed, progress=progress, on_failure=on_failure
+                table,
+                law or None,
+                reference=at,
+                independent=independent,
+                seed=seed,
+                progress=progress,
+                on_failure=on_failure,
             )
         _print_fit(mixed, "average", {"weights": mixed.weights}, len(table), output, as_json)
         return
@@ -188,7 +203,7 @@ def fit(
             table,
             law[0],
             priors=settings["priors"],
-            reference=settings["reference"],
+            reference=at,
             independent=independent,
             seed=seed,
             chains=chains,
@@ -242,6 +257,7 @@ def compare(
     ] = None,
     where: Where = None,
     column: Column = None,
+    reference: Reference = None,
     independent: Annotated[
         bool, typer.Option("--independent", help="No error shared by rows of one checkpoint or run.")
     ] = False,
@@ -266,6 +282,7 @@ def compare(
         mixed = bayeslaw.average(
             table,
             [name.strip() for name in laws.split(",")] if laws else None,
+            reference=_assignments(reference),
             hold_out=hold_out,
             independent=independent,
             seed=seed,
@@ -527,6 +544,7 @@ def report(
     ] = None,
     where: Where = None,
     column: Column = None,
+    reference: Reference = None,
     seed: Seed = 0,
     accept_diagnostics: Annotated[
         bool, typer.Option("--accept-diagnostics", help="Report fits whose diagnostics fail.")
@@ -546,6 +564,7 @@ def report(
             table,
             output,
             law=law,
+            reference=_assignments(reference) or None,
             hold_out=hold_out,
             seed=seed,
             progress=progress,

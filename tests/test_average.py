@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import FitFileError, LawError, RunTableError
+from bayeslaw import FitFileError, LawError, RunTableError, RunTableWarning
 from bayeslaw import _discrepancy as discrepancy
 from bayeslaw._average import DRAWS, shares
-from bayeslaw._compare import best, weigh
+from bayeslaw._compare import _at_reference, best, weigh
 from bayeslaw._folds import folds
 
 LAWS = ["chinchilla", "coupled"]
@@ -161,6 +161,23 @@ def test_what_cannot_be_compared_is_refused(coupled):
         bayeslaw.compare(runs.iloc[[0, 1, 2, 6, 7, 8, 12, 13]], LAWS)
     with pytest.raises(LawError, match="no law is compared by default"):
         bayeslaw.compare(runs[["loss"]])
+    with pytest.raises(LawError, match="none of the laws chinchilla, coupled reads 'replay'"):
+        bayeslaw.compare(runs, LAWS, reference={"replay": 0.5})
+
+
+def test_laws_take_the_columns_of_a_reference_run_that_they_read(coupled):
+    """And priors stated at another run are other priors: parameters move, the fit of the data hardly."""
+    moved = _at_reference([bayeslaw.law("chinchilla"), bayeslaw.law("dcpt")], {"N": 1e6, "replay": 0.5})
+    assert [law.reference["N"] for law in moved] == [1e6, 1e6]
+    assert "replay" not in moved[0].reference
+    assert moved[1].reference["replay"] == 0.5
+    runs, _ = coupled
+    here = bayeslaw.average(runs, LAWS[:1], seed=0)
+    with pytest.warns(RunTableWarning, match="lie far from the reference run"):
+        there = bayeslaw.average(runs, LAWS[:1], reference={"N": 1e3, "D": 1e5}, seed=0)
+    e_here, e_there = (a.parameters().loc["chinchilla.E"] for a in (here, there))
+    assert abs(e_here["mean"] - e_there["mean"]) > 0.1 * e_here["sd"]
+    assert there.log_loss(runs).mean(axis=0) == pytest.approx(here.log_loss(runs).mean(axis=0), abs=0.03)
 
 
 def test_probability_of_forecasting_best_counts_groups_not_runs():

@@ -147,7 +147,11 @@ def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
 
 BAD = {
     "a law twice": (["fit", "runs.csv", "--law", "chinchilla", "--law", "chinchilla", "-o", "x.nc"], "named twice"),
-    "priors of several laws": (["fit", "runs.csv", "--priors", "priors.toml", "-o", "x.nc"], "belongs to one law"),
+    "priors of several laws": (["fit", "runs.csv", "--priors", "priors.toml", "-o", "x.nc"], "belong to one law"),
+    "reference of no law": (
+        ["compare", "runs.csv", "--laws", "chinchilla,coupled", "--reference", "replay=.5"],
+        "none of the laws chinchilla, coupled reads 'replay'",
+    ),
     "no such law": (["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"], "did you mean 'chinchilla'"),
     "no such file": (["fit", "none.csv", "--law", "chinchilla", "-o", "x.nc"], "no such file"),
     "missing column": (["fit", "short.csv", "--law", "chinchilla", "-o", "x.nc"], "needs column 'D'"),

@@ -75,6 +75,7 @@ WARNED = {
     "two levels": (lambda t: t.assign(ptpp=np.where(t.index % 2, 15.0, 31.0)), "two levels only"),
     "tokens per parameter": (lambda t: t.assign(D=20.0 + t.index), "tokens per parameter"),
     "billions": (lambda t: t.assign(N=[1.0, 8.1] * 12), "billions"),
+    "tiny models": (lambda t: t.assign(N=t["N"] / 1e4), "--reference N="),
     "mixed percent": (lambda t: t.assign(replay=["34%", "0.5"] * 12), "mixes percent with fractions"),
 }
 

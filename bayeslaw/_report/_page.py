@@ -81,6 +81,7 @@ def report(
     output: str | Path = "report",
     *,
     law: str | Sequence[str] | None = None,
+    reference: Mapping[str, float] | None = None,
     hold_out: str = "ptpp",
     seed: int = 0,
     name: str | None = None,
@@ -98,6 +99,8 @@ def report(
         Folder for ``report.html``.
     law
         Name of a law, or several, which are averaged; by default the average of the laws that suit the columns.
+    reference
+        Columns of the reference run to replace, for the laws that read them.
     hold_out
         Column whose largest level is held out of the fit and forecast.
     question
@@ -122,12 +125,12 @@ def report(
     domains = []
     for i, (domain, part) in enumerate(parts.items()):
         share = (lambda done, total, i=i: progress(done + i * total, len(parts) * total)) if progress else None
-        domains.append(_one_domain(domain, part, laws, hold_out, seed, share, on_failure))
+        domains.append(_one_domain(domain, part, laws, reference, hold_out, seed, share, on_failure))
     fits = {d.name: d.fit for d in domains}
     answer = plan(fits["target"], fits["source"], **asked) if asked else None
     explored = _explored(fits, asked, answer) if asked and answer else None
     bought = _bought(parts["target"], fits, asked, answer, hold_out) if asked and answer else None
-    html = _render(table, domains, laws, hold_out, seed, name, bundled, answer, explored, bought)
+    html = _render(table, domains, laws, reference, hold_out, seed, name, bundled, answer, explored, bought)
     path = folder / PAGE
     with whole(path) as part:
         part.write_text(html, encoding="utf-8")
@@ -166,16 +169,16 @@ def _split(runs: pd.DataFrame, hold_out: str) -> tuple[pd.DataFrame, pd.DataFram
     return runs[~held], runs[held]
 
 
-def _posterior(runs, laws: Sequence[str], seed: int, progress, on_failure: str) -> Fit | Average:
+def _posterior(runs, laws: Sequence[str], reference, seed: int, progress, on_failure: str) -> Fit | Average:
     """One law's posterior, or the average of several, or of those that suit the columns."""
     if len(laws) == 1:
-        return fit(runs, laws[0], seed=seed, progress=progress, on_failure=on_failure)
-    return average(runs, laws or None, seed=seed, progress=progress, on_failure=on_failure)
+        return fit(runs, laws[0], reference=reference, seed=seed, progress=progress, on_failure=on_failure)
+    return average(runs, laws or None, reference=reference, seed=seed, progress=progress, on_failure=on_failure)
 
 
-def _one_domain(domain, runs, laws, hold_out, seed, progress, on_failure) -> _Domain:
+def _one_domain(domain, runs, laws, reference, hold_out, seed, progress, on_failure) -> _Domain:
     fitted, held = _split(runs, hold_out)
-    posterior = _posterior(fitted, laws, seed, progress, on_failure)
+    posterior = _posterior(fitted, laws, reference, seed, progress, on_failure)
     rows, seen = forecast(posterior, held, seed=seed), forecast(posterior, fitted, seed=seed)
     result = check(posterior, held, seed=seed)
     level, main = held[hold_out].iloc[0], posterior.heaviest if isinstance(posterior, Average) else posterior
@@ -246,12 +249,16 @@ def _bought(
     return {"sentence": made.sentence(), "lines": lines, "share": ANCHOR_SHARE}
 
 
-def _render(table, domains, laws, hold_out, seed, name, bundled, answer: Plan | None, explored, bought) -> str:
+def _render(
+    table, domains, laws, reference, hold_out, seed, name, bundled, answer: Plan | None, explored, bought
+) -> str:
     import jinja2
 
     template = files("bayeslaw._report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     named = [part for law in laws for part in ("--law", law)]
+    if not bundled:
+        named += [part for c, value in (reference or {}).items() for part in ("--reference", f"{c}={value:g}")]
     command = ["bayeslaw", "report", *([] if bundled else [name]), *named, "--hold-out", hold_out, "--seed", str(seed)]
     held = table[table[hold_out] == table[hold_out].max()]
     return environment.from_string(template).render(
