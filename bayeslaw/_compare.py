@@ -119,9 +119,7 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
         No law of the default sets suits the table's columns.
     """
     if {"N", "D", "replay", "ptpp"} <= set(runs):
-        names = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
-        states = {"state-source": ["source_loss_before"], "state-target": ["loss_before", "source_loss_before"]}
-        return names + [name for name, needs in states.items() if set(needs) <= set(runs)]
+        return ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor", *_state_laws(runs)]
     if {"N", "D"} <= set(runs):
         return ["chinchilla", "coupled"]
     if {"S1_pt", "S2_pt"} <= set(runs):
@@ -129,6 +127,15 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     raise LawError(
         f"no law is compared by default on columns {', '.join(map(str, runs.columns))}; name laws (--law, --laws)"
     )
+
+
+def _state_laws(runs: pd.DataFrame) -> list[str]:
+    """The law of checkpoint state that suits: a table whose ``loss_before`` is its ``source_loss_before`` is of the source."""
+    if "source_loss_before" not in runs:
+        return []
+    if "loss_before" not in runs or np.allclose(runs["loss_before"], runs["source_loss_before"]):
+        return ["state-source"]
+    return ["state-target"]
 
 
 def compare(

@@ -8,7 +8,7 @@ import bayeslaw
 from bayeslaw import FitFileError, LawError, RunTableError, RunTableWarning
 from bayeslaw import _discrepancy as discrepancy
 from bayeslaw._average import DRAWS, shares
-from bayeslaw._compare import _at_reference, best, weigh
+from bayeslaw._compare import _at_reference, best, default_laws, weigh
 from bayeslaw._folds import folds
 
 LAWS = ["chinchilla", "coupled"]
@@ -178,6 +178,14 @@ def test_laws_take_the_columns_of_a_reference_run_that_they_read(coupled):
     e_here, e_there = (a.parameters().loc["chinchilla.E"] for a in (here, there))
     assert abs(e_here["mean"] - e_there["mean"]) > 0.1 * e_here["sd"]
     assert there.log_loss(runs).mean(axis=0) == pytest.approx(here.log_loss(runs).mean(axis=0), abs=0.03)
+
+
+def test_the_state_law_of_the_table_s_own_domain_competes():
+    target = bayeslaw.simulate("state-target")
+    source = target.assign(loss_before=target["source_loss_before"])
+    assert default_laws(target)[-1] == "state-target"
+    assert default_laws(source)[-1] == "state-source"
+    assert not {"state-source", "state-target"} & set(default_laws(target.drop(columns="source_loss_before")))
 
 
 def test_probability_of_forecasting_best_counts_groups_not_runs():

@@ -29,7 +29,6 @@ from bayeslaw._fit import Fit, fit
 from bayeslaw._forecast import forecast
 from bayeslaw._law import Law
 from bayeslaw._plan import Plan, plan, problem_of
-from bayeslaw._plan_example import QUESTION
 from bayeslaw._report import _figures
 from bayeslaw._report._explorer import can_explore, explorer, sliders
 from bayeslaw._words import people_number
@@ -105,7 +104,7 @@ def report(
         Column whose largest level is held out of the fit and forecast.
     question
         What to plan for, as keyword arguments of `plan`, where the table has the domains ``target`` and ``source``;
-        the bundled table comes with one.
+        by default that of the bundled table, if that is shown.
 
     Raises
     ------
@@ -113,15 +112,18 @@ def report(
         As `fit` does, or no level can be held out.
     """
     began = time.perf_counter()
-    bundled = runs is None
-    table = datasets.load() if runs is None else runs
-    name = datasets.DEFAULT if bundled else name or "a table"
+    card = None
+    if runs is None:
+        opened, name = datasets.TABLES[datasets.DEFAULT], datasets.DEFAULT
+        runs, card = datasets.load(name), opened.card
+        runs = runs.query(opened.where) if opened.where else runs
+        reference, question = reference or opened.reference, question or opened.question
     laws = [law] if isinstance(law, str) else list(law or [])
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise LawError(f"{folder} is a file; give the name of a folder")
-    parts = _by_domain(table)
-    asked = _question(QUESTION if bundled else question, list(parts), seed)
+    parts = _by_domain(runs)
+    asked = _question(question, list(parts), seed)
     domains = []
     for i, (domain, part) in enumerate(parts.items()):
         share = (lambda done, total, i=i: progress(done + i * total, len(parts) * total)) if progress else None
@@ -130,7 +132,7 @@ def report(
     answer = plan(fits["target"], fits["source"], **asked) if asked else None
     explored = _explored(fits, asked, answer) if asked and answer else None
     bought = _bought(parts["target"], fits, asked, answer, hold_out) if asked and answer else None
-    html = _render(table, domains, laws, reference, hold_out, seed, name, bundled, answer, explored, bought)
+    html = _render(runs, domains, laws, reference, hold_out, seed, name or "a table", card, answer, explored, bought)
     path = folder / PAGE
     with whole(path) as part:
         part.write_text(html, encoding="utf-8")
@@ -249,21 +251,19 @@ def _bought(
     return {"sentence": made.sentence(), "lines": lines, "share": ANCHOR_SHARE}
 
 
-def _render(
-    table, domains, laws, reference, hold_out, seed, name, bundled, answer: Plan | None, explored, bought
-) -> str:
+def _render(table, domains, laws, reference, hold_out, seed, name, card, answer: Plan | None, explored, bought) -> str:
     import jinja2
 
     template = files("bayeslaw._report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     named = [part for law in laws for part in ("--law", law)]
-    if not bundled:
+    if not card:
         named += [part for c, value in (reference or {}).items() for part in ("--reference", f"{c}={value:g}")]
-    command = ["bayeslaw", "report", *([] if bundled else [name]), *named, "--hold-out", hold_out, "--seed", str(seed)]
+    command = ["bayeslaw", "report", *([] if card else [name]), *named, "--hold-out", hold_out, "--seed", str(seed)]
     held = table[table[hold_out] == table[hold_out].max()]
     return environment.from_string(template).render(
         name=name,
-        card=datasets.CARDS[name] if bundled else None,
+        card=card,
         domains=domains,
         plan=answer,
         explorer=explored,

@@ -1,16 +1,46 @@
-"""Tables that come with the package: ``load("simulated-ptpp-grid")``. Each has a card that says what it is."""
+"""Tables that come with the package: ``load("microcpt")``. Each has a card that says what it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
+from typing import Any
 
 import pandas as pd
 
 from bayeslaw._errors import RunTableError
+from bayeslaw._plan_example import QUESTION
 
-CARDS = {
-    "simulated-ptpp-grid": "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from Form 3 (target) "
-    "and Form 1 (source) at stated parameters",
+
+@dataclass(frozen=True)
+class Bundled:
+    """A table that comes with the package.
+
+    Parameters
+    ----------
+    card
+        What it is, in one sentence.
+    where
+        The rows that the report shows, a pandas query; None for all.
+    reference
+        The run at which priors in nats are stated, where that of the laws is far.
+    question
+        What the report plans for: keyword arguments of `plan`.
+    """
+
+    card: str
+    where: str | None = None
+    reference: Mapping[str, float] = field(default_factory=dict)
+    question: Mapping[str, Any] = field(default_factory=dict)
+
+
+TABLES = {
+    "simulated-ptpp-grid": Bundled(
+        "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from Form 3 (target) and Form 1 (source) at "
+        "stated parameters",
+        question=QUESTION,
+    ),
 }
 DEFAULT = "simulated-ptpp-grid"
 
@@ -25,7 +55,7 @@ def load(name: str = DEFAULT) -> pd.DataFrame:
     """
     from bayeslaw._runs import read_runs
 
-    if name not in CARDS:
-        raise RunTableError(f"no bundled table {name!r}; there are: {', '.join(CARDS)}")
+    if name not in TABLES:
+        raise RunTableError(f"no bundled table {name!r}; there are: {', '.join(TABLES)}")
     with files("bayeslaw.datasets").joinpath(name.replace("-", "_") + ".csv").open() as stream:
         return read_runs(pd.read_csv(stream))
