@@ -31,12 +31,13 @@ from bayeslaw._model import log_loss_of
 from bayeslaw._padding import Padded, pad
 from bayeslaw._posterior import new_run_scale, over_draws
 from bayeslaw._refits import Refit, refit, spread
-from bayeslaw._shared_error import shared_error
+from bayeslaw._shared_error import NONE, shared_error
 
 MIN_ESS = 400  # effective draws below which importance sampling gives way to NUTS
 NUTS = {"chains": 4, "warmup": WARMUP, "draws": 500, "max_draws": 2000}
 WHOLE = {"draws": 4000, "min_ess": MIN_ESS, "nuts": NUTS}  # of the whole table
 FOLD = {"draws": 1000, "min_ess": 50, "nuts": {"chains": 4, "warmup": WARMUP, "draws": 300}}  # of a stage left out
+SHARED, INDEPENDENT = "shared", "independent"  # errors of rows of one checkpoint or run
 RESAMPLES = 4000  # of the groups of runs left out, for the probability that a law forecasts them best
 
 
@@ -46,7 +47,8 @@ class Judged:
 
     ``values``: equally weighted draws, each of shape (draw,); ``tau``: probability of each drift scale of
     `_discrepancy.GRID`; ``score``: mean log density of a run of a stage left out, drift included; ``coverage``: share of
-    them inside their 90% intervals; ``mae``: their mean relative error; ``held_out``, ``left_out``: log density of each
+    them inside their 90% intervals; ``mae``: their mean relative error; ``errors``: ``"shared"`` by rows of a checkpoint
+    or run, or ``"independent"`` (`_ways`); ``held_out``, ``left_out``: log density of each
     run of the stages left out, and of each run left out by itself; ``sampler``: how the draws were made.
     """
 
@@ -57,6 +59,7 @@ class Judged:
     score: float
     coverage: float
     mae: float
+    errors: str
     held_out: np.ndarray
     left_out: np.ndarray
     sampler: str
@@ -71,7 +74,7 @@ class Comparison:
 
     ``weights``: of stacking, shape (law,); ``probabilities``: that a law forecasts unseen stages best, shape (law,)
     (`best`); ``folds``: names of the stages left out; ``table``: score, weight, probability, coverage, mae, drift (per
-    e-fold) and sampler of each law, in order of weight.
+    e-fold), errors and sampler of each law, in order of weight.
     """
 
     judged: tuple[Judged, ...]
@@ -90,6 +93,7 @@ class Comparison:
                 "coverage": j.coverage,
                 "mae": j.mae,
                 "drift": float(j.tau @ _discrepancy.GRID),
+                "errors": j.errors,
                 "sampler": j.sampler,
                 "rhat": j.rhat,
                 "ess": j.ess,
@@ -163,7 +167,8 @@ def compare(
         Columns whose largest levels are left out in turn (``D/N``: tokens per parameter); by default ptpp, N, D and
         D/N, as far as the table has several levels of them.
     independent
-        Take every row's error as its own (see `fit`).
+        Take every row's error as its own (see `fit`). By default errors are shared as the table shows; a law that
+        starts from the checkpoint's own losses is judged both ways.
     executor
         Where to judge the laws, each in a task of its own; by default here, as many at once as there are cores.
     progress
@@ -195,14 +200,15 @@ def compare(
             f"nothing can be left out of {len(runs)} rows by {', '.join(columns) or 'any column'}: add levels or runs, "
             "hold out another column, or name one law"
         )
+    ways = [_ways(law, runs, bool(stages), independent) for law in chosen]
     if executor is not None:
-        jobs = [(law, runs, stages, independent, seed) for law in chosen]
+        jobs = [(law, runs, stages, own, seed) for law, own in zip(chosen, ways, strict=True)]
         judged = spread(_judge, jobs, executor, progress)
     else:  # compiling and computing leave Python's lock: laws go side by side in threads
-        counter = Counter(len(chosen) * (1 + len(stages)), progress)
+        counter = Counter(sum(map(len, ways)) * (1 + len(stages)), progress)
         pool = ThreadPoolExecutor(min(_engine.cores(), len(chosen)))
         try:
-            judged = list(pool.map(lambda law: judge(law, runs, stages, independent, seed, counter.tick), chosen))
+            judged = list(pool.map(lambda law, own: judge(law, runs, stages, own, seed, counter.tick), chosen, ways))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     groups = _groups(runs, independent)
@@ -226,9 +232,22 @@ def _groups(runs: pd.DataFrame, independent: bool) -> np.ndarray:
     return np.arange(len(runs)) if independent or shared.kind is None else np.asarray(shared.group.code)
 
 
-def _judge(law: Law, runs: pd.DataFrame, stages: Sequence[Fold], independent: bool, seed: int) -> list[Judged]:
+def _ways(law: Law, runs: pd.DataFrame, can_choose: bool, independent: bool) -> tuple[str, ...]:
+    """The errors to judge a law with: those that rows share, as the table shows them, or independent ones.
+
+    A law that starts from the checkpoint's own losses has in them what an effect of the checkpoint stands for; with the
+    effect too, it can lose to it what it should learn between checkpoints (docs/state_laws.md). It is judged both ways.
+    """
+    shown = shared_error(runs)
+    if independent or (shown.kind is None and not shown.along_run):
+        return (INDEPENDENT,)
+    starts = {"loss_before", "source_loss_before"} & set(law.covariates)
+    return (SHARED, INDEPENDENT) if can_choose and starts and shown.kind == "checkpoint" else (SHARED,)
+
+
+def _judge(law: Law, runs: pd.DataFrame, stages: Sequence[Fold], ways: Sequence[str], seed: int) -> list[Judged]:
     _engine.start()
-    return [judge(law, runs, stages, independent, seed, lambda: None)]
+    return [judge(law, runs, stages, ways, seed, lambda: None)]
 
 
 class Counter:
@@ -245,11 +264,18 @@ class Counter:
 
 
 def judge(
-    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], independent: bool, seed: int, tick: Callable[[], None]
+    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], ways: Sequence[str], seed: int, tick: Callable[[], None]
+) -> Judged:
+    """A law with the errors that forecast the stages left out best."""
+    return max((_judged(law, runs, stages, errors, seed, tick) for errors in ways), key=lambda j: j.score)
+
+
+def _judged(
+    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], errors: str, seed: int, tick: Callable[[], None]
 ) -> Judged:
     """One law's posterior, and its forecasts of each stage from the runs that are left."""
     x, y = _runs.covariates(law, runs), np.log(_runs.losses(runs))
-    table = pad(x, y) if independent else pad(x, y, shared_error(runs))
+    table = pad(x, y, shared_error(runs) if errors == SHARED else NONE)
     whole, notes = _posterior(law, table, x, np.ones(len(y), bool), None, seed, **WHOLE)
     tick()
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
@@ -275,6 +301,7 @@ def judge(
         score=score,
         coverage=coverage,
         mae=mae,
+        errors=errors,
         held_out=held[0],
         left_out=_left_out(law, whole, x, y),
         **notes,

@@ -302,7 +302,7 @@ def compare(
 
     def show() -> None:
         print(f"left out in turn: {mixed.attrs['folds']}")
-        shown = mixed.table[["score", "weight", "probability", "coverage", "mae", "drift", "sampler"]]
+        shown = mixed.table[["score", "weight", "probability", "coverage", "mae", "drift", "errors", "sampler"]]
         print(shown.to_string(float_format=lambda v: f"{v:.3f}"))
         if output is not None:
             print(f"-> {output}")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from bayeslaw._law import Covariates, Exponent, Values
 from bayeslaw._priors import lognormal
 
-OURS = "this project; LAWS of checkpoint state, tried on tiny models (12k parameters) and one 70M model"
+OURS = "this project; LAWS of checkpoint state, tried on tiny models (12k to 259k parameters) and one 70M model"
 
 N0 = 1e9  # size at which the size factors are 1
 DECADES = 1e4
@@ -28,11 +28,12 @@ def scale(name: str) -> Exponent:
 def size(name: str) -> Exponent:
     """Power g of model size, sampled as g4 = 1e4^g, the factor over four decades; either sign, none in the middle.
 
-    The prior of g is normal with an sd of .15. Far from `N0` a power of either sign trades against a scale along a bent
+    The prior of g is normal with an sd of .22. Far from `N0` a power of either sign trades against a scale along a bent
     ridge in the coordinates of `bayeslaw._geometry`; the logarithm of g4 does so along a straight one (8 leapfrog steps a
     draw in place of 730 on tiny models).
     """
-    return Exponent(f"{name}4", lognormal(1.0, 1.4, "unpublished; size acts through the losses before"), "N", name)
+    measured = "measured: powers of -.2 and .4 (tiny models of five sizes); size acts through the losses before"
+    return Exponent(f"{name}4", lognormal(1.0, 2.0, measured), "N", name)
 
 
 def power(e: Values, name: str):

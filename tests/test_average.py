@@ -8,7 +8,7 @@ import bayeslaw
 from bayeslaw import FitFileError, LawError, RunTableError, RunTableWarning
 from bayeslaw import _discrepancy as discrepancy
 from bayeslaw._average import DRAWS, shares
-from bayeslaw._compare import _at_reference, best, default_laws, weigh
+from bayeslaw._compare import _at_reference, _ways, best, default_laws, judge, weigh
 from bayeslaw._folds import folds
 
 LAWS = ["chinchilla", "coupled"]
@@ -186,6 +186,22 @@ def test_the_state_law_of_the_table_s_own_domain_competes():
     assert default_laws(target)[-1] == "state-target"
     assert default_laws(source)[-1] == "state-source"
     assert not {"state-source", "state-target"} & set(default_laws(target.drop(columns="source_loss_before")))
+
+
+def test_a_law_of_the_checkpoint_s_losses_is_judged_with_and_without_its_effect():
+    """On runs without shared errors the better of the two is taken; other laws have the errors that the table shows."""
+    runs = bayeslaw.simulate("state-target", seed=3)
+    assert _ways(bayeslaw.law("state-target"), runs, True, False) == ("shared", "independent")
+    assert _ways(bayeslaw.law("state-target"), runs, True, True) == ("independent",)
+    assert _ways(bayeslaw.law("state-target"), runs, False, False) == ("shared",)
+    assert _ways(bayeslaw.law("dcpt"), runs, True, False) == ("shared",)
+    assert _ways(bayeslaw.law("chinchilla"), runs[["N", "D", "loss"]], True, False) == ("independent",)
+    (chosen,) = bayeslaw.compare(runs, ["state-target"], hold_out="ptpp").judged
+    law, stages = bayeslaw.law("state-target"), folds(runs, ["ptpp"], 6)
+    both = {w: judge(law, runs, stages, (w,), 0, lambda: None) for w in ("shared", "independent")}
+    best = max(both.values(), key=lambda j: j.score)
+    assert both["shared"].score != both["independent"].score
+    assert (chosen.errors, chosen.score) == (best.errors, best.score)
 
 
 def test_probability_of_forecasting_best_counts_groups_not_runs():

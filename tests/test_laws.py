@@ -271,7 +271,7 @@ def test_state_laws_start_at_the_checkpoint_and_end_at_their_level():
     at_level = losses("state-source", endless, a=1.0, g=0.0, S1=4.2)
     np.testing.assert_allclose(at_level, 4.2, rtol=1e-12)
     floor = losses("state-target", endless, beta=2.0, c=0.9)
-    np.testing.assert_allclose(floor, 0.9 * np.sqrt(runs["source_loss_before"]), rtol=1e-8)
+    np.testing.assert_allclose(floor, 0.9 * runs["source_loss_before"], rtol=1e-8)
 
 
 def test_replay_improves_the_source_and_slows_the_target():
@@ -283,11 +283,11 @@ def test_replay_improves_the_source_and_slows_the_target():
 
 
 def test_state_target_is_its_formula():
-    """T0 + (c sqrt(S0) - T0)(1-r)^q (1 - (1 + D N^h/D1)^-beta), by hand."""
+    """T0 + (c S0 - T0)(1-r)^q (1 - (1 + D N^h/D1)^-beta), by hand."""
     x = {k: np.asarray(v) for k, v in random_runs(law("state-target").covariates).items()}
     p = law("state-target").plausible
     way = (1 - x["replay"]) ** p["q"] * (1 - (1 + x["D"] * x["N"] ** p["h"] / p["D1"]) ** -p["beta"])
-    want = x["loss_before"] + (p["c"] * np.sqrt(x["source_loss_before"]) - x["loss_before"]) * way
+    want = x["loss_before"] + (p["c"] * x["source_loss_before"] - x["loss_before"]) * way
     np.testing.assert_allclose(losses("state-target", {k: jnp.asarray(v) for k, v in x.items()}), want, rtol=1e-8)
 
 

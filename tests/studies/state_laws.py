@@ -103,17 +103,15 @@ def target_forms(law: Law) -> dict[str, Law]:
         first = basis(law, "one", lambda x, e: x["loss_before"] * (1 - way(x, e, **kwargs)))
         return basis(first, "c", lambda x, e: floor(x) * way(x, e, **kwargs))
 
-    root = lambda x: jnp.sqrt(x["source_loss_before"])  # noqa: E731
-    wide = {"c": "lognormal(.8, .7)"}
+    before = lambda x: x["source_loss_before"]  # noqa: E731
     return {
         "shipped": law,
-        "proposed (c S0, replay inside)": form(lambda x: x["source_loss_before"], outside=False).with_priors(wide),
-        "replay inside": form(root, outside=False),
-        "floor c S0": form(lambda x: x["source_loss_before"]).with_priors(wide),
+        "proposed (replay inside)": form(before, outside=False),
+        "floor c sqrt(S0)": form(lambda x: 1.6 * jnp.sqrt(before(x))),
         "floor c": form(lambda x: constant(x, {}) * 1.6),
         "no N": law.with_priors({"h4": "fixed(1)"}),
-        "target tokens, replay outside": form(root, target_tokens=True),
-        "target tokens only": form(root, outside=False, q=1.0).with_priors({"q": "fixed(1)"}),
+        "target tokens, replay outside": form(before, target_tokens=True),
+        "target tokens only": form(before, outside=False, q=1.0).with_priors({"q": "fixed(1)"}),
     }
 
 
