@@ -10,11 +10,10 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, datasets
-from bayeslaw._plan_example import QUESTION
-from bayeslaw.datasets import make_simulated
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 PHONE = 390  # pixels
+QUESTION = datasets.TABLES[datasets.DEFAULT].question
 ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
 
 
@@ -22,18 +21,6 @@ ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
 def made(tmp_path_factory):
     with pytest.warns(UserWarning, match="two levels only"):
         return bayeslaw.report(output=tmp_path_factory.mktemp("report"))
-
-
-def test_the_bundled_table_is_what_its_recipe_makes():
-    table = make_simulated.make()
-    bundled = datasets.load("simulated-ptpp-grid")
-    assert list(bundled["run"]) == list(table["run"])
-    assert abs(bundled["loss"].to_numpy() - table["loss"].to_numpy()).max() < 1e-9
-
-
-def test_an_unknown_table_lists_the_known():
-    with pytest.raises(RunTableError, match="simulated-ptpp-grid"):
-        datasets.load("nosuch")
 
 
 def test_the_page_is_one_file_that_asks_for_nothing_else(made):

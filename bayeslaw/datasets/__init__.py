@@ -36,6 +36,14 @@ class Bundled:
 
 
 TABLES = {
+    "microcpt": Bundled(
+        "measured for this package: byte-level decoders of 12 to 259 thousand parameters, pre-trained on English documentation "
+        "and adapted to French with replay. Tiny models; losses in nats per byte. Shown are the runs of one seed at 5, 10 and "
+        "20 tokens per parameter",
+        where="seed == 0 and D > 4 * N",
+        reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
+        question={},
+    ),
     "simulated-ptpp-grid": Bundled(
         "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from Form 3 (target) and Form 1 (source) at "
         "stated parameters",
