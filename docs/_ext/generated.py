@@ -19,7 +19,7 @@ from bayeslaw import cli
 DOCS = Path(__file__).parents[1]
 NOTEBOOKS = DOCS.parent / "notebooks"
 OWN = {"index", "laws", "inference", "decisions", "comparison", "commands", "python"}  # named in the index
-TUTORIALS = ("first_forecast", "paper_with_uncertainty", "plan", "anchors", "schedules", "own_law")
+TUTORIALS = ("first_forecast", "measured_runs", "paper_with_uncertainty", "plan", "anchors", "schedules", "own_law")
 FAMILIES = {
     "Pre-training": lambda law: set(law.covariates) == {"N", "D"} and law.name != "finetune",
     "Adaptation with replay": lambda law: law.name == "dcpt" or "ptpp" in law.covariates,
