@@ -223,7 +223,8 @@ def _at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[L
     unread = [c for c in reference if all(c not in law.covariates for law in laws)]
     if unread:
         raise LawError(f"reference run: none of the laws {', '.join(law.name for law in laws)} reads {unread[0]!r}")
-    return [law.with_reference({c: v for c, v in reference.items() if c in law.covariates}) for law in laws]
+    own = [{c: v for c, v in reference.items() if c in law.covariates} for law in laws]
+    return [law.with_reference(at) if at else law for law, at in zip(laws, own, strict=True)]
 
 
 def _groups(runs: pd.DataFrame, independent: bool) -> np.ndarray:
