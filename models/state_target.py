@@ -48,7 +48,7 @@ LAW = Law(
         Term(
             "c",
             lambda x, e: x["source_loss_before"] * way(x, e),
-            lognormal(0.6, 0.35, "measured .8 (tiny models, prose) and .4 (70M, code); over 1 adaptation hardly lowers the loss"),
+            lognormal(0.6, 0.35, "measured .8 (tiny models, prose) and .4 (70M, code); over 1 there is little to gain"),
             r"c S_0\,w",
             in_nats=False,
         ),
