@@ -73,7 +73,7 @@ def _kernel(law: Law, problem: Problem) -> NUTS:
     def whitened(w: Array) -> Array:
         return potential(law, problem.table, problem.at, problem.centre + problem.scale @ w)
 
-    return NUTS(potential_fn=whitened, dense_mass=True, target_accept_prob=TARGET_ACCEPT, max_tree_depth=TREE_DEPTH)
+    return NUTS(potential_fn=whitened, dense_mass=True, target_accept_prob=TARGET_ACCEPT, max_tree_depth=TREE_DEPTH)  # pyright: ignore[reportArgumentType]
 
 
 def _first(problem: Problem, key: Array) -> Array:
