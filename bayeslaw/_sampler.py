@@ -25,10 +25,7 @@ from bayeslaw._padding import Padded
 
 CHUNK = 100  # iterations between two looks at the clock
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
-TREE_DEPTH = (
-    6,
-    7,
-)  # in warm-up, then: 63 and 127 steps; laws that suit their table take 20 to 40, others would take 1,023
+TREE_DEPTH = (6, 7)  # in warm-up, then: 63 and 127 steps; laws that suit their table take 20 to 40, others 1,023
 SHRINKS = 3  # times the step size is halved, and the draws begun again, while too many diverge
 
 

@@ -42,7 +42,6 @@ TABLES = {
         "20 tokens per parameter",
         where="seed == 0 and D > 4 * N",
         reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
-        question={},
     ),
     "simulated-ptpp-grid": Bundled(
         "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from Form 3 (target) and Form 1 (source) at "

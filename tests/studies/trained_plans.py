@@ -18,14 +18,15 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw.datasets.microcpt.model import WIDTHS, parameters
+from bayeslaw import datasets
+from bayeslaw.datasets.microcpt.model import parameters
 from bayeslaw.datasets.microcpt.plan import train_plan
 from bayeslaw.datasets.microcpt.table import Checkpoint
 from bayeslaw.datasets.microcpt.train import load
 from bayeslaw.datasets.microcpt.work import losses, open_work
 
 WARM = 20  # steps of adaptation from which rows count: the rate rises over the first 10
-REFERENCE = {"N": 1e5, "D": 1e6, "ptpp": 100.0}
+REFERENCE = datasets.TABLES["microcpt"].reference
 CONFIDENCES = (0.5, 0.7, 0.8, 0.9)
 ASKED = {"atpp": 8.0, "replay": 0.3}
 LOOSER = (0.0, 0.01, 0.02, 0.04, 0.08)
@@ -72,7 +73,6 @@ def main() -> None:
     fits = {d: fitted(runs, d, options.fits / f"smaller_{d}.nc") for d in ("target", "source")}
     work = open_work(options.source, options.target, options.work)
     trainer, n = work.trainer(options.size), parameters(options.size)
-    assert options.size in WIDTHS
     done = pd.read_csv(options.output) if options.output.exists() else pd.DataFrame(columns=["ptpp", "confidence"])
     for stage in map(float, options.stages.split(",")):
         (before,) = losses(trainer, load(work.saved(Checkpoint(options.size, 0, stage)), trainer.fresh(0)))
