@@ -8,6 +8,7 @@ over the stages left out and over single runs left out (PSIS).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from bayeslaw._law import Law
 from bayeslaw._model import log_loss_of
 from bayeslaw._padding import Padded, pad
 from bayeslaw._posterior import new_run_scale, over_draws
-from bayeslaw._refits import Refit, refit, spread
+from bayeslaw._refits import NotTrusted, Refit, refit, spread
 from bayeslaw._shared_error import NONE, shared_error
 
 MIN_ESS = 400  # effective draws below which importance sampling gives way to NUTS
@@ -172,7 +173,7 @@ def compare(
     executor
         Where to judge the laws, each in a task of its own; by default here, as many at once as there are cores.
     progress
-        Called with posteriors done and to do (on an executor: laws).
+        Called with posteriors done and to do (where workers are not threads of this process: laws).
 
     Raises
     ------
@@ -201,16 +202,13 @@ def compare(
             "hold out another column, or name one law"
         )
     ways = [_ways(law, runs, bool(stages), independent) for law in chosen]
-    if executor is not None:
+    if executor is not None and not isinstance(executor, ThreadPoolExecutor):
         jobs = [(law, runs, stages, own, seed) for law, own in zip(chosen, ways, strict=True)]
         judged = spread(_judge, jobs, executor, progress)
     else:  # compiling and computing leave Python's lock: laws go side by side in threads
         counter = Counter(sum(map(len, ways)) * (1 + len(stages)), progress)
-        pool = ThreadPoolExecutor(min(_engine.cores(), len(chosen)))
-        try:
+        with contextlib.nullcontext(executor) if executor else _engine.threads() as pool:
             judged = list(pool.map(lambda law, own: judge(law, runs, stages, own, seed, counter.tick), chosen, ways))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
     groups = _groups(runs, independent)
     probabilities = best(
         [j.held_out for j in judged], np.concatenate([groups[:0], *(groups[f.held] for f in stages)]), seed
@@ -237,7 +235,8 @@ def _ways(law: Law, runs: pd.DataFrame, can_choose: bool, independent: bool) -> 
     """The errors to judge a law with: those that rows share, as the table shows them, or independent ones.
 
     A law that starts from the checkpoint's own losses has in them what an effect of the checkpoint stands for; with the
-    effect too, it can lose to it what it should learn between checkpoints (docs/state_laws.md). It is judged both ways.
+    effect too, it can lose to it what it should learn between checkpoints (docs/state_laws.md). It is judged both ways,
+    by chains the last one only (`judge`).
     """
     shown = shared_error(runs)
     if independent or (shown.kind is None and not shown.along_run):
@@ -267,22 +266,34 @@ class Counter:
 def judge(
     law: Law, runs: pd.DataFrame, stages: Sequence[Fold], ways: Sequence[str], seed: int, tick: Callable[[], None]
 ) -> Judged:
-    """A law with the errors that forecast the stages left out best."""
-    return max((_judged(law, runs, stages, errors, seed, tick) for errors in ways), key=lambda j: j.score)
+    """A law with the errors that forecast the stages left out best.
+
+    Of several ways all but the last must do with importance sampling: where that fails, an effect of the checkpoint and
+    the law's own start stand for the same, and chains took minutes to an R-hat of 1.8 (docs/state_laws.md).
+    """
+    found = []
+    for errors in ways[:-1]:
+        with contextlib.suppress(NotTrusted):
+            found.append(_judged(law, runs, stages, errors, False, seed, lambda: None))
+        for _ in range(1 + len(stages)):
+            tick()
+    found.append(_judged(law, runs, stages, ways[-1], True, seed, tick))
+    return max(found, key=lambda j: j.score)
 
 
 def _judged(
-    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], errors: str, seed: int, tick: Callable[[], None]
+    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], errors: str, chains: bool, seed: int, tick: Callable[[], None]
 ) -> Judged:
     """One law's posterior, and its forecasts of each stage from the runs that are left."""
+    whole_table, fold = (WHOLE, FOLD) if chains else (WHOLE | {"nuts": None}, FOLD | {"nuts": None})
     x, y = _runs.covariates(law, runs), np.log(_runs.losses(runs))
     table = pad(x, y, shared_error(runs) if errors == SHARED else NONE)
-    whole, notes = _posterior(law, table, x, np.ones(len(y), bool), None, seed, **WHOLE)
+    whole, notes = _posterior(law, table, x, np.ones(len(y), bool), None, seed, **whole_table)
     tick()
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
     forecasts, misses = [], []
     for stage in stages:
-        draws, _ = _posterior(law, table, x, stage.kept, starts, seed, **FOLD)
+        draws, _ = _posterior(law, table, x, stage.kept, starts, seed, **fold)
         held = {c: v[stage.held] for c, v in x.items()}
         mean = over_draws(log_loss_of(law))({n: draws[n] for n in law.priors}, held)
         away = np.asarray(distances(held, training_range({c: v[stage.kept] for c, v in x.items()})))

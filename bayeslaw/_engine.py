@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ Result = TypeVar("Result")
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each
 CONNECT_SECONDS = 10
+FASTER_COMPILER = "--xla_cpu_use_fusion_emitters=false"  # compiles our programs in 60% of the time, runs them as fast
+KNOWN_JAXLIB = "0.10."  # XLA ends the process over a flag that it does not know
 WARMUP = 500  # iterations of a chain; one number everywhere, as each is a compiled program of its own
 
 
@@ -43,6 +46,7 @@ def start() -> None:
 
     A JAX backend that already runs keeps its devices; the chains then share them.
     """
+    _hasten_compiler()
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -52,6 +56,23 @@ def start() -> None:
     if folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _hasten_compiler() -> None:
+    """XLA reads its flags when its backend starts; those that the user set stay as they are."""
+    set_already = os.environ.get("XLA_FLAGS", "")
+    if FASTER_COMPILER.split("=")[0] not in set_already and metadata.version("jaxlib").startswith(KNOWN_JAXLIB):
+        os.environ["XLA_FLAGS"] = f"{set_already} {FASTER_COMPILER}".strip()
+
+
+@contextlib.contextmanager
+def threads(most: int | None = None) -> Iterator[ThreadPoolExecutor]:
+    """Threads of this process, one a core; what waits when an error or an interruption leaves is not begun."""
+    pool = ThreadPoolExecutor(most or cores())
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextlib.contextmanager

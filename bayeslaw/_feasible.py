@@ -21,6 +21,7 @@ Intervals = tuple[np.ndarray, np.ndarray]
 """Starts and ends in log tokens, each of shape (draw, interval); a start of +inf says that there is none."""
 
 CONVERGED = 1e-9  # of log loss at a root
+BLOCK = 64  # draws whose roots Newton's method does not find, in one call
 MONOTONE, WAVY = (25, 1), (65, 3)  # rungs of the ladder, most crossings (an odd number)
 
 
@@ -69,8 +70,8 @@ def _crossing(log_loss, values, fixed, log_limit, replay, span):
 
     Returns
     -------
-    Log tokens of shape (draw, 1), +inf where it does not cross; whether the limit is kept at the low end, shape
-    (draw,); whether all roots converged.
+    Log tokens of shape (draw, 1), +inf where it does not cross; whether the limit is kept at the low end, and whether
+    the roots converged, each of shape (draw,).
     """
 
     def one(v, f, limit, r):
@@ -82,8 +83,7 @@ def _crossing(log_loss, values, fixed, log_limit, replay, span):
         root, converged = _find_root(solver, excess, first != last, middle, span[0], span[1], 12)
         return root[None], first, converged
 
-    roots, first, converged = jax.vmap(one)(values, fixed, log_limit, replay)
-    return roots, first, converged.all()
+    return jax.vmap(one)(values, fixed, log_limit, replay)
 
 
 @partial(jax.jit, static_argnames=("log_loss", "rungs", "most", "newton"))
@@ -97,11 +97,13 @@ def _crossings(log_loss, values, fixed, log_limit, replay, span, rungs, most, ne
     ladder = jnp.linspace(span[0], span[1], rungs)
     solver = optx.Newton(rtol=1e-8, atol=1e-8) if newton else optx.Bisection(rtol=1e-13, atol=1e-13, flip="detect")
 
-    def one(v, f, limit, r):
+    def is_kept(x):  # rung by rung: all draws at one rung stay in the processor's cache
+        return jax.vmap(lambda v, f, limit, r: log_loss(v, _run(f, x, r))[0] <= limit)(values, fixed, log_limit, replay)
+
+    def one(v, f, limit, r, kept):
         def excess(x):
             return log_loss(v, _run(f, x, r))[0] - limit
 
-        kept = jax.vmap(excess)(ladder) <= 0
         count = jnp.cumsum(kept[1:] != kept[:-1])
 
         def root(k):
@@ -112,8 +114,7 @@ def _crossings(log_loss, values, fixed, log_limit, replay, span, rungs, most, ne
         roots, converged = jax.vmap(root)(jnp.arange(most))
         return roots, kept[0], converged.all()
 
-    roots, first, converged = jax.vmap(one)(values, fixed, log_limit, replay)
-    return roots, first, converged.all()
+    return jax.vmap(one)(values, fixed, log_limit, replay, jax.lax.map(is_kept, ladder).T)
 
 
 @partial(jax.jit, static_argnames="log_loss")
@@ -126,6 +127,11 @@ def _rises_and_falls(log_loss, values, fixed, replay, span):
         return (step > 1e-12).any() & (step < -1e-12).any()
 
     return jax.vmap(one)(values, fixed, replay).any()
+
+
+def _blocks(rows: np.ndarray) -> list[np.ndarray]:
+    """Blocks of `BLOCK` rows, the last one filled up with repeats, so that one compiled program serves all."""
+    return [np.resize(rows[i : i + BLOCK], BLOCK) for i in range(0, len(rows), BLOCK)]
 
 
 @jax.jit
@@ -220,7 +226,7 @@ class Promise:
             given = p.log_loss, p.values, p.fixed
             if _rises_and_falls(*given, replay[p.rows], self.span):
                 return replace(self, ladder=WAVY)
-            if not _crossing(*given, limit[p.rows], replay[p.rows], self.span)[2]:
+            if not _crossing(*given, limit[p.rows], replay[p.rows], self.span)[2].all():
                 ladder = MONOTONE
         return replace(self, ladder=ladder)
 
@@ -256,8 +262,12 @@ class Promise:
         def crossings(part: Part):
             given = (part.log_loss, part.values, part.fixed, limit[part.rows], replay[part.rows], self.span)
             found = _crossings(*given, *self.ladder, newton=True) if self.ladder else _crossing(*given)
-            roots, at_low_end, _ = found if found[2] else _crossings(*given, *(self.ladder or MONOTONE), newton=False)
+            roots, at_low_end, converged = map(np.array, found)
             kept[part.rows] = at_low_end
+            for hard in _blocks(np.flatnonzero(~converged)):  # few as a rule, at dips that touch the limit
+                given = (part.log_loss, *_rows_of((part.values, part.fixed), hard))
+                at = (limit[part.rows][hard], replay[part.rows][hard], self.span)
+                roots[hard] = _crossings(*given, *at, *(self.ladder or MONOTONE), newton=False)[0]
             return roots
 
         roots = self._by_part(crossings)

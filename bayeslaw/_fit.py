@@ -287,7 +287,7 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
 
     z = _density.from_vector(law, problem.table.shared, problem.centre)
     n = len(runs)
-    miss = np.asarray(_point.misses(law, problem.table, problem.at, z))[:n]
+    miss = _point.misses(law, problem.table, problem.at, z)[:n]
     far = np.abs(miss) > max(OUTLIER_SD * np.median(np.abs(miss)), OUTLIER_LOG)
     if 0 < far.sum() <= max(5, n // 20):
         rows = ", ".join(str(r) for r in runs.index[far][:5])

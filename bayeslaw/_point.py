@@ -27,6 +27,7 @@ DELTA = 0.02  # Goffinet 2025: Huber loss on log residuals; Bethune 2025 uses 1e
 STARTS = 12  # one alone misses the best optimum in a fifth of cases
 BOX = 6.0  # prior sds beyond which a parameter the data do not hold is stopped
 STEPS = 300
+UNBENT = 1e6  # a delta with which residuals are plain differences
 
 
 @dataclass(frozen=True)
@@ -163,12 +164,15 @@ def _residuals(law: Law, table: Padded, at: _geometry.Anchors, z, weight, delta,
 
 
 @partial(jax.jit, static_argnums=0)
-def _flat_residuals(law: Law, table: Padded, at: _geometry.Anchors, vector, delta, scale, prior_weight):
-    z = dict(zip(_free(law), vector, strict=True))
-    return jnp.concatenate(_residuals(law, table, at, z, table.weight, delta, scale, prior_weight))
+def _linearised(law: Law, table: Padded, at: _geometry.Anchors, vector, delta, scale, prior_weight):
+    """Residuals at a vector, shape (residual,), and their derivatives, shape (coordinate, residual): one program for both."""
 
+    def flat(v):
+        z = dict(zip(_free(law), v, strict=True))
+        return jnp.concatenate(_residuals(law, table, at, z, table.weight, delta, scale, prior_weight))
 
-_flat_jacobian = jax.jit(jax.jacfwd(_flat_residuals, argnums=3), static_argnums=0)
+    values, along = jax.linearize(flat, vector)
+    return values, jax.vmap(along)(jnp.eye(len(vector)))
 
 
 def _free(law: Law) -> list[str]:
@@ -179,11 +183,19 @@ def _best(law: Law, table: Padded, at: _geometry.Anchors, starts, delta, scale, 
     """The best optimum from these starts (leading axis): its coordinates and half the sum of squares."""
     from scipy.optimize import least_squares
 
+    last: dict[bytes, tuple] = {}  # scipy asks for the residuals at a vector, then for their derivatives there
+
+    def linearised(v):
+        if v.tobytes() not in last:
+            last.clear()
+            last[v.tobytes()] = _linearised(law, table, at, v, delta, scale, prior_weight)
+        return last[v.tobytes()]
+
     def residuals(v):
-        return np.nan_to_num(_flat_residuals(law, table, at, v, delta, scale, prior_weight), nan=1e3)
+        return np.nan_to_num(linearised(v)[0], nan=1e3)
 
     def jacobian(v):
-        return np.nan_to_num(_flat_jacobian(law, table, at, v, delta, scale, prior_weight))
+        return np.nan_to_num(linearised(v)[1]).T
 
     vectors = np.stack([np.asarray(starts[n]) for n in _free(law)], axis=-1)
     found = [least_squares(residuals, v, jac=jacobian, method="lm", max_nfev=STEPS) for v in vectors]
@@ -213,13 +225,13 @@ def posterior_mode(law: Law, table: Padded, at: _geometry.Anchors, starts: int =
     for _ in range(3):  # from every start at a wide scale, then twice from the best at the scale found
         z, _ = _best(law, table, at, z, 1.5 * scale, scale, 1.0)
         n = int(table.weight.sum())
-        miss = np.abs(np.asarray(misses(law, table, at, z))[:n])
+        miss = np.abs(misses(law, table, at, z)[:n])
         scale = float(np.clip(1.4826 * np.median(miss), 1e-5, 0.3))
         z = {k: v[None] for k, v in z.items()}
     return {k: v[0] for k, v in z.items()}, scale
 
 
-@partial(jax.jit, static_argnums=0)
-def misses(law: Law, table: Padded, at: _geometry.Anchors, z):
-    """Log loss of the law minus that of each row, shape (row,)."""
-    return log_loss(law, table.covariates, _values(law, at, z)) - table.y
+def misses(law: Law, table: Padded, at: _geometry.Anchors, z) -> np.ndarray:
+    """Log loss of the law minus that of each row, shape (row,); 0 at rows of weight 0."""
+    vector = jnp.stack([z[n] for n in _free(law)])
+    return np.asarray(_linearised(law, table, at, vector, UNBENT, 1.0, 1.0)[0])[: len(table.weight)]

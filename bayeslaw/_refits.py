@@ -32,6 +32,10 @@ NUTS = {"chains": 4, "warmup": WARMUP, "draws": 300, "max_draws": 1200}
 CHUNK = 8  # refits to a task on an executor
 
 
+class NotTrusted(LawError):
+    """Importance sampling cannot be trusted, and chains were not asked for."""
+
+
 class Refit(NamedTuple):
     """A posterior of a table.
 
@@ -52,15 +56,25 @@ def refit(
     seed: int,
     draws: int = DRAWS,
     min_ess: float = MIN_ESS,
-    nuts: dict = NUTS,
+    nuts: dict | None = NUTS,
 ) -> Refit:
-    """Draw from the posterior of a table, searching its mode from ``starts``, shape (start, coordinate)."""
+    """Draw from the posterior of a table, searching its mode from ``starts``, shape (start, coordinate).
+
+    Raises
+    ------
+    NotTrusted
+        Importance sampling will not do, and ``nuts`` is None.
+    """
     from bayeslaw import _sampler
 
     found = approximate(law, table, at, jnp.asarray(starts), seed=seed)
     if found.is_trusted(min_ess):
         note = {"sampler": f"importance sampling, k-hat {found.k:.2f}", "rhat": float("nan"), "ess": found.ess}
         return Refit(found.resample(draws, seed), note | {"divergences": 0})
+    if nuts is None:
+        raise NotTrusted(
+            f"law {law.name!r}: importance sampling has k-hat {found.k:.2f}, {found.ess:.0f} effective draws"
+        )
     problem = _sampler.whitened_at(law, table, at, np.asarray(found.mode))
     return Refit(*_sampler.draw(law, problem, seed=seed, **nuts))
 

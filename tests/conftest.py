@@ -16,6 +16,18 @@ def pytest_configure(config):
     _engine.start()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _let_go_of_programs():
+    """Drop a file's compiled programs when it is done.
+
+    Each is a few memory maps of the process, of which Linux allows 65,530: a worker that kept those of all files died in the compiler.
+    """
+    yield
+    import jax
+
+    jax.clear_caches()
+
+
 def _shared(*parts: str) -> Path:
     path = SHARED.joinpath(*parts)
     if not path.is_file():

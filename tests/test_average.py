@@ -1,5 +1,7 @@
 """Averages: leaving options off is the plain law, weights find the truth, drift grows beyond the data only."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from bayeslaw import _discrepancy as discrepancy
 from bayeslaw._average import DRAWS, shares
 from bayeslaw._compare import _at_reference, _ways, best, default_laws, judge, weigh
 from bayeslaw._folds import folds
+from bayeslaw._refits import NotTrusted
 
 LAWS = ["chinchilla", "coupled"]
 FAR = pd.DataFrame({"N": [30e9, 400e9], "D": [600e9, 15e12]})
@@ -202,6 +205,25 @@ def test_a_law_of_the_checkpoint_s_losses_is_judged_with_and_without_its_effect(
     best = max(both.values(), key=lambda j: j.score)
     assert both["shared"].score != both["independent"].score
     assert (chosen.errors, chosen.score) == (best.errors, best.score)
+
+
+def test_chains_are_not_spent_on_an_effect_that_importance_sampling_cannot_tell(monkeypatch):
+    """The way without the effect is left, by chains where it must be, and progress counts what was skipped."""
+    made, ticks = [], []
+
+    def judged(law, runs, stages, errors, chains, seed, tick):
+        made.append((errors, chains))
+        if not chains:
+            raise NotTrusted("k-hat .9")
+        tick()
+        return SimpleNamespace(score=1.0, errors=errors)
+
+    monkeypatch.setattr("bayeslaw._compare._judged", judged)
+    stages = folds(bayeslaw.simulate("dcpt"), ["ptpp"], 6)
+    found = judge(bayeslaw.law("dcpt"), pd.DataFrame(), stages, ("shared", "independent"), 0, lambda: ticks.append(1))
+    assert made == [("shared", False), ("independent", True)]
+    assert found.errors == "independent"
+    assert len(ticks) == 1 + len(stages) + 1
 
 
 def test_probability_of_forecasting_best_counts_groups_not_runs():

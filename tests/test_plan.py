@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from bayeslaw import _engine
+from bayeslaw import _engine, _feasible
 from bayeslaw import _plan_example as example
 from bayeslaw._catalogue import law
 from bayeslaw._errors import PlanError
@@ -248,6 +248,27 @@ def test_smallest_budget_in_overlapping_intervals():
     assert np.sort(start[1])[0] == 2.6
     assert np.isinf(start[0]).all()
     assert sorted(zip(start[2][np.isfinite(start[2])], end[2], strict=False)) == [(3.0, 3.5), (5.0, 6.0)]
+
+
+def test_roots_are_those_of_bisection_whatever_newton_finds(monkeypatch):
+    """Where Newton's method fails, a draw's ends come from bisection, in blocks; the other draws keep theirs."""
+    promise = random_state_problem(0, dip=True)[0].promises[1]
+    replay = np.linspace(0, 1, promise.draws)
+    found, asked = promise.intervals(replay), []
+    crossings = _feasible._crossings
+
+    def failing(*given, newton):
+        roots, first, converged = crossings(*given, newton=newton)
+        asked.append((len(roots), newton))
+        return (roots * np.nan, first, np.arange(len(first)) % 9 > 0) if newton else (roots, first, converged)
+
+    monkeypatch.setattr(_feasible, "_crossings", failing)
+    again = promise.intervals(replay)
+    lost = np.arange(promise.draws) % 9 > 0  # whose roots were spoilt and not asked for again
+    hard = -(-promise.draws // 9)
+    assert sum(n for n, newton in asked if not newton) == -(-hard // _feasible.BLOCK) * _feasible.BLOCK
+    for ends, expected in zip(again, found, strict=True):
+        np.testing.assert_allclose(ends[~lost], expected[~lost], rtol=1e-9)
 
 
 # -- the paper's problem ---------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
+from bayeslaw._refits import refit
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,13 @@ def test_where_weights_cannot_be_trusted_chains_take_over(runs, monkeypatch):
     (one,) = refits(runs, "chinchilla", np.ones((1, len(runs))), independent=True)
     assert one.note["sampler"].startswith("NUTS")
     assert one.note["rhat"] < 1.05
+
+
+def test_without_chains_what_cannot_be_trusted_is_an_error(runs, monkeypatch):
+    monkeypatch.setattr("bayeslaw._refits.approximate", _distrusted())
+    monkeypatch.setattr("bayeslaw._refits.refit.__kwdefaults__", refit.__kwdefaults__ | {"nuts": None})
+    with pytest.raises(LawError, match="importance sampling has k-hat"):
+        refits(runs, "chinchilla", np.ones((1, len(runs))), independent=True)
 
 
 def _distrusted():

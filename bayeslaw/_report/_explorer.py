@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,9 +97,11 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     few = matrix[:: max(1, len(matrix) // BASIS_ROWS)]
     axes = np.linalg.svd(few, full_matrices=False)[2][:MAX_RANK]
     weights = matrix @ axes.T
-    for rank in range(1, len(axes) + 1):
-        if np.abs(weights[:, :rank] @ axes[:rank] - matrix).max() < TOLERANCE:
-            break
+
+    def is_near(rank: int) -> bool:
+        return bool(np.abs(weights[:, :rank] @ axes[:rank] - matrix).max() < TOLERANCE)
+
+    rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
     return weights[:, :rank], axes[:rank]
 
 

@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from bayeslaw import datasets
+from bayeslaw import _engine, datasets
 from bayeslaw._anchors import anchors
 from bayeslaw._anchors_menu import candidates
 from bayeslaw._artifact import versions
@@ -79,7 +80,7 @@ def report(
     runs: pd.DataFrame | None = None,
     output: str | Path = "report",
     *,
-    law: str | Sequence[str] | None = None,
+    law: str | Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     reference: Mapping[str, float] | None = None,
     hold_out: str = "ptpp",
     seed: int = 0,
@@ -97,7 +98,8 @@ def report(
     output
         Folder for ``report.html``.
     law
-        Name of a law, or several, which are averaged; by default the average of the laws that suit the columns.
+        Name of a law, or several, which are averaged, or those of each domain; by default the average of the laws that
+        suit the columns (of the bundled table: of some, so that the page is soon there).
     reference
         Columns of the reference run to replace, for the laws that read them.
     hold_out
@@ -117,27 +119,39 @@ def report(
         opened, name = datasets.TABLES[datasets.DEFAULT], datasets.DEFAULT
         runs, card = datasets.load(name), opened.card
         runs = runs.query(opened.where) if opened.where else runs
-        reference, question = reference or opened.reference, question or opened.question
-    laws = [law] if isinstance(law, str) else list(law or [])
+        reference, law, question = reference or opened.reference, law or opened.laws, question or opened.question
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise LawError(f"{folder} is a file; give the name of a folder")
     parts = _by_domain(runs)
+    laws = {d: _laws(law, d) for d in parts}
     asked = _question(question, list(parts), seed)
-    domains = []
-    for i, (domain, part) in enumerate(parts.items()):
-        share = (lambda done, total, i=i: progress(done + i * total, len(parts) * total)) if progress else None
-        domains.append(_one_domain(domain, part, laws, reference, hold_out, seed, share, on_failure))
+    splits = {d: _split(part, hold_out) for d, part in parts.items()}
+    alone = any(len(own) == 1 for own in laws.values())  # chains of one law take all cores
+    with _engine.threads() as cores, _engine.threads(1 if alone else len(parts)) as helpers:
+        told = _together(progress, list(parts))
+        fitting = {  # all domains' laws wait for the same cores; what is done is drawn meanwhile
+            d: helpers.submit(_posterior, fitted, laws[d], reference, seed, told[d], on_failure, cores)
+            for d, (fitted, _) in splits.items()
+        }
+        domains = [_one_domain(d, fitting[d].result(), *splits[d], hold_out, seed) for d in parts]
     fits = {d.name: d.fit for d in domains}
     answer = plan(fits["target"], fits["source"], **asked) if asked else None
     explored = _explored(fits, asked, answer) if asked and answer else None
     bought = _bought(parts["target"], fits, asked, answer, hold_out) if asked and answer else None
-    html = _render(runs, domains, laws, reference, hold_out, seed, name or "a table", card, answer, explored, bought)
+    named, title = _laws(law, ""), name or "a table"
+    html = _render(runs, domains, named, reference, hold_out, seed, title, card, answer, explored, bought)
     path = folder / PAGE
     with whole(path) as part:
         part.write_text(html, encoding="utf-8")
     seconds = time.perf_counter() - began
     return Report(path, seconds, {d.name: d.check for d in domains}, fits, answer)
+
+
+def _laws(law: str | Sequence[str] | Mapping[str, Sequence[str]] | None, domain: str) -> list[str]:
+    """Names of the laws asked for in a domain; none for those that suit."""
+    own = law.get(domain) if isinstance(law, Mapping) else law
+    return [own] if isinstance(own, str) else list(own or [])
 
 
 def _question(asked: Mapping[str, Any] | None, domains: list[str], seed: int) -> dict[str, Any] | None:
@@ -171,16 +185,29 @@ def _split(runs: pd.DataFrame, hold_out: str) -> tuple[pd.DataFrame, pd.DataFram
     return runs[~held], runs[held]
 
 
-def _posterior(runs, laws: Sequence[str], reference, seed: int, progress, on_failure: str) -> Fit | Average:
+def _posterior(runs, laws: Sequence[str], reference, seed: int, progress, on_failure: str, cores) -> Fit | Average:
     """One law's posterior, or the average of several, or of those that suit the columns."""
+    asked = {"reference": reference, "seed": seed, "progress": progress, "on_failure": on_failure}
     if len(laws) == 1:
-        return fit(runs, laws[0], reference=reference, seed=seed, progress=progress, on_failure=on_failure)
-    return average(runs, laws or None, reference=reference, seed=seed, progress=progress, on_failure=on_failure)
+        return fit(runs, laws[0], **asked)
+    return average(runs, laws or None, executor=cores, **asked)
 
 
-def _one_domain(domain, runs, laws, reference, hold_out, seed, progress, on_failure) -> _Domain:
-    fitted, held = _split(runs, hold_out)
-    posterior = _posterior(fitted, laws, reference, seed, progress, on_failure)
+def _together(progress: Callable[[int, int], None] | None, domains: Sequence[str]) -> dict[str, Callable | None]:
+    """Progress of each domain, told as one; a domain that has not begun counts as the longest of the others."""
+    if progress is None:
+        return dict.fromkeys(domains)
+    so_far = dict.fromkeys(domains, (0, 0))
+
+    def tell(domain: str, done: int, total: int) -> None:
+        so_far[domain] = done, total
+        progress(sum(d for d, _ in so_far.values()), len(domains) * max(t for _, t in so_far.values()))
+
+    return {d: partial(tell, d) for d in domains}
+
+
+def _one_domain(domain: str, posterior: Fit | Average, fitted, held, hold_out: str, seed: int) -> _Domain:
+    runs = pd.concat([fitted, held]).sort_index()
     rows, seen = forecast(posterior, held, seed=seed), forecast(posterior, fitted, seed=seed)
     result = check(posterior, held, seed=seed)
     level, main = held[hold_out].iloc[0], posterior.heaviest if isinstance(posterior, Average) else posterior
