@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bayeslaw._plan import Plan
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
+MOST_TICKS = 4  # levels along an axis up to which each has its own tick
 GREY, BLACK = "#767676", "#000000"
 STAR = {"marker": "*", "markersize": 14, "markeredgecolor": "white", "linestyle": "none", "color": BLACK, "zorder": 5}
 
@@ -51,6 +52,10 @@ def forecast_curve(
         if "loss" in ordered:
             ax.plot(ordered[along], ordered["loss"], "o", ms=3.5, color=colour, mec="white", mew=0.4)
     ax.set_xscale("log")
+    levels = np.sort(runs[along].unique())
+    if len(levels) <= MOST_TICKS:  # a tick at each: marks of a logarithmic axis overlap where they span less than a decade
+        ax.set_xticks(levels, [people_number(v) for v in levels])
+        ax.set_xticks([], minor=True)
     ax.set_xlabel({"D": "adaptation tokens D", "N": "parameters N"}.get(along, along))
     ax.set_ylabel("loss (nats per token)")
     return ax

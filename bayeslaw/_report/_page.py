@@ -197,7 +197,7 @@ def _together(progress: Callable[[int, int], None] | None, domains: Sequence[str
     """Progress of each domain, told as one; a domain that has not begun counts as the longest of the others."""
     if progress is None:
         return dict.fromkeys(domains)
-    so_far = dict.fromkeys(domains, (0, 0))
+    so_far: dict[str, tuple[int, int]] = dict.fromkeys(domains, (0, 0))
 
     def tell(domain: str, done: int, total: int) -> None:
         so_far[domain] = done, total
