@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SECONDS = 900  # of one cell, on a machine that others use too
 
-QUICK = ("first_forecast", "own_law")  # the others are run by `pytest -m slow`
+QUICK = ("first_forecast", "measured_runs", "own_law")  # the others are run by `pytest -m slow`
 
 named = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 run = pytest.mark.parametrize(
