@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
+from bayeslaw import _engine
 from bayeslaw._feasible import Intervals, Promise, cheapest, meet, needed
 
 SCAN = np.linspace(0.0, 1.0, 32)
@@ -90,7 +91,8 @@ class Problem:
     def intervals(self, replay) -> list[Intervals]:
         """Intervals in which each draw keeps each promise, at a common or at each draw's own replay."""
         rows = np.broadcast_to(np.asarray(replay, float), self.draws)
-        return [p.intervals(rows) for p in self.promises]
+        with _engine.threads(len(self.promises)) as pool:  # compiling and computing leave Python's lock
+            return list(pool.map(lambda p: p.intervals(rows), self.promises))
 
     def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
         """What must reach a share of the draws: each promise, or all of them together."""

@@ -42,11 +42,11 @@ TABLES = {
     "microcpt": Bundled(
         "measured for this package: byte-level decoders of 12 to 259 thousand parameters, pre-trained on English documentation "
         "and adapted to French with replay. Tiny models; losses in nats per byte. Shown are the runs of one seed at 5, 10 and "
-        "20 tokens per parameter, with two separable laws and the law of the checkpoint's own losses. The plan is for the largest "
+        "20 tokens per parameter, with two laws: one of size, tokens, replay and stage, and one of the checkpoint's own losses. The plan is for the largest "
         "model at the stage held out, of which only the losses before adaptation are taken as known",
         where="seed == 0 and D > 4 * N",
         reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
-        laws={"target": ("dcpt", "ptpp-floor", "state-target"), "source": ("dcpt", "ptpp-floor", "state-source")},
+        laws={"target": ("ptpp-floor", "state-target"), "source": ("ptpp-floor", "state-source")},
         question={
             "N": 258_528.0,
             "ptpp": 279.0,
