@@ -20,6 +20,8 @@ from bayeslaw._words import people_number
 
 DPI = 110
 MAX_PANELS = 8
+WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
+LARGEST_EXPONENT = 10.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame) -> Picture:
     """What each term adds to the loss at one middle run of each stage and size."""
     chosen = _middle_runs(runs)
     labels = [_run_label(r) for _, r in chosen.iterrows()]
-    figure = Figure(figsize=(max(6.0, 0.75 * len(chosen) + 2), 3.6), layout="constrained")
+    figure = Figure(figsize=(float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST)), 3.6), layout="constrained")
     ax = plots.contributions(figure.subplots(), fit, chosen, labels)
     ax.tick_params(axis="x", labelsize=7)
     ax.legend(fontsize=8, frameon=False, ncols=6, loc="upper center", bbox_to_anchor=(0.5, 1.14))
@@ -127,13 +129,16 @@ def _run_label(run: pd.Series) -> str:
 
 
 def exponent_intervals(fit: Fit | Member, published: dict[str, tuple[float, float]]) -> Picture:
-    """Posterior of each free exponent over its prior."""
-    names = [e.name for e in fit.law.exponents if not e.prior.is_fixed]
+    """Posterior of each free exponent over its prior; a number of tokens among them would hide the others."""
+    free = [e.name for e in fit.law.exponents if not e.prior.is_fixed]
+    names = [n for n in free if fit.law.priors[n].quantile(0.95) < LARGEST_EXPONENT] or free
     figure = Figure(figsize=(6.5, 0.42 * len(names) + 1), layout="constrained")
     plots.exponents(figure.subplots(), fit, names, published).set_xlabel("value")
     draws = fit.posterior
     said = ", ".join(f"{n} {np.median(draws[n]):.3g}" for n in names)
     caption = f"Exponents of {fit.law.name}: median, 50% and 90% intervals; grey the prior's 90%. Where the two agree, the data said little."
+    if left_out := [n for n in free if n not in names]:
+        caption += f" Not drawn, because of its size: {', '.join(left_out)} (in the table of parameters)."
     return _picture(figure, caption, f"Posterior medians: {said}")
 
 
