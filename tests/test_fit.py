@@ -48,9 +48,9 @@ def test_same_posterior_as_the_plain_numpyro_model(table, independent):
     shared = NONE if independent else shared_error(table)
     assert (shared.kind is None) == independent
     x = {c: table[c].to_numpy() for c in law.covariates}
-    plain = MCMC(NUTS(model, dense_mass=True), num_warmup=1000, num_samples=4000, num_chains=1, progress_bar=False)
+    plain = MCMC(NUTS(model, dense_mass=True), num_warmup=1000, num_samples=8000, num_chains=1, progress_bar=False)
     plain.run(jax.random.PRNGKey(0), law, x, np.log(table["loss"].to_numpy()), shared=shared)
-    ours, theirs = bayeslaw.fit(table, law, seed=1, independent=independent).posterior, plain.get_samples()
+    ours, theirs = bayeslaw.fit(table, law, seed=1, independent=independent, draws=2000).posterior, plain.get_samples()
     for name in [*law.priors, "sigma"]:
         a, b = np.log(ours[name]), np.log(np.asarray(theirs[name]))
         assert abs(a.mean() - b.mean()) < 0.15 * b.std(), name
@@ -59,7 +59,8 @@ def test_same_posterior_as_the_plain_numpyro_model(table, independent):
         effect = np.asarray(theirs["tau_checkpoint"][:, None] * theirs["z"])[:, : ours["checkpoint_effect"].shape[1]]
         difference = ours["checkpoint_effect"].mean(0) - effect.mean(0)
         assert (np.abs(difference) < 0.2 * effect.std(0)).all()
-        np.testing.assert_allclose(ours["checkpoint_effect"].std(0), effect.std(0), rtol=0.15)
+        wide = [np.diff(np.quantile(e, [0.05, 0.95], axis=0), axis=0) for e in (ours["checkpoint_effect"], effect)]
+        np.testing.assert_allclose(*wide, rtol=0.12)  # their tails are heavy: an sd is its few largest draws
 
 
 def test_same_seed_same_numbers_other_seed_other_numbers(fitted, table):
