@@ -29,9 +29,7 @@ DRAWS = 2000  # of a round
 ENOUGH = 1500  # effective draws with which no further round is proposed
 INFLATE = 1.6  # of the scales found by the rounds before: tails found late spoil the weights
 DOF = 5.0  # of the proposal: heavier tails than the posterior's
-ROUNDS = (
-    36  # of proposals, each fitted to the weighted draws of those before: 3 s, where chains take 15 to an R-hat of 1.8
-)
+ROUNDS = 36  # of proposals, each fitted to the weighted draws of those before: seconds, where chains took 15
 COMPONENTS, EM_STEPS = 6, 3  # of the mixture that is fitted, and steps of its fit in a round
 TELLING = 1e-6  # weight below which a draw has no say in the next proposal
 LEAST_SHARE, SHRINK = 0.02, 0.1  # below which a component goes; towards the scale of all draws

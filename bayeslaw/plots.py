@@ -53,9 +53,7 @@ def forecast_curve(
             ax.plot(ordered[along], ordered["loss"], "o", ms=3.5, color=colour, mec="white", mew=0.4)
     ax.set_xscale("log")
     levels = np.sort(runs[along].unique())
-    if (
-        len(levels) <= MOST_TICKS
-    ):  # a tick at each: marks of a logarithmic axis overlap where they span less than a decade
+    if len(levels) <= MOST_TICKS:  # marks of a logarithmic axis overlap where they span less than a decade
         ax.set_xticks(levels, [people_number(v) for v in levels])
         ax.set_xticks([], minor=True)
     ax.set_xlabel({"D": "adaptation tokens D", "N": "parameters N"}.get(along, along))
