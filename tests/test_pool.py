@@ -7,8 +7,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from numpyro.infer.util import potential_energy
@@ -28,7 +26,7 @@ from bayeslaw import (
 )
 from bayeslaw._check import crps
 from bayeslaw._errors import FitWarning
-from bayeslaw._model import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA, log_loss
+from bayeslaw._model import DOF_MIN, log_loss
 from bayeslaw._pool import _check, _domains
 
 DOMAINS = 12
@@ -62,23 +60,6 @@ def pooled(five):
 # -- the model -------------------------------------------------------------------------------------------------------
 
 
-def plain(law, domains, y):
-    """The model as one would write it: non-centred, on the unconstrained scale."""
-    priors, code = law.priors | {"sigma": SIGMA}, domains.code
-    maps = {"positive": (jnp.log, jnp.exp), "real": (jnp.asarray, jnp.asarray)}
-    u = {}
-    for name, prior in priors.items():
-        out, back = maps[prior.support]
-        mean = out(numpyro.sample(f"mean_{name}", prior.distribution()))
-        spread = numpyro.sample(f"spread_{name}", dist.HalfNormal(prior.args[1]))
-        z = numpyro.sample(f"z_{name}", dist.Normal(0, 1).expand([domains.count]).to_event(1))
-        u[name] = back(mean + spread * z)[code]
-    dof = DOF_MIN + numpyro.sample("dof_above_2", dist.Gamma(DOF_SHAPE, DOF_RATE))
-    centre = log_loss(law, domains.table.covariates, {n: u[n] for n in law.priors})
-    with numpyro.handlers.mask(mask=domains.table.weight > 0):
-        numpyro.sample("y", dist.StudentT(dof, centre, u["sigma"]), obs=y)
-
-
 @pytest.fixture(scope="module", params=["forgetting", "finetune"], ids=["no floor", "floor"])
 def problem(request, five):
     """A law, its table of five runs a domain, and the coordinates found for it."""
@@ -91,10 +72,11 @@ def problem(request, five):
     return law, found, w
 
 
-def test_the_density_is_the_plain_model_s(problem):
+def test_the_density_is_the_plain_model_s(problem, script):
     """At draws of the coordinates the density equals NumPyro's of the model as written, in means, log spreads and z."""
     law, found, w = problem
-    names = list(_pool_sampler.pooled_priors(law))
+    names, plain = list(_pool_sampler.pooled_priors(law)), script("benchmarks/samplers.py").pooled_model
+    code, table = np.asarray(found.domains.code), found.domains.table
 
     def both(w):
         state, _ = _pool_sampler.to_state(law, found, w)
@@ -102,7 +84,7 @@ def test_the_density_is_the_plain_model_s(problem):
         sites = {"dof_above_2": jnp.log(state.dof_above_2)}
         for i, n in enumerate(names):
             sites |= {f"mean_{n}": state.mean[i], f"spread_{n}": jnp.log(state.spread[i]), f"z_{n}": z[:, i]}
-        theirs = potential_energy(plain, (law, found.domains, found.domains.table.y), {}, sites)
+        theirs = potential_energy(plain, (law, table.covariates, code, table.y, table.weight > 0), {}, sites)
         return _pool_sampler.log_density(law, found.domains, found.half_normal, state), -theirs
 
     ours, theirs = jax.jit(jax.vmap(both))(w)

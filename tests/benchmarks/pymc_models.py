@@ -63,6 +63,56 @@ def ptpp_floor(runs, checkpoint=None, gated=False, by_level=False, lowered=True)
     return model
 
 
+def ptpp_gate(runs):
+    """Form 2: the gate alone lowers the data exponent; no floor falls with pre-training."""
+    return ptpp_floor(runs, gated=True, lowered=False)
+
+
+def cpt_dynamics(runs):
+    """Wang 2025, eq. 4; the reference run: forward areas 7.2 and 1."""
+    f, a, g, b = (runs[c].to_numpy() for c in ("S1_pt", "S2_pt", "S1_cpt", "S2_cpt"))
+    with pm.Model() as model:
+        alpha, rate, beta = positive("alpha", 0.51, 0.3), positive("E", 100, 1.0), positive("beta", 0.3, 1.0)
+
+        def moved(area):
+            return 1 - (1 + rate * area) ** -beta
+
+        loss = positive("L0_nats", 2.7, 0.4) + positive("A_nats", 0.2, 1.0) * ((f + g) / 8.2) ** -alpha
+        loss += -positive("C1", 0.3, 0.6) * a - positive("C2", 0.3, 0.6) * b
+        loss += pm.Normal("B_nats", 0.0, 0.3) * moved(g) / moved(1.0)
+        likelihood(loss, np.log(runs["loss"].to_numpy()))
+    return model
+
+
+def pooled_forgetting(runs, centred=False):
+    """`forgetting` of several domains (Bethune 2025, eq. 7); the reference run: 334e6 parameters, 3e6 tokens, 1% of replay."""
+    n, d, r, before = (runs[c].to_numpy() for c in ("N", "D", "replay", "loss_before"))
+    code = np.unique(runs["domain"], return_inverse=True)[1]
+    priors = {
+        "A_nats": (0.01, 1.0),
+        "alpha": (0.74, 0.25),
+        "beta": (0.34, 0.5),
+        "B": (950, 1.25),
+        "sigma": (0.005, 1.0),
+    }
+    values, count = {}, int(code.max()) + 1
+    with pm.Model() as model:
+        for name, (median, width) in priors.items():
+            mean = pm.Normal(f"mean_{name}", np.log(median), width)
+            spread = pm.HalfNormal(f"spread_{name}", width)
+            if centred:
+                u = pm.Normal(f"u_{name}", mean, spread, shape=count)
+            else:
+                u = mean + spread * pm.Normal(f"z_{name}", 0, 1, shape=count)
+            values[name] = pm.Deterministic(name, pt.exp(u))[code]
+        larger = (1 + values["B"] * r) * n / ((1 + values["B"] * 0.01) * 334e6)
+        drift = values["A_nats"] * (d / 3e6) ** values["beta"] * larger ** -values["alpha"]
+        dof = 2 + pm.Gamma("dof_above_2", 2.0, 0.1)
+        y = np.log(runs["loss"].to_numpy())
+        pm.StudentT("log_loss", nu=dof, mu=pt.log(before + drift), sigma=values["sigma"], observed=y)
+    return model
+
+
 def floor_by_level(rest):
     """E with its prior, from the loss at the reference run less the other terms."""
     floor = pm.Deterministic("E_nats", pm.Flat("level", initval=2.0 + np.zeros(())) - rest)
@@ -81,7 +131,14 @@ def dcpt(runs, checkpoint=None, by_level=False):
     return ptpp_floor(runs, checkpoint, by_level=by_level, lowered=False)
 
 
-MODELS = {"chinchilla": chinchilla, "dcpt": dcpt, "ptpp-floor": ptpp_floor, "ptpp-gate-floor": ptpp_gate_floor}
+MODELS = {
+    "chinchilla": chinchilla,
+    "dcpt": dcpt,
+    "ptpp-floor": ptpp_floor,
+    "ptpp-gate": ptpp_gate,
+    "ptpp-gate-floor": ptpp_gate_floor,
+    "cpt-dynamics": cpt_dynamics,
+}
 
 
 def compiled(model):
