@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayeslaw._words import people_number
+
 LEVELS = 12  # a column with more is cut into bins of equal counts
 BINS = 6
 MIN_ROWS, MIN_SHARE = 8, 0.3  # of rows that must be left to fit
@@ -50,5 +52,5 @@ def folds(runs: pd.DataFrame, columns: Sequence[str], parameters: int = 0) -> li
                 continue
             if any(np.array_equal(held, f.held) for f in found):
                 continue
-            found.append(Fold(f"{column} >= {edges[-out]:.4g}", column, ~held, held))
+            found.append(Fold(f"{column} >= {people_number(edges[-out])}", column, ~held, held))
     return found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bayeslaw._average import Average, Member
     from bayeslaw._check import Check
     from bayeslaw._fit import Fit
+    from bayeslaw._law import Term
     from bayeslaw._plan import Plan
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
@@ -135,16 +136,21 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
 
 def contributions(ax: Axes, fit: Fit | Member, runs: pd.DataFrame, labels: Sequence[str]) -> Axes:
     """What each term adds to the loss at a few runs: posterior mean stacked, in nats per token."""
-    shares = mean_contributions(fit, runs)
+    shares, terms = mean_contributions(fit, runs), {t.coefficient: t for t in fit.law.terms}
     up, down = np.zeros(len(runs)), np.zeros(len(runs))
     at = np.arange(len(runs))
     for i, (name, height) in enumerate(shares.items()):
         base = np.where(height >= 0, up, down)
-        ax.bar(at, height, bottom=base, width=0.7, color=COLOURS[i % len(COLOURS)], label=name)
+        ax.bar(at, height, bottom=base, width=0.7, color=COLOURS[i % len(COLOURS)], label=_formula(name, terms))
         up, down = up + np.maximum(height, 0), down + np.minimum(height, 0)
     ax.set_xticks(at, labels)
     ax.set_ylabel("contribution (nats per token)")
     return ax
+
+
+def _formula(name: str, terms: Mapping[str, Term]) -> str:
+    """A term as its law writes it; what is known beforehand has none."""
+    return f"${'-' * (terms[name].sign < 0)}{terms[name].latex}$" if name in terms else "measured before"
 
 
 def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -207,7 +213,6 @@ def exponents(
 def frontier(ax: Axes, plan: Plan) -> Axes:
     """Cost against confidence: the cheapest ATPP at each, the plan (star) and the plug-in plan (cross)."""
     rows = [r for r in plan.frontier if r["atpp"] is not None]
-    ax.set_yscale("log" if plan.atpp != 0 else "linear")
     ax.plot([r["confidence"] for r in rows], [r["atpp"] for r in rows], "o-", color=COLOURS[0], label="cheapest plan")
     point, chance = plan.plug_in["atpp"], plan.plug_in["probability"]
     if plan.atpp is not None and plan.probability is not None:
@@ -221,6 +226,8 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
             label="plug-in plan",
             markersize=9,
         )
+    if plan.atpp != 0:
+        _plain_log(ax)
     ax.set_xlabel("probability that all promises are kept")
     ax.set_ylabel("adaptation tokens per parameter")
     ax.legend()
@@ -237,7 +244,7 @@ def region(ax: Axes, plan: Plan) -> Axes:
         ax.contour(100 * replay, atpp, chance.T, levels=[plan.confidence], colors="white", linewidths=1.5)
     if plan.atpp is not None and plan.replay is not None:
         ax.plot([100 * plan.replay], [plan.atpp], label="this plan", **STAR)
-    ax.set_yscale("log")
+    _plain_log(ax)
     ax.set_xlabel("replay (%)")
     ax.set_ylabel("adaptation tokens per parameter")
     return ax
@@ -310,13 +317,13 @@ def design_curves(ax: Axes, rows: pd.DataFrame, *, measure: str = "width") -> Ax
     ax.set_xticks(shares := sorted(set(at["share"]) - {0.0}), [f"{s:g}" for s in shares], minor=False)
     ax.set_xticks([], minor=True)
     if measure != "coverage":
-        _log_percent(ax)
+        _plain_log(ax)
     ax.set(xlabel="cost of the runs (share of the paper's)", ylabel=MEASURES.get(measure, measure))
     return ax
 
 
-def _log_percent(ax: Axes) -> None:
-    """A logarithmic y axis whose ticks read .1, .2, .5, 1, ..."""
+def _plain_log(ax: Axes) -> None:
+    """A logarithmic y axis whose ticks are plain numbers: .1, .2, .5, 1, ..."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.set_yscale("log")
@@ -330,7 +337,7 @@ def picks(ax: Axes, made: Anchors, *, label: str | None = None, colour: str = CO
     cost = np.cumsum([p["cost"] for p in made.picks]) / unit
     ax.plot(cost, [100 * p["goal_sd"] for p in made.picks], "o-", ms=3, lw=1, color=colour, label=label)
     ax.set_xscale("log")
-    _log_percent(ax)
+    _plain_log(ax)
     ax.set(xlabel="cost of the runs", ylabel="expected sd of the goal's log loss (%)")
     return ax
 

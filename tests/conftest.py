@@ -49,7 +49,7 @@ def published():
 
 @pytest.fixture(scope="session")
 def script():
-    """A study or benchmark of this folder as a module, by its path."""
+    """A script (study, benchmark, of the docs) as a module, by its path from this folder."""
 
     def load(path: str):
         name = f"script_{Path(path).stem}"

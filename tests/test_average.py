@@ -103,8 +103,8 @@ def test_stages_left_out_are_the_largest():
     assert [f.name for f in named] == [
         "ptpp >= 279",
         "ptpp >= 31",
-        "N >= 8.1e+09",
-        "N >= 1.4e+09",
+        "N >= 8.1B",
+        "N >= 1.4B",
         "D/N >= 20",
         "D/N >= 10",
     ]

@@ -20,31 +20,38 @@ from bayeslaw._words import people_number
 
 DPI = 110
 MAX_PANELS = 8
+PHONE = 8.0  # inches; a wider picture cannot be read at the width of a phone
 WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
 LARGEST_EXPONENT = 10.0
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG as a data URI, with caption and alternative text."""
+    """A PNG as a data URI, with caption and alternative text; on a phone one ``too_wide`` is moved sideways, not shrunk."""
 
     uri: str
     caption: str
     alt: str
+    too_wide: bool
 
 
 def _picture(figure: Figure, caption: str, alt: str) -> Picture:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, bbox_inches="tight", metadata={"Software": None})
-    return Picture("data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), caption, alt)
+    return Picture(
+        "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(),
+        caption,
+        alt,
+        figure.get_figwidth() > PHONE,
+    )
 
 
 def forecast_grid(runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str) -> Picture:
     """A panel for each model size: forecasts along D for each replay ratio, against observations."""
     sizes = sorted(runs["N"].unique())[:MAX_PANELS] if "N" in runs else [None]
-    columns = min(4, len(sizes))
-    lines = -(-len(sizes) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.7 * lines), layout="constrained")
+    lines = -(-len(sizes) // 4)
+    columns = -(-len(sizes) // lines)
+    figure = Figure(figsize=(max(3.1 * columns, 5.0), 2.7 * lines + 0.6), layout="constrained")
     axes = np.atleast_1d(figure.subplots(lines, columns, squeeze=False)).ravel()
     for ax, size in zip(axes, sizes, strict=False):
         group = runs if size is None else runs[runs["N"] == size]
@@ -56,8 +63,9 @@ def forecast_grid(runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption
     for i, ax in enumerate(axes[: len(sizes)]):
         if i % columns:
             ax.set_ylabel("")
-    if axes[0].get_legend_handles_labels()[0]:
-        axes[0].legend(fontsize=7, frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, fontsize=9, frameon=False, ncols=6, loc="outside lower center")
     figure.suptitle(title, fontsize=11)
     inside = ((runs["loss"] >= rows["low"]) & (runs["loss"] <= rows["high"])).mean()
     alt = f"{title}: {len(runs)} observations as dots, {inside:.0%} of them inside the forecast bands"
@@ -104,7 +112,7 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame) -> Picture:
     figure = Figure(figsize=(float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST)), 3.6), layout="constrained")
     ax = plots.contributions(figure.subplots(), fit, chosen, labels)
     ax.tick_params(axis="x", labelsize=7)
-    ax.legend(fontsize=8, frameon=False, ncols=6, loc="upper center", bbox_to_anchor=(0.5, 1.14))
+    figure.legend(fontsize=11, frameon=False, ncols=5, loc="outside upper center")
     shares = {k: v.mean() for k, v in plots.mean_contributions(fit, chosen).items()}
     said = ", ".join(f"{k} {v:.2f}" for k, v in shares.items())
     caption = f"Contribution of each term of {fit.law.name}, posterior mean, at a middle run of each stage and size."

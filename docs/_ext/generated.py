@@ -17,7 +17,7 @@ import bayeslaw
 from bayeslaw import cli
 
 DOCS = Path(__file__).parents[1]
-NOTEBOOKS = DOCS.parent / "notebooks"
+NOTEBOOKS, OUTPUTS = DOCS.parent / "notebooks", DOCS / "outputs"
 OWN = {"index", "laws", "inference", "decisions", "comparison", "commands", "python"}  # named in the index
 TUTORIALS = ("first_forecast", "measured_runs", "paper_with_uncertainty", "plan", "anchors", "schedules", "own_law")
 FAMILIES = {
@@ -164,12 +164,25 @@ def tutorials_page() -> str:
 
 
 def notebook(name: str) -> str:
-    """A notebook without outputs as a page: its text and its code."""
-    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
-    texts = ["".join(cell["source"]).replace("](../docs/", "](../") for cell in cells]
-    shown = [t if c["cell_type"] == "markdown" else f"```python\n{t}\n```" for c, t in zip(cells, texts, strict=True)]
+    """A notebook as a page: its text, its code, and what the last run of ``docs/run_notebooks.py`` kept of its outputs."""
+    outputs = json.loads((OUTPUTS / f"{name}.json").read_text())["cells"]
+    shown, heading = [], name
+    for i, cell in enumerate(json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]):
+        text = "".join(cell["source"]).replace("](../docs/", "](../")
+        if cell["cell_type"] == "markdown":
+            shown.append(text)
+            heading = next((line.lstrip("# ") for line in reversed(text.splitlines()) if line.startswith("#")), heading)
+        else:
+            shown += [f"```python\n{text}\n```", *(output(o, heading) for o in outputs.get(str(i), []))]
     where = f"*To run it: {{download}}`{name}.ipynb <../../notebooks/{name}.ipynb>`, or `notebooks/{name}.ipynb` of the project.*"
     return "\n\n".join([*shown, where])
+
+
+def output(kept: dict[str, str], heading: str) -> str:
+    """A picture or a text that a cell made."""
+    if "picture" in kept:
+        return f"![Picture: {heading}](../outputs/{kept['picture']})"
+    return f"```{{code-block}} text\n:class: output\n\n{kept['text']}\n```"
 
 
 def studies_page() -> str:
