@@ -23,6 +23,7 @@ Intervals = tuple[np.ndarray, np.ndarray]
 CONVERGED = 1e-9  # of log loss at a root
 BLOCK = 64  # draws whose roots Newton's method does not find, in one call
 MONOTONE, WAVY = (25, 1), (65, 3)  # rungs of the ladder, most crossings (an odd number)
+MOST = 11  # crossings of the few draws that have more: each end of the training runs may bend a loss that drifts
 
 
 def _run(fixed, log_tokens, replay) -> dict:
@@ -92,7 +93,7 @@ def _crossings(log_loss, values, fixed, log_limit, replay, span, rungs, most, ne
 
     Returns
     -------
-    As `_crossing`, with up to ``most`` crossings.
+    As `_crossing`, with up to ``most`` crossings; a draw that has more has not converged.
     """
     ladder = jnp.linspace(span[0], span[1], rungs)
     solver = optx.Newton(rtol=1e-8, atol=1e-8) if newton else optx.Bisection(rtol=1e-13, atol=1e-13, flip="detect")
@@ -112,7 +113,7 @@ def _crossings(log_loss, values, fixed, log_limit, replay, span, rungs, most, ne
             return _find_root(solver, excess, count[-1] > k, (a + b) / 2, a, b, 12 if newton else 60)
 
         roots, converged = jax.vmap(root)(jnp.arange(most))
-        return roots, kept[0], converged.all()
+        return roots, kept[0], converged.all() & (count[-1] <= most)
 
     return jax.vmap(one)(values, fixed, log_limit, replay, jax.lax.map(is_kept, ladder).T)
 
@@ -127,6 +128,11 @@ def _rises_and_falls(log_loss, values, fixed, replay, span):
         return (step > 1e-12).any() & (step < -1e-12).any()
 
     return jax.vmap(one)(values, fixed, replay).any()
+
+
+def _wide(roots: np.ndarray, columns: int) -> np.ndarray:
+    """Roots with columns of none added."""
+    return np.pad(roots, ((0, 0), (0, columns - roots.shape[1])), constant_values=np.inf)
 
 
 def _blocks(rows: np.ndarray) -> list[np.ndarray]:
@@ -264,13 +270,19 @@ class Promise:
             found = _crossings(*given, *self.ladder, newton=True) if self.ladder else _crossing(*given)
             roots, at_low_end, converged = map(np.array, found)
             kept[part.rows] = at_low_end
-            for hard in _blocks(np.flatnonzero(~converged)):  # few as a rule, at dips that touch the limit
+            for hard in _blocks(np.flatnonzero(~converged)):  # few as a rule: dips that touch the limit, many crossings
                 given = (part.log_loss, *_rows_of((part.values, part.fixed), hard))
                 at = (limit[part.rows][hard], replay[part.rows][hard], self.span)
-                roots[hard] = _crossings(*given, *at, *(self.ladder or MONOTONE), newton=False)[0]
+                rungs, most = (WAVY[0], MOST) if self.ladder == WAVY else MONOTONE
+                found = np.array(_crossings(*given, *at, rungs, most, newton=False)[0])
+                roots = _wide(roots, MOST if np.isfinite(found[:, roots.shape[1] :]).any() else roots.shape[1])
+                roots[hard] = found[:, : roots.shape[1]]
             return roots
 
-        roots = self._by_part(crossings)
+        results = [crossings(part) for part in self.parts]
+        roots = np.empty((self.draws, max(r.shape[1] for r in results)))
+        for part, result in zip(self.parts, results, strict=True):
+            roots[part.rows] = _wide(result, roots.shape[1])
         low, never = np.full((self.draws, 1), self.span[0]), np.full((self.draws, 1), np.inf)
         edges = np.where(kept[:, None], np.hstack([low, roots]), np.hstack([roots, never]))
         return edges[:, 0::2], edges[:, 1::2]

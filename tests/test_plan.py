@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +94,12 @@ def dip_source(v, x, xp=jnp):
     return xp.log(v["L"] + v["w"] * (1.2 - x["replay"]) * z**2)
 
 
+def wave_source(v, x, xp=jnp):
+    """Rises and falls again and again, as a law that drifts at the ends of its training runs may."""
+    z = xp.log(x["D"] / v["D1"])
+    return xp.log(v["L"] + v["w"] * (1.2 - x["replay"]) * (1 + xp.sin(1.2 * z)))
+
+
 STATE = {"loss_before": 3.1, "source_loss_before": 2.4}
 STATE_SOURCE = {"S1": 2.7, "a": 0.9, "kappa": 4.0, "D1": 3e10}
 STATE_TARGET = {"c": 0.8, "q": 1.0, "D1": 2e9, "beta": 0.35}
@@ -163,16 +169,22 @@ def random_problem(seed):
     return Problem(promises, float(rng.uniform(0.6, 0.95)), N, PTPP), list(losses.values())
 
 
-def random_state_problem(seed, dip=False):
-    """A source loss that rises, or falls and rises, with tokens."""
+SOURCES = {
+    "rises": (state_source, STATE_SOURCE),
+    "dips": (dip_source, {"w": 0.004, "D1": 1e10}),
+    "waves": (wave_source, {"w": 0.06, "D1": 1e10}),
+}
+
+
+def random_state_problem(seed, kind="rises"):
+    """A source loss that rises, falls and rises, or does so many times with tokens."""
     rng = np.random.default_rng(seed)
     t = spread(STATE_TARGET, 0.05, DRAWS, rng.integers(2**31))
-    s = spread({"w": 0.004, "D1": 1e10} if dip else STATE_SOURCE, 0.05, DRAWS, rng.integers(2**31))
-    s |= {"L": np.full(DRAWS, 2.3)} if dip else {}
-    s_function = dip_source if dip else state_source
+    (s_function, center), known = SOURCES[kind], kind == "rises"
+    s = spread(center, 0.05, DRAWS, rng.integers(2**31)) | ({} if known else {"L": np.full(DRAWS, 2.3)})
     promises = (
         promise("target", state_target, t, STATE, rng.uniform(2.3, 2.5), model=1e9),
-        promise("forgetting", s_function, s, STATE, rng.uniform(0.01, 0.03), 2.3 if dip else 2.4, model=1e9),
+        promise("forgetting", s_function, s, STATE, rng.uniform(0.01, 0.03), 2.4 if known else 2.3, model=1e9),
     )
 
     def numpy_of(function, values):
@@ -210,7 +222,7 @@ def brute_force(problem, losses):
 
 
 CASES = [(random_problem, k) for k in range(10)] + [(random_state_problem, k) for k in range(2)]
-CASES += [(lambda k: random_state_problem(k, dip=True), k) for k in range(2)]
+CASES += [(partial(random_state_problem, kind=kind), k) for kind in ("dips", "waves") for k in range(2)]
 
 
 @pytest.mark.parametrize(("make", "seed"), CASES)
@@ -252,7 +264,7 @@ def test_smallest_budget_in_overlapping_intervals():
 
 def test_roots_are_those_of_bisection_whatever_newton_finds(monkeypatch):
     """Where Newton's method fails, a draw's ends come from bisection, in blocks; the other draws keep theirs."""
-    promise = random_state_problem(0, dip=True)[0].promises[1]
+    promise = random_state_problem(0, "dips")[0].promises[1]
     replay = np.linspace(0, 1, promise.draws)
     found, asked = promise.intervals(replay), []
     crossings = _feasible._crossings
@@ -271,6 +283,17 @@ def test_roots_are_those_of_bisection_whatever_newton_finds(monkeypatch):
     assert sum(n for n, newton in asked if not newton) == -(-hard // _feasible.BLOCK) * _feasible.BLOCK
     for ends, expected in zip(again, found, strict=True):
         np.testing.assert_allclose(ends, expected, rtol=1e-9)
+
+
+def test_every_crossing_is_found_of_a_loss_that_bends_many_times():
+    """Draws keep the promise inside their intervals and nowhere else: four intervals here, where most losses have two."""
+    promise = random_state_problem(0, "waves")[0].promises[1]
+    replay = np.linspace(0, 1, promise.draws)
+    starts, ends = promise.intervals(replay)
+    assert np.isfinite(starts).sum(axis=1).max() >= 4
+    for x in np.linspace(*promise.span, 57)[1:-1]:
+        inside = ((starts <= x) & (x <= ends)).any(axis=1)
+        np.testing.assert_array_equal(inside, promise.log_losses(x, replay) <= promise.log_limit)
 
 
 # -- the paper's problem ---------------------------------------------------------------------------------------------
