@@ -15,6 +15,7 @@ from bayeslaw._errors import RunTableError
 from bayeslaw._padding import padded_size
 from bayeslaw._posterior import Piece, over_draws
 from bayeslaw._runs import NUMERIC
+from bayeslaw._words import people_number
 
 RUN_LENGTH = 0.5  # e-folds along a run over which its error changes, unless measured: the model's prior median
 SURE, GAUSSIAN = 1e-6, 1e9  # scale and degrees of freedom of the error of a posterior that states none
@@ -129,7 +130,15 @@ def _column(table: pd.DataFrame, name: str, what: str) -> np.ndarray:
         )
     x = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
     if not np.isfinite(x).all():
-        raise RunTableError(f"{what}, row {table.index[~np.isfinite(x)][0]}, column {name!r}: empty or not a number")
+        first = table[~np.isfinite(x)].iloc[0]
+        at = ", ".join(f"{c} {people_number(first[c])}" for c in ("N", "ptpp", "D", "replay") if c in table)
+        new = name in ("loss_before", "source_loss_before") and first.get("checkpoint_cost", 0) > 0
+        do = (
+            "; its checkpoint does not exist yet: give its loss in the table, or offer checkpoints that exist"
+            if new
+            else ""
+        )
+        raise RunTableError(f"{what}, row {first.name} ({at}), column {name!r}: empty or not a number{do}")
     return x
 
 

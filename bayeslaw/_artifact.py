@@ -22,6 +22,7 @@ from bayeslaw._recipe import law_of, recipe_of
 if TYPE_CHECKING:
     from xarray import DataTree
 
+SLASH = "\u2215"  # in place of / in the names of columns
 PACKAGES = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
 
 
@@ -37,13 +38,16 @@ def draws_of(tree: DataTree) -> dict[str, np.ndarray]:
 def runs_of(tree: DataTree) -> pd.DataFrame:
     """The run table of ``constant_data``."""
     data = tree["constant_data"].to_dataset()
-    return pd.DataFrame({str(k): v.to_numpy() for k, v in data.data_vars.items()}, index=data["run_row"].to_index())
+    columns = {str(k).replace(SLASH, "/"): v.to_numpy() for k, v in data.data_vars.items()}
+    return pd.DataFrame(columns, index=data["run_row"].to_index())
 
 
 def columns_of(runs: pd.DataFrame) -> dict[str, np.ndarray]:
-    """A run table for ``constant_data``: numbers as floats, all else as text."""
+    """A run table for ``constant_data``: numbers as floats, all else as text; a tree's names hold no slash."""
     return {
-        str(c): v.to_numpy(float) if pd.api.types.is_numeric_dtype(v) else v.astype(str).to_numpy(object)
+        str(c).replace("/", SLASH): v.to_numpy(float)
+        if pd.api.types.is_numeric_dtype(v)
+        else v.astype(str).to_numpy(object)
         for c, v in runs.items()
     }
 

@@ -78,6 +78,10 @@ class Average:
     runs: pd.DataFrame
     attrs: Mapping[str, str | float | int]
 
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{n} {w:.2f}" for n, w in self.weights.items() if w > 0)
+        return f"Average({weights}; on {len(self.runs)} runs, {self.diagnostics['draws']} draws)"
+
     @property
     def name(self) -> str:
         return "average of " + ", ".join(m.law.name for m in self.members)

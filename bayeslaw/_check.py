@@ -62,12 +62,17 @@ class Check:
 def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
     """Compare a posterior's forecasts with measured runs it has not seen.
 
+    Runs that it was fitted to tell nothing of that: where they are half of the table or more, the verdict is ``"unknown"``.
+
     Raises
     ------
     RunTableError
         The table lacks the losses or a column the law reads.
     """
     y = np.log(_runs.losses(runs))
+    table = getattr(posterior, "runs", None)
+    _runs.warn_other_domain(table, runs)
+    seen = int(_runs.fitted(table, runs).sum())
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
     point = np.median(new, axis=0)
     by_draw = point_metrics(law, y)
@@ -80,6 +85,9 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
     stretch = float(np.quantile(reach, 0.9))
     found = reasons(posterior, runs, law)
     verdict, reason = judge(len(y), coverage["0.9"], stretch, metrics["bias_log"], intervals["bias_log"], found)
+    if seen:
+        verdict = "unknown" if 2 * seen >= len(y) else verdict
+        reason = reason.replace(" held-out", "", 1) + f"; {seen} of them were fitted, which is no test of a forecast"
     if len(y) >= FEW and np.isfinite(metrics["slope"]):
         low_slope, high_slope = intervals["slope"]
         reason += f"; calibration slope {metrics['slope']:.2f} ({low_slope:.2f} to {high_slope:.2f})"

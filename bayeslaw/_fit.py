@@ -56,6 +56,9 @@ class Fit:
     law: Law
     inference_data: DataTree
 
+    def __repr__(self) -> str:
+        return f"Fit({self.law.name!r} on {len(self.runs)} runs, {len(self.posterior['sigma'])} draws)"
+
     @property
     def name(self) -> str:
         """Name of the law."""

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._posterior import Posterior
+from bayeslaw._runs import warn_other_domain
 
 COLUMNS = ("mean", "median", "sd", "low", "high", "law_low", "law_high")
 
@@ -37,6 +38,7 @@ def forecast(posterior: Posterior, runs: pd.DataFrame, *, prob: float = 0.9, see
     """
     if not 0 < prob < 1:
         raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")
+    warn_other_domain(getattr(posterior, "runs", None), runs)
     law = np.exp(posterior.log_loss(runs))
     new = np.exp(posterior.log_loss(runs, noise=True, seed=seed))
     tails = [(1 - prob) / 2, (1 + prob) / 2]

@@ -372,14 +372,23 @@ def _explanation(problem: Problem, choice: Choice) -> dict[str, Any]:
     best = search(replace(problem, max_tokens=min(problem.max_tokens, math.exp(problem.span[1]))))
     chance = value.probabilities(problem, *best[:2]) if best.log_tokens < math.inf else {"probability": 0.0}
     best_of = value.budget(problem, *best[:2]) | chance
+
+    def limit(row: Mapping[str, Any], key: str) -> str:
+        return f"{row[key]:.2%}" if row["unit"] == "relative" else f"{row[key]:.4g} nats"
+
     ways = [
-        f"{r['promise']} limit {r['limit']:g} -> {r['needed']:.4g} at {r['atpp']:.3g} tokens per parameter, "
+        f"{r['promise']} limit {limit(r, 'limit')} -> {limit(r, 'needed')} at {r['atpp']:.3g} tokens per parameter, "
         f"{r['replay']:.0%} replay"
         for r in relax
         if r["needed"] is not None
     ]
+    where = (
+        f", at {best_of['atpp']:.3g} tokens per parameter with {best_of['replay']:.0%} replay"
+        if best_of["atpp"]
+        else ""
+    )
     message = (
-        f"no plan keeps the promises with the confidence asked for; at best {best_of['probability']:.1%} of draws do. "
+        f"no plan keeps the promises with the confidence asked for; at best {best_of['probability']:.1%} of draws do{where}. "
         + (f"Relax one: {'; '.join(ways)}" if ways else "Relaxing one promise alone does not help")
     )
     return {"message": message, "best": best_of, "relax": relax}

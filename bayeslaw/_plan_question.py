@@ -15,6 +15,7 @@ from bayeslaw._feasible import Part, Promise
 from bayeslaw._plan_search import Problem
 from bayeslaw._posterior import Piece
 
+FEWEST = 1000  # parameters of a model
 TARGET, FORGETTING = "target", "forgetting"
 ATPP_RANGE = (1e-4, 1e4)  # between which roots are sought; 0 is looked at separately
 BEFORE, SOURCE_BEFORE = "loss_before", "source_loss_before"
@@ -88,7 +89,11 @@ def models_of(N: Any, ptpp: Any) -> list[tuple[float, float]]:
             f"N and ptpp must have one length, or one of them be a single number; got {len(n)} and {len(s)}"
         )
     pairs = np.broadcast_arrays(n, s)
-    return [(positive("N", a), positive("ptpp", b)) for a, b in zip(*pairs, strict=True)]
+    models = [(positive("N", a), positive("ptpp", b)) for a, b in zip(*pairs, strict=True)]
+    small = [a for a, _ in models if a < FEWEST]
+    if small:
+        raise PlanError(f"N = {small[0]:g} is too few parameters for a model; in billions? write {small[0]:g}B")
+    return models
 
 
 def of_source(given: Any, source: str) -> Any:
@@ -110,6 +115,10 @@ def forgetting_limit(given: Any, source: str) -> float:
     limit = of_source(given, source)
     if isinstance(limit, str) or not math.isfinite(limit) or limit <= -1:
         raise PlanError(f"max_forgetting must be a number over -1 (0.02 is 2%), got {limit!r}")
+    if limit >= 1:
+        raise PlanError(
+            f"max_forgetting {limit:g} is {limit:.0%} or that many nats: write {limit:g}% as {limit / 100:g}"
+        )
     return float(limit)
 
 

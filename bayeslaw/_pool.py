@@ -118,6 +118,9 @@ class Pool:
     by: str
     inference_data: DataTree
 
+    def __repr__(self) -> str:
+        return f"Pool({self.law.name!r} on {len(self.runs)} runs of {len(self.domains)} domains)"
+
     @property
     def domains(self) -> tuple[str, ...]:
         return tuple(str(d) for d in self.inference_data["posterior"]["domain"].to_numpy())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from bayeslaw._columns import one_loss_a_row, renamed
 from bayeslaw._errors import RunTableError, RunTableWarning
 from bayeslaw._schedule import add_areas
 from bayeslaw._words import people_number
@@ -28,6 +29,7 @@ NUMERIC = {
     "loss": "nats per token",
     "loss_before": "loss of the checkpoint before adaptation, nats per token",
     "source_loss_before": "source loss of the checkpoint before adaptation, nats per token",
+    "target_loss_before": "target loss of the checkpoint before adaptation, nats per token",
     "source_loss": "loss on the source domain, nats per token",
     "target_loss": "loss on the target domain, nats per token",
     "S1_pt": "forward area of the pre-training schedule, computed where there are columns step, lr and run",
@@ -39,11 +41,10 @@ NUMERIC = {
     "cost": "cost of the run",
 }
 FAR = 100.0  # times the reference run's size, or a share of it, beyond which priors in nats may not suit
-POSITIVE = ("N", "D", "ptpp", "loss", "loss_before", "source_loss_before", "source_loss", "target_loss")
+POSITIVE = ("N", "D", "ptpp", *(n for n in NUMERIC if "loss" in n))
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 NUMBER = re.compile(r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE)
 SHOWN = 3  # rows named in a message
-EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")  # of W&B, MLflow, TensorBoard's tables
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
 
 
@@ -74,6 +75,9 @@ def read_runs(
     Tables exported by experiment trackers name columns ``config.N``, ``params.N``, ``summary/loss`` or ``metrics.loss``:
     they are read as ``N`` and ``loss`` where the table has no column of that name itself.
 
+    A table with both losses in one row, ``target_loss`` and ``source_loss``, and no ``loss`` or ``domain``, becomes one with
+    a row for each.
+
     A table with columns ``step`` and ``lr``, the rows of a curve named by ``run`` (or ``schedule``, ``curve``), gets
     its areas S1 and S2 if it has none; they sum over all rows of the curve, selected or not (`areas_from_table`).
 
@@ -84,7 +88,8 @@ def read_runs(
     where
         A pandas query that selects rows, for instance ``"ptpp <= 31 and domain == 'target'"``.
     columns
-        Your column name -> name of the schema, for tables with other names.
+        Your column name -> name of the schema, for tables with other names; yours may end in a factor, for other units:
+        ``{"tokens_B*1e9": "D", "replay_pct/100": "replay"}``.
 
     Returns
     -------
@@ -96,14 +101,10 @@ def read_runs(
     RunTableError
         What cannot be used, naming row and column.
     """
-    runs = _load(source).rename(columns=dict(columns or {}))
-    runs = runs.rename(columns=_exported(runs.columns))
-    repeated = runs.columns[runs.columns.duplicated()]
-    if len(repeated):
-        raise RunTableError(f"column {repeated[0]!r} appears twice; rename or drop one")
+    runs = renamed(_load(source), columns or {}, (*NUMERIC, *TEXT))
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     runs, text = _numbers(runs)
-    runs = _select(add_areas(runs), where)
+    runs = _select(one_loss_a_row(add_areas(runs)), where)
     for name, rows in text.items():
         bad = [r for r in rows if r in runs.index]
         if bad:
@@ -111,7 +112,7 @@ def read_runs(
     _check_values(runs)
     _check_repeats(runs)
     _warn_units(runs)
-    return runs
+    return runs if runs.index.is_unique else runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
 
 
 def _load(source: str | Path | pd.DataFrame) -> pd.DataFrame:
@@ -127,16 +128,6 @@ def _load(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     except (ValueError, OSError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunTableError(f"{path}: cannot be read as a table ({reason})") from None
-
-
-def _exported(columns: pd.Index) -> dict[str, str]:
-    """Names of the schema for columns of a tracker's export, where each is meant by one column only."""
-    meant: dict[str, list[str]] = {}
-    for name in map(str, columns):
-        match = EXPORTED.fullmatch(name)
-        if match and match[1] in (*NUMERIC, *TEXT) and match[1] not in columns:
-            meant.setdefault(match[1], []).append(name)
-    return {found[0]: ours for ours, found in meant.items() if len(found) == 1}
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, object]]]:
@@ -195,7 +186,7 @@ def _check_values(runs: pd.DataFrame) -> None:
         x = runs[name].to_numpy()
         empty_is_wrong = name == "loss"
         problems = {
-            "NaN or empty": (np.isnan(x) & empty_is_wrong, "remove the run or measure it"),
+            "NaN or empty": (np.isnan(x) & empty_is_wrong, 'leave such runs out (where "loss > 0") or measure them'),
             "infinite": (np.isinf(x), "remove the run or mend the number"),
             "not positive": ((x <= 0) & (name in POSITIVE), f"{name} is {NUMERIC[name]} and must be above 0"),
             "negative": ((x < 0) & (name in ("cost", "step", "lr")), f"{name} must be at least 0"),
@@ -240,7 +231,39 @@ def _warn_units(runs: pd.DataFrame) -> None:
             f"column 'N' is at most {runs['N'].max():g}: model parameters in millions or billions? write 8.1B or 8.1e9"
         )
     if {"N", "D"} <= set(runs) and bool(((runs["D"] < 1e4) & (runs["N"] > 1e4)).all()):
-        warn(f"column 'D' is at most {runs['D'].max():g}: tokens per parameter? D is tokens: multiply by N")
+        warn(
+            f"column 'D' is at most {runs['D'].max():g}: billions, or tokens per parameter? D is tokens: multiply by 1e9 "
+            "(--column D=yours*1e9) or by N"
+        )
+
+
+# -- what was fitted ------------------------------------------------------------------------------------------------
+
+
+def fitted(table: object, runs: pd.DataFrame) -> np.ndarray:
+    """Which runs are rows of the table that a posterior was fitted to, by all their numbers; shape (run,)."""
+    if not isinstance(table, pd.DataFrame):
+        return np.zeros(len(runs), bool)
+    keys = [c for c in NUMERIC if c in runs and c in table]
+    if "loss" not in keys:
+        return np.zeros(len(runs), bool)
+    rows = set(table[keys].astype(float).fillna(-1.0).itertuples(index=False, name=None))
+    return np.array([row in rows for row in runs[keys].astype(float).fillna(-1.0).itertuples(index=False, name=None)])
+
+
+def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
+    """Warn where a fit of one domain is asked about runs of another."""
+    if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
+        return
+    own = table["domain"].astype(str).unique()
+    other = runs.loc[~runs["domain"].astype(str).isin(own), "domain"].astype(str)
+    if len(own) == 1 and len(other):
+        warnings.warn(
+            f"the fit is of domain {own[0]!r}, and {len(other)} of {len(runs)} rows are of {other.iloc[0]!r}: select rows "
+            f"with where \"domain == '{own[0]}'\"",
+            RunTableWarning,
+            stacklevel=3,
+        )
 
 
 # -- what a law needs ------------------------------------------------------------------------------------------------
@@ -256,7 +279,7 @@ def covariates(law: Law, runs: pd.DataFrame) -> dict[str, np.ndarray]:
     """
     for name in law.covariates:
         if name not in runs:
-            folded = {str(c).casefold(): str(c) for c in runs.columns}
+            folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
             close = [folded[c] for c in difflib.get_close_matches(name.casefold(), folded, 1, 0.6)]
             hint = f" (is it {close[0]!r}? rename it)" if close else ""
             raise RunTableError(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayeslaw._engine import WARMUP, executor_at
-from bayeslaw._errors import BayeslawError, DiagnosticsError, LawError
+from bayeslaw._errors import BayeslawError, DiagnosticsError, LawError, PlanError
 from bayeslaw._files import whole
 
 if TYPE_CHECKING:
@@ -33,6 +33,13 @@ app = typer.Typer(
 )
 study_app = typer.Typer(help="Simulated studies; an interrupted one goes on where it was.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
+
+INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
+
+
+class Resumable(SystemExit):
+    """The end of an interrupted command that has said where it left its work."""
+
 
 Runs = Annotated[Path, typer.Argument(help="Table of runs: CSV or Parquet.", metavar="RUNS", show_default=False)]
 FitFile = Annotated[Path, typer.Argument(help="A saved fit.", metavar="FIT.nc", show_default=False)]
@@ -60,6 +67,23 @@ Scheduler = Annotated[
     str | None, typer.Option(help="Dask scheduler whose workers do the work: tcp://host:8786 (extra `dask`).")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"bayeslaw {version('bayeslaw')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Bayesian scaling laws of continual pre-training: posteriors, calibrated forecasts, plans."""
 
 
 # -- laws, simulate --------------------------------------------------------------------------------------------------
@@ -238,7 +262,8 @@ def _print_fit(result, law: str, more: dict, n: int, output: Path | None, as_jso
             print("weights: " + ", ".join(f"{k} {w:.2f}" for k, w in more["weights"].items()))
         if "preview" in more:
             print(f"A PREVIEW, k-hat {d['khat']:.2f}: fit without --preview for a posterior to report")
-        print(f"R-hat {d['rhat']:.3f}, ESS {d['ess']:.0f}, {d['divergences']} divergences, {d['seconds']:.1f} s")
+        rhat = f"R-hat {d['rhat']:.3f}" if d["rhat"] == d["rhat"] else "by importance sampling"  # NaN without chains
+        print(f"{rhat}, ESS {d['ess']:.0f}, {d['divergences']} divergences, {d['seconds']:.1f} s")
         if output is not None:
             print(f"-> {output}")
 
@@ -330,6 +355,7 @@ def forecast(
 
     import bayeslaw
     from bayeslaw._chain import chain
+    from bayeslaw._words import people_number
 
     posterior = bayeslaw.load(fit_file)
     table = _read(runs, where, column)
@@ -338,7 +364,10 @@ def forecast(
     if output is not None:
         _write_table(pd.concat([table, rows], axis=1), output)
     record = {"law": posterior.name, "prob": prob, "rows": rows.reset_index().to_dict(orient="records")}
-    _print(record, as_json, lambda: print(rows.to_string(float_format=lambda v: f"{v:.4g}")))
+    shown = [c for c in ("run", "domain", "N", "D", "replay", "ptpp", "step", "loss") if c in table]
+    people = table[shown].assign(**{c: table[c].map(people_number) for c in ("N", "D") if c in shown})
+    wide = pd.concat([people, rows], axis=1)
+    _print(record, as_json, lambda: print(wide.to_string(float_format=lambda v: f"{v:.4g}")))
 
 
 @app.command()
@@ -414,6 +443,8 @@ def plan(
         return None if text is None else parse_number(text)
 
     in_nats = max_forgetting.lower().endswith("nats")
+    if "%" in max_target_loss:
+        raise PlanError(f"--max-target-loss {max_target_loss}: it is a loss in nats per token, not a share")
     if output is not None:
         _check_writable(output)
     of_target, of_sources = bayeslaw.load(target), _sources(source)
@@ -641,7 +672,7 @@ def study_anchors(
             )
     except KeyboardInterrupt:
         print(f"interrupted: what was done is in {output}; the same command goes on from there", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise Resumable(INTERRUPTED) from None
     _print(summary(rows) | {"output": str(output)}, as_json, lambda: print(markdown(rows)))
 
 
@@ -811,9 +842,11 @@ def main() -> None:
     except (BayeslawError, PermissionError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        raise SystemExit(130) from None
+    except (KeyboardInterrupt, SystemExit) as stopped:
+        interrupted = isinstance(stopped, KeyboardInterrupt) or stopped.code == INTERRUPTED
+        if interrupted and not isinstance(stopped, Resumable):  # typer makes the one of the other, without a word
+            print("interrupted: nothing was written", file=sys.stderr)
+        raise (SystemExit(INTERRUPTED) if interrupted else stopped) from None
 
 
 if __name__ == "__main__":

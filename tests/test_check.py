@@ -1,6 +1,7 @@
 """Forecasts and calibration against brute force, and verdicts that follow from them."""
 
 import json
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -216,6 +217,31 @@ def test_a_check_says_that_a_forecast_rests_on_the_prior(two_sizes):
 
 def test_other_posteriors_have_no_reasons(runs):
     assert bayeslaw.check(Gaussian(), runs).reasons == ()
+
+
+def test_runs_that_were_fitted_are_no_test(two_sizes):
+    """They are counted, and where they are half of the table there is no verdict."""
+    fit, held = two_sizes
+    inside = bayeslaw.check(fit, fit.runs)
+    assert inside.verdict == "unknown"
+    assert f"of {inside.n} runs; {inside.n} of them were fitted" in inside.reason
+    mixed = bayeslaw.check(fit, pd.concat([held, fit.runs.head(1)]))
+    assert "; 1 of them were fitted" in mixed.reason
+    assert mixed.verdict == bayeslaw.check(fit, held).verdict
+    assert "held-out" in bayeslaw.check(fit, held).reason
+
+
+def test_a_fit_of_one_domain_says_so_when_asked_about_another(two_sizes):
+    fit, held = two_sizes
+    of_target = replace(fit, inference_data=fit.inference_data.copy())
+    of_target.inference_data["constant_data"] = (
+        of_target.inference_data["constant_data"]
+        .to_dataset()
+        .assign(domain=("run_row", np.full(len(fit.runs), "target", object)))
+    )
+    for ask in (bayeslaw.check, bayeslaw.forecast):
+        with pytest.warns(bayeslaw.RunTableWarning, match="the fit is of domain 'target', and .* are of 'source'"):
+            ask(of_target, held.assign(domain="source"))
 
 
 def test_pictures_of_calibration_show_what_the_check_found(two_sizes):

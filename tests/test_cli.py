@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pytest
@@ -286,3 +288,32 @@ def test_a_study_refuses_what_it_does_not_know(tmp_path):
     out = run("study", "anchors", "--measured", "twice", "-o", tmp_path / "a.csv")
     assert (out.returncode, out.stdout) == (2, "")
     assert out.stderr.splitlines()[-1] == "error: measured must be one of once, along, trajectories; got 'twice'"
+
+
+def test_version_and_an_interrupted_fit(folder):
+    """Ctrl-C while the laws are imported or sampled ends in one line and exit 130."""
+    assert run("--version").stdout.startswith("bayeslaw ")
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "bayeslaw.cli",
+        "fit",
+        str(folder / "runs.csv"),
+        "--law",
+        "chinchilla",
+        "-o",
+        str(folder / "none.nc"),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(1.5)
+        for _ in range(5):  # one that falls into a callback of the garbage collector is lost
+            process.send_signal(signal.SIGINT)
+            try:
+                _, said = process.communicate(timeout=20)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+    assert process.returncode == 130
+    assert said.rstrip().endswith("interrupted: nothing was written")
+    assert not (folder / "none.nc").exists()

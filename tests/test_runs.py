@@ -160,3 +160,80 @@ def test_exports_of_trackers_are_read_as_they_are():
     assert runs["run"].tolist() == ["x", "y"]
     assert runs["domain"].tolist() == ["source"] * 2
     assert "step" not in runs  # two columns mean it
+
+
+# -- people's tables -------------------------------------------------------------------------------------------------
+
+
+def test_other_units_are_multiplied():
+    odd = (
+        good()
+        .assign(billions=lambda t: t["D"] / 1e9, **{"mix %": lambda t: 100 * t["replay"]})
+        .drop(columns=["D", "replay"])
+    )
+    runs = bayeslaw.read_runs(odd, columns={"billions*1e9": "D", "mix % / 100": "replay"})
+    np.testing.assert_allclose(runs["D"], good()["D"])
+    np.testing.assert_allclose(runs["replay"], good()["replay"])
+    named = bayeslaw.read_runs(good().rename(columns={"loss": "eval/2"}), columns={"eval/2": "loss"})
+    assert (named["loss"] == good()["loss"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [({"Modle": "N"}, "did you mean 'Model'"), ({"N": "Model"}, "--column N=Model"), ({"Name*2": "N"}, "not numbers")],
+)
+def test_a_column_that_cannot_be_read_is_named(columns, says):
+    table = good().rename(columns={"N": "Model"}).assign(Name="a")
+    with pytest.raises(RunTableError, match=re.escape(says)):
+        bayeslaw.read_runs(table, columns=columns)
+
+
+def wide():
+    """Both losses of a run in one row; the third run crashed before the source loss was measured."""
+    both = good().drop(columns="loss").assign(target_loss=2.5, source_loss=1.9, source_loss_before=1.8, loss_before=3.0)
+    both.loc[2, "source_loss"] = np.nan
+    return both
+
+
+def test_both_losses_in_one_row_become_two_rows():
+    """Each with its own loss before adaptation; an empty one has no row; a query may name the domain."""
+    runs = bayeslaw.read_runs(wide())
+    assert runs.index.is_unique
+    assert runs.groupby("domain")["loss"].agg(["size", "first"]).to_dict() == {
+        "size": {"source": 23, "target": 24}, "first": {"source": 1.9, "target": 2.5},
+    }  # fmt: skip
+    assert runs.groupby("domain")["loss_before"].first().to_dict() == {"source": 1.8, "target": 3.0}
+    assert len(bayeslaw.read_runs(wide(), where="domain == 'source' and N < 2e8")) == (wide()["N"].drop(2) < 2e8).sum()
+    own = bayeslaw.read_runs(wide().assign(target_loss_before=2.9), where="domain == 'target'")
+    assert (own["loss_before"] == 2.9).all()
+    with pytest.raises(RunTableError, match="row 4, column 'loss'"):
+        bayeslaw.read_runs(wide().assign(target_loss=lambda t: t["target_loss"].where(t.index != 3, -1.0)))
+
+
+def test_a_domain_column_keeps_both_losses_as_covariates():
+    runs = bayeslaw.read_runs(wide().drop(index=2).assign(loss=2.2))
+    assert len(runs) == 23
+    assert {"target_loss", "source_loss"} <= set(runs)
+
+
+def test_a_slash_in_a_name_survives_a_saved_fit(tmp_path):
+    """A column of a tracker's export that no law reads."""
+    table = bayeslaw.simulate("chinchilla", seed=1).drop_duplicates(["N", "D"]).assign(**{"eval/en_loss": 2.0})
+    fit = bayeslaw.fit(table[["N", "D", "loss", "eval/en_loss"]], "chinchilla", preview=True, on_failure="ignore")
+    again = bayeslaw.load(fit.save(tmp_path / "fit.nc"))
+    assert list(again.runs) == ["N", "D", "loss", "eval/en_loss"]
+
+
+def test_a_crashed_run_is_left_out_by_the_query_that_the_refusal_names():
+    table = spoil("loss", 3, np.nan)(good())
+    with pytest.raises(RunTableError, match=re.escape('where "loss > 0"')):
+        bayeslaw.read_runs(table)
+    assert len(bayeslaw.read_runs(table, where="loss > 0")) == 23
+
+
+def test_no_column_of_the_schema_is_offered_for_another():
+    """A source loss before adaptation is not the target's."""
+    table = bayeslaw.read_runs(good().assign(source_loss_before=1.9))
+    with pytest.raises(RunTableError, match="needs column 'loss_before'") as raised:
+        check_fittable(bayeslaw.law("state-target"), table)
+    assert "rename" not in str(raised.value)
