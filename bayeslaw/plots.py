@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bayeslaw._fit import Fit
     from bayeslaw._law import Term
     from bayeslaw._plan import Plan
+    from bayeslaw._posterior import Posterior
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 MOST_TICKS = 4  # levels along an axis up to which each has its own tick
@@ -59,6 +60,28 @@ def forecast_curve(
         ax.set_xticks([], minor=True)
     ax.set_xlabel({"D": "adaptation tokens D", "N": "parameters N"}.get(along, along))
     ax.set_ylabel("loss (nats per token)")
+    return ax
+
+
+def learning_curves(ax: Axes, runs: pd.DataFrame, rows: pd.DataFrame, *, along: str = "step", by: str = "run") -> Axes:
+    """Measured curves as dots, forecast ones as a line with the band of a new run, a colour for each run.
+
+    Parameters
+    ----------
+    runs
+        Table with ``along``, ``by`` and, where measured, ``loss``.
+    rows
+        What `forecast` returned for it, or the table of `loss_curve`.
+    """
+    groups = list(runs.groupby(by, sort=True)) if by in runs else [("forecast", runs)]
+    for i, (name, group) in enumerate(groups):
+        colour, ordered = COLOURS[i % len(COLOURS)], group.sort_values(along)
+        row = rows.loc[ordered.index]
+        ax.fill_between(ordered[along], row["low"], row["high"], color=colour, alpha=0.2, lw=0)
+        ax.plot(ordered[along], row["median"], color=colour, lw=1.2, ls="--", label=str(name))
+        if "loss" in ordered:
+            ax.plot(ordered[along], ordered["loss"], ".", ms=4, color=colour)
+    ax.set(xlabel=along, ylabel="loss (nats per token)")
     return ax
 
 
@@ -247,6 +270,49 @@ def region(ax: Axes, plan: Plan) -> Axes:
     _plain_log(ax)
     ax.set_xlabel("replay (%)")
     ax.set_ylabel("adaptation tokens per parameter")
+    return ax
+
+
+def forgetting_landscape(
+    ax: Axes,
+    source: Posterior,
+    checkpoint: Mapping[str, float],
+    baseline_loss: float,
+    *,
+    limit: float | None = None,
+    confidence: float = 0.9,
+    atpp: tuple[float, float] = (0.25, 40.0),
+    size: int = 41,
+) -> Axes:
+    """Median forgetting of a checkpoint over replay and ATPP; a line where it stays within a limit.
+
+    Parameters
+    ----------
+    source
+        Posterior of the source loss.
+    checkpoint
+        ``N`` and whatever else the law reads beside D and replay (``ptpp``, ``source_loss_before``, ...).
+    baseline_loss
+        Source loss before adaptation, nats per token.
+    limit, confidence
+        The line is where the law's forgetting is within ``limit`` (0.02 is 2%) with this probability; no limit, no line.
+    atpp, size
+        Adaptation tokens per parameter, from and to; points along each axis.
+    """
+    replay, tokens = np.linspace(0.01, 1, size), np.geomspace(*atpp, size)
+    at_replay, at_tokens = (a.ravel() for a in np.meshgrid(replay, tokens))
+    grid = pd.DataFrame({"replay": at_replay, "D": at_tokens * checkpoint["N"]}).assign(**checkpoint)
+    forgetting = np.exp(source.log_loss(grid)) / baseline_loss - 1
+    median = 100 * np.median(forgetting, axis=0).reshape(size, size)
+    most = float(np.abs(median).max())
+    filled = ax.contourf(100 * replay, tokens, median, levels=np.linspace(-most, most, 21), cmap="PuOr_r")
+    ax.figure.colorbar(filled, ax=ax, label="median forgetting (%)", format="%.2g")
+    if limit is not None:
+        kept = (forgetting <= limit).mean(axis=0).reshape(size, size)
+        if kept.min() < confidence < kept.max():
+            ax.contour(100 * replay, tokens, kept, levels=[confidence], colors=BLACK, linewidths=1.5)
+    _plain_log(ax)
+    ax.set(xlabel="replay (%)", ylabel="adaptation tokens per parameter")
     return ax
 
 

@@ -1,8 +1,13 @@
 """What the README shows runs."""
 
+import os
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
+
+import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -39,3 +44,27 @@ def test_the_commands_shown_exist():
     shown = set(re.findall(r"^bayeslaw (\w+)", "\n".join(blocks("sh")), re.MULTILINE))
     assert shown
     assert shown <= set(get_command(app).commands)
+
+
+def run_block(text: str, folder: Path) -> str:
+    """What the commands of a block print, run by this Python as they stand."""
+    here = str(Path(sys.executable).parent)
+    environment = os.environ | {"PATH": here + os.pathsep + os.environ["PATH"]}
+    command = ["bash", "-e", "-o", "pipefail", "-c", text]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_commands_of_the_first_forecast_run(tmp_path):
+    """The block runs as it stands, and says what the text below it says."""
+    (text,) = [b for b in blocks("sh") if "bayeslaw forecast" in b]
+    assert "DO NOT EXTRAPOLATE" in run_block(text, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_plan_run(tmp_path):
+    """Averages of both domains of the table above, and a plan or why there is none."""
+    (table,) = [line for b in blocks("sh") for line in b.splitlines() if "to_csv" in line]
+    (text,) = [b for b in blocks("sh") if "bayeslaw plan" in b]
+    assert "tokens per parameter" in run_block(f"{table}\n{text}", tmp_path)

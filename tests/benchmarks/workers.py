@@ -51,7 +51,9 @@ def main() -> None:
     for name, workers, kill in (("one worker", 1, False), ("two", 2, False), ("two, one killed", 2, True)):
         with LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
             with executor_at(cluster.scheduler_address) as executor:  # compile in every worker
-                bayeslaw.refits(runs, options.law, weights[: 16 * workers], independent=True, executor=executor)
+                bayeslaw.refits(
+                    runs, options.law, weights[: 16 * workers], independent=True, draws=500, executor=executor
+                )
             seconds[name], results[name] = timed(cluster, runs, options.law, weights, kill)
         print(
             f"{name}: {seconds[name]:.1f} s, {seconds[name] / seconds['one worker']:.0%} of one worker's, "
