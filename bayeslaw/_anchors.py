@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayeslaw import _anchors_check as checking
 from bayeslaw import _engine
-from bayeslaw._anchors_design import Goal, Information, Limits, Pick, Variance, choose
+from bayeslaw._anchors_design import Goal, Information, Limits, Pick, Variance, choose, what_fits
 from bayeslaw._anchors_evidence import (
     BATCHES,
     Domain,
@@ -115,7 +115,7 @@ class Anchors:
         for name in ("row", "run"):
             shown.insert(0, name, [p[name] for p in self.picks])
         shown["cost"] = [f"{p['cost']:.3g}" for p in self.picks]
-        shown["gain"] = [f"{p['gain']:.3g}" for p in self.picks]
+        shown[f"gain ({self.unit})"] = [f"{p['gain']:.3g}" for p in self.picks]
         shown["goal sd"] = [f"{p['goal_sd']:.2%}" for p in self.picks]
         return shown
 
@@ -352,9 +352,15 @@ def _stopped(
             return picks[:k], "the next run gains less for its cost than asked for"
         if gain <= 2 * error:
             return picks[:k], "the next run's gain is within its Monte Carlo error"
+    fits, allowed = what_fits(approximate.offer, picks, limits)
+    if fits and not allowed:
+        return (
+            picks,
+            f"what fits the rest of the budget has been bought as often as allowed (replicates: {limits.replicates})",
+        )
     if len(picks) == limits.picks:
         return picks, "the batch is full"
-    return picks, "nothing else fits the budget"
+    return picks, "nothing else that fits the budget gains anything" if fits else "nothing else fits the budget"
 
 
 def _goal_sds(approximate: Gaussian, picks: Sequence[Pick]) -> list[float]:

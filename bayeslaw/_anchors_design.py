@@ -182,6 +182,14 @@ def greedy(
     return picks[: len(bought) + int(np.argmax(worth))]
 
 
+def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool, bool]:
+    """Whether any run fits the rest of the budget, and whether one does that has not been bought as often as allowed."""
+    cost = _costs_now(offer, {int(offer.checkpoint[run]) for run, _ in picks})
+    fits = (cost <= limits.budget - offer.price(list(picks))).any(axis=1)
+    often = np.bincount([run for run, _ in picks], minlength=len(fits)) >= limits.replicates
+    return bool(fits.any()), bool((fits & ~often).any())
+
+
 def _costs_now(offer: Offer, used: set[int]) -> np.ndarray:
     """Cost of each run up to each stop, with its checkpoint unless that is paid."""
     due = offer.checkpoint_cost.copy()

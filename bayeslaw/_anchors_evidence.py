@@ -130,15 +130,11 @@ def _column(table: pd.DataFrame, name: str, what: str) -> np.ndarray:
         )
     x = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
     if not np.isfinite(x).all():
-        first = table[~np.isfinite(x)].iloc[0]
-        at = ", ".join(f"{c} {people_number(first[c])}" for c in ("N", "ptpp", "D", "replay") if c in table)
-        new = name in ("loss_before", "source_loss_before") and first.get("checkpoint_cost", 0) > 0
-        do = (
-            "; its checkpoint does not exist yet: give its loss in the table, or offer checkpoints that exist"
-            if new
-            else ""
-        )
-        raise RunTableError(f"{what}, row {first.name} ({at}), column {name!r}: empty or not a number{do}")
+        first, do = table[~np.isfinite(x)].iloc[0], ""
+        if name in ("loss_before", "source_loss_before") and first.get("checkpoint_cost", 0) > 0:
+            at = ", ".join(f"{c} {people_number(first[c])}" for c in ("N", "ptpp") if c in table)
+            do = f"; its checkpoint ({at}) does not exist yet: offer checkpoints that do, or give its loss in the table"
+        raise RunTableError(f"{what}, row {first.name}, column {name!r}: empty or not a number{do}")
     return x
 
 

@@ -115,10 +115,6 @@ def forgetting_limit(given: Any, source: str) -> float:
     limit = of_source(given, source)
     if isinstance(limit, str) or not math.isfinite(limit) or limit <= -1:
         raise PlanError(f"max_forgetting must be a number over -1 (0.02 is 2%), got {limit!r}")
-    if limit >= 1:
-        raise PlanError(
-            f"max_forgetting {limit:g} is {limit:.0%} or that many nats: write {limit:g}% as {limit / 100:g}"
-        )
     return float(limit)
 
 

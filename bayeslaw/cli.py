@@ -445,6 +445,10 @@ def plan(
     in_nats = max_forgetting.lower().endswith("nats")
     if "%" in max_target_loss:
         raise PlanError(f"--max-target-loss {max_target_loss}: it is a loss in nats per token, not a share")
+    if not in_nats and "%" not in max_forgetting and parse_number(max_forgetting) >= 1:
+        raise PlanError(
+            f"--max-forgetting {max_forgetting} is {parse_number(max_forgetting):.0%}; write {max_forgetting}%"
+        )
     if output is not None:
         _check_writable(output)
     of_target, of_sources = bayeslaw.load(target), _sources(source)

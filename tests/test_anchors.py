@@ -339,6 +339,9 @@ def test_the_list_ends_where_a_run_gains_too_little_for_its_cost():
     assert 0 < len(short.picks) < len(long.picks)
     assert "less for its cost" in short.stop
     assert long.stop == "nothing else fits the budget"
+    few = anchors(straight(), offered, GOAL, 30.0, replicates=2, least=0.0, checks=0)
+    assert few.stop == "what fits the rest of the budget has been bought as often as allowed (replicates: 2)"
+    assert few.table(offered).columns[-2] == "gain (squared log loss)"
     rate = 0.05 * long.goal_sd_before**2 / 30.0
     assert short.picks[-1]["gain"] >= rate > long.picks[len(short.picks)]["gain"]
 
@@ -443,6 +446,20 @@ ILL_POSED = {
     "needs ptpp, max_target_loss, max_forgetting": {"N": 8.1e9},
     "'budgte' is not part": QUESTION | {"budgte": 1.0},
 }
+
+
+def test_a_checkpoint_without_a_loss_is_named():
+    """A new checkpoint has no measured loss for a law that starts from it."""
+    runs = pd.DataFrame({"N": 1e8, "D": [1e9, 2e9, 4e9], "ptpp": 20.0, "replay": 0.1, "loss_before": 3.0})
+    offered = candidates(runs, N=[1e8, 2e8], atpp=[10.0])
+    names = ("loss_before",)
+    posterior = Known(
+        Piece(lambda draw, x: draw["level"] + jnp.log(x["loss_before"]), {"level": np.linspace(-0.1, 0.1, 64)}, names)
+    )
+    with pytest.raises(
+        RunTableError, match=r"column 'loss_before': empty .*checkpoint \(N 200M, ptpp 20\) does not exist"
+    ):
+        anchors(posterior, offered, runs.head(1), 1e20, checks=0)
 
 
 @pytest.mark.parametrize("message", ILL_POSED)

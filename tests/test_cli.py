@@ -317,3 +317,18 @@ def test_version_and_an_interrupted_fit(folder):
     assert process.returncode == 130
     assert said.rstrip().endswith("interrupted: nothing was written")
     assert not (folder / "none.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (("1.8", "2"), "--max-forgetting 2 is 200%; write 2%"),
+        (("2%", "2%"), "--max-target-loss 2%: it is a loss in nats"),
+    ],
+)
+def test_a_limit_in_the_wrong_unit_is_refused(fitted, folder, limits, says):
+    files = ["--target", folder / "fit.nc", "--source", folder / "fit.nc", "--N", "1B", "--ptpp", 20]
+    out = run("plan", *files, "--max-target-loss", limits[0], "--max-forgetting", limits[1])
+    assert out.returncode == 2
+    assert says in out.stderr
+    assert out.stderr.count("\n") == 1

@@ -596,7 +596,6 @@ BAD = [
     ({"N": -1}, "N must be a positive number"),
     ({"N": [1e9, 2e9], "ptpp": [1, 2, 3]}, "one length"),
     ({"N": 6.9}, "write 6.9B"),
-    ({"max_forgetting": 2}, "write 2% as 0.02"),
     ({"baseline_loss": 0.0}, "must be a positive number"),
     ({"baseline_loss": {"arabic": 1.6}}, "nothing given for source 'forgetting'"),
     ({"baseline_tokens": 1e9}, "not both"),
