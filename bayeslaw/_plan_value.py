@@ -100,7 +100,7 @@ def frontier(problem: Problem, scanned: Scan, choice: Choice) -> list[dict]:
         own = level == problem.confidence and not problem.most_probable
         hopeless = bool(found) and found[-1].margin < 0
         at_level = replace(problem, confidence=level, max_tokens=np.inf)
-        found.append(choice if own else found[-1] if hopeless else search(at_level, scanned))
+        found.append(choice if own else found[-1] if hopeless else search(at_level, scanned, quick=True))
     best = Choice(np.inf, np.nan, -1.0)
     for level, own in zip(reversed(levels), reversed(found), strict=True):
         best = own if own.margin >= 0 and own.log_tokens < best.log_tokens else best

@@ -29,7 +29,7 @@ from bayeslaw._shared_error import NONE, shared_error
 
 DRAWS, MIN_ESS = 1000, 200  # of a refit; effective draws of the weights below which NUTS takes over
 NUTS = {"chains": 4, "warmup": WARMUP, "draws": 300, "max_draws": 1200}
-CHUNK = 4  # refits to a task on an executor: few, so that no worker waits long for the last
+CHUNK = 8  # refits to a task on an executor
 
 
 class NotTrusted(LawError):
