@@ -184,9 +184,9 @@ def greedy(
 
 def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool, bool]:
     """Whether any run fits the rest of the budget, and whether one does that has not been bought as often as allowed."""
-    cost = _costs_now(offer, {int(offer.checkpoint[run]) for run, _ in picks})
-    fits = (cost <= limits.budget - offer.price(list(picks))).any(axis=1)
-    often = np.bincount([run for run, _ in picks], minlength=len(fits)) >= limits.replicates
+    cost = _costs_now(offer, {int(offer.checkpoint[run]) for run, _ in picks}).min(axis=1)
+    fits = cost <= limits.budget - offer.price(list(picks))
+    often = np.bincount([run for run, _ in picks], minlength=len(cost)) >= limits.replicates
     return bool(fits.any()), bool((fits & ~often).any())
 
 
