@@ -8,7 +8,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-QUICK = ("first_forecast", "own_law")  # the others are run by `pytest -m slow`
+QUICK = ("own_law",)  # the others are run by `pytest -m slow`
 
 named = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 run = pytest.mark.parametrize(
