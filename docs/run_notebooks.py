@@ -1,7 +1,8 @@
-"""Run notebooks and keep what they print and draw for the site: ``python docs/run_notebooks.py [NAME ...]`` (default: all).
+"""Run notebooks and keep what they print and draw for the site: ``python
+docs/run_notebooks.py [NAME ...]`` (default: all).
 
-Notebooks are kept without outputs; the site shows those of the last run of this command, in ``docs/outputs``. A test fails
-where a notebook's code has changed since.
+Notebooks are kept without outputs; the site shows those of the last run of this
+command, in ``docs/outputs``. A test fails where a notebook's code has changed since.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def executed(name: str, folder: Path) -> Any:
     read = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     (folder / "docs").symlink_to(DOCS)  # kept tables of studies
     resources = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(read, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
+    nbclient.NotebookClient(
+        read, timeout=SECONDS, kernel_name="python3", resources=resources
+    ).execute()
     return read
 
 
@@ -46,7 +49,11 @@ def kept(output: Any, picture: Path) -> dict[str, str] | None:
     if "image/png" in data:
         picture.write_bytes(base64.b64decode(data["image/png"]))
         return {"picture": picture.name}
-    text = output.get("text", "") if output.get("name") == "stdout" else data.get("text/plain", "")
+    text = (
+        output.get("text", "")
+        if output.get("name") == "stdout"
+        else data.get("text/plain", "")
+    )
     text = ADDRESS.sub("", COLOURS.sub("", "".join(text))).rstrip()
     return {"text": text} if text else None
 
@@ -60,15 +67,24 @@ def keep(name: str) -> None:
         old.unlink()
     found = {}
     for i, cell in enumerate(cells):
-        shown = [kept(o, OUTPUTS / f"{name}-{i}-{k}.png") for k, o in enumerate(cell.get("outputs", []))]
+        shown = [
+            kept(o, OUTPUTS / f"{name}-{i}-{k}.png")
+            for k, o in enumerate(cell.get("outputs", []))
+        ]
         if any(shown):
             found[str(i)] = [s for s in shown if s]
-    (OUTPUTS / f"{name}.json").write_text(json.dumps({"code": code_of(name), "cells": found}, indent=1) + "\n")
+    (OUTPUTS / f"{name}.json").write_text(
+        json.dumps({"code": code_of(name), "cells": found}, indent=1) + "\n"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=sorted(p.stem for p in NOTEBOOKS.glob("*.ipynb")))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", default=sorted(p.stem for p in NOTEBOOKS.glob("*.ipynb"))
+    )
     for name in parser.parse_args().names:
         print(name, flush=True)
         keep(name)

@@ -1,15 +1,17 @@
-"""What the laws of loss curves share: learning-rate areas as covariates (`bayeslaw._schedule` computes them).
+"""What the laws of loss curves share: learning-rate areas as covariates
+(`bayeslaw._tables.areas` computes them).
 
-S1_pt, S2_pt: forward and annealing area of pre-training; S1_cpt, S2_cpt: of adaptation. Contributions are stated at a
-run like setting A of Wang 2025: 106M parameters, 40k steps at a peak of 2e-4 annealed to 0, then 10k cosine steps from
-the same peak. There S2 is about 0: it counts the warm-up as negative, may have either sign, and so the priors of
-C, C1, C2 are stated on the coefficients themselves, in nats per unit of S2.
+S1_pt, S2_pt: forward and annealing area of pre-training; S1_cpt, S2_cpt: of adaptation.
+Contributions are stated at a run like setting A of Wang 2025: 106M parameters, 40k
+steps at a peak of 2e-4 annealed to 0, then 10k cosine steps from the same peak. There
+S2 is about 0: it counts the warm-up as negative, may have either sign, and so the
+priors of C, C1, C2 are stated on the coefficients themselves, in nats per unit of S2.
 """
 
 import jax.numpy as jnp
 
-from bayeslaw._law import Covariates, Exponent, Term, Values, constant
-from bayeslaw._priors import Prior, lognormal, normal
+from bayeslaw._law.law import Covariates, Exponent, Term, Values, constant
+from bayeslaw._law.priors import Prior, lognormal, normal
 
 TISSUE = "Tissue 2024 (scaling law with learning rate annealing)"
 WANG = "Wang 2025 (learning dynamics in continual pre-training)"
@@ -18,18 +20,45 @@ FIG19 = "Wang 2025, fig. 19"
 REFERENCE = {"S1_pt": 7.2, "S2_pt": 0.0, "S1_cpt": 1.0, "S2_cpt": 0.0}
 ANNEALING = lognormal(0.3, 0.6, f"{FIG19}: .263-.285")
 
-# source and target domain, published; beta is not: chosen so that adaptation at replay 0 moves the source loss up by
-# .2 and the target loss, whose eq. 8 multiplies the shift by e^5.7, down by .5 nats
-SOURCE = {"L0": 3.067, "A": 0.480, "alpha": 0.510, "C1": 0.280, "C2": 0.263, "B": 0.276, "E": 99.35, "beta": 0.3}
-TARGET = {"L0": 2.992, "A": 0.456, "alpha": 0.510, "C1": 0.285, "C2": 0.279, "B": -0.526, "E": 100.34, "beta": 7e-4}
+# source and target domain, published; beta is not: chosen so that adaptation at replay
+# 0 moves the source loss up by .2 and the target loss, whose eq. 8 multiplies the shift
+# by e^5.7, down by .5 nats
+SOURCE = {
+    "L0": 3.067,
+    "A": 0.480,
+    "alpha": 0.510,
+    "C1": 0.280,
+    "C2": 0.263,
+    "B": 0.276,
+    "E": 99.35,
+    "beta": 0.3,
+}
+TARGET = {
+    "L0": 2.992,
+    "A": 0.456,
+    "alpha": 0.510,
+    "C1": 0.285,
+    "C2": 0.279,
+    "B": -0.526,
+    "E": 100.34,
+    "beta": 7e-4,
+}
 
 
 def level(median: float = 2.7) -> Term:
     """L0: the loss at infinite forward area, without annealing."""
-    return Term("L0", constant, lognormal(median, 0.4, f"{FIG19}: 3.07 and 2.99 at 106M, lower for larger"), "L_0")
+    return Term(
+        "L0",
+        constant,
+        lognormal(median, 0.4, f"{FIG19}: 3.07 and 2.99 at 106M, lower for larger"),
+        "L_0",
+    )
 
 
-def forward(area=lambda x: x["S1_pt"] + x["S1_cpt"], latex: str = r"A\,(S_1^{pt}+S_1^{cpt})^{-\alpha}") -> Term:
+def forward(
+    area=lambda x: x["S1_pt"] + x["S1_cpt"],
+    latex: str = r"A\,(S_1^{pt}+S_1^{cpt})^{-\alpha}",
+) -> Term:
     """A S1^-alpha."""
     return Term(
         "A",
@@ -47,7 +76,9 @@ def annealing(coefficient: str, area, latex: str) -> Term:
 PRETRAINING_ANNEALING = annealing("C1", lambda x, e: x["S2_pt"], r"C_1 S_2^{pt}")
 ADAPTATION_ANNEALING = annealing("C2", lambda x, e: x["S2_cpt"], r"C_2 S_2^{cpt}")
 
-ALPHA = Exponent("alpha", lognormal(0.51, 0.3, f"{FIG19}: .510 in both domains"), "S1_pt", r"\alpha")
+ALPHA = Exponent(
+    "alpha", lognormal(0.51, 0.3, f"{FIG19}: .510 in both domains"), "S1_pt", r"\alpha"
+)
 RATE = Exponent("E", lognormal(100, 1.0, f"{FIG19}: 99.35 and 100.34"), "S1_cpt", "E")
 
 
@@ -60,11 +91,17 @@ def shift_exponent(prior: Prior = SHIFT_EXPONENT) -> Exponent:
 
 
 def moved(x: Covariates, e: Values):
-    """1 - (1 + E S1_cpt)^-beta (Wang 2025, eq. 3): 0 before adaptation, 1 at its end. Shape (run,)."""
+    """1 - (1 + E S1_cpt)^-beta (Wang 2025, eq. 3): 0 before adaptation, 1 at its end.
+    Shape (run,).
+    """
     return -jnp.expm1(-e["beta"] * jnp.log1p(e["E"] * x["S1_cpt"]))
 
 
-EITHER_WAY = normal(0.0, 0.3, "tenths of a nat, up on the source and down on the target domain (Wang 2025, fig. 2)")
+EITHER_WAY = normal(
+    0.0,
+    0.3,
+    "tenths of a nat, up on the source and down on the target domain (Wang 2025, fig. 2)",
+)
 SHIFT_LATEX = r"B\left(1-(1+E\,S_1^{cpt})^{-\beta}\right)"
 
 

@@ -1,9 +1,11 @@
-"""L0 + A S1^-alpha - C S2: the loss at any step of pre-training under any learning-rate schedule.
+"""L0 + A S1^-alpha - C S2: the loss at any step of pre-training under any learning-rate
+schedule.
 
-Reads the areas as ``S1_pt`` and ``S2_pt``, the columns of the adaptation laws, so that one reader computes both.
+Reads the areas as ``S1_pt`` and ``S2_pt``, the columns of the adaptation laws, so that
+one reader computes both.
 """
 
-from bayeslaw._law import Law
+from bayeslaw._law.law import Law
 
 from ._dynamics import ALPHA, REFERENCE, SOURCE, TISSUE, annealing, forward, level
 

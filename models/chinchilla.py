@@ -3,8 +3,8 @@
 Not for tables where the two interact: see `coupled`.
 """
 
-from bayeslaw._law import Exponent, Law, Term
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Exponent, Law, Term
+from bayeslaw._law.priors import lognormal
 
 from ._terms import ALPHA, BESIROGLU, HOFFMANN, floor, size
 

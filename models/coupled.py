@@ -7,8 +7,9 @@ Its reducible part is one term. With N0, D0 fixed once and for all below,
 linear in T; s is the share of size in the bracket at (N0, D0).
 """
 
-from bayeslaw._law import Covariates, Exponent, Law, Term, Values
-from bayeslaw._priors import beta, lognormal
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
+from bayeslaw._law.priors import beta as beta_prior
+from bayeslaw._law.priors import lognormal
 
 from ._terms import ALPHA, HOFFMANN, floor
 from .chinchilla import BETA
@@ -19,23 +20,39 @@ N0, D0 = 1e9, 2e10
 def bracket(x: Covariates, e: Values):
     """(s (N/N0)^(-alpha/k) + (1-s) (D/D0)^(-beta/k))^k, shape (run,)."""
     s, k = e["share"], e["k"]
-    return (s * (x["N"] / N0) ** (-e["alpha"] / k) + (1 - s) * (x["D"] / D0) ** (-e["beta"] / k)) ** k
+    size = (x["N"] / N0) ** (-e["alpha"] / k)
+    data = (x["D"] / D0) ** (-e["beta"] / k)
+    return (s * size + (1 - s) * data) ** k
 
 
 def publish(p: Values) -> dict:
     """T and s to the A and B of the formula."""
-    k, total = p["k"], p["T"] ** (1 / p["k"])
-    a = total * p["share"] * N0 ** (p["alpha"] / k)
-    b = total * (1 - p["share"]) * D0 ** (p["beta"] / k)
-    return {"E": p["E"], "A": a, "B": b, "alpha": p["alpha"], "beta": p["beta"], "k": k}
+    alpha, beta, k = p["alpha"], p["beta"], p["k"]
+    total = p["T"] ** (1 / k)
+    return {
+        "E": p["E"],
+        "A": total * p["share"] * N0 ** (alpha / k),
+        "B": total * (1 - p["share"]) * D0 ** (beta / k),
+        "alpha": alpha,
+        "beta": beta,
+        "k": k,
+    }
 
 
 def unpublish(p: Values) -> dict:
     """A and B to T and s."""
-    k = p["k"]
-    a, b = p["A"] * N0 ** (-p["alpha"] / k), p["B"] * D0 ** (-p["beta"] / k)
-    exponents = {name: p[name] for name in ("alpha", "beta", "k")}
-    return exponents | {"E": p["E"], "T": (a + b) ** k, "share": a / (a + b)}
+    alpha, beta, k = p["alpha"], p["beta"], p["k"]
+    # what size and data add to the bracket at (N0, D0)
+    size = p["A"] * N0 ** (-alpha / k)
+    data = p["B"] * D0 ** (-beta / k)
+    return {
+        "alpha": alpha,
+        "beta": beta,
+        "k": k,
+        "E": p["E"],
+        "T": (size + data) ** k,
+        "share": size / (size + data),
+    }
 
 
 LAW = Law(
@@ -49,7 +66,12 @@ LAW = Law(
         Term(
             "T",
             bracket,
-            lognormal(0.6, 0.8, "Besiroglu 2024 has .72 nats above the floor at 1e9 parameters, 2e10 tokens"),
+            lognormal(
+                0.6,
+                0.8,
+                "Besiroglu 2024 has .72 nats above the floor at 1e9 parameters, "
+                "2e10 tokens",
+            ),
             r"\left(\frac{A}{N^{\alpha/k}} + \frac{B}{D^{\beta/k}}\right)^{k}",
         ),
     ),
@@ -57,10 +79,24 @@ LAW = Law(
         ALPHA,
         BETA,
         Exponent("k", lognormal(1.0, 0.4, "centred on the separable law"), "D", "k"),
-        Exponent("share", beta(2, 2, "size and data weigh about the same at 20 tokens per parameter"), "N", "s"),
+        Exponent(
+            "share",
+            beta_prior(
+                2, 2, "size and data weigh about the same at 20 tokens per parameter"
+            ),
+            "N",
+            "s",
+        ),
     ),
     reference={"N": N0, "D": D0},
-    plausible={"E": 1.8172, "A": 5.3e4, "B": 6.2e5, "alpha": 0.3478, "beta": 0.3658, "k": 0.6},
+    plausible={
+        "E": 1.8172,
+        "A": 5.3e4,
+        "B": 6.2e5,
+        "alpha": 0.3478,
+        "beta": 0.3658,
+        "k": 0.6,
+    },
     publish=publish,
     unpublish=unpublish,
     reduces_to=(("chinchilla", {"k": 1.0}),),

@@ -1,11 +1,13 @@
-"""L0 + A (S1pt+S1cpt)^-alpha - C1 S2pt - C2 S2cpt + B (1-(1+E S1cpt)^-beta): the loss at any step of adaptation.
+"""L0 + A (S1pt+S1cpt)^-alpha - C1 S2pt - C2 S2cpt + B (1-(1+E S1cpt)^-beta): the loss
+at any step of adaptation.
 
-A hidden curve of pre-training (`anneal`) and a shift to the new distribution, up on the source domain (B > 0), down
-on the target domain (B < 0): B's prior is normal. For one domain and one replay ratio; for several ratios see
-`cpt-dynamics-replay-source` and `cpt-dynamics-replay-target`.
+A hidden curve of pre-training (`anneal`) and a shift to the new distribution, up on the
+source domain (B > 0), down on the target domain (B < 0): B's prior is normal. For one
+domain and one replay ratio; for several ratios see `cpt-dynamics-replay-source` and
+`cpt-dynamics-replay-target`.
 """
 
-from bayeslaw._law import Law
+from bayeslaw._law.law import Law
 
 from ._dynamics import (
     ADAPTATION_ANNEALING,
@@ -26,7 +28,8 @@ LAW = Law(
     name="cpt-dynamics",
     title="loss curve of adaptation under any learning-rate schedule",
     source=f"{WANG}, eq. 4",
-    latex=r"L_0 + A\,(S_1^{pt}+S_1^{cpt})^{-\alpha} - C_1 S_2^{pt} - C_2 S_2^{cpt} + " + SHIFT_LATEX,
+    latex=r"L_0 + A\,(S_1^{pt}+S_1^{cpt})^{-\alpha} - C_1 S_2^{pt} - C_2 S_2^{cpt} + "
+    + SHIFT_LATEX,
     covariates=("S1_pt", "S2_pt", "S1_cpt", "S2_cpt"),
     terms=(level(), forward(), PRETRAINING_ANNEALING, ADAPTATION_ANNEALING, shift()),
     exponents=(ALPHA, RATE, shift_exponent()),

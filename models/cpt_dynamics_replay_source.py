@@ -1,12 +1,13 @@
-"""cpt-dynamics with replay, on the source domain: - C2 S2cpt e^(a1 r) and a shift times 1 - e^(-a2 (1-r)).
+"""cpt-dynamics with replay, on the source domain: - C2 S2cpt e^(a1 r) and a shift times
+1 - e^(-a2 (1-r)).
 
 Full replay shifts nothing: the source loss follows its hidden curve of pre-training.
 """
 
 import jax.numpy as jnp
 
-from bayeslaw._law import Covariates, Exponent, Law, Term, Values
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
+from bayeslaw._law.priors import lognormal
 
 from ._dynamics import (
     ALPHA,
@@ -30,21 +31,29 @@ FADING = r"\left(1-e^{-a_2 (1-r)}\right)"
 
 def shift(x: Covariates, e: Values):
     """(1-(1+E S1cpt)^-beta) (1-e^(-a2 (1-r))), shape (run,)."""
-    return moved(x, e) * -jnp.expm1(-e["a2"] * (1 - x["replay"]))
+    fading = -jnp.expm1(-e["a2"] * (1 - x["replay"]))
+    return moved(x, e) * fading
 
 
 LAW = Law(
     name="cpt-dynamics-replay-source",
     title="source loss along adaptation, any schedule and replay",
     source=f"{WANG}, eq. 8",
-    latex=r"L_0 + A\,(S_1^{pt}+S_1^{cpt})^{-\alpha} - C_1 S_2^{pt} - C_2 S_2^{cpt} e^{a_1 r} + " + SHIFT_LATEX + FADING,
+    latex=r"L_0 + A\,(S_1^{pt}+S_1^{cpt})^{-\alpha} - C_1 S_2^{pt} - C_2 S_2^{cpt} e^{a_1 r} + "
+    + SHIFT_LATEX
+    + FADING,
     covariates=("replay", "S1_pt", "S2_pt", "S1_cpt", "S2_cpt"),
     terms=(
         level(),
         forward(),
         PRETRAINING_ANNEALING,
         adaptation_annealing(lambda x: x["replay"], r"C_2 S_2^{cpt} e^{a_1 r}"),
-        Term("B", shift, lognormal(0.15, 1.0, f"{FIG19}: .2 nats at the reference run"), SHIFT_LATEX + FADING),
+        Term(
+            "B",
+            shift,
+            lognormal(0.15, 1.0, f"{FIG19}: .2 nats at the reference run"),
+            SHIFT_LATEX + FADING,
+        ),
     ),
     exponents=(ALPHA, RATE, shift_exponent(), A1, A2),
     reference={"replay": 0.25, **REFERENCE},

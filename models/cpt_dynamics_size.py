@@ -1,11 +1,13 @@
-"""cpt-dynamics with C1 S2pt N^g1, C2 S2cpt N^g2 and + F N^-g3: loss curves of several model sizes.
+"""cpt-dynamics with C1 S2pt N^g1, C2 S2cpt N^g2 and + F N^-g3: loss curves of several
+model sizes.
 
-The shift does not depend on size (Wang 2025, appendix E). The annealing coefficients are sampled at the reference size,
-as C1_ref and C2_ref, and published at N = 1, as in the paper.
+The shift does not depend on size (Wang 2025, appendix E). The annealing coefficients
+are sampled at the reference size, as C1_ref and C2_ref, and published at N = 1, as in
+the paper.
 """
 
-from bayeslaw._law import Exponent, Law, Term, Values
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Exponent, Law, Term, Values
+from bayeslaw._law.priors import lognormal
 
 from ._dynamics import (
     ALPHA,
@@ -22,31 +24,50 @@ from ._dynamics import (
 from ._terms import BESIROGLU
 
 N0 = 106e6  # setting A
-GROWTH = lognormal(0.1, 0.7, "unpublished; the annealing term grows with size (Tissue 2024)")
+GROWTH = lognormal(
+    0.1, 0.7, "unpublished; the annealing term grows with size (Tissue 2024)"
+)
 
 
 def publish(p: Values) -> dict:
     """C1, C2 at N = 1 from those at the reference size."""
-    return {**p, "C1": p["C1_ref"] * N0 ** -p["g1"], "C2": p["C2_ref"] * N0 ** -p["g2"]}
+    return {
+        **p,
+        "C1": p["C1_ref"] * N0 ** -p["g1"],
+        "C2": p["C2_ref"] * N0 ** -p["g2"],
+    }
 
 
 def unpublish(p: Values) -> dict:
     """The inverse of `publish`."""
-    return {**p, "C1_ref": p["C1"] * N0 ** p["g1"], "C2_ref": p["C2"] * N0 ** p["g2"]}
+    return {
+        **p,
+        "C1_ref": p["C1"] * N0 ** p["g1"],
+        "C2_ref": p["C2"] * N0 ** p["g2"],
+    }
 
 
 LAW = Law(
     name="cpt-dynamics-size",
     title="loss curves of adaptation of several model sizes",
     source=f"{WANG}, eq. 7",
-    latex=r"L_0 + A\,(S_1^{pt}+S_1^{cpt})^{-\alpha} - C_1 S_2^{pt} N^{\gamma_1} - C_2 S_2^{cpt} N^{\gamma_2}"
+    latex=r"L_0 + A\,(S_1^{pt}+S_1^{cpt})^{-\alpha}"
+    r" - C_1 S_2^{pt} N^{\gamma_1} - C_2 S_2^{cpt} N^{\gamma_2}"
     r" + B\left(1-(1+E\,S_1^{cpt})^{-\beta}\right) + F N^{-\gamma_3}",
     covariates=("N", "S1_pt", "S2_pt", "S1_cpt", "S2_cpt"),
     terms=(
         level(2.2),
         forward(),
-        annealing("C1_ref", lambda x, e: x["S2_pt"] * (x["N"] / N0) ** e["g1"], r"C_1 S_2^{pt} N^{\gamma_1}"),
-        annealing("C2_ref", lambda x, e: x["S2_cpt"] * (x["N"] / N0) ** e["g2"], r"C_2 S_2^{cpt} N^{\gamma_2}"),
+        annealing(
+            "C1_ref",
+            lambda x, e: x["S2_pt"] * (x["N"] / N0) ** e["g1"],
+            r"C_1 S_2^{pt} N^{\gamma_1}",
+        ),
+        annealing(
+            "C2_ref",
+            lambda x, e: x["S2_cpt"] * (x["N"] / N0) ** e["g2"],
+            r"C_2 S_2^{cpt} N^{\gamma_2}",
+        ),
         shift(),
         Term(
             "F",

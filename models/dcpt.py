@@ -1,10 +1,11 @@
-"""E + A/N^alpha + B r^nu/D^beta + C/(r+eps)^gamma: adaptation with replay at one pre-training stage.
+"""E + A/N^alpha + B r^nu/D^beta + C/(r+eps)^gamma: adaptation with replay at one
+pre-training stage.
 
-Blind to how long the checkpoint was pre-trained: across stages it is the baseline, within one the oracle
-(Goffinet 2025, appendix B).
+Blind to how long the checkpoint was pre-trained: across stages it is the baseline,
+within one the oracle (Goffinet 2025, appendix B).
 """
 
-from bayeslaw._law import Law
+from bayeslaw._law.law import Law
 
 from ._terms import (
     ALPHA,
@@ -22,11 +23,21 @@ LAW = Law(
     name="dcpt",
     title="adaptation with replay at one pre-training stage (D-CPT)",
     source="Que 2024, as used in Goffinet 2025",
-    latex=r"E + \frac{A}{N^{\alpha}} + \frac{B\,r^{\nu}}{D^{\beta}} + \frac{C}{(r+\epsilon)^{\gamma}}",
+    latex=r"E + \frac{A}{N^{\alpha}} + \frac{B\,r^{\nu}}{D^{\beta}}"
+    r" + \frac{C}{(r+\epsilon)^{\gamma}}",
     covariates=("N", "D", "replay"),
     terms=(floor(1.4), size(), adaptation_data(), replay_barrier()),
     exponents=(ALPHA, NU, BETA_ADAPTATION, GAMMA),
     reference={c: REFERENCE[c] for c in ("N", "D", "replay")},
-    plausible={"E": 1.0, "A": 180.0, "B": 60.0, "C": 0.03, "alpha": 0.3, "nu": 0.15, "beta": 0.2, "gamma": 0.5},
+    plausible={
+        "E": 1.0,
+        "A": 180.0,
+        "B": 60.0,
+        "C": 0.03,
+        "alpha": 0.3,
+        "nu": 0.15,
+        "beta": 0.2,
+        "gamma": 0.5,
+    },
     monotone={"N": -1, "D": -1},
 )

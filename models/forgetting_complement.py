@@ -3,8 +3,8 @@
 Mean relative error .67% against .40% of `forgetting` (Bethune 2025, appendix A).
 """
 
-from bayeslaw._law import Covariates, Exponent, Law, Term, Values, clip_replay
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay
+from bayeslaw._law.priors import lognormal
 
 from ._finetuning import BETHUNE, DATA, DRIFT, REFERENCE, SIZE
 from .forgetting_floor import LEVEL
@@ -12,7 +12,11 @@ from .forgetting_floor import LEVEL
 
 def drift(x: Covariates, e: Values):
     """D^beta (1-r)^kappa/N^alpha, shape (run,)."""
-    return x["D"] ** e["beta"] * (1 - clip_replay(x["replay"])) ** e["kappa"] * x["N"] ** -e["alpha"]
+    return (
+        x["D"] ** e["beta"]
+        * (1 - clip_replay(x["replay"])) ** e["kappa"]
+        * x["N"] ** -e["alpha"]
+    )
 
 
 LAW = Law(
@@ -21,13 +25,21 @@ LAW = Law(
     source=f"{BETHUNE}, appendix A",
     latex=r"E + \frac{A\,D^{\beta}(1-r)^{\kappa}}{N^{\alpha}}",
     covariates=("N", "D", "replay"),
-    terms=(LEVEL, Term("A", drift, DRIFT, r"\frac{A\,D^{\beta}(1-r)^{\kappa}}{N^{\alpha}}")),
+    terms=(
+        LEVEL,
+        Term("A", drift, DRIFT, r"\frac{A\,D^{\beta}(1-r)^{\kappa}}{N^{\alpha}}"),
+    ),
     exponents=(
         SIZE,
         DATA,
         Exponent(
             "kappa",
-            lognormal(50, 1.2, "unpublished; 1% of replay divides forgetting by 4 (its table 2, eq. 7): kappa 140"),
+            lognormal(
+                50,
+                1.2,
+                "unpublished; 1% of replay divides forgetting by 4 "
+                "(its table 2, eq. 7): kappa 140",
+            ),
             "replay",
             r"\kappa",
         ),

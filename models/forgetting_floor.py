@@ -1,14 +1,21 @@
-"""E + A D^beta/((1+B r) N)^alpha: forgetting when no loss before fine-tuning was measured.
+"""E + A D^beta/((1+B r) N)^alpha: forgetting when no loss before fine-tuning was
+measured.
 
-One level E for models of all sizes: kept for comparison (mean relative error 1.05% against .40%; Bethune 2025).
+One level E for models of all sizes: kept for comparison (mean relative error 1.05%
+against .40%; Bethune 2025).
 """
 
-from bayeslaw._law import Law, Term, constant
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Law, Term, constant
+from bayeslaw._law.priors import lognormal
 
 from ._finetuning import ARXIV, BETHUNE, DATA, INJECTION, REFERENCE, SIZE, forgetting
 
-LEVEL = Term("E", constant, lognormal(2.5, 0.3, "2.2-3.2 nats before fine-tuning (Bethune 2025, table 3)"), "E")
+LEVEL = Term(
+    "E",
+    constant,
+    lognormal(2.5, 0.3, "2.2-3.2 nats before fine-tuning (Bethune 2025, table 3)"),
+    "E",
+)
 
 LAW = Law(
     name="forgetting-floor",

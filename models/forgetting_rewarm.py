@@ -1,16 +1,20 @@
-"""loss_before + E + A D^beta/((1+B r) N)^alpha: forgetting, from the loss of the annealed model.
+"""loss_before + E + A D^beta/((1+B r) N)^alpha: forgetting, from the loss of the
+annealed model.
 
-``loss_before`` was measured at the terminal learning rate of pre-training; fine-tuning warms the model up again,
-which costs a constant E (mean relative error .49% against .40% with the rewarmed loss; Bethune 2025, table 3).
+``loss_before`` was measured at the terminal learning rate of pre-training; fine-tuning
+warms the model up again, which costs a constant E (mean relative error .49% against
+.40% with the rewarmed loss; Bethune 2025, table 3).
 """
 
-from bayeslaw._law import Law, Term, constant
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Law, Term, constant
+from bayeslaw._law.priors import lognormal
 
 from ._finetuning import BETHUNE, REFERENCE
 from .forgetting import LAW as FORGETTING
 
-COST = lognormal(0.05, 0.5, "about .05 (Bethune 2025, section 4.5); .05-.08 in its table 3")
+COST = lognormal(
+    0.05, 0.5, "about .05 (Bethune 2025, section 4.5); .05-.08 in its table 3"
+)
 
 LAW = Law(
     name="forgetting-rewarm",

@@ -1,15 +1,19 @@
-"""w1 source_loss + w2 target_loss: the loss on a third domain, a mixture of the two that the other laws forecast.
+"""w1 source_loss + w2 target_loss: the loss on a third domain, a mixture of the two
+that the other laws forecast.
 
-``source_loss`` and ``target_loss`` are the losses of the same model at the same step, measured, or forecast by a
-source and a target law whose draws are carried through. The weights belong to the third domain and not to the run.
+``source_loss`` and ``target_loss`` are the losses of the same model at the same step,
+measured, or forecast by a source and a target law whose draws are carried through. The
+weights belong to the third domain and not to the run.
 """
 
-from bayeslaw._law import Law, Term
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Law, Term
+from bayeslaw._law.priors import lognormal
 
 from ._dynamics import WANG
 
-WEIGHT = lognormal(0.5, 0.7, "unpublished; a domain between the two has weights that add up to about 1")
+WEIGHT = lognormal(
+    0.5, 0.7, "unpublished; a domain between the two has weights that add up to about 1"
+)
 
 LAW = Law(
     name="ood-mixture",
@@ -18,8 +22,20 @@ LAW = Law(
     latex=r"w_1 L_{\mathrm{source}} + w_2 L_{\mathrm{target}}",
     covariates=("source_loss", "target_loss"),
     terms=(
-        Term("w1", lambda x, e: x["source_loss"], WEIGHT, r"w_1 L_{\mathrm{source}}", in_nats=False),
-        Term("w2", lambda x, e: x["target_loss"], WEIGHT, r"w_2 L_{\mathrm{target}}", in_nats=False),
+        Term(
+            "w1",
+            lambda x, e: x["source_loss"],
+            WEIGHT,
+            r"w_1 L_{\mathrm{source}}",
+            in_nats=False,
+        ),
+        Term(
+            "w2",
+            lambda x, e: x["target_loss"],
+            WEIGHT,
+            r"w_2 L_{\mathrm{target}}",
+            in_nats=False,
+        ),
     ),
     exponents=(),
     reference={"source_loss": 3.0, "target_loss": 2.5},

@@ -1,6 +1,8 @@
-"""Form 1: dcpt + F/ptpp^eta. Pre-training lowers the floor of the loss and leaves the data exponent alone."""
+"""Form 1: dcpt + F/ptpp^eta. Pre-training lowers the floor of the loss and leaves the
+data exponent alone.
+"""
 
-from bayeslaw._law import Law
+from bayeslaw._law.law import Law
 
 from ._terms import ETA, GOFFINET, REFERENCE, ptpp_floor
 from .dcpt import LAW as DCPT

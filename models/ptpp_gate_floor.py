@@ -3,7 +3,7 @@
 Two stages cannot tell the two apart: a forecast at a third is then wide for a reason.
 """
 
-from bayeslaw._law import Law
+from bayeslaw._law.law import Law
 
 from ._terms import ETA, GOFFINET, REFERENCE, ptpp_floor
 from .ptpp_gate import LAW as GATE

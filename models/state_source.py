@@ -1,16 +1,18 @@
-"""S0 + (S1 - S0) a N^g e^(-kappa r) (1 - e^(-D/D1)) - G log(1 + r D/D2): the source loss after adaptation.
+"""S0 + (S1 - S0) a N^g e^(-kappa r) (1 - e^(-D/D1)) - G log(1 + r D/D2): the source
+loss after adaptation.
 
-S0 = source_loss_before. Adaptation moves the source loss a share of the way from the checkpoint's own level S0 to a
-level S1 common to all checkpoints: less with replay, saturating in D. The source tokens among its data (r D of them) go
-on with pre-training: a checkpoint that was stopped early, or before its learning rate was annealed, improves by them.
-The loss may rise or fall; D = 0 leaves it where it was. The share is sampled at 1e9 parameters without replay;
-a = share/1e9^g is published.
+S0 = source_loss_before. Adaptation moves the source loss a share of the way from the
+checkpoint's own level S0 to a level S1 common to all checkpoints: less with replay,
+saturating in D. The source tokens among its data (r D of them) go on with pre-training:
+a checkpoint that was stopped early, or before its learning rate was annealed, improves
+by them. The loss may rise or fall; D = 0 leaves it where it was. The share is sampled
+at 1e9 parameters without replay; a = share/1e9^g is published.
 """
 
 import jax.numpy as jnp
 
-from bayeslaw._law import Covariates, Exponent, Law, Term, Values
-from bayeslaw._priors import lognormal
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
+from bayeslaw._law.priors import lognormal
 
 from ._state import DECADES, N0, OURS, REFERENCE, factor, power, scale, size
 
@@ -19,7 +21,8 @@ GAP = r"(S_1 - S_0)\,a N^{g} e^{-\kappa r}\left(1-e^{-D/D_1}\right)"
 
 def gap_closed(x: Covariates, e: Values):
     """(S1 - S0) (N/N0)^g e^(-kappa r) (1 - e^(-D/D1)), shape (run,)."""
-    moved = factor(x, e, "g") * jnp.exp(-e["kappa"] * x["replay"]) * -jnp.expm1(-x["D"] / e["D1"])
+    mobility = factor(x, e, "g") * jnp.exp(-e["kappa"] * x["replay"])
+    moved = mobility * -jnp.expm1(-x["D"] / e["D1"])
     return (e["S1"] - x["source_loss_before"]) * moved
 
 
@@ -36,7 +39,12 @@ def publish(p: Values) -> dict:
 
 def unpublish(p: Values) -> dict:
     """The inverse of `publish`."""
-    return {**p, "share": p["a"] * N0 ** p["g"], "g4": DECADES ** p["g"], "ratio": p["D2"] / p["D1"]}
+    return {
+        **p,
+        "share": p["a"] * N0 ** p["g"],
+        "g4": DECADES ** p["g"],
+        "ratio": p["D2"] / p["D1"],
+    }
 
 
 LAW = Law(
@@ -50,27 +58,60 @@ LAW = Law(
         Term(
             "share",
             gap_closed,
-            lognormal(0.3, 0.8, "unpublished; the share of the gap that adaptation without replay closes"),
+            lognormal(
+                0.3,
+                0.8,
+                "unpublished; the share of the gap that adaptation without replay "
+                "closes",
+            ),
             GAP,
             in_nats=False,
         ),
         Term(
             "G",
             source_tokens,
-            lognormal(0.05, 1.2, "measured: .03-.05 nats (70M, 1e10 tokens), .06 (12k parameters, 2.5e5 tokens)"),
+            lognormal(
+                0.05,
+                1.2,
+                "measured: .03-.05 nats (70M, 1e10 tokens), "
+                ".06 (12k parameters, 2.5e5 tokens)",
+            ),
             r"G\log\left(1+\frac{r D}{D_2}\right)",
             sign=-1,
         ),
     ),
     exponents=(
-        Exponent("S1", lognormal(4.0, 0.4, "unpublished; source loss of a target model"), "source_loss_before", "S_1"),
+        Exponent(
+            "S1",
+            lognormal(4.0, 0.4, "unpublished; source loss of a target model"),
+            "source_loss_before",
+            "S_1",
+        ),
         size("g"),
-        Exponent("kappa", lognormal(3.0, 0.7, "measured 1-4; 3.2 in e^(-a2 (1-r)) of Wang 2025"), "replay", r"\kappa"),
+        Exponent(
+            "kappa",
+            lognormal(3.0, 0.7, "measured 1-4; 3.2 in e^(-a2 (1-r)) of Wang 2025"),
+            "replay",
+            r"\kappa",
+        ),
         scale("D1"),
-        Exponent("ratio", lognormal(0.5, 1.0, "D2/D1, measured .2 (70M) to 3 (tiny models)"), "replay", "D_2/D_1"),
+        Exponent(
+            "ratio",
+            lognormal(0.5, 1.0, "D2/D1, measured .2 (70M) to 3 (tiny models)"),
+            "replay",
+            "D_2/D_1",
+        ),
     ),
     reference={c: REFERENCE[c] for c in ("N", "D", "replay", "source_loss_before")},
-    plausible={"a": 0.6, "G": 0.01, "S1": 4.0, "g": -0.05, "kappa": 3.0, "D1": 3e8, "D2": 1e8},
+    plausible={
+        "a": 0.6,
+        "G": 0.01,
+        "S1": 4.0,
+        "g": -0.05,
+        "kappa": 3.0,
+        "D1": 3e8,
+        "D2": 1e8,
+    },
     publish=publish,
     unpublish=unpublish,
     version="2",

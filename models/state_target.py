@@ -1,15 +1,17 @@
-"""T0 + (T1 - T0) (1-r)^q (1 - (1 + D N^h/D1)^-beta), T1 = c S0: the target loss after adaptation.
+"""T0 + (T1 - T0) (1-r)^q (1 - (1 + D N^h/D1)^-beta), T1 = c S0: the target loss after
+adaptation.
 
-T0 = loss_before and S0 = source_loss_before are the checkpoint's losses. Adaptation moves the target loss from T0
-towards a floor T1, by a power of the tokens seen and less far with replay; D = 0 leaves it at T0. A checkpoint that is
-better on the source by some percent has a floor lower by as many. With w the share of the way, written as
-T0 (1 - w) + c S0 w: the first coefficient is 1. D1 is sampled at 1e9 parameters.
+T0 = loss_before and S0 = source_loss_before are the checkpoint's losses. Adaptation
+moves the target loss from T0 towards a floor T1, by a power of the tokens seen and less
+far with replay; D = 0 leaves it at T0. A checkpoint that is better on the source by
+some percent has a floor lower by as many. With w the share of the way, written as T0 (1
+- w) + c S0 w: the first coefficient is 1. D1 is sampled at 1e9 parameters.
 """
 
 import jax.numpy as jnp
 
-from bayeslaw._law import Covariates, Exponent, Law, Term, Values, clip_replay
-from bayeslaw._priors import fixed, lognormal
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay
+from bayeslaw._law.priors import fixed, lognormal
 
 from ._state import DECADES, N0, OURS, REFERENCE, factor, power, scale, size
 
@@ -17,25 +19,34 @@ from ._state import DECADES, N0, OURS, REFERENCE, factor, power, scale, size
 def way(x: Covariates, e: Values):
     """w, the share of the way to the floor that was made. Shape (run,)."""
     seen = x["D"] * factor(x, e, "h") / e["D1_ref"]
-    return (1 - clip_replay(x["replay"])) ** e["q"] * -jnp.expm1(-e["beta"] * jnp.log1p(seen))
+    learned = -jnp.expm1(-e["beta"] * jnp.log1p(seen))
+    return (1 - clip_replay(x["replay"])) ** e["q"] * learned
 
 
 def publish(p: Values) -> dict:
-    """D1 at 1e9 parameters to D1 of the formula, h4 to h; the coefficient 1 is no parameter."""
+    """D1 at 1e9 parameters to D1 of the formula, h4 to h; the coefficient 1 is no
+    parameter.
+    """
     h = power(p, "h")
     return {**p, "h": h, "D1": p["D1_ref"] * N0**h}
 
 
 def unpublish(p: Values) -> dict:
     """The inverse of `publish`."""
-    return {**p, "D1_ref": p["D1"] * N0 ** -p["h"], "h4": DECADES ** p["h"], "one": jnp.ones_like(p["D1"])}
+    return {
+        **p,
+        "D1_ref": p["D1"] * N0 ** -p["h"],
+        "h4": DECADES ** p["h"],
+        "one": jnp.ones_like(p["D1"]),
+    }
 
 
 LAW = Law(
     name="state-target",
     title="target loss after adaptation, from the checkpoint's own",
     source=OURS,
-    latex=r"T_0 + (c S_0 - T_0)\,(1-r)^{q}\left(1-\left(1+\frac{D N^{h}}{D_1}\right)^{-\beta}\right)",
+    latex=r"T_0 + (c S_0 - T_0)\,(1-r)^{q}"
+    r"\left(1-\left(1+\frac{D N^{h}}{D_1}\right)^{-\beta}\right)",
     covariates=("N", "D", "replay", "loss_before", "source_loss_before"),
     terms=(
         Term(
@@ -48,16 +59,31 @@ LAW = Law(
         Term(
             "c",
             lambda x, e: x["source_loss_before"] * way(x, e),
-            lognormal(0.6, 0.35, "measured .8 (tiny models, prose) and .4 (70M, code); over 1 there is little to gain"),
+            lognormal(
+                0.6,
+                0.35,
+                "measured .8 (tiny models, prose) and .4 (70M, code); "
+                "over 1 there is little to gain",
+            ),
             r"c S_0\,w",
             in_nats=False,
         ),
     ),
     exponents=(
-        Exponent("q", lognormal(0.3, 0.6, "measured .2-.3; 0 if replay were for free"), "replay", "q"),
+        Exponent(
+            "q",
+            lognormal(0.3, 0.6, "measured .2-.3; 0 if replay were for free"),
+            "replay",
+            "q",
+        ),
         size("h"),
         scale("D1_ref"),
-        Exponent("beta", lognormal(0.5, 0.7, "measured .3 (70M) to 1; pre-training .37"), "D", r"\beta"),
+        Exponent(
+            "beta",
+            lognormal(0.5, 0.7, "measured .3 (70M) to 1; pre-training .37"),
+            "D",
+            r"\beta",
+        ),
     ),
     reference=REFERENCE,
     plausible={"c": 0.62, "q": 0.3, "h": 0.05, "D1": 3e8, "beta": 0.4},

@@ -1,4 +1,6 @@
-"""A strict start: float64 as in inference, and the measured tables where they are."""
+"""A strict start: float64 as in inference, shapes broadcast only where it is written,
+and the measured tables where they are.
+"""
 
 import importlib.util
 import os
@@ -7,13 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from bayeslaw import _engine
+from shapes import check_shapes
+
+# read when JAX is imported, here and in the processes that tests start
+os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+# before any test imports them
+check_shapes("_base", "_inference", "_law", "_tables")
 
 SHARED = Path(os.environ.get("BAYESLAW_SHARED", Path(__file__).parents[2] / "shared"))
 
 
 def pytest_configure(config):
-    _engine.start()
+    import bayeslaw.models
+    from bayeslaw._base import runtime
+
+    ours = Path(__file__).parents[1] / "models"
+    of_package = [Path(folder).resolve() for folder in bayeslaw.models.__path__]
+    if ours.is_dir() and ours.resolve() not in of_package:
+        pytest.exit(f"bayeslaw.models is of another checkout: {of_package[0]}", 3)
+    runtime.start()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +67,9 @@ def script():
 
     def load(path: str):
         name = f"script_{Path(path).stem}"
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / path)
+        spec = importlib.util.spec_from_file_location(
+            name, Path(__file__).parent / path
+        )
         assert spec
         assert spec.loader
         module = importlib.util.module_from_spec(spec)

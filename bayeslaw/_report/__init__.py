@@ -1,4 +1,7 @@
-"""The report: everything about a table of runs on one self-contained page."""
+"""The report: everything about a table of runs on one self-contained page.
 
-from bayeslaw._report._page import Report as Report
-from bayeslaw._report._page import report as report
+Imports `plots`, `datasets`, `_decisions` and the rooms below them.
+"""
+
+from bayeslaw._report.page import Report as Report
+from bayeslaw._report.page import report as report

@@ -1,4 +1,7 @@
-"""Tables that come with the package: ``load("microcpt")``. Each has a card that says what it is."""
+"""Tables that come with the package, each with a card: ``load("microcpt")``.
+
+Imports `_decisions` and the rooms below it; `microcpt` is the harness that measures.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from bayeslaw._errors import RunTableError
-from bayeslaw._plan_example import QUESTION
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._decisions.planning.example import QUESTION
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Bundled:
     reference
         The run at which priors in nats are stated, where that of the laws is far.
     laws
-        Laws that the report averages in each domain, where not all that suit: each takes some ten seconds to compile.
+        Laws that the report averages in each domain, where not all that suit: each
+        takes some ten seconds to compile.
     question
         What the report plans for: keyword arguments of `plan`.
     """
@@ -40,13 +44,19 @@ class Bundled:
 
 TABLES = {
     "microcpt": Bundled(
-        "measured for this package: byte-level decoders of 12 to 259 thousand parameters, pre-trained on English documentation "
-        "and adapted to French with replay. Tiny models; losses in nats per byte. Shown are the runs of one seed at 5, 10 and "
-        "20 tokens per parameter, with two laws: one of size, tokens, replay and stage, and one of the checkpoint's own losses. The plan is for the largest "
-        "model at the stage held out, of which only the losses before adaptation are taken as known",
+        "measured for this package: byte-level decoders of 12 to 259 thousand "
+        "parameters, pre-trained on English documentation and adapted to French with "
+        "replay. Tiny models; losses in nats per byte. Shown are the runs of one seed "
+        "at 5, 10 and 20 tokens per parameter, with two laws: one of size, tokens, "
+        "replay and stage, and one of the checkpoint's own losses. The plan is for the "
+        "largest model at the stage held out, of which only the losses before "
+        "adaptation are taken as known",
         where="seed == 0 and D > 4 * N",
         reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
-        laws={"target": ("ptpp-floor", "state-target"), "source": ("ptpp-floor", "state-source")},
+        laws={
+            "target": ("ptpp-floor", "state-target"),
+            "source": ("ptpp-floor", "state-source"),
+        },
         question={
             "N": 258_528.0,
             "ptpp": 279.0,
@@ -57,8 +67,8 @@ TABLES = {
         },
     ),
     "simulated-ptpp-grid": Bundled(
-        "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from Form 3 (target) and Form 1 (source) at "
-        "stated parameters",
+        "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from "
+        "Form 3 (target) and Form 1 (source) at stated parameters",
         question=QUESTION,
     ),
 }
@@ -73,9 +83,12 @@ def load(name: str = DEFAULT) -> pd.DataFrame:
     RunTableError
         No such table; the message lists those there are.
     """
-    from bayeslaw._runs import read_runs
+    from bayeslaw._tables.runs import read_runs
 
     if name not in TABLES:
-        raise RunTableError(f"no bundled table {name!r}; there are: {', '.join(TABLES)}")
-    with files("bayeslaw.datasets").joinpath(name.replace("-", "_") + ".csv").open() as stream:
+        raise RunTableError(
+            f"no bundled table {name!r}; there are: {', '.join(TABLES)}"
+        )
+    file = files("bayeslaw.datasets").joinpath(f"{name.replace('-', '_')}.csv")
+    with file.open() as stream:
         return read_runs(pd.read_csv(stream))

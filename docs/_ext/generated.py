@@ -1,50 +1,88 @@
 """Pages made from the program itself: the laws, the Python names, the commands.
 
-A page holds a comment, ``<!-- generated: laws -->`` or ``<!-- notebook: plan -->``, which is replaced when the page is
-read; pictures go to the site's ``_images``.
+A page holds a comment, ``<!-- generated: laws -->`` or ``<!-- notebook: plan -->``,
+which is replaced when the page is read; pictures go to the site's ``_images``.
 """
 
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import pandas as pd
 from lawpictures import draw
+from real_tables import markdown
 from typer.main import get_command
 
 import bayeslaw
-from bayeslaw import cli
+from bayeslaw.cli.app import app
 
 DOCS = Path(__file__).parents[1]
 NOTEBOOKS, OUTPUTS = DOCS.parent / "notebooks", DOCS / "outputs"
-OWN = {"index", "laws", "inference", "decisions", "comparison", "commands", "python"}  # named in the index
-TUTORIALS = ("first_forecast", "measured_runs", "paper_with_uncertainty", "plan", "anchors", "schedules", "own_law")
+REAL_TABLES = DOCS / "real_tables.csv"
+# Pages that the index names.
+OWN = {"index", "laws", "inference", "decisions", "comparison", "architecture"}
+OWN |= {"commands", "python", "discrepancy"}
+TUTORIALS = (
+    "first_forecast",
+    "measured_runs",
+    "paper_with_uncertainty",
+    "plan",
+    "anchors",
+    "schedules",
+    "own_law",
+)
 FAMILIES = {
-    "Pre-training": lambda law: set(law.covariates) == {"N", "D"} and law.name != "finetune",
-    "Adaptation with replay": lambda law: law.name == "dcpt" or "ptpp" in law.covariates,
+    "Pre-training": lambda law: (
+        set(law.covariates) == {"N", "D"} and law.name != "finetune"
+    ),
+    "Adaptation with replay": lambda law: (
+        law.name == "dcpt" or "ptpp" in law.covariates
+    ),
     "From the state of the checkpoint": lambda law: law.name.startswith("state-"),
-    "Fine-tuning and forgetting": lambda law: law.name.startswith(("finetune", "forgetting")),
+    "Fine-tuning and forgetting": lambda law: law.name.startswith(
+        ("finetune", "forgetting")
+    ),
     "Loss curves under a learning-rate schedule": lambda law: "S1_pt" in law.covariates,
 }
 PEOPLE = {
-    "N": "parameters", "D": "tokens", "replay": "share of source data", "ptpp": "pre-training tokens per parameter",
-}  # fmt: skip
+    "N": "parameters",
+    "D": "tokens",
+    "replay": "share of source data",
+    "ptpp": "pre-training tokens per parameter",
+}
 TOPICS = {
-    "Run tables": ("_runs", "_simulate"),
-    "Laws and priors": ("_catalogue", "_formula", "_law", "_priors"),
-    "Fits": ("_fit", "_pool", "_point", "_refits"),
-    "Forecasts, checks, averages": ("_forecast", "_check", "_compare", "_average", "_chain"),
-    "Plans": ("_plan",),
-    "Which runs to buy": ("_anchors", "_anchors_menu", "_anchors_study"),
-    "Learning-rate schedules": ("_schedule", "_phases", "_dynamics", "_dynamics_best"),
-    "Forgetting": ("_forgetting",),
+    "Run tables": ("_tables.runs", "_tables.simulate"),
+    "Laws and priors": ("_law",),
+    "Fits": (
+        "_posteriors.fit",
+        "_posteriors.record",
+        "_posteriors.pooling",
+        "_inference.point",
+        "_posteriors.refits",
+    ),
+    "Forecasts, checks, averages": (
+        "_decisions.forecast",
+        "_decisions.check",
+        "_posteriors",
+    ),
+    "Plans": ("_decisions.planning",),
+    "Which runs to buy": ("_decisions.anchors", "_studies.anchors"),
+    "Learning-rate schedules": (
+        "_tables.schedules",
+        "_tables.areas",
+        "_tables.logged",
+        "_decisions.curves",
+    ),
+    "Forgetting": ("_decisions.forgetting",),
     "Report": ("_report",),
-    "Errors": ("_errors",),
+    "Errors": ("_base.errors",),
 }
 
 
-# -- laws --------------------------------------------------------------------------------------------------------------
+# -- laws ------------------------------------------------------------------------------
 
 
 def family(law) -> str:
@@ -59,7 +97,11 @@ def laws_page() -> str:
         groups.setdefault(family(law), []).append(law)
     ordered = [name for name in (*FAMILIES, "Others") if name in groups]
     index = ["| law | what | reads |", "|---|---|---|"]
-    index += [f"| [{w.name}](#{w.name}) | {w.title} | {', '.join(w.covariates)} |" for n in ordered for w in groups[n]]
+    index += [
+        f"| [{w.name}](#{w.name}) | {w.title} | {', '.join(w.covariates)} |"
+        for n in ordered
+        for w in groups[n]
+    ]
     parts = ["\n".join(index)]
     for name in ordered:
         parts += [f"## {name}", *(law_section(law) for law in groups[name])]
@@ -68,45 +110,68 @@ def laws_page() -> str:
 
 def law_section(law) -> str:
     """One law."""
-    document = (import_module(f"bayeslaw.models.{law.name.replace('-', '_')}").__doc__ or "").strip()
-    more = "\n\n".join(document.split("\n\n")[1:]).replace("\n", " ") if "\n\n" in document else ""
-    reference = ", ".join(f"{c} {v:g}" for c, v in law.reference.items())
-    priors = [
-        "| parameter | prior | 90% | source |",
-        "|---|---|---|---|",
-        *(
-            f"| `{name.removesuffix('_nats')}`{', nats' if name.endswith('_nats') else ''} | {prior} | "
-            f"{prior.quantile(0.05):.3g} to {prior.quantile(0.95):.3g} | {prior.source or 'stated'} |"
-            for name, prior in law.priors.items()
-        ),
+    module = import_module(f"bayeslaw.models.{law.name.replace('-', '_')}")
+    paragraphs = (module.__doc__ or "").strip().split("\n\n")
+    more = "\n\n".join(paragraphs[1:]).replace("\n", " ")
+    reference = ", ".join(f"{column} {v:g}" for column, v in law.reference.items())
+    priors = ["| parameter | prior | 90% | source |", "|---|---|---|---|"]
+    priors += [prior_row(name, prior) for name, prior in law.priors.items()]
+    title = f"{law.title[0].upper()}{law.title[1:]}. Source: {law.source}."
+    parts = [
+        f"({law.name})=\n### {law.name}",
+        title,
+        f"$$\n{law.latex}\n$$",
+        more,
+        f"Reference run: {reference}.",
+        "\n".join(priors),
+        law_figure(law),
     ]
-    plausible = ", ".join(f"{k} {v:g}" for k, v in law.plausible.items())
-    return "\n\n".join(
-        [
-            f"({law.name})=\n### {law.name}",
-            f"{law.title[0].upper()}{law.title[1:]}. Source: {law.source}.",
-            f"$$\n{law.latex}\n$$",
-            more,
-            f"Reference run: {reference}.",
-            "\n".join(priors),
-            f'<figure class="law"><img src="_images/law-{law.name}.png" alt="Loss by {law.name} at plausible parameters" width="460">'
-            f"<figcaption>At plausible parameters: {plausible}.</figcaption></figure>",
-        ]
+    return "\n\n".join(parts)
+
+
+def prior_row(name: str, prior) -> str:
+    """A prior with its 90% and where its numbers come from."""
+    unit = ", nats" if name.endswith("_nats") else ""
+    low, high = prior.quantile(0.05), prior.quantile(0.95)
+    return (
+        f"| `{name.removesuffix('_nats')}`{unit} | {prior} | {low:.3g} to {high:.3g} "
+        f"| {prior.source or 'stated'} |"
     )
 
 
-# -- Python and commands -----------------------------------------------------------------------------------------------
+def law_figure(law) -> str:
+    """The law's picture, which `pictures` draws when the site is built."""
+    plausible = ", ".join(f"{name} {v:g}" for name, v in law.plausible.items())
+    return (
+        f'<figure class="law"><img src="_images/law-{law.name}.png" '
+        f'alt="Loss by {law.name} at plausible parameters" width="460">'
+        f"<figcaption>At plausible parameters: {plausible}.</figcaption></figure>"
+    )
+
+
+# -- Python and commands ---------------------------------------------------------------
 
 
 def python_page() -> str:
     """The public names, by topic."""
-    homes = dict(bayeslaw._HOME)
-    parts = []
-    topics = TOPICS | {"Others": tuple(m for m in homes if not any(m in t for t in TOPICS.values()))}
-    for title, modules in topics.items():
-        names = [name for module in modules for name in homes.get(module, ())]
+    left, parts = (
+        {name: f"{getattr(bayeslaw, name).__module__}." for name in dir(bayeslaw)},
+        [],
+    )
+    for title, rooms in (TOPICS | {"Others": ("",)}).items():
+        names = [
+            name
+            for room in rooms
+            for name, home in left.items()
+            if home.startswith(f"bayeslaw.{room}.") or not room
+        ]
+        names = list(dict.fromkeys(names))
+        left = {name: home for name, home in left.items() if name not in names}
         if names:
-            parts += [f"## {title}", *(f"```{{eval-rst}}\n{directive(name)}\n```" for name in names)]
+            parts += [
+                f"## {title}",
+                *(f"```{{eval-rst}}\n{directive(name)}\n```" for name in names),
+            ]
     return "\n\n".join(parts)
 
 
@@ -122,26 +187,33 @@ def directive(name: str) -> str:
 
 def commands_page() -> str:
     """Every command with its options, from the program."""
-    return "\n\n".join(command_section(name, command) for name, command in sorted(walk(get_command(cli.app))))
+    return "\n\n".join(
+        command_section(name, command)
+        for name, command in sorted(walk(get_command(app)))
+    )
 
 
 def command_section(name: str, command) -> str:
     """One command: what it does, its example, its options."""
-    told, _, example = (command.help or "").partition("Example: ")
-    parts = [f"## bayeslaw {name}", told.strip(), f"```sh\n{' '.join(example.split())}\n```" if example else ""]
+    what, _, example = (command.help or "").partition("Example: ")
+    block = f"```sh\n{' '.join(example.split())}\n```" if example else ""
     rows = ["| argument or option | what |", "|---|---|"]
-    rows += [row(p) for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]
-    return "\n\n".join([*parts, "\n".join(rows)])
+    for parameter in command.params:
+        if parameter.name != "help" and not getattr(parameter, "hidden", False):
+            rows.append(row(parameter))
+    return "\n\n".join([f"## bayeslaw {name}", what.strip(), block, "\n".join(rows)])
 
 
 def row(parameter) -> str:
     """An argument or option, what it is, and its default."""
-    told = (getattr(parameter, "help", "") or "").replace("|", "\\|")
+    what = (getattr(parameter, "help", "") or "").replace("|", "\\|")
     if parameter.param_type_name != "option":
-        return f"| `{parameter.metavar or parameter.name.upper()}` | {told} |"
+        return f"| `{parameter.metavar or parameter.name.upper()}` | {what} |"
     default = parameter.default
-    stated = isinstance(default, str | int | float | Path) and not isinstance(default, bool)
-    return f"| `{', '.join(parameter.opts)}` | {told}{f' Default: {default}.' if stated else ''} |"
+    is_flag = isinstance(default, bool)
+    if isinstance(default, str | int | float | Path) and not is_flag:
+        what += f" Default: {default}."
+    return f"| `{', '.join(parameter.opts)}` | {what} |"
 
 
 def walk(group, prefix: str = ""):
@@ -153,28 +225,38 @@ def walk(group, prefix: str = ""):
             yield prefix + name, command
 
 
-# -- notebooks, studies ------------------------------------------------------------------------------------------------
+# -- notebooks, studies ----------------------------------------------------------------
 
 
 def tutorials_page() -> str:
     """A line for each notebook, and where it stands."""
     names = [name for name in TUTORIALS if (NOTEBOOKS / f"{name}.ipynb").exists()]
-    lines = [f"- [{notebook(name).partition(chr(10))[0].lstrip('# ')}]({name}.md)" for name in names]
+    titles = {name: notebook(name).splitlines()[0].lstrip("# ") for name in names}
+    lines = [f"- [{title}]({name}.md)" for name, title in titles.items()]
     return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *names, "```"])
 
 
 def notebook(name: str) -> str:
-    """A notebook as a page: its text, its code, and what the last run of ``docs/run_notebooks.py`` kept of its outputs."""
+    """A notebook as a page: its text, its code, and what was kept of its outputs.
+
+    Outputs are those of the last run of ``docs/run_notebooks.py``.
+    """
     outputs = json.loads((OUTPUTS / f"{name}.json").read_text())["cells"]
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
     shown, heading = [], name
-    for i, cell in enumerate(json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]):
+    for i, cell in enumerate(cells):
         text = "".join(cell["source"]).replace("](../docs/", "](../")
         if cell["cell_type"] == "markdown":
             shown.append(text)
-            heading = next((line.lstrip("# ") for line in reversed(text.splitlines()) if line.startswith("#")), heading)
+            headings = [line for line in text.splitlines() if line.startswith("#")]
+            heading = headings[-1].lstrip("# ") if headings else heading
         else:
-            shown += [f"```python\n{text}\n```", *(output(o, heading) for o in outputs.get(str(i), []))]
-    where = f"*To run it: {{download}}`{name}.ipynb <../../notebooks/{name}.ipynb>`, or `notebooks/{name}.ipynb` of the project.*"
+            shown.append(f"```python\n{text}\n```")
+            shown += [output(kept, heading) for kept in outputs.get(str(i), [])]
+    where = (
+        f"*To run it: {{download}}`{name}.ipynb <../../notebooks/{name}.ipynb>`, or "
+        f"`notebooks/{name}.ipynb` of the project.*"
+    )
     return "\n\n".join([*shown, where])
 
 
@@ -187,7 +269,24 @@ def output(kept: dict[str, str], heading: str) -> str:
 
 def studies_page() -> str:
     """Every page beside this site's own: what was measured."""
-    return "\n".join(sorted({p.stem for p in DOCS.glob("*.md")} - OWN, key=lambda n: (n != "calibration", n)))
+    return "\n".join(
+        sorted(
+            {p.stem for p in DOCS.glob("*.md")} - OWN,
+            key=lambda n: (n != "calibration", n),
+        )
+    )
+
+
+def real_tables_page() -> str:
+    """Forecasts of real tables, as the study last kept them."""
+    if not REAL_TABLES.exists():
+        return "*Not measured yet: the command above makes this table.*"
+    return markdown(pd.read_csv(REAL_TABLES))
+
+
+def kept_page(name: str) -> str:
+    """A table that a study printed, as it was kept."""
+    return (DOCS / name).read_text()
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -196,10 +295,13 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands": commands_page,
     "tutorials": tutorials_page,
     "studies": studies_page,
+    "real_tables": real_tables_page,
+    "misfit_sbc": partial(kept_page, "misfit_sbc.txt"),
+    "misfit_sbc_right": partial(kept_page, "misfit_sbc_right.txt"),
 }
 
 
-# -- Sphinx ------------------------------------------------------------------------------------------------------------
+# -- Sphinx ----------------------------------------------------------------------------
 
 
 def fill(app, docname: str, source: list[str]) -> None:

@@ -1,4 +1,6 @@
-"""A picture of each law: its loss at its plausible parameters along what it is about."""
+"""A picture of each law: its loss at its plausible parameters along what it is
+about.
+"""
 
 from pathlib import Path
 
@@ -7,7 +9,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import bayeslaw
-from bayeslaw._words import people_number
 from bayeslaw.plots import COLOURS
 
 LEVELS = {
@@ -16,7 +17,8 @@ LEVELS = {
     "replay": (0.05, 0.25, 0.5),
     "N": (1e8, 1e9, 1e10),
 }
-FINETUNING = {"N": 3.34e8, "replay": (0.0, 0.01, 0.05)}  # Bethune 2025: a percent of replay decides
+# Bethune 2025: a percent of replay decides
+FINETUNING = {"N": 3.34e8, "replay": (0.0, 0.01, 0.05)}
 PEAK, BEFORE, AFTER = 2e-4, 20_000, 10_000
 
 
@@ -40,7 +42,9 @@ def draw(law, path: Path) -> None:
 
 
 def span(law) -> tuple[float, float]:
-    """Tokens shown: a factor of a hundred around the reference run, each way a tenth and ten times."""
+    """Tokens shown: a factor of a hundred around the reference run, each way a tenth
+    and ten times.
+    """
     return law.reference["D"] / 10, law.reference["D"] * 10
 
 
@@ -50,27 +54,37 @@ def loss(law, table: pd.DataFrame) -> np.ndarray:
 
 
 def along(ax, law, column: str, x: np.ndarray) -> None:
-    """A line for each of three levels of the covariate that tells most, the others as at the reference run."""
+    """A line for each of three levels of the covariate that tells most, the others as
+    at the reference run.
+    """
     by = next((c for c in LEVELS if c in law.covariates and c != column), None)
     levels = LEVELS.get(by or "", (0.0,))
     if law.name.startswith("forgetting"):
         by, levels = "replay", FINETUNING["replay"]
     for level, colour in zip(levels, COLOURS, strict=False):
-        table = pd.DataFrame({c: np.full(len(x), law.reference[c]) for c in law.covariates} | {column: x})
+        table = pd.DataFrame(
+            {c: np.full(len(x), law.reference[c]) for c in law.covariates} | {column: x}
+        )
         if by is not None:
             table[by] = level
-        said = people_number(level) if by == "N" else f"{level:g}"
-        ax.plot(x, loss(law, table), color=colour, label=None if by is None else f"{by} {said}")
+        shown = f"{level / 1e9:g}B" if by == "N" else f"{level:g}"
+        label = None if by is None else f"{by} {shown}"
+        ax.plot(x, loss(law, table), color=colour, label=label)
 
 
 def curves(ax, law) -> None:
-    """Loss along three learning-rate schedules: of pre-training, or of the adaptation after one."""
+    """Loss along three learning-rate schedules: of pre-training, or of the adaptation
+    after one.
+    """
     warm = bayeslaw.wsd(PEAK, BEFORE, warmup=500, decay=4000)
     if "S1_cpt" in law.covariates:
         made = {
             "constant": (warm, bayeslaw.constant(PEAK, AFTER, warmup=200)),
             "cosine": (warm, bayeslaw.cosine(PEAK, AFTER, warmup=200)),
-            "cosine from half the peak": (warm, bayeslaw.cosine(PEAK / 2, AFTER, warmup=200)),
+            "cosine from half the peak": (
+                warm,
+                bayeslaw.cosine(PEAK / 2, AFTER, warmup=200),
+            ),
         }
     else:
         made = {

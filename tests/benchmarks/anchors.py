@@ -2,7 +2,7 @@
 
     taskset -c 0 python tests/benchmarks/anchors.py [--candidates 1000] [--draws 4000] [--picks 20] [--repeats 5]
 
-The posterior is the known-answer law of `bayeslaw._plan_example` with every value spread by 2% and .5% of noise. CPU
+The posterior is the known-answer law of `bayeslaw._decisions.planning.example` with every value spread by 2% and .5% of noise. CPU
 seconds are those of the process, so that a busy machine does not count; pin it to one core for one core's figure.
 """
 
@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw import _engine
-from bayeslaw import _plan_example as example
-from bayeslaw._anchors import anchors
-from bayeslaw._anchors_evidence import log_losses, rows_of
-from bayeslaw._catalogue import law
-from bayeslaw._posterior import Piece
-from bayeslaw._simulate import NOISE, ptpp_grid
+from bayeslaw._base import runtime
+from bayeslaw._decisions.anchors.anchors import anchors
+from bayeslaw._decisions.anchors.evidence import log_losses
+from bayeslaw._decisions.planning import example
+from bayeslaw._law.catalogue import law
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._tables.simulate import NOISE, ptpp_grid
 
 SPREAD = 0.02
 
@@ -32,16 +33,23 @@ class Spread:
     def __init__(self, draws: int):
         rng = np.random.default_rng(0)
         known = law(example.TARGET_LAW).from_paper(example.TARGET)
-        values = {k: float(v) * np.exp(SPREAD * rng.standard_normal(draws)) for k, v in known.items()}
+        values = {
+            k: float(v) * np.exp(SPREAD * rng.standard_normal(draws))
+            for k, v in known.items()
+        }
         values |= {"sigma": np.full(draws, NOISE), "dof": np.full(draws, 5.0)}
         own = law(example.TARGET_LAW)
-        self._piece = Piece(lambda v, x: jnp.log(own.loss(x, v)), values, own.covariates)
+        self._piece = Piece(
+            lambda v, x: jnp.log(own.loss(x, v)), values, own.covariates
+        )
 
     def pieces(self) -> tuple[Piece, ...]:
         return (self._piece,)
 
-    def log_loss(self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0) -> np.ndarray:
-        return log_losses(rows_of(self.pieces()), runs, "the table")
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> np.ndarray:
+        return log_losses(all_draws(self.pieces()), runs, "the table")
 
 
 def table(size: int, along_run: bool) -> pd.DataFrame:
@@ -57,22 +65,29 @@ def table(size: int, along_run: bool) -> pd.DataFrame:
             "run": np.repeat([f"run{i}" for i in range(runs)], points),
         }
     )
-    ladder = np.sort(np.exp(rng.uniform(np.log(0.25), np.log(20), (runs, points))), axis=1)
+    ladder = np.sort(
+        np.exp(rng.uniform(np.log(0.25), np.log(20), (runs, points))), axis=1
+    )
     return made.assign(D=ladder.ravel() * made["N"]).head(size)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--candidates", type=int, default=1000)
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--picks", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    _engine.start()
+    runtime.start()
     posterior, grid = Spread(options.draws), ptpp_grid()
     goal = grid[(grid["N"] == 8.1e9) & (grid["ptpp"] == 279)]
     asked = {"budget": 2e20, "max_picks": options.picks, "least": 0.0}
-    for what, along_run in {"runs of one point": False, "runs of seven points": True}.items():
+    for what, along_run in {
+        "runs of one point": False,
+        "runs of seven points": True,
+    }.items():
         for checks in (0, 48):
             offered = table(options.candidates, along_run)
             made = anchors(posterior, offered, goal, **asked, checks=checks)  # compiles

@@ -35,7 +35,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as cache:
             environment = os.environ | {"BAYESLAW_CACHE": cache}
             command = [sys.executable, __file__, str(count)]
-            done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+            done = subprocess.run(
+                command, env=environment, check=True, capture_output=True, text=True
+            )
         first, second = (float(line) for line in done.stdout.split())
         print(f"| {count} | {first:.1f} s | {second:.1f} s |", flush=True)
 

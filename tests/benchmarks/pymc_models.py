@@ -19,9 +19,18 @@ def likelihood(loss, y, checkpoint=None):
     mean = pt.log(loss)
     if checkpoint is not None:
         tau = pm.HalfNormal("tau_checkpoint", 0.004)
-        mean = mean + tau * pm.Normal("z", 0, 1, shape=int(checkpoint.max()) + 1)[checkpoint]
+        mean = (
+            mean
+            + tau * pm.Normal("z", 0, 1, shape=int(checkpoint.max()) + 1)[checkpoint]
+        )
     sigma = positive("sigma", 0.005, 1.0)
-    pm.StudentT("log_loss", nu=2 + pm.Gamma("dof_above_2", 2.0, 0.1), mu=mean, sigma=sigma, observed=y)
+    pm.StudentT(
+        "log_loss",
+        nu=2 + pm.Gamma("dof_above_2", 2.0, 0.1),
+        mu=mean,
+        sigma=sigma,
+        observed=y,
+    )
 
 
 def chinchilla(runs, checkpoint=None):
@@ -44,7 +53,11 @@ def ptpp_floor(runs, checkpoint=None, gated=False, by_level=False, lowered=True)
     """
     n, d, r, ptpp = (runs[c].to_numpy() for c in ("N", "D", "replay", "ptpp"))
     with pm.Model() as model:
-        alpha, nu, beta = positive("alpha", 0.34, 0.3), positive("nu", 0.2, 0.7), positive("beta", 0.25, 0.5)
+        alpha, nu, beta = (
+            positive("alpha", 0.34, 0.3),
+            positive("nu", 0.2, 0.7),
+            positive("beta", 0.25, 0.5),
+        )
         gamma = positive("gamma", 0.4, 0.5)
         slope, slope_there = beta, beta
         if gated:
@@ -57,7 +70,9 @@ def ptpp_floor(runs, checkpoint=None, gated=False, by_level=False, lowered=True)
             f, eta = positive("F_nats", 0.1, 1.0), positive("eta", 0.37, 0.35)
         e = floor_by_level(a + b + c + f) if by_level else positive("E_nats", 1.4, 0.4)
         loss = e + a * (n / 1e9) ** -alpha
-        loss += b * (r / 0.25) ** nu * pt.exp(slope_there * np.log(5e9) - slope * np.log(d))
+        loss += (
+            b * (r / 0.25) ** nu * pt.exp(slope_there * np.log(5e9) - slope * np.log(d))
+        )
         loss += c * ((r + EPS) / (0.25 + EPS)) ** -gamma + f * (ptpp / 30) ** -eta
         likelihood(loss, np.log(runs["loss"].to_numpy()), checkpoint)
     return model
@@ -72,12 +87,19 @@ def cpt_dynamics(runs):
     """Wang 2025, eq. 4; the reference run: forward areas 7.2 and 1."""
     f, a, g, b = (runs[c].to_numpy() for c in ("S1_pt", "S2_pt", "S1_cpt", "S2_cpt"))
     with pm.Model() as model:
-        alpha, rate, beta = positive("alpha", 0.51, 0.3), positive("E", 100, 1.0), positive("beta", 0.3, 1.0)
+        alpha, rate, beta = (
+            positive("alpha", 0.51, 0.3),
+            positive("E", 100, 1.0),
+            positive("beta", 0.3, 1.0),
+        )
 
         def moved(area):
             return 1 - (1 + rate * area) ** -beta
 
-        loss = positive("L0_nats", 2.7, 0.4) + positive("A_nats", 0.2, 1.0) * ((f + g) / 8.2) ** -alpha
+        loss = (
+            positive("L0_nats", 2.7, 0.4)
+            + positive("A_nats", 0.2, 1.0) * ((f + g) / 8.2) ** -alpha
+        )
         loss += -positive("C1", 0.3, 0.6) * a - positive("C2", 0.3, 0.6) * b
         loss += pm.Normal("B_nats", 0.0, 0.3) * moved(g) / moved(1.0)
         likelihood(loss, np.log(runs["loss"].to_numpy()))
@@ -106,16 +128,26 @@ def pooled_forgetting(runs, centred=False):
                 u = mean + spread * pm.Normal(f"z_{name}", 0, 1, shape=count)
             values[name] = pm.Deterministic(name, pt.exp(u))[code]
         larger = (1 + values["B"] * r) * n / ((1 + values["B"] * 0.01) * 334e6)
-        drift = values["A_nats"] * (d / 3e6) ** values["beta"] * larger ** -values["alpha"]
+        drift = (
+            values["A_nats"] * (d / 3e6) ** values["beta"] * larger ** -values["alpha"]
+        )
         dof = 2 + pm.Gamma("dof_above_2", 2.0, 0.1)
         y = np.log(runs["loss"].to_numpy())
-        pm.StudentT("log_loss", nu=dof, mu=pt.log(before + drift), sigma=values["sigma"], observed=y)
+        pm.StudentT(
+            "log_loss",
+            nu=dof,
+            mu=pt.log(before + drift),
+            sigma=values["sigma"],
+            observed=y,
+        )
     return model
 
 
 def floor_by_level(rest):
     """E with its prior, from the loss at the reference run less the other terms."""
-    floor = pm.Deterministic("E_nats", pm.Flat("level", initval=2.0 + np.zeros(())) - rest)
+    floor = pm.Deterministic(
+        "E_nats", pm.Flat("level", initval=2.0 + np.zeros(())) - rest
+    )
     density = pm.logp(pm.LogNormal.dist(np.log(1.4), 0.4), pt.maximum(floor, 1e-9))
     pm.Potential("E_prior", pt.switch(floor > 0, density, -np.inf))
     return floor

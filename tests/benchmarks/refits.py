@@ -22,14 +22,18 @@ LAW, NAMES = "chinchilla", ("E_nats", "A_nats", "B_nats", "alpha", "beta", "sigm
 
 
 def table() -> pd.DataFrame:
-    grid = pd.MultiIndex.from_product([np.geomspace(5e7, 8e9, 10), np.geomspace(1e9, 2e11, 10)], names=["N", "D"])
+    grid = pd.MultiIndex.from_product(
+        [np.geomspace(5e7, 8e9, 10), np.geomspace(1e9, 2e11, 10)], names=["N", "D"]
+    )
     return bayeslaw.simulate(LAW, design=grid.to_frame(index=False), seed=3)
 
 
 def masks(runs: pd.DataFrame, count: int) -> np.ndarray:
     """Each size left out, then bootstrap counts, shape (refit, row)."""
     left_out = np.array([(runs["N"] != n) * 1.0 for n in runs["N"].unique()])
-    return np.concatenate([left_out, bayeslaw.bootstrap_weights(len(runs), count - len(left_out), seed=1)])
+    return np.concatenate(
+        [left_out, bayeslaw.bootstrap_weights(len(runs), count - len(left_out), seed=1)]
+    )
 
 
 def rows_of(runs: pd.DataFrame, counts: np.ndarray) -> pd.DataFrame:
@@ -38,14 +42,19 @@ def rows_of(runs: pd.DataFrame, counts: np.ndarray) -> pd.DataFrame:
 
 def apart(refit: bayeslaw.Refit, fit: bayeslaw.Fit) -> tuple[float, float]:
     """Differences of means and sds in standard errors, the largest over parameters."""
-    from bayeslaw._diagnostics import rhat_and_ess
+    from bayeslaw._inference.diagnostics import rhat_and_ess
 
     theirs = {n: fit.inference_data["posterior"][n].to_numpy() for n in NAMES}
     _, ess = rhat_and_ess(theirs)
     means, sds = [], []
     for n in NAMES:
-        sd, each = theirs[n].std(), 1 / min(refit.note["ess"], len(refit.values[n])) + 1 / ess[n]
-        means.append(abs(refit.values[n].mean() - theirs[n].mean()) / (sd * np.sqrt(each)))
+        sd, each = (
+            theirs[n].std(),
+            1 / min(refit.note["ess"], len(refit.values[n])) + 1 / ess[n],
+        )
+        means.append(
+            abs(refit.values[n].mean() - theirs[n].mean()) / (sd * np.sqrt(each))
+        )
         sds.append(abs(refit.values[n].std() - sd) / (sd * np.sqrt(each / 2)))
     return max(means), max(sds)
 
@@ -59,14 +68,26 @@ def posteriors(count: int, loops: int) -> None:
     batch = time.perf_counter() - began
     chosen = np.linspace(0, count - 1, loops).astype(int)
     for i in chosen[:2]:  # compiles both padded sizes
-        bayeslaw.fit(rows_of(runs, weights[i]), LAW, independent=True, on_failure="ignore")
+        bayeslaw.fit(
+            rows_of(runs, weights[i]), LAW, independent=True, on_failure="ignore"
+        )
     fits, seconds = [], []
     for i in chosen:
         began = time.perf_counter()
-        fits.append(bayeslaw.fit(rows_of(runs, weights[i]), LAW, independent=True, seed=int(i), on_failure="ignore"))
+        fits.append(
+            bayeslaw.fit(
+                rows_of(runs, weights[i]),
+                LAW,
+                independent=True,
+                seed=int(i),
+                on_failure="ignore",
+            )
+        )
         seconds.append(time.perf_counter() - began)
     loop = float(np.median(seconds)) * count
-    worst = np.max([apart(found[i], fit) for i, fit in zip(chosen, fits, strict=True)], axis=0)
+    worst = np.max(
+        [apart(found[i], fit) for i, fit in zip(chosen, fits, strict=True)], axis=0
+    )
     nuts = sum(f.note["sampler"].startswith("NUTS") for f in found)
     print(
         f"{count} posteriors: {batch:.1f} s ({1e3 * batch / count:.0f} ms each, {nuts} by NUTS), a loop of compiled fits "
@@ -84,19 +105,31 @@ def point_fits(resamples: int, loops: int) -> None:
     n, d, y = (runs[c].to_numpy() for c in ("N", "D", "loss"))
 
     def objective(p, n, d, y):
-        miss = np.log(np.exp(p[0]) + np.exp(p[1]) / n ** p[3] + np.exp(p[2]) / d ** p[4]) - np.log(y)
+        miss = np.log(
+            np.exp(p[0]) + np.exp(p[1]) / n ** p[3] + np.exp(p[2]) / d ** p[4]
+        ) - np.log(y)
         size = np.abs(miss)
         return (
             np.sum(np.where(size > 0.02, 0.02 * (size - 0.01), miss**2 / 2)) / 0.02**2
         )  # so that it does not stop at once
 
     best = fit.parameters
-    start = np.array([np.log(best["E"]), np.log(best["A"]), np.log(best["B"]), best["alpha"], best["beta"]])
+    start = np.array(
+        [
+            np.log(best["E"]),
+            np.log(best["A"]),
+            np.log(best["B"]),
+            best["alpha"],
+            best["beta"],
+        ]
+    )
     rng, began = np.random.default_rng(2), time.perf_counter()
     found = []
     for _ in range(10 * loops):
         at = rng.integers(len(y), size=len(y))
-        found.append(minimize(objective, start, (n[at], d[at], y[at]), method="L-BFGS-B").x[3])
+        found.append(
+            minimize(objective, start, (n[at], d[at], y[at]), method="L-BFGS-B").x[3]
+        )
     loop = (time.perf_counter() - began) / (10 * loops) * resamples
     print(
         f"point fit with {resamples} bootstraps: {batch:.2f} s, scipy in a loop {loop:.1f} s: {loop / batch:.1f} times; "
@@ -105,7 +138,9 @@ def point_fits(resamples: int, loops: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--refits", type=int, default=200)
     parser.add_argument("--loops", type=int, default=10)
     parser.add_argument("--resamples", type=int, default=1000)

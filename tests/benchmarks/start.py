@@ -23,8 +23,8 @@ numpyro.set_host_device_count(2)
 numpyro.enable_x64()
 import jax, numpy as np, bayeslaw
 from numpyro.infer import MCMC, NUTS
-from bayeslaw._diagnostics import are_enough
-from bayeslaw._model import model
+from bayeslaw._inference.diagnostics import are_enough
+from bayeslaw._inference.likelihood import model
 runs, law = bayeslaw.read_runs(sys.argv[2]), bayeslaw.law(sys.argv[1])
 x, y = {c: runs[c].to_numpy(float) for c in law.covariates}, np.log(runs["loss"].to_numpy())
 mcmc = MCMC(NUTS(lambda: model(law, x, y), dense_mass=True, target_accept_prob=0.95), num_warmup=1000, num_samples=1000,
@@ -58,18 +58,26 @@ def timed(program: str, law: str, runs: Path, output: Path, cache: Path) -> floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--law", default="ptpp-gate-floor")
     options = parser.parse_args()
     import bayeslaw
 
     with tempfile.TemporaryDirectory() as folder:
         runs, cache = Path(folder, "runs.csv"), Path(folder, "cache")
-        grid = bayeslaw.simulate(options.law, seed=1).query("ptpp <= 31").drop(columns=["run", "checkpoint"])
+        grid = (
+            bayeslaw.simulate(options.law, seed=1)
+            .query("ptpp <= 31")
+            .drop(columns=["run", "checkpoint"])
+        )
         grid.to_csv(runs, index=False)
         first = timed(OURS, options.law, runs, Path(folder, "a.nc"), cache)
         second = timed(OURS, options.law, runs, Path(folder, "b.nc"), cache)
-        plain = timed(PLAIN, options.law, runs, Path(folder, "c.npz"), Path(folder, "none"))
+        plain = timed(
+            PLAIN, options.law, runs, Path(folder, "c.npz"), Path(folder, "none")
+        )
     print(
         f"first start {first:.1f} s, second {second:.1f} s ({second / first:.0%} of it), plain NumPyro {plain:.1f} s: "
         f"first start takes {first / plain:.0%} of its time; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"

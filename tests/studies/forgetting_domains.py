@@ -34,7 +34,7 @@ from bayeslaw import (
     pool,
     simulate_domains,
 )
-from bayeslaw._check import crps
+from bayeslaw._decisions.check import crps
 
 SHARED = Path(os.environ.get("BAYESLAW_SHARED", Path(__file__).parents[3] / "shared"))
 PREFIX = {"forgetting": "fg_", "finetune": "ft_"}
@@ -51,9 +51,13 @@ def truth(law: str) -> pd.DataFrame:
 
 
 def runs_of(law: str, seed: int) -> pd.DataFrame:
-    models = reference("table3").rename(columns={"loss_rewarmed": "loss_before"})[["N", "loss_before"]]
+    models = reference("table3").rename(columns={"loss_rewarmed": "loss_before"})[
+        ["N", "loss_before"]
+    ]
     known = truth(law)
-    return simulate_domains(law, finetuning_grid(models), known, known["mre"], seed=seed)
+    return simulate_domains(
+        law, finetuning_grid(models), known, known["mre"], seed=seed
+    )
 
 
 def fit(runs: pd.DataFrame, law: str) -> bayeslaw.Fit:
@@ -79,16 +83,27 @@ def domains(seeds: int) -> str:
         known = truth(law)
         parameters = [c for c in known if c != "mre"]
         found: dict[str, list[pd.DataFrame]] = {"by domain": [], "pooled": []}
-        failed, seconds, worst = dict.fromkeys(found, 0), dict.fromkeys(found, 0.0), dict.fromkeys(found, 0.0)
+        failed, seconds, worst = (
+            dict.fromkeys(found, 0),
+            dict.fromkeys(found, 0.0),
+            dict.fromkeys(found, 0.0),
+        )
         for seed in range(seeds):
             runs = runs_of(law, seed)
             alone = {d: fit(own, law) for d, own in runs.groupby("domain")}
             together = pool(runs, law, on_failure="ignore", seed=seed)
-            for way, posteriors in (("by domain", list(alone.values())), ("pooled", [together])):
+            for way, posteriors in (
+                ("by domain", list(alone.values())),
+                ("pooled", [together]),
+            ):
                 failed[way] += sum(bool(p.warnings) for p in posteriors)
                 seconds[way] += sum(p.diagnostics["seconds"] for p in posteriors)
-                worst[way] = max(worst[way], *(p.diagnostics["rhat"] for p in posteriors))
-            found["by domain"].append(pd.concat({d: f.parameters() for d, f in alone.items()}))
+                worst[way] = max(
+                    worst[way], *(p.diagnostics["rhat"] for p in posteriors)
+                )
+            found["by domain"].append(
+                pd.concat({d: f.parameters() for d, f in alone.items()})
+            )
             found["pooled"].append(together.parameters())
             note(f"{law} seed {seed}: {together.diagnostics}")
         for way, tables in found.items():
@@ -96,19 +111,44 @@ def domains(seeds: int) -> str:
             mean = sum(inside) / seeds
             exponents = [p for p in ("alpha", "beta", "B") if p in parameters]
             rows.append(
-                [law, way, f"{inside[0][exponents].to_numpy().mean():.0%}", f"{mean[exponents].to_numpy().mean():.0%}"]
-                + [f"{mean[p].mean():.0%}" if p in mean else "" for p in ("alpha", "beta", "B", "A", "E")]
+                [
+                    law,
+                    way,
+                    f"{inside[0][exponents].to_numpy().mean():.0%}",
+                    f"{mean[exponents].to_numpy().mean():.0%}",
+                ]
+                + [
+                    f"{mean[p].mean():.0%}" if p in mean else ""
+                    for p in ("alpha", "beta", "B", "A", "E")
+                ]
                 + [f"{worst[way]:.3f}", failed[way], f"{seconds[way] / seeds:.0f}"]
             )
-    head = ["law", "fitted", "exponents, seed 0", f"exponents, {seeds} seeds", "alpha", "beta", "B", "A", "E"]
-    return markdown([*head, "worst R-hat", "failed diagnostics", "s for all domains"], rows)
+    head = [
+        "law",
+        "fitted",
+        "exponents, seed 0",
+        f"exponents, {seeds} seeds",
+        "alpha",
+        "beta",
+        "B",
+        "A",
+        "E",
+    ]
+    return markdown(
+        [*head, "worst R-hat", "failed diagnostics", "s for all domains"], rows
+    )
 
 
-def _inside(table: pd.DataFrame, known: pd.DataFrame, parameters: list[str]) -> pd.DataFrame:
+def _inside(
+    table: pd.DataFrame, known: pd.DataFrame, parameters: list[str]
+) -> pd.DataFrame:
     """Whether each parameter's truth is in its interval: domains down, parameters across."""
     return pd.DataFrame(
         {
-            p: [table.loc[(d, p), "low"] <= known.loc[d, p] <= table.loc[(d, p), "high"] for d in known.index]
+            p: [
+                table.loc[(d, p), "low"] <= known.loc[d, p] <= table.loc[(d, p), "high"]
+                for d in known.index
+            ]
             for p in parameters
         },
         index=known.index,
@@ -118,7 +158,10 @@ def _inside(table: pd.DataFrame, known: pd.DataFrame, parameters: list[str]) -> 
 def extrapolations(_: int) -> str:
     """Mean relative error over domains: posterior median, the paper's point fit, and the published one."""
     rows, table4 = [], reference("table4").set_index("setup")
-    for law, column in (("forgetting", "forgetting_mre"), ("finetune", "finetuning_mre")):
+    for law, column in (
+        ("forgetting", "forgetting_mre"),
+        ("finetune", "finetuning_mre"),
+    ):
         runs = runs_of(law, 0)
         for setup in ("A", "B"):
             ours, low, high, points = [], [], [], []
@@ -129,20 +172,34 @@ def extrapolations(_: int) -> str:
                 low.append(error.interval[0])
                 high.append(error.interval[1])
                 point = bayeslaw.point_fit(known, bayeslaw.law(law), delta=1e-4)
-                points.append(float(np.mean(np.abs(point.loss(held) / held["loss"] - 1))))
+                points.append(
+                    float(np.mean(np.abs(point.loss(held) / held["loss"] - 1)))
+                )
             spread = f"{np.mean(low):.2%} to {np.mean(high):.2%}"
-            cells = [f"{np.mean(ours):.2%}", spread, f"{np.mean(points):.2%}", f"{table4.loc[setup, column]:.2%}"]
+            cells = [
+                f"{np.mean(ours):.2%}",
+                spread,
+                f"{np.mean(points):.2%}",
+                f"{table4.loc[setup, column]:.2%}",
+            ]
             rows.append([law, f"set-up {setup}", *cells])
             note(f"{law} {setup}: {cells}")
-        on_resample = [bootstrapped_mre(own, law).mre for _, own in runs.groupby("domain")]
-        left_out = [bootstrapped_mre(own, law, left_out=True).mre for _, own in runs.groupby("domain")]
+        on_resample = [
+            bootstrapped_mre(own, law).mre for _, own in runs.groupby("domain")
+        ]
+        left_out = [
+            bootstrapped_mre(own, law, left_out=True).mre
+            for _, own in runs.groupby("domain")
+        ]
         cells = [
             f"{np.mean(on_resample):.2%} (runs left out: {np.mean(left_out):.2%})",
             f"{truth(law)['mre'].mean():.2%}",
         ]
         rows.append([law, "bootstrapped, all runs", "", "", *cells])
         note(f"{law} bootstrap: {cells}")
-    return markdown(["law", "", "posterior median", "90% of draws", "point fit", "published"], rows)
+    return markdown(
+        ["law", "", "posterior median", "90% of draws", "point fit", "published"], rows
+    )
 
 
 def five(seeds: int) -> str:
@@ -153,40 +210,81 @@ def five(seeds: int) -> str:
 def wide(seeds: int) -> str:
     """The same with priors three times as wide; no draws are added, for five runs alone hardly hold a chain then."""
     own = bayeslaw.law("forgetting")
-    priors = {n: replace(p, args=(p.args[0], 3 * p.args[1])) for n, p in own.priors.items()}
+    priors = {
+        n: replace(p, args=(p.args[0], 3 * p.args[1])) for n, p in own.priors.items()
+    }
     return _five(own.with_priors(priors), seeds, 500)
 
 
 def _five(law: bayeslaw.Law, seeds: int, max_draws: int) -> str:
     ways, own = ("pooled", "separate"), []
     scores, inside, width = ({w: np.zeros((seeds, 12)) for w in ways} for _ in range(3))
-    failed, short = dict.fromkeys(ways, 0), {"chains": 2, "warmup": 500, "draws": min(max_draws, 1000)}
+    failed, short = (
+        dict.fromkeys(ways, 0),
+        {"chains": 2, "warmup": 500, "draws": min(max_draws, 1000)},
+    )
     for seed in range(seeds):
         runs = runs_of("forgetting", seed)
         few = runs.groupby("domain").sample(5, random_state=seed)
-        together = pool(few, law, on_failure="ignore", seed=seed, max_draws=max_draws, **short)
+        together = pool(
+            few, law, on_failure="ignore", seed=seed, max_draws=max_draws, **short
+        )
         failed["pooled"] += bool(together.warnings)
         own.append(together.own.to_numpy().mean())
         for i, (domain, held) in enumerate(runs.drop(few.index).groupby("domain")):
             alone = few[few["domain"] == domain]
-            separate = bayeslaw.fit(alone, law, on_failure="ignore", max_draws=max_draws, **short)
+            separate = bayeslaw.fit(
+                alone, law, on_failure="ignore", max_draws=max_draws, **short
+            )
             failed["separate"] += bool(separate.warnings)
-            for way, posterior in (("pooled", together.domain(str(domain))), ("separate", separate)):
-                new, loss = np.exp(posterior.log_loss(held, noise=True, seed=seed)), held["loss"].to_numpy()
+            for way, posterior in (
+                ("pooled", together.domain(str(domain))),
+                ("separate", separate),
+            ):
+                new, loss = (
+                    np.exp(posterior.log_loss(held, noise=True, seed=seed)),
+                    held["loss"].to_numpy(),
+                )
                 low, high = np.quantile(new, [0.05, 0.95], axis=0)
                 scores[way][seed, i] = crps(new, loss).mean()
                 inside[way][seed, i] = ((low <= loss) & (loss <= high)).mean()
                 width[way][seed, i] = ((high - low) / loss).mean()
-        note(f"five seed {seed}: { ({w: s[seed].mean() for w, s in scores.items()}) } {together.diagnostics}")
+        note(
+            f"five seed {seed}: { ({w: s[seed].mean() for w, s in scores.items()}) } {together.diagnostics}"
+        )
     better = scores["pooled"] < scores["separate"]
     by_seed = scores["pooled"].mean(1) < scores["separate"].mean(1)
     rows = []
     for way, found in scores.items():
-        wins = ("", "") if way == "pooled" else (f"{better.sum()} of {better.size}", f"{by_seed.sum()} of {seeds}")
-        cells = (f"{inside[way].mean():.0%}", f"{np.median(width[way]):.1%}", failed[way])
-        rows.append([way, f"{np.median(found) * 1000:.2f}", f"{np.mean(found) * 1000:.4g}", *wins, *cells])
-    head = ["five runs a domain", "median CRPS (10^-3 nats)", "mean", "pooled is better: domains", "seeds"]
-    table = markdown([*head, "coverage of 90%", "median width", "failed diagnostics"], rows)
+        wins = (
+            ("", "")
+            if way == "pooled"
+            else (f"{better.sum()} of {better.size}", f"{by_seed.sum()} of {seeds}")
+        )
+        cells = (
+            f"{inside[way].mean():.0%}",
+            f"{np.median(width[way]):.1%}",
+            failed[way],
+        )
+        rows.append(
+            [
+                way,
+                f"{np.median(found) * 1000:.2f}",
+                f"{np.mean(found) * 1000:.4g}",
+                *wins,
+                *cells,
+            ]
+        )
+    head = [
+        "five runs a domain",
+        "median CRPS (10^-3 nats)",
+        "mean",
+        "pooled is better: domains",
+        "seeds",
+    ]
+    table = markdown(
+        [*head, "coverage of 90%", "median width", "failed diagnostics"], rows
+    )
     return f"{table}\n\nMean weight of a domain's own five runs: {np.mean(own):.0%}."
 
 
@@ -200,7 +298,14 @@ def unseen(_: int) -> str:
         checked = bayeslaw.check(together.unseen(), held)
         own = bayeslaw.check(fit(some[some["domain"] == domain], law), held)
         seen.append(own.mae_rel)
-        rows.append((checked.coverage["0.9"], checked.width90, checked.mae_rel, bool(together.warnings)))
+        rows.append(
+            (
+                checked.coverage["0.9"],
+                checked.width90,
+                checked.mae_rel,
+                bool(together.warnings),
+            )
+        )
         note(f"unseen {domain}: {rows[-1]}")
     inside, width, miss, failed = (np.array(c, float) for c in zip(*rows, strict=True))
     cells = [
@@ -224,18 +329,32 @@ def unseen(_: int) -> str:
 
 def cost(_: int) -> str:
     """Arxiv, the largest set: the smallest and the largest model, by share of replay."""
-    models = reference("table3").rename(columns={"pretraining_tokens": "D", "loss_terminal_lr": "loss"})
+    models = reference("table3").rename(
+        columns={"pretraining_tokens": "D", "loss_terminal_lr": "loss"}
+    )
     before = fit(models[["N", "D", "loss"]], "chinchilla")
     runs = runs_of("forgetting", 0).query("domain == 'Arxiv'")
     after = fit(runs, "forgetting")
     asked = runs[
-        (runs["D"] == runs["D"].max()) & runs["replay"].isin([0, 0.01]) & runs["N"].isin([41e6, 334e6, 1.27e9])
+        (runs["D"] == runs["D"].max())
+        & runs["replay"].isin([0, 0.01])
+        & runs["N"].isin([41e6, 334e6, 1.27e9])
     ]
-    asked = asked.assign(ptpp=asked["N"].map(dict(zip(models["N"], models["D"] / models["N"], strict=True))))
+    asked = asked.assign(
+        ptpp=asked["N"].map(
+            dict(zip(models["N"], models["D"] / models["N"], strict=True))
+        )
+    )
     found = cost_of_forgetting(after, asked, before)
     note(f"cost: {before.diagnostics} {found.statements()}")
     rows = [
-        [f"{r.N / 1e6:.0f}M", f"{r.replay:.0%}", f"{t.median:.0%}", f"{t.low:.0%} to {t.high:.0%}", f"{t.flops:.1e}"]
+        [
+            f"{r.N / 1e6:.0f}M",
+            f"{r.replay:.0%}",
+            f"{t.median:.0%}",
+            f"{t.low:.0%} to {t.high:.0%}",
+            f"{t.flops:.1e}",
+        ]
         for r, t in zip(asked.itertuples(), found.table().itertuples(), strict=True)
     ]
     return markdown(["model", "replay", "pre-training lost", "90%", "FLOPs lost"], rows)
@@ -252,7 +371,9 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("-o", "--output", type=Path)

@@ -25,13 +25,28 @@ from averages import scores
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._average import of_comparison
-from bayeslaw._compare import Comparison, default_laws, weigh
+from bayeslaw._posteriors.averaging.average import of_comparison
+from bayeslaw._posteriors.averaging.compare import Comparison, default_laws, weigh
 
-GRID = ["chinchilla", "coupled", "finetune", "dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
+GRID = [
+    "chinchilla",
+    "coupled",
+    "finetune",
+    "dcpt",
+    "ptpp-floor",
+    "ptpp-gate",
+    "ptpp-gate-floor",
+]
 LAWS = {
     "target": [*GRID, "state-target"],
-    "source": [*GRID, "forgetting", "forgetting-complement", "forgetting-floor", "forgetting-rewarm", "state-source"],
+    "source": [
+        *GRID,
+        "forgetting",
+        "forgetting-complement",
+        "forgetting-floor",
+        "forgetting-rewarm",
+        "state-source",
+    ],
 }
 
 
@@ -53,13 +68,23 @@ def cases(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]
 def part(found: Comparison, names: list[str]) -> Comparison:
     """Fewer laws, weighed anew."""
     judged = tuple(j for j in found.judged if j.law.name in names)
-    return replace(found, judged=judged, weights=weigh(judged), probabilities=np.full(len(judged), np.nan))
+    columns = [name.partition(" >= ")[0] for name in found.folds]
+    return replace(
+        found,
+        judged=judged,
+        weights=weigh(judged, columns),
+        probabilities=np.full(len(judged), np.nan),
+    )
 
 
-def contest(domain: str, train: pd.DataFrame, test: pd.DataFrame, seed: int) -> pd.DataFrame:
+def contest(
+    domain: str, train: pd.DataFrame, test: pd.DataFrame, seed: int
+) -> pd.DataFrame:
     """A row for the averages and each law alone."""
     began = time.perf_counter()
-    found = bayeslaw.compare(train, LAWS[domain], reference=datasets.TABLES["microcpt"].reference, seed=seed)
+    found = bayeslaw.compare(
+        train, LAWS[domain], reference=datasets.TABLES["microcpt"].reference, seed=seed
+    )
     seconds = time.perf_counter() - began
     y, rows = np.log(test["loss"].to_numpy()), []
 
@@ -74,38 +99,72 @@ def contest(domain: str, train: pd.DataFrame, test: pd.DataFrame, seed: int) -> 
     suited = [name for name in default_laws(train) if name in LAWS[domain]]
     add("average", part(found, suited), seconds=seconds)
     add("average of all", found)
-    for judged, weight, probability in zip(found.judged, found.weights, found.probabilities, strict=True):
-        add(judged.law.name, part(found, [judged.law.name]), weight=weight, before=probability)
+    for judged, weight, probability in zip(
+        found.judged, found.weights, found.probabilities, strict=True
+    ):
+        add(
+            judged.law.name,
+            part(found, [judged.law.name]),
+            weight=weight,
+            before=probability,
+        )
     return pd.DataFrame(rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="?", help="CSV (default: the bundled table)")
-    parser.add_argument("--cache", type=Path, default=Path("measured_grid.csv"), help="kept here, so that it can go on")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path("measured_grid.csv"),
+        help="kept here, so that it can go on",
+    )
     parser.add_argument("--only", default="target,source", help="domains")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    table = bayeslaw.read_runs(options.runs) if options.runs else datasets.load("microcpt")
+    table = (
+        bayeslaw.read_runs(options.runs) if options.runs else datasets.load("microcpt")
+    )
     table = table[table["D"] > 4 * table["N"]]
-    done = pd.read_csv(options.cache) if options.cache.exists() else pd.DataFrame(columns=["domain", "case"])
+    done = (
+        pd.read_csv(options.cache)
+        if options.cache.exists()
+        else pd.DataFrame(columns=["domain", "case"])
+    )
     for domain in options.only.split(","):
         for case, train, test in cases(table[table["domain"] == domain]):
             if ((done["domain"] == domain) & (done["case"] == case)).any():
                 continue
             rows = contest(domain, train, test, options.seed)
-            rows = rows.assign(domain=domain, case=case, fitted=len(train), forecast_runs=len(test))
+            rows = rows.assign(
+                domain=domain, case=case, fitted=len(train), forecast_runs=len(test)
+            )
             done = pd.concat([done, rows], ignore_index=True) if len(done) else rows
             done.to_csv(options.cache, index=False)
-            print(f"{domain}, {case}: {rows['seconds'].iloc[0]:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"{domain}, {case}: {rows['seconds'].iloc[0]:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     for (domain, case), rows in done.groupby(["domain", "case"], sort=False):
         fitted, forecast = rows["fitted"].iloc[0], rows["forecast_runs"].iloc[0]
-        print(f"\n**{domain}, unseen {case}** ({fitted} runs fitted, {forecast} forecast)\n")
-        print("| forecast | MAE | coverage | width | CRPS (nats) | weight | best with probability |")
+        print(
+            f"\n**{domain}, unseen {case}** ({fitted} runs fitted, {forecast} forecast)\n"
+        )
+        print(
+            "| forecast | MAE | coverage | width | CRPS (nats) | weight | best with probability |"
+        )
         print("|---|---|---|---|---|---|---|")
         for _, row in rows.iterrows():
-            weight = row["weights"] if row["forecast"].startswith("average") else f"{row['weight']:.2f}"
+            weight = (
+                row["weights"]
+                if row["forecast"].startswith("average")
+                else f"{row['weight']:.2f}"
+            )
             before = "" if np.isnan(row["before"]) else f"{row['before']:.2f}"
             figures = f"{row['mae']:.2%} | {row['coverage']:.0%} | {row['width']:.1%} | {row['crps']:.4f}"
             print(f"| {row['forecast']} | {figures} | {weight} | {before} |")

@@ -18,7 +18,7 @@ import pandas as pd
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._check import point_metrics
+from bayeslaw._decisions.check import point_metrics
 
 FORMS = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
 ANCHORS = 20
@@ -28,13 +28,18 @@ def anchors(runs: pd.DataFrame, stage: float) -> pd.Index:
     """The smallest model's runs at the stage, without the longest one at the middle replay."""
     cheap = runs[(runs["ptpp"] == stage) & (runs["N"] == runs["N"].min())]
     left = len(cheap) - ANCHORS
-    middle = cheap[cheap["replay"] == cheap["replay"].median()].nlargest(max(left, 0), "D")
+    middle = cheap[cheap["replay"] == cheap["replay"].median()].nlargest(
+        max(left, 0), "D"
+    )
     return cheap.index.difference(middle.index)
 
 
 def conclude(train: pd.DataFrame, held: pd.DataFrame, seed: int) -> pd.DataFrame:
     """A row per form."""
-    y, found = np.log(held["loss"].to_numpy()), bayeslaw.compare(train, FORMS, seed=seed).table
+    y, found = (
+        np.log(held["loss"].to_numpy()),
+        bayeslaw.compare(train, FORMS, seed=seed).table,
+    )
     errors, rows = [], {}
     for form in FORMS:
         fit = bayeslaw.fit(train, form, seed=seed, on_failure="ignore")
@@ -55,24 +60,45 @@ def conclude(train: pd.DataFrame, held: pd.DataFrame, seed: int) -> pd.DataFrame
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, help="a run table with a domain column (default: simulated-ptpp-grid)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--table",
+        type=Path,
+        help="a run table with a domain column (default: simulated-ptpp-grid)",
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    runs = bayeslaw.read_runs(options.table) if options.table else datasets.load("simulated-ptpp-grid")
+    runs = (
+        bayeslaw.read_runs(options.table)
+        if options.table
+        else datasets.load("simulated-ptpp-grid")
+    )
     stage = runs["ptpp"].max()
-    print("| domain | anchors | form | weight | before | after | RMSE of log loss | coverage of 90% | width |")
+    print(
+        "| domain | anchors | form | weight | before | after | RMSE of log loss | coverage of 90% | width |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for domain in ("target", "source"):
         part = runs[(runs["domain"] == domain) & (runs["ptpp"].isin([15, 31, stage]))]
         for bought in (False, True):
-            fitted = part.index[part["ptpp"] < stage].union(anchors(part, stage)[: ANCHORS * bought])
-            found = conclude(part.loc[fitted], part.drop(anchors(part, stage)).query("ptpp == @stage"), options.seed)
+            fitted = part.index[part["ptpp"] < stage].union(
+                anchors(part, stage)[: ANCHORS * bought]
+            )
+            found = conclude(
+                part.loc[fitted],
+                part.drop(anchors(part, stage)).query("ptpp == @stage"),
+                options.seed,
+            )
             for form, r in found.iterrows():
                 shares = f"{r['weight']:.2f} | {r['before']:.2f} | {r['after']:.2f}"
                 errors = f"{r['rmse_log']:.2%} | {r['coverage']:.0%} | {r['width']:.1%}"
-                print(f"| {domain} | {ANCHORS if bought else 0} | {form} | {shares} | {errors} |", flush=True)
+                print(
+                    f"| {domain} | {ANCHORS if bought else 0} | {form} | {shares} | {errors} |",
+                    flush=True,
+                )
             print(f"{domain}, {len(fitted)} runs fitted", file=sys.stderr, flush=True)
 
 

@@ -27,10 +27,12 @@ import pandas as pd
 from scipy import stats
 
 import bayeslaw
-from bayeslaw import _engine, _geometry, _sampler
-from bayeslaw._approximate import approximate
-from bayeslaw._law import Law
-from bayeslaw._model import (
+from bayeslaw._base import runtime
+from bayeslaw._inference import coordinates
+from bayeslaw._inference import nuts as sampler
+from bayeslaw._inference.importance import approximate
+from bayeslaw._inference.likelihood import log_likelihood
+from bayeslaw._inference.noise import (
     CURVE_LENGTH,
     DOF_MIN,
     DOF_RATE,
@@ -39,12 +41,10 @@ from bayeslaw._model import (
     SIGMA,
     TAU_CHECKPOINT,
     TAU_RUN,
-    log_likelihood,
-    log_loss,
 )
-from bayeslaw._padding import Padded, pad
-from bayeslaw._shared_error import NONE, SharedError, shared_error
-from bayeslaw._simulate import ptpp_grid
+from bayeslaw._inference.table import NONE, Padded, SharedError, pad, shared_error
+from bayeslaw._law.law import Law, log_loss
+from bayeslaw._tables.simulate import ptpp_grid
 
 ROWS = 48
 MEASURED = (0.01, 100.0)  # nats per token: losses somebody could have measured
@@ -56,7 +56,12 @@ TAIL = 0.01  # of a posterior, on either side
 NULL_SETS = 200_000  # of uniform shares, for the null distribution of the statistic
 
 # Runs of the papers: Bethune 2025 (fine-tuning), Wang 2025 (areas; 4 schedules of 12 points), else the grid of Goffinet 2025
-FINETUNING = {"N": (4e7, 1.3e9), "D": (3e5, 3e7), "replay": (0.001, 0.05), "loss_before": (2.0, 3.5)}
+FINETUNING = {
+    "N": (4e7, 1.3e9),
+    "D": (3e5, 3e7),
+    "replay": (0.001, 0.05),
+    "loss_before": (2.0, 3.5),
+}
 DOMAINS = {"source_loss": (1.5, 5.0), "target_loss": (1.0, 5.0)}
 PEAK_AREAS = (0.3, 60.0)
 
@@ -80,7 +85,9 @@ def design(law: Law, shared: bool = False) -> pd.DataFrame:
     ranges = FINETUNING if law.reference.get("N") == 334e6 else DOMAINS
     if ranges is FINETUNING or not columns <= set(grid):
         spans = {c: ranges[c] for c in law.covariates}
-        return pd.DataFrame({c: np.exp(rng.uniform(*np.log(v), ROWS)) for c, v in spans.items()})
+        return pd.DataFrame(
+            {c: np.exp(rng.uniform(*np.log(v), ROWS)) for c, v in spans.items()}
+        )
     runs = grid.sample(ROWS, random_state=0).sort_index()
     return runs if shared else runs.drop(columns=["checkpoint", "run"])
 
@@ -91,8 +98,15 @@ def _curve(i: int, rng: np.random.Generator) -> pd.DataFrame:
     s1 = 2e-4 * step * np.exp(rng.uniform(-1, 1))
     annealed = np.clip(step / 10_000 - 0.6, 0, None) * rng.uniform(0, 0.5)
     start = np.exp(rng.uniform(*np.log(PEAK_AREAS)))
-    constants = {"S1_pt": start, "S2_pt": rng.uniform(-0.3, 0.3), "replay": 0.2 * i, "N": 1e8 * 3.0**i}
-    return pd.DataFrame({"step": step, "S1_cpt": s1, "S2_cpt": annealed, "run": f"run{i}", **constants})
+    constants = {
+        "S1_pt": start,
+        "S2_pt": rng.uniform(-0.3, 0.3),
+        "replay": 0.2 * i,
+        "N": 1e8 * 3.0**i,
+    }
+    return pd.DataFrame(
+        {"step": step, "S1_cpt": s1, "S2_cpt": annealed, "run": f"run{i}", **constants}
+    )
 
 
 # -- one simulation ----------------------------------------------------------------------------------------------------
@@ -100,27 +114,41 @@ def _curve(i: int, rng: np.random.Generator) -> pd.DataFrame:
 
 def draw_error(shared: SharedError, rng: np.random.Generator) -> dict[str, float]:
     """The error's parameters from their priors."""
-    error = {"sigma": float(SIGMA.draw(rng, 1)[0]), "dof_above_2": float(rng.gamma(DOF_SHAPE, 1 / DOF_RATE))}
+    error = {
+        "sigma": float(SIGMA.draw(rng, 1)[0]),
+        "dof_above_2": float(rng.gamma(DOF_SHAPE, 1 / DOF_RATE)),
+    }
     if shared.kind == "checkpoint":
         error["tau_checkpoint"] = TAU_CHECKPOINT * rng.standard_normal()
     if shared.kind == "run":
         error["tau_run"] = float(TAU_RUN.draw(rng, 1)[0])
     if shared.along_run:
-        error["run_length"] = float((CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH).draw(rng, 1)[0])
+        error["run_length"] = float(
+            (CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH).draw(rng, 1)[0]
+        )
     return error
 
 
-def draw_noise(n: int, error: dict[str, float], shared: SharedError, rng: np.random.Generator) -> np.ndarray:
+def draw_noise(
+    n: int, error: dict[str, float], shared: SharedError, rng: np.random.Generator
+) -> np.ndarray:
     """Errors of n rows on log loss: effect of the group, and along a run an autoregression with Student-t innovations."""
     effect = np.zeros(n)
     if shared.kind is not None:
-        effect = error[f"tau_{shared.kind}"] * rng.standard_normal(len(shared.group.slots))[shared.group.code]
+        effect = (
+            error[f"tau_{shared.kind}"]
+            * rng.standard_normal(len(shared.group.slots))[shared.group.code]
+        )
     noise = error["sigma"] * rng.standard_t(DOF_MIN + error["dof_above_2"], n)
     if shared.along_run:
-        for i in np.argsort(~np.isinf(shared.gap), kind="stable"):  # the first of each run first; rows are in order
+        for i in np.argsort(
+            ~np.isinf(shared.gap), kind="stable"
+        ):  # the first of each run first; rows are in order
             if np.isfinite(shared.gap[i]):
                 alike = np.exp(-shared.gap[i] / error["run_length"])
-                noise[i] = alike * noise[shared.previous[i]] + np.sqrt(1 - alike**2) * noise[i]
+                noise[i] = (
+                    alike * noise[shared.previous[i]] + np.sqrt(1 - alike**2) * noise[i]
+                )
     return effect + noise
 
 
@@ -132,19 +160,23 @@ def draw_table(law: Law, x: dict, shared: SharedError, rng: np.random.Generator)
         y = np.asarray(_mean(law, x, values)) + draw_noise(ROWS, error, shared, rng)
         if np.all((np.log(MEASURED[0]) < y) & (y < np.log(MEASURED[1]))):
             return values, error, y, again
-    raise RuntimeError(f"law {law.name!r}: its prior gives no table with losses in {MEASURED} nats")
+    raise RuntimeError(
+        f"law {law.name!r}: its prior gives no table with losses in {MEASURED} nats"
+    )
 
 
 _mean = jax.jit(log_loss, static_argnums=0)
 
 
-def draw_posterior(law: Law, table: Padded, at: _geometry.Anchors, seed: int) -> Draws:
+def draw_posterior(
+    law: Law, table: Padded, at: coordinates.ContrastPoints, seed: int
+) -> Draws:
     """Draws of the posterior of a table, from starts that know nothing of the truth."""
-    problem = _sampler.prepare(law, table, at, seed)
+    problem = sampler.prepare(law, table, at, seed)
     found = approximate(law, table, at, problem.centre[None], seed=seed)
     if found.is_trusted(MIN_ESS):
         return Draws(found.values, found.weight, False, True)
-    values, note = _sampler.draw(law, problem, seed=seed, **NUTS)
+    values, note = sampler.draw(law, problem, sampler.NUTS(**NUTS), seed=seed)
     n = len(values["sigma"])
     return Draws(values, np.full(n, 1 / n), True, note["rhat"] < CONVERGED)
 
@@ -152,12 +184,16 @@ def draw_posterior(law: Law, table: Padded, at: _geometry.Anchors, seed: int) ->
 @partial(jax.jit, static_argnums=0)
 def _log_likelihoods(law: Law, table: Padded, values) -> jax.Array:
     def one(v):
-        return log_likelihood(log_loss(law, table.covariates, v), table.y, table.weight, v, table.shared)
+        return log_likelihood(
+            log_loss(law, table.covariates, v), table.y, table.weight, v, table.shared
+        )
 
     return jax.vmap(one)(values)
 
 
-def shares_below(law: Law, table: Padded, draws: Draws, truth: dict[str, float]) -> dict[str, float]:
+def shares_below(
+    law: Law, table: Padded, draws: Draws, truth: dict[str, float]
+) -> dict[str, float]:
     """Share of the posterior below the truth: of each free parameter, of the error's, and of the log likelihood."""
     free = [n for n, p in law.priors.items() if not p.is_fixed]
     names = [*free, *(n for n in truth if n not in law.priors)]
@@ -165,7 +201,10 @@ def shares_below(law: Law, table: Padded, draws: Draws, truth: dict[str, float])
     both = {n: np.append(v, truth[n]) for n, v in kept.items()}
     heights = np.asarray(_log_likelihoods(law, table, both))
     size = {n: np.abs(both[n]) if n == "tau_checkpoint" else both[n] for n in names}
-    return {n: float(draws.weight @ (v[:-1] < v[-1])) for n, v in (size | {"log likelihood": heights}).items()}
+    return {
+        n: float(draws.weight @ (v[:-1] < v[-1]))
+        for n, v in (size | {"log likelihood": heights}).items()
+    }
 
 
 # -- many --------------------------------------------------------------------------------------------------------------
@@ -185,19 +224,30 @@ class Result(NamedTuple):
         return {n: uniformity(v) for n, v in self.shares.items()}
 
 
-def calibrate(law: Law, simulations: int, *, shared: bool = False, seed: int = 0, progress=lambda done: None) -> Result:
+def calibrate(
+    law: Law,
+    simulations: int,
+    *,
+    shared: bool = False,
+    seed: int = 0,
+    progress=lambda done: None,
+) -> Result:
     """Simulate, fit and rank."""
     began, runs = time.perf_counter(), design(law, shared)
     x = {c: runs[c].to_numpy(float) for c in law.covariates}
     structure = shared_error(runs) if shared else NONE
-    at, rng = _geometry.anchors(law, x), np.random.default_rng(seed)
+    at, rng = coordinates.contrast_points(law, x), np.random.default_rng(seed)
     rows, nuts, not_converged, again = [], 0, 0, 0
     for i in range(simulations):
         values, error, y, redrawn = draw_table(law, x, structure, rng)
         table = pad(x, y, structure)
         draws = draw_posterior(law, table, at, seed=i)
         rows.append(shares_below(law, table, draws, values | error))
-        nuts, not_converged, again = nuts + draws.is_nuts, not_converged + (not draws.converged), again + redrawn
+        nuts, not_converged, again = (
+            nuts + draws.is_nuts,
+            not_converged + (not draws.converged),
+            again + redrawn,
+        )
         progress(i + 1)
     shares = {n: np.array([r[n] for r in rows]) for n in rows[0]}
     return Result(shares, nuts, not_converged, again, time.perf_counter() - began)
@@ -206,7 +256,9 @@ def calibrate(law: Law, simulations: int, *, shared: bool = False, seed: int = 0
 def uniformity(shares: np.ndarray) -> float:
     """P-value of uniform shares: of the band and of the tails, the smaller one doubled."""
     n, shares = len(shares), np.asarray(shares)
-    band = (1 + np.searchsorted(_null(n), _extreme(shares[None], n)[0], side="right")) / (1 + NULL_SETS)
+    band = (
+        1 + np.searchsorted(_null(n), _extreme(shares[None], n)[0], side="right")
+    ) / (1 + NULL_SETS)
     outermost = np.sum(np.minimum(shares, 1 - shares) < TAIL)
     return float(min(1.0, 2 * min(band, stats.binom.sf(outermost - 1, n, 2 * TAIL))))
 
@@ -219,7 +271,9 @@ def _extreme(shares: np.ndarray, n: int) -> np.ndarray:
     tails = _tails(n)
     bins = np.minimum((np.clip(shares, 0, 1) * n).astype(int), n - 1)
     offset = np.arange(len(shares))[:, None] * n
-    counts = np.bincount((bins + offset).ravel(), minlength=len(shares) * n).reshape(-1, n)
+    counts = np.bincount((bins + offset).ravel(), minlength=len(shares) * n).reshape(
+        -1, n
+    )
     below = np.cumsum(counts, axis=1)[:, :-1]
     return tails[below, np.arange(len(points))].min(axis=1)
 
@@ -228,7 +282,9 @@ def _extreme(shares: np.ndarray, n: int) -> np.ndarray:
 def _tails(n: int) -> np.ndarray:
     """Smaller tail of a binomial count of n at each point, shape (count, point)."""
     counts, points = np.arange(n + 1)[:, None], np.arange(1, n)[None] / n
-    return np.minimum(stats.binom.cdf(counts, n, points), stats.binom.sf(counts - 1, n, points))
+    return np.minimum(
+        stats.binom.cdf(counts, n, points), stats.binom.sf(counts - 1, n, points)
+    )
 
 
 @lru_cache
@@ -253,7 +309,9 @@ HEAD = (
 )
 
 
-def row(law: Law, shared: bool, simulations: int, seed: int) -> tuple[list[str], dict[str, float]]:
+def row(
+    law: Law, shared: bool, simulations: int, seed: int
+) -> tuple[list[str], dict[str, float]]:
     """A row of the table, and the p-value of each quantity."""
 
     def progress(done: int) -> None:
@@ -264,24 +322,48 @@ def row(law: Law, shared: bool, simulations: int, seed: int) -> tuple[list[str],
     result = calibrate(law, simulations, shared=shared, seed=seed, progress=progress)
     p = result.p_values
     worst = min(p, key=lambda n: p[n])
-    print(f"{law.name}: {result.seconds:.0f} s; " + ", ".join(f"{n} {v:.2g}" for n, v in p.items()), file=sys.stderr)
-    cells = (f"{result.nuts / simulations:.0%}", str(result.not_converged), str(result.again), str(len(p)), worst)
-    return [law.name, f"shared by {kind}" if kind else "independent", str(simulations), *cells, f"{p[worst]:.2g}"], p
+    print(
+        f"{law.name}: {result.seconds:.0f} s; "
+        + ", ".join(f"{n} {v:.2g}" for n, v in p.items()),
+        file=sys.stderr,
+    )
+    cells = (
+        f"{result.nuts / simulations:.0%}",
+        str(result.not_converged),
+        str(result.again),
+        str(len(p)),
+        worst,
+    )
+    return [
+        law.name,
+        f"shared by {kind}" if kind else "independent",
+        str(simulations),
+        *cells,
+        f"{p[worst]:.2g}",
+    ], p
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--laws", default=",".join(law.name for law in bayeslaw.laws()))
     parser.add_argument("--simulations", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shared", action="store_true", help="rows share the errors of their checkpoint or run")
+    parser.add_argument(
+        "--shared",
+        action="store_true",
+        help="rows share the errors of their checkpoint or run",
+    )
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    _engine.start()
+    runtime.start()
     warnings.simplefilter("ignore")
     lines, found = [HEAD, ["---"] * len(HEAD)], []
     for name in options.laws.split(","):
-        cells, p = row(bayeslaw.law(name), options.shared, options.simulations, options.seed)
+        cells, p = row(
+            bayeslaw.law(name), options.shared, options.simulations, options.seed
+        )
         lines.append(cells)
         found += list(p.values())
         table = "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -33,14 +33,29 @@ def to(x, floor, share):
 
 
 def form1(x, p):
-    size, tokens = exp(p[1]) * x["N"] ** -exp(p[2]), exp(p[3]) * x["r"] ** p[4] * x["D"] ** -exp(p[5])
-    replay, stage = exp(p[6]) * (x["r"] + 0.01) ** -exp(p[7]), exp(p[8]) * (x["p"] / 100) ** -exp(p[9])
+    size, tokens = (
+        exp(p[1]) * x["N"] ** -exp(p[2]),
+        exp(p[3]) * x["r"] ** p[4] * x["D"] ** -exp(p[5]),
+    )
+    replay, stage = (
+        exp(p[6]) * (x["r"] + 0.01) ** -exp(p[7]),
+        exp(p[8]) * (x["p"] / 100) ** -exp(p[9]),
+    )
     return exp(p[0]) + size + tokens + replay + stage
 
 
 def gap(x, p, per=lambda x: 1.0):
-    moved = exp(p[0]) * x["N"] ** p[1] * exp(-exp(p[3]) * x["r"]) * -np.expm1(-x["D"] * exp(-p[4]))
-    fallen = exp(p[5]) * np.log1p(x["r"] * x["D"] / per(x) * exp(-p[6])) if len(p) > 5 else 0.0
+    moved = (
+        exp(p[0])
+        * x["N"] ** p[1]
+        * exp(-exp(p[3]) * x["r"])
+        * -np.expm1(-x["D"] * exp(-p[4]))
+    )
+    fallen = (
+        exp(p[5]) * np.log1p(x["r"] * x["D"] / per(x) * exp(-p[6]))
+        if len(p) > 5
+        else 0.0
+    )
     return x["S0"] + (exp(p[2]) - x["S0"]) * moved - fallen
 
 
@@ -67,21 +82,43 @@ FORMS: dict[str, list[tuple[str, Callable, list[float]]]] = {
 
 def columns(runs: pd.DataFrame) -> dict[str, np.ndarray]:
     """Size in 1e5 parameters, tokens in 1e6."""
-    names = {"r": "replay", "S0": "source_loss_before", "T0": "loss_before", "p": "ptpp", "y": "loss"}
+    names = {
+        "r": "replay",
+        "S0": "source_loss_before",
+        "T0": "loss_before",
+        "p": "ptpp",
+        "y": "loss",
+    }
     x = {k: runs[c].to_numpy(float) for k, c in names.items()}
-    return x | {"N": runs["N"].to_numpy(float) / 1e5, "D": runs["D"].to_numpy(float) / 1e6, "y": np.log(x["y"])}
+    return x | {
+        "N": runs["N"].to_numpy(float) / 1e5,
+        "D": runs["D"].to_numpy(float) / 1e6,
+        "y": np.log(x["y"]),
+    }
 
 
 def misses(form: Callable, p: np.ndarray, x: dict[str, np.ndarray]) -> np.ndarray:
-    return np.nan_to_num(np.log(np.maximum(form(x, p), 1e-3)) - x["y"], nan=9, posinf=9, neginf=-9)
+    return np.nan_to_num(
+        np.log(np.maximum(form(x, p), 1e-3)) - x["y"], nan=9, posinf=9, neginf=-9
+    )
 
 
 def fitted(form: Callable, start: list[float], x: dict[str, np.ndarray]) -> np.ndarray:
     rng = np.random.default_rng(0)
-    starts = [np.array(start, float) + (0.3 * rng.normal(size=len(start)) if k else 0) for k in range(6)]
+    starts = [
+        np.array(start, float) + (0.3 * rng.normal(size=len(start)) if k else 0)
+        for k in range(6)
+    ]
     with np.errstate(all="ignore"):
         found = [
-            least_squares(lambda p: misses(form, p, x), s, loss="soft_l1", f_scale=0.02, max_nfev=3000) for s in starts
+            least_squares(
+                lambda p: misses(form, p, x),
+                s,
+                loss="soft_l1",
+                f_scale=0.02,
+                max_nfev=3000,
+            )
+            for s in starts
         ]
     return min(found, key=lambda r: r.cost).x
 
@@ -93,21 +130,31 @@ def splits(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame
     yield "in the sample", small, small
     yield f"ptpp {last:g}", small[early], small[late]
     yield f"ptpp {last:g} from 15, 31", small[small["ptpp"] < 50], small[late]
-    yield f"123k at {last:g}", small[early & (small["N"] < largest)], small[late & (small["N"] == largest)]
+    yield (
+        f"123k at {last:g}",
+        small[early & (small["N"] < largest)],
+        small[late & (small["N"] == largest)],
+    )
     yield "10 tokens a parameter and more", small[atpp < 9], small[atpp > 9]
     yield "259k", small, runs[runs["N"] > SMALL]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="?")
     options = parser.parse_args()
-    runs = bayeslaw.read_runs(options.runs) if options.runs else datasets.load("microcpt")
+    runs = (
+        bayeslaw.read_runs(options.runs) if options.runs else datasets.load("microcpt")
+    )
     runs = runs[runs["step"] >= WARM]
     for domain, forms in FORMS.items():
         own = runs[runs["domain"] == domain]
         names = [name for name, _, _ in splits(own)]
-        print(f"\n| {domain} | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
+        print(
+            f"\n| {domain} | " + " | ".join(names) + " |\n|---|" + "---|" * len(names)
+        )
         for name, form, start in forms:
             found = []
             for _, train, test in splits(own):

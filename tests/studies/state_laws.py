@@ -5,7 +5,7 @@
 RUNS is `cpt_replay_70m.csv` (one model, four shares of replay: each share and the later half are left out in turn) or a
 table of `bayeslaw.datasets.microcpt` (steps after the warm-up; the largest ptpp, the two largest, budgets over 5 tokens per parameter, the
 largest replay, and of several sizes the largest). Every form is fitted with the law's own priors and shared errors, by importance
-sampling (`_approximate`) where that can be trusted and by NUTS where not; its forecast has a new run's noise and no
+sampling (`importance`) where that can be trusted and by NUTS where not; its forecast has a new run's noise and no
 drift. Prints for each form and stage the mean relative error, coverage and mean relative width of 90% intervals, and CRPS of log loss.
 """
 
@@ -22,14 +22,14 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw import _engine, _geometry, _runs, _sampler
-from bayeslaw._approximate import approximate, starts_near
-from bayeslaw._check import crps
-from bayeslaw._law import Law, clip_replay, constant
-from bayeslaw._model import log_loss_of
-from bayeslaw._padding import Padded, pad
-from bayeslaw._posterior import over_draws
-from bayeslaw._shared_error import shared_error
+from bayeslaw._base import runtime
+from bayeslaw._decisions.check import crps
+from bayeslaw._inference import coordinates, nuts
+from bayeslaw._inference.importance import approximate, starts_near
+from bayeslaw._inference.table import Padded, pad, shared_error
+from bayeslaw._law.law import Law, clip_replay, constant
+from bayeslaw._posteriors.posterior import LogLoss, over_draws
+from bayeslaw._tables import fitting
 
 N0 = 1e9
 WARM = 20  # steps of adaptation from which microcpt's rows count: its learning rate warms up over the first 10
@@ -43,14 +43,22 @@ NUTS = {"chains": 4, "warmup": 300, "draws": 300}
 def basis(law: Law, coefficient: str, function) -> Law:
     """The law with another basis in one term."""
     return replace(
-        law, terms=tuple(replace(t, basis=function) if t.coefficient == coefficient else t for t in law.terms)
+        law,
+        terms=tuple(
+            replace(t, basis=function) if t.coefficient == coefficient else t
+            for t in law.terms
+        ),
     )
 
 
 def without(law: Law, coefficient: str, *exponents: str) -> Law:
     """The law without a term and its exponents."""
     terms = tuple(t for t in law.terms if t.coefficient != coefficient)
-    return replace(law, terms=terms, exponents=tuple(e for e in law.exponents if e.name not in exponents))
+    return replace(
+        law,
+        terms=terms,
+        exponents=tuple(e for e in law.exponents if e.name not in exponents),
+    )
 
 
 def size_factor(x, e, name):
@@ -58,7 +66,12 @@ def size_factor(x, e, name):
 
 
 def gap(x, e, of_replay, of_tokens):
-    return (e["S1"] - x["source_loss_before"]) * size_factor(x, e, "g") * of_replay * of_tokens
+    return (
+        (e["S1"] - x["source_loss_before"])
+        * size_factor(x, e, "g")
+        * of_replay
+        * of_tokens
+    )
 
 
 def saturating(x, e):
@@ -73,17 +86,36 @@ def source_forms(law: Law) -> dict[str, Law]:
         "no G": without(law, "G", "ratio"),
         "G, D2 = D1": law.with_priors({"ratio": "fixed(1)"}),
         "G of all tokens": basis(law, "G", lambda x, e: jnp.log1p(x["D"] / d2(e))),
-        "G saturates": basis(law, "G", lambda x, e: -jnp.expm1(-x["replay"] * x["D"] / d2(e))),
-        "G saturates, all tokens": basis(law, "G", lambda x, e: -jnp.expm1(-x["D"] / d2(e))),
+        "G saturates": basis(
+            law, "G", lambda x, e: -jnp.expm1(-x["replay"] * x["D"] / d2(e))
+        ),
+        "G saturates, all tokens": basis(
+            law, "G", lambda x, e: -jnp.expm1(-x["D"] / d2(e))
+        ),
         "no N": law.with_priors({"g4": "fixed(1)"}),
         "(1-r)^kappa": basis(
-            law, "share", lambda x, e: gap(x, e, (1 - clip_replay(x["replay"])) ** e["kappa"], saturating(x, e))
+            law,
+            "share",
+            lambda x, e: gap(
+                x, e, (1 - clip_replay(x["replay"])) ** e["kappa"], saturating(x, e)
+            ),
         ),
         "D/(D+D1)": basis(
-            law, "share", lambda x, e: gap(x, e, jnp.exp(-e["kappa"] * x["replay"]), x["D"] / (x["D"] + e["D1"]))
+            law,
+            "share",
+            lambda x, e: gap(
+                x, e, jnp.exp(-e["kappa"] * x["replay"]), x["D"] / (x["D"] + e["D1"])
+            ),
         ),
         "log D": basis(
-            law, "share", lambda x, e: gap(x, e, jnp.exp(-e["kappa"] * x["replay"]), 0.2 * jnp.log1p(x["D"] / e["D1"]))
+            law,
+            "share",
+            lambda x, e: gap(
+                x,
+                e,
+                jnp.exp(-e["kappa"] * x["replay"]),
+                0.2 * jnp.log1p(x["D"] / e["D1"]),
+            ),
         ),
     }
 
@@ -95,12 +127,18 @@ def target_forms(law: Law) -> dict[str, Law]:
         share = 1 - clip_replay(x["replay"])
         r = share ** (e["q"] if q is None else q)
         seen = (
-            x["D"] * size_factor(x, e, "h") / e["D1_ref"] * (1.0 if outside else r) * (share if target_tokens else 1.0)
+            x["D"]
+            * size_factor(x, e, "h")
+            / e["D1_ref"]
+            * (1.0 if outside else r)
+            * (share if target_tokens else 1.0)
         )
         return (r if outside else 1.0) * -jnp.expm1(-e["beta"] * jnp.log1p(seen))
 
     def form(floor, **kwargs):
-        first = basis(law, "one", lambda x, e: x["loss_before"] * (1 - way(x, e, **kwargs)))
+        first = basis(
+            law, "one", lambda x, e: x["loss_before"] * (1 - way(x, e, **kwargs))
+        )
         return basis(first, "c", lambda x, e: floor(x) * way(x, e, **kwargs))
 
     before = lambda x: x["source_loss_before"]  # noqa: E731
@@ -111,11 +149,16 @@ def target_forms(law: Law) -> dict[str, Law]:
         "floor c": form(lambda x: constant(x, {}) * 1.6),
         "no N": law.with_priors({"h4": "fixed(1)"}),
         "target tokens, replay outside": form(before, target_tokens=True),
-        "target tokens only": form(before, outside=False, q=1.0).with_priors({"q": "fixed(1)"}),
+        "target tokens only": form(before, outside=False, q=1.0).with_priors(
+            {"q": "fixed(1)"}
+        ),
     }
 
 
-FORMS = {"source": ("state-source", source_forms), "target": ("state-target", target_forms)}
+FORMS = {
+    "source": ("state-source", source_forms),
+    "target": ("state-target", target_forms),
+}
 ONE_SIZE = {"source": {"g4": "fixed(1)"}, "target": {"h4": "fixed(1)"}}
 ONE_CHECKPOINT = {"source": {"S1": "fixed(4)"}, "target": {}}
 
@@ -124,8 +167,10 @@ ONE_CHECKPOINT = {"source": {"S1": "fixed(4)"}, "target": {}}
 
 
 def curves(path: Path) -> pd.DataFrame:
-    """The learning curves as `tests/test_replay_curves.py` reads them."""
-    spec = importlib.util.spec_from_file_location("curves", Path(__file__).parents[1] / "test_replay_curves.py")
+    """The learning curves as `tests/decisions/test_replay_curves.py` reads them."""
+    spec = importlib.util.spec_from_file_location(
+        "curves", Path(__file__).parents[1] / "decisions" / "test_replay_curves.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -137,7 +182,10 @@ def stages(runs: pd.DataFrame) -> dict[str, np.ndarray]:
     """What is left out, by name: shape (run,) each."""
     out = {}
     if "ptpp" not in runs:
-        out = {f"replay {r:g}": runs["replay"] == r for r in sorted(runs["replay"].unique())}
+        out = {
+            f"replay {r:g}": runs["replay"] == r
+            for r in sorted(runs["replay"].unique())
+        }
         out["steps over half"] = runs["step"] > runs["step"].max() / 2
         return {name: held.to_numpy() for name, held in out.items()}
     levels = np.sort(runs["ptpp"].unique())
@@ -154,36 +202,49 @@ def stages(runs: pd.DataFrame) -> dict[str, np.ndarray]:
 # -- scores ----------------------------------------------------------------------------------------------------------
 
 
-def posterior(law: Law, table: Padded, x: dict, kept: np.ndarray, starts: list | None) -> tuple[dict, str]:
+def posterior(
+    law: Law, table: Padded, x: dict, kept: np.ndarray, starts: list | None
+) -> tuple[dict, str]:
     """Draws given the rows that are kept, and how they were made."""
     weight = np.zeros(len(table.weight))
     weight[: len(kept)] = kept
-    part, at = table._replace(weight=weight), _geometry.anchors(law, {c: v[kept] for c, v in x.items()})
+    part, at = (
+        table._replace(weight=weight),
+        coordinates.contrast_points(law, {c: v[kept] for c, v in x.items()}),
+    )
     if starts is None:
-        vectors = _sampler.prepare(law, part, at, 0).centre[None]
+        vectors = nuts.prepare(law, part, at, 0).centre[None]
     else:
         vectors = starts_near(law, part, at, starts, 0.005)
     found = approximate(law, part, at, vectors, seed=0)
     if found.is_trusted(MIN_ESS):
         return found.resample(DRAWS, 0), f"k-hat {found.k:.2f}"
-    draws, _ = _sampler.draw(law, _sampler.prepare(law, part, at, 0), seed=0, **NUTS)
+    draws, _ = nuts.draw(law, nuts.prepare(law, part, at, 0), nuts.NUTS(**NUTS), seed=0)
     return draws, "NUTS"
 
 
 def scores(law: Law, runs: pd.DataFrame, independent: bool) -> list[dict]:
     """A row for each stage left out, and one for all rows fitted."""
-    x, y = _runs.covariates(law, runs), np.log(_runs.losses(runs))
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     table = pad(x, y) if independent else pad(x, y, shared_error(runs))
     rng, rows = np.random.default_rng(0), []
     everything = np.ones(len(y), bool)
     whole = posterior(law, table, x, everything, None)
     starts = [{n: whole[0][n][i] for n in law.priors} for i in range(3)]
     for stage, held in {"(in the sample)": everything, **stages(runs)}.items():
-        draws, sampler = whole if held.all() else posterior(law, table, x, ~held, starts)
+        draws, sampler = (
+            whole if held.all() else posterior(law, table, x, ~held, starts)
+        )
         at = {c: v[held] for c, v in x.items()}
-        mean = np.asarray(over_draws(log_loss_of(law))({n: draws[n] for n in law.priors}, at))
-        own = [draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws]
-        new = mean + np.sqrt(sum(own))[:, None] * rng.standard_t(draws["dof"][:, None], size=mean.shape)
+        mean = np.asarray(
+            over_draws(LogLoss(law))({n: draws[n] for n in law.priors}, at)
+        )
+        own = [
+            draws[n] ** 2 for n in ("sigma", "tau_checkpoint", "tau_run") if n in draws
+        ]
+        new = mean + np.sqrt(sum(own))[:, None] * rng.standard_t(
+            draws["dof"][:, None], size=mean.shape
+        )
         low, middle, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
         rows.append(
             {
@@ -200,15 +261,23 @@ def scores(law: Law, runs: pd.DataFrame, independent: bool) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", type=Path)
     parser.add_argument("--only", default="source,target")
-    parser.add_argument("--forms", default="", help="names to compare, separated by semicolons; all by default")
-    parser.add_argument("--independent", action="store_true", help="every row has an error of its own")
+    parser.add_argument(
+        "--forms",
+        default="",
+        help="names to compare, separated by semicolons; all by default",
+    )
+    parser.add_argument(
+        "--independent", action="store_true", help="every row has an error of its own"
+    )
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    _engine.start()
+    runtime.start()
     table = pd.read_csv(options.runs)
     runs = curves(options.runs) if "kind" in table else bayeslaw.read_runs(options.runs)
     if "ptpp" in runs:
@@ -228,8 +297,14 @@ def main() -> None:
             law = law.with_priors({k: v for k, v in fixed.items() if k in have})
             found = scores(law, own, options.independent)
             rows += [{"domain": domain, "form": form, **row} for row in found]
-            shown = "; ".join(f"{r['stage']} {r['mae']:.2%} ({r['coverage']:.0%})" for r in found)
-            print(f"{domain}, {form}: {shown} [{time.perf_counter() - start:.0f} s]", file=sys.stderr, flush=True)
+            shown = "; ".join(
+                f"{r['stage']} {r['mae']:.2%} ({r['coverage']:.0%})" for r in found
+            )
+            print(
+                f"{domain}, {form}: {shown} [{time.perf_counter() - start:.0f} s]",
+                file=sys.stderr,
+                flush=True,
+            )
             if options.output:
                 pd.DataFrame(rows).to_csv(options.output, index=False)
     print(pd.DataFrame(rows).round(4).to_string(index=False))

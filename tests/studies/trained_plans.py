@@ -35,20 +35,39 @@ LOOSER = (0.0, 0.01, 0.02, 0.04, 0.08)
 def fitted(runs: pd.DataFrame, domain: str, path: Path) -> bayeslaw.Average:
     """The average of the default laws on the sizes below the largest; kept in a file."""
     if not path.exists():
-        kept = runs[(runs["domain"] == domain) & (runs["N"] < runs["N"].max()) & (runs["step"] >= WARM)]
+        kept = runs[
+            (runs["domain"] == domain)
+            & (runs["N"] < runs["N"].max())
+            & (runs["step"] >= WARM)
+        ]
         bayeslaw.average(kept, reference=REFERENCE, on_failure="warn").save(path)
     return bayeslaw.load(path)
 
 
-def planned(target, source, n: int, ptpp: float, before: dict[str, float], confidence: float) -> tuple[dict, object]:
+def planned(
+    target, source, n: int, ptpp: float, before: dict[str, float], confidence: float
+) -> tuple[dict, object]:
     """Limits and the plan."""
-    run = pd.DataFrame([{"N": n, "D": ASKED["atpp"] * n, "replay": ASKED["replay"], "ptpp": ptpp}])
+    run = pd.DataFrame(
+        [{"N": n, "D": ASKED["atpp"] * n, "replay": ASKED["replay"], "ptpp": ptpp}]
+    )
     run = run.assign(source_loss_before=before["source"])
-    middle = float(np.exp(np.median(target.log_loss(run.assign(loss_before=before["target"])))))
-    risen = float(np.exp(np.median(source.log_loss(run.assign(loss_before=before["source"]))))) / before["source"] - 1
+    middle = float(
+        np.exp(np.median(target.log_loss(run.assign(loss_before=before["target"]))))
+    )
+    risen = (
+        float(
+            np.exp(np.median(source.log_loss(run.assign(loss_before=before["source"]))))
+        )
+        / before["source"]
+        - 1
+    )
     known = {"loss_before": before["target"], "source_loss_before": before["source"]}
     for looser in LOOSER:
-        limits = {"max_target_loss": middle * (1 + looser), "max_forgetting": risen + looser}
+        limits = {
+            "max_target_loss": middle * (1 + looser),
+            "max_forgetting": risen + looser,
+        }
         plan = bayeslaw.plan(
             target, source, N=n, ptpp=ptpp, confidence=confidence, baseline_loss=before["source"],
             covariates=known, **limits,
@@ -59,27 +78,43 @@ def planned(target, source, n: int, ptpp: float, before: dict[str, float], confi
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs")
     for name in ("source", "target", "work"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--fits", type=Path, default=Path("."), help="folder of the two averages")
+    parser.add_argument(
+        "--fits", type=Path, default=Path("."), help="folder of the two averages"
+    )
     parser.add_argument("--size", default="259k")
     parser.add_argument("--stages", default="15,31,93,279")
     parser.add_argument("-o", "--output", type=Path, default=Path("trained_plans.csv"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     runs = bayeslaw.read_runs(options.runs)
-    fits = {d: fitted(runs, d, options.fits / f"smaller_{d}.nc") for d in ("target", "source")}
+    fits = {
+        d: fitted(runs, d, options.fits / f"smaller_{d}.nc")
+        for d in ("target", "source")
+    }
     work = open_work(options.source, options.target, options.work)
     trainer, n = work.trainer(options.size), parameters(options.size)
-    done = pd.read_csv(options.output) if options.output.exists() else pd.DataFrame(columns=["ptpp", "confidence"])
+    done = (
+        pd.read_csv(options.output)
+        if options.output.exists()
+        else pd.DataFrame(columns=["ptpp", "confidence"])
+    )
     for stage in map(float, options.stages.split(",")):
-        (before,) = losses(trainer, load(work.saved(Checkpoint(options.size, 0, stage)), trainer.fresh(0)))
+        (before,) = losses(
+            trainer,
+            load(work.saved(Checkpoint(options.size, 0, stage)), trainer.fresh(0)),
+        )
         for confidence in CONFIDENCES:
             if ((done["ptpp"] == stage) & (done["confidence"] == confidence)).any():
                 continue
-            limits, plan = planned(fits["target"], fits["source"], n, stage, before, confidence)
+            limits, plan = planned(
+                fits["target"], fits["source"], n, stage, before, confidence
+            )
             row = {"ptpp": stage, "confidence": confidence} | limits
             if plan.feasible:
                 made = train_plan(work, options.size, stage, plan.replay, plan.D)
@@ -91,9 +126,17 @@ def main() -> None:
                     "target_low": plan.promises[0]["low"], "target_high": plan.promises[0]["high"],
                     "forgetting_low": plan.promises[1]["low"], "forgetting_high": plan.promises[1]["high"],
                 }  # fmt: skip
-            done = pd.concat([done, pd.DataFrame([row])], ignore_index=True) if len(done) else pd.DataFrame([row])
+            done = (
+                pd.concat([done, pd.DataFrame([row])], ignore_index=True)
+                if len(done)
+                else pd.DataFrame([row])
+            )
             done.to_csv(options.output, index=False)
-            print(done.tail(1).to_string(index=False, header=len(done) == 1), file=sys.stderr, flush=True)
+            print(
+                done.tail(1).to_string(index=False, header=len(done) == 1),
+                file=sys.stderr,
+                flush=True,
+            )
     show(done.sort_values(["ptpp", "confidence"]))
 
 
@@ -108,16 +151,20 @@ def show(done: pd.DataFrame) -> None:
                 f"| {r['ptpp']:g} | {r['confidence']:.0%} | no plan | {r['max_target_loss']:.3f} | {r['max_forgetting']:.1%} | |"
             )
             continue
-        kept = {(True, True): "both", (True, False): "target", (False, True): "forgetting"}.get(
-            (bool(r["kept_target"]), bool(r["kept_forgetting"])), "neither"
-        )
+        kept = {
+            (True, True): "both",
+            (True, False): "target",
+            (False, True): "forgetting",
+        }.get((bool(r["kept_target"]), bool(r["kept_forgetting"])), "neither")
         print(
             f"| {r['ptpp']:g} | {r['confidence']:.0%} ({r['probability']:.0%}) | {r['atpp']:.1f}, {r['replay']:.0%} | "
             f"{r['max_target_loss']:.3f}, {r['target_loss']:.3f} | {r['max_forgetting']:.1%}, {r['forgetting']:.1%} | {kept} |"
         )
     trained = done.dropna(subset=["atpp"])
     both = trained["kept_target"].astype(bool) & trained["kept_forgetting"].astype(bool)
-    print(f"\n{both.sum()} of {len(trained)} plans kept both promises; promised {trained['probability'].sum():.1f}.")
+    print(
+        f"\n{both.sum()} of {len(trained)} plans kept both promises; promised {trained['probability'].sum():.1f}."
+    )
     for confidence, rows in trained.groupby("confidence"):
         print(f"At {confidence:.0%}: {both[rows.index].sum()} of {len(rows)}.")
 

@@ -1,5 +1,6 @@
-"""Measured runs of continual pre-training: tiny byte-level decoders on one core; see ``docs/microcpt.md``.
+"""Measured runs of continual pre-training: tiny byte-level decoders on one core.
 
-``python -m bayeslaw.datasets.microcpt`` measures a grid, ``python -m bayeslaw.datasets.microcpt.plan`` trains one plan. Both need
-the extra ``train``: ``pip install "bayeslaw[train]"``.
+``python -m bayeslaw.datasets.microcpt`` measures a grid, ``python -m
+bayeslaw.datasets.microcpt.plan`` trains one plan. Both need the extra ``train``: ``pip
+install "bayeslaw[train]"``. What was measured, and how: ``docs/microcpt.md``.
 """

@@ -1,4 +1,4 @@
-"""A corpus is a folder of text: its files as bytes, some of them set aside for validation."""
+"""A corpus is a folder of text: its files as bytes, some set aside for validation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bayeslaw._errors import RunTableError
+from bayeslaw._base.errors import RunTableError
 
 SEPARATOR = 0  # the byte between documents
 VALIDATION = 0.05  # share of the files
@@ -39,31 +39,55 @@ class Corpus:
 
 
 def read_corpus(folder: str | Path, *, context: int, windows: int) -> Corpus:
-    """Read every text file below a folder; a twentieth of the files, chosen by a hash of their text, is for validation.
+    """Read every text file below a folder; a twentieth of them is for validation.
 
-    Files with equal text count once, so nothing stands on both sides. The same folder gives the same split everywhere.
+    Which ones is decided by a hash of their text, so that the same folder gives the
+    same split everywhere. Files with equal text count once, so that nothing stands on
+    both sides.
 
     Raises
     ------
     RunTableError
-        No text there, or too little of it for ``windows`` windows of ``context`` bytes that do not overlap.
+        No text there, or too little of it for ``windows`` windows of ``context`` bytes
+        that do not overlap.
     """
-    paths = sorted(p for p in Path(folder).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    texts = {hashlib.sha256(text).digest(): text for text in (p.read_bytes() for p in paths) if text.strip()}
+    texts = _texts(Path(folder))
     if not texts:
-        raise RunTableError(f"{folder}: no text files ({', '.join(SUFFIXES)}) below it; give a folder of text")
-    ranked = sorted(texts)  # by hash: an order that has nothing to do with names
-    cut = max(1, round(VALIDATION * len(ranked)))
-    held_out, rest = (_joined([texts[key] for key in keys]) for keys in (ranked[:cut], ranked[cut:]))
-    room = len(held_out) // (context + 1)
+        raise RunTableError(
+            f"{folder}: no text files ({', '.join(SUFFIXES)}) below it; "
+            "give a folder of text"
+        )
+    # Texts are in the order of their hashes: the first ones are a random share.
+    cut = max(1, round(VALIDATION * len(texts)))
+    held_out, rest = _joined(texts[:cut]), _joined(texts[cut:])
+    window = context + 1  # the last byte is only forecast
+    room = len(held_out) // window
     if room < windows or len(rest) <= context:
         raise RunTableError(
-            f"{folder}: {len(texts)} files leave room for {room} validation windows of {context} bytes, {windows} are "
-            "needed; give more text or ask for fewer windows"
+            f"{folder}: {len(texts)} files leave room for {room} validation windows of "
+            f"{context} bytes, {windows} are needed; give more text or ask for fewer "
+            "windows"
         )
-    first = np.linspace(0, room - 1, windows).astype(int) * (context + 1)
-    validation = held_out[first[:, None] + np.arange(context + 1)]
-    return Corpus(rest, validation, len(ranked) - cut, cut, len(held_out))
+    # Windows that do not overlap, spread over all files held out.
+    first = np.linspace(0, room - 1, windows).astype(int) * window
+    validation = held_out[first[:, None] + np.arange(window)]
+    return Corpus(
+        train=rest,
+        validation=validation,
+        files=len(texts) - cut,
+        validation_files=cut,
+        validation_bytes=len(held_out),
+    )
+
+
+def _texts(folder: Path) -> list[bytes]:
+    """Every text once, by its hash: an order that has nothing to do with names."""
+    by_hash = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in SUFFIXES and path.is_file():
+            text = path.read_bytes()
+            by_hash[hashlib.sha256(text).digest()] = text
+    return [by_hash[key] for key in sorted(by_hash) if by_hash[key].strip()]
 
 
 def _joined(texts: list[bytes]) -> np.ndarray:

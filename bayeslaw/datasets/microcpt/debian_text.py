@@ -1,8 +1,10 @@
 """The two folders of text of the bundled runs, from Debian's documentation packages.
 
-``python -m bayeslaw.datasets.microcpt.debian_text --folder WORK`` downloads the packages with ``apt-get download``, unpacks them
-with ``dpkg -x`` (nothing is installed), and writes ``WORK/source`` (English), ``WORK/target`` (French), a plain text file per
-page, and ``WORK/text.json`` with package versions and corpus sizes. Needs a Debian system.
+``python -m bayeslaw.datasets.microcpt.debian_text --folder WORK`` downloads the
+packages with ``apt-get download``, unpacks them with ``dpkg -x`` (nothing is
+installed), and writes ``WORK/source`` (English), ``WORK/target`` (French), a plain text
+file per page, and ``WORK/text.json`` with package versions and corpus sizes. Needs a
+Debian system.
 """
 
 from __future__ import annotations
@@ -21,15 +23,56 @@ PACKAGES = {
     "source": ("linux-doc-6.1", "manpages-dev"),
     "target": ("manpages-fr", "manpages-fr-dev", "libreoffice-help-fr"),
 }
-NO_PROSE = re.compile(r"/translations/|/maintainers\.html|/genindex\.html|/search\.html|/_sources/|/_static/")
+NO_PROSE = re.compile(
+    r"/translations/|/maintainers\.html|/genindex\.html|/search\.html|/_sources/|/_static/"
+)
 SHORTEST = 400  # bytes; shorter pages are stubs that point elsewhere
 LONG_LINE = 40  # characters; shorter lines recur by nature
 
-# -- markup to text --------------------------------------------------------------------------------------------------
+# -- markup to text --------------------------------------------------------------------
 
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
 SKIPPED = {"script", "style", "nav", "footer", "header", "aside", "button", "title"}
-BLOCKS = {"p", "div", "li", "dt", "dd", "tr", "pre", "section", "h1", "h2", "h3", "h4", "h5", "h6", "br", "table"}
+BLOCKS = {
+    "p",
+    "div",
+    "li",
+    "dt",
+    "dd",
+    "tr",
+    "pre",
+    "section",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "br",
+    "table",
+}
+# Escapes and requests of groff(7), as manual pages use them.
+ROFF_COMMENT = re.compile(r'^[.\']\s*\\".*$|\\".*$', re.MULTILINE)
+ROFF_REQUEST = re.compile(
+    r"^\.(TH|de|ds|nr|if|ie|el|so|PD|TP|RS|RE|nf|fi|in|sp|ad|hy|ne|ta|TS|TE|EX|EE"
+    r"|PP|P|LP|UE|\.)\b.*$",
+    re.MULTILINE,
+)
+ROFF_MACRO = re.compile(r"^\.[A-Za-z]+\s*", re.MULTILINE)
+ROFF_FONT = re.compile(r"\\f(\[\w*\]|\(\w\w|.)")
+ROFF_SIZE = re.compile(r"\\s[-+]?\d")
+ROFF_SIGNS = (
+    ("\\-", "-"),
+    ("\\(aq", "'"),
+    ("\\(bu", "-"),
+    ("\\(em", "—"),
+    ("\\(co", "©"),
+    ("\\e", "\\"),
+    ("\\ ", " "),
+    ("\\~", " "),
+)
+ROFF_QUOTE = re.compile(r"\\\((lq|rq)|\\\[(lq|rq)\]")
+ROFF_OTHER = re.compile(r"\\\(..|\\\[\w+\]|\\[&%/,:|^cp]")
 
 
 class _Page(HTMLParser):
@@ -45,7 +88,12 @@ class _Page(HTMLParser):
             if tag == "br":
                 self.parts.append("\n")
             return
-        if self.skipping or tag in SKIPPED or "headerlink" in (dict(attrs).get("class") or ""):
+        if (
+            self.skipping
+            or tag in SKIPPED
+            or "headerlink" in (dict(attrs).get("class") or "")
+        ):
+            # What stands within an element that is skipped is skipped, too.
             self.skipping.append(tag)
         if tag in BLOCKS:
             self.parts.append("\n")
@@ -70,25 +118,19 @@ def html_text(markup: str) -> str:
 
 
 def man_text(roff: str) -> str:
-    """Plain text of a manual page (man macros), by simple rules: comments, tables' formats and requests go, words stay."""
-    text = re.sub(r'^[.\']\s*\\".*$|\\".*$', "", roff, flags=re.MULTILINE)
-    text = re.sub(r"^\.(TH|de|ds|nr|if|ie|el|so|PD|TP|RS|RE|nf|fi|in|sp|ad|hy|ne|ta|TS|TE|EX|EE|PP|P|LP|UE|\.)\b.*$", "", text, flags=re.MULTILINE)  # fmt: skip
-    text = re.sub(r"^\.[A-Za-z]+\s*", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\\f(\[\w*\]|\(\w\w|.)", "", text)
-    text = re.sub(r"\\s[-+]?\d", "", text)
-    for code, sign in (
-        ("\\-", "-"),
-        ("\\(aq", "'"),
-        ("\\(bu", "-"),
-        ("\\(em", "—"),
-        ("\\(co", "©"),
-        ("\\e", "\\"),
-        ("\\ ", " "),
-        ("\\~", " "),
-    ):
+    """Plain text of a manual page (man macros), by simple rules.
+
+    Comments, tables' formats and requests go, words stay.
+    """
+    text = ROFF_COMMENT.sub("", roff)
+    text = ROFF_REQUEST.sub("", text)  # with what it is about
+    text = ROFF_MACRO.sub("", text)  # what it is about stays
+    text = ROFF_FONT.sub("", text)
+    text = ROFF_SIZE.sub("", text)
+    for code, sign in ROFF_SIGNS:
         text = text.replace(code, sign)
-    text = re.sub(r"\\\((lq|rq)|\\\[(lq|rq)\]", '"', text)
-    text = re.sub(r"\\\(..|\\\[\w+\]|\\[&%/,:|^cp]", "", text)
+    text = ROFF_QUOTE.sub('"', text)
+    text = ROFF_OTHER.sub("", text)
     return tidy(text.replace('"', ""))
 
 
@@ -98,11 +140,11 @@ def tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
 
 
-# -- packages to folders ---------------------------------------------------------------------------------------------
+# -- packages to folders ---------------------------------------------------------------
 
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
-    """(name, text) of every page of an unpacked package: HTML pages, and manual pages in their own language."""
+    """Name and text of every page of an unpacked package: HTML and manual pages."""
     for path in sorted(root.rglob("*")):
         if not path.is_file() or path.is_symlink() or NO_PROSE.search(str(path)):
             continue
@@ -110,21 +152,27 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
         if path.suffix == ".html":
             yield name, html_text(path.read_text("utf-8", "replace"))
         elif "/man/" in name and path.suffix == ".gz":
-            yield name, man_text(gzip.decompress(path.read_bytes()).decode("utf-8", "replace"))
+            roff = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
+            yield name, man_text(roff)
 
 
 def is_repeated(text: str, seen: set[bytes]) -> bool:
-    """Whether over half of the text's long lines stood in earlier pages; remembers its lines."""
-    lines = [hashlib.sha1(line.encode()).digest() for line in text.splitlines() if len(line) >= LONG_LINE]
-    repeated = sum(line in seen for line in lines) > len(lines) / 2
-    seen.update(lines)
-    return repeated
+    """Whether over half of the text's long lines are in ``seen``; adds its lines."""
+    long_lines = [line for line in text.splitlines() if len(line) >= LONG_LINE]
+    hashes = [hashlib.sha1(line.encode()).digest() for line in long_lines]
+    repeats = sum(key in seen for key in hashes)
+    seen.update(hashes)
+    return repeats > len(hashes) / 2
 
 
 def write_text(unpacked: dict[str, Path], folder: Path) -> dict[str, int]:
-    """Write the pages of unpacked packages (name -> folder) as text files, without repeats; counts of what came of them."""
+    """Write pages of unpacked packages (name -> folder) as text, without repeats.
+
+    Returns counts of what came of them.
+    """
     seen: set[bytes] = set()
     counts = {"files": 0, "bytes": 0, "left_out_short": 0, "left_out_repeated": 0}
+    # Packages repeat pages of each other: the first is kept.
     for package, root in unpacked.items():
         for name, text in pages(root):
             if len(text.encode()) < SHORTEST:
@@ -143,25 +191,39 @@ def write_text(unpacked: dict[str, Path], folder: Path) -> dict[str, int]:
 def unpack(package: str, folder: Path) -> tuple[Path, str]:
     """Download and unpack a Debian package; where, and its version."""
     folder.mkdir(parents=True, exist_ok=True)
+    # What was downloaded before is not asked for again.
     if not list(folder.glob(f"{package}_*.deb")):
         subprocess.run(["apt-get", "download", package], cwd=folder, check=True)
     (deb,) = folder.glob(f"{package}_*.deb")
     subprocess.run(["dpkg", "-x", deb.name, package], cwd=folder, check=True)
     version = subprocess.run(
-        ["dpkg-deb", "-f", deb.name, "Version"], cwd=folder, check=True, capture_output=True, text=True
+        ["dpkg-deb", "-f", deb.name, "Version"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return folder / package, version.stdout.strip()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where packages and text go")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where packages and text go"
+    )
     folder = parser.parse_args().folder
     record = {}
     for domain, packages in PACKAGES.items():
         unpacked = {name: unpack(name, folder / "packages") for name in packages}
-        counts = write_text({name: root for name, (root, _) in unpacked.items()}, folder / domain)
-        record[domain] = {"packages": {name: version for name, (_, version) in unpacked.items()}, **counts}
+        counts = write_text(
+            {name: root for name, (root, _) in unpacked.items()}, folder / domain
+        )
+        record[domain] = {
+            "packages": {name: version for name, (_, version) in unpacked.items()},
+            **counts,
+        }
         print(domain, record[domain], flush=True)
     (folder / "text.json").write_text(json.dumps(record, indent=2) + "\n")
 

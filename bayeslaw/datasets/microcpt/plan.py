@@ -1,7 +1,8 @@
-"""Train a plan: adapt a saved checkpoint with one budget and replay, and see whether the promises held.
+"""Train a plan: adapt a saved checkpoint with one budget and replay.
 
-``python -m bayeslaw.datasets.microcpt.plan --source DIR --target DIR --work DIR --size 259k --ptpp 279 --replay 34% --D 2.3M``
-prints one JSON object.
+``python -m bayeslaw.datasets.microcpt.plan --source DIR --target DIR --work DIR --size
+259k --ptpp 279 --replay 34% --D 2.3M`` prints one JSON object, from which one sees
+whether the promises held.
 """
 
 from __future__ import annotations
@@ -12,22 +13,25 @@ from typing import Annotated, Any
 
 import typer
 
-from bayeslaw._errors import BayeslawError, RunTableError
-from bayeslaw._runs import parse_number
+from bayeslaw._base.errors import BayeslawError, RunTableError
+from bayeslaw._base.numbers import parse_number
 from bayeslaw.datasets.microcpt.model import WIDTHS
 from bayeslaw.datasets.microcpt.table import Checkpoint, rows
 from bayeslaw.datasets.microcpt.train import load, steps_for
 from bayeslaw.datasets.microcpt.work import Work, adapt, losses, open_work
 
 
-def train_plan(work: Work, size: str, ptpp: float, replay: float, D: float, seed: int = 0) -> dict[str, Any]:
-    """Adapt the checkpoint of a size, stage and seed on ``D`` tokens (to the nearest step) at a replay.
+def train_plan(
+    work: Work, size: str, ptpp: float, replay: float, D: float, seed: int = 0
+) -> dict[str, Any]:
+    """Adapt a checkpoint on ``D`` tokens, to the nearest step, at a replay.
 
     Returns
     -------
     dict
-        N, D (as trained), replay, ptpp, seed, cost in FLOPs, the losses of both domains before and after in nats per byte,
-        and forgetting, the relative rise of the source loss.
+        N, D (as trained), replay, ptpp, seed, cost in FLOPs, the losses of both domains
+        before and after in nats per byte, and forgetting, the relative rise of the
+        source loss.
 
     Raises
     ------
@@ -36,37 +40,63 @@ def train_plan(work: Work, size: str, ptpp: float, replay: float, D: float, seed
     """
     checkpoint = Checkpoint(size, seed, ptpp)
     if size not in WIDTHS or not work.saved(checkpoint).exists():
-        there = sorted(p.stem for p in work.folder.glob("*.eqx") if not p.stem.endswith(".part"))
+        stems = sorted(path.stem for path in work.folder.glob("*.eqx"))
+        there = ", ".join(stem for stem in stems if not stem.endswith(".part"))
         raise RunTableError(
-            f"no checkpoint {checkpoint.name} in {work.folder}; there are: {', '.join(there) or 'none'}"
+            f"no checkpoint {checkpoint.name} in {work.folder}; there are: "
+            f"{there or 'none'}"
         )
     if not (0 <= replay <= 1 and D > 0):
-        raise RunTableError(f"replay {replay:g}, D {D:g}: replay is a share, 0 to 1, and D a number of tokens above 0")
+        raise RunTableError(
+            f"replay {replay:g}, D {D:g}: replay is a share, 0 to 1, and D a number of "
+            "tokens above 0"
+        )
     trainer = work.trainer(size)
-    (before,) = losses(trainer, load(work.saved(checkpoint), trainer.fresh(seed)))
-    ((step, (after,)),) = adapt(work, trainer, checkpoint, [replay], [steps_for(D)], lambda *_: None)
+    state = load(work.saved(checkpoint), trainer.fresh(seed))
+    (before,) = losses(trainer, state)
+    # One run, measured once.
+    measured = adapt(
+        work, trainer, checkpoint, [replay], [steps_for(D)], lambda *_: None
+    )
+    ((step, (after,)),) = measured
     source, target = rows(checkpoint, replay, step, after, before)
+    of_run = ("checkpoint", "N", "D", "replay", "ptpp", "seed", "cost")
     return {
-        **{key: source[key] for key in ("checkpoint", "N", "D", "replay", "ptpp", "seed", "cost")},
-        "source_loss": source["loss"], "source_loss_before": source["loss_before"],
-        "target_loss": target["loss"], "target_loss_before": target["loss_before"],
+        **{key: source[key] for key in of_run},
+        "source_loss": source["loss"],
+        "source_loss_before": source["loss_before"],
+        "target_loss": target["loss"],
+        "target_loss_before": target["loss_before"],
         "forgetting": source["loss"] / source["loss_before"] - 1,
-    }  # fmt: skip
+    }
 
 
 def main(
     source: Annotated[Path, typer.Option(help="Folder of text of the source domain.")],
     target: Annotated[Path, typer.Option(help="Folder of text of the target domain.")],
-    work: Annotated[Path, typer.Option(help="Folder of saved states, as the grid left it.")],
+    work: Annotated[
+        Path, typer.Option(help="Folder of saved states, as the grid left it.")
+    ],
     size: Annotated[str, typer.Option(help="For instance 259k.")],
-    ptpp: Annotated[float, typer.Option(help="Stage of the checkpoint: pre-training tokens per parameter.")],
-    replay: Annotated[str, typer.Option(help="Share of source data, for instance 34%.")],
-    d: Annotated[str, typer.Option("--D", help="Adaptation tokens, for instance 2.3M.")],
+    ptpp: Annotated[
+        float,
+        typer.Option(
+            help="Stage of the checkpoint: pre-training tokens per parameter."
+        ),
+    ],
+    replay: Annotated[
+        str, typer.Option(help="Share of source data, for instance 34%.")
+    ],
+    d: Annotated[
+        str, typer.Option("--D", help="Adaptation tokens, for instance 2.3M.")
+    ],
     seed: Annotated[int, typer.Option(help="Seed of the checkpoint.")] = 0,
 ) -> None:
     """Adapt a saved checkpoint to one plan and print both losses as JSON."""
     try:
-        plan = train_plan(open_work(source, target, work), size, ptpp, parse_number(replay), parse_number(d), seed)
+        opened = open_work(source, target, work)
+        share, tokens = parse_number(replay), parse_number(d)
+        plan = train_plan(opened, size, ptpp, share, tokens, seed)
     except BayeslawError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None

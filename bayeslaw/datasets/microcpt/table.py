@@ -12,13 +12,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw._errors import RunTableError
+from bayeslaw._base.errors import RunTableError
 from bayeslaw.datasets.microcpt.model import parameters
 from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP
 
 DOMAINS = ("source", "target")
-COLUMNS = ("run", "checkpoint", "seed", "step", "domain", "N", "D", "replay", "ptpp", "loss", "loss_before",
-           "source_loss_before", "cost")  # fmt: skip
+COLUMNS = (
+    "run",
+    "checkpoint",
+    "seed",
+    "step",
+    "domain",
+    "N",
+    "D",
+    "replay",
+    "ptpp",
+    "loss",
+    "loss_before",
+    "source_loss_before",
+    "cost",
+)
 PLACES = 6  # of a loss
 
 
@@ -40,9 +53,16 @@ class Checkpoint:
 
 
 def rows(
-    checkpoint: Checkpoint, replay: float, step: int, losses: dict[str, float], before: dict[str, float]
+    checkpoint: Checkpoint,
+    replay: float,
+    step: int,
+    losses: dict[str, float],
+    before: dict[str, float],
 ) -> list[dict[str, Any]]:
-    """The rows of one measurement, a row for each domain; losses in nats per byte, cost in FLOPs of the adaptation (6 N D).
+    """The rows of one measurement, a row for each domain.
+
+    Losses in nats per byte; cost in FLOPs of the adaptation, 6 N D (Kaplan 2020,
+    section 2.1).
 
     Raises
     ------
@@ -52,19 +72,38 @@ def rows(
     run = checkpoint.run(replay)
     for domain in DOMAINS:
         if not np.isfinite(losses[domain]):
-            raise RunTableError(f"run {run}, step {step}: the {domain} loss is {losses[domain]}; the run diverged")
+            raise RunTableError(
+                f"run {run}, step {step}: the {domain} loss is {losses[domain]}; "
+                "the run diverged"
+            )
     n, d = parameters(checkpoint.size), step * TOKENS_PER_STEP
-    same = {"run": run, "checkpoint": checkpoint.name, "seed": checkpoint.seed, "step": step, "N": n, "D": d,
-            "replay": replay, "ptpp": checkpoint.ptpp, "source_loss_before": round(before["source"], PLACES),
-            "cost": 6 * n * d}  # fmt: skip
+    of_run = {
+        "run": run,
+        "checkpoint": checkpoint.name,
+        "seed": checkpoint.seed,
+        "step": step,
+        "N": n,
+        "D": d,
+        "replay": replay,
+        "ptpp": checkpoint.ptpp,
+        "source_loss_before": round(before["source"], PLACES),
+        "cost": 6 * n * d,
+    }
     return [
-        {**same, "domain": domain, "loss": round(losses[domain], PLACES), "loss_before": round(before[domain], PLACES)}
+        {
+            **of_run,
+            "domain": domain,
+            "loss": round(losses[domain], PLACES),
+            "loss_before": round(before[domain], PLACES),
+        }
         for domain in DOMAINS
     ]
 
 
 class Table:
-    """A CSV file of rows that one process at a time adds to; a last line cut short by a kill goes when it is opened.
+    """A CSV file of rows that one process at a time adds to.
+
+    A last line cut short by a kill goes when the file is opened.
 
     Raises
     ------
@@ -82,20 +121,29 @@ class Table:
             raise
 
     def _open(self, path: Path) -> set[tuple[Any, ...]]:
-        """Take hold of the file and tidy its end; the rows that are there by run, step and domain."""
+        """Take hold of the file and tidy its end; run, step and domain of its rows."""
         try:
             fcntl.flock(self.stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunTableError(f"{path}: another process is measuring into it; wait or name another file") from None
+            raise RunTableError(
+                f"{path}: another process is measuring into it; wait or name another "
+                "file"
+            ) from None
+        # A line that a kill cut short has no end of line: what follows the last goes.
         text = path.read_bytes()
         os.truncate(path, text.rfind(b"\n") + 1)
-        self.writer: csv.DictWriter[str] = csv.DictWriter(self.stream, list(COLUMNS), lineterminator="\n")
+        self.writer: csv.DictWriter[str] = csv.DictWriter(
+            self.stream, list(COLUMNS), lineterminator="\n"
+        )
         if b"\n" not in text:
             self.writer.writeheader()
             self.stream.flush()
         written = pd.read_csv(path)
         if tuple(written.columns) != COLUMNS:
-            raise RunTableError(f"{path}: not a table of this harness; its columns are {', '.join(map(str, written))}")
+            columns = ", ".join(map(str, written))
+            raise RunTableError(
+                f"{path}: not a table of this harness; its columns are {columns}"
+            )
         return set(zip(written["run"], written["step"], written["domain"], strict=True))
 
     def lacks(self, run: str, step: int) -> bool:
@@ -106,6 +154,7 @@ class Table:
         """Write a row to the disk, unless it is there."""
         key = (row["run"], row["step"], row["domain"])
         if key not in self.done:
+            # On the disk before the next step is trained.
             self.writer.writerow(row)
             self.stream.flush()
             os.fsync(self.stream.fileno())

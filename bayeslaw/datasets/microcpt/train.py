@@ -1,4 +1,4 @@
-"""Training a batch of runs of one size: AdamW at a constant rate, averaged weights at evaluation."""
+"""Training runs of one size: AdamW at a constant rate, averaged weights evaluated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from bayeslaw._files import whole
+from bayeslaw._base.files import atomic_write
 from bayeslaw.datasets.microcpt.corpus import Corpus
 from bayeslaw.datasets.microcpt.model import CONTEXT, WIDTHS, Decoder, loss, parameters
 
@@ -23,12 +23,13 @@ TOKENS_PER_STEP = BATCH * CONTEXT
 RATE = 0.08  # learning rate times width
 WARM_UP = 10  # steps
 WEIGHT_DECAY = 0.01
-AVERAGE_POWER = 7.0  # the average weighs step t by t^7: about the last eighth of a phase
+# the average weighs step t by t^7: about the last eighth of a phase
+AVERAGE_POWER = 7.0
 EVALUATED_TOGETHER = 16  # windows
 
 
 class State(NamedTuple):
-    """Runs in training; every array has the run as its first axis."""
+    """Runs in training; every array is of shape (run, ...)."""
 
     weights: Any  # the arrays of a Decoder
     average: Any
@@ -39,9 +40,11 @@ class State(NamedTuple):
 class Trainer(NamedTuple):
     """What one size can do; pure functions, compiled once for each number of runs.
 
-    ``fresh(seed)``: one run at its start. ``branch(state, runs)``: so many adaptations at their start, from the averaged weights
-    of one run. ``train(states, replay, keys, steps)``: the states so many steps later; what it is given is used up.
-    ``evaluate(states)``: losses of the averaged weights, domain -> shape (run,), nats per byte.
+    ``fresh(seed)``: one run at its start. ``branch(state, runs)``: so many adaptations
+    at their start, from the averaged weights of one run. ``train(states, replay, keys,
+    steps)``: the states so many steps later; what it is given is used up.
+    ``evaluate(states)``: losses of the averaged weights, domain -> shape (run,), nats
+    per byte.
     """
 
     size: str
@@ -56,9 +59,10 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
     """Training and evaluation of one size on two corpora."""
     text = jnp.concatenate([jnp.asarray(source.train), jnp.asarray(target.train)])
     boundary = jnp.int32(len(source.train))
+    together = (-1, EVALUATED_TOGETHER, CONTEXT + 1)
     windows = {
-        domain: jnp.asarray(c.validation, jnp.int32).reshape(-1, EVALUATED_TOGETHER, CONTEXT + 1)
-        for domain, c in (("source", source), ("target", target))
+        domain: jnp.asarray(corpus.validation, jnp.int32).reshape(together)
+        for domain, corpus in (("source", source), ("target", target))
     }
 
     def fresh(seed: int) -> State:
@@ -71,13 +75,17 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
         return _train(states, replay, keys, text, boundary, jnp.int32(steps), size=size)
 
     def evaluate(states: State) -> dict[str, np.ndarray]:
-        return {domain: np.asarray(_losses(states.average, windows[domain], size=size)) for domain in windows}
+        return {
+            domain: np.asarray(_losses(states.average, windows[domain], size=size))
+            for domain in windows
+        }
 
     return Trainer(size, parameters(size), fresh, branch, train, evaluate)
 
 
 @cache
 def _optimizer(size: str) -> optax.GradientTransformation:
+    # The rate falls with width, so that one number serves all sizes.
     schedule = optax.linear_schedule(0.0, RATE / WIDTHS[size], WARM_UP)
     adamw = optax.adamw(schedule, b1=0.9, b2=0.99, weight_decay=WEIGHT_DECAY)
     return optax.chain(optax.clip_by_global_norm(1.0), adamw)
@@ -92,7 +100,8 @@ def _skeleton(size: str) -> Any:
 
 def _start(size: str, weights: Any) -> State:
     # The average is a copy, because an array that is given away cannot be given twice.
-    return State(weights, jax.tree.map(jnp.copy, weights), _optimizer(size).init(weights), jnp.int32(0))
+    average = jax.tree.map(jnp.copy, weights)
+    return State(weights, average, _optimizer(size).init(weights), jnp.int32(0))
 
 
 @partial(jax.jit, static_argnames="size")
@@ -109,56 +118,92 @@ def _branch(average: Any, *, size: str, runs: int) -> State:
 
 @partial(jax.jit, static_argnames="size", donate_argnames="states")
 def _train(
-    states: State, replay: Array, keys: Array, text: Array, boundary: Array, steps: Array, *, size: str
+    states: State,
+    replay: Array,
+    keys: Array,
+    text: Array,
+    boundary: Array,
+    steps: Array,
+    *,
+    size: str,
 ) -> State:
-    """``steps`` is traced, so that one compiled loop serves every stretch of every run of a size."""
+    """The states so many steps later; replay and keys of shape (run,).
 
-    def step(state: State, replay: Array, key: Array) -> State:
-        given = batch(text, boundary, replay, key, state.step)
-        gradient = jax.grad(lambda w: loss(eqx.combine(w, _skeleton(size)), given))(state.weights)
-        change, memory = _optimizer(size).update(gradient, state.optimizer, state.weights)
+    ``steps`` is traced, so that one compiled loop serves every stretch of every run of
+    a size.
+    """
+    optimizer = _optimizer(size)
+
+    def of_run(state: State, replay: Array, key: Array) -> State:
+        windows = batch(text, boundary, replay, key, state.step)
+
+        def score(weights: Any) -> Array:
+            model = eqx.combine(weights, _skeleton(size))
+            return loss(model, windows)
+
+        gradient = jax.grad(score)(state.weights)
+        change, memory = optimizer.update(gradient, state.optimizer, state.weights)
         weights = optax.apply_updates(state.weights, change)
-        average = optax.incremental_update(weights, state.average, average_share(state.step + 1))
+        share = average_share(state.step + 1)
+        average = optax.incremental_update(weights, state.average, share)
         return State(weights, average, memory, state.step + 1)
 
-    return jax.lax.fori_loop(0, steps, lambda _, s: jax.vmap(step)(s, replay, keys), states)
+    def of_all(_: Array, states: State) -> State:
+        return jax.vmap(of_run)(states, replay, keys)
+
+    return jax.lax.fori_loop(0, steps, of_all, states)
 
 
 @partial(jax.jit, static_argnames="size")
 def _losses(averages: Any, windows: Array, *, size: str) -> Array:
+    """Loss of each run, shape (run,), a part of the windows after the other."""
+
     def of_run(weights: Any) -> Array:
-        return jax.lax.map(lambda part: loss(eqx.combine(weights, _skeleton(size)), part), windows).mean()
+        decoder = eqx.combine(weights, _skeleton(size))
+        return jax.lax.map(lambda part: loss(decoder, part), windows).mean()
 
     return jax.lax.map(of_run, averages)
 
 
 def average_share(step: Array) -> Array:
-    """What the newest weights add to the average: ``1 - (1 - 1/t)^8``, the power-function average of Karras et al. 2024.
+    """What the newest weights add to the average: ``1 - (1 - 1/t)^8``.
 
-    It follows the run's own length, so that at every step of one run it stands in for an annealed rate.
+    The power-function average of Karras et al. 2024, section 3.1. It follows the run's
+    own length, so that at every step of one run it stands in for an annealed rate.
     """
     return -jnp.expm1((AVERAGE_POWER + 1) * jnp.log1p(-1 / step.astype(jnp.float32)))
 
 
-def batch(text: Array, boundary: Array | int, replay: Array, key: Array, step: Array) -> Array:
-    """Windows of one step at random places, shape (window, context + 1); the first ``boundary`` bytes are the source's.
+def batch(
+    text: Array, boundary: Array | int, replay: Array, key: Array, step: Array
+) -> Array:
+    """Windows of one step at random places, shape (window, context + 1).
 
-    Source windows come at every 1/replay-th turn, so that their share is exact over any stretch of a run.
+    The first ``boundary`` bytes of the text, of shape (byte,), are the source's. Source
+    windows come at every 1/replay-th turn, so that their share is exact over any
+    stretch of a run.
     """
+    # Turn t is the source's where t * replay passes a whole number.
     offset = jax.random.uniform(jax.random.fold_in(key, 0), dtype=jnp.float32)
     turn = step * BATCH + jnp.arange(BATCH, dtype=jnp.int32)
     from_source = (turn.astype(jnp.float32) * replay + offset) % 1.0 < replay
     k1, k2 = jax.random.split(jax.random.fold_in(key, step + 1))
     in_source = jax.random.randint(k1, (BATCH,), 0, boundary - CONTEXT, jnp.int32)
-    in_target = jax.random.randint(k2, (BATCH,), boundary, len(text) - CONTEXT, jnp.int32)
-    first = jnp.where(from_source, in_source, in_target)
-    return text[first[:, None] + jnp.arange(CONTEXT + 1, dtype=jnp.int32)].astype(jnp.int32)
+    in_target = jax.random.randint(
+        k2, (BATCH,), boundary, len(text) - CONTEXT, jnp.int32
+    )
+    first = jnp.where(from_source, in_source, in_target)  # (window,)
+    window = jnp.arange(CONTEXT + 1, dtype=jnp.int32)
+    places = first[:, None] + window[None, :]
+    return text[places].astype(jnp.int32)
 
 
 def run_key(seed: int, ptpp: float = 0.0, replay: float = 1.0) -> Array:
-    """The data order of a run: of pre-training by its seed, of an adaptation by checkpoint and replay too."""
+    """The data order of a run: by its seed, if an adaptation by stage and replay, too."""
+    # Whole numbers only can be folded in: replay to a millionth.
     key = jax.random.fold_in(jax.random.key(np.uint32(seed)), 1)
-    return jax.random.fold_in(jax.random.fold_in(key, round(1e3 * ptpp)), round(1e6 * replay))
+    key = jax.random.fold_in(key, round(1e3 * ptpp))
+    return jax.random.fold_in(key, round(1e6 * replay))
 
 
 def run_keys(seed: int, ptpp: float, replays: Sequence[float]) -> Array:
@@ -168,12 +213,13 @@ def run_keys(seed: int, ptpp: float, replays: Sequence[float]) -> Array:
 
 def steps_for(tokens: float) -> int:
     """The number of steps nearest to a number of tokens, at least one."""
-    return max(1, round(tokens / TOKENS_PER_STEP))
+    steps = round(tokens / TOKENS_PER_STEP)
+    return max(1, steps)
 
 
 def save(path: Path, state: State) -> None:
     """Write a state, whole or not at all."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         eqx.tree_serialise_leaves(part, state)
 
 

@@ -1,0 +1,66 @@
+"""Work on other machines, and results as they are done."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
+from typing import TypeVar
+
+from bayeslaw._base.errors import BayeslawError
+
+Result = TypeVar("Result")
+CONNECT_SECONDS = 10
+
+
+@contextlib.contextmanager
+def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
+    """An executor on the workers of a Dask scheduler (``tcp://host:8786``), or None
+    without one.
+
+    A worker that is lost has its tasks done again by others.
+
+    Raises
+    ------
+    BayeslawError
+        Dask is not installed, or nothing answers at the address.
+    """
+    if scheduler is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise BayeslawError(
+            "a scheduler (--scheduler) needs Dask: pip install 'bayeslaw[dask]'"
+        ) from None
+    try:
+        client = Client(scheduler, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise BayeslawError(
+            f"no Dask scheduler answers at {scheduler!r}; start one (`dask scheduler`) "
+            f"and name its address ({type(error).__name__})"
+        ) from None
+    with client:
+        yield client.get_executor()
+
+
+def as_done(
+    calls: Sequence[Callable[[], Result]], executor: Executor | None
+) -> Iterator[tuple[int, Result]]:
+    """Index and result of each call as it is done: here one after another, or on an
+    executor.
+
+    Calls that an interruption finds waiting on the executor are taken back.
+    """
+    if executor is None:
+        yield from ((i, call()) for i, call in enumerate(calls))
+        return
+    futures = {executor.submit(call): i for i, call in enumerate(calls)}
+    try:
+        yield from (
+            (futures[future], future.result()) for future in as_completed(futures)
+        )
+    finally:
+        for future in futures:
+            future.cancel()

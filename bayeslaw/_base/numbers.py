@@ -1,0 +1,85 @@
+"""Numbers as people write them, read and printed."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from bayeslaw._base.errors import PlanError, RunTableError
+
+Z90 = 1.6449  # standard errors on each side of a 90% interval
+UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "k": 1e3}  # largest first
+
+
+def format_count(x: Any) -> str:
+    """A count as people say it: 8.1B, 517M, 12k."""
+    for unit, size in UNITS.items():
+        if abs(x) >= size:
+            return f"{x / size:.3g}{unit}"
+    return f"{x:.3g}"
+
+
+MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
+NUMBER = re.compile(
+    r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE
+)
+# 1,234 and 1,234,567.8, but neither 1,8 nor 0,250 nor 12,34,567
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+LARGEST_COUNT = 1e24  # parameters or tokens; more is a slip of the pen
+
+
+def parse_number(text: object, *, counts: bool = True) -> float:
+    """Read a number as people write it: ``8.1B``, ``517M``, ``2e20``, ``34%``.
+
+    Commas may only group thousands. ``1,000`` is 1 to some and 1000 to others: it is
+    read as 1000 where ``counts`` says that numbers are large (parameters, tokens,
+    steps), and refused for losses, shares and limits, or before a unit (``1,500M``).
+
+    Raises
+    ------
+    RunTableError
+        It is not a number, is not finite, or has a comma that may be a decimal one.
+    """
+    if isinstance(text, (int, float, np.number)):
+        return float(text)
+    match = NUMBER.fullmatch(str(text).strip())
+    if not match:
+        raise RunTableError(
+            f"{str(text)!r} is not a number; write it like 8.1B, 517M, 2e20, 34% or 0.34"
+        )
+    digits, unit = match[1], match[2].lower()
+    if "," in digits:
+        _check_commas(str(text).strip(), digits, counts and not unit)
+    value = float(digits.replace(",", "").replace("_", "")) * MULTIPLES[unit]
+    if not math.isfinite(value):
+        raise RunTableError(f"{str(text)!r} is too large a number")
+    return value
+
+
+def _check_commas(text: str, digits: str, counts: bool) -> None:
+    """Refuse a comma that does not group thousands, or need not do so."""
+    if not THOUSANDS.fullmatch(digits):
+        point = text.replace(",", ".") if digits.count(",") == 1 else "1.8"
+        raise RunTableError(
+            f"{text!r} has a comma that groups no thousands; "
+            f"decimals take a point ({point}), thousands commas or none (1,234,567)"
+        )
+    ambiguous = digits.count(",") == 1 and "." not in digits
+    if ambiguous and not counts:
+        raise RunTableError(
+            f"{text!r} may mean {text.replace(',', '.')} or {text.replace(',', '')}; "
+            "write the one that is meant, without a comma"
+        )
+
+
+def positive(name: str, given: Any) -> float:
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise PlanError(f"{name} must be a positive number, got {given!r}")
+    return number

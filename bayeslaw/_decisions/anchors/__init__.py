@@ -1,0 +1,4 @@
+"""Which runs to buy next.
+
+Imports `planning` and the rooms below it.
+"""

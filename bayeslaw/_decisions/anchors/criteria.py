@@ -1,0 +1,197 @@
+"""What a set of runs may be worth: less variance of a goal, information, a cheaper
+plan.
+
+Worth is judged before the runs are made (preposterior analysis: Raiffa and Schlaifer
+1961; designs by it: Lindley 1956, Chaloner and Verdinelli 1995). In the
+linear-Gaussian approximation the posterior's covariance does not depend on the outcome,
+so that the expectation over outcomes is closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from bayeslaw._decisions.anchors.gaussian import Offer
+
+# of all there is to gain: smaller gains may be rounding errors, and are worth nothing
+ROUNDING = 1e-9
+
+
+class Criterion(Protocol):
+    """What a set of runs is worth, from the precision of the coordinates, shape
+    (coordinate, coordinate).
+    """
+
+    def value(self, precision: np.ndarray) -> float:
+        """Gain of having this precision."""
+        ...
+
+    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+        """Further gain of each run up to each stop, shape (run, stop)."""
+        ...
+
+    def rounding(self) -> float:
+        """Gains up to this one may be rounding errors."""
+        ...
+
+
+def variances_at(precision: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Variance of each goal with loadings ``rows``, shape (goal, coordinate) ->
+    (goal,).
+    """
+    return (rows * np.linalg.solve(precision, rows.T).T).sum(axis=1)
+
+
+def _reductions(precision: np.ndarray, offer: Offer, rows: np.ndarray) -> np.ndarray:
+    """By how much each run up to each stop lowers the variance of each goal, shape
+    (run, stop, goal).
+    """
+    # Measurements with loadings A, noise R lower the variance of r'z, whose covariance
+    # is S, by r'S A' (A S A' + R)^-1 A S r (Rasmussen and Williams 2006, eq. 2.26).
+    # With L L' the matrix in brackets that is the sum of squares of L^-1 A S r, and of
+    # its first entries for the first measurements.
+    moved, factor = offer.factors(np.linalg.inv(precision))
+    squares = np.linalg.solve(factor, moved @ rows.T) ** 2
+    return offer.at_stops(np.cumsum(squares, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Variance:
+    """Expected reduction of the mean variance of the goals; ``rows``: their loadings,
+    shape (goal, coordinate).
+    """
+
+    rows: np.ndarray
+
+    @property
+    def total(self) -> float:
+        """Mean variance of the goals before anything is measured."""
+        return float((self.rows**2).sum(axis=1).mean())
+
+    def value(self, precision: np.ndarray) -> float:
+        before = (self.rows**2).sum(axis=1)
+        after = variances_at(precision, self.rows)
+        return float(before.mean() - after.mean())
+
+    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+        reductions = _reductions(precision, offer, self.rows)
+        return reductions.mean(axis=2)
+
+    def rounding(self) -> float:
+        return ROUNDING * self.total
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """Expected information, in nats, about what the goal's runs will measure; without
+    ``goal``, about everything.
+
+    ``goal`` is what measuring the goal's runs would add to the precision, shape
+    (coordinate, coordinate). Without it the gain is that of a D-optimal design, half
+    the logarithm of the precision's determinant (Chaloner and Verdinelli 1995, section
+    2.2).
+
+    With G for ``goal``, the mutual information of data that bring the precision from I
+    to P and of the goal's runs is what the data say of everything less what they would
+    say once the goal's runs were known:
+    ``(log|P| - log|I|) / 2 - (log|P + G| - log|I + G|) / 2``.
+    """
+
+    goal: np.ndarray | None
+
+    def value(self, precision: np.ndarray) -> float:
+        about_all = _log_det(precision) / 2
+        if self.goal is None:
+            return about_all
+        known_before = _log_det(np.eye(len(self.goal)) + self.goal)
+        known_after = _log_det(precision + self.goal)
+        return about_all + (known_before - known_after) / 2
+
+    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+        # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
+        # known); where all is the goal, only noise would be left.
+        now = _log_diagonal(offer.factors(np.linalg.inv(precision))[1])
+        if self.goal is None:
+            known = _log_diagonal(np.linalg.cholesky(offer.noise))
+        else:
+            covariance = np.linalg.inv(precision + self.goal)
+            known = _log_diagonal(offer.factors(covariance)[1])
+        return offer.at_stops(np.cumsum(now - known, axis=1))
+
+    def rounding(self) -> float:
+        return ROUNDING
+
+
+def _log_det(matrix: np.ndarray) -> float:
+    factor = np.linalg.cholesky(matrix)
+    log_diagonal = np.log(np.diagonal(factor))
+    return float(2 * log_diagonal.sum())
+
+
+def _log_diagonal(factor: np.ndarray) -> np.ndarray:
+    """Shape (run, measurement, measurement) -> (run, measurement)."""
+    diagonal = np.diagonal(factor, axis1=1, axis2=2)
+    return np.log(diagonal)
+
+
+@dataclass(frozen=True, eq=False)
+class Saving:
+    """Expected saving of a plan at the same confidence, in its own units.
+
+    The plan's cost is linear in its constraints' margins on a log scale: ``cost *
+    exp(sum_p price_p (z_p (s'_p - s_p) + d_p))``, where s_p and s'_p are the sds of
+    constraint p's log loss before and after the new runs, and d_p, of variance s_p^2 -
+    s'_p^2, is how far they will move its mean. The expected value of sample information
+    (Raiffa and Schlaifer 1961, chapter 4).
+
+    Parameters
+    ----------
+    rows
+        Loadings of the constrained log losses at the plan, shape (constraint,
+        coordinate).
+    rest
+        Variance of each that no run lowers (the noise of the run to plan), shape
+        (constraint,).
+    price
+        Log cost saved per unit of log loss by which a constraint's limit were higher,
+        shape (constraint,).
+    z
+        Sds by which each constraint is kept at the plan, shape (constraint,).
+    cost
+        Of the plan as it stands.
+    """
+
+    rows: np.ndarray
+    rest: np.ndarray
+    price: np.ndarray
+    z: np.ndarray
+    cost: float
+
+    def expected_cost(self, variances: np.ndarray) -> np.ndarray:
+        """Of the plan made once the constrained losses have these variances, shape
+        (..., constraint) -> (...).
+        """
+        before = (self.rows**2).sum(axis=1)
+        sd_before = np.sqrt(before + self.rest)
+        sd_after = np.sqrt(variances + self.rest)
+        narrower = self.price * self.z * (sd_after - sd_before)
+        # E exp(price d) for a Gaussian d: the mean of a log-normal
+        moved = self.price**2 * (before - variances) / 2
+        log_ratio = (narrower + moved).sum(axis=-1)
+        return self.cost * np.exp(log_ratio)
+
+    def value(self, precision: np.ndarray) -> float:
+        after = variances_at(precision, self.rows)
+        expected = self.expected_cost(after)
+        return self.cost - float(expected)
+
+    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+        now = variances_at(precision, self.rows)
+        after = np.maximum(now - _reductions(precision, offer, self.rows), 0.0)
+        return self.expected_cost(now) - self.expected_cost(after)
+
+    def rounding(self) -> float:
+        return ROUNDING * self.cost

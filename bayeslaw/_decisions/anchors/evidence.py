@@ -1,0 +1,328 @@
+"""What each posterior says about candidates and goal: log losses draw by draw, and the
+error of a new run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.anchors.gaussian import Offer, Pick, principal
+from bayeslaw._decisions.anchors.menu import Menu
+from bayeslaw._inference.noise import GAUSSIAN, RunNoise
+from bayeslaw._inference.table import padded_size
+from bayeslaw._posteriors.draws import Draws
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import NUMERIC
+
+# e-folds along a run over which its error changes, unless measured: the model's prior
+# median
+RUN_LENGTH = 0.5
+SURE = 1e-6  # scale of the error of a posterior that states none
+BATCHES = 10  # of draws, for the Monte Carlo error of gains
+# of the noise variance: law variance that the principal coordinates may leave out
+TOLERANCE = 1e-3
+# e-folds; two points of a run closer than this are taken to be this far apart
+MIN_GAP = 1e-4
+# columns that say which run it is; the rest is what came of it, or what it cost
+SETTINGS = [c for c in NUMERIC if "loss" not in c and c not in ("cost", "step", "lr")]
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """One posterior's view.
+
+    Parameters
+    ----------
+    log_loss
+        The law's log loss of each candidate, shape (draw, candidate).
+    goal
+        Log losses that the goal is about, up to a constant, shape (draw, goal).
+    at
+        Index of each goal's checkpoint among those on offer, -1 where none of its runs
+        is, shape (goal,).
+    noise
+        Error of a new run.
+    batch
+        Which of `BATCHES` each draw falls in, shape (draw,): consecutive draws of each
+        formula, so that a batch shows slow chains and holds every law.
+    """
+
+    name: str
+    log_loss: np.ndarray
+    goal: np.ndarray
+    at: np.ndarray
+    noise: RunNoise
+    batch: np.ndarray
+
+
+def _count(parts: Sequence[Draws]) -> int:
+    counts = [len(part.rows) for part in parts]
+    return sum(counts)
+
+
+def log_losses(parts: Sequence[Draws], table: pd.DataFrame, what: str) -> np.ndarray:
+    """The law's log loss at each row of a table, shape (draw, row).
+
+    Raises
+    ------
+    RunTableError
+        The table lacks a column a law reads, or a number in it; ``what`` names the
+        table.
+    """
+    log_loss = np.empty((_count(parts), len(table)))
+    # rows repeated up to one of few sizes, so that tables share compiled programs
+    padded = np.minimum(np.arange(padded_size(len(table))), len(table) - 1)
+    for part in parts:
+        names = part.piece.covariates
+        columns = {name: _column(table, name, what)[padded] for name in names}
+        log_loss[part.rows] = part.piece.at(columns)[:, : len(table)]
+    bad = ~np.isfinite(log_loss).all(axis=0)
+    if bad.any():
+        row = table.index[np.flatnonzero(bad)[0]]
+        raise RunTableError(
+            f"{what}, row {row}: the law has no finite loss there; leave the row out"
+        )
+    return log_loss
+
+
+def _column(table: pd.DataFrame, name: str, what: str) -> np.ndarray:
+    """A column as numbers, shape (row,), or a refusal that names the row."""
+    if name not in table:
+        raise RunTableError(
+            f"{what} lacks column {name!r} ({NUMERIC.get(name, 'covariate')}), which "
+            f"the law reads; it has: {', '.join(map(str, table.columns))}"
+        )
+    values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
+    if not np.isfinite(values).all():
+        first = table[~np.isfinite(values)].iloc[0]
+        raise RunTableError(
+            f"{what}, row {first.name}, column {name!r}: empty or not a number"
+            f"{_missing_checkpoint(name, first)}"
+        )
+    return values
+
+
+def _missing_checkpoint(column: str, row: pd.Series) -> str:
+    """What to do where a checkpoint that is yet to be trained has no loss."""
+    of_checkpoint = column in ("loss_before", "source_loss_before")
+    if not (of_checkpoint and row.get("checkpoint_cost", 0) > 0):
+        return ""
+    at = [f"{c} {format_count(row[c])}" for c in ("N", "ptpp") if c in row]
+    return (
+        f"; its checkpoint ({', '.join(at)}) does not exist yet: offer checkpoints "
+        "that do, or give its loss in the table"
+    )
+
+
+def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> np.ndarray:
+    """Index of the checkpoint on offer with each row's N and ptpp, -1 where there is
+    none, shape (row,).
+    """
+    keys = ["N", "ptpp"]
+    if not (set(keys) <= set(menu.table) and set(keys) <= set(goal)):
+        return np.full(len(goal), -1)
+    starts = menu.table[keys].iloc[menu.rows[:, 0]]
+    named = starts.itertuples(index=False, name=None)
+    index = dict(zip(named, menu.checkpoint, strict=True))
+    wanted = goal[keys].itertuples(index=False, name=None)
+    return np.array([index.get(key, -1) for key in wanted], int)
+
+
+def already_had(table: pd.DataFrame, posterior: Posterior) -> np.ndarray:
+    """Which candidates a posterior was fitted to, shape (row,): the same settings, and
+    the same ``seed`` where candidates name one.
+
+    A candidate with a loss is none: such a table lists runs to be made again. Nothing
+    is had of a posterior that does not keep its table.
+    """
+    none = np.zeros(len(table), bool)
+    runs = getattr(posterior, "runs", None)
+    if not isinstance(runs, pd.DataFrame) or "loss" in table:
+        return none
+    if "seed" in table and "seed" not in runs:
+        return none
+    settings = {*SETTINGS, "seed"}
+    settings.update(*(piece.covariates for piece in posterior.pieces()))
+    names = [c for c in table if c in runs and c in settings]
+    if not names:
+        return none
+    had = set(_settings_of(runs[names]))
+    return np.array([row in had for row in _settings_of(table[names])], bool)
+
+
+def _settings_of(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Each row's settings as text of nine digits: files round the last ones."""
+    for row in table.itertuples(index=False, name=None):
+        yield tuple(f"{v:.9g}" if isinstance(v, int | float) else str(v) for v in row)
+
+
+def batches(parts: Sequence[Draws]) -> np.ndarray:
+    """The batch of each draw, shape (draw,)."""
+    batch = np.empty(_count(parts), int)
+    for part in parts:
+        size = len(part.rows)
+        place = np.arange(size)
+        batch[part.rows] = place * BATCHES // size
+    return batch
+
+
+def noise_of(parts: Sequence[Draws], run_length: float | None = None) -> RunNoise:
+    """Error of a run by draw, from leaves whose ``sigma`` is all of a new run's, of
+    which ``tau_checkpoint`` and ``tau_run`` are shared.
+
+    ``run_length`` replaces the posterior's, or `RUN_LENGTH` where it has none.
+    """
+    checkpoint = np.abs(_leaf(parts, "tau_checkpoint", 0.0))
+    run = np.abs(_leaf(parts, "tau_run", 0.0))
+    whole = _leaf(parts, "sigma", SURE)
+    own = np.sqrt(np.maximum(whole**2 - checkpoint**2 - run**2, SURE**2))
+    if run_length is None:
+        length = _leaf(parts, "run_length", RUN_LENGTH)
+    else:
+        length = np.full(len(own), float(run_length))
+    dof = _leaf(parts, "dof", GAUSSIAN)
+    return RunNoise(own, dof, checkpoint, run, length)
+
+
+def _leaf(parts: Sequence[Draws], name: str, otherwise: float) -> np.ndarray:
+    """One leaf of every draw, shape (draw,); of formulas without it ``otherwise``."""
+    leaf = np.full(_count(parts), otherwise)
+    for part in parts:
+        if name in part.piece.values:
+            leaf[part.rows] = np.asarray(part.piece.values[name], float)
+    return leaf
+
+
+# -- in principal coordinates ----------------------------------------------------------
+
+
+class Gaussian(NamedTuple):
+    """Candidates and goals in principal coordinates.
+
+    ``goals``: loadings, shape (goal, coordinate), the domains' goals one after another.
+    ``draws``: the draws' coordinates, shape (draw, coordinate without checkpoints), and
+    ``batch`` what `Domain` says of them.
+    """
+
+    offer: Offer
+    goals: np.ndarray
+    draws: np.ndarray
+    batch: np.ndarray
+
+
+def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
+    """The linear-Gaussian approximation to what all domains say."""
+    columns = [d.log_loss for d in domains] + [d.goal for d in domains]
+    tolerance = TOLERANCE * min(d.noise.learned_at for d in domains)
+    draws, loadings = principal(np.hstack(columns), tolerance)
+
+    size = len(menu.table)
+    law = loadings[: size * len(domains)].reshape(len(domains), size, -1)
+    goals = loadings[size * len(domains) :]
+    effects = [_effects(menu, domains, k) for k in range(len(domains))]
+    of_goals = [
+        np.where((d.at >= 0)[:, None], own[d.at], 0.0)
+        for d, own in zip(domains, effects, strict=True)
+    ]
+    offer = Offer(
+        loadings=_loadings(menu, law, effects),
+        noise=_noise(menu, domains),
+        each=len(domains),
+        cost=menu.cost,
+        checkpoint=menu.checkpoint,
+        checkpoint_cost=menu.checkpoint_cost,
+    )
+    goals = np.hstack([goals, np.concatenate(of_goals)])
+    return Gaussian(offer, goals, draws, domains[0].batch)
+
+
+def _loadings(menu: Menu, law: np.ndarray, effects: Sequence[np.ndarray]) -> np.ndarray:
+    """Loadings of each run's measurements, shape (run, measurement, coordinate): of the
+    law, shape (domain, row, coordinate), and of each domain's effects, shape
+    (checkpoint, coordinate).
+    """
+    exists = menu.rows >= 0
+    checkpoint = np.zeros(len(menu.table), int)  # of each row
+    checkpoint[menu.rows[exists]] = np.repeat(menu.checkpoint, exists.sum(axis=1))
+    by_domain = []
+    for of_law, of_checkpoint in zip(law, effects, strict=True):
+        row = np.concatenate([of_law, of_checkpoint[checkpoint]], axis=1)
+        by_domain.append(np.where(exists[..., None], row[menu.rows], 0.0))
+    padded = np.stack(by_domain, axis=2)  # (run, stop, domain, coordinate)
+    runs, stops, width, size = padded.shape
+    return padded.reshape(runs, stops * width, size)
+
+
+def _effects(menu: Menu, domains: Sequence[Domain], which: int) -> np.ndarray:
+    """Loadings of each checkpoint's effect in a domain, shape (checkpoint, coordinate):
+    one for each checkpoint and each domain that has effects.
+    """
+    have = [k for k, d in enumerate(domains) if d.noise.tau_checkpoint.any()]
+    size = len(menu.checkpoint_cost)
+    loadings = np.zeros((size, len(have) * size))
+    if which in have:
+        tau = np.sqrt(np.mean(domains[which].noise.tau_checkpoint ** 2))
+        first = have.index(which) * size
+        loadings[:, first + np.arange(size)] = tau * np.eye(size)
+    return loadings
+
+
+def _noise(menu: Menu, domains: Sequence[Domain]) -> np.ndarray:
+    """Covariance of the errors along each run, shape (run, measurement, measurement);
+    domains err apart.
+    """
+    runs, stops = menu.rows.shape
+    width = len(domains)
+    covariance = np.zeros((runs, stops, width, stops, width))
+    gap = _gaps(menu)
+    for k, domain in enumerate(domains):
+        noise = domain.noise
+        shared = np.mean(noise.tau_run**2) * np.isfinite(gap)
+        own = noise.learned_at * noise.correlation(gap)
+        covariance[:, :, k, :, k] = own + shared
+    return covariance.reshape(runs, stops * width, stops * width)
+
+
+def _gaps(menu: Menu) -> np.ndarray:
+    """E-folds between the stops of each run, shape (run, stop, stop); infinite past its
+    end, where stops stand for nothing but need a covariance of full rank.
+    """
+    along = menu.along[menu.rows]
+    gap = np.abs(along[:, :, None] - along[:, None, :])
+    same = np.eye(menu.rows.shape[1], dtype=bool)
+    gap = np.where(same, 0.0, np.maximum(gap, MIN_GAP))
+    exists = menu.rows >= 0
+    both = exists[:, :, None] & exists[:, None, :]
+    return np.where(both | same, gap, np.inf)
+
+
+class Measurements(NamedTuple):
+    """What picks measure, each of shape (measurement,): row of the table, pick,
+    checkpoint, e-folds since the pick's last row (infinite at its first).
+    """
+
+    row: np.ndarray
+    pick: np.ndarray
+    checkpoint: np.ndarray
+    gap: np.ndarray
+
+
+def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:
+    """All rows that a list of picks measures, in order."""
+    parts = []
+    for i, (run, stop) in enumerate(picks):
+        rows = menu.rows[run, : stop + 1]
+        pick = np.full(len(rows), i)
+        checkpoint = np.full(len(rows), menu.checkpoint[run])
+        gap = np.diff(menu.along[rows], prepend=-np.inf)
+        gap = np.maximum(gap, MIN_GAP)
+        parts.append((rows, pick, checkpoint, gap))
+    columns = zip(*parts, strict=True)
+    return Measurements(*map(np.concatenate, columns))

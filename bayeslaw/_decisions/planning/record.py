@@ -1,0 +1,125 @@
+"""The plan as a record: all that a report shows, and JSON holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer, with all that a report shows. Every field survives JSON.
+
+    Parameters
+    ----------
+    feasible
+        Whether the confidence is reached. If not, there is no plan (and ``explanation``
+        says why), except within a budget, where the plan is the most probable one.
+    atpp, D, replay, flops
+        The plan: adaptation tokens per parameter, adaptation tokens, share of source
+        data, 6 N D.
+    probability, probability_target, probability_forgetting
+        Share of draws in which the plan keeps all promises, the target's, and those of
+        all sources.
+    binding
+        The promises (or caps) that keep it from being cheaper; without a plan, the
+        promises in the way.
+    plug_in
+        ``atpp``, ``replay``, ``D``, ``flops`` that parameters without uncertainty would
+        choose, and the ``probability`` with which that keeps the promises.
+    promises
+        By promise: ``limit``, ``unit``, ``probability``, ``mean``, ``low``, ``high``
+        (90%) of the loss in nats per token or the forgetting, and ``worth``: the share
+        of tokens saved (within a budget: the probability gained) if the limit were
+        higher by a thousandth of the loss.
+    frontier
+        The cheapest plan at each confidence.
+    region
+        Probability over ``replay`` and ``atpp``: ``probability[replay][atpp]``.
+    tradeoff
+        Forgetting and target loss along replay at the plan's ATPP, with 90% bands.
+    truth
+        The plan one would choose knowing the truth: quantiles of ATPP and replay,
+        ``regret`` and ``perfect_information`` in tokens.
+    candidates
+        One line per model considered.
+    explanation
+        Where the confidence is not reached: ``message``, the ``best`` that can be had,
+        ``relax`` by promise.
+    warnings
+        What makes the posteriors less than trustworthy.
+    """
+
+    feasible: bool
+    N: float
+    ptpp: float
+    atpp: float | None
+    D: float | None
+    replay: float | None
+    flops: float | None
+    probability: float | None
+    probability_target: float | None
+    probability_forgetting: float | None
+    binding: str
+    plug_in: dict[str, float | None]
+    confidence: float | dict[str, float]
+    promises: list[dict[str, Any]]
+    frontier: list[dict[str, Any]]
+    region: dict[str, Any]
+    tradeoff: dict[str, Any]
+    truth: dict[str, Any]
+    candidates: list[dict[str, Any]]
+    explanation: dict[str, Any] | None
+    settings: dict[str, Any]
+    warnings: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON holds it."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """The answer in words."""
+        if self.D is None:
+            return str((self.explanation or {})["message"])
+        odds = [f"{row['name']} {row['probability']:.1%}" for row in self.promises]
+        subject = "A new run" if self.settings["new_run"] else "The law"
+        sentences = [
+            f"Adapt N = {format_count(self.N)} at ptpp {self.ptpp:g} "
+            f"on {self.atpp:.3g} tokens per parameter "
+            f"({format_count(self.D)} tokens, {self.flops:.2g} FLOPs) "
+            f"with {self.replay:.0%} replay.",
+            f"{subject} keeps all promises with probability {self.probability:.1%} "
+            f"({', '.join(odds)}); bound by {self.binding}.",
+        ]
+        if not self.feasible:
+            short = "The budget does not reach the confidence asked for"
+            sentences[0] = f"{short}; most probable within it: {sentences[0]}"
+        point = self.plug_in
+        if point["atpp"] is not None:
+            sentences.append(
+                "Parameters without uncertainty would say "
+                f"{point['atpp']:.3g} tokens per parameter "
+                f"with {point['replay']:.0%} replay, "
+                f"which keeps them with probability {point['probability']:.1%}."
+            )
+        return "\n".join(sentences)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Plan:
+        """The plan of `to_dict`.
+
+        Raises
+        ------
+        PlanError
+            A key is missing or unknown.
+        """
+        known = {f.name for f in fields(cls)}
+        odd = sorted(known ^ set(given))
+        if odd:
+            fault = "missing" if odd[0] in known else "unknown"
+            raise PlanError(f"not a saved plan: {odd[0]!r} is {fault}")
+        return cls(**given)

@@ -1,0 +1,232 @@
+"""Losses of all draws along tokens, and where they cross their limits: compiled.
+
+Roots are sought in log tokens, by Newton's method where the loss is monotone, or from a
+bracket; by bisection where Newton's method fails, which halves a sign change and so
+cannot (Brent 1973, chapters 3 and 4; Press et al. 2007, section 9.4, on combining the
+two). Both are optimistix's, and every root is checked.
+
+Throughout, ``log_loss`` is that of `Piece`: of one draw, at a table of runs. ``values``
+and ``fixed`` have leaves of shape (draw, ...): the draws, and the covariates that a
+plan does not choose.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jax.tree_util import Partial
+
+from bayeslaw._posteriors.posterior import along_tokens
+
+CONVERGED = 1e-9  # of log loss at a root
+BLOCK = 64  # draws whose roots Newton's method does not find, in one call
+MONOTONE, WAVY = (25, 1), (65, 3)  # rungs of the ladder, most crossings (an odd number)
+# crossings of the few draws that have more: each end of the training runs may bend a
+# loss that drifts
+MOST = 11
+NEWTON_STEPS, BISECTION_STEPS = 12, 60  # from a rung apart to 1e-13
+FLAT = 1e-12  # smaller steps of log loss are rounding errors
+
+NEWTON = optx.Newton(rtol=1e-8, atol=1e-8)
+BISECTION = optx.Bisection(rtol=1e-13, atol=1e-13, flip="detect")
+
+
+class Crossings(NamedTuple):
+    """Where each draw's log loss crosses its limit.
+
+    Parameters
+    ----------
+    roots
+        Log tokens, shape (draw, crossing); +inf where there is none.
+    is_kept
+        Whether the limit is kept at the low end of the span, shape (draw,).
+    converged
+        Whether all roots are found, shape (draw,).
+    """
+
+    roots: jax.Array
+    is_kept: jax.Array
+    converged: jax.Array
+
+
+def _of_log_tokens(log_loss, values, fixed, replay):
+    """One draw's log loss as a function of log tokens, at its own replay.
+
+    A pytree: what does not depend on tokens is computed when it is made.
+    """
+    loss_at = along_tokens(log_loss, values, fixed | {"replay": replay})
+    return Partial(_at_log_tokens, loss_at)
+
+
+def _at_log_tokens(loss_at, log_tokens):
+    return loss_at(jnp.exp(log_tokens))
+
+
+# -- losses ----------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames="log_loss")
+def losses_at(log_loss, values, fixed, log_tokens, replay):
+    """Log loss of each draw at its own tokens and replay, shape (draw,) all three."""
+
+    def of_draw(v, f, x, r):
+        return _of_log_tokens(log_loss, v, f, r)(x)
+
+    return jax.vmap(of_draw)(values, fixed, log_tokens, replay)
+
+
+@partial(jax.jit, static_argnames="log_loss")
+def losses_on_grid(log_loss, values, fixed, log_tokens, replay):
+    """Log loss of each draw on a grid, shape (draw, replay, tokens).
+
+    Mapped axis by axis, so that a term in tokens alone is computed once for all replays
+    and the other way round.
+    """
+
+    def of_draw(v, f):
+        def at_replay(r):
+            return jax.vmap(_of_log_tokens(log_loss, v, f, r))(log_tokens)
+
+        return jax.vmap(at_replay)(replay)
+
+    return jax.vmap(of_draw)(values, fixed)
+
+
+@partial(jax.jit, static_argnames="log_loss")
+def kept_on_grid(log_loss, values, fixed, log_limit, log_tokens, replay):
+    """Whether each draw keeps its limit on a grid, shape (draw, replay, tokens)."""
+    losses = losses_on_grid(log_loss, values, fixed, log_tokens, replay)
+    limit = log_limit[:, None, None]
+    return losses <= limit
+
+
+@partial(jax.jit, static_argnames="log_loss")
+def rises_and_falls(log_loss, values, fixed, replay, span):
+    """Whether any draw's loss both rises and falls with tokens.
+
+    ``replay`` is each draw's own, shape (draw,).
+    """
+    ladder = jnp.linspace(span[0], span[1], WAVY[0])
+
+    def of_draw(v, f, r):
+        losses = jax.vmap(_of_log_tokens(log_loss, v, f, r))(ladder)
+        step = jnp.diff(losses)
+        return (step > FLAT).any() & (step < -FLAT).any()
+
+    return jax.vmap(of_draw)(values, fixed, replay).any()
+
+
+# -- roots -----------------------------------------------------------------------------
+
+
+def _find_root(excess, exists, low, high, newton: bool):
+    """A root of ``excess`` between two ends, and whether it is one.
+
+    +inf, and true, where none ``exists``: there the solver is given a line instead, so
+    that it ends at once.
+    """
+    guess = (low + high) / 2
+    solution = optx.root_find(
+        lambda x, _: jnp.where(exists, excess(x), x - guess),
+        NEWTON if newton else BISECTION,
+        guess,
+        options={"lower": low, "upper": high},
+        max_steps=NEWTON_STEPS if newton else BISECTION_STEPS,
+        throw=False,
+    ).value
+    is_root = jnp.abs(excess(solution)) < CONVERGED
+    # Newton's method may end anywhere: a root is what makes the
+    # excess vanish, whatever the solver says of itself.
+    return jnp.where(exists, solution, jnp.inf), ~exists | is_root
+
+
+@partial(jax.jit, static_argnames="log_loss")
+def crossing(log_loss, values, fixed, log_limit, replay, span) -> Crossings:
+    """The one crossing of each draw, if its log loss is monotone in tokens.
+
+    Newton's method from the middle of the span. ``log_limit`` and ``replay`` have shape
+    (draw,).
+    """
+
+    def of_draw(v, f, limit, r):
+        loss_at = _of_log_tokens(log_loss, v, f, r)
+
+        def excess(x):
+            return loss_at(x) - limit
+
+        # A monotone function crosses if and only if its ends have different signs.
+        first, last = excess(span[0]) <= 0, excess(span[1]) <= 0
+        root, converged = _find_root(excess, first != last, *span, newton=True)
+        return Crossings(root[None], first, converged)
+
+    return jax.vmap(of_draw)(values, fixed, log_limit, replay)
+
+
+@partial(jax.jit, static_argnames=("log_loss", "ladder", "newton"))
+def crossings(
+    log_loss, values, fixed, log_limit, replay, span, ladder, newton
+) -> Crossings:
+    """The crossings of each draw, any number up to that of the ladder.
+
+    Sign changes between rungs of log tokens, then a root between each pair of rungs. A
+    draw with more crossings has not converged. ``ladder``: rungs, and most crossings.
+    """
+    count_of_rungs, most = ladder
+    rungs = jnp.linspace(span[0], span[1], count_of_rungs)
+
+    by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
+
+    # rung by rung: all draws at one rung stay in the processor's cache
+    def is_kept(x):
+        losses = jax.vmap(lambda loss_at: loss_at(x))(by_draw)
+        return losses <= log_limit
+
+    def of_draw(loss_at, limit, kept):
+        def excess(x):
+            return loss_at(x) - limit
+
+        count = jnp.cumsum(kept[1:] != kept[:-1])  # crossings up to each rung
+
+        def root(k):
+            # The first rung after which more than k signs have changed has crossing k;
+            # argmax of booleans is the first true one.
+            rung = jnp.argmax(count > k)
+            low, high = rungs[rung], rungs[rung + 1]
+            return _find_root(excess, count[-1] > k, low, high, newton)
+
+        roots, converged = jax.vmap(root)(jnp.arange(most))
+        return Crossings(roots, kept[0], converged.all() & (count[-1] <= most))
+
+    kept = jax.lax.map(is_kept, rungs).T
+    return jax.vmap(of_draw)(by_draw, log_limit, kept)
+
+
+# -- rows ------------------------------------------------------------------------------
+
+
+def pad_columns(roots: np.ndarray, columns: int) -> np.ndarray:
+    """Roots with columns of none added, shape (draw, columns)."""
+    missing = columns - roots.shape[1]
+    return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
+
+
+def blocks(rows: np.ndarray) -> list[np.ndarray]:
+    """Blocks of `BLOCK` rows; the last is filled up with repeats.
+
+    So one compiled program serves all.
+    """
+    starts = range(0, len(rows), BLOCK)
+    parts = [rows[start : start + BLOCK] for start in starts]
+    # np.resize repeats what there is
+    return [np.resize(part, BLOCK) for part in parts]
+
+
+@jax.jit
+def take_rows(tree, rows):
+    """The same rows, shape (row,), of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[rows], tree)

@@ -1,0 +1,350 @@
+"""Constraints over draws: where each draw keeps them, and the cheapest tokens over all.
+
+At a given replay every draw keeps a constraint in a union of intervals of log tokens,
+whose ends are roots (`roots`). Several constraints are kept where their intervals
+intersect. The share of draws that keep them changes only at interval ends, so the
+smallest budget that reaches a share is one of the intervals' starts: it is found by
+sorting, without a grid.
+
+References
+----------
+Charnes and Cooper 1959 state chance constraints. Replacing the probability by the share
+of draws is the sample approximation of Luedtke and Ahmed 2008 (SIAM J. Optim. 19, 674).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import jax
+import numpy as np
+
+from bayeslaw._decisions.planning.constraint import UNITS, Constraint, Unit, UnitName
+from bayeslaw._decisions.planning.roots import (
+    MONOTONE,
+    MOST,
+    WAVY,
+    blocks,
+    crossing,
+    crossings,
+    kept_on_grid,
+    losses_at,
+    losses_on_grid,
+    pad_columns,
+    rises_and_falls,
+    take_rows,
+)
+
+Intervals = tuple[np.ndarray, np.ndarray]
+"""Starts and ends in log tokens, each of shape (draw, interval).
+
+A start of +inf says that there is no interval.
+"""
+
+# Multiples of the golden ratio, modulo 1, fill the unit interval evenly in any number
+# (Weyl's sequence; Niederreiter 1992, section 3).
+GOLDEN = 0.6180339887
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Draws of one formula among a constraint's draws.
+
+    Parameters
+    ----------
+    log_loss
+        The formula, as in `Piece`.
+    values, fixed
+        The draws, and the covariates that a plan does not choose; leaves of shape (row,
+        ...).
+    rows
+        Which of the constraint's draws these are, shape (row,).
+    """
+
+    log_loss: Callable
+    values: dict[str, jax.Array]
+    fixed: dict[str, jax.Array]
+    rows: np.ndarray
+
+    def take(self, index: np.ndarray, draws: int) -> Part:
+        """The part of the draws ``index``, shape (taken,), of all ``draws``.
+
+        Repeats are allowed.
+        """
+        place = np.full(draws, -1)  # of each draw among these rows; -1: not here
+        place[self.rows] = np.arange(len(self.rows))
+        places = place[index]
+        rows = np.flatnonzero(places >= 0)
+        values, fixed = take_rows((self.values, self.fixed), places[rows])
+        return Part(self.log_loss, values, fixed, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledConstraint:
+    """A constraint, with what each draw says about the loss that it limits.
+
+    Parameters
+    ----------
+    constraint
+        Name, limit and unit.
+    parts
+        The draws, by formula.
+    baseline
+        Loss before adaptation in nats per token, shape (draw,); ones where the unit has
+        none.
+    noise
+        Of a new run, on log loss, shape (draw,); zeros for the law's mean.
+    span
+        Log tokens between which roots are sought.
+    ladder
+        Rungs and most crossings where roots must be bracketed; None where Newton's
+        method finds them from anywhere.
+    """
+
+    constraint: Constraint
+    parts: tuple[Part, ...]
+    baseline: np.ndarray
+    noise: np.ndarray
+    span: tuple[float, float]
+    ladder: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.constraint.name
+
+    @property
+    def limit(self) -> float:
+        return self.constraint.limit
+
+    @property
+    def unit(self) -> UnitName:
+        return self.constraint.unit
+
+    @property
+    def draws(self) -> int:
+        return len(self.noise)
+
+    @property
+    def _unit(self) -> Unit:
+        return UNITS[self.constraint.unit]
+
+    @cached_property
+    def log_limit(self) -> np.ndarray:
+        """The most that the law's log loss may be, shape (draw,)."""
+        most = self._unit.most_loss(self.limit, self.baseline)
+        log_most = np.log(most)
+        return log_most - self.noise
+
+    @property
+    def size(self) -> float:
+        """The whole loss in the unit of the limit."""
+        return self._unit.size(self.limit, float(self.baseline.mean()))
+
+    def outcome(self, log_loss: np.ndarray) -> np.ndarray:
+        """What is limited (a loss, or forgetting) from the law's log loss.
+
+        Draws are on the first axis: shape (draw, ...), as ``log_loss``.
+        """
+        loss = np.exp(log_loss + along_draws(self.noise, log_loss.ndim))
+        return self._unit.outcome(loss, along_draws(self.baseline, log_loss.ndim))
+
+    def take(self, index: np.ndarray) -> SampledConstraint:
+        """The same constraint over the draws ``index``, shape (taken,).
+
+        Repeats are allowed.
+        """
+        parts = [part.take(index, self.draws) for part in self.parts]
+        return replace(
+            self,
+            parts=tuple(part for part in parts if len(part.rows)),
+            baseline=self.baseline[index],
+            noise=self.noise[index],
+        )
+
+    def with_limit(self, limit: float) -> SampledConstraint:
+        """The same draws, with another limit."""
+        constraint = replace(self.constraint, limit=limit)
+        return replace(self, constraint=constraint)
+
+    def with_shape_checked(self) -> SampledConstraint:
+        """The constraint with ``ladder`` set by looking at every draw.
+
+        Each is looked at with a replay of its own.
+        """
+        replay = np.arange(self.draws) * GOLDEN % 1
+        limit = self.log_limit
+        ladder = None
+        for part in self.parts:
+            rows = part.rows
+            formula = part.log_loss, part.values, part.fixed
+            if rises_and_falls(*formula, replay[rows], self.span):
+                return replace(self, ladder=WAVY)
+            roots = crossing(*formula, limit[rows], replay[rows], self.span)
+            if not roots.converged.all():
+                ladder = MONOTONE
+        return replace(self, ladder=ladder)
+
+    # -- losses ------------------------------------------------------------------------
+
+    def _by_part(self, function: Callable[[Part], np.ndarray]) -> np.ndarray:
+        """Results of all parts, shape (row, ...) each, in the order of the draws."""
+        results = [np.asarray(function(part)) for part in self.parts]
+        if len(results) == 1:
+            return results[0]
+        out = np.empty((self.draws, *results[0].shape[1:]), results[0].dtype)
+        for part, result in zip(self.parts, results, strict=True):
+            out[part.rows] = result
+        return out
+
+    def log_losses(self, log_tokens, replay) -> np.ndarray:
+        """The law's log loss of each draw, shape (draw,).
+
+        Log tokens and replay are common numbers, or each draw's own, shape (draw,).
+        """
+        x = np.broadcast_to(np.asarray(log_tokens, float), self.draws)
+        r = np.broadcast_to(np.asarray(replay, float), self.draws)
+        return self._by_part(
+            lambda p: losses_at(p.log_loss, p.values, p.fixed, x[p.rows], r[p.rows])
+        )
+
+    def log_losses_on_grid(
+        self, log_tokens: np.ndarray, replay: np.ndarray
+    ) -> np.ndarray:
+        """The law's log loss, shape (draw, replay, tokens)."""
+        return self._by_part(
+            lambda p: losses_on_grid(p.log_loss, p.values, p.fixed, log_tokens, replay)
+        )
+
+    def kept_on_grid(self, log_tokens: np.ndarray, replay: np.ndarray) -> np.ndarray:
+        """Whether each draw keeps the constraint, shape (draw, replay, tokens)."""
+        limit = self.log_limit
+        return self._by_part(
+            lambda p: kept_on_grid(
+                p.log_loss, p.values, p.fixed, limit[p.rows], log_tokens, replay
+            )
+        )
+
+    # -- intervals ---------------------------------------------------------------------
+
+    def intervals(self, replay: np.ndarray) -> Intervals:
+        """Log tokens at which each draw keeps the constraint.
+
+        ``replay`` is each draw's own, shape (draw,).
+        """
+        results = [self._crossings(part, replay[part.rows]) for part in self.parts]
+        most = max(part_roots.shape[1] for part_roots, _ in results)
+        roots = np.empty((self.draws, most))
+        is_kept = np.empty(self.draws, bool)  # at the low end of the span
+        for part, (part_roots, at_low_end) in zip(self.parts, results, strict=True):
+            roots[part.rows] = pad_columns(part_roots, most)
+            is_kept[part.rows] = at_low_end
+        # Edges alternate: start, end, start, ... A draw that keeps its limit at the low
+        # end starts there; the others start at their first root. Their number is even.
+        low = np.full((self.draws, 1), self.span[0])
+        never = np.full((self.draws, 1), np.inf)
+        edges = np.where(
+            is_kept[:, None], np.hstack([low, roots]), np.hstack([roots, never])
+        )
+        return edges[:, 0::2], edges[:, 1::2]
+
+    def _crossings(
+        self, part: Part, replay: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where a part's draws cross their limits, at replay of shape (row,).
+
+        Newton's method for all; where it fails (dips that touch the limit, many
+        crossings: few as a rule), bisection, which cannot.
+
+        Returns
+        -------
+        Log tokens of shape (row, crossing), and whether the limit is kept at the low
+        end, shape (row,).
+        """
+        limit = self.log_limit[part.rows]
+        at = part.log_loss, part.values, part.fixed, limit, replay, self.span
+        if self.ladder is None:
+            newton = crossing(*at)
+        else:
+            newton = crossings(*at, self.ladder, newton=True)
+        roots, is_kept, converged = map(np.array, newton)
+        finer = (WAVY[0], MOST) if self.ladder == WAVY else MONOTONE
+        for rows in blocks(np.flatnonzero(~converged)):
+            values, fixed = take_rows((part.values, part.fixed), rows)
+            at = part.log_loss, values, fixed, limit[rows], replay[rows], self.span
+            bisection = np.array(crossings(*at, finer, newton=False)[0])
+            if np.isfinite(bisection[:, roots.shape[1] :]).any():
+                roots = pad_columns(roots, MOST)
+            roots[rows] = bisection[:, : roots.shape[1]]
+        return roots, is_kept
+
+
+def along_draws(values: np.ndarray, axes: int) -> np.ndarray:
+    """Values of shape (draw,) as (draw, 1, ...), to broadcast over ``axes`` axes."""
+    return values.reshape(-1, *(1,) * (axes - 1))
+
+
+# -- shares of draws -------------------------------------------------------------------
+
+
+def intersect(a: Intervals, b: Intervals) -> Intervals:
+    """Where both unions of intervals hold, draw by draw.
+
+    Every interval of one is cut with every interval of the other.
+    """
+    (a_start, a_end), (b_start, b_end) = a, b
+    starts = np.maximum(a_start[:, :, None], b_start[:, None, :])
+    ends = np.minimum(a_end[:, :, None], b_end[:, None, :])
+    is_empty = starts > ends
+    draws = len(starts)
+    return (
+        np.where(is_empty, np.inf, starts).reshape(draws, -1),
+        np.where(is_empty, np.inf, ends).reshape(draws, -1),
+    )
+
+
+def draws_needed(share: float, draws: int) -> int:
+    """How many of the draws make up this share at least."""
+    # a share of .9 of 10 draws is 9 of them, whatever the rounding of the product
+    needed = np.ceil(share * draws - 1e-9)
+    return int(needed)
+
+
+def cheapest(
+    groups: Sequence[Intervals],
+    confidence: Sequence[float],
+    cap: float,
+    most_probable: bool = False,
+) -> tuple[float, float]:
+    """The smallest log tokens, at most ``cap``, at which every group reaches its share.
+
+    Where none does, or if ``most_probable``, the smallest at which the margin is
+    largest. Of intervals without ends this is an order statistic of their starts, the
+    `draws_needed`-th; with ends, draws are counted as begun less ended.
+
+    Returns
+    -------
+    Log tokens, and the margin: share of draws minus confidence, of the group that has
+    least of it.
+    """
+    starts = [np.sort(start[np.isfinite(start)]) for start, _ in groups]
+    ends = [np.sort(end[np.isfinite(end)]) for _, end in groups]
+    # The share rises only where an interval starts: these are all candidates there are.
+    budgets = starts[0] if len(starts) == 1 else np.sort(np.concatenate(starts))
+    budgets = budgets[: np.searchsorted(budgets, cap, "right")]
+    if not budgets.size:
+        return np.inf, -max(confidence)
+    margins = []
+    for k, share in enumerate(confidence):
+        draws = len(groups[k][0])
+        begun = np.searchsorted(starts[k], budgets, "right")
+        ended = np.searchsorted(ends[k], budgets, "left")
+        margins.append((begun - ended - draws_needed(share, draws)) / draws)
+    margin = np.min(margins, axis=0)
+    is_reached = margin >= 0
+    if most_probable or not is_reached.any():
+        first = np.argmax(margin)
+    else:
+        first = np.argmax(is_reached)
+    return float(budgets[first]), float(margin[first])

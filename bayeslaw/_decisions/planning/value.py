@@ -1,0 +1,406 @@
+"""What a plan says beyond its two numbers: promises, alternatives, what the truth is
+worth, why there is none.
+
+Each function takes a problem and a choice, and returns rows that JSON can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+from scipy import optimize
+
+from bayeslaw._decisions.planning.constraint import UNITS
+from bayeslaw._decisions.planning.sampled import (
+    SampledConstraint,
+    along_draws,
+    draws_needed,
+    intersect,
+)
+from bayeslaw._decisions.planning.search import Choice, Problem, Scan, refine, search
+
+CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+BAND = (0.05, 0.5, 0.95)
+STEP = 1e-3  # a limit is relaxed by this share of its loss to see what it is worth
+SLACK = 1.25  # a limit that must rise by x is also priced at 1.25 x
+# a plan's search coordinate moves by less, and need not be found closer, when a limit
+# changes a little
+NEAR = {"width": 0.03, "xatol": 5e-4}
+SAME_SHARE = 0.1  # of the largest worth; a constraint above it binds
+RELAXED_FROM = 20  # best points of the grid from which a limit may be searched
+NO_CHOICE = (np.inf, np.nan)
+
+
+def number(x) -> float | None:
+    """A float that JSON can hold; None for what is not finite."""
+    if not np.isfinite(x):
+        return None
+    return float(x)
+
+
+def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
+    """ATPP, tokens, replay and FLOPs (6 N D) of a choice; None where there is none."""
+    tokens = np.exp(log_tokens)
+    row = {
+        "atpp": tokens / problem.N,
+        "D": tokens,
+        "replay": replay,
+        "flops": 6 * problem.N * tokens,
+    }
+    if not np.isfinite(tokens):
+        return dict.fromkeys(row)
+    return {k: number(v) for k, v in row.items()}
+
+
+def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
+    """Share of draws that keep all constraints, the target's, and all on forgetting."""
+    kept = problem.kept(log_tokens, replay)
+    is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
+    return {
+        "probability": float(kept.all(axis=0).mean()),
+        "probability_target": float(kept[0].mean()),
+        "probability_forgetting": float(kept[is_forgetting].all(axis=0).mean()),
+    }
+
+
+def promises(problem: Problem, choice: Choice) -> list[dict]:
+    """Each constraint at the plan: its limit, its probability, and what to expect.
+
+    The loss, or the forgetting, with a 90% interval.
+    """
+    rows = []
+    for c in problem.constraints:
+        log_loss = c.log_losses(choice.log_tokens, choice.replay)
+        outcome = c.outcome(log_loss)
+        rows.append(
+            {
+                "name": c.name,
+                "limit": c.limit,
+                "unit": c.unit,
+                "probability": float((log_loss <= c.log_limit).mean()),
+                "mean": number(outcome.mean()),
+                "low": number(np.quantile(outcome, BAND[0])),
+                "high": number(np.quantile(outcome, BAND[-1])),
+            }
+        )
+    return rows
+
+
+# -- which constraint costs what -------------------------------------------------------
+
+
+def limit_step(constraint: SampledConstraint) -> float:
+    """A thousandth of the limited loss, in the unit of the limit."""
+    return STEP * constraint.size
+
+
+def worth(problem: Problem, choice: Choice) -> dict[str, float]:
+    """What a limit higher by a thousandth of the loss would give, by constraint.
+
+    Log tokens saved; within a budget, probability. The shadow price of the limit (Boyd
+    and Vandenberghe 2004, section 5.6), by finite difference.
+    """
+    u = problem.coordinate(choice.replay)
+    gains = {}
+    for c in problem.constraints:
+        looser = problem.relaxed(c.name, c.limit + limit_step(c))
+        other = refine(looser, u, **NEAR)
+        if problem.most_probable:
+            gain = other.margin - choice.margin
+        else:
+            gain = choice.log_tokens - other.log_tokens
+        gains[c.name] = max(float(gain), 0.0)
+    return gains
+
+
+def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> str:
+    """Names of what keeps the plan from being cheaper, joined by "and"."""
+    most = max(worths.values())
+    names = [name for name, w in worths.items() if w > SAME_SHARE * most]
+    if problem.most_probable:
+        richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
+        other = refine(richer, problem.coordinate(choice.replay), **NEAR)
+        if other.margin > choice.margin:
+            names.append("budget")
+    log_target_share = np.log1p(-min(choice.replay, 1 - 1e-12))
+    log_target_tokens = choice.log_tokens + log_target_share
+    if log_target_tokens >= np.log(problem.unique_tokens) - 1e-3:
+        names.append("unique target tokens")
+    if problem.min_replay > 0 and choice.replay < problem.min_replay + 1e-4:
+        names.append("least replay")
+    return " and ".join(names) or "none"
+
+
+# -- alternatives ----------------------------------------------------------------------
+
+
+def frontier(problem: Problem, scanned: Scan, choice: Choice) -> list[dict]:
+    """The cheapest budget at each confidence that all constraints are kept.
+
+    A dearer, safer plan serves below it too.
+    """
+    levels = set(CONFIDENCES)
+    if isinstance(problem.confidence, float):
+        levels.add(problem.confidence)
+    choices: list[Choice] = []
+    for level in sorted(levels):
+        if level == problem.confidence and not problem.most_probable:
+            choices.append(choice)
+        elif choices and choices[-1].margin < 0:
+            choices.append(choices[-1])  # where a lower confidence is not reached
+        else:
+            at_level = replace(problem, confidence=level, max_tokens=np.inf)
+            choices.append(search(at_level, scanned, quick=True))
+    rows = []
+    best = Choice(*NO_CHOICE, -1.0)
+    for level, own in zip(sorted(levels, reverse=True), reversed(choices), strict=True):
+        if own.margin >= 0 and own.log_tokens < best.log_tokens:
+            best = own
+        row = budget(problem, best.log_tokens, best.replay)
+        rows.append({"confidence": level} | row)
+    return rows[::-1]
+
+
+def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
+    """Probability that all constraints are kept over replay and ATPP.
+
+    A decade around the plan; ``probability[replay][atpp]``.
+    """
+    x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
+    replay = np.linspace(problem.min_replay, 1, size)
+    kept = np.all([c.kept_on_grid(x, replay) for c in problem.constraints], axis=0)
+    return {
+        "atpp": (np.exp(x) / problem.N).tolist(),
+        "replay": replay.tolist(),
+        "probability": np.mean(kept, axis=0).tolist(),
+    }
+
+
+def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
+    """Target loss and forgetting along replay at one budget, with 90% bands.
+
+    As Goffinet 2025, figure 2.
+    """
+    replay = np.linspace(max(problem.min_replay, 0.01), 0.99, size)
+    x = np.array([log_tokens])
+    bands = {}
+    for c in problem.constraints:
+        outcome = c.outcome(c.log_losses_on_grid(x, replay)[:, :, 0])  # (draw, replay)
+        quantiles = np.quantile(outcome, BAND, axis=0)
+        bands[c.name] = {"limit": c.limit, "unit": c.unit}
+        for name, values in zip(("low", "median", "high"), quantiles, strict=True):
+            bands[c.name][name] = [number(v) for v in values]
+    return {
+        "atpp": float(np.exp(log_tokens) / problem.N),
+        "replay": replay.tolist(),
+        "bands": bands,
+    }
+
+
+# -- perfect information ---------------------------------------------------------------
+
+
+def cheapest_if_known(problem: Problem, start: Choice) -> tuple[np.ndarray, np.ndarray]:
+    """Log tokens and replay that one would choose if a draw were the truth.
+
+    Shape (draw,) both; +inf where no tokens will do. Replay is searched for all draws
+    at once: a scan, then ever closer neighbours of each draw's best.
+    """
+    has_start = np.isfinite(start.log_tokens)
+    middle = problem.coordinate(start.replay) if has_start else 0.5
+    u = np.full(problem.draws, middle)
+    x = log_tokens_needed(problem, problem.replay(u))
+    grid = np.linspace(0, 1, 17)
+    for at in grid:
+        u, x = _better(problem, u, x, np.full(problem.draws, at))
+    width = grid[1]
+    for _ in range(5):
+        center = u
+        for offset in (-2 / 3, -1 / 3, 1 / 3, 2 / 3):
+            u, x = _better(problem, u, x, np.clip(center + offset * width, 0, 1))
+        width /= 3
+    return x, problem.replay(u)
+
+
+def log_tokens_needed(problem: Problem, replay: np.ndarray) -> np.ndarray:
+    """The fewest log tokens with which each draw keeps all constraints, shape (draw,).
+
+    ``replay`` is each draw's own, shape (draw,).
+    """
+    starts, _ = reduce(intersect, problem.intervals(replay))
+    earliest = starts.min(axis=1)
+    cap = problem.log_cap(replay)
+    return np.where(earliest <= cap, earliest, np.inf)
+
+
+def _better(
+    problem: Problem, u: np.ndarray, x: np.ndarray, other: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates ``other`` where they need fewer tokens than ``u`` with its ``x``.
+
+    All of shape (draw,).
+    """
+    tokens = log_tokens_needed(problem, problem.replay(other))
+    is_better = tokens < x
+    fewer = np.minimum(tokens, x)
+    return np.where(is_better, other, u), fewer
+
+
+def perfect_information(problem: Problem, choice: Choice) -> dict:
+    """The plans one would choose knowing the truth, and what not knowing it costs.
+
+    ``regret`` is the mean number of tokens the plan spends beyond need where it keeps
+    its promises. ``perfect_information`` is the plan's tokens minus the mean tokens of
+    the plans made with known truth in the cheapest share of draws that makes up the
+    confidence: the saving at equal reliability.
+
+    References
+    ----------
+    The expected value of perfect information, Raiffa and Schlaifer 1961, section 4.5;
+    here of a constrained cost, and so at equal reliability.
+    """
+    x, replay = cheapest_if_known(problem, choice)
+    tokens = np.exp(x)
+    has_plan = np.isfinite(x)
+    row = {"share_with_a_plan": float(has_plan.mean()), "quantiles": list(QUANTILES)}
+    for name, values in {"atpp": tokens / problem.N, "replay": replay}.items():
+        possible = values[has_plan]
+        row[name] = np.quantile(possible, QUANTILES).tolist() if len(possible) else None
+    kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
+    plan_tokens, count = np.exp(choice.log_tokens), int(kept.sum())
+    if count == 0 or not np.isfinite(plan_tokens):
+        return row | {"regret": None, "perfect_information": None}
+    if not problem.most_probable and len(problem.shares) == 1:
+        count = draws_needed(problem.shares[0], problem.draws)
+    cheapest = np.sort(tokens)[:count]
+    return row | {
+        "regret": float(plan_tokens - tokens[kept].mean()),
+        "perfect_information": float(plan_tokens - cheapest.mean()),
+    }
+
+
+# -- why there is none -----------------------------------------------------------------
+
+
+def limit_needed(
+    problem: Problem, name: str, log_losses: list[np.ndarray]
+) -> np.ndarray:
+    """The lowest limit of one constraint at which the confidence is reached.
+
+    An order statistic of its outcome, among the draws that keep the other constraints.
+
+    Parameters
+    ----------
+    log_losses
+        By constraint, shape (draw, ...).
+
+    Returns
+    -------
+    Shape (...); +inf where no limit will do.
+    """
+    draws = problem.draws
+    pairs = list(zip(problem.constraints, log_losses, strict=True))
+    others = {
+        c.name: log_loss <= along_draws(c.log_limit, log_loss.ndim)
+        for c, log_loss in pairs
+        if c.name != name
+    }
+    (outcome,) = [c.outcome(x) for c, x in pairs if c.name == name]
+    confidence = problem.confidence
+    if not isinstance(confidence, Mapping):
+        is_possible = np.all(list(others.values()), axis=0)
+        return _smallest(
+            np.where(is_possible, outcome, np.inf), draws_needed(confidence, draws)
+        )
+    enough = [
+        kept.sum(axis=0) >= draws_needed(confidence[other], draws)
+        for other, kept in others.items()
+    ]
+    limit = _smallest(outcome, draws_needed(confidence[name], draws))
+    return np.where(np.all(enough, axis=0), limit, np.inf)
+
+
+def _smallest(values: np.ndarray, count: int) -> np.ndarray:
+    """The ``count``-th smallest value along draws, shape (...) of (draw, ...)."""
+    return np.partition(values, count - 1, axis=0)[count - 1]
+
+
+def relaxations(problem: Problem, size: int = 33) -> list[dict]:
+    """How far each limit alone must rise for a plan to exist, and what that would cost.
+
+    The best point of a grid over replay and tokens, with a quarter of the draws, is
+    polished by scipy's Nelder-Mead search: the limit needed is an order statistic,
+    without a useful gradient.
+    """
+    few = problem.draws // 4 if problem.draws >= 1000 else problem.draws
+    thin = problem.with_draws(np.arange(few))
+    u, x = np.linspace(0, 1, size), np.linspace(*problem.span, size)
+    replay = problem.replay(u)
+    is_allowed = x[None, :] <= problem.log_cap(replay)[:, None]
+    log_losses = [c.log_losses_on_grid(x, replay) for c in thin.constraints]
+    rows = []
+    for c, log_loss in zip(thin.constraints, log_losses, strict=True):
+        limits = np.where(is_allowed, limit_needed(thin, c.name, log_losses), np.inf)
+        kept = log_loss <= along_draws(c.log_limit, 3)
+        alone = kept.mean(axis=0)[is_allowed].max(initial=0.0)
+        order = np.argsort(limits, axis=None, kind="stable")[:RELAXED_FROM]
+        places = zip(*np.unravel_index(order, limits.shape), strict=True)
+        starts = [(float(u[i]), float(x[j])) for i, j in places]
+        row = {
+            "promise": c.name,
+            "limit": c.limit,
+            "unit": c.unit,
+            "probability_alone": float(alone),
+        }
+        rows.append(row | _relaxation(problem, c, starts))
+    return rows
+
+
+def _relaxation(
+    problem: Problem,
+    constraint: SampledConstraint,
+    starts: list[tuple[float, float]],
+) -> dict:
+    """The limit that one constraint needs, and the plans it buys.
+
+    Searched from the first start (search coordinate, log tokens) where there is one.
+    """
+    name, now = constraint.name, constraint.limit
+
+    def limit(point) -> float:
+        u, x = point
+        replay = float(problem.replay(np.clip(u, 0, 1)))
+        is_inside = 0 <= u <= 1 and problem.span[0] <= x <= problem.log_cap(replay)
+        if not is_inside:
+            return np.inf
+        log_losses = [c.log_losses(x, replay) for c in problem.constraints]
+        return float(limit_needed(problem, name, log_losses))
+
+    start = next((point for point in starts if np.isfinite(limit(point))), None)
+    if start is None:
+        return {"needed": None, "comfortable": None} | budget(problem, *NO_CHOICE)
+    u, x = start
+    inward = 0.02 if u < 0.5 else -0.02
+    polished = optimize.minimize(
+        limit,
+        start,
+        method="Nelder-Mead",
+        options={
+            "initial_simplex": [(u, x), (u + inward, x), (u, x - 0.2)],
+            "maxfev": 80,
+            "xatol": 1e-4,
+            "fatol": 1e-7,
+        },
+    )
+    at_limit = budget(problem, polished.x[1], float(problem.replay(polished.x[0])))
+    higher = now + SLACK * (polished.fun - now)
+    easy = search(problem.relaxed(name, higher))
+    comfortable = budget(problem, easy.log_tokens, easy.replay)
+    return at_limit | {
+        "needed": float(polished.fun),
+        "comfortable": {"limit": higher} | comfortable,
+    }

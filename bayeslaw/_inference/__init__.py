@@ -1,0 +1,5 @@
+"""The posterior of a law on one table: likelihood, coordinates, mode, chains,
+importance sampling, diagnostics.
+
+Imports `_base`, `_law` and `_tables`.
+"""

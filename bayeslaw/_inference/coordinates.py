@@ -1,0 +1,380 @@
+"""Coordinates in which the posterior is easy to sample. Exact: a change of variables
+with its Jacobian.
+
+The data fix how far the loss moves along each covariate, and its level at the middle of
+the table, to a thousandth; how that is shared out among floor, terms and exponents they
+leave open, along curved sheets. So the sampler sees, derived from the law's terms and
+the table:
+
+- for each term, the *total* contrast of the loss along the term's own covariate, up to
+  this term: what the terms before it contribute there is subtracted to get the term
+  itself;
+- for the floor, the loss at the middle of the table, from which all terms are
+  subtracted;
+- for each exponent, how far it moves its term's log basis along its covariate, given
+  the exponents listed after it in the law (so that beta becomes the data exponent at
+  the middle stage, lam the effect of the gate across stages);
+- for an exponent of either sign, the inverse hyperbolic sine: linear at its prior's
+  centre, a logarithm far from it.
+
+Every coordinate is shifted by what comes before it, so the Jacobian is nearly free. A
+last affine step, elsewhere, makes the posterior's curvature at its mode the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bayeslaw._law.law import Covariates, Law, Term, Values
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+Unconstrained = dict[str, Array]
+
+# nats: above, a contribution is sampled as it is; below, its logarithm
+RESOLUTION = 0.005
+# basis contrasts below this share of their size at the median exponents are not
+# resolved further
+SOFT = 0.05
+# nor are effects of an exponent below this change of its term's log basis
+SOFT_LOG = 0.02
+# prior sds around its centre within which an exponent of either sign is as it is
+NEAR = 0.1
+TINY = 1e-300  # in place of 0, so that logarithms and ratios stay finite
+
+
+class ContrastPoints(NamedTuple):
+    """The runs at which the coordinates are read off a law; arrays, so that another
+    table needs no recompilation.
+
+    ``middle``: each covariate at the middle of the table, shape (); ``span``: its
+    largest and smallest value, shape (2,). ``ends``: each covariate, shape (term, 2):
+    the two runs, alike but for the term's own covariate, between which its contrast is
+    taken. ``size``: contrast of each basis at the median exponents, shape (term,).
+    """
+
+    middle: Mapping[str, Float[AnyArray, ""]]
+    span: Mapping[str, Float[AnyArray, " 2"]]
+    ends: Mapping[str, Float[AnyArray, "term 2"]]
+    size: Float[AnyArray, " term"]
+
+
+def scaled_terms(law: Law) -> list[Term]:
+    """Terms whose coefficient the coordinates replace by a contrast: positive, free,
+    and no floor.
+    """
+    return [
+        term
+        for term in law.terms
+        if not term.is_floor and term.prior.support == "positive"
+    ]
+
+
+def floor_term(law: Law) -> Term | None:
+    """The free floor of the law, if it has one."""
+    for term in law.terms:
+        is_free = not term.prior.is_fixed and term.prior.support == "positive"
+        if term.is_floor and is_free:
+            return term
+    return None
+
+
+def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
+    """Take the middle of the table and, for each term, the two runs that span it along
+    its own covariate.
+
+    A term's own covariate is the one along which its basis changes most.
+    """
+    x = {c: np.asarray(v, float) for c, v in covariates.items()}
+    middle = {c: np.asarray(np.median(v)) for c, v in x.items()}
+    span = {c: np.array([v.max(), v.min()]) for c, v in x.items()}
+    # A little off the medians: at an exponent of exactly 0 a basis is constant, and no
+    # covariate would be its own.
+    exponents = {e.name: jnp.asarray(e.prior.median + 0.01) for e in law.exponents}
+    ends, sizes = [], []
+    for term in scaled_terms(law):
+        # Along each covariate by itself, all others at the middle of the table.
+        runs, basis = {}, {}
+        for c in x:
+            pair = {name: np.broadcast_to(v, (2,)) for name, v in middle.items()}
+            runs[c] = pair | {c: span[c]}
+            at_ends = np.asarray(term.basis(runs[c], exponents))
+            basis[c] = np.broadcast_to(at_ends, (2,))
+        own = max(basis, key=lambda c: abs(basis[c][0] - basis[c][1]))
+        first, last = basis[own]
+        # The end with the larger basis first, so that the contrast is positive.
+        order = [0, 1] if first >= last else [1, 0]
+        ends.append({name: v[order] for name, v in runs[own].items()})
+        # Where a table has one value of the covariate there is no contrast.
+        sizes.append(max(abs(first - last), 1e-6 * abs(first), TINY))
+    stacked = {c: np.array([run[c] for run in ends]).reshape(-1, 2) for c in x}
+    return ContrastPoints(middle, span, stacked, np.array(sizes))
+
+
+def constrain(
+    law: Law, sites: Unconstrained, names: Collection[str] | None = None
+) -> dict[str, Array]:
+    """Unconstrained NumPyro sites to values, fixed ones included; of these names, or
+    all.
+    """
+    maps = {"positive": jnp.exp, "unit": jax.nn.sigmoid, "real": lambda v: v}
+    values = {}
+    for name, prior in law.priors.items():
+        if names is not None and name not in names:
+            continue
+        if prior.is_fixed:
+            values[name] = jnp.asarray(prior.args[0])
+        else:
+            values[name] = maps[prior.support](sites[name])
+    return values
+
+
+def unconstrain(law: Law, values: Values) -> Unconstrained:
+    """Values to unconstrained NumPyro sites: the inverse of `constrain`, without the
+    fixed ones.
+    """
+    maps = {
+        "positive": jnp.log,
+        "unit": lambda v: jnp.log(v / (1 - v)),
+        "real": jnp.asarray,
+    }
+    return {
+        name: maps[prior.support](values[name])
+        for name, prior in law.priors.items()
+        if not prior.is_fixed
+    }
+
+
+@cache
+def _owner(law: Law, exponent: str) -> Term | None:
+    """The first term whose basis an exponent changes, seen at a run off the reference;
+    None if there is none.
+    """
+    # Called while a program is traced: the comparison needs numbers.
+    with jax.ensure_compile_time_eval():
+        run = {c: jnp.asarray(1.7 * v) for c, v in law.reference.items()}
+        values = {e.name: jnp.asarray(e.prior.median + 0.01) for e in law.exponents}
+        other = values[exponent] * 1.1 + 0.01
+        moved = values | {exponent: other}
+        for term in law.terms:
+            if term.is_floor:
+                continue
+            if term.basis(run, values) != term.basis(run, moved):
+                return term
+    return None
+
+
+def _log_effect(
+    law: Law, points: ContrastPoints, exponents: Values, name: str
+) -> Float[Array, ""]:
+    """Log of how far an exponent at its median moves its term's log basis along its
+    covariate.
+    """
+    exponent = next(e for e in law.exponents if e.name == name)
+    owner = _owner(law, name)
+    if owner is None or exponent.covariate not in points.span:
+        return jnp.zeros(())
+    runs = {c: jnp.broadcast_to(jnp.asarray(v), (2,)) for c, v in points.middle.items()}
+    runs |= {exponent.covariate: jnp.asarray(points.span[exponent.covariate])}
+    basis = jnp.broadcast_to(owner.basis(runs, exponents), (2,))
+    log_basis = jnp.log(jnp.maximum(jnp.abs(basis), TINY))
+    # log |difference|, rounded off at SOFT_LOG so that it is smooth and bounded where
+    # an exponent moves nothing.
+    return 0.5 * jnp.log((log_basis[0] - log_basis[1]) ** 2 + SOFT_LOG**2)
+
+
+def _move_exponents(
+    law: Law, points: ContrastPoints, given: Unconstrained, to_site: bool
+) -> tuple[Unconstrained, Float[Array, ""]]:
+    """Exponents from coordinates to sites (or back), the last listed first; log
+    determinant of the way to sites.
+    """
+    # Exponents not yet moved stand at their medians. Backwards and forwards see the
+    # same values at each step, which makes one way the inverse of the other.
+    values = {e.name: jnp.asarray(e.prior.median) for e in law.exponents}
+    moved, logdet = {}, jnp.zeros(())
+    for e in reversed(law.exponents):
+        if e.prior.is_fixed:
+            continue
+        v = given[e.name]
+        if e.prior.support == "real":
+            # v = c + n sinh(z), dv/dz = n cosh(z).
+            centre, near = e.prior.args[0], NEAR * e.prior.args[1]
+            if to_site:
+                moved[e.name] = centre + near * jnp.sinh(v)
+            else:
+                moved[e.name] = jnp.arcsinh((v - centre) / near)
+            coordinate = v if to_site else moved[e.name]
+            logdet = logdet + jnp.log(near * jnp.cosh(coordinate))
+        else:
+            # a shift by what the exponents after it say: no Jacobian
+            sign = -1 if to_site else 1
+            moved[e.name] = v + sign * _log_effect(law, points, values, e.name)
+        site = {e.name: moved[e.name] if to_site else v}
+        values = values | constrain(law, site, {e.name})
+    return moved, logdet
+
+
+def _log_positive(
+    left: Float[AnyArray, ""],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Logarithm of a contribution from its coordinate, and of the derivative: linear
+    above the resolution, log below.
+    """
+    # In the coordinate ``left`` the site is log(left) above the resolution r, and the
+    # tangent of that at r below: one smooth map onto all of the line, so that a
+    # contribution may go to 0 without a wall. Its log slope is -log(max(left, r)).
+    is_plain = left > RESOLUTION
+    plain = jnp.log(jnp.where(is_plain, left, 1.0))
+    # goes on from log(RESOLUTION) at the slope that the logarithm has there
+    below = jnp.log(RESOLUTION) + (left - RESOLUTION) / RESOLUTION
+    log_value = jnp.where(is_plain, plain, below)
+    return log_value, jnp.where(is_plain, -plain, -jnp.log(RESOLUTION))
+
+
+def _left_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
+    """The inverse of `_log_positive`."""
+    is_plain = log_value > jnp.log(RESOLUTION)
+    return jnp.where(
+        is_plain,
+        # The inner choice keeps the exponential from overflowing in the branch that is
+        # not taken, whose gradient would be NaN.
+        jnp.exp(jnp.where(is_plain, log_value, 0.0)),
+        RESOLUTION * (1 + log_value - jnp.log(RESOLUTION)),
+    )
+
+
+class _Contrast(NamedTuple):
+    """One term along its own covariate, in the loss per unit of the term's site.
+
+    ``log_size``: log of the term's contrast, shape (). ``before``: what each earlier
+    term adds between the same runs per unit of its own site, shape (earlier term,).
+    """
+
+    site: str
+    sign: int
+    log_size: Float[Array, ""]
+    before: Float[Array, " earlier_term"]
+
+
+def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Contrast]:
+    reference = {c: jnp.asarray(v) for c, v in law.reference.items()}
+    terms = scaled_terms(law)
+    # A site in nats is the coefficient times its basis at the reference run: per unit
+    # of the site the basis is divided by that.
+    scales = [
+        jnp.asarray(t.basis(reference, exponents)) if t.in_nats else jnp.ones(())
+        for t in terms
+    ]
+
+    def basis(j: int, i: int, end: int) -> Float[Array, ""]:
+        """Of term j at an end of term i."""
+        run = {c: jnp.asarray(v)[i, end] for c, v in points.ends.items()}
+        return jnp.asarray(terms[j].basis(run, exponents))
+
+    def difference(j: int, i: int) -> Float[Array, ""]:
+        """Of term j between the ends of term i."""
+        high = basis(j, i, 0)
+        low = basis(j, i, 1)
+        return (high - low) / scales[j]
+
+    contrasts = []
+    for i, term in enumerate(terms):
+        contrast = difference(i, i)
+        soft = SOFT * points.size[i] / scales[i]
+        # log |contrast|, rounded off where exponents make it vanish.
+        log_size = 0.5 * jnp.log(contrast**2 + soft**2)
+        before = [
+            earlier.sign * difference(j, i)  # in their order, as `_move_terms` has them
+            for j, earlier in enumerate(terms[:i])
+        ]
+        stacked = jnp.stack(before) if before else jnp.zeros(0)
+        contrast_of_term = _Contrast(
+            term.site,
+            term.sign,
+            log_size,
+            stacked,
+        )
+        contrasts.append(contrast_of_term)
+    return contrasts
+
+
+def _rest_at_middle(
+    law: Law, points: ContrastPoints, values: Values
+) -> Float[Array, ""]:
+    """Loss at the middle of the table without the floor, shape ()."""
+    middle = {c: jnp.asarray(v)[None] for c, v in points.middle.items()}
+    floor = floor_term(law)
+    assert floor is not None
+    without = {**values, floor.site: jnp.zeros(())}
+    return law.loss(middle, without)[0]
+
+
+def _move_terms(
+    law: Law,
+    points: ContrastPoints,
+    given: Unconstrained,
+    exponents: Values,
+    to_site: bool,
+) -> tuple[Unconstrained, Float[Array, ""]]:
+    """Coefficients from coordinates to log contributions (or back), in the order of the
+    law; log determinant.
+    """
+    moved, logdet, values = {}, jnp.zeros(()), []
+    for c in _contrasts(law, points, exponents):
+        # total contrast = sign site size + what earlier terms add: the map is
+        # triangular in the terms' order, and its Jacobian a product of slopes.
+        others = c.before @ jnp.stack(values) if values else jnp.zeros(())
+        if to_site:
+            log_value, log_slope = _log_positive(c.sign * (given[c.site] - others))
+            moved[c.site] = log_value - c.log_size
+            logdet = logdet + log_slope
+        else:
+            moved[c.site] = c.sign * _left_of(given[c.site] + c.log_size) + others
+        values.append(jnp.exp(moved[c.site] if to_site else given[c.site]))
+    return moved, logdet
+
+
+def to_sites(
+    law: Law, points: ContrastPoints, z: Unconstrained
+) -> tuple[Unconstrained, Float[Array, ""]]:
+    """Coordinates to NumPyro's unconstrained sites, with the log determinant of the
+    Jacobian.
+    """
+    moved, logdet = _move_exponents(law, points, z, to_site=True)
+    sites = z | moved
+    exponents = constrain(law, sites, {e.name for e in law.exponents})
+    moved, log_slope = _move_terms(law, points, z, exponents, to_site=True)
+    sites, logdet = sites | moved, logdet + log_slope
+    floor = floor_term(law)
+    if floor is None:
+        return sites, logdet
+    values = constrain(law, sites, {n for n in law.priors if n != floor.site})
+    # The floor's coordinate is the loss at the middle of the table: of all numbers the
+    # one that the data fix best.
+    left = z[floor.site] - _rest_at_middle(law, points, values)
+    log_value, log_slope = _log_positive(left)
+    return sites | {floor.site: log_value}, logdet + log_slope
+
+
+def from_sites(law: Law, points: ContrastPoints, sites: Unconstrained) -> Unconstrained:
+    """The inverse of `to_sites`."""
+    z = sites | _move_exponents(law, points, sites, to_site=False)[0]
+    exponents = constrain(law, sites, {e.name for e in law.exponents})
+    z = z | _move_terms(law, points, sites, exponents, to_site=False)[0]
+    floor = floor_term(law)
+    if floor is None:
+        return z
+    values = constrain(law, sites, {n for n in law.priors if n != floor.site})
+    rest = _rest_at_middle(law, points, values)
+    return z | {floor.site: _left_of(sites[floor.site]) + rest}

@@ -1,0 +1,181 @@
+"""The posterior density in `coordinates`, one vector a draw, with its gradient and
+curvature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bayeslaw._base.runtime import compiled
+from bayeslaw._inference import coordinates
+from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
+from bayeslaw._inference.likelihood import log_density
+from bayeslaw._inference.noise import error_sites
+from bayeslaw._inference.table import NONE, Padded, SharedError
+from bayeslaw._law.law import Law
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+STEP = 1e-5  # of a coordinate, between two gradients whose difference is the curvature
+FLAT = 1e-2  # curvature below which a direction is scaled as if this curved
+
+
+def site_names(law: Law, shared: SharedError = NONE) -> list[str]:
+    """Sampled sites, in the order of a coordinate vector."""
+    of_law = [name for name, prior in law.priors.items() if not prior.is_fixed]
+    of_error = error_sites(shared)
+    return sorted([*of_law, *of_error])
+
+
+def from_vector(
+    law: Law, shared: SharedError, vector: Float[Array, " coordinate"]
+) -> dict[str, Float[Array, ""]]:
+    """Sites or coordinates by name from one vector, shape (coordinate,)."""
+    return {name: vector[i] for i, name in enumerate(site_names(law, shared))}
+
+
+def to_vector(
+    law: Law, shared: SharedError, sites: Mapping[str, Float[AnyArray, ""]]
+) -> Float[Array, " coordinate"]:
+    """The inverse of `from_vector`."""
+    return jnp.stack([jnp.asarray(sites[name]) for name in site_names(law, shared)])
+
+
+def unsigned(sites: Unconstrained) -> Unconstrained:
+    """Sites as they leave the sampler: a scale is never negative, also where its site
+    is signed (`noise.TAU_CHECKPOINT`).
+    """
+    if "tau_checkpoint" not in sites:
+        return sites
+    return sites | {"tau_checkpoint": jnp.abs(sites["tau_checkpoint"])}
+
+
+def sites_of(
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    vector: Float[Array, " coordinate"],
+) -> Unconstrained:
+    """NumPyro's unconstrained sites of a coordinate vector, as all but the density take
+    them.
+    """
+    z = from_vector(law, table.shared, vector)
+    sites, _ = coordinates.to_sites(law, points, z)
+    return unsigned(sites)
+
+
+def potential(
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    vector: Float[Array, " coordinate"],
+) -> Float[Array, ""]:
+    """Negative log density of the coordinates (one vector, see `from_vector`)."""
+    z = from_vector(law, table.shared, vector)
+    sites, logdet = coordinates.to_sites(law, points, z)
+    values = coordinates.constrain(law, sites)
+    rows = (
+        table.covariates,
+        table.y,
+        table.weight,
+        table.shared,
+    )
+    # Change of variables: p(z) = p(site(z)) |d site / d z|.
+    return -log_density(law, *rows, sites, values) - logdet
+
+
+def error_start(
+    shared: SharedError, noise: Float[AnyArray, ""] | float
+) -> dict[str, Float[Array, ""]]:
+    """Unconstrained error sites to start from."""
+    start = {"sigma": jnp.log(noise), "dof_above_2": jnp.log(10.0)}
+    if shared.kind == "checkpoint":
+        # Signed, see `noise.TAU_CHECKPOINT`: as it is, not its logarithm.
+        start["tau_checkpoint"] = jnp.asarray(0.001)
+    if shared.kind == "run":
+        start["tau_run"] = jnp.log(0.002)
+    if shared.along_run:
+        start["run_length"] = jnp.log(0.1)
+    return start
+
+
+@compiled(static_argnums=0)
+def gradients(
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    vectors: Float[AnyArray, "vector coordinate"],
+) -> tuple[Float[Array, " vector"], Float[Array, "vector coordinate"]]:
+    """Negative log density and its gradient at many vectors, shape (vector,) and
+    (vector, coordinate).
+    """
+    height = partial(potential, law, table, points)
+    one = jax.value_and_grad(height)
+    return jax.vmap(one)(vectors)
+
+
+def at_each(
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    vectors: Float[np.ndarray, "vector coordinate"],
+) -> tuple[Float[np.ndarray, " vector"], Float[np.ndarray, "vector coordinate"]]:
+    """`gradients` at up to 2 d + 1 vectors, by the one program compiled for that many;
+    infinite where undefined.
+    """
+    n, d = vectors.shape
+    # A program is compiled for one shape: fewer vectors are filled up with the last. 2
+    # d + 1 is what a Hessian and a line search need at most.
+    padded = vectors[np.minimum(np.arange(2 * d + 1), n - 1)]
+    heights, slopes = gradients(law, table, points, padded)
+    heights = np.asarray(heights)[:n]
+    slopes = np.asarray(slopes)[:n]
+    heights = np.where(np.isfinite(heights), heights, np.inf)
+    return heights, np.nan_to_num(slopes)
+
+
+def hessian(
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    vector: Float[np.ndarray, " coordinate"],
+) -> Float[np.ndarray, "coordinate coordinate"]:
+    """Second derivatives of the negative log density, from differences of gradients,
+    shape (coordinate, coordinate).
+
+    Differentiating twice took XLA 25 s to compile for Form 3, the gradient takes 6.
+    """
+    d = len(vector)
+    # Central differences of the exact gradient: H_ij = (g_j(x + h e_i) - g_j(x - h
+    # e_i)) / 2 h, off by O(h^2). Rounding adds about 1e-16 / h of the gradient's size,
+    # which in float64 balances that near h = 1e-5 (Nocedal and Wright 2006, section
+    # 8.1).
+    steps = STEP * np.concatenate([np.eye(d), -np.eye(d)])
+    _, slopes = at_each(law, table, points, vector + steps)
+    curvature = (slopes[:d] - slopes[d:]) / (2 * STEP)
+    # Differences are symmetric up to rounding only; eigh reads one triangle.
+    return (curvature + curvature.T) / 2
+
+
+def whitening(
+    curvature: Float[np.ndarray, "coordinate coordinate"],
+) -> Float[np.ndarray, "coordinate coordinate"]:
+    """Scale that makes a curvature the identity: ``scale @ standard_normal`` has its
+    inverse as covariance.
+    """
+    # With H = Q diag(s) Q' the scale is Q diag(s)^-1/2. At a mode that was found only
+    # nearly, an eigenvalue may be negative: its size still says how long the direction
+    # is. Flat ones are bounded, else their axis would be endless.
+    sizes, axes = np.linalg.eigh(curvature)
+    sizes = np.maximum(np.abs(sizes), FLAT)
+    return axes / np.sqrt(sizes)

@@ -1,0 +1,103 @@
+"""Convergence of chains and trust in importance weights, as ArviZ computes them; and
+every threshold that either has to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# Of a posterior to report: R-hat, bulk ESS (or effective draws of weights), and share
+# of divergent draws.
+MAX_RHAT, MIN_ESS, MAX_DIVERGENT = 1.01, 400, 0.001
+
+# Pareto k-hat from which importance weights say nothing (Vehtari et al. 2024)
+TRUSTED_K = 0.7
+# Pareto k-hat and effective draws with which no further proposal is fitted
+GOOD_K, ENOUGH_ESS = 0.5, 1500
+# effective draws of one of many refits, below which chains take over
+REFIT_ESS = 200
+# draws of finite weight below which no tail is fitted to them
+FEWEST_WEIGHTS = 100
+
+
+def rhat_and_ess(
+    sites: Mapping[str, Float[np.ndarray, "chain draw *site"]],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Rank-normalised R-hat and bulk ESS of each site (chain, draw, ...) (Vehtari
+    2021); the worst of a vector.
+    """
+    import arviz_stats.base
+
+    stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    rhat = {
+        name: float(np.max(stats.rhat(draws, method="rank", **axes)))
+        for name, draws in sites.items()
+    }
+    ess = {
+        name: float(np.min(stats.ess(draws, method="bulk", **axes)))
+        for name, draws in sites.items()
+    }
+    return rhat, ess
+
+
+def of_chains(
+    sites: Mapping[str, Float[np.ndarray, "chain draw *site"]],
+) -> tuple[float, float]:
+    """Largest R-hat and smallest bulk ESS of sampled sites."""
+    rhat, ess = rhat_and_ess(sites)
+    worst = max(rhat.values())
+    least = min(ess.values())
+    return worst, least
+
+
+def are_enough(sites: Mapping[str, Float[np.ndarray, "chain draw *site"]]) -> bool:
+    """Whether R-hat and bulk ESS pass."""
+    rhat, ess = of_chains(sites)
+    return rhat <= MAX_RHAT and ess >= MIN_ESS
+
+
+def pareto_smoothed(
+    log_weight: Float[np.ndarray, " draw"],
+) -> tuple[Float[np.ndarray, " draw"], float]:
+    """Normalised weights with Pareto-smoothed tails, shape (draw,), and k-hat (Vehtari
+    2024); infinite where the weights degenerate.
+
+    Degenerate: fewer than 100 draws of finite weight, or so few that count that no tail
+    can be fitted; the weights are then plain ones.
+    """
+    import arviz_stats.base
+
+    finite = np.isfinite(log_weight)
+    if not finite.any():
+        return np.full(len(log_weight), 1 / len(log_weight)), np.inf
+    floor = log_weight[finite].min() - 50.0
+    plain = np.where(finite, log_weight, floor)
+    k, smooth = np.inf, plain
+    if finite.sum() >= FEWEST_WEIGHTS:
+        stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
+        with np.errstate(all="ignore"):  # where one draw takes all
+            smooth, k = stats.psislw(-plain)
+        if not (np.isfinite(k) and np.isfinite(smooth.max())):
+            k, smooth = np.inf, plain
+    weight = np.exp(smooth - smooth.max())
+    return weight / weight.sum(), float(k)
+
+
+def interval_score(
+    low: Float[np.ndarray, " run"],
+    high: Float[np.ndarray, " run"],
+    y: Float[np.ndarray, " run"],
+) -> Float[np.ndarray, " run"]:
+    """Score of 90% intervals of log loss, over the loss, shape (run,): width plus 2/.1
+    times what the loss is outside by (Gneiting and Raftery 2007).
+    """
+    below, above = np.exp(low - y), np.exp(high - y)
+    outside = np.maximum(below - 1, 0) + np.maximum(1 - above, 0)
+    return above - below + 20 * outside

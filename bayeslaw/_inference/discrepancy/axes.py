@@ -1,0 +1,74 @@
+"""Where a run lies along the axes of a misfit, in units that move a loss alike.
+
+A unit is the distance over which a law's misfit changes by its own size: two e-folds of
+size, of tokens and of pre-training, .9 of the log of the target's share, and a factor of
+1.6 of the loss that a checkpoint starts from. Measured on the bundled grid of tiny
+models and on published tables of N and D (docs/discrepancy.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+LOSS_UNIT, SHARE_UNIT, COUNT_UNIT = 0.45, 0.9, 2.0
+STARTS = ("source_loss_before", "loss_before")  # the checkpoint's loss: one is enough
+LEAST_SHARE = 1e-3  # of target data; pure replay is not infinitely far away
+COUNTS = ("D", "N", "ptpp", "S1_pt")
+KNOWN = (*STARTS, *COUNTS, "replay", "S2_pt", "S1_cpt", "S2_cpt")
+AREAS = ("S1_pt", "S1_cpt")  # under the learning rate
+# what a walk goes along: powers of the columns whose product it is
+WALKS = {
+    "N*D": {"N": 1.0, "D": 1.0},
+    "D/N": {"N": -1.0, "D": 1.0},
+}
+
+
+def axis_names(columns: Collection[str]) -> tuple[str, ...]:
+    """The axes that a law's columns make up, the checkpoint's loss first.
+
+    A column of the user's own is an axis of its own.
+    """
+    start = [c for c in STARTS if c in columns][:1]
+    counts = [c for c in COUNTS if c in columns]
+    replay = [c for c in ("replay",) if c in columns]
+    losses = ("source_loss", "target_loss")
+    own = [c for c in columns if c not in KNOWN and c not in losses]
+    return (*start, *counts, *replay, *own)
+
+
+def position(
+    axis: str, covariates: Mapping[str, Any], xp: ModuleType
+) -> Float[AnyArray, "*run"]:
+    """Where each run lies along an axis, shape (run,); ``xp`` is NumPy or JAX's."""
+    if axis == "replay":
+        share = 1.0 - xp.asarray(covariates["replay"], float)
+        # NumPy makes scalars of arrays without axes
+        return xp.asarray(xp.log(xp.clip(share, LEAST_SHARE, 1.0)) / SHARE_UNIT)
+    value = xp.log(xp.maximum(xp.asarray(covariates[axis], float), 1e-12))
+    return xp.asarray(value / (LOSS_UNIT if axis in STARTS else COUNT_UNIT))
+
+
+def walk_position(
+    walk: str, covariates: Mapping[str, Any], xp: ModuleType
+) -> Float[AnyArray, "*run"]:
+    """Where each run lies along what a walk goes along, in e-folds."""
+    total = xp.zeros(())
+    for column, power in WALKS[walk].items():
+        value = xp.maximum(xp.asarray(covariates[column], float), 1e-12)
+        total = total + power * xp.log(value)
+    return xp.asarray(total)
+
+
+def varies(values: Float[AnyArray, " run"], least: float = 1e-6) -> bool:
+    """Whether positions differ by more than ``least`` anywhere."""
+    reach = np.ptp(values)
+    return bool(reach > least)

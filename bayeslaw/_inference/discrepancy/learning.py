@@ -1,0 +1,244 @@
+"""A law's misfit learned from its residuals, in two steps, so that they cannot trade.
+
+First the law is fitted by itself, robustly. Then, given each draw of the law, the
+process is learned from what that draw leaves over: a cut (modularisation: Liu, Bayarri
+and Berger 2009; Jacob et al. 2017). Fitted jointly the process takes the law's place:
+on tiny models the error at an unseen size went from 2.5% to 9-13%.
+
+The scales are drawn by importance sampling under their marginal likelihood for the mean
+residual, the law's uncertainty among its covariances; the weights exactly, for each
+draw of the law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+from bayeslaw._base.blas import one_thread
+from bayeslaw._inference.discrepancy.marginal import Marginal, Rows
+from bayeslaw._inference.discrepancy.process import Process
+from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from bayeslaw._base.arrays import AnyArray
+
+DOF = np.array([3.0, 4.0, 6.0, 9.0, 14.0, 25.0, 50.0])  # of the noise, by posterior
+TRIES = 600  # of the scales' importance sampling
+DISTINCT = 256  # scales that the draws of weights share
+CELLS = 4_000_000  # draws x rows worked on together
+SOME = 500  # draws of the law that tell its mean and spread
+
+Means = Callable[[slice], np.ndarray]
+"""The law's log loss of a slice of its draws, shape (draw, row)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Misfit:
+    """Draws of a law's misfit and of the noise that is left, one for each of the law's.
+
+    Parameters
+    ----------
+    process
+        The basis functions.
+    weights
+        Of the basis functions, shape (draw, function).
+    sigma, dof
+        Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
+    tau, effects
+        Scale of what a group of rows shares, shape (draw,), and the effect of each
+        group, shape (draw, group); None where no rows share an error.
+    scales
+        Lengths (units of an axis), sizes of pieces (log loss), by name, shape (draw,).
+    khat
+        Of the importance weights of the scales.
+    """
+
+    process: Process
+    weights: Float[np.ndarray, "draw function"]
+    sigma: Float[np.ndarray, " draw"]
+    dof: Float[np.ndarray, " draw"]
+    tau: Float[np.ndarray, " draw"] | None
+    effects: Float[np.ndarray, "draw group"] | None
+    scales: Mapping[str, Float[np.ndarray, " draw"]]
+    khat: float
+
+    def at(
+        self, covariates: Mapping[str, Float[np.ndarray, " run"]]
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draws of the misfit of log loss at runs, shape (draw, run)."""
+        features = self.process.features(covariates, np)
+        return self.weights @ features.T
+
+
+def independent_rows(
+    features: Float[np.ndarray, "row function"],
+    groups: Float[np.ndarray, "row group"] | None,
+    previous: Int[AnyArray, " row"] | None,
+    gap: Float[AnyArray, " row"] | None,
+    length: float,
+) -> Rows:
+    """Rows less what the one before in the same run foretells (see `likelihood`).
+
+    Parameters
+    ----------
+    features
+        Basis functions at the rows, shape (row, function).
+    groups
+        One-hot group of each row, shape (row, group), or None.
+    previous, gap
+        Row measured just before in the same run, and e-folds since then (infinite at a
+        run's first row), shape (row,); None where points of a run are independent.
+    length
+        E-folds over which neighbours' errors forget each other.
+    """
+    if previous is None or gap is None:
+        return Rows(features, groups, lambda residual: residual, np.ones(len(features)))
+    first = np.isinf(gap)
+    share = np.where(first, 0.0, np.exp(-np.where(first, 1.0, gap) / length))
+
+    def combine(
+        residual: Float[np.ndarray, "*draw row"],
+    ) -> Float[np.ndarray, "*draw row"]:
+        foretold = share * residual[..., previous]
+        return residual - foretold
+
+    def combine_columns(
+        matrix: Float[np.ndarray, "row column"],
+    ) -> Float[np.ndarray, "row column"]:
+        foretold = share[:, None] * matrix[previous]
+        return matrix - foretold
+
+    shared = None if groups is None else combine_columns(groups)
+    return Rows(combine_columns(features), shared, combine, 1 / (1 - share**2))
+
+
+def learn(
+    process: Process,
+    rows: Rows,
+    y: Float[np.ndarray, " row"],
+    means: Means,
+    draws: int,
+    *,
+    seed: int,
+    tries: int = TRIES,
+) -> Misfit:
+    """Learn the misfit of each draw of a law.
+
+    Parameters
+    ----------
+    rows
+        The process at the runs that the law was fitted to.
+    y
+        Log losses, shape (row,).
+    means
+        The law's log loss of a slice of its draws.
+    draws
+        How many draws the law has.
+    tries
+        Scales tried by importance sampling.
+    """
+    with one_thread():
+        return _learned(
+            process,
+            rows,
+            y,
+            means,
+            draws,
+            seed,
+            tries,
+        )
+
+
+def _learned(
+    process: Process,
+    rows: Rows,
+    y: Float[np.ndarray, " row"],
+    means: Means,
+    draws: int,
+    seed: int,
+    tries: int,
+) -> Misfit:
+    rng = np.random.default_rng(seed)
+    residuals = _some_residuals(rows, y, means, draws)
+    problem = Marginal.of(process, rows, residuals)
+    mode = problem.mode()
+    count = min(DISTINCT, draws)
+    scales, khat = problem.draw_scales(mode, tries, count, rng)
+    which = rng.permutation(np.arange(draws) % len(scales))
+    projected = _projected(problem, rows, y, means, draws)
+    linear = np.empty_like(projected)
+    for i, log_scales in enumerate(scales):
+        of_these = np.flatnonzero(which == i)
+        linear[of_these] = problem.draw_linear(log_scales, projected[of_these], rng)
+    weights, effects = np.split(linear, [process.size], axis=1)
+    each = np.exp(scales[which])
+    named = {name: each[:, i] for i, name in enumerate(problem.names)}
+    return Misfit(
+        process,
+        # a ten-millionth of a weight is nothing, and files are half as large
+        weights.astype(np.float32),
+        sigma=named.pop("sigma"),
+        dof=_draw_dof(problem, mode, draws, rng),
+        tau=named.pop("tau", None),
+        effects=effects if effects.shape[1] else None,
+        scales=named,
+        khat=khat,
+    )
+
+
+def _blocks(draws: int, rows: int) -> list[slice]:
+    """Slices of draws that fit into memory at all rows."""
+    size = max(1, CELLS // rows)
+    starts = range(0, draws, size)
+    return [slice(start, min(start + size, draws)) for start in starts]
+
+
+def _some_residuals(
+    rows: Rows, y: Float[np.ndarray, " row"], means: Means, draws: int
+) -> Float[np.ndarray, "draw row"]:
+    """Residuals of some of the law's draws, shape (draw, row)."""
+    step = max(1, draws // SOME)
+    blocks = _blocks(draws, len(y))
+    parts = [y - means(block)[::step] for block in blocks]
+    residuals = np.concatenate(parts)
+    return rows.combine(residuals)
+
+
+def _projected(
+    problem: Marginal,
+    rows: Rows,
+    y: Float[np.ndarray, " row"],
+    means: Means,
+    draws: int,
+) -> Float[np.ndarray, "draw column"]:
+    """Weighted products of the linear columns with residuals, shape (draw, column)."""
+    weighted = problem.linear * problem.weight[:, None]
+    parts = []
+    for block in _blocks(draws, len(y)):
+        left = y - means(block)
+        residuals = rows.combine(left)
+        parts.append(residuals @ weighted)
+    return np.concatenate(parts)
+
+
+def _draw_dof(
+    problem: Marginal,
+    mode: Float[np.ndarray, " scale"],
+    draws: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, " draw"]:
+    """Degrees of freedom of the noise given what the mode leaves over, shape (draw,)."""
+    left = np.sqrt(problem.scaled_squares(mode))
+    log_likelihood = [np.sum(stats.t.logpdf(left, dof)) for dof in DOF]
+    log_p = np.array(log_likelihood)
+    log_p += stats.gamma.logpdf(DOF - DOF_MIN, DOF_SHAPE, scale=1 / DOF_RATE)
+    chance = np.exp(log_p - log_p.max())
+    chance = chance / chance.sum()
+    return rng.choice(DOF, size=draws, p=chance)

@@ -1,0 +1,305 @@
+"""The marginal likelihood of a misfit's scales, and everything that is linear given them.
+
+With normal weights the process is a Bayesian linear model: its log scales (lengths,
+sizes, noise, what a checkpoint shares) have a closed marginal likelihood and gradient,
+and its weights are drawn exactly (Rasmussen and Williams 2006, sections 2.1 and 5.4.1).
+All is written in weights over their prior sds, so that no inverse variance is formed.
+Heavy tails are weights of rows, reweighted at the mode (Student-t noise as a mixture of
+normals: Lange, Little and Taylor 1989).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import linalg, optimize, stats
+
+from bayeslaw._inference.diagnostics import pareto_smoothed
+from bayeslaw._inference.discrepancy.process import Process, log_variances
+from bayeslaw._law.priors import Prior, lognormal
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# A run's own error once the misfit has its place: seeds differ by .05-.1% (large
+# models) to .6% (tiny ones).
+SIGMA = lognormal(0.003, 0.8, "seeds differ by .05-.6%")
+# What runs of one checkpoint, or points of one curve, share beside the misfit.
+TAU = lognormal(0.003, 0.7, "seeds of tiny models: .36% common to a checkpoint")
+FIRST_DOF = 8.0  # of the noise while rows are reweighted
+ROUNDS = 4  # of reweighting the rows
+PROPOSAL_DOF = 6  # of the importance sampling of the scales
+STEP, FLAT = 1e-2, 0.15  # of a gradient's difference; least curvature of a log scale
+FARTHEST = 5.0  # prior sds of a log scale from its centre
+DIRECTIONS = 14  # of the law's uncertainty, most
+LEAST_LOG_VARIANCE = -80.0
+
+
+class Rows(NamedTuple):
+    """What a process is learned from, after neighbours on a curve are made independent.
+
+    ``features``: (row, function); ``groups``: one-hot, (row, group), or None;
+    ``combine``: turns residuals (draw, row) as measured into those of these rows;
+    ``precision``: (row,), of a row relative to one at the start of its run.
+    """
+
+    features: Float[np.ndarray, "row function"]
+    groups: Float[np.ndarray, "row group"] | None
+    combine: Callable[[Float[np.ndarray, "draw row"]], Float[np.ndarray, "draw row"]]
+    precision: Float[np.ndarray, " row"]
+
+
+@dataclass(eq=False)
+class Marginal:
+    """The marginal likelihood of the log scales, weights of rows given.
+
+    ``linear``: columns whose coefficients are drawn (basis functions, groups), shape
+    (row, column); ``law``: directions of the law's uncertainty, (row, direction);
+    ``residual``: mean residual, (row,); ``weight``: of rows, (row,).
+    """
+
+    process: Process
+    linear: Float[np.ndarray, "row column"]
+    law: Float[np.ndarray, "row direction"]
+    residual: Float[np.ndarray, " row"]
+    precision: Float[np.ndarray, " row"]
+    weight: Float[np.ndarray, " row"]
+    names: tuple[str, ...]
+    centre: Float[np.ndarray, " scale"]
+    spread: Float[np.ndarray, " scale"]
+
+    @classmethod
+    def of(
+        cls, process: Process, rows: Rows, residuals: Float[np.ndarray, "draw row"]
+    ) -> Marginal:
+        grouped = rows.groups is not None
+        groups = (
+            np.empty((len(rows.features), 0)) if rows.groups is None else rows.groups
+        )
+        linear = np.hstack([rows.features, groups])
+        priors: dict[str, Prior] = dict(process.priors)
+        priors |= {"sigma": SIGMA} | ({"tau": TAU} if grouped else {})
+        moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
+        found = cls(
+            process,
+            linear,
+            _directions(residuals),
+            residuals.mean(axis=0),
+            rows.precision,
+            rows.precision,
+            tuple(priors),
+            moments[:, 0],
+            moments[:, 1],
+        )
+        found._weigh(rows.precision)
+        return found
+
+    def _weigh(self, weight: Float[np.ndarray, " row"]) -> None:
+        """Products that depend on the weights of the rows."""
+        columns = np.hstack([self.linear, self.law])
+        weighted = columns * weight[:, None]
+        self.weight = weight
+        self._gram = columns.T @ weighted
+        self._product = weighted.T @ self.residual
+        square = self.residual @ (weight * self.residual)
+        self._square = float(square)
+        log_weights = np.log(weight)
+        self._log_weights = float(np.sum(log_weights))
+
+    def _log_variances(
+        self, log_scales: Float[np.ndarray, " scale"]
+    ) -> tuple[Float[np.ndarray, " column"], Float[np.ndarray, "column scale"]]:
+        """Of all columns: (column,) and its slopes (column, scale)."""
+        functions, scales = self.process.size, len(log_scales)
+        columns = self.linear.shape[1] + self.law.shape[1]
+        value, slope = np.zeros(columns), np.zeros((columns, scales))
+        smooth = len(self.process.priors)
+        found = log_variances(self.process, log_scales[:smooth])
+        value[:functions], slope[:functions, :smooth] = found
+        if "tau" in self.names:
+            groups = slice(functions, self.linear.shape[1])
+            value[groups] = 2 * log_scales[-1]
+            slope[groups, -1] = 2.0
+        return np.maximum(value, LEAST_LOG_VARIANCE), slope
+
+    @property
+    def _sigma(self) -> int:
+        return self.names.index("sigma")
+
+    def log_density(self, log_scales: Float[np.ndarray, " scale"]) -> float:
+        """Log marginal likelihood and prior, up to a constant."""
+        return self._solved(log_scales)[0]
+
+    def _solved(self, log_scales: Float[np.ndarray, " scale"]):
+        """Log density, Cholesky factor, whitened solution, root variances, slopes."""
+        value, slope = self._log_variances(log_scales)
+        # With V = diag(root^2) and noise precision n W, in weights over their sds: B =
+        # I + n V^1/2 X'WX V^1/2 = L L'. Then |n^-1 W^-1 + X V X'| = n^-rows |B| / |W|,
+        # and the quadratic form is n r'Wr - |L^-1 n V^1/2 X'Wr|^2 (Woodbury; Rasmussen
+        # and Williams 2006, eqs. A.9 and A.10). Only matrices of the size of
+        # the basis are factored.
+        root, noise = np.exp(value / 2), np.exp(-2 * log_scales[self._sigma])
+        inner = noise * root[:, None] * self._gram * root
+        inner[np.diag_indices_from(inner)] += 1
+        factor = linalg.cholesky(inner, lower=True, check_finite=False)
+        half = linalg.solve_triangular(
+            factor, noise * root * self._product, lower=True, check_finite=False
+        )
+        rows = len(self.residual)
+        log_p = -0.5 * (
+            2 * rows * log_scales[self._sigma]
+            - self._log_weights
+            + 2 * np.sum(np.log(np.diag(factor)))
+            + noise * self._square
+            - half @ half
+        )
+        log_p -= 0.5 * np.sum(((log_scales - self.centre) / self.spread) ** 2)
+        return float(log_p), factor, half, root, slope
+
+    def gradient(
+        self, log_scales: Float[np.ndarray, " scale"]
+    ) -> tuple[float, Float[np.ndarray, " scale"]]:
+        """Log density and its gradient.
+
+        For a weight of prior variance v and posterior mean m and variance s, the slope
+        in log v is (m^2 / v + s / v - 1) / 2.
+        """
+        log_p, factor, half, root, slope = self._solved(log_scales)
+        identity = np.eye(len(factor))
+        # The posterior of the scaled weights is normal with covariance B^-1 = L^-T
+        # L^-1, of which only the diagonal is needed, and mean L^-T half.
+        inverse = linalg.solve_triangular(
+            factor, identity, lower=True, check_finite=False
+        )
+        mean = inverse.T @ half
+        shrunk = np.sum(inverse**2, axis=0)
+        along_log_variances = 0.5 * (mean**2 + shrunk - 1)
+        found = along_log_variances @ slope
+        noise = np.exp(-2 * log_scales[self._sigma])
+        fitted = root * mean
+        # In log sigma: n (squares of what is left) + (parameters in use) - rows, by
+        # Fisher's identity the mean slope of the complete log likelihood. The trace of
+        # X cov X'W n is the number of columns less the trace of B^-1.
+        rest = self._square - 2 * fitted @ self._product + fitted @ self._gram @ fitted
+        used = len(shrunk) - np.sum(shrunk)
+        found[self._sigma] += noise * rest + used - len(self.residual)
+        of_prior = (log_scales - self.centre) / self.spread**2
+        return log_p, found - of_prior
+
+    def mode(self) -> Float[np.ndarray, " scale"]:
+        """The most probable log scales; the rows are reweighted on the way.
+
+        A row's weight is the mean precision of Student-t noise given what is left of
+        it: (dof + 1) / (dof + (residual^2 + leverage) / sigma^2).
+        """
+
+        def negative(log_scales):
+            log_p, slope = self.gradient(log_scales)
+            return -log_p, -slope
+
+        at = self.centre.copy()
+        reach = FARTHEST * self.spread
+        bounds = optimize.Bounds(self.centre - reach, self.centre + reach)
+        for _ in range(ROUNDS):
+            found = optimize.minimize(
+                negative,
+                at,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options={"maxiter": 60},
+            )
+            at = found.x
+            # The E step of Student-t noise at the scales found; then scales again.
+            square = self.scaled_squares(at)
+            heavy = (FIRST_DOF + 1) / (FIRST_DOF + square)
+            self._weigh(self.precision * heavy)
+        return at
+
+    def scaled_squares(
+        self, log_scales: Float[np.ndarray, " scale"]
+    ) -> Float[np.ndarray, " row"]:
+        """Mean square of each row's noise over that of sigma, shape (row,)."""
+        _, factor, half, root, _ = self._solved(log_scales)
+        columns = np.hstack([self.linear, self.law]) * root
+        mean = linalg.solve_triangular(factor, half, lower=True, trans=1)
+        # Var of the fit at a row: |L^-1 V^1/2 x|^2.
+        leverage = np.sum(
+            linalg.solve_triangular(factor, columns.T, lower=True) ** 2, axis=0
+        )
+        left = (self.residual - columns @ mean) ** 2 + leverage
+        return self.precision * left * np.exp(-2 * log_scales[self._sigma])
+
+    def draw_scales(
+        self,
+        mode: Float[np.ndarray, " scale"],
+        tries: int,
+        count: int,
+        rng: np.random.Generator,
+    ) -> tuple[Float[np.ndarray, "draw scale"], float]:
+        """Equally weighted log scales, shape (count, scale), and k-hat of the weights.
+
+        Importance sampling of so many tries from a Student-t around the mode.
+        """
+        size = len(mode)
+        steps = STEP * np.eye(size)
+        slopes = [
+            self.gradient(mode + s)[1] - self.gradient(mode - s)[1] for s in steps
+        ]
+        # Central differences of the exact gradient; flat or uphill directions get the
+        # curvature FLAT, so that the proposal stays bounded.
+        curvature = -np.array(slopes) / (2 * STEP)
+        sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
+        root = axes / np.sqrt(np.maximum(sizes, FLAT))
+        proposal = stats.multivariate_t(shape=np.eye(size), df=PROPOSAL_DOF)
+        standard = np.atleast_2d(proposal.rvs(tries, random_state=rng))
+        tried = mode + standard.reshape(tries, size) @ root.T
+        log_p = np.array([self.log_density(one) for one in tried])
+        weight, khat = pareto_smoothed(log_p - proposal.logpdf(standard))
+        at = (rng.random() + np.arange(count)) / count
+        chosen = np.searchsorted(np.cumsum(weight), at)
+        return tried[np.minimum(chosen, tries - 1)], khat
+
+    def draw_linear(
+        self,
+        log_scales: Float[np.ndarray, " scale"],
+        projected: Float[np.ndarray, "draw column"],
+        rng: np.random.Generator,
+    ) -> Float[np.ndarray, "draw column"]:
+        """Coefficients of the linear columns given each draw's residuals.
+
+        ``projected``: weighted products of the columns with them, (draw, column).
+        """
+        columns = self.linear.shape[1]
+        root = np.exp(self._log_variances(log_scales)[0][:columns] / 2)
+        noise = np.exp(-2 * log_scales[self._sigma])
+        inner = noise * root[:, None] * self._gram[:columns, :columns] * root
+        inner[np.diag_indices_from(inner)] += 1
+        factor = linalg.cholesky(inner, lower=True, check_finite=False)
+        right = noise * root[:, None] * projected.T
+        mean = linalg.cho_solve((factor, True), right, check_finite=False)
+        # L^-T z has covariance B^-1: an exact draw around the mean.
+        around = linalg.solve_triangular(
+            factor, rng.standard_normal(mean.shape), lower=True, trans=1
+        )
+        return (root[:, None] * (mean + around)).T
+
+
+def _directions(
+    residuals: Float[np.ndarray, "draw row"],
+) -> Float[np.ndarray, "row direction"]:
+    """Principal directions of the law's uncertainty at the runs, (row, direction)."""
+    # The draws' covariance at the runs is centred' centred: its leading directions
+    # enter the linear model as columns of unit prior variance.
+    freedom = max(len(residuals) - 1, 1)
+    away = residuals - residuals.mean(axis=0)
+    centred = away / np.sqrt(freedom)
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    least = 1e-3 * max(sizes[0], 1e-12)
+    count = int(np.sum(sizes > least))
+    kept = min(DIRECTIONS, count)
+    columns = sizes[:kept, None] * axes[:kept]
+    return columns.T

@@ -1,0 +1,310 @@
+"""A law as a NumPyro model: priors on contributions and exponents, Student-t likelihood
+on log loss, shared errors.
+
+`model` is the model as one would write it. `log_density` is the same with the effects
+of checkpoints (or runs) integrated out, one by one, by Gauss-Hermite quadrature around
+their modes: what is sampled has no latent effects, and they are drawn afterwards
+(`draw_effects`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+
+from bayeslaw._inference.noise import DOF_MIN, constrain_error, error_sites, student_t
+from bayeslaw._inference.table import NONE, SharedError
+from bayeslaw._law.law import Covariates, Law, Values, log_loss
+from bayeslaw._law.priors import Prior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+    from bayeslaw._base.arrays import AnyArray
+
+# of the quadrature over one effect
+NODES, NODE_WEIGHTS = np.polynomial.hermite.hermgauss(7)
+
+
+def sample_values(law: Law) -> dict[str, Array]:
+    """Contributions (nats) and exponents from their priors; a fixed prior is its
+    value.
+    """
+
+    def one(name: str, prior: Prior) -> Array:
+        if prior.is_fixed:
+            return jnp.asarray(prior.args[0])
+        value = numpyro.sample(name, prior.distribution())
+        return jnp.asarray(value)
+
+    return {name: one(name, prior) for name, prior in law.priors.items()}
+
+
+class Innovations(NamedTuple):
+    """What is new at each row given the law, the effect, and the row before it in its
+    run; each of shape (row,).
+
+    ``value`` less ``share`` times the effect is Student-t with ``scale``.
+    """
+
+    value: Float[AnyArray, " row"]
+    share: Float[AnyArray, " row"]
+    scale: Float[AnyArray, " row"]
+
+
+def innovations(
+    mean: Float[AnyArray, " row"],
+    y: Float[AnyArray, " row"],
+    error: Values,
+    shared: SharedError,
+) -> Innovations:
+    """Residuals of log losses ``y`` around the law's ``mean``, less what the row before
+    foretells.
+
+    Along a run the errors are an autoregression of first order at uneven steps: two
+    rows a gap apart correlate by exp(-gap / length), so that a row keeps the share
+    1 - exp(-2 gap / length) of the variance to itself.
+    """
+    residual = y - mean
+    sigma = jnp.broadcast_to(error["sigma"], mean.shape)
+    if shared.previous is None or shared.gap is None:
+        return Innovations(residual, jnp.ones_like(mean), sigma)
+    first = jnp.isinf(shared.gap)
+    # Not infinity in the branch that is not taken: its gradient would be NaN.
+    gap = jnp.where(first, 1.0, shared.gap) / error["run_length"]
+    # Ornstein-Uhlenbeck at uneven steps: e_i = rho e_{i-1} + sqrt(1 - rho^2) new, with
+    # rho = exp(-gap / length).
+    foretold = jnp.where(first, 0.0, jnp.exp(-gap))
+    kept = jnp.where(first, 1.0, jnp.sqrt(-jnp.expm1(-2 * gap)))
+    # An effect common to both rows is in the first with weight 1 and in what was
+    # foretold with weight rho: what is new holds 1 - rho of it.
+    value = residual - foretold * residual[shared.previous]
+    return Innovations(value, 1 - foretold, sigma * kept)
+
+
+def model(
+    law: Law,
+    covariates: Covariates,
+    y: Float[AnyArray, " row"] | None = None,
+    measured: Shaped[AnyArray, " row"] | bool = True,
+    shared: SharedError = NONE,
+) -> None:
+    """The model of one table.
+
+    Parameters
+    ----------
+    law
+        The law with its priors.
+    covariates
+        Columns of shape (run,).
+    y
+        Log losses, shape (run,); None to draw them (points along one run then have
+        independent errors).
+    measured
+        Shape (run,); false at rows that only pad the table.
+    shared
+        Which rows share their error.
+    """
+    values = sample_values(law)
+    error = {
+        name: numpyro.sample(name, prior) for name, prior in error_sites(shared).items()
+    }
+    mean, scale = log_loss(law, covariates, values), error["sigma"]
+    effect = jnp.zeros_like(mean)
+    if shared.kind is not None:
+        with numpyro.plate(shared.kind, len(shared.group.slots)):
+            z = jnp.asarray(numpyro.sample("z", dist.Normal(0.0, 1.0)))
+        effect = error[f"tau_{shared.kind}"] * z[shared.group.code]
+    centre = mean + effect
+    if y is not None:
+        # the law of what is new at a row, moved to where the row itself is observed
+        new = innovations(mean, y, error, shared)
+        centre, scale = y - new.value + new.share * effect, new.scale
+    dof = DOF_MIN + error["dof_above_2"]
+    with numpyro.plate("row", mean.shape[0]), numpyro.handlers.mask(mask=measured):
+        numpyro.sample("log_loss", dist.StudentT(dof, centre, scale), obs=y)
+
+
+# -- the same density without latent effects -------------------------------------------
+
+
+def log_prior(
+    law: Law, values: Values, error: Values, shared: SharedError
+) -> dict[str, Array]:
+    """Log prior density of each sampled site, in its own units."""
+    of_law = {
+        name: jnp.asarray(prior.distribution().log_prob(values[name]))
+        for name, prior in law.priors.items()
+        if not prior.is_fixed
+    }
+    of_error = {
+        name: jnp.asarray(prior.log_prob(error[name]))
+        for name, prior in error_sites(shared).items()
+    }
+    return of_law | of_error
+
+
+def log_density(
+    law: Law,
+    covariates: Covariates,
+    y: Float[AnyArray, " row"],
+    measured: Shaped[AnyArray, " row"],
+    shared: SharedError,
+    u: Values,
+    values: Values,
+) -> Float[Array, ""]:
+    """Log posterior density of NumPyro's unconstrained sites ``u`` (``values``: the
+    law's, constrained), effects out.
+    """
+    error = constrain_error(u, shared)
+    volumes = [_log_volume(law, name, site) for name, site in u.items()]
+    priors = log_prior(law, values, error, shared)
+    prior, volume = sum(priors.values()), sum(volumes)
+    mean = log_loss(law, covariates, values)
+    rows = log_likelihood(mean, y, measured, error, shared)
+    return prior + volume + rows
+
+
+def _log_volume(
+    law: Law, name: str, site: Float[Array, ""]
+) -> Float[Array, ""] | float:
+    """Log derivative of a site's value by its unconstrained coordinate."""
+    support = law.priors[name].support if name in law.priors else "positive"
+    # d sigmoid / du = sigmoid(u) sigmoid(-u); d exp / du = exp(u).
+    if support == "unit":
+        return jax.nn.log_sigmoid(site) + jax.nn.log_sigmoid(-site)
+    if support == "real" or name == "tau_checkpoint":
+        return 0.0
+    return site
+
+
+def log_likelihood(
+    mean: Float[AnyArray, " row"],
+    y: Float[AnyArray, " row"],
+    measured: Shaped[AnyArray, " row"],
+    error: Values,
+    shared: SharedError,
+) -> Float[Array, ""]:
+    """Log likelihood of a table, effects integrated out.
+
+    Gauss-Hermite quadrature, for each slot around the mode of its z and in units of its
+    width (Liu and Pierce 1994).
+    """
+    new = innovations(mean, y, error, shared)
+    if shared.kind is None:
+        return jnp.sum(student_t(error, new.scale).log_prob(new.value) * measured)
+    centre, width = _effect_modes(new, measured, error, shared)
+    # Integral of f(z) dz with z = c + sqrt(2) w t is sqrt(2) w sum_k a_k exp(t_k^2)
+    # f(z_k): exact where f is normal around c with sd w times a polynomial of degree 13
+    # (Liu and Pierce 1994).
+    z = centre[None] + jnp.sqrt(2.0) * width[None] * NODES[:, None]  # (node, slot)
+    joint = _log_joint(new, measured, error, shared, z)
+    nodes = joint + (NODES**2 + np.log(NODE_WEIGHTS))[:, None]
+    log_step = jnp.log(jnp.sqrt(2.0) * width)
+    each = jax.scipy.special.logsumexp(nodes, axis=0) + log_step
+    return jnp.sum(each)
+
+
+def _membership(
+    measured: Shaped[AnyArray, " row"], shared: SharedError
+) -> Float[Array, "row slot"]:
+    """1 where a measured row is of a slot, shape (row, slot)."""
+    slots = len(shared.group.slots)
+    rows = jax.nn.one_hot(shared.group.code, slots)
+    counts = jnp.asarray(measured)
+    return rows * counts[:, None]
+
+
+def _effect_modes(
+    new: Innovations,
+    measured: Shaped[AnyArray, " row"],
+    error: Values,
+    shared: SharedError,
+) -> tuple[Float[Array, " slot"], Float[Array, " slot"]]:
+    """Mode and width of each slot's z given all else, by reweighted least squares, each
+    of shape (slot,).
+    """
+    tau = error[f"tau_{shared.kind}"]
+    dof = DOF_MIN + error["dof_above_2"]
+    inside = _membership(measured, shared).T
+    z = jnp.zeros(len(shared.group.slots))
+    precision = jnp.ones(())
+    weight = 1 / new.scale**2
+    # EM for Student-t noise (Lange, Little and Taylor 1989): a few steps do, for the
+    # quadrature is exact enough wherever its centre lies near the mode. No gradient
+    # goes through centre and width: the integral does not depend on them.
+    for _ in range(4):
+        # given the weights both are those of a normal regression on z ~ Normal(0, 1)
+        precision = 1 + tau**2 * (inside @ (weight * new.share**2))
+        z = tau * (inside @ (weight * new.share * new.value)) / precision
+        rest = (new.value - new.share * tau * z[shared.group.code]) / new.scale
+        # the weights with which a Student-t is a mixture of normals
+        weight = (dof + 1) / (dof + rest**2) / new.scale**2
+    return jax.lax.stop_gradient((z, 1 / jnp.sqrt(precision)))
+
+
+def _log_joint(
+    new: Innovations,
+    measured: Shaped[AnyArray, " row"],
+    error: Values,
+    shared: SharedError,
+    z: Float[Array, "k slot"],
+) -> Float[Array, "k slot"]:
+    """Log density of z and of the rows of its group, z and the density of shape
+    (k, slot).
+    """
+    tau = error[f"tau_{shared.kind}"]
+    of_row = z[:, shared.group.code]
+    rest = new.value[None] - new.share[None] * tau * of_row
+    rows = student_t(error, new.scale[None]).log_prob(rest)
+    inside = _membership(measured, shared)
+    prior = jax.scipy.stats.norm.logpdf(z)
+    return rows @ inside + prior
+
+
+def draw_effects(
+    key: Array,
+    mean: Float[AnyArray, " row"],
+    y: Float[AnyArray, " row"],
+    measured: Shaped[AnyArray, " row"],
+    error: Values,
+    shared: SharedError,
+) -> Float[Array, " slot"]:
+    """One draw of each slot's effect on log loss given all else, shape (slot,):
+    importance resampling of 64.
+    """
+    new = innovations(mean, y, error, shared)
+    centre, width = _effect_modes(new, measured, error, shared)
+    propose, choose = jax.random.split(key)
+    proposal = dist.StudentT(4.0)
+    spread = proposal.sample(propose, (64, len(shared.group.slots)))
+    # Student-t around the mode, heavier in the tails than z itself.
+    z = centre[None] + width[None] * spread
+    joint = _log_joint(new, measured, error, shared, z)
+    log_weight = joint - proposal.log_prob(spread)
+    # One of the 64 by its weight (sampling importance resampling: Rubin 1987).
+    index = jax.random.categorical(choose, log_weight, axis=0)
+    chosen = jnp.take_along_axis(z, index[None], axis=0)[0]
+    return error[f"tau_{shared.kind}"] * chosen
+
+
+def pointwise(
+    mean: Float[AnyArray, " row"],
+    y: Float[AnyArray, " row"],
+    effect: Float[AnyArray, " row"] | Float[AnyArray, ""] | float,
+    error: Values,
+    shared: SharedError,
+) -> Float[Array, " row"]:
+    """Log density of each row given the effects and the row before it in its run, shape
+    (row,).
+    """
+    new = innovations(mean, y, error, shared)
+    rest = new.value - new.share * effect
+    density = student_t(error, new.scale)
+    return density.log_prob(rest)

@@ -1,0 +1,227 @@
+"""The error of a run on log loss: Student-t with its own scale, beside effects that runs
+of one checkpoint, or points of one learning curve, share.
+
+Here are its priors, its distribution, and its draws for a run that nobody has trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy import stats
+
+from bayeslaw._inference.table import SharedError
+from bayeslaw._law.law import Values
+from bayeslaw._law.priors import lognormal
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+# leaves of a posterior that say the error of a run: the fields of `RunNoise`
+NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")
+# Scale of a run's own error on log loss. Measured between seeds: .1% (billions of
+# parameters; Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
+SIGMA = lognormal(0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%")
+# Tails: degrees of freedom - 2, so that the noise has a variance. Juarez and Steel 2010
+# use gamma(2, .1) on all of it.
+DOF_SHAPE, DOF_RATE, DOF_MIN = 2.0, 0.1, 2.0
+# Scale of what runs from one checkpoint share, half-normal. The sampler sees it signed,
+# so that the posterior has no edge at 0: effects are the scale times z, and a normal
+# scale times a symmetric z is a half-normal one. `density.unsigned` drops the sign.
+# Measured on tiny models: .36%. A loose prior swallows the law: with a half-normal of
+# .02 an effect took 4.6% and the forecast at a new stage went from 1.4% to 7% off.
+TAU_CHECKPOINT = 0.004
+# Scale of what the points of one learning curve share. Three curves cannot tell it; two
+# seeds of a configuration do.
+TAU_RUN = lognormal(
+    0.002, 0.5, "seeds differ by .1-.6% (Bethune 2025, Wang 2025, tiny models)"
+)
+# Correlation length of the rest along a run, in e-folds of steps or tokens.
+CURVE_LENGTH = lognormal(
+    0.1, 0.5, "unpublished; what is alike for longer is the effect of the run"
+)
+LADDER_LENGTH = lognormal(
+    1.0, 0.7, "unpublished; from one measurement to the next, to the whole run"
+)
+# degrees of freedom at which a Student-t is a Gaussian
+GAUSSIAN = 1e9
+ENOUGH = 200  # draws, or a few more, over which a correlation is averaged
+
+
+def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
+    """Priors of the scalar sites of the error, by name."""
+    # not above: NumPyro takes seconds to import, which a saved posterior does without
+    import numpyro.distributions as dist
+
+    sites: dict[str, dist.Distribution] = {
+        "sigma": SIGMA.distribution(),
+        "dof_above_2": dist.Gamma(DOF_SHAPE, DOF_RATE),
+    }
+    if shared.kind == "checkpoint":
+        sites["tau_checkpoint"] = dist.Normal(0.0, TAU_CHECKPOINT)
+    if shared.kind == "run":
+        sites["tau_run"] = TAU_RUN.distribution()
+    if shared.along_run:
+        length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
+        sites["run_length"] = length.distribution()
+    return sites
+
+
+def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
+    """The error's values from NumPyro's unconstrained sites: ``tau_checkpoint`` as it
+    is, the exponential of the others.
+    """
+    return {
+        name: sites[name] if name == "tau_checkpoint" else jnp.exp(sites[name])
+        for name in error_sites(shared)
+    }
+
+
+def error_values(sites: Values, shared: SharedError) -> dict[str, Array]:
+    """`constrain_error`, and the degrees of freedom themselves as ``dof``."""
+    error = constrain_error(sites, shared)
+    dof = DOF_MIN + error["dof_above_2"]
+    return error | {"dof": dof}
+
+
+def student_t(error: Values, scale: Float[AnyArray, "*row"]) -> dist.StudentT:
+    """The law of a run's own error, of this scale and the error's tails."""
+    import numpyro.distributions as dist
+
+    dof = DOF_MIN + error["dof_above_2"]
+    return dist.StudentT(dof, 0.0, scale)
+
+
+def _none() -> Float[np.ndarray, " 1"]:
+    """Of an effect that there is not, shape (1,): the same for all draws."""
+    return np.zeros(1)
+
+
+@dataclass(frozen=True, eq=False)
+class RunNoise:
+    """Draws of the error of a run on log loss.
+
+    Parameters
+    ----------
+    sigma, dof
+        Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
+    tau_checkpoint, tau_run
+        Scales of the normal effects of its checkpoint and of its curve, shape (draw,);
+        by default there are none.
+    run_length
+        Correlation length of a run's own error along it, in e-folds, shape (draw,); 0,
+        the default: each point has its own.
+    """
+
+    sigma: Float[np.ndarray, " draw"]
+    dof: Float[np.ndarray, " draw"]
+    tau_checkpoint: Float[np.ndarray, " #draw"] = field(default_factory=_none)
+    tau_run: Float[np.ndarray, " #draw"] = field(default_factory=_none)
+    run_length: Float[np.ndarray, " #draw"] = field(default_factory=_none)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Float[np.ndarray, " draw ..."]]) -> RunNoise:
+        """From a posterior's own draws, by name."""
+        fields = {name: values[name] for name in NOISE if name in values}
+        return cls(**fields)
+
+    @classmethod
+    def of_piece(cls, values: Mapping[str, Float[np.ndarray, " draw ..."]]) -> RunNoise:
+        """From the leaves of a `Piece`, whose ``sigma`` is all of a new run's error;
+        Gaussian if it has no ``dof``.
+        """
+        sigma = values["sigma"]
+        dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
+        return cls(sigma, dof)
+
+    # -- of a new run ------------------------------------------------------------------
+
+    @property
+    def scale(self) -> Float[np.ndarray, " draw"]:
+        """Scale of a new run's error, effects of a new checkpoint or curve included,
+        shape (draw,).
+        """
+        return np.sqrt(self.sigma**2 + self.tau_checkpoint**2 + self.tau_run**2)
+
+    @property
+    def variance(self) -> Float[np.ndarray, " draw"]:
+        """Variance of a new run's error, effects included, shape (draw,); infinite with
+        two degrees of freedom or fewer.
+        """
+        beyond_two = np.maximum(self.dof - 2, 0.0)
+        with np.errstate(divide="ignore"):
+            own = self.sigma**2 * self.dof / beyond_two
+        return own + self.tau_checkpoint**2 + self.tau_run**2
+
+    def of_new_run(self) -> RunNoise:
+        """As if a new run's effects were its own: Student-t of scale `scale`."""
+        return RunNoise(self.scale, self.dof)
+
+    # -- a run's own -------------------------------------------------------------------
+
+    @property
+    def capped_variance(self) -> Float[np.ndarray, " draw"]:
+        """Variance of a run's own error, shape (draw,), or twice its squared scale if
+        that is less: near two degrees of freedom the variance is endless.
+        """
+        heavy = np.minimum(self.dof / (self.dof - 2), 2.0)
+        return self.sigma**2 * heavy
+
+    @property
+    def learned_at(self) -> float:
+        """Variance of the Gaussian error that is as informative: Student-t's inverse
+        Fisher information (Lange, Little and Taylor 1989), mean over draws.
+        """
+        variance = self.sigma**2 * (self.dof + 3) / (self.dof + 1)
+        return float(np.mean(variance))
+
+    def correlation(
+        self, gap: Float[np.ndarray, "*pair"]
+    ) -> Float[np.ndarray, "*pair"]:
+        """Between points of a run this many e-folds apart, mean over draws, of the
+        shape of ``gap``.
+        """
+        if not self.run_length.any():
+            return (gap == 0).astype(float)
+        step = max(1, len(self.run_length) // ENOUGH)
+        few = np.maximum(self.run_length[::step], 1e-12)
+        return np.exp(-gap[..., None] / few).mean(axis=-1)
+
+    def draw(
+        self, runs: int, seed: int | np.random.Generator = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        """Runs' own errors, shape (draw, run)."""
+        rng = np.random.default_rng(seed)
+        size = (len(self.sigma), runs)
+        if np.all(self.dof >= GAUSSIAN):
+            standard = rng.standard_normal(size)
+        else:
+            standard = rng.standard_t(self.dof[:, None], size)
+        return self.sigma[:, None] * standard
+
+    def density(
+        self, error: Float[np.ndarray, "draw run"]
+    ) -> Float[np.ndarray, "draw run"]:
+        """Density of runs' own errors of shape (draw, run), each."""
+        sigma = self.sigma[:, None]
+        dof = self.dof[:, None]
+        return stats.t.pdf(error / sigma, dof) / sigma
+
+
+def draw_effects(
+    tau: Float[np.ndarray, " draw"], groups: int, rng: np.random.Generator
+) -> Float[np.ndarray, "draw group"]:
+    """Effects of new checkpoints or curves, normal of scale ``tau`` of shape (draw,);
+    shape (draw, group).
+    """
+    size = (len(tau), groups)
+    standard = rng.standard_normal(size)
+    return tau[:, None] * standard

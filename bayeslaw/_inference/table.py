@@ -1,0 +1,204 @@
+"""The table as compiled programs take it: padded to a few sizes, so that one program
+serves many tables, with the rows that share their error: runs from one checkpoint, and
+points along one training run.
+
+Two seeds of tiny models differ by .6% of their loss, of which .4% is common to all runs
+from a checkpoint. Twenty points of one run are not twenty runs. Both are seen from the
+table: its columns ``checkpoint`` (else N and ptpp) and ``run`` (else ``schedule``,
+where there are steps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, Real
+
+    from bayeslaw._base.arrays import AnyArray
+
+# rows of one run from which it is a learning curve, whose neighbouring points are alike
+CURVE = 10
+# e-folds; two points of a run closer than this are taken to be this far apart
+MIN_GAP = 1e-4
+# groups are padded to multiples of this, so that tables share compiled programs
+SLOTS = 8
+
+
+class Group(NamedTuple):
+    """``code``: index of each row's group, shape (row,); ``slots``: zeros, one a group
+    and some to spare, shape (slot,).
+    """
+
+    code: Int[AnyArray, " row"]
+    slots: Float[AnyArray, " slot"]
+
+
+class SharedError(NamedTuple):
+    """Structure of the error; a field is None where the table shows none of its kind.
+
+    Parameters
+    ----------
+    checkpoint, run
+        Rows that share an effect: of their run on learning curves, elsewhere of their
+        checkpoint; never both.
+    previous
+        Row measured just before in the same run, itself where there is none, shape
+        (row,).
+    gap
+        E-folds of steps (or tokens) since then, infinite where there is none, shape
+        (row,).
+    """
+
+    checkpoint: Group | None = None
+    run: Group | None = None
+    previous: Int[AnyArray, " row"] | None = None
+    gap: Float[AnyArray, " row"] | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """``"checkpoint"``, ``"run"``, or None: what the effect belongs to."""
+        if self.checkpoint is not None:
+            return "checkpoint"
+        return "run" if self.run is not None else None
+
+    @property
+    def group(self) -> Group:
+        """Of the rows that share an effect; there must be one."""
+        group = self.run if self.checkpoint is None else self.checkpoint
+        assert group is not None
+        return group
+
+    @property
+    def along_run(self) -> bool:
+        return self.previous is not None
+
+
+NONE = SharedError()
+
+
+def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
+    """Each row's checkpoint or run (``kind``) as text, or None where the table does not
+    tell.
+    """
+    if kind in runs and runs[kind].notna().all():
+        return runs[kind].astype(str)
+    needed, naming = _TELLING[kind]
+    if not set(needed) <= set(runs):
+        return None
+    texts = [_texts(runs[column]) for column in naming if column in runs]
+    rows = [" ".join(row) for row in zip(*texts, strict=True)]
+    return pd.Series(rows, index=runs.index)
+
+
+# by kind: columns without which a table does not tell, and those that name a group
+_TELLING = {
+    "checkpoint": (("N", "ptpp", "replay"), ("N", "ptpp")),
+    "run": (("schedule", "step"), ("N", "schedule")),
+}
+
+
+def _texts(column: pd.Series) -> list[str]:
+    return [f"{v:g}" if isinstance(v, float) else str(v) for v in column]
+
+
+def shared_error(runs: pd.DataFrame) -> SharedError:
+    """What the rows of a table share.
+
+    Learning curves (runs of many points): an effect of each run, and neighbours alike.
+    Other tables: an effect of each checkpoint, and points along one run alike. A single
+    checkpoint or run has no effect that could be told from the law.
+    """
+    run, along = labels("run", runs), _efolds(runs)
+    if run is None or along is None or run.nunique() == len(run):
+        return SharedError(checkpoint=_group(labels("checkpoint", runs)))
+    previous, gap = _before(pd.factorize(run)[0], along)
+    if run.value_counts().max() >= CURVE:
+        return SharedError(run=_group(run), previous=previous, gap=gap)
+    return SharedError(_group(labels("checkpoint", runs)), previous=previous, gap=gap)
+
+
+def _efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
+    """Where each row is along its run, in e-folds of steps or else of tokens, shape
+    (row,).
+    """
+    for column in ("step", "D"):
+        if column in runs:
+            return np.log(np.maximum(runs[column].to_numpy(float), 1.0))
+    return None
+
+
+def _group(names: pd.Series | None) -> Group | None:
+    if names is None or not 1 < names.nunique() < len(names):
+        return None
+    code, levels = pd.factorize(names, sort=True)
+    return Group(code, np.zeros(-(-len(levels) // SLOTS) * SLOTS))
+
+
+def _before(
+    run: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
+) -> tuple[Int[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+    """Each row's predecessor in its run, and the gap to it, each of shape (row,)."""
+    order = np.lexsort((along, run))
+    previous, gap = np.arange(len(run)), np.full(len(run), np.inf)
+    # neighbours in the sorted order that are of one run
+    is_same = run[order][1:] == run[order][:-1]
+    later, earlier = order[1:][is_same], order[:-1][is_same]
+    previous[later] = earlier
+    gap[later] = np.maximum(along[later] - along[earlier], MIN_GAP)
+    return previous, gap
+
+
+CELLS = 1_000_000  # draws x rows
+
+
+class Padded(NamedTuple):
+    """Covariates and log losses of shape (row,); ``weight`` is 1 at measured rows and 0
+    at padding.
+    """
+
+    covariates: Mapping[str, Float[AnyArray, " row"]]
+    y: Float[AnyArray, " row"]
+    weight: Float[AnyArray, " row"]
+    shared: SharedError = NONE
+
+
+def at_once(table: Padded) -> int:
+    """Draws that are worked on together at all rows of a table, so that memory does not
+    grow with both.
+    """
+    rows = len(table.weight)
+    return max(1, CELLS // rows)
+
+
+def padded_size(n: int) -> int:
+    """The next size on the ladder: multiples of an eighth of the power of two below, at
+    least 16.
+    """
+    step = max(16, 2 ** max(0, n.bit_length() - 4))
+    steps = -(-n // step)  # rounded up
+    return steps * step
+
+
+def pad(
+    covariates: Mapping[str, Real[np.ndarray, " row"]],
+    y: Float[np.ndarray, " row"],
+    shared: SharedError = NONE,
+    size: int | None = None,
+) -> Padded:
+    """Repeat the last row up to the padded size (or ``size``), with weight 0."""
+    n = len(y)
+    size = size or padded_size(n)
+    index = np.minimum(np.arange(size), n - 1)
+    groups: dict[str, Any] = {}
+    if shared.kind is not None:
+        groups[shared.kind] = shared.group._replace(code=shared.group.code[index])
+    if shared.previous is not None and shared.gap is not None:
+        groups |= {"previous": shared.previous[index], "gap": shared.gap[index]}
+    padded = {c: np.asarray(v, float)[index] for c, v in covariates.items()}
+    weight = (np.arange(size) < n) * 1.0
+    return Padded(padded, y[index], weight, shared._replace(**groups))

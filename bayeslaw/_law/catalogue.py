@@ -1,0 +1,60 @@
+"""The laws by name: ``law("chinchilla")``, ``laws()``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from functools import cache, lru_cache
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._law.law import Law
+
+PACKAGE = "bayeslaw.models"
+
+
+@lru_cache(maxsize=1)
+def _modules() -> dict[str, str]:
+    """Catalogue name -> module, without importing any law."""
+    try:
+        package = importlib.import_module(PACKAGE)
+    except ModuleNotFoundError:
+        raise LawError(
+            "the laws (package bayeslaw.models) are not installed beside this "
+            "bayeslaw: install it with `pip install -e .`, "
+            "or work in another folder than its source"
+        ) from None
+    return {
+        m.name.replace("_", "-"): f"{PACKAGE}.{m.name}"
+        for m in pkgutil.iter_modules(package.__path__)
+        if not m.name.startswith("_")
+    }
+
+
+def law_names() -> tuple[str, ...]:
+    """Catalogue names, sorted; imports no law."""
+    return tuple(sorted(_modules()))
+
+
+@cache
+def law(name: str) -> Law:
+    """The law of this catalogue name.
+
+    Raises
+    ------
+    LawError
+        No such law; the message lists those there are.
+    """
+    modules = _modules()
+    if name not in modules:
+        known = law_names()
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise LawError(f"unknown law {name!r}; {hint}known: {', '.join(known)}")
+    return importlib.import_module(modules[name]).LAW
+
+
+def laws() -> tuple[Law, ...]:
+    """All laws, in the order of their names."""
+    names = law_names()
+    return tuple(map(law, names))

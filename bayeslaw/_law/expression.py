@@ -1,0 +1,161 @@
+"""The formulas of own laws, as trees: parsed safely, evaluated, written in LaTeX.
+
+Read by Python's parser and never evaluated by it: numbers, names, + - * / ^,
+parentheses, exp, log and sqrt are allowed and interpreted here.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from bayeslaw._base.errors import LawError
+
+FUNCTIONS: dict[str, Callable] = {"exp": jnp.exp, "log": jnp.log, "sqrt": jnp.sqrt}
+OPERATORS: dict[type[ast.operator], Callable] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.Pow: lambda a, b: a**b,
+}
+LONGEST = 1000  # characters
+DEEPEST = 100  # operations inside each other
+GREEK = {
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta"),
+    *("eta", "kappa", "mu", "nu", "sigma", "tau"),
+}
+
+
+def parse(text: str) -> ast.expr:
+    """The tree of a formula.
+
+    Raises
+    ------
+    LawError
+        It is none, is too long or too deep, or contains anything that is not allowed.
+    """
+    if len(text) > LONGEST:
+        raise LawError(f"the formula has {len(text)} characters; at most {LONGEST}")
+    try:
+        tree = ast.parse(text.strip().replace("^", "**"), mode="eval").body
+        _check(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, LawError):
+            raise
+        raise LawError(
+            f"formula {text!r} is not understood; "
+            'write it like "E + A/N^alpha + B/D^beta"'
+        ) from None
+    return tree
+
+
+def _check(node: ast.AST, depth: int = 0) -> None:
+    """Refuse everything but the few nodes of a formula."""
+    if depth > DEEPEST:
+        raise LawError(f"the formula is nested more than {DEEPEST} deep")
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+            _check(left, depth + 1)
+            _check(right, depth + 1)
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            _check(operand, depth + 1)
+        case ast.Call(func=ast.Name(id=function), args=[argument], keywords=[]) if (
+            function in FUNCTIONS
+        ):
+            _check(argument, depth + 1)
+        case ast.Constant(value=int() | float() as value) if type(
+            value
+        ) is not bool and math.isfinite(value):
+            pass
+        case ast.Name(id=name) if name not in FUNCTIONS:
+            pass
+        case _:
+            shown = (
+                ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+            )
+            raise LawError(
+                f"a formula cannot contain {shown!r}: "
+                "only numbers, names, + - * / ^ ( ), exp, log, sqrt"
+            )
+
+
+def names(node: ast.AST) -> set[str]:
+    """Covariates and parameters."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+
+
+def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
+    """Value of a checked formula, its names taken from ``env``; shapes broadcast."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right):
+            return OPERATORS[type(op)](evaluate(left, env), evaluate(right, env))
+        case ast.UnaryOp(op=op, operand=operand):
+            return (
+                -evaluate(operand, env)
+                if isinstance(op, ast.USub)
+                else evaluate(operand, env)
+            )
+        case ast.Call(func=ast.Name(id=function), args=[argument]):
+            return FUNCTIONS[function](evaluate(argument, env))
+        case ast.Constant(value=value):
+            return jnp.asarray(float(value))  # type: ignore[arg-type]
+        case ast.Name(id=name):
+            return env[name]
+    raise LawError(f"a formula cannot contain {type(node).__name__}")
+
+
+def symbol(name: str) -> str:
+    """A name in LaTeX: Greek letters, an index after an underscore."""
+    head, _, tail = name.partition("_")
+    if head in GREEK:
+        letter = "\\" + head
+    elif len(head) == 1:
+        letter = head
+    else:
+        letter = rf"\mathrm{{{head}}}"
+    if not tail:
+        return letter
+    return rf"{letter}_{{\mathrm{{{tail.replace('_', ' ')}}}}}"
+
+
+def latex(node: ast.expr) -> str:
+    """A checked formula in LaTeX."""
+
+    def inner(n: ast.expr) -> str:
+        plain = isinstance(n, (ast.Name, ast.Call, ast.Constant))
+        return latex(n) if plain else rf"\left({latex(n)}\right)"
+
+    match node:
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return rf"\frac{{{latex(left)}}}{{{latex(right)}}}"
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return rf"{inner(left)}^{{{latex(right)}}}"
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            sides = [inner(s) if _is_sum(s) else latex(s) for s in (left, right)]
+            return r" \cdot ".join(sides)
+        case ast.BinOp(left=left, op=op, right=right):
+            minus = isinstance(op, ast.Sub)
+            second = inner(right) if minus and _is_sum(right) else latex(right)
+            return f"{latex(left)} {'-' if minus else '+'} {second}"
+        case ast.UnaryOp(op=op, operand=operand):
+            return ("-" if isinstance(op, ast.USub) else "") + (
+                inner(operand) if _is_sum(operand) else latex(operand)
+            )
+        case ast.Call(func=ast.Name(id="sqrt"), args=[argument]):
+            return rf"\sqrt{{{latex(argument)}}}"
+        case ast.Call(func=ast.Name(id=function), args=[argument]):
+            return rf"\{function}\left({latex(argument)}\right)"
+        case ast.Name(id=name):
+            return symbol(name)
+    return ast.unparse(node)
+
+
+def _is_sum(node: ast.expr) -> bool:
+    return isinstance(node, ast.UnaryOp) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
+    )

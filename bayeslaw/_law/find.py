@@ -1,0 +1,118 @@
+"""The law that is meant: by a name of the catalogue, a Python file that defines
+``LAW``, or a formula.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._law.catalogue import PACKAGE
+from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.formula import law_from_formula, table_columns
+from bayeslaw._law.law import Law
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OPERATORS = re.compile(r"[+*/^(]|\s-\s")  # what tells a formula from a name
+
+
+def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
+    """The law that a word on the command line means: a catalogue name, a Python file,
+    or a formula.
+
+    A formula may read any column of ``runs`` that holds numbers; priors are then stated
+    at the column's median, with a warning.
+
+    Raises
+    ------
+    LawError
+        It is none of these.
+    """
+    if text.endswith(".py"):
+        return law_from_file(text)
+    if not OPERATORS.search(text):
+        return law_by_name(text)
+    columns = {} if runs is None else table_columns(text, runs)
+    _warn_of_columns(columns)
+    return law_from_formula(text, columns=columns)
+
+
+def _warn_of_columns(columns: Mapping[str, float]) -> None:
+    if columns:
+        shown = ", ".join(f"{name} = {value:g}" for name, value in columns.items())
+        first = next(iter(columns))
+        warnings.warn(
+            f"read as columns of the table: {', '.join(columns)}; contributions in "
+            f"nats are stated at {shown} (the median; --reference {first}=... moves "
+            "it); where a parameter is meant, give it another name",
+            FitWarning,
+            stacklevel=4,
+        )
+
+
+def law_from_file(path: str | Path) -> Law:
+    """The law of a Python file that defines ``LAW``, as the files in ``models/`` do.
+    The file is executed.
+
+    It may import what those files share as they do (``from ._terms import size``).
+
+    Raises
+    ------
+    LawError
+        No such file, it fails, or its ``LAW`` is missing or no `Law`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise LawError(
+            f"{path}: no such file; give a Python file that defines LAW = Law(...)"
+        )
+    spec = importlib.util.spec_from_file_location(f"{PACKAGE}._user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise LawError(f"{path}: not a Python file; its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    source = path.read_bytes()
+    try:
+        # not by the loader, which may take an older text from __pycache__: what runs
+        # is what the digest is of
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except Exception as error:  # whatever the user's file does
+        raise LawError(f"{path}: {type(error).__name__}: {error}") from error
+    law = getattr(module, "LAW", None)
+    if not isinstance(law, Law):
+        what = "defines no LAW" if law is None else f"LAW is a {type(law).__name__}"
+        raise LawError(
+            f"{path}: {what}; it should end in LAW = Law(...), "
+            "as the files in models/ do"
+        )
+    return replace(law, origin=f"file:{path.resolve()}", digest=file_digest(source))
+
+
+def file_digest(source: bytes) -> str:
+    """SHA-256 of a law file's text, the same whatever ends its lines."""
+    # the same on all systems, whatever ends their lines
+    text = source.replace(b"\r\n", b"\n")
+    return hashlib.sha256(text).hexdigest()
+
+
+def law_from_origin(
+    name: str, origin: str, columns: Mapping[str, float] | None = None
+) -> Law:
+    """The law a saved fit names: of the catalogue, or again from its formula (which
+    reads ``columns`` of the user's table) or file. A file is executed.
+    """
+    kind, _, rest = origin.partition(":")
+    if kind == "formula":
+        with warnings.catch_warnings():
+            # guessed priors were named when the law was fitted
+            warnings.simplefilter("ignore", FitWarning)
+            return law_from_formula(rest, name=name, columns=columns)
+    return law_from_file(rest) if kind == "file" else law_by_name(name)

@@ -1,0 +1,162 @@
+"""Own laws by a formula, ``"E + A/N^alpha + B/(D^beta * replay^-nu)"``.
+
+Columns of a run table are covariates and any other name is a parameter.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._law.expression import latex, names, parse
+from bayeslaw._law.formula_parts import REFERENCE, Offset, split
+from bayeslaw._law.formula_priors import (
+    exponents_of,
+    reference_run,
+    term_of,
+    warn_guessed,
+)
+from bayeslaw._law.law import NATS, Law, Term, check_parameter_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_COVARIATES = {
+    "loss": "it is what the law predicts",
+    "lr": "use the areas S1_pt, S2_pt",
+    "cost": "it is no covariate",
+    "run": "it names runs",
+    "checkpoint": "it names checkpoints",
+    "domain": "it names domains",
+}
+MEANT = {
+    "r": "replay",
+    "n": "N",
+    "d": "D",
+    "p": "replay",
+    "P": "ptpp",
+    "PTPP": "ptpp",
+    "atpp": "D/N",
+}
+
+
+def law_from_formula(
+    text: str, *, name: str = "custom", columns: Mapping[str, float] | None = None
+) -> Law:
+    """A law from its formula, in the column names of a run table.
+
+    ``columns`` names further columns of the user's own table, and the value of each at
+    which contributions are stated.
+
+    Contributions are stated at a model of 1e9 parameters, 2e10 tokens, a quarter of
+    replay and 30 tokens per parameter of pre-training (`Law.with_reference` moves
+    them). A parameter called as in a law of the catalogue that reads the same columns
+    takes its prior from there; the others are guessed, with a warning
+    (`Law.with_priors`).
+
+    Raises
+    ------
+    LawError
+        The text is no formula, reads nothing, or cannot be split into identifiable
+        terms.
+    """
+    tree = parse(text)
+    own = columns or {}
+    for word in sorted(names(tree) - set(own)):
+        _check_name(word)
+    known = {**REFERENCE, **own}
+    reference = {c: value for c, value in known.items() if c in names(tree)}
+    if not reference:
+        raise LawError(
+            f"formula {text!r} reads no column of a run table; "
+            f"columns: {', '.join(known)}"
+        )
+    parts = split(tree, reference)
+    exponents = exponents_of(parts, reference)
+    medians = {e.name: jnp.asarray(e.prior.median) for e in exponents}
+    terms = tuple(
+        term_of(p, i, medians, reference) for i, p in enumerate(parts) if p.is_free
+    )
+    _check_identified(text, terms)
+    warn_guessed(terms, exponents)
+    offset = tuple((p.sign, p.basis) for p in parts if not p.is_free)
+    # coefficients of terms that have none of their own
+    ones = {t.coefficient for t in terms if t.prior.is_fixed}
+    values = medians | {t.site: jnp.asarray(t.prior.median) for t in terms}
+    law = Law(
+        name=name,
+        title="law by formula",
+        source=f"formula {text}",
+        latex=latex(tree),
+        covariates=tuple(reference),
+        terms=terms,
+        exponents=exponents,
+        reference=reference,
+        plausible={},
+        origin=f"formula:{text}",
+        offset=Offset(offset) if offset else None,
+        unpublish=lambda p: {**p, **dict.fromkeys(ones, jnp.ones(()))},
+    )
+    published = law.coefficients(values) | medians
+    plausible = {n: float(v) for n, v in published.items() if n not in ones}
+    if not math.isfinite(float(law.loss(reference_run(reference), values))):
+        at = ", ".join(f"{c} = {value:g}" for c, value in reference.items())
+        raise LawError(f"formula {text!r} has no finite loss at {at}")
+    return replace(law, plausible=plausible)
+
+
+def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
+    """Columns of the user's own table that a formula reads, beside those that any
+    formula may read, each with its median over rows above 0 (to three digits).
+
+    Raises
+    ------
+    LawError
+        A column that it names holds text, or no number.
+    """
+    columns = {}
+    for name in sorted(names(parse(text)) - set(REFERENCE) - set(NO_COVARIATES)):
+        if name not in runs:
+            continue
+        if runs[name].dtype.kind not in "iuf":
+            raise LawError(
+                f"formula {text!r} reads column {name!r} of the table, which is not "
+                "numbers; write its cells as numbers, or rename the parameter"
+            )
+        values = [v for v in runs[name].astype(float) if 0 < v < math.inf]
+        if not values:
+            raise LawError(
+                f"formula {text!r} reads column {name!r} of the table, which has no "
+                "number above 0"
+            )
+        columns[name] = float(f"{statistics.median(values):.3g}")
+    return columns
+
+
+def _check_name(name: str) -> None:
+    if name in NO_COVARIATES or name.endswith(NATS):
+        why = NO_COVARIATES.get(name, "that name has a meaning of its own")
+        raise LawError(f"a formula cannot use {name!r} as a name: {why}")
+    if name in MEANT:
+        raise LawError(
+            f"{name!r} is no column of a run table; write {MEANT[name]}, "
+            "or name the parameter otherwise"
+        )
+    check_parameter_name(name)
+
+
+def _check_identified(text: str, terms: tuple[Term, ...]) -> None:
+    if not terms:
+        raise LawError(f"formula {text!r} has no parameter to learn")
+    floors = [t.coefficient for t in terms if t.is_floor]
+    if len(floors) > 1:
+        raise LawError(
+            f"{' and '.join(floors)} are both constants, which no data can split; "
+            "write one of them"
+        )

@@ -1,0 +1,160 @@
+"""A formula split into its terms.
+
+A parameter that multiplies one term and occurs nowhere else is that term's coefficient,
+the others are exponents.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._law.expression import evaluate, names
+from bayeslaw._law.law import Covariates, Values, clip_replay
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+# Columns that any formula may read, at the run where contributions are stated.
+REFERENCE = {
+    "N": 1e9,
+    "D": 2e10,
+    "replay": 0.25,
+    "ptpp": 30.0,
+    "loss_before": 2.6,
+    "source_loss_before": 2.6,
+    "source_loss": 2.6,
+    "target_loss": 2.6,
+    "S1_pt": 7.2,
+    "S2_pt": 0.0,
+    "S1_cpt": 1.0,
+    "S2_cpt": 0.0,
+    "step": 1e4,
+}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of factors, each to the power +1 or -1; itself a basis."""
+
+    factors: tuple[tuple[ast.expr, bool], ...]  # (factor, in the numerator)
+
+    def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
+        env = {**x, **e}
+        if "replay" in x:
+            env["replay"] = clip_replay(x["replay"])
+        value = jnp.ones(())
+        for factor, above in self.factors:
+            value = (
+                value * evaluate(factor, env)
+                if above
+                else value / evaluate(factor, env)
+            )
+        return value
+
+    @property
+    def names(self) -> set[str]:
+        return set().union(*(names(f) for f, _ in self.factors))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A term before it has priors: sign, coefficient if it has one, and the rest."""
+
+    sign: int
+    coefficient: str | None
+    basis: Product
+    exponents: frozenset[str]  # names in the basis that are no columns
+
+    @property
+    def is_free(self) -> bool:
+        has_coefficient = self.coefficient is not None
+        return has_coefficient or bool(self.exponents)
+
+
+@dataclass(frozen=True)
+class Offset:
+    """The terms that hold no parameter."""
+
+    parts: tuple[tuple[int, Product], ...]
+
+    def __call__(self, x: Covariates) -> Float[AnyArray, "*run"]:
+        return jnp.asarray(sum(sign * basis(x, {}) for sign, basis in self.parts))
+
+
+def _summands(node: ast.expr, sign: int = 1) -> Iterator[tuple[int, ast.expr]]:
+    match node:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            yield from _summands(left, sign)
+            yield from _summands(right, sign)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            yield from _summands(left, sign)
+            yield from _summands(right, -sign)
+        case ast.UnaryOp(op=op, operand=operand):
+            yield from _summands(operand, -sign if isinstance(op, ast.USub) else sign)
+        case _:
+            yield sign, node
+
+
+def _factors(
+    node: ast.expr, above: bool = True
+) -> Iterator[tuple[int, ast.expr | None, bool]]:
+    """(sign, factor, in the numerator); signs come out of the product."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            yield from _factors(left, above)
+            yield from _factors(right, above)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            yield from _factors(left, above)
+            yield from _factors(right, not above)
+        case ast.UnaryOp(op=op, operand=operand):
+            yield (-1 if isinstance(op, ast.USub) else 1), None, above
+            yield from _factors(operand, above)
+        case _:
+            yield 1, node, above
+
+
+def split(tree: ast.expr, columns: Collection[str]) -> tuple[Part, ...]:
+    """The terms of a formula; names that are no columns are parameters."""
+    used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    once = {name for name in used if used.count(name) == 1}
+    candidates = once - set(columns)
+    return tuple(
+        _part(sign, summand, candidates, columns) for sign, summand in _summands(tree)
+    )
+
+
+def _part(
+    sign: int, summand: ast.expr, candidates: set[str], columns: Collection[str]
+) -> Part:
+    """One term; ``candidates`` are the parameters that occur once in the formula."""
+    signed = list(_factors(summand))
+    sign *= math.prod(s for s, _, _ in signed)
+    factors = [(factor, above) for _, factor, above in signed if factor is not None]
+    coefficients = [
+        factor.id
+        for factor, above in factors
+        if above and isinstance(factor, ast.Name) and factor.id in candidates
+    ]
+    if len(coefficients) > 1:
+        raise LawError(
+            f"{' and '.join(coefficients)} only occur as a product, "
+            "which no data can split; write one of them"
+        )
+    name = coefficients[0] if coefficients else None
+    basis = Product(
+        tuple(
+            (factor, above)
+            for factor, above in factors
+            if not (isinstance(factor, ast.Name) and factor.id == name)
+        )
+    )
+    return Part(sign, name, basis, frozenset(basis.names - set(columns)))

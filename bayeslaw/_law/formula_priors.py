@@ -1,0 +1,184 @@
+"""Priors of a formula's parameters: those of the catalogue's laws where a name occurs
+there, else guessed.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import warnings
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jax import Array
+
+from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._law.catalogue import laws
+from bayeslaw._law.expression import evaluate, latex, names, symbol
+from bayeslaw._law.formula_parts import Part
+from bayeslaw._law.law import NATS, Basis, Exponent, Law, Term, Values, constant
+from bayeslaw._law.priors import Prior, fixed, lognormal
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# a basis below this at the reference run cannot carry a contribution in nats
+VANISHING = 1e-30
+
+CONTRIBUTION = lognormal(0.3, 1.0, "guessed: .06-1.6 nats at the reference run")
+FLOOR = lognormal(1.6, 0.4, "guessed: floors of published laws are .8-2.5 nats")
+POWER = lognormal(0.3, 0.7, "guessed: exponents of published laws are .05-1")
+NUMBER = lognormal(1.0, 1.0, "guessed")
+
+
+def reference_run(reference: Mapping[str, float]) -> dict[str, Float[Array, ""]]:
+    return {c: jnp.asarray(v) for c, v in reference.items()}
+
+
+def _nearest(columns: Collection[str]) -> list[Law]:
+    """The laws of the catalogue, those that read nearly the same columns first."""
+    return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
+
+
+def term_of(
+    part: Part, index: int, medians: Values, reference: Mapping[str, float]
+) -> Term:
+    """The term with its prior; ``medians`` are those of the exponents."""
+    basis: Basis = part.basis if part.basis.factors else constant
+    written = _latex(part)
+    if part.coefficient is None:
+        one = fixed(1.0, "the term has no coefficient of its own")
+        return Term(f"one{index + 1}", basis, one, written, part.sign, in_nats=False)
+    size = float(basis(reference_run(reference), medians))
+    in_nats = math.isfinite(size) and size > VANISHING
+    cited = [
+        t.prior
+        for law in _nearest(reference)
+        for t in law.terms
+        if t.coefficient == part.coefficient
+        and t.is_floor == (basis is constant)
+        and t.in_nats == in_nats
+        and t.prior.support == "positive"
+    ]
+    guess = FLOOR if basis is constant else CONTRIBUTION if in_nats else NUMBER
+    prior = cited[0] if cited else guess
+    return Term(part.coefficient, basis, prior, written, part.sign, in_nats)
+
+
+def _latex(part: Part) -> str:
+    """The term without its sign, in LaTeX."""
+    factors = [
+        latex(factor) if above else rf"\frac{{1}}{{{latex(factor)}}}"
+        for factor, above in part.basis.factors
+    ]
+    if part.coefficient is not None:
+        factors = [symbol(part.coefficient), *factors]
+    return r" \cdot ".join(factors)
+
+
+def exponents_of(
+    parts: tuple[Part, ...], reference: Mapping[str, float]
+) -> tuple[Exponent, ...]:
+    """Every parameter that is no coefficient, with its prior."""
+    exponents: dict[str, Exponent] = {}
+    # neither cited nor a power: guessed last, as the size depends on the others
+    scales: dict[str, tuple[ast.expr, str]] = {}
+    for part in parts:
+        for factor, _ in part.basis.factors:
+            for name in sorted(names(factor) - set(reference) - set(exponents)):
+                where, acts_on = _home(name, part.basis.factors, reference)
+                prior = _cited(name, acts_on, reference)
+                if prior is None and _is_power(name, where):
+                    prior = POWER
+                if prior is None:
+                    scales[name] = (where, acts_on)
+                else:
+                    exponents[name] = Exponent(name, prior, acts_on, symbol(name))
+    medians = {n: jnp.asarray(e.prior.median) for n, e in exponents.items()}
+    at = {**reference, **medians, **dict.fromkeys(scales, jnp.ones(()))}
+    for name, (where, acts_on) in scales.items():
+        prior = _scale(name, where, at)
+        exponents[name] = Exponent(name, prior, acts_on, symbol(name))
+    return tuple(exponents.values())
+
+
+def _home(
+    name: str,
+    factors: tuple[tuple[ast.expr, bool], ...],
+    columns: Collection[str],
+) -> tuple[ast.expr, str]:
+    """The smallest piece of the formula that holds the parameter and a column, and that
+    column.
+    """
+    pieces = [
+        node
+        for factor, _ in factors
+        for node in ast.walk(factor)
+        if isinstance(node, ast.expr)
+        and name in names(node)
+        and names(node) & set(columns)
+    ]
+    if not pieces:
+        raise LawError(
+            f"parameter {name!r} acts on no column: let it multiply a term, "
+            "or be the power of a column"
+        )
+    smallest = min(pieces, key=lambda piece: sum(1 for _ in ast.walk(piece)))
+    return smallest, next(c for c in columns if c in names(smallest))
+
+
+def _is_power(name: str, where: ast.expr) -> bool:
+    return (
+        isinstance(where, ast.BinOp)
+        and isinstance(where.op, ast.Pow)
+        and name in names(where.right)
+    )
+
+
+def _cited(name: str, acts_on: str, columns: Collection[str]) -> Prior | None:
+    """The prior of an exponent of this name in the catalogue, along the same column if
+    there is one.
+    """
+    same = [
+        e
+        for law in _nearest(columns)
+        for e in law.exponents
+        if e.name == name and e.covariate in columns
+    ]
+    same.sort(key=lambda e: e.covariate != acts_on)
+    return same[0].prior if same else None
+
+
+def _scale(name: str, where: ast.expr, at: Values) -> Prior:
+    """For k in k*x or x/k: as large as makes the piece 1 at the reference run; else
+    about 1.
+    """
+    one, two = (
+        float(evaluate(where, {**at, name: jnp.asarray(value)})) for value in (1.0, 2.0)
+    )
+    if not (math.isfinite(one) and one != 0):
+        return NUMBER
+    source = (
+        "guessed: the piece of the formula it scales is about 1 at the reference run"
+    )
+    if math.isclose(two, 2 * one, rel_tol=1e-5):
+        return lognormal(1 / abs(one), 1.5, source)
+    if math.isclose(two, one / 2, rel_tol=1e-5):
+        return lognormal(abs(one), 1.5, source)
+    return NUMBER
+
+
+def warn_guessed(terms: tuple[Term, ...], exponents: tuple[Exponent, ...]) -> None:
+    priors = {t.site: t.prior for t in terms} | {e.name: e.prior for e in exponents}
+    guessed = [
+        f"{n} = {p}" for n, p in priors.items() if p.source.startswith("guessed")
+    ]
+    if guessed:
+        warnings.warn(
+            f"prior{'s' * (len(guessed) > 1)} guessed: {', '.join(guessed)}; "
+            f"set your own by name "
+            f"({NATS.removeprefix('_')}: contribution at the reference run)",
+            FitWarning,
+            stacklevel=3,
+        )

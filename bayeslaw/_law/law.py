@@ -1,0 +1,374 @@
+"""A law: a sum of terms, linear in its coefficients once its exponents are fixed.
+
+loss(run) = offset(run) + sum_k sign_k c_k basis_k(run; exponents)
+
+A coefficient's prior is stated on its term's *contribution in nats at a fixed reference
+run*, which a person can judge and which does not move when the data do. So a law has
+two sets of numbers:
+
+- ``values``: contributions in nats (``"A_nats"``) and exponents (``"alpha"``): what is
+  sampled.
+- ``parameters``: the paper's own units (``"A"``, ``"alpha"``): what is published and
+  compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._law.priors import Prior, parse_prior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+Covariates = Mapping[str, Any]  # arrays of shape (run,), JAX's or NumPy's
+Values = Mapping[str, Any]  # scalars
+Basis = Callable[[Covariates, Values], "AnyArray"]
+
+NATS = "_nats"
+# names that a posterior has beside the law's own: of its noise and effects, of an
+# average's drift, of its dimensions
+RESERVED = frozenset(
+    {
+        "sigma",
+        "dof",
+        "dof_above_2",
+        "tau",
+        "tau_checkpoint",
+        "tau_run",
+        "run_length",
+        "checkpoint_effect",
+        "run_effect",
+        "checkpoint_label",
+        "run_label",
+        "run_row",
+        "log_loss",
+        "drift",
+        "misfit",
+        "side",
+        "weight",
+        "weights",
+        "chain",
+        "draw",
+        "domain",
+        "mean",
+        "spread",
+        "u",
+    }
+)
+POOLED = ("population_", "spread_")  # what the sites of a pool begin with
+
+
+def check_parameter_name(name: str) -> None:
+    """Refuse a name that a posterior uses for something else.
+
+    Raises
+    ------
+    LawError
+        It does; the message proposes another.
+    """
+    if name in RESERVED or name.startswith(POOLED):
+        raise LawError(
+            f"a parameter cannot be called {name!r}: a posterior has that name for "
+            f"something else; call it {name}_0, for instance"
+        )
+
+
+def constant(x: Covariates, e: Values) -> Float[Array, ""]:
+    """The basis of a floor: one at every run."""
+    return jnp.ones(())
+
+
+def clip_replay(replay: Float[AnyArray, "*run"]) -> Float[AnyArray, "*run"]:
+    """Replay ratio kept off 0 and 1 by 1e-9 (Goffinet 2025, fitting constraints)."""
+    return jnp.clip(replay, 1e-9, 1 - 1e-9)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of a law: ``sign * coefficient * basis(run; exponents)``.
+
+    Parameters
+    ----------
+    coefficient
+        Its name in the paper.
+    basis
+        Pure function of covariates (each of shape (run,)) and exponents (scalars).
+    prior
+        Prior of the term's contribution, in nats, at the law's reference run; of the
+        coefficient itself where ``in_nats`` is false (a basis that may vanish at the
+        reference run).
+    latex
+        How the term is written.
+    """
+
+    coefficient: str
+    basis: Basis
+    prior: Prior
+    latex: str
+    sign: int = 1
+    in_nats: bool = True
+
+    @property
+    def site(self) -> str:
+        if self.in_nats:
+            return self.coefficient + NATS
+        return self.coefficient
+
+    @property
+    def is_floor(self) -> bool:
+        return self.basis is constant
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """A parameter in which the law is not linear.
+
+    ``covariate`` names the column along which it acts: with one level of that column it
+    cannot be learned.
+    """
+
+    name: str
+    prior: Prior
+    covariate: str
+    latex: str = ""
+
+
+def _same(parameters: Values) -> dict[str, Array]:
+    return dict(parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A scaling law as a frozen record; see `bayeslaw.laws` for those that ship.
+
+    Parameters
+    ----------
+    name, title, source
+        Catalogue name, one line, and reference (paper and equation).
+    covariates
+        Columns of the run table the law reads.
+    terms, exponents
+        The law itself with its priors.
+    reference
+        The run at which contributions are stated.
+    plausible
+        Parameters in the paper's units that simulate a believable table.
+    offset
+        Known part of the loss, shape (run,), for instance the loss before adaptation.
+    publish, unpublish
+        From coefficients and exponents to the paper's own parameters and back, where
+        they differ.
+    reduces_to
+        (parent law, parameters that make this law its parent): verified by the contract
+        test.
+    monotone
+        Column -> -1 (loss falls) or +1 (loss rises) over the whole prior: verified by
+        the contract test.
+    version
+        Raised when a change makes saved fits of the law mean something else.
+    origin
+        Where a law that is not in the catalogue comes from: ``"formula:..."`` or
+        ``"file:..."``.
+    digest
+        SHA-256 of the text of that file.
+    """
+
+    name: str
+    title: str
+    source: str
+    latex: str
+    covariates: tuple[str, ...]
+    terms: tuple[Term, ...]
+    exponents: tuple[Exponent, ...]
+    reference: Mapping[str, float]
+    plausible: Mapping[str, float]
+    offset: Callable[[Covariates], AnyArray] | None = None
+    publish: Callable[[Values], dict[str, Array]] = _same
+    unpublish: Callable[[Values], dict[str, Array]] = _same
+    reduces_to: tuple[tuple[str, Mapping[str, float]], ...] = ()
+    monotone: Mapping[str, int] = field(default_factory=dict)
+    version: str = "1"
+    origin: str = ""
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        missing = [c for c in self.covariates if c not in self.reference]
+        if missing:
+            raise LawError(
+                f"law {self.name!r}: the reference run lacks {', '.join(missing)}"
+            )
+        for name in (*self.priors, *self.plausible):
+            check_parameter_name(name)
+        for name in ("reference", "plausible", "monotone"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __reduce__(self):
+        """A law goes to another process as its recipe: its functions cannot be pickled,
+        and need not be.
+        """
+        # which finds laws, and so imports this file
+        recipe: Any = import_module("bayeslaw._law.recipe")
+        text = json.dumps(recipe.recipe_of(self))
+        return recipe.law_of_text, (text,)
+
+    # -- names -------------------------------------------------------------------------
+
+    @property
+    def priors(self) -> dict[str, Prior]:
+        """Prior by sampled site, contributions first."""
+        of_terms = {t.site: t.prior for t in self.terms}
+        of_exponents = {e.name: e.prior for e in self.exponents}
+        return of_terms | of_exponents
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters in the paper's units."""
+        return tuple(self.plausible)
+
+    # -- the law -----------------------------------------------------------------------
+
+    def coefficients(self, values: Values) -> dict[str, Array]:
+        """Coefficient of each term from its contribution in nats at the reference
+        run.
+        """
+        at_reference = {c: jnp.asarray(v) for c, v in self.reference.items()}
+        return {
+            t.coefficient: values[t.site]
+            / (t.basis(at_reference, values) if t.in_nats else 1.0)
+            for t in self.terms
+        }
+
+    def contributions(
+        self, covariates: Covariates, values: Values
+    ) -> dict[str, Float[AnyArray, "*run"]]:
+        """Signed contribution of each term in nats per token, shape (run,) each; the
+        offset is left out.
+        """
+        c = self.coefficients(values)
+        shape = jnp.broadcast_shapes(
+            *(jnp.shape(covariates[n]) for n in self.covariates)
+        )
+        return {
+            t.coefficient: jnp.broadcast_to(
+                t.sign * c[t.coefficient] * t.basis(covariates, values), shape
+            )
+            for t in self.terms
+        }
+
+    def loss(self, covariates: Covariates, values: Values) -> Float[AnyArray, "*run"]:
+        """Loss in nats per token at each run, shape (run,)."""
+        known = 0.0 if self.offset is None else self.offset(covariates)
+        return jnp.asarray(known + sum(self.contributions(covariates, values).values()))
+
+    # -- units -------------------------------------------------------------------------
+
+    def to_paper(self, values: Values) -> dict[str, Array]:
+        """Parameters in the paper's units from sampled values."""
+        published = self.publish(
+            self.coefficients(values) | {e.name: values[e.name] for e in self.exponents}
+        )
+        return {name: published[name] for name in self.parameters}
+
+    def from_paper(self, parameters: Values) -> dict[str, Array]:
+        """Sampled values from parameters in the paper's units.
+
+        Raises
+        ------
+        LawError
+            A parameter is missing or unknown.
+        """
+        known, given = set(self.parameters), set(parameters)
+        if known != given:
+            what = [f"unknown {n!r}" for n in sorted(given - known)] + [
+                f"missing {n!r}" for n in sorted(known - given)
+            ]
+            raise LawError(
+                f"law {self.name!r}: {', '.join(what)}; "
+                f"its parameters: {', '.join(self.parameters)}"
+            )
+        inner = self.unpublish(
+            {k: jnp.asarray(v, float) for k, v in parameters.items()}
+        )
+        exponents = {e.name: inner[e.name] for e in self.exponents}
+        at_reference = {c: jnp.asarray(v) for c, v in self.reference.items()}
+        return {
+            t.site: inner[t.coefficient]
+            * (t.basis(at_reference, exponents) if t.in_nats else 1.0)
+            for t in self.terms
+        } | exponents
+
+    # -- changing priors ---------------------------------------------------------------
+
+    def with_priors(self, priors: Mapping[str, Prior | str]) -> Law:
+        """The same law with some priors replaced, by name: an exponent, or a term by
+        its coefficient (in nats).
+
+        Raises
+        ------
+        LawError
+            A name the law does not have, or a prior whose range does not fit the
+            parameter.
+        """
+        new = {name.removesuffix(NATS): parse_prior(p) for name, p in priors.items()}
+        old = {t.coefficient: t.prior for t in self.terms} | {
+            e.name: e.prior for e in self.exponents
+        }
+        for name, prior in new.items():
+            if name not in old:
+                raise LawError(
+                    f"law {self.name!r} has no parameter {name!r}; it has: {', '.join(old)}"
+                )
+            allowed = {"positive": ("positive", "unit"), "unit": ("unit",)}.get(
+                old[name].support, (prior.support,)
+            )
+            if prior.support not in (*allowed, "fixed"):
+                raise LawError(
+                    f"prior of {name!r}: {prior} is {prior.support}, "
+                    f"but {name} must be {old[name].support}"
+                )
+        return replace(
+            self,
+            terms=tuple(
+                replace(t, prior=new.get(t.coefficient, t.prior)) for t in self.terms
+            ),
+            exponents=tuple(
+                replace(e, prior=new.get(e.name, e.prior)) for e in self.exponents
+            ),
+        )
+
+    def with_reference(self, reference: Mapping[str, float]) -> Law:
+        """The same law with its contributions stated at another run (columns not named
+        stay).
+
+        Raises
+        ------
+        LawError
+            A column the law does not read.
+        """
+        unknown = [c for c in reference if c not in self.covariates]
+        if unknown:
+            raise LawError(
+                f"law {self.name!r} does not read {unknown[0]!r}; "
+                f"it reads: {', '.join(self.covariates)}"
+            )
+        return replace(self, reference={**self.reference, **reference})
+
+
+LOSS_MIN = 1e-6  # nats; a law whose terms cancel below this is not a loss
+
+
+def log_loss(law: Law, covariates: Covariates, values: Values) -> Float[Array, "*run"]:
+    """The law's log loss at each run, shape (run,)."""
+    return jnp.log(jnp.maximum(law.loss(covariates, values), LOSS_MIN))

@@ -1,0 +1,169 @@
+"""Priors as small frozen records that a person can read, write in a TOML file, and
+override one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayeslaw._base.errors import LawError
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
+    from jaxtyping import Float
+
+# family: (number of arguments, support)
+FAMILIES = {
+    "lognormal": (2, "positive"),
+    "normal": (2, "real"),
+    "beta": (2, "unit"),
+    "fixed": (1, "fixed"),
+}
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A prior by family and arguments.
+
+    ``lognormal(median, sd of the log)``, ``normal(mean, sd)``, ``beta(a, b)``,
+    ``fixed(value)``.
+
+    Parameters
+    ----------
+    family, args
+        One of the families above with its arguments.
+    source
+        Where the numbers come from.
+
+    Raises
+    ------
+    LawError
+        Unknown family, wrong number of arguments, or an argument outside the family's
+        range.
+    """
+
+    family: str
+    args: tuple[float, ...]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise LawError(
+                f"unknown prior family {self.family!r}; known: {', '.join(FAMILIES)}"
+            )
+        count = FAMILIES[self.family][0]
+        if len(self.args) != count or not all(math.isfinite(a) for a in self.args):
+            raise LawError(
+                f"prior {self}: {self.family} takes {count} finite number{'s' * (count > 1)}"
+            )
+        positive = {
+            "lognormal": self.args,
+            "normal": self.args[1:],
+            "beta": self.args,
+            "fixed": (),
+        }[self.family]
+        if any(a <= 0 for a in positive):
+            raise LawError(
+                f"prior {self}: {', '.join(f'{a:g}' for a in positive)} must be positive"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.family}({', '.join(f'{a:g}' for a in self.args)})"
+
+    @property
+    def support(self) -> str:
+        """``"positive"``, ``"real"``, ``"unit"`` (between 0 and 1) or ``"fixed"``."""
+        return FAMILIES[self.family][1]
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.family == "fixed"
+
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    def quantile(self, q: float) -> float:
+        """The prior's quantile at probability ``q``."""
+        from scipy import stats
+
+        match self.family, self.args:
+            case "lognormal", (median, sigma):
+                return float(stats.lognorm.ppf(q, sigma, scale=median))
+            case "normal", (mean, sd):
+                return float(stats.norm.ppf(q, mean, sd))
+            case "beta", (a, b):
+                return float(stats.beta.ppf(q, a, b))
+        return self.args[0]
+
+    def draw(self, rng: np.random.Generator, size: int) -> Float[np.ndarray, " draw"]:
+        """Draws of the prior, shape (size,)."""
+        match self.family, self.args:
+            case "lognormal", (median, sigma):
+                return median * np.exp(sigma * rng.standard_normal(size))
+            case "normal", (mean, sd):
+                return mean + sd * rng.standard_normal(size)
+            case "beta", (a, b):
+                return rng.beta(a, b, size)
+        return np.full(size, self.args[0])
+
+    def distribution(self) -> dist.Distribution:
+        """The NumPyro distribution. A fixed value has none."""
+        import numpyro.distributions as dist
+
+        match self.family, self.args:
+            case "lognormal", (median, sigma):
+                return dist.LogNormal(math.log(median), sigma)
+            case "normal", (mean, sd):
+                return dist.Normal(mean, sd)
+            case "beta", (a, b):
+                return dist.Beta(a, b)
+        raise LawError(f"prior {self} is a fixed value and is not sampled")
+
+
+def lognormal(median: float, sigma: float, source: str = "") -> Prior:
+    """Positive: log-normal with this median and this sd of the log."""
+    return Prior("lognormal", (median, sigma), source)
+
+
+def normal(mean: float, sd: float, source: str = "") -> Prior:
+    """Real: normal with this mean and sd."""
+    return Prior("normal", (mean, sd), source)
+
+
+def beta(a: float, b: float, source: str = "") -> Prior:
+    """Between 0 and 1: beta."""
+    return Prior("beta", (a, b), source)
+
+
+def fixed(value: float, source: str = "") -> Prior:
+    """Not learned: held at this value."""
+    return Prior("fixed", (value,), source)
+
+
+def parse_prior(text: str | Prior) -> Prior:
+    """Read a prior as written in a priors file, for instance ``"lognormal(0.34,
+    0.3)"``.
+
+    Raises
+    ------
+    LawError
+        The text is not a family with its numbers.
+    """
+    if isinstance(text, Prior):
+        return text
+    match = re.fullmatch(r"\s*(\w+)\s*\(([^()]*)\)\s*", str(text))
+    try:
+        assert match
+        args = tuple(float(a) for a in match[2].split(","))
+    except (AssertionError, ValueError):
+        raise LawError(
+            f"prior {str(text)!r} is not understood; write family and numbers, like "
+            f'"lognormal(0.34, 0.3)"; families: {", ".join(FAMILIES)}'
+        ) from None
+    return Prior(match[1].lower(), args, "set by the user")

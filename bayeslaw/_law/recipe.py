@@ -1,0 +1,89 @@
+"""A law as the few words from which it can be found again: in a saved fit, in another
+process.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._law.find import file_digest, law_from_origin
+from bayeslaw._law.formula_parts import REFERENCE
+from bayeslaw._law.law import Law
+
+
+def recipe_of(law: Law) -> dict:
+    """What it takes to find the law again, as JSON types."""
+    recipe = {
+        "name": law.name,
+        "version": law.version,
+        "origin": law.origin,
+        "priors": {n: str(p) for n, p in law.priors.items()},
+        "reference": dict(law.reference),
+    }
+    return recipe | ({"digest": law.digest} if law.digest else {})
+
+
+def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
+    """The law of a recipe.
+
+    A law by file is found by running that file: only where ``trust_law_file`` says that
+    it may, and only if its text is what it was.
+
+    Raises
+    ------
+    LawError
+        The law is not here, is no longer what it was, or is a file not to be run.
+    """
+    origin = recipe["origin"]
+    if origin.startswith("file:"):
+        path = Path(origin.removeprefix("file:"))
+        _check_file(path, recipe.get("digest"), trust_law_file)
+    own = {c: v for c, v in recipe["reference"].items() if c not in REFERENCE}
+    base = law_from_origin(recipe["name"], origin, own)
+    if base.version != recipe["version"]:
+        raise LawError(
+            f"version {recipe['version']} of law {base.name!r} is asked for, "
+            f"here is version {base.version}; fit again"
+        )
+    changed = {
+        n: p for n, p in recipe["priors"].items() if str(base.priors.get(n)) != p
+    }
+    moved = {c: v for c, v in recipe["reference"].items() if base.reference[c] != v}
+    return base.with_priors(changed).with_reference(moved) if changed or moved else base
+
+
+def _check_file(path: Path, digest: str | None, trust: bool) -> None:
+    """Refuse to run a law file that nobody vouches for, or that was edited."""
+    if not trust:
+        raise LawError(
+            f"it is the Python file {path}, which would be run; read that file, then "
+            "load with trust_law_file=True (--trust-law-file on the command line)"
+        )
+    if not path.is_file():
+        raise LawError(f"{path}: no such file; put the law's file back, or fit again")
+    if digest is None:
+        warnings.warn(
+            f"{path}: whether this law file was edited since the fit cannot be told, "
+            "the fit being from before that was kept; fit again if it was",
+            FitWarning,
+            stacklevel=4,
+        )
+    elif file_digest(path.read_bytes()) != digest:
+        raise LawError(
+            f"{path} was edited after the fit; put the old text back, or fit again"
+        )
+
+
+@lru_cache(maxsize=64)
+def law_of_text(recipe: str) -> Law:
+    """`law_of` JSON; the same object each time, so that its programs are compiled once
+    in a process.
+
+    For laws sent to another process, by one that has run their files already.
+    """
+    parts = json.loads(recipe)
+    return law_of(parts, trust_law_file=True)

@@ -1,0 +1,223 @@
+"""What saved posteriors of a law have in common: draws, run table, diagnostics,
+provenance, and the netCDF file.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import warnings
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import DiagnosticsError, FitFileError, FitWarning, LawError
+from bayeslaw._base.files import atomic_write
+from bayeslaw._inference.diagnostics import (
+    MAX_DIVERGENT,
+    MAX_RHAT,
+    MIN_ESS,
+    rhat_and_ess,
+)
+from bayeslaw._law.law import Law
+from bayeslaw._law.recipe import law_of, recipe_of
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+SLASH = "\u2215"  # in place of / in the names of columns
+# leaves: effects of the groups of rows that share one, by kind
+EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}
+PACKAGES = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
+
+
+# -- what is in it ---------------------------------------------------------------------
+
+
+def draws_of(tree: DataTree) -> dict[str, np.ndarray]:
+    """Draws by name, each of shape (draw, ...), chains one after another."""
+    arrays = {str(k): v.to_numpy() for k, v in tree["posterior"].data_vars.items()}
+    return {k: v.reshape(-1, *v.shape[2:]) for k, v in arrays.items()}
+
+
+def runs_of(tree: DataTree) -> pd.DataFrame:
+    """The run table of ``constant_data``."""
+    data = tree["constant_data"].to_dataset()
+    columns = {
+        str(k).replace(SLASH, "/"): v.to_numpy() for k, v in data.data_vars.items()
+    }
+    return pd.DataFrame(columns, index=data["run_row"].to_index())
+
+
+def columns_of(runs: pd.DataFrame) -> dict[str, np.ndarray]:
+    """A run table for ``constant_data``: numbers as floats, all else as text; a tree's
+    names hold no slash.
+    """
+    return {
+        str(c).replace("/", SLASH): v.to_numpy(float)
+        if pd.api.types.is_numeric_dtype(v)
+        else v.astype(str).to_numpy(object)
+        for c, v in runs.items()
+    }
+
+
+def constant_data(runs: pd.DataFrame) -> DataTree:
+    """The run table as a group of ArviZ data, made apart from the draws: one of its
+    columns may be called as a parameter, which has other dimensions.
+    """
+    from arviz_base import from_dict
+
+    columns = columns_of(runs)
+    tree = from_dict(
+        {"constant_data": columns},
+        dims={name: ["run_row"] for name in columns},
+        coords={"run_row": runs.index.to_numpy()},
+    )
+    return tree.children["constant_data"]
+
+
+def provenance(law: Law, seed: int, kind: str) -> dict:
+    """Attributes that say what was fitted, and by what."""
+    recipe = json.dumps(recipe_of(law))
+    named = {
+        "kind": kind,
+        "law": law.name,
+        "law_version": law.version,
+        "law_recipe": recipe,
+    }
+    return named | {"seed": seed, "versions": versions()}
+
+
+def versions() -> str:
+    """Versions of what computed, as JSON."""
+    return json.dumps(
+        {p: version(p) for p in PACKAGES} | {"python": platform.python_version()}
+    )
+
+
+# -- diagnostics -----------------------------------------------------------------------
+
+
+def diagnostics_of(tree: DataTree, sampled: Iterable[str]) -> dict[str, float]:
+    """Largest R-hat, smallest bulk ESS over the sampled sites, divergences, leapfrog
+    steps a draw, seconds.
+    """
+    stats = tree["sample_stats"]
+    rhat, ess = rhat_and_ess({n: tree["posterior"][n].to_numpy() for n in sampled})
+    divergent = stats["diverging"].to_numpy()
+    return {
+        "rhat": max(rhat.values()),
+        "ess": min(ess.values()),
+        "divergences": int(divergent.sum()),
+        "divergent_share": float(divergent.mean()),
+        "steps_per_draw": float(stats["n_steps"].to_numpy().mean()),
+        "draws": int(divergent.size),
+        "seconds": float(tree.attrs["seconds"]),
+    }
+
+
+def doubts(
+    what: str, diagnostics: Mapping[str, float], remedy: str, *, dash: str = ""
+) -> tuple[str, ...]:
+    """What the diagnostics hold against a posterior, a line each; ``remedy`` is for
+    divergences, ``dash`` before options.
+    """
+    d, found = diagnostics, []
+    if not d["rhat"] <= MAX_RHAT:
+        options = f"{dash}warmup, {dash}draws"
+        found.append(
+            f"R-hat {d['rhat']:.3f} is over {MAX_RHAT}: the chains disagree; draw more ({options})"
+        )
+    if not d["ess"] >= MIN_ESS:
+        found.append(
+            f"bulk ESS {d['ess']:.0f} is under {MIN_ESS}: too few effective draws; "
+            f"draw more ({dash}draws)"
+        )
+    if d["divergent_share"] > MAX_DIVERGENT:
+        found.append(f"{d['divergences']} of {d['draws']} draws diverged: {remedy}")
+    return tuple(f"{what}: {line}" for line in found)
+
+
+def settle(found: tuple[str, ...], on_failure: str, accept: str) -> None:
+    """Raise, warn of, or ignore what `doubts` found; ``accept`` says how to keep the
+    posterior all the same.
+
+    Raises
+    ------
+    DiagnosticsError
+        Something was found and ``on_failure`` is ``"raise"``.
+    """
+    if found and on_failure == "raise":
+        raise DiagnosticsError(f"{'; '.join(found)}; or accept as it is ({accept})")
+    if on_failure == "warn":
+        for line in found:
+            warnings.warn(line, FitWarning, stacklevel=3)
+
+
+# -- the file --------------------------------------------------------------------------
+
+
+def write(tree: DataTree, path: str | Path) -> Path:
+    """Write to a netCDF file, compressed, whole or not at all."""
+    path = Path(path)
+    encoding = {
+        f"/{group}": {
+            str(v): {"zlib": True, "complevel": 4}
+            for v, a in node.data_vars.items()
+            if a.dtype.kind in "fib"
+        }
+        for group, node in tree.children.items()
+    }
+    with atomic_write(path) as part:
+        tree.to_netcdf(part, engine="h5netcdf", encoding=encoding)
+    return path
+
+
+def read(
+    path: str | Path, kind: str, make: str, trust_law_file: bool = False
+) -> tuple[Law, DataTree]:
+    """A saved posterior and its law; ``kind`` is what the file should be, ``make`` how
+    to make one, ``trust_law_file`` whether a Python file that it names may be run.
+
+    Raises
+    ------
+    FitFileError
+        The file is missing, is not a saved posterior, or its law is no longer what it
+        was.
+    """
+    import xarray
+
+    if not Path(path).is_file():
+        raise FitFileError(f"{path}: no such file; {make}")
+    try:
+        tree = xarray.open_datatree(path, engine="h5netcdf").load()
+        tree.close()
+        recipe = json.loads(tree.attrs["law_recipe"])
+        found = tree.attrs.get("kind", "fit")
+    except (OSError, KeyError, ValueError) as error:
+        raise FitFileError(
+            f"{path}: not a {kind} saved by bayeslaw ({type(error).__name__})"
+        ) from None
+    if found != kind:
+        raise FitFileError(f"{path}: holds a {found}, not a {kind}")
+    return law_from_recipe(recipe, path, trust_law_file), tree
+
+
+def law_from_recipe(
+    recipe: dict, path: str | Path, trust_law_file: bool = False
+) -> Law:
+    """The law as it was fitted.
+
+    Raises
+    ------
+    FitFileError
+        The law is not here, or is no longer what it was.
+    """
+    try:
+        return law_of(recipe, trust_law_file=trust_law_file)
+    except LawError as error:
+        raise FitFileError(f"{path}: its law is not to be had: {error}") from None

@@ -1,0 +1,118 @@
+"""``average``: the default posterior, several laws at their weights, each with its
+drift beyond the data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._inference.discrepancy.drift import draw_drift
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.artifact import settle, versions
+from bayeslaw._posteriors.averaging.compare import (
+    Comparing,
+    Comparison,
+    ComparisonOptions,
+    compare,
+)
+from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.posterior import DRIFT
+
+DRAWS = 4000
+LEAST = 1 / DRAWS  # weight below which a law has no draw
+
+
+@shows_options_of(Comparing)
+def average(
+    runs: pd.DataFrame,
+    laws: Sequence[Law | str] | None = None,
+    *,
+    drift: bool = True,
+    on_failure: str = "raise",
+    **options: Unpack[ComparisonOptions],
+) -> Average:
+    """Fit laws, judge them by forecasts of stages left out, and average them at their
+    weights.
+
+    Parameters
+    ----------
+    runs, laws, reference, hold_out, independent, discrepancy, seed, executor, progress
+        As for `compare`; by default the laws that suit the table's columns. One law
+        alone is averaged with nothing, but has its drift.
+    drift
+        Let each law drift beyond the training runs; without, an average of one law is
+        the plain law.
+    on_failure
+        ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics of a law with draws
+        fail.
+
+    Raises
+    ------
+    RunTableError, LawError
+        The table cannot be used, or a law is unknown.
+    DiagnosticsError
+        The diagnostics fail and ``on_failure`` is ``"raise"``.
+    """
+    began = time.perf_counter()
+    seed = read_options(Comparing, average, options).seed
+    judged = compare(runs, laws, **options)
+    attrs = {
+        "seed": seed,
+        "folds": "; ".join(judged.folds),
+        "versions": versions(),
+        "drift": drift,
+    }
+    result = of_comparison(
+        judged,
+        runs,
+        drift=drift,
+        seed=seed,
+        attrs=attrs | {"seconds": time.perf_counter() - began},
+    )
+    settle(result.warnings, on_failure, "--accept-diagnostics")
+    return result
+
+
+def of_comparison(
+    judged: Comparison,
+    runs: pd.DataFrame,
+    *,
+    drift: bool = True,
+    seed: int = 0,
+    attrs: Mapping | None = None,
+) -> Average:
+    """The average that a comparison gives."""
+    # Two streams: the same draws are chosen with drift and without.
+    rng, drifting = np.random.default_rng(seed).spawn(2)
+    members = []
+    counts = shares(judged.weights)
+    for one, weight, draws in zip(judged.judged, judged.weights, counts, strict=True):
+        if not draws:
+            continue
+        # each draw as often as any other, or once more
+        shuffled = rng.permutation(len(one.values["sigma"]))
+        chosen = rng.permutation(np.resize(shuffled, draws))
+        values = {name: leaf[chosen] for name, leaf in one.values.items()}
+        drifts = np.zeros((draws, 2 * len(one.known.axes)))
+        if drift:
+            drifts = draw_drift(one.tau, drifts.shape, drifting)
+        values[DRIFT] = drifts
+        members.append(Member(one.law, float(weight), one.process, one.known, values))
+    return Average(tuple(members), judged.table, runs, dict(attrs or {"seconds": 0.0}))
+
+
+def shares(weights: np.ndarray) -> np.ndarray:
+    """Whole numbers of draws in proportion to the weights, by largest remainder; they
+    sum to `DRAWS`.
+    """
+    exact = np.where(weights < LEAST, 0.0, weights)
+    exact = exact / exact.sum() * DRAWS
+    counts = np.floor(exact).astype(int)
+    counts[np.argsort(counts - exact)[: DRAWS - counts.sum()]] += 1
+    return counts

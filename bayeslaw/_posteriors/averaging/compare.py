@@ -1,0 +1,430 @@
+"""Laws compared and weighed by their forecasts of what was left out.
+
+A posterior of one law is not the uncertainty. Weights are those of stacking (Yao et al.
+2018): the mixture of laws whose forecasts of stages left out have the largest log
+density, a stage one witness among few.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+from typing import TypedDict, Unpack
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base import runtime
+from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._inference.discrepancy import drift
+from bayeslaw._inference.table import shared_error
+from bayeslaw._law.find import find_law
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.folds import PRODUCTS, Fold, default_axes, folds
+from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
+from bayeslaw._posteriors.refits import spread
+from bayeslaw._tables import fitting
+
+# of the groups of runs left out, for the probability that a law forecasts them best
+RESAMPLES = 4000
+WITNESSES = 3.0  # independent runs that a stage left out is worth: its level and slopes
+PRIOR_STAGES = 0.25  # on which all laws do as well
+WINDOW = 0.05  # of the best law's weight, below which a law has no share
+EM_STEPS, EM_TOLERANCE = 1000, 1e-6
+
+
+class ComparisonOptions(TypedDict, total=False):
+    """Keywords of `compare`, as editors show them; `Comparing` has their defaults."""
+
+    reference: Mapping[str, float] | None
+    hold_out: str | Sequence[str] | None
+    independent: bool
+    discrepancy: bool
+    seed: int
+    executor: Executor | None
+    progress: Callable[[int, int], None] | None
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """How laws are compared: the keywords of `compare`, which says what they are."""
+
+    reference: Mapping[str, float] | None = None
+    hold_out: str | Sequence[str] | None = None
+    independent: bool = False
+    discrepancy: bool = True
+    seed: int = 0
+    executor: Executor | None = None
+    progress: Callable[[int, int], None] | None = None
+
+    def columns(self, runs: pd.DataFrame) -> list[str]:
+        """What stages are left out by."""
+        if isinstance(self.hold_out, str):
+            return [self.hold_out]
+        return list(self.hold_out or default_axes(runs))
+
+    @property
+    def setting(self) -> Setting:
+        """What each law is judged by."""
+        return Setting(
+            self.independent,
+            self.discrepancy,
+            self.seed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Laws, and how they forecast what was left out.
+
+    ``weights``: of stacking, shape (law,); ``probabilities``: that a law forecasts
+    unseen stages best, shape (law,) (`best`); ``folds``: names of the stages left out;
+    ``table``: score, weight, probability, coverage, mae, interval score, drift (per
+    e-fold), errors and sampler of each law, in order of weight.
+    """
+
+    judged: tuple[Judged, ...]
+    weights: np.ndarray
+    probabilities: np.ndarray
+    folds: tuple[str, ...]
+    n: int
+
+    @property
+    def table(self) -> pd.DataFrame:
+        rows = {
+            j.law.name: {
+                "score": j.mean_score("density"),
+                "weight": float(w),
+                "probability": float(p),
+                "coverage": j.mean_score("inside"),
+                "mae": j.mean_score("error"),
+                "interval_score90": j.mean_score("interval"),
+                "drift": float(j.tau @ drift.GRID),
+                "errors": j.errors,
+                "sampler": j.sampler,
+                "rhat": j.rhat,
+                "ess": j.ess,
+                "divergences": j.divergences,
+                "draws": j.draws,
+                "failed_stages": "; ".join(j.failed),
+            }
+            for j, w, p in zip(
+                self.judged, self.weights, self.probabilities, strict=True
+            )
+        }
+        return (
+            pd.DataFrame.from_dict(rows, orient="index")
+            .rename_axis("name")
+            .sort_values("weight", ascending=False)
+        )
+
+    def sentence(self) -> str:
+        """Who forecasts best, in words."""
+        best, left = self.table.index[0], ", ".join(self.folds)
+        row = self.table.loc[best]
+        return (
+            f"{best} has weight {row['weight']:.2f} of {len(self.judged)} laws and "
+            f"forecasts unseen stages best with probability {row['probability']:.2f}; "
+            f"left out in turn ({left}), its 90% intervals hold "
+            f"{row['coverage']:.0%} of the runs"
+        )
+
+
+def default_laws(runs: pd.DataFrame) -> list[str]:
+    """Laws that compete by default: those whose columns the table has, the separable
+    and the coupled among them.
+
+    Raises
+    ------
+    LawError
+        No law of the default sets suits the table's columns.
+    """
+    if {"N", "D", "replay", "ptpp"} <= set(runs):
+        return [
+            "dcpt",
+            "ptpp-floor",
+            "ptpp-gate",
+            "ptpp-gate-floor",
+            *_state_laws(runs),
+        ]
+    if {"N", "D"} <= set(runs):
+        return ["chinchilla", "coupled"]
+    if {"S1_pt", "S2_pt"} <= set(runs):
+        adapted = "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1
+        return ["cpt-dynamics", "cpt-dynamics-power"] if adapted else ["anneal"]
+    raise LawError(
+        f"no law is compared by default on columns "
+        f"{', '.join(map(str, runs.columns))}; name laws (--law, --laws)"
+    )
+
+
+def _state_laws(runs: pd.DataFrame) -> list[str]:
+    """The law of checkpoint state that suits: a table whose ``loss_before`` is its
+    ``source_loss_before`` is of the source.
+    """
+    if "source_loss_before" not in runs:
+        return []
+    if "loss_before" not in runs or np.allclose(
+        runs["loss_before"], runs["source_loss_before"]
+    ):
+        return ["state-source"]
+    return ["state-target"]
+
+
+@shows_options_of(Comparing)
+def compare(
+    runs: pd.DataFrame,
+    laws: Sequence[Law | str] | None = None,
+    **options: Unpack[ComparisonOptions],
+) -> Comparison:
+    """Judge laws by their forecasts of stages left out, and weigh them.
+
+    Parameters
+    ----------
+    runs
+        A table as `read_runs` returns it.
+    laws
+        Laws, or their names; by default those that suit the table's columns.
+    reference
+        Columns of the reference run to replace, for the laws that read them.
+    hold_out
+        Columns whose largest levels are left out in turn (``D/N``: tokens per
+        parameter, ``N*D``: compute); by default ptpp, N, D, D/N and N*D, as far as the
+        table has several levels of them.
+    independent
+        Take every row's error as its own (see `fit`). By default errors are shared as
+        the table shows.
+    discrepancy
+        Learn the smooth misfit of each law; without, laws are judged as they are.
+    seed
+        Same seed, same machine: same numbers.
+    executor
+        Where to judge the laws, each in a task of its own; by default here, as many at
+        once as there are cores.
+    progress
+        Called with posteriors done and to do (where workers are not threads of this
+        process: laws).
+
+    Raises
+    ------
+    RunTableError, LawError
+        The table cannot be used, a law is unknown, or nothing can be left out.
+    """
+    settings = read_options(Comparing, compare, options)
+    runtime.start()
+    chosen = _chosen(runs, laws, settings.reference or {})
+    for law in chosen:
+        fitting.check_fittable(law, runs)
+    stages = _stages(runs, settings.columns(runs), chosen)
+    judged = _judge_all(chosen, runs, stages, settings)
+    return Comparison(
+        tuple(judged),
+        weigh(judged, [stage.column for stage in stages]),
+        _probabilities(judged, runs, stages, settings),
+        tuple(f.name for f in stages),
+        len(runs),
+    )
+
+
+def _chosen(
+    runs: pd.DataFrame,
+    laws: Sequence[Law | str] | None,
+    reference: Mapping[str, float],
+) -> list[Law]:
+    """The laws to compare, each once."""
+    chosen = [
+        find_law(law, runs) if isinstance(law, str) else law
+        for law in laws or default_laws(runs)
+    ]
+    chosen = _at_reference(chosen, reference)
+    counts = Counter(law.name for law in chosen)
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        raise LawError(f"law {min(repeated)!r} is named twice; name each law once")
+    return chosen
+
+
+def _stages(
+    runs: pd.DataFrame, columns: Sequence[str], laws: Sequence[Law]
+) -> list[Fold]:
+    """What is left out in turn; nothing where there is one law."""
+    missing = [c for c in columns if c not in runs and c not in PRODUCTS]
+    if missing:
+        raise RunTableError(
+            f"column {missing[0]!r} to hold out by is not in the table; "
+            f"it has: {', '.join(runs.columns)}"
+        )
+    free = [sum(not p.is_fixed for p in law.priors.values()) for law in laws]
+    stages = folds(runs, columns, max(free))
+    if not stages and len(laws) > 1:
+        raise RunTableError(
+            f"nothing can be left out of {len(runs)} rows by "
+            f"{', '.join(columns) or 'any column'}: add levels or runs, "
+            "hold out another column, or name one law"
+        )
+    return stages
+
+
+def _judge_all(
+    laws: Sequence[Law], runs: pd.DataFrame, stages: Sequence[Fold], settings: Comparing
+) -> list[Judged]:
+    """Each law judged, where the executor says."""
+    executor, progress = settings.executor, settings.progress
+    setting = settings.setting
+    if executor is not None and not isinstance(executor, ThreadPoolExecutor):
+        jobs = [(law, runs, stages, setting) for law in laws]
+        return spread(_judge, jobs, executor, progress)
+    # compiling and computing leave Python's lock: laws go side by side in threads
+    counter = ProgressCounter(len(laws) * (1 + len(stages)), progress)
+    here = contextlib.nullcontext(executor) if executor else runtime.threads()
+
+    def judged_here(law: Law) -> Judged:
+        return judge(law, runs, stages, setting, counter.tick)
+
+    with here as pool:
+        return list(pool.map(judged_here, laws))
+
+
+def _probabilities(
+    judged: Sequence[Judged],
+    runs: pd.DataFrame,
+    stages: Sequence[Fold],
+    settings: Comparing,
+) -> np.ndarray:
+    """As `best`, of the laws' forecasts of all stages."""
+    groups = _groups(runs, settings.independent)
+    none = groups[:0]  # so that there is something to join where there are no stages
+    densities = [
+        np.concatenate([none, *(score.density for score in one.held_out)])
+        for one in judged
+    ]
+    held = np.concatenate([none, *(groups[stage.held] for stage in stages)])
+    return best(densities, held, settings.seed)
+
+
+def _at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
+    """The laws with their priors stated at another run; each takes the columns that it
+    reads.
+    """
+    unread = [c for c in reference if all(c not in law.covariates for law in laws)]
+    if unread:
+        raise LawError(
+            f"reference run: none of the laws {', '.join(law.name for law in laws)} "
+            f"reads {unread[0]!r}"
+        )
+    placed = []
+    for law in laws:
+        at = {c: v for c, v in reference.items() if c in law.covariates}
+        placed.append(law.with_reference(at) if at else law)
+    return placed
+
+
+def _groups(runs: pd.DataFrame, independent: bool) -> np.ndarray:
+    """Which runs share their error, shape (run,): the group's number, each its own
+    where none do.
+    """
+    shared = shared_error(runs)
+    return (
+        np.arange(len(runs))
+        if independent or shared.kind is None
+        else np.asarray(shared.group.code)
+    )
+
+
+def _judge(
+    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], setting: Setting
+) -> list[Judged]:
+    runtime.start()
+    judged = judge(law, runs, stages, setting, lambda: None)
+    return [judged]
+
+
+class ProgressCounter:
+    """Counts posteriors done by all threads."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None):
+        self.total = total
+        self.progress = progress
+        self.done = 0
+        self.lock = Lock()
+
+    def tick(self) -> None:
+        with self.lock:
+            self.done += 1
+            if self.progress:
+                self.progress(self.done, self.total)
+
+
+def weigh(judged: Sequence[Judged], columns: Sequence[str]) -> np.ndarray:
+    """Stacking weights over stages left out, regularised, shape (law,).
+
+    What a law says of the runs of one stage is right or wrong for all of them alike: a
+    stage counts as `WITNESSES` runs at the mean log density of its own, and stages
+    along one column, which overlap, as one. The prior is a quarter of a stage on which
+    all laws do as well (Dirichlet; for Bayesian stacking see Yao et al. 2022). Laws far
+    behind the best are left out, as their shares would be all of the intervals' tails
+    (Occam's window: Madigan and Raftery 1994).
+
+    Parameters
+    ----------
+    columns
+        What each stage was left out by.
+    """
+    laws = len(judged)
+    if not columns:
+        return np.full(laws, 1 / laws)
+    means = [[score.density.mean() for score in one.held_out] for one in judged]
+    log_p = WITNESSES * np.array(means).T  # (stage, law)
+    p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
+    counts = np.array([1 / columns.count(column) for column in columns])
+    weight = np.full(laws, 1 / laws)
+    for _ in range(EM_STEPS):
+        # EM of a mixture whose components are given: the share of each law in each
+        # stage, then its weight as the mean of shares (concave, so the start does not
+        # matter; Yao et al. 2018).
+        share = weight * p
+        share = share / share.sum(axis=1, keepdims=True)
+        before, weight = weight, counts @ share + PRIOR_STAGES / laws
+        weight = weight / weight.sum()
+        if np.abs(weight - before).max() < EM_TOLERANCE:
+            break
+    # In a mixture a wide forecast of little weight still decides the outer quantiles.
+    weight = np.where(weight < WINDOW * weight.max(), 0.0, weight)
+    return weight / weight.sum()
+
+
+def best(
+    held_out: Sequence[np.ndarray], group: np.ndarray, seed: int = 0
+) -> np.ndarray:
+    """Probability that each law forecasts unseen stages best, shape (law,).
+
+    How often its log density of the runs left out is the largest when their groups
+    (checkpoints or curves) get random weights, as in the Bayesian bootstrap (Rubin
+    1981); runs of one checkpoint are one witness, not many.
+
+    Parameters
+    ----------
+    held_out
+        Log density of each run left out, shape (run,), for each law.
+    group
+        Which of them share their error, shape (run,).
+    """
+    if not len(group):
+        return np.full(len(held_out), 1 / len(held_out))
+    code = np.unique(group, return_inverse=True)[1]
+    # Log densities of a group add up: it is weighed as one.
+    totals = np.stack([np.bincount(code, density) for density in held_out])
+    # Exponentials over their sum are a flat Dirichlet; the sum is the same for all laws
+    # and does not change which is largest.
+    weights = np.random.default_rng(seed).standard_exponential(
+        (RESAMPLES, totals.shape[1])
+    )
+    return (
+        np.bincount(np.argmax(weights @ totals.T, axis=1), minlength=len(totals))
+        / RESAMPLES
+    )

@@ -1,0 +1,74 @@
+"""Stages left out in turn: a law is judged by forecasting the largest budgets, sizes
+and stages it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+
+LEVELS = 12  # a column with more is cut into bins of equal counts
+BINS = 6
+LARGEST_COUNT = 1e15  # beyond it is compute
+PRODUCTS = ("D/N", "N*D")  # of columns, to hold out by
+MIN_ROWS, MIN_SHARE = 8, 0.3  # of rows that must be left to fit
+
+
+class Fold(NamedTuple):
+    """``held`` and ``kept``: shape (run,), which runs are forecast and which fitted;
+    ``name``: what is held out.
+    """
+
+    name: str
+    column: str
+    kept: np.ndarray
+    held: np.ndarray
+
+
+def axis_values(runs: pd.DataFrame, column: str) -> np.ndarray:
+    """A column to hold out by, shape (run,); ``D/N`` is tokens per parameter and
+    ``N*D`` compute.
+    """
+    if column not in PRODUCTS:
+        return runs[column].to_numpy(float)
+    size, tokens = runs["N"].to_numpy(float), runs["D"].to_numpy(float)
+    return tokens * size if column == "N*D" else tokens / size
+
+
+def default_axes(runs: pd.DataFrame) -> list[str]:
+    """Columns along which budgets grow, where the table has several levels of them."""
+    have = [c for c in ("ptpp", "N", "D") if c in runs]
+    if {"N", "D"} <= set(runs):
+        have += PRODUCTS
+    return [c for c in have if len(np.unique(axis_values(runs, c))) > 1]
+
+
+def folds(
+    runs: pd.DataFrame, columns: Sequence[str], parameters: int = 0
+) -> list[Fold]:
+    """Leave out the largest level of each column, where enough is left to fit as many
+    parameters.
+    """
+    stages: list[Fold] = []
+    for column in columns:
+        x = axis_values(runs, column)
+        levels = np.unique(x)
+        if len(levels) > LEVELS:
+            levels = np.unique(np.quantile(x, np.linspace(0, 1, BINS + 1)[:-1]))
+        held = x >= levels[-1]
+        enough = max(parameters, MIN_ROWS, MIN_SHARE * len(x))
+        known = any(np.array_equal(held, stage.held) for stage in stages)
+        if len(levels) > 1 and not known and (~held).sum() >= enough:
+            name = f"{column} >= {_edge(levels[-1])}"
+            stages.append(Fold(name, column, ~held, held))
+    return stages
+
+
+def _edge(value: float) -> str:
+    """Where a stage begins: a count as people say it, compute in powers of ten."""
+    return f"{value:.2g}" if value >= LARGEST_COUNT else format_count(value)

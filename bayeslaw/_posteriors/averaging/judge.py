@@ -1,0 +1,287 @@
+"""A law judged by forecasts of stages that it has not seen.
+
+Each law is fitted, and its misfit learned, with its largest stage, size and budget left
+out in turn, and forecasts them: that is its score, and how far it may drift beyond the
+data (`bayeslaw._inference.discrepancy.drift`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.runtime import WARMUP
+from bayeslaw._inference import coordinates
+from bayeslaw._inference.diagnostics import MAX_RHAT, MIN_ESS, interval_score
+from bayeslaw._inference.discrepancy.drift import (
+    Miss,
+    Range,
+    distances,
+    draw_drift,
+    tau_posterior,
+    training_range,
+)
+from bayeslaw._inference.discrepancy.learning import TRIES
+from bayeslaw._inference.discrepancy.process import Process
+from bayeslaw._inference.importance import Importance, starts_near
+from bayeslaw._inference.noise import RunNoise
+from bayeslaw._inference.nuts import NUTS, prepare
+from bayeslaw._inference.table import NONE, Padded, pad, shared_error
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.folds import Fold
+from bayeslaw._posteriors.misfit import (
+    TrainingRuns,
+    fitted_errors,
+    learn_misfit,
+    with_misfit,
+)
+from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
+from bayeslaw._posteriors.refits import Refit, refit
+from bayeslaw._tables import fitting
+
+# Of the whole table, and of a stage left out; where weights are poorer, chains take over.
+WHOLE = Importance(draws=4000, min_ess=MIN_ESS)
+WHOLE_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=500, max_draws=2000)
+FOLD = Importance(draws=1000, min_ess=50)
+FOLD_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=300, max_draws=300)
+FOLD_TRIES = TRIES // 2  # of the scales of the misfit, for a stage left out
+SHARED, INDEPENDENT = "shared", "independent"  # errors of rows of one checkpoint or run
+
+
+class Setting(NamedTuple):
+    """How laws are judged.
+
+    ``independent``: take every row's error as its own; ``discrepancy``: learn each
+    law's misfit; ``seed``.
+    """
+
+    independent: bool = False
+    discrepancy: bool = True
+    seed: int = 0
+
+
+class HeldOutScore(NamedTuple):
+    """How a law forecast the runs of one stage left out, each of shape (run,).
+
+    ``density``: log density; ``inside``: whether inside the 90% interval; ``error``:
+    relative error of the median; ``interval``: interval score of the 90% interval over
+    the loss (width + 20 x miss; Gneiting and Raftery 2007).
+    """
+
+    density: np.ndarray
+    inside: np.ndarray
+    error: np.ndarray
+    interval: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A law's posterior on the whole table, and how it forecast what was left out.
+
+    Parameters
+    ----------
+    law, process
+        The law and the basis of its misfit (None without one).
+    values
+        Equally weighted draws, by name, each of shape (draw, ...).
+    tau
+        Probability of each drift scale of `drift.GRID`.
+    known
+        Range of the runs.
+    held_out
+        The forecasts of each stage left out, drift included.
+    errors
+        How the law itself was fitted: ``"shared"`` by rows of a checkpoint or run, or
+        ``"independent"``.
+    sampler, rhat, ess, divergences, draws
+        How the draws were made.
+    failed
+        Stages left out whose chains did not converge.
+    """
+
+    law: Law
+    process: Process | None
+    values: dict[str, np.ndarray]
+    tau: np.ndarray
+    known: Range
+    held_out: tuple[HeldOutScore, ...]
+    errors: str
+    failed: tuple[str, ...]
+    sampler: str
+    rhat: float
+    ess: float
+    divergences: int
+    draws: int
+
+    def mean_score(self, name: str) -> float:
+        """Mean of a field of `HeldOutScore` over all runs left out."""
+        parts = [getattr(score, name) for score in self.held_out]
+        if not parts:
+            return float("nan")
+        return float(np.concatenate(parts).mean())
+
+
+def judge(
+    law: Law,
+    runs: pd.DataFrame,
+    stages: Sequence[Fold],
+    setting: Setting,
+    tick: Callable[[], None],
+) -> Judged:
+    """One law's posterior, and its forecasts of each stage from the runs left."""
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    shared = NONE if setting.independent else shared_error(runs)
+    errors = NONE if setting.independent else fitted_errors(law, runs)
+    table = pad(x, y, errors)
+    training = TrainingRuns(x, y, shared)
+    everything = np.ones(len(y), bool)
+    whole, notes = _posterior(
+        law, table, x, everything, None, setting.seed, WHOLE, WHOLE_CHAINS
+    )
+    process, values = _with_misfit(law, whole, training, everything, setting, TRIES)
+    tick()
+    # With a stage left out the mode is near the draws of the whole table, which saves
+    # the search from many starts.
+    starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
+    forecasts, failed = [], []
+    for stage in stages:
+        draws, fold_notes = _posterior(
+            law, table, x, stage.kept, starts, setting.seed, FOLD, FOLD_CHAINS
+        )
+        if fold_notes["rhat"] > MAX_RHAT:
+            failed.append(stage.name)
+        forecasts.append(_forecast(law, draws, training, stage, setting))
+        tick()
+    tau = tau_posterior([_miss(forecast) for forecast in forecasts])
+    rng = np.random.default_rng(setting.seed)
+    return Judged(
+        law,
+        process,
+        values,
+        tau,
+        training_range(x),
+        tuple(_scored(forecast, tau, rng) for forecast in forecasts),
+        errors=INDEPENDENT if errors is NONE else SHARED,
+        failed=tuple(failed),
+        **notes,
+    )
+
+
+def _posterior(
+    law: Law,
+    table: Padded,
+    x: dict[str, np.ndarray],
+    kept: np.ndarray,
+    starts: list[dict] | None,
+    seed: int,
+    importance: Importance,
+    chains: NUTS,
+) -> Refit:
+    """The posterior given the rows that are kept; its mode is searched near ``starts``,
+    or from anywhere.
+    """
+    weight = np.zeros(len(table.weight))
+    weight[: len(kept)] = kept
+    part = table._replace(weight=weight)
+    at = coordinates.contrast_points(law, {c: v[kept] for c, v in x.items()})
+    if starts is None:
+        vectors = prepare(law, part, at, seed).centre[None]
+    else:
+        vectors = starts_near(law, part, at, starts, 0.005)
+    return refit(law, part, at, vectors, seed=seed, importance=importance, nuts=chains)
+
+
+def _with_misfit(
+    law: Law,
+    draws: dict[str, np.ndarray],
+    training: TrainingRuns,
+    kept: np.ndarray,
+    setting: Setting,
+    tries: int,
+) -> tuple[Process | None, dict[str, np.ndarray]]:
+    """The draws with the misfit that they learn from the rows that are kept."""
+    if not setting.discrepancy:
+        return None, draws
+    misfit = learn_misfit(law, draws, training, kept, seed=setting.seed, tries=tries)
+    process = None if misfit is None else misfit.process
+    return process, with_misfit(draws, misfit, training.shared.kind)
+
+
+class Forecast(NamedTuple):
+    """Of a stage left out.
+
+    ``mean``: log loss without noise and drift, (draw, run); ``draws``: all leaves;
+    ``away``: distances beyond the runs kept, (run, side); ``same``: whether two runs
+    share their error, (run, run); ``y``: what was measured, (run,).
+    """
+
+    mean: np.ndarray
+    draws: dict[str, np.ndarray]
+    away: np.ndarray
+    same: np.ndarray | None
+    y: np.ndarray
+
+
+def _forecast(
+    law: Law,
+    draws: dict[str, np.ndarray],
+    training: TrainingRuns,
+    stage: Fold,
+    setting: Setting,
+) -> Forecast:
+    process, values = _with_misfit(
+        law, draws, training, stage.kept, setting, FOLD_TRIES
+    )
+    x = training.covariates
+    of_law = {name: values[name] for name in law.priors}
+    mean = np.asarray(over_draws(LogLoss(law))(of_law, dict(x)))[:, stage.held]
+    held = {c: v[stage.held] for c, v in x.items()}
+    if process is not None:
+        mean = mean + values[WEIGHTS] @ process.features(held, np).T
+    known = training_range({c: v[stage.kept] for c, v in x.items()})
+    away = np.asarray(distances(held, known))
+    away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
+    same, kind = None, training.shared.kind
+    if kind is not None and f"tau_{kind}" in values:
+        code = np.asarray(training.shared.group.code)[stage.held]
+        same = code[:, None] == code
+    return Forecast(mean, values, away, same, training.y[stage.held])
+
+
+def _miss(forecast: Forecast) -> Miss:
+    """Residuals and covariance of the forecast of a stage: of the law's draws, of
+    noise, of what checkpoints share.
+    """
+    mean, draws, away, same, y = forecast
+    variance = np.median(RunNoise.of(draws).capped_variance)
+    # np.cov of one run is a number
+    of_law = np.cov(mean.T).reshape(len(y), len(y))
+    covariance = of_law + variance * np.eye(len(y))
+    if same is not None:
+        tau = next(draws[n] for n in ("tau_checkpoint", "tau_run") if n in draws)
+        covariance = covariance + np.mean(tau**2) * same
+    residual = y - mean.mean(0)
+    return Miss(residual, covariance, away)
+
+
+def _scored(
+    forecast: Forecast, tau: np.ndarray, rng: np.random.Generator
+) -> HeldOutScore:
+    """The forecast of a stage left out, with noise and drift, against what came."""
+    mean, draws, away, _, y = forecast
+    centre = mean + draw_drift(tau, (len(mean), away.shape[1]), rng) @ away.T
+    noise = RunNoise.of(draws).of_new_run()
+    # Density of the predictive mixture: the mean over draws of their densities.
+    each = noise.density(y - centre)
+    new = centre + noise.draw(len(y), rng)
+    low, middle, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
+    return HeldOutScore(
+        density=np.log(np.mean(each, axis=0) + 1e-300),
+        inside=(low <= y) & (y <= high),
+        error=np.abs(np.exp(middle - y) - 1),
+        interval=interval_score(low, high, y),
+    )

@@ -1,0 +1,291 @@
+"""An `Average`: draws of several laws in proportion to their weights, and its file.
+
+Made by `bayeslaw.average`. Reading one and forecasting with it imports no sampler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base import runtime
+from bayeslaw._base.errors import FitFileError
+from bayeslaw._base.files import atomic_write
+from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
+from bayeslaw._inference.discrepancy.drift import Range
+from bayeslaw._inference.discrepancy.process import (
+    Process,
+    process_from_dict,
+    process_to_dict,
+)
+from bayeslaw._inference.noise import NOISE
+from bayeslaw._law.law import Law
+from bayeslaw._law.recipe import recipe_of
+from bayeslaw._posteriors.artifact import columns_of, law_from_recipe, runs_of
+from bayeslaw._posteriors.posterior import LogLoss, Piece
+from bayeslaw._posteriors.record import Fit
+from bayeslaw._tables import fitting
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A law's share of an average.
+
+    Parameters
+    ----------
+    law, weight
+        The law and its weight.
+    process
+        Basis of its misfit; None without one.
+    known
+        Range of the runs, beyond which it drifts.
+    values
+        Its draws by name: parameters and noise (draw,), weights of the misfit (draw,
+        function), drifts (draw, side).
+    """
+
+    law: Law
+    weight: float
+    process: Process | None
+    known: Range
+    values: Mapping[str, np.ndarray]
+
+    @property
+    def posterior(self) -> Mapping[str, np.ndarray]:
+        """Draws by name, as a `Fit` has them."""
+        return self.values
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """This law's draws alone."""
+        return (self.piece,)
+
+    @property
+    def piece(self) -> Piece:
+        formula = LogLoss(self.law, self.process, self.known)
+        return formula.piece(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """A posterior over laws: draws of each in proportion to its weight.
+
+    Parameters
+    ----------
+    members
+        The laws with their draws.
+    table
+        Every law that was compared: score, weight, coverage, mae, drift, sampler, by
+        name.
+    runs
+        The table the laws were fitted to.
+    attrs
+        Seed, versions, seconds, stages left out.
+    """
+
+    members: tuple[Member, ...]
+    table: pd.DataFrame
+    runs: pd.DataFrame
+    attrs: Mapping[str, str | float | int]
+
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{n} {w:.2f}" for n, w in self.weights.items() if w > 0)
+        size = f"{len(self.runs)} runs, {self.diagnostics['draws']} draws"
+        return f"Average({weights}; on {size})"
+
+    @property
+    def name(self) -> str:
+        return "average of " + ", ".join(m.law.name for m in self.members)
+
+    @property
+    def seconds(self) -> float:
+        return float(self.attrs["seconds"])
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Stacking weight of each law."""
+        return {str(k): float(v) for k, v in self.table["weight"].items()}
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """The worst of the laws that have draws: R-hat (NaN where all were drawn by
+        importance), effective draws.
+        """
+        used = self.table.loc[[m.law.name for m in self.members]]
+        return {
+            "rhat": float(used["rhat"].max()),
+            "ess": float(used["ess"].min()),
+            "divergences": int(used["divergences"].sum()),
+            "draws": sum(m.piece.draws for m in self.members),
+            "seconds": self.seconds,
+        }
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the diagnostics hold against the laws that have draws, a line each."""
+        lines = []
+        columns = ["rhat", "ess", "divergences", "draws"]
+        for member in self.members:
+            law = f"law {member.law.name}"
+            numbers = np.asarray(self.table.loc[member.law.name, columns], float)
+            rhat, ess, divergences, draws = numbers
+            if rhat > MAX_RHAT:
+                over = f"R-hat {rhat:.3f} is over {MAX_RHAT}"
+                lines.append(f"{law}: {over}: the chains disagree")
+            if ess < MIN_ESS:
+                lines.append(f"{law}: {ess:.0f} effective draws, under {MIN_ESS}")
+            if divergences > MAX_DIVERGENT * draws:
+                of_draws = f"{divergences:.0f} of {draws:.0f} draws"
+                lines.append(f"{law}: {of_draws} diverged")
+        return tuple(lines)
+
+    def parameters(self, prob: float = 0.9) -> pd.DataFrame:
+        """Mean, sd and central interval of each law's parameters in the paper's units,
+        named ``law.parameter``.
+        """
+        rows, tail = {}, (1 - prob) / 2
+        for member in self.members:
+            for name, draws in _in_paper_units(member):
+                low, high = np.quantile(draws, [tail, 1 - tail])
+                rows[f"{member.law.name}.{name}"] = {
+                    "mean": draws.mean(),
+                    "sd": draws.std(ddof=1) if draws.size > 1 else 0.0,
+                    "low": low,
+                    "high": high,
+                }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    @property
+    def heaviest(self) -> Member:
+        """The law with most weight."""
+        return max(self.members, key=lambda m: m.weight)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The draws of each law; a new run's noise includes the effects of a new
+        checkpoint and a new run.
+        """
+        pieces = [member.piece for member in self.members]
+        return tuple(pieces)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> np.ndarray:
+        """Draws of the log loss, shape (draw, run): of the laws with their drift, or
+        with ``noise`` of a new run.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column that one of the laws reads.
+        """
+        runtime.start()
+        rng, parts = np.random.default_rng(seed), []
+        for member in self.members:
+            piece = member.piece
+            log_loss = piece.at(fitting.covariates(member.law, runs))
+            if noise:
+                log_loss = log_loss + piece.noise.draw(len(runs), rng)
+            parts.append(log_loss)
+        return np.concatenate(parts)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the average to a netCDF file, whole or not at all."""
+        import xarray as xr
+
+        path, nodes = Path(path), {}
+        for i, member in enumerate(self.members):
+            arrays = {
+                name: (("draw", f"{name}_index")[: v.ndim], v)
+                for name, v in member.values.items()
+            }
+            recipe = recipe_of(member.law) | {
+                "weight": member.weight,
+                "known": member.known._asdict(),
+                "process": process_to_dict(member.process),
+            }
+            nodes[f"/law{i}"] = xr.Dataset(arrays, attrs={"member": json.dumps(recipe)})
+        root = {
+            "average": json.dumps(dict(self.attrs)),
+            "table": self.table.to_json(double_precision=15),
+        }
+        rows = {name: ("run_row", v) for name, v in columns_of(self.runs).items()}
+        nodes["/constant_data"] = xr.Dataset(rows, {"run_row": self.runs.index})
+        nodes["/"] = xr.Dataset(attrs=root)
+        with atomic_write(path) as part:
+            xr.DataTree.from_dict(nodes).to_netcdf(part, engine="h5netcdf")
+        return path
+
+    @classmethod
+    def from_tree(cls, tree, path: str | Path, trust_law_file: bool = False) -> Average:
+        """Read from the netCDF file's groups."""
+        members = []
+        named = [name for name in tree.children if name.startswith("law")]
+        for name in sorted(named, key=lambda n: int(n.removeprefix("law"))):
+            node = tree[name]
+            recipe = json.loads(node.attrs["member"])
+            if "process" not in recipe:
+                raise FitFileError(
+                    f"{path}: an average saved before laws had a misfit; make it again "
+                    "from its runs (`bayeslaw fit RUNS`)"
+                )
+            member = Member(
+                law_from_recipe(recipe, path, trust_law_file),
+                recipe["weight"],
+                process_from_dict(recipe["process"]),
+                Range(*(tuple(recipe["known"][k]) for k in Range._fields)),
+                {str(k): v.to_numpy() for k, v in node.data_vars.items()},
+            )
+            members.append(member)
+        table = pd.DataFrame(json.loads(tree.attrs["table"]))
+        table = table.astype({"rhat": float}).rename_axis("name")
+        attrs = json.loads(tree.attrs["average"])
+        return cls(tuple(members), table, runs_of(tree), attrs)
+
+
+def _in_paper_units(member: Member) -> Iterator[tuple[str, np.ndarray]]:
+    """A law's parameters and the scales of its noise, each with its draws."""
+    law, values = member.law, member.values
+    of_law = {name: jnp.asarray(values[name]) for name in law.priors}
+    published = law.to_paper(of_law)
+    for name, draws in published.items():
+        yield name, np.asarray(draws)
+    for name in NOISE:
+        if name in values:
+            # scales of errors may come with either sign
+            yield name, np.abs(values[name])
+
+
+def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
+    """Read a saved `Fit` or `Average` back.
+
+    Parameters
+    ----------
+    trust_law_file
+        Run the Python file that holds the law, where the law came from a file. Read
+        that file first: it can do all that you can.
+
+    Raises
+    ------
+    FitFileError
+        The file is missing, is neither, or its law is no longer what it was.
+    """
+    import xarray
+
+    try:
+        if Path(path).is_file():
+            tree = xarray.open_datatree(path, engine="h5netcdf").load()
+            tree.close()
+            if "average" in tree.attrs:
+                return Average.from_tree(tree, path, trust_law_file)
+    except FitFileError:  # says itself what is wrong
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise FitFileError(
+            f"{path}: not a fit saved by bayeslaw ({type(error).__name__})"
+        ) from None
+    return Fit.load(path, trust_law_file=trust_law_file)

@@ -1,0 +1,432 @@
+"""Chains: a law's covariate forecast by another fit where it is not measured, draws
+carried through.
+
+The losses of a checkpoint before adaptation (``source_loss_before``, ``loss_before``)
+cost one evaluation. Where the checkpoint does not exist yet, a law of pre-training in N
+and D, fitted to the checkpoints there are, forecasts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jax import Array
+
+from bayeslaw._base import runtime
+from bayeslaw._base.errors import LawError, PlanError, RunTableError
+from bayeslaw._base.numbers import positive
+from bayeslaw._posteriors.draws import Draws, places, shuffled
+from bayeslaw._posteriors.posterior import Draw, Piece, Posterior, along_tokens
+from bayeslaw._tables.runs import NUMERIC
+
+# what forecasts a checkpoint's loss; its tokens D are ptpp * N
+CHECKPOINT = ("N", "ptpp")
+READABLE = ("N", "D", "ptpp")  # by a fit of checkpoints
+# leaf: the checkpoint's own error on log loss, shape (draw,), or (draw, run) at a table
+ERROR = "error"
+
+
+class Link(NamedTuple):
+    """A covariate and the formula that forecasts it; its draws are leaves
+    ``column:name``.
+    """
+
+    column: str
+    log_loss: Any
+
+    def leaves(self, draw: Draw) -> dict[str, Array]:
+        """The leaves of this link, under the names they had in its fit."""
+        prefix = f"{self.column}:"
+        return {
+            k.removeprefix(prefix): v for k, v in draw.items() if k.startswith(prefix)
+        }
+
+    def prefixed(self, draw: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `leaves`."""
+        return {f"{self.column}:{name}": leaf for name, leaf in draw.items()}
+
+
+def chain(
+    posterior: Posterior, before: Mapping[str, Posterior], *, seed: int = 0
+) -> Chain:
+    """Carry forecasts of the checkpoint's losses through a law that reads them.
+
+    Parameters
+    ----------
+    posterior
+        A posterior whose law reads the columns of ``before``.
+    before
+        Column -> posterior of a law in N and D, fitted to `checkpoints`: N of the chain
+        is its N, and its D, the tokens of pre-training, is ptpp * N.
+    seed
+        Pairs the draws of the fits, which are independent, and draws the errors of
+        checkpoints.
+
+    Returns
+    -------
+    Chain
+        A posterior that forecasts, checks and plans like any other and reads N and ptpp
+        in place of the columns; a table may have them measured at some rows.
+
+    Raises
+    ------
+    LawError
+        The law does not read a column of ``before``, or a fit before reads something
+        that a checkpoint does not have.
+    """
+    read = _covariates(posterior)
+    for column, fit in before.items():
+        if column not in read:
+            raise LawError(
+                f"the law does not read {column!r}, so nothing is to forecast; "
+                f"it reads: {', '.join(read)}"
+            )
+        unknown = _covariates(fit) - set(READABLE)
+        if unknown:
+            raise LawError(
+                f"the fit for {column!r} reads {min(unknown)!r}, which a checkpoint "
+                "before adaptation does not have: fit a law of N and D, for instance "
+                "chinchilla, to the table of checkpoints"
+            )
+    return Chain(posterior, dict(before), seed)
+
+
+def _covariates(posterior: Posterior) -> set[str]:
+    return {c for piece in posterior.pieces() for c in piece.covariates}
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A posterior some of whose covariates are forecast by others; made by `chain`."""
+
+    posterior: Posterior
+    before: Mapping[str, Posterior]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of the posterior whose covariates are forecast."""
+        return self.posterior.name
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of every fit in the chain."""
+        before = [
+            f"{column}: {warning}"
+            for column, fit in self.before.items()
+            for warning in fit.warnings
+        ]
+        return (*self.posterior.warnings, *before)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Joint draws of all fits. A draw has one error of the checkpoint, so these are
+        about one checkpoint at a time.
+
+        `plan` pairs the draws of its posteriors at random, so that two chains do not
+        share a checkpoint there; `losses_before` as covariates do.
+        """
+        return tuple(draws.piece for draws in self._joint(None))
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> np.ndarray:
+        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
+        new run.
+
+        The error of a checkpoint that is forecast is in both, since the law is about a
+        checkpoint's actual losses. Rows of one checkpoint (column ``checkpoint``, else
+        N and ptpp) share it.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column that the chain reads, or has it empty where it is
+            needed.
+        """
+        runtime.start()
+        codes = pd.factorize(_identity(runs))[0]
+        joint = self._joint(int(codes.max()) + 1)
+        read = sorted({c for draws in joint for c in draws.piece.covariates})
+        table = self._table(runs, read)
+        count = sum(draws.piece.draws for draws in joint)
+        log_loss = np.empty((count, len(runs)))
+        for draws in joint:
+            # each row has the error of its own checkpoint
+            values = {
+                name: leaf[:, codes] if name.endswith(f":{ERROR}") else leaf
+                for name, leaf in draws.piece.values.items()
+            }
+            log_loss[draws.rows] = replace(draws.piece, values=values).at(table)
+        return log_loss + self._noise(runs, seed) if noise else log_loss
+
+    def _joint(self, checkpoints: int | None) -> list[Draws]:
+        """Joint draws of all fits, in the order of the posterior's; errors of so many
+        checkpoints, or of one without an axis.
+        """
+        rng = np.random.default_rng(self.seed)
+        fits = [fit.pieces() for fit in (self.posterior, *self.before.values())]
+        which, place = self._paired(fits, rng)
+        joint = []
+        # draws that come from the same piece of every fit share a formula
+        for combination in np.unique(which, axis=1).T:
+            rows = np.flatnonzero((which == combination[:, None]).all(axis=0))
+            main, *before = [
+                fit[number].take(index[rows])
+                for fit, number, index in zip(fits, combination, place, strict=True)
+            ]
+            piece = self._linked(main, before, checkpoints, rng)
+            joint.append(Draws(piece, rows))
+        return joint
+
+    def _linked(
+        self,
+        main: Piece,
+        before: Sequence[Piece],
+        checkpoints: int | None,
+        rng: np.random.Generator,
+    ) -> Piece:
+        """One formula of the posterior's draws and of those that forecast, row by
+        row.
+        """
+        formulas = [piece.log_loss for piece in before]
+        links = tuple(map(Link, self.before, formulas))
+        values = dict(main.values)
+        for link, piece in zip(links, before, strict=True):
+            error = piece.noise.draw(checkpoints or 1, rng)
+            error = error if checkpoints else error[:, 0]
+            leaves = {**piece.values, ERROR: error}
+            values |= link.prefixed(leaves)
+        given = [c for c in main.covariates if c not in self.before]
+        covariates = tuple(dict.fromkeys([*given, *CHECKPOINT]))
+        return Piece(ChainLogLoss(main.log_loss, links), values, covariates)
+
+    @staticmethod
+    def _paired(
+        fits: Sequence[Sequence[Piece]], rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """For each joint draw, the piece of each fit and the place in it, each of shape
+        (fit, draw): in order of the first fit's, of the others in random order.
+        """
+        first, *others = fits
+        size = sum(piece.draws for piece in first)
+        pairs = [places(first, np.arange(size))]
+        for fit in others:
+            draws = sum(piece.draws for piece in fit)
+            order = shuffled(rng, draws, size)
+            pairs.append(places(fit, order))
+        which, place = zip(*pairs, strict=True)
+        return np.stack(which), np.stack(place)
+
+    def _table(self, runs: pd.DataFrame, read: list[str]) -> dict[str, np.ndarray]:
+        """Columns of shape (run,): what every row has, and what was measured of the
+        chained ones, NaN where not.
+        """
+        measured = {c: _column(runs, c) for c in self.before}
+        unknown = np.isnan(np.stack(list(measured.values()))).any(axis=0)
+        of_law = _covariates(self.posterior)
+        table = {}
+        for name in read:
+            table[name] = _column(runs, name)
+            needed = True if name in of_law else unknown
+            bad = np.isnan(table[name]) & needed
+            if not bad.any():
+                continue
+            what, why = f"{name!r} ({NUMERIC.get(name, 'covariate')})", ""
+            if name not in of_law:
+                why = f", to forecast {' and '.join(self.before)} where not measured"
+            where = "the table lacks it"
+            if name in runs:
+                where = f"it is empty at row {runs.index[bad][0]}"
+            raise RunTableError(f"the chain needs column {what}{why}; {where}")
+        return table | measured
+
+    def _noise(self, runs: pd.DataFrame, seed: int) -> np.ndarray:
+        """A new run's noise on log loss, which does not depend on the losses before,
+        shape (draw, run).
+        """
+        at = runs
+        if set(CHECKPOINT) <= set(runs):
+            at = runs.assign(D=runs["N"] * runs["ptpp"])
+        known = {}
+        for column, fit in self.before.items():
+            known[column] = _column(runs, column)
+            empty = np.isnan(known[column])
+            if empty.any():
+                middle = np.median(fit.log_loss(at[empty]), axis=0)
+                known[column][empty] = np.exp(middle)
+        filled = runs.assign(**known)
+        new = self.posterior.log_loss(filled, noise=True, seed=seed)
+        return new - self.posterior.log_loss(filled)
+
+
+def checkpoints(runs: pd.DataFrame, column: str = "source_loss_before") -> pd.DataFrame:
+    """The table of checkpoints in a table of runs: what a law of pre-training is fitted
+    to.
+
+    Returns
+    -------
+    DataFrame
+        A row per checkpoint at which ``column`` is measured: ``checkpoint`` where the
+        table has it, ``N``, ``ptpp``, ``D`` (tokens of pre-training, ptpp * N) and
+        ``loss``, which is the column.
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, all empty, or has two values at one checkpoint.
+    """
+    missing = [c for c in (*CHECKPOINT, column) if c not in runs]
+    if missing:
+        raise RunTableError(
+            f"a table of checkpoints needs column {missing[0]!r}; "
+            f"it has: {', '.join(map(str, runs))}"
+        )
+    names = ["checkpoint"] if "checkpoint" in runs else []
+    measured = runs.dropna(subset=[column])
+    table = measured[[*names, *CHECKPOINT, column]].drop_duplicates()
+    if table.empty:
+        raise RunTableError(
+            f"column {column!r} is empty at every row; no checkpoint was measured"
+        )
+    twice = table[names or list(CHECKPOINT)].duplicated()
+    if twice.any():
+        first = table[twice].iloc[0]
+        named = f"N {first['N']:g}, ptpp {first['ptpp']:g}"
+        if names:
+            named = first["checkpoint"]
+        raise RunTableError(
+            f"checkpoint {named} has several values of {column!r}: select one domain, "
+            "or name the checkpoints apart (column 'checkpoint')"
+        )
+    table = table.rename(columns={column: "loss"})
+    table.insert(len(names) + 1, "D", table["N"] * table["ptpp"])
+    return table
+
+
+def losses_before(
+    before: Mapping[str, Posterior], N: Any, ptpp: Any, *, seed: int = 0
+) -> dict[str, Any]:
+    """Draws of the losses of models that do not exist yet, their own errors included:
+    ``covariates`` of a plan.
+
+    In a plan, target, source and baseline then share the checkpoint, which two chains
+    would not.
+
+    Parameters
+    ----------
+    before
+        As in `chain`.
+    N, ptpp
+        One model, or sequences as `plan` takes them.
+
+    Returns
+    -------
+    dict
+        Column -> losses in nats per token, shape (draw,); with several models a list of
+        one per model.
+    """
+    models = models_of(N, ptpp)
+    drawn = {}
+    for k, (column, fit) in enumerate(before.items()):
+        at = pd.DataFrame([{"N": n, "ptpp": p, "D": n * p} for n, p in models])
+        losses = list(np.exp(fit.log_loss(at, noise=True, seed=seed + k)).T)
+        drawn[column] = losses if len(models) > 1 else losses[0]
+    return drawn
+
+
+# -- formula ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChainLogLoss:
+    """A chain's log loss of one draw, given or forecast losses before; pure.
+
+    A frozen record, so that equal ones share a compiled program.
+
+    Parameters
+    ----------
+    main
+        The log loss that starts from the checkpoint's.
+    links
+        What is forecast of the checkpoint.
+    """
+
+    main: Callable[[Draw, Mapping[str, Array]], Array]
+    links: tuple[Link, ...]
+
+    def __call__(self, draw: Draw, covariates: Mapping[str, Array]) -> Array:
+        """Log loss at each run, shape (run,)."""
+        return self.main(draw, self._known(draw, covariates))
+
+    def along_tokens(
+        self, draw: Draw, covariates: Mapping[str, Array]
+    ) -> Callable[[Array], Array]:
+        """As of `LogLoss`: the checkpoint is forecast once for all tokens."""
+        run = {name: column[None] for name, column in covariates.items()}
+        known = self._known(draw, run)
+        one = {name: column[0] for name, column in known.items()}
+        return along_tokens(self.main, draw, one)
+
+    def _known(self, draw: Draw, covariates: Mapping[str, Array]) -> dict[str, Array]:
+        """The covariates with what is forecast of the checkpoint, each (run,)."""
+        checkpoint = {**covariates, "D": covariates["ptpp"] * covariates["N"]}
+        known = dict(covariates)
+        for link in self.links:
+            leaves = link.leaves(draw)
+            forecast = jnp.exp(link.log_loss(leaves, checkpoint) + leaves[ERROR])
+            measured = covariates.get(link.column)
+            if measured is not None:
+                forecast = jnp.where(jnp.isnan(measured), forecast, measured)
+            known[link.column] = forecast
+        return known
+
+
+# -- draws and rows --------------------------------------------------------------------
+
+
+def _column(runs: pd.DataFrame, name: str) -> np.ndarray:
+    """A column as numbers, shape (run,); not a number where the table lacks it."""
+    if name not in runs:
+        return np.full(len(runs), np.nan)
+    return runs[name].to_numpy(float, copy=True)
+
+
+def _identity(runs: pd.DataFrame) -> pd.Series:
+    """What tells the checkpoints of a table apart: its column, else N and ptpp, else
+    nothing (all rows are one).
+    """
+    if "checkpoint" in runs and runs["checkpoint"].notna().all():
+        return runs["checkpoint"]
+    nothing = [""] * len(runs)
+    parts = [runs[c].map(str) if c in runs else nothing for c in CHECKPOINT]
+    rows = [" ".join(row) for row in zip(*parts, strict=True)]
+    return pd.Series(rows, index=runs.index)
+
+
+FEWEST = 1000  # parameters of a model
+
+
+def models_of(N: Any, ptpp: Any) -> list[tuple[float, float]]:
+    """The candidate models, as (N, ptpp)."""
+    sizes, stages = (np.atleast_1d(np.asarray(v, float)) for v in (N, ptpp))
+    if 1 != len(sizes) != len(stages) != 1:
+        raise PlanError(
+            "N and ptpp must have one length, or one of them be a single number; "
+            f"got {len(sizes)} and {len(stages)}"
+        )
+    pairs = np.broadcast_arrays(sizes, stages)
+    models = [
+        (positive("N", n), positive("ptpp", s)) for n, s in zip(*pairs, strict=True)
+    ]
+    for n, _ in models:
+        if n < FEWEST:
+            raise PlanError(
+                f"N = {n:g} is too few parameters for a model; in billions? "
+                f"write {n:g}B"
+            )
+    return models

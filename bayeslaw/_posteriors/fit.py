@@ -1,0 +1,193 @@
+"""``fit``: a table of runs and a law to a posterior, its diagnostics, and a file that
+outlives the session.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Unpack
+
+import numpy as np
+import pandas as pd
+from xarray import DataTree
+
+from bayeslaw._base import runtime
+from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._inference import coordinates, density, nuts, point
+from bayeslaw._inference.importance import approximate, sites_at
+from bayeslaw._inference.table import NONE, labels, pad, shared_error
+from bayeslaw._law.find import find_law
+from bayeslaw._law.law import Law
+from bayeslaw._law.priors import Prior
+from bayeslaw._posteriors import artifact
+from bayeslaw._posteriors.arviz_tree import to_arviz
+from bayeslaw._posteriors.misfit import (
+    TrainingRuns,
+    fitted_errors,
+    learn_misfit,
+    to_dataset,
+)
+from bayeslaw._posteriors.record import MISFIT, Fit
+from bayeslaw._posteriors.sampling import FitSampling, FitSamplingOptions
+from bayeslaw._tables import fitting
+
+# warned about: this many noise scales and this far in log loss off the law
+OUTLIER_SD, OUTLIER_LOG = 8.0, 0.02
+
+
+@shows_options_of(FitSampling)
+def fit(
+    runs: pd.DataFrame,
+    law: Law | str,
+    *,
+    priors: Mapping[str, Prior | str] | None = None,
+    reference: Mapping[str, float] | None = None,
+    independent: bool = False,
+    discrepancy: bool = True,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    on_failure: str = "raise",
+    **options: Unpack[FitSamplingOptions],
+) -> Fit:
+    """Sample the posterior of a law on a table of runs.
+
+    Parameters
+    ----------
+    runs
+        A table as `read_runs` returns it.
+    law
+        A law, its name, a formula, or a Python file that defines ``LAW``.
+    priors
+        Priors to replace, by name: a `Prior` or its text. Naming an exponent also
+        allows one level of its column.
+    reference
+        Columns of the reference run to replace.
+    independent
+        Take every row's error as its own. By default rows of one checkpoint (column
+        ``checkpoint``, else N and ptpp) share an effect, those of one ``run`` another,
+        and neighbours on a learning curve are correlated.
+    discrepancy
+        Learn the law's smooth misfit too, and let the noise be what is left. Without,
+        the fit is the plain posterior of the law. With it a law that reads the
+        checkpoint's losses is itself fitted with independent errors.
+    seed
+        Same seed, same machine: same numbers.
+    chains, warmup, draws, max_draws
+        Iterations per chain. While R-hat or ESS fail, ``draws`` more are added, up to
+        ``max_draws``; while too many diverge, they are drawn again at half the step
+        size.
+    preview
+        Draw without chains, by importance sampling (`importance`): about a second once
+        compiled. The result says that it is a preview, and its diagnostics fail where
+        k-hat is .7 or more or fewer than 400 draws are effective.
+    progress
+        Called with iterations done and to do.
+    on_failure
+        ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics fail.
+
+    Raises
+    ------
+    RunTableError, LawError
+        The table or a prior cannot be used.
+    DiagnosticsError
+        The diagnostics fail and ``on_failure`` is ``"raise"``.
+    """
+    began = time.perf_counter()
+    sampling = read_options(FitSampling, fit, options)
+    law = find_law(law, runs) if isinstance(law, str) else law
+    if priors or reference:
+        law = law.with_priors(priors or {}).with_reference(reference or {})
+    requested = [n.removesuffix("_nats") for n in priors or {}]
+    fitting.check_fittable(law, runs, requested=requested)
+    runtime.start()
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    shared = NONE if independent else shared_error(runs)
+    errors = fitted_errors(law, runs) if discrepancy and not independent else shared
+    table = pad(x, y, errors)
+    at = coordinates.contrast_points(law, x)
+    problem = nuts.prepare(law, table, at, seed)
+    _warn_outliers(law, runs, problem)
+    attrs = artifact.provenance(law, seed, "fit")
+    if sampling.preview:
+        draws = sampling.chains * sampling.draws
+        drawn, quality = _previewed(law, problem, draws, seed)
+        attrs |= quality
+    else:
+        drawn = nuts.sample(
+            law,
+            problem,
+            sampling,
+            seed=seed,
+            progress=progress,
+        )
+    result = Fit(law, to_arviz(law, runs, table, drawn, seed, attrs))
+    if discrepancy:
+        training = TrainingRuns(x, y, shared)
+        _add_misfit(result, runs, training, seed)
+    result.inference_data.attrs["seconds"] = time.perf_counter() - began
+    artifact.settle(result.warnings, on_failure, "--accept-diagnostics")
+    return result
+
+
+def _add_misfit(
+    result: Fit, runs: pd.DataFrame, training: TrainingRuns, seed: int
+) -> None:
+    """Learn the misfit of a fit's draws and keep it in its tree."""
+    draws = artifact.draws_of(result.inference_data)
+    misfit = learn_misfit(result.law, draws, training, seed=seed)
+    if misfit is None:
+        return
+    kind, groups = training.shared.kind, []
+    if kind is not None:
+        named = labels(kind, runs)
+        assert named is not None
+        groups = list(np.unique(named.to_numpy(str)))  # in the order of their codes
+    result.inference_data[MISFIT] = DataTree(to_dataset(misfit, kind, groups))
+
+
+def _previewed(
+    law: Law, problem, draws: int, seed: int
+) -> tuple[nuts.Chains, dict[str, float]]:
+    """Draws by importance sampling as if of one chain, and how good their weights
+    are.
+    """
+    table, points = problem.table, problem.points
+    found = approximate(law, table, points, problem.centre[None], seed=seed)
+    if not len(found.weight):
+        raise LawError(
+            f"law {law.name!r}: no posterior mode was found to preview around; "
+            "fit it without preview"
+        )
+    vectors = found.vectors[found.chosen(draws, seed)]
+    sites = sites_at(law, table, points, vectors)
+    # statistics that a sampler would have, for the artifact
+    stats = {
+        "n_steps": np.zeros((1, draws), int),
+        "diverging": np.zeros((1, draws), bool),
+    }
+    chains = nuts.Chains({n: np.asarray(v)[None] for n, v in sites.items()}, stats)
+    return chains, {"preview_khat": found.k, "preview_ess": found.ess}
+
+
+def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
+    z = density.from_vector(law, problem.table.shared, problem.centre)
+    n = len(runs)
+    miss = point.misses(law, problem.table, problem.points, z)[:n]
+    size = np.abs(miss)
+    usual = np.median(size)
+    far = size > max(OUTLIER_SD * usual, OUTLIER_LOG)
+    # where many rows lie far off it is the law that fails, not the rows
+    if 0 < far.sum() <= max(5, n // 20):
+        rows = ", ".join(str(row) for row in runs.index[far][:5])
+        lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"
+        worst = float(size[far].max())
+        warnings.warn(
+            f"{lie} up to {worst:.1%} off law {law.name!r}, where half of the rows lie "
+            f"within {usual:.1%}: look at them; the likelihood's heavy tails limit "
+            "what they do",
+            FitWarning,
+            stacklevel=3,
+        )

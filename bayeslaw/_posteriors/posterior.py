@@ -1,0 +1,187 @@
+"""What a posterior offers downstream: draws of the log loss at any table of runs.
+Nothing else is known about laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Protocol
+
+import jax
+import numpy as np
+import pandas as pd
+from jax import Array
+from jax.tree_util import Partial
+
+from bayeslaw._inference.discrepancy.drift import Range, distances
+from bayeslaw._inference.discrepancy.process import Process
+from bayeslaw._inference.noise import NOISE, RunNoise
+from bayeslaw._law.law import Law, log_loss
+
+Draw = Mapping[str, Array]
+# leaves: weights of the misfit's functions, and of the drift to each side
+WEIGHTS, DRIFT = "misfit", "drift"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Draws that share one formula: all of a `Fit`, or the share of an `Average` that
+    fell to one law.
+
+    Parameters
+    ----------
+    log_loss
+        ``log_loss(draw, covariates)``: the law's log loss of one draw at each run,
+        shape (run,); pure, so that it can be jitted, differentiated and mapped over
+        draws.
+    values
+        Leaves of shape (draw, ...), by name; a draw is one slice of them. ``sigma`` and
+        ``dof`` are the scale and degrees of freedom of a new run's Student-t noise on
+        log loss.
+    covariates
+        Columns that ``log_loss`` reads.
+    """
+
+    log_loss: Callable[[Draw, Mapping[str, Array]], Array]
+    values: Mapping[str, np.ndarray]
+    covariates: tuple[str, ...]
+
+    @property
+    def draws(self) -> int:
+        leaf = next(iter(self.values.values()))
+        return len(leaf)
+
+    @property
+    def noise(self) -> RunNoise:
+        """Error of a new run."""
+        return RunNoise.of_piece(self.values)
+
+    def at(self, covariates: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The law's log loss at runs with these columns, shape (draw, run)."""
+        log_losses = over_draws(self.log_loss)
+        return np.asarray(log_losses(dict(self.values), covariates))
+
+    def take(self, index: np.ndarray) -> Piece:
+        """The draws ``index``, shape (taken,); repeats are allowed."""
+        values = {name: np.asarray(leaf)[index] for name, leaf in self.values.items()}
+        return replace(self, values=values)
+
+
+@dataclass(frozen=True)
+class LogLoss:
+    """A law's log loss of one draw, with its misfit and its drift.
+
+    A frozen record, so that equal ones share a compiled program.
+
+    Parameters
+    ----------
+    law
+        Reads the draw's leaves of its own names.
+    process
+        Basis of the misfit; reads the leaf `WEIGHTS` of shape (function,). None without
+        one.
+    known
+        Range of the training runs; beyond it the leaf `DRIFT` of shape (side,) acts.
+        None without drift.
+    """
+
+    law: Law
+    process: Process | None = None
+    known: Range | None = None
+
+    def __call__(self, draw: Draw, covariates: Mapping[str, Array]) -> Array:
+        """Log loss at each run, shape (run,)."""
+        own = {c: covariates[c] for c in self.law.covariates}
+        value = log_loss(self.law, own, draw)
+        if self.process is not None:
+            value = value + self.process.features(own) @ draw[WEIGHTS]
+        if self.known is not None:
+            value = value + distances(own, self.known) @ draw[DRIFT]
+        return value
+
+    def piece(self, draws: Mapping[str, np.ndarray]) -> Piece:
+        """A law's draws, by name, as a piece: its ``sigma`` includes the effects of a
+        new checkpoint and a new run, whose scales are told beside it.
+        """
+        law = self.law
+        names = {*law.priors, *NOISE, WEIGHTS, DRIFT}
+        values = {name: leaf for name, leaf in draws.items() if name in names}
+        noise = RunNoise.of(draws)
+        values["sigma"] = noise.scale
+        return Piece(self, values, law.covariates)
+
+    def along_tokens(
+        self, draw: Draw, covariates: Mapping[str, Array]
+    ) -> Callable[[Array], Array]:
+        """Log loss of one draw as a function of one run's tokens D, shape ().
+
+        The other covariates, each of shape (), are given; what of the misfit they make
+        is computed once.
+        """
+        rest = LogLoss(self.law, known=self.known)
+        others = Partial(partial(_at_tokens, rest), draw, covariates)
+        if self.process is None:
+            return others
+        own = {c: covariates[c] for c in self.law.covariates if c in covariates}
+        misfit = self.process.along("D", draw[WEIGHTS], own)
+        return Partial(_sum_at, others, misfit)
+
+
+def along_tokens(
+    log_loss: Callable, draw: Draw, covariates: Mapping[str, Array]
+) -> Callable[[Array], Array]:
+    """Any piece's log loss of one draw as a function of one run's tokens, shape ().
+
+    The other covariates are given, each of shape (). A pytree, so that it can be made
+    for all draws at once.
+    """
+    own = getattr(log_loss, "along_tokens", None)
+    if own is not None:
+        return own(draw, covariates)
+    return Partial(partial(_at_tokens, log_loss), draw, covariates)
+
+
+def _at_tokens(log_loss, draw, covariates, tokens):
+    run = {**covariates, "D": tokens}
+    return log_loss(draw, {name: column[None] for name, column in run.items()})[0]
+
+
+def _sum_at(others, misfit, tokens):
+    return others(tokens) + misfit(tokens)
+
+
+@lru_cache(maxsize=64)
+def over_draws(log_loss: Callable) -> Callable:
+    """Compiled map over draws of a piece's log loss at a table, shape (draw, run)."""
+    over = jax.vmap(log_loss, in_axes=(0, None))
+    return jax.jit(over)
+
+
+class Posterior(Protocol):
+    """A `Fit` or an `Average`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the law, or of the average."""
+        ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line for everything that makes this posterior less than trustworthy
+        (failed diagnostics, ...).
+        """
+        ...
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The posterior's draws, grouped by formula."""
+        ...
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> np.ndarray:
+        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
+        new run.
+        """
+        ...

@@ -1,0 +1,229 @@
+"""One domain of the table: split, fitted, forecast where it was held out, drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._decisions.check import Check, check
+from bayeslaw._decisions.forecast import forecast
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.average import average
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.fit import fit
+from bayeslaw._posteriors.record import Fit
+from bayeslaw._report import figures
+
+Progress = Callable[[int, int], None]  # told of what is done, and of how much
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How every domain is fitted and checked.
+
+    Parameters
+    ----------
+    reference
+        Columns of the reference run to replace.
+    hold_out
+        Column whose largest level is held out.
+    on_failure
+        What failed diagnostics do: ``"raise"``, ``"warn"`` or ``"ignore"``.
+    """
+
+    reference: Mapping[str, float] | None
+    hold_out: str
+    seed: int
+    on_failure: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """Runs of a domain below the level held out, and at it."""
+
+    fitted: pd.DataFrame
+    held: pd.DataFrame
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """All of them, in the table's order."""
+        return pd.concat([self.fitted, self.held]).sort_index()
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One domain as the page shows it."""
+
+    name: str
+    fit: Fit | Average
+    check: Check
+    pictures: tuple[figures.Picture, ...]
+    fitted: int  # runs
+
+    @property
+    def parameters(self) -> list[dict]:
+        """Rows of the table of parameters: name, mean, sd, low, high."""
+        rows = self.fit.parameters().to_dict(orient="index")
+        return [{"name": name, **row} for name, row in rows.items()]
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        if isinstance(self.fit, Average):
+            laws = [member.law for member in self.fit.members]
+            return tuple(laws)
+        return (self.fit.law,)
+
+    @property
+    def sampler(self) -> str:
+        """How the draws were made, in words."""
+        if isinstance(self.fit, Average):
+            rows = self.fit.table.loc[list(self.fit.weights)]
+            return "; ".join(
+                f"{name}: {row['sampler']}, {row['ess']:.0f} effective draws"
+                for name, row in rows.iterrows()
+            )
+        diagnostics = self.fit.diagnostics
+        return (
+            f"R-hat {diagnostics['rhat']:.3f}, bulk ESS {diagnostics['ess']:.0f}, "
+            f"{diagnostics['divergences']} of {diagnostics['draws']} draws divergent, "
+            f"{diagnostics['steps_per_draw']:.0f} leapfrog steps a draw"
+        )
+
+
+# -- before the fit --------------------------------------------------------------------
+
+
+def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Rows of each domain, target and source first; ``"runs"`` where none is named."""
+    if "domain" not in table:
+        return {"runs": table}
+    domain = table["domain"].astype(str)
+    names = sorted(
+        domain.unique(), key=lambda name: (name != "target", name != "source", name)
+    )
+    return {name: table[domain == name] for name in names}
+
+
+def split(runs: pd.DataFrame, hold_out: str) -> Split:
+    """Hold out the largest level of a column.
+
+    Raises
+    ------
+    RunTableError
+        No such column, or it has one level only.
+    """
+    if hold_out not in runs:
+        columns = ", ".join(map(str, runs.columns))
+        raise RunTableError(
+            f"cannot hold out column {hold_out!r}; the table has: {columns}"
+        )
+    levels = sorted(runs[hold_out].dropna().unique())
+    if len(levels) < 2:
+        raise RunTableError(
+            f"column {hold_out!r} has one level only: nothing to hold out; "
+            "name another (--hold-out)"
+        )
+    # Rows that lack a level are fitted.
+    is_held = runs[hold_out] == levels[-1]
+    return Split(runs[~is_held], runs[is_held])
+
+
+def joint_progress(
+    progress: Progress | None, domains: Sequence[str]
+) -> dict[str, Progress | None]:
+    """Progress of each domain, told as one.
+
+    A domain that has not begun counts as the longest of the others.
+    """
+    if progress is None:
+        return dict.fromkeys(domains)
+    so_far: dict[str, tuple[int, int]] = dict.fromkeys(domains, (0, 0))
+
+    def tell(domain: str, done: int, total: int) -> None:
+        so_far[domain] = done, total
+        # Domains are of like length, so that the bar does not jump as one begins.
+        longest = max(total for _, total in so_far.values())
+        progress(sum(done for done, _ in so_far.values()), len(domains) * longest)
+
+    return {domain: partial(tell, domain) for domain in domains}
+
+
+# -- the fit and its pictures ----------------------------------------------------------
+
+
+def fit_laws(
+    runs: pd.DataFrame,
+    laws: Sequence[str],
+    setting: Setting,
+    progress: Progress | None,
+    cores: Executor,
+) -> Fit | Average:
+    """One law's posterior, or the average of several; no laws: of those that suit."""
+    keywords = {
+        "reference": setting.reference,
+        "seed": setting.seed,
+        "progress": progress,
+        "on_failure": setting.on_failure,
+    }
+    if len(laws) == 1:
+        return fit(runs, laws[0], **keywords)
+    return average(runs, laws or None, executor=cores, **keywords)
+
+
+def judge(name: str, posterior: Fit | Average, runs: Split, setting: Setting) -> Domain:
+    """Forecast and check the runs held out, and draw what there is to see."""
+    rows = forecast(posterior, runs.held, seed=setting.seed)
+    result = check(posterior, runs.held, seed=setting.seed)
+    is_average = isinstance(posterior, Average)
+    # Terms and exponents are those of one law: of an average, the heaviest.
+    main = posterior.heaviest if is_average else posterior
+    along_tokens = {"N", "D"} <= set(runs.runs)
+
+    # Pictures in the order of the page: what was not seen comes first.
+    pictures = []
+    if along_tokens:
+        pictures.append(_held_out_picture(name, runs, rows, setting.hold_out))
+    pictures.append(figures.calibration(runs.held, rows, result))
+    if is_average:
+        pictures.append(figures.law_weights(posterior))
+    pictures.append(figures.width_parts(posterior, runs.held))
+    pictures.append(figures.misfits(posterior, runs.fitted, main.law))
+    pictures.append(figures.term_contributions(main, runs.runs))
+    pictures.append(figures.exponent_intervals(main, {}))
+    if along_tokens:
+        pictures.append(_fitted_picture(name, posterior, runs, setting))
+    return Domain(name, posterior, result, tuple(pictures), len(runs.fitted))
+
+
+def _held_out_picture(
+    name: str, runs: Split, rows: pd.DataFrame, hold_out: str
+) -> figures.Picture:
+    level = runs.held[hold_out].iloc[0]
+    return figures.forecast_grid(
+        runs.held,
+        rows,
+        title=f"{name}: {hold_out} {level:g}, held out",
+        caption=f"Forecasts at {hold_out} {level:g} (dashed: median; band: 90% "
+        "interval of a new run) against observations the fit has not seen (dots), as "
+        "Goffinet 2025, fig. 1, with intervals.",
+    )
+
+
+def _fitted_picture(
+    name: str, posterior: Fit | Average, runs: Split, setting: Setting
+) -> figures.Picture:
+    rows = forecast(posterior, runs.fitted, seed=setting.seed)
+    level = runs.fitted[setting.hold_out].max()
+    last = runs.fitted[runs.fitted[setting.hold_out] == level]
+    return figures.forecast_grid(
+        last,
+        rows.loc[last.index],
+        title=f"{name}: {setting.hold_out} {level:g}, fitted",
+        caption="In the sample: a check of the fit's quality only (as Goffinet 2025, "
+        "fig. 3).",
+    )

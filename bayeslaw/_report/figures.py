@@ -1,0 +1,297 @@
+"""The page's pictures, each with its caption and text for who cannot see it."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bayeslaw import plots
+from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.check import Check
+from bayeslaw._decisions.misfits import misfit_along
+from bayeslaw._decisions.misfits import width_parts as width_parts_of
+from bayeslaw._decisions.planning.record import Plan
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.record import Fit
+
+DPI = 110
+MAX_PANELS = 8
+PANELS_A_LINE = 4
+MAX_GROUPS = 24  # bars of the picture of contributions
+PHONE = 8.0  # inches; a wider picture cannot be read at the width of a phone
+WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
+LARGEST_EXPONENT = 10.0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG as a data URI, with caption and alternative text.
+
+    On a phone one ``too_wide`` is moved sideways, not shrunk.
+    """
+
+    uri: str
+    caption: str
+    alt: str
+    too_wide: bool
+
+
+def _picture(figure: Figure, caption: str, alt: str) -> Picture:
+    buffer = io.BytesIO()
+    # Without the program's name and version, equal pictures are equal bytes.
+    metadata = {"Software": None}
+    figure.savefig(
+        buffer, format="png", dpi=DPI, bbox_inches="tight", metadata=metadata
+    )
+    encoded = base64.b64encode(buffer.getvalue()).decode()
+    uri = f"data:image/png;base64,{encoded}"
+    return Picture(uri, caption, alt, too_wide=figure.get_figwidth() > PHONE)
+
+
+# -- forecasts -------------------------------------------------------------------------
+
+
+def forecast_grid(
+    runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str
+) -> Picture:
+    """A panel for each model size: forecasts along D for each replay, and observations.
+
+    Parameters
+    ----------
+    runs
+        The runs observed.
+    rows
+        What `forecast` returned for them.
+    """
+    # The smallest models first; more panels than this cannot be read.
+    sizes = sorted(runs["N"].unique())[:MAX_PANELS] if "N" in runs else [None]
+    figure, axes = _panels(len(sizes))
+    for ax, size in zip(axes, sizes, strict=True):
+        group = runs if size is None else runs[runs["N"] == size]
+        name = "all runs" if size is None else f"N = {format_count(size)}"
+        plots.forecast_curve(ax, group, rows)
+        ax.set_title(name, fontsize=10)
+        ax.tick_params(labelsize=8)
+    _label_first_column(axes)
+    # All panels have the same lines: one legend serves them.
+    handles, labels = axes[0].get_legend_handles_labels()
+    if handles:
+        place = {"loc": "outside lower center", "ncols": 6}
+        figure.legend(
+            handles,
+            labels,
+            fontsize=9,
+            frameon=False,
+            **place,
+        )
+    figure.suptitle(title, fontsize=11)
+    inside = ((runs["loss"] >= rows["low"]) & (runs["loss"] <= rows["high"])).mean()
+    alt = (
+        f"{title}: {len(runs)} observations as dots, {inside:.0%} of them inside the "
+        "forecast bands"
+    )
+    return _picture(figure, caption, alt)
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels, on lines of equal length."""
+    lines = -(-count // PANELS_A_LINE)  # rounded up
+    columns = -(-count // lines)
+    size = (max(3.1 * columns, 5.0), 2.7 * lines + 0.6)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    for ax in axes[count:]:
+        ax.set_visible(False)
+    return figure, axes[:count]
+
+
+def _label_first_column(axes: list[Axes]) -> None:
+    """Take the label of the y axis from panels that are not the first of their line."""
+    for ax in axes:
+        place = ax.get_subplotspec()
+        if place is not None and not place.is_first_col():
+            ax.set_ylabel("")
+
+
+def calibration(runs: pd.DataFrame, rows: pd.DataFrame, check: Check) -> Picture:
+    """Observed against forecast, coverage over stated probability, and the PIT."""
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    plots.observed_against_forecast(left, runs, rows)
+    if left.get_legend_handles_labels()[0]:
+        left.legend(fontsize=7, frameon=False)
+    plots.coverage(middle, check)
+    plots.pit(right, check)
+    covered = ", ".join(
+        f"{float(stated):.0%} intervals hold {share:.0%}"
+        for stated, share in check.coverage.items()
+    )
+    return _picture(
+        figure,
+        "Held-out runs. Left: on the line the forecast is exact; bars are 90% "
+        f"intervals of a new run. Middle: {covered}; below the line intervals are too "
+        "narrow. Right: flat when calibrated, piled up at an end when the law is off.",
+        f"Calibration on {check.n} held-out runs: {covered}",
+    )
+
+
+# -- laws ------------------------------------------------------------------------------
+
+
+def law_weights(average: Average) -> Picture:
+    """Weight of each law, and the probability that it forecasts best."""
+    table = average.table
+    figure = Figure(figsize=(7.5, 0.42 * len(table) + 1.1), layout="constrained")
+    ax = plots.weights(figure.subplots(), average)
+    ax.legend(fontsize=8, frameon=False, loc="lower right")
+    listed = ", ".join(f"{name} {w:.2f}" for name, w in table["weight"].items())
+    stages = str(average.attrs["folds"]).replace("; ", ", ")
+    return _picture(
+        figure,
+        "Weights of the laws (bars): the mixture that best forecasts stages left out "
+        f"in turn ({stages}). Dots: the probability that a law alone forecasts them "
+        "best.",
+        f"Weights of the laws: {listed}",
+    )
+
+
+def term_contributions(fit: Fit | Member, runs: pd.DataFrame) -> Picture:
+    """What each term adds to the loss at one middle run of each stage and size."""
+    chosen = _middle_runs(runs)
+    labels = [_run_label(run) for _, run in chosen.iterrows()]
+    width = float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST))
+    figure = Figure(figsize=(width, 3.6), layout="constrained")
+    ax = plots.contributions(figure.subplots(), fit, chosen, labels)
+    ax.tick_params(axis="x", labelsize=7)
+    figure.legend(fontsize=11, frameon=False, ncols=5, loc="outside upper center")
+    heights = plots.mean_contributions(fit, chosen)
+    listed = ", ".join(f"{term} {h.mean():.2f}" for term, h in heights.items())
+    return _picture(
+        figure,
+        f"Contribution of each term of {fit.law.name}, posterior mean, at a middle run "
+        "of each stage and size.",
+        f"Mean contributions in nats: {listed}",
+    )
+
+
+def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
+    """What makes the forecasts wide, at one middle run of each stage and size."""
+    chosen = _middle_runs(runs)
+    parts = width_parts_of(fit, chosen)
+    labels = [_run_label(run) for _, run in chosen.iterrows()]
+    width = float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST))
+    figure = Figure(figsize=(width, 3.4), layout="constrained")
+    ax = plots.width_parts(figure.subplots(), parts, labels)
+    ax.tick_params(axis="x", labelsize=7)
+    figure.legend(fontsize=9, frameon=False, ncols=5, loc="outside upper center")
+    listed = ", ".join(f"{name} {100 * v.mean():.1f}%" for name, v in parts.items())
+    return _picture(
+        figure,
+        "What makes the 90% interval of a new run wide, at a middle run of each stage "
+        "and size: noise wants seeds, the law's parameters more runs anywhere, its "
+        "misfit runs near the forecast, drift runs further out.",
+        f"Mean parts of the width: {listed}",
+    )
+
+
+def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture:
+    """Where the law is off, a panel for each column that it reads."""
+    varied = [c for c in law.covariates if c in runs and runs[c].nunique() > 1]
+    curves = {column: misfit_along(fit, runs, column) for column in varied}
+    # A column that is no axis of the misfit has a flat one.
+    columns = [c for c in varied if np.ptp(curves[c]["median"]) > 0]
+    figure, axes = _panels(len(columns))
+    for ax, column in zip(axes, columns, strict=True):
+        plots.misfit_curve(ax, curves[column])
+        ax.tick_params(labelsize=8)
+    _label_first_column(axes)
+    return _picture(
+        figure,
+        f"Where {law.name} is off: the misfit that the runs taught, along each column "
+        "at a middle run (line: median; band: 90%). Forecasts take it into account.",
+        f"Misfit of {law.name} along {', '.join(columns)}",
+    )
+
+
+def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """One run of each stage and size: the middle one by replay and tokens."""
+    keys = [c for c in ("ptpp", "N") if c in runs and runs[c].nunique() > 1]
+    if not keys:
+        return runs.iloc[[len(runs) // 2]]
+    # The middle one is then neither an end of replay nor of tokens.
+    ordered = runs.sort_values([c for c in ("replay", "D") if c in runs])
+    groups = [group for _, group in ordered.groupby(keys, sort=True)]
+    return pd.concat([g.iloc[[len(g) // 2]] for g in groups[:MAX_GROUPS]])
+
+
+def _run_label(run: pd.Series) -> str:
+    """Size and stage of a run, a line each."""
+    lines = []
+    if "N" in run:
+        lines.append(format_count(run["N"]))
+    if "ptpp" in run:
+        lines.append(f"ptpp {run['ptpp']:g}")
+    return "\n".join(lines)
+
+
+def exponent_intervals(
+    fit: Fit | Member, published: dict[str, tuple[float, float]]
+) -> Picture:
+    """Posterior of each free exponent over its prior.
+
+    A number of tokens among them would hide the others, and is left out.
+    """
+    priors = fit.law.priors
+    # A fixed exponent has no posterior to show.
+    free = [e.name for e in fit.law.exponents if not e.prior.is_fixed]
+    small = [name for name in free if priors[name].quantile(0.95) < LARGEST_EXPONENT]
+    names = small or free
+    figure = Figure(figsize=(6.5, 0.42 * len(names) + 1), layout="constrained")
+    ax = plots.exponents(figure.subplots(), fit, names, published)
+    ax.set_xlabel("value")
+    medians = {name: np.median(fit.posterior[name]) for name in names}
+    listed = ", ".join(f"{name} {median:.3g}" for name, median in medians.items())
+    caption = (
+        f"Exponents of {fit.law.name}: median, 50% and 90% intervals; grey the prior's "
+        "90%. Where the two agree, the data said little."
+    )
+    left_out = ", ".join(name for name in free if name not in names)
+    if left_out:
+        caption += (
+            f" Not drawn, because of its size: {left_out} (in the table of parameters)."
+        )
+    return _picture(figure, caption, f"Posterior medians: {listed}")
+
+
+# -- plans -----------------------------------------------------------------------------
+
+
+def plan_pictures(plan: Plan) -> tuple[Picture, ...]:
+    """Cost against confidence, the feasible region, and the trade-off along replay."""
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    plots.frontier(left, plan)
+    plots.region(middle, plan)
+    plots.tradeoff(right, plan)
+    reached = [row for row in plan.frontier if row["atpp"] is not None]
+    costs = ", ".join(
+        f"{row['confidence']:.0%} costs {row['atpp']:.3g}" for row in reached[::3]
+    )
+    picture = _picture(
+        figure,
+        "Left: tokens per parameter of the cheapest plan at each confidence; the cross "
+        "is the plan of parameters without uncertainty, at the probability with which "
+        "it keeps the promises. Middle: that probability over replay and tokens; the "
+        "line is the confidence asked for. Right: forgetting and target loss along "
+        "replay with 90% bands, limits dashed (as Goffinet 2025, fig. 2).",
+        "Cost in tokens per parameter by confidence: "
+        f"{costs or 'no confidence is reached'}",
+    )
+    return (picture,)

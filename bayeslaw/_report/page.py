@@ -1,0 +1,243 @@
+"""From a table of runs to one HTML page: fit, forecast what was held out, check, draw."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw import datasets
+from bayeslaw._base import runtime
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.files import atomic_write
+from bayeslaw._decisions.check import Check
+from bayeslaw._decisions.planning.record import Plan
+from bayeslaw._posteriors.artifact import versions
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.record import Fit
+from bayeslaw._report import figures
+from bayeslaw._report.domains import (
+    Domain,
+    Progress,
+    Setting,
+    Split,
+    by_domain,
+    fit_laws,
+    joint_progress,
+    judge,
+    split,
+)
+from bayeslaw._report.planned import Planned, make_plan
+from bayeslaw._report.question import check_question
+
+PAGE = "report.html"
+
+LawNames = str | Sequence[str] | Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the page is, what it took, and the check of each domain."""
+
+    path: Path
+    seconds: float
+    checks: Mapping[str, Check]
+    fits: Mapping[str, Fit | Average]
+    plan: Plan | None
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What the page is made of.
+
+    Parameters
+    ----------
+    name, card
+        Of the table; a card where it is a bundled one.
+    laws
+        The laws named for all domains.
+    """
+
+    runs: pd.DataFrame
+    name: str
+    card: str | None
+    laws: Sequence[str]
+    setting: Setting
+    domains: Sequence[Domain]
+    planned: Planned
+
+
+def report(
+    runs: pd.DataFrame | None = None,
+    output: str | Path = "report",
+    *,
+    law: LawNames | None = None,
+    reference: Mapping[str, float] | None = None,
+    hold_out: str = "ptpp",
+    seed: int = 0,
+    name: str | None = None,
+    question: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    on_failure: str = "raise",
+) -> Report:
+    """Write the page.
+
+    Parameters
+    ----------
+    runs
+        A table as `read_runs` returns it; None for the bundled one. Rows of each
+        ``domain`` are fitted apart.
+    output
+        Folder for ``report.html``.
+    law
+        Name of a law, or several, which are averaged, or those of each domain; by
+        default the average of the laws that suit the columns (of the bundled table: of
+        some, so that the page is soon there).
+    reference
+        Columns of the reference run to replace, for the laws that read them.
+    hold_out
+        Column whose largest level is held out of the fit and forecast.
+    question
+        What to plan for, where the table has the domains ``target`` and ``source``:
+        keyword arguments of `plan`, and other columns of the table, such as
+        ``loss_before``, which become its ``covariates``. By default that of the
+        bundled table, if that is shown.
+
+    Raises
+    ------
+    RunTableError, LawError, DiagnosticsError
+        As `fit` does, or no level can be held out.
+    PlanError
+        The question lacks something, or has a number out of range; said before
+        anything is fitted.
+    """
+    began = time.perf_counter()
+    card = None
+    if runs is None:
+        name, bundled = datasets.DEFAULT, datasets.TABLES[datasets.DEFAULT]
+        runs, card = datasets.load(name), bundled.card
+        runs = runs.query(bundled.where) if bundled.where else runs
+        law, reference = law or bundled.laws, reference or bundled.reference
+        question = question or bundled.question
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise LawError(f"{folder} is a file; give the name of a folder")
+
+    # Whatever can be refused is refused here, before minutes of fitting.
+    setting = Setting(reference, hold_out, seed, on_failure)
+    parts = by_domain(runs)
+    laws = {domain: _names(law, domain) for domain in parts}
+    keywords = check_question(question, parts, laws) if question else {}
+    splits = {domain: split(part, hold_out) for domain, part in parts.items()}
+
+    # What is left to fail now is a fit.
+    domains = _fit_all(splits, laws, setting, progress)
+    fits = {domain.name: domain.fit for domain in domains}
+    planned = Planned()
+    if keywords:
+        keywords = {"seed": seed, **keywords}
+        planned = make_plan(fits, keywords, parts["target"], hold_out)
+    contents = _Contents(
+        runs, name or "a table", card, _names(law, ""), setting, domains, planned
+    )
+
+    # The page appears whole or not at all.
+    html = _render(contents)
+    path = folder / PAGE
+    with atomic_write(path) as part:
+        part.write_text(html, encoding="utf-8")
+    checks = {domain.name: domain.check for domain in domains}
+    return Report(path, time.perf_counter() - began, checks, fits, planned.plan)
+
+
+def _names(law: LawNames | None, domain: str) -> list[str]:
+    """Names of the laws asked for in a domain; none for those that suit."""
+    names = law.get(domain) if isinstance(law, Mapping) else law
+    if isinstance(names, str):
+        return [names]
+    return list(names or [])
+
+
+def _fit_all(
+    splits: Mapping[str, Split],
+    laws: Mapping[str, Sequence[str]],
+    setting: Setting,
+    progress: Progress | None,
+) -> list[Domain]:
+    """Fit all domains together, and judge each as soon as it is fitted."""
+    # The chains of one law alone take all cores, so that domains wait for each other.
+    is_alone = any(len(names) == 1 for names in laws.values())
+    domains_at_once = 1 if is_alone else len(splits)
+    told = joint_progress(progress, list(splits))
+    with runtime.threads() as cores, runtime.threads(domains_at_once) as helpers:
+        # Laws of all domains wait for the same cores; what is done is drawn meanwhile.
+        fits = {
+            name: helpers.submit(
+                fit_laws, runs.fitted, laws[name], setting, told[name], cores
+            )
+            for name, runs in splits.items()
+        }
+        return [
+            judge(name, fits[name].result(), runs, setting)
+            for name, runs in splits.items()
+        ]
+
+
+# -- the page --------------------------------------------------------------------------
+
+
+def _render(contents: _Contents) -> str:
+    """The page's HTML."""
+    import jinja2
+
+    template = files("bayeslaw._report").joinpath("templates/page.html.jinja")
+    # A name that the template misspells is an error, not a blank.
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    page = environment.from_string(template.read_text(encoding="utf-8"))
+    table, domains, planned = contents.runs, contents.domains, contents.planned
+    digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
+    pictures = figures.plan_pictures(planned.plan) if planned.plan else ()
+    laws = {law.name: law for domain in domains for law in domain.laws}
+    return page.render(
+        name=contents.name,
+        card=contents.card,
+        domains=domains,
+        plan=planned.plan,
+        explorer=planned.explorer,
+        bought=planned.bought,
+        plan_pictures=pictures,
+        laws=list(laws.values()),
+        hold_out=contents.setting.hold_out,
+        level=float(table[contents.setting.hold_out].max()),
+        rows=len(table),
+        digest=digest[:16],
+        versions=json.loads(versions()),
+        seed=contents.setting.seed,
+        command=_command(contents),
+    )
+
+
+def _command(contents: _Contents) -> str:
+    """The command that makes the page again."""
+    setting = contents.setting
+    words = ["bayeslaw", "report"]
+    # A bundled table brings its own reference, and needs no name.
+    if not contents.card:
+        words.append(contents.name)
+    for law in contents.laws:
+        words += ["--law", law]
+    if not contents.card:
+        for column, value in (setting.reference or {}).items():
+            words += ["--reference", f"{column}={value:g}"]
+    words += ["--hold-out", setting.hold_out, "--seed", str(setting.seed)]
+    return shlex.join(words)

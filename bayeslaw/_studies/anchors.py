@@ -1,0 +1,552 @@
+"""``bayeslaw study anchors``: are chosen runs better than the paper's grid, random runs
+or a D-optimal design, at equal cost?
+
+In each world a form is the truth, at parameters near its plausible ones. Its runs at 15
+and 31 pre-training tokens per parameter are fitted; the goal is the forecast of the 21
+runs of 8.1e9 parameters at 279. Checkpoints of all sizes exist at all stages; on offer
+are adaptation runs up to 1.4e9 parameters. The paper buys 20 runs of 241e6 parameters
+at 279 over its grid of replay and tokens (Goffinet 2025, "Anchors"); what they cost is
+the budget. Chosen, D-optimal and random runs get that, half and a quarter of it. Bought
+losses are simulated, the law is refitted, and its forecast is compared with the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from bayeslaw._base import runtime
+from bayeslaw._base.errors import LawError, PlanError
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._decisions.anchors.anchors import Gain, anchors, appraise
+from bayeslaw._decisions.anchors.evidence import RUN_LENGTH, log_losses
+from bayeslaw._decisions.anchors.menu import candidates, menu
+from bayeslaw._inference import coordinates
+from bayeslaw._inference.importance import Importance, starts_near
+from bayeslaw._inference.noise import NOISE as ERROR
+from bayeslaw._inference.table import NONE, pad, shared_error
+from bayeslaw._law.catalogue import law as find
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.posterior import LogLoss, Piece
+from bayeslaw._posteriors.refits import refit
+from bayeslaw._studies.resumable import study
+from bayeslaw._tables import fitting
+from bayeslaw._tables.simulate import NOISE, REPLAYS, TOKENS_PER_PARAMETER, ptpp_grid
+
+FORMS = ("ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
+SOURCE = "ptpp-floor"  # law of the source loss, where plans are made
+GOAL = "N == 8.1e9 and ptpp == 279"
+SHARES = (1.0, 0.5, 0.25)  # of the paper's cost
+RULES: dict[str, Gain] = {
+    "chosen": "variance",
+    "few": "variance",
+    "D-optimal": "parameters",
+}  # gains that lists maximise
+FEW = 20  # runs at most of the list "few": as many as the paper's
+LISTS = {
+    "none": (0.0,),
+    "paper": (1.0,),
+    "chosen": SHARES,
+    "random": (1.0,),
+    "few": (1.0,),
+    "D-optimal": (1.0,),
+}  # shares of the budget that each gets
+WIDE = {
+    "replay": (0.05, 0.1, 0.25, 0.5, 0.75),
+    "atpp": tuple(np.geomspace(0.25, 80, 11)),
+}
+MENUS = {"grid": {"replay": REPLAYS, "atpp": TOKENS_PER_PARAMETER}, "wide": WIDE}
+MEASURED = ("once", "along", "trajectories")
+DRAWS = 4000  # of a refit
+ROWS = 128  # tables are padded to multiples of so many, so that few programs serve all
+# the paper's plan: promises are what the truth just keeps there
+PLANNED = {"N": 8.1e9, "ptpp": 279.0, "D": 8.9 * 8.1e9, "replay": 0.34}
+MAX_FORGETTING, CONFIDENCE = 0.02, 0.9
+MAX_LAM = 0.95  # of a world: at 1, tokens would not count after long pre-training
+GAUSSIAN = 1e6  # degrees of freedom at which a Student-t is a Gaussian
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Draws of a law as a posterior; ``values``: each of shape (draw,)."""
+
+    law: Law
+    values: Mapping[str, np.ndarray]
+
+    @property
+    def name(self) -> str:
+        return self.law.name
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return ()
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """All draws; ``sigma`` is that of a new run, shared errors included."""
+        formula = LogLoss(self.law)
+        return (formula.piece(self.values),)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> np.ndarray:
+        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
+        new run.
+        """
+        (piece,) = self.pieces()
+        columns = fitting.covariates(self.law, runs)
+        log_loss = piece.at(columns)
+        if not noise:
+            return log_loss
+        return log_loss + piece.noise.draw(len(runs), seed)
+
+
+# -- the world -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class World:
+    """A truth and its noise.
+
+    ``spread`` is the sd of the logarithms of its parameters around the law's plausible
+    ones; ``tau`` that of the log loss that runs of one checkpoint share, and where
+    there is any, points of a run err alike too.
+    """
+
+    law: str
+    seed: int
+    spread: float
+    tau: float
+
+    def known(self, draws: int) -> Known:
+        """What one knows who knows the truth, and that noise is Gaussian."""
+        law = find(self.law)
+        rng = np.random.default_rng([2025, self.seed])
+        parameters = {}
+        for name, plausible in law.plausible.items():
+            factor = float(np.exp(self.spread * rng.standard_normal()))
+            parameters[name] = plausible * factor
+        if "lam" in parameters:
+            parameters["lam"] = min(parameters["lam"], MAX_LAM)
+        values = {**law.from_paper(parameters), "sigma": NOISE, "dof": GAUSSIAN}
+        return Known(law, {k: np.full(draws, float(v)) for k, v in values.items()})
+
+    def truth(self, runs: pd.DataFrame) -> np.ndarray:
+        """Log loss of the law itself, shape (run,)."""
+        pieces = self.known(1).pieces()
+        draws = all_draws(pieces)
+        return log_losses(draws, runs, "the table")[0]
+
+    def measured(self, runs: pd.DataFrame, stream: int) -> pd.DataFrame:
+        """The runs with their losses; another stream, other noise, but checkpoints keep
+        their effects.
+        """
+        rng = np.random.default_rng([self.seed, stream])
+        error = NOISE * rng.standard_normal(len(runs))
+        if self.tau:
+            effects = self.tau * self._effects(runs)
+            error = self._along(runs, error) + effects
+        log_loss = self.truth(runs) + error
+        return runs.assign(loss=np.exp(log_loss))
+
+    def _effects(self, runs: pd.DataFrame) -> np.ndarray:
+        """Of each row's checkpoint, in its sds, shape (run,)."""
+        effects = []
+        for millions, stage in zip(runs["N"] / 1e6, runs["ptpp"], strict=True):
+            stream = [self.seed, int(millions), int(stage)]
+            rng = np.random.default_rng(stream)
+            effects.append(rng.standard_normal())
+        return np.array(effects)
+
+    def _along(self, runs: pd.DataFrame, error: np.ndarray) -> np.ndarray:
+        """Independent errors made a first-order autoregression along each run, rows of
+        which come in order; shape (run,).
+        """
+        same_run = (runs["run"] == runs["run"].shift()).to_numpy()
+        gap = np.diff(np.log(runs["D"].to_numpy(float)), prepend=0.0)
+        carried = np.where(same_run, np.exp(-gap / RUN_LENGTH), 0.0)
+        fresh = np.sqrt(1 - carried**2) * error
+        chained = error.copy()
+        for j in np.flatnonzero(same_run):
+            chained[j] = carried[j] * chained[j - 1] + fresh[j]
+        return chained
+
+
+def fit_world(world: World, runs: pd.DataFrame, near: Known | None = None) -> Known:
+    """The posterior of the true form on a table; the search starts from a draw of one
+    ``near``, or anywhere.
+    """
+    from bayeslaw._inference import nuts
+
+    law = find(world.law)
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    size = -(-len(runs) // ROWS) * ROWS  # the next multiple
+    table = pad(x, y, shared_error(runs) if world.tau else NONE, size)
+    at = coordinates.contrast_points(law, x)
+    if near is None:
+        starts = np.asarray(nuts.prepare(law, table, at, world.seed).centre)[None]
+    else:
+        first_draw = {name: near.values[name][0] for name in law.priors}
+        starts = starts_near(law, table, at, [first_draw], NOISE)
+    importance = Importance(DRAWS)
+    values, _ = refit(law, table, at, starts, seed=world.seed, importance=importance)  # pyright: ignore[reportArgumentType]
+    # scales of errors may come with either sign
+    return Known(law, {n: np.abs(v) if n in ERROR else v for n, v in values.items()})
+
+
+# -- the lists -------------------------------------------------------------------------
+
+
+def on_offer(menu_name: str, measured: str) -> pd.DataFrame:
+    """Candidates, whose checkpoints all exist: points along runs, or runs of one point
+    each.
+    """
+    return candidates(
+        ptpp_grid().query("N < 2e9"), **MENUS[menu_name], along_run=measured != "once"
+    )
+
+
+def paper_runs(measured: str) -> pd.DataFrame:
+    """The paper's 20 anchors with their costs: all but the dearest of its 21
+    combinations of replay and tokens.
+    """
+    grid = ptpp_grid().query("N == 241e6 and ptpp == 279").iloc[:-1]
+    run = grid["run"]
+    if measured == "along":
+        run = "paper " + grid["replay"].astype(str)
+    return grid.assign(run=run, cost=6 * grid["N"] * grid["D"])
+
+
+def price(runs: pd.DataFrame) -> float:
+    """Cost of these runs, each up to its last row."""
+    offered = menu(runs)
+    last = (offered.rows >= 0).sum(axis=1) - 1
+    runs_on_offer = np.arange(len(last))
+    costs = offered.cost[runs_on_offer, last]
+    return float(costs.sum())
+
+
+def random_runs(
+    table: pd.DataFrame, budget: float, rng: np.random.Generator
+) -> pd.DataFrame:
+    """Random runs up to random points, while any fits the budget."""
+    offered = menu(table)
+    runs, left = [], budget
+    while len(affordable := np.argwhere(offered.cost <= left)):
+        run, stop = affordable[rng.integers(len(affordable))]
+        rows = offered.rows[run, : stop + 1]
+        runs.append(table.iloc[rows].assign(run=f"random {len(runs)}"))
+        left -= offered.cost[run, stop]
+    return pd.concat(runs, ignore_index=True)
+
+
+def runs_of_list(job: Job, before: Known) -> pd.DataFrame:
+    """What a list buys with its share of the paper's cost."""
+    paper = paper_runs(job.measured)
+    if job.list == "paper":
+        return paper
+    offered = on_offer(job.menu, job.measured)
+    budget = job.share * price(paper)
+    if job.list == "random":
+        return random_runs(offered, budget, np.random.default_rng([job.seed, 7]))
+    chosen = anchors(
+        before,
+        offered,
+        ptpp_grid().query(GOAL),
+        budget,
+        gain=RULES[job.list],
+        least=0.0,
+        checks=0,
+        run_length=job.run_length,
+        max_picks=FEW if job.list == "few" else None,
+    )
+    return chosen.runs(offered)
+
+
+# -- what came of them -----------------------------------------------------------------
+
+
+def scores(posterior: Known, world: World) -> dict[str, float]:
+    """How far the forecast of the goal misses the truth (and noisy runs), how wide it
+    is, how often it holds them.
+
+    ``rmse``: of the median's log loss; ``width``: mean of the 90% interval's width over
+    the median, of the law and of a ``_new`` run; ``coverage`` of those intervals;
+    ``sd``: root mean square sd of the law's log loss over the goal.
+    """
+    goal = ptpp_grid().query(GOAL)
+    truth = world.truth(goal)
+    noisy = np.log(world.measured(goal, 999)["loss"].to_numpy())
+    law = posterior.log_loss(goal)
+    new = posterior.log_loss(goal, noise=True, seed=world.seed)
+    low, point, high = np.quantile(law, [0.05, 0.5, 0.95], 0)
+    new_low, new_high = np.quantile(new, [0.05, 0.95], 0)
+    return {
+        "rmse": float(np.sqrt(np.mean((point - truth) ** 2))),
+        "rmse_new": float(np.sqrt(np.mean((point - noisy) ** 2))),
+        "width": float(np.mean(np.exp(high - point) - np.exp(low - point))),
+        "width_new": float(np.mean(np.exp(new_high - point) - np.exp(new_low - point))),
+        "coverage": float(np.mean((low <= truth) & (truth <= high))),
+        "coverage_new": float(np.mean((new_low <= noisy) & (noisy <= new_high))),
+        "sd": float(np.sqrt(law.var(axis=0, ddof=1).mean())),
+    }
+
+
+def plan_scores(
+    target: Known, source: Known, worlds: Sequence[World]
+) -> dict[str, float]:
+    """A posterior's plan: FLOPs over those of one who knows both laws, and how probably
+    a run keeps both promises in truth.
+
+    NaN where no plan reaches the confidence.
+    """
+    from bayeslaw._decisions.anchors.plan_goal import cheapest_plan
+
+    reference = pd.DataFrame([PLANNED])
+    # A run keeps both promises with the confidence, where its own noise alone may break
+    # them and each is kept with the confidence's square root.
+    margin = np.exp(norm.ppf(CONFIDENCE**0.5) * NOISE)
+    target_loss, source_loss = (
+        float(np.exp(world.truth(reference)[0])) * margin for world in worlds
+    )
+    question = {
+        "N": PLANNED["N"],
+        "ptpp": PLANNED["ptpp"],
+        "max_target_loss": target_loss,
+        "max_forgetting": MAX_FORGETTING,
+        "baseline_loss": source_loss / (1 + MAX_FORGETTING),
+        "confidence": CONFIDENCE,
+    }
+    true_target, true_source = (world.known(DRAWS) for world in worlds)
+    try:
+        plan = cheapest_plan(target, source, question)
+        best = cheapest_plan(true_target, true_source, question)
+    except PlanError:
+        return {"plan_cost": float("nan"), "plan_kept": float("nan")}
+    tokens, replay = np.exp(plan.choice.log_tokens), plan.choice.replay
+    run = reference.assign(D=tokens, replay=replay)
+    truth = np.array([world.truth(run)[0] for world in worlds])
+    slack = (np.log([target_loss, source_loss]) - truth) / NOISE
+    return {
+        "plan_cost": plan.flops / best.flops,
+        "plan_kept": float(np.prod(norm.cdf(slack))),
+    }
+
+
+# -- the study -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """One list of one world: the items by which its rows are kept. `anchors_study` says
+    what they are; ``share`` is of the paper's cost.
+    """
+
+    law: str
+    seed: int
+    list: str
+    share: float
+    measured: str
+    menu: str
+    spread: float
+    tau: float
+    plan: bool
+
+    @property
+    def worlds(self) -> Sequence[World]:
+        """Of the target, and of the source where plans are made."""
+        target = World(self.law, self.seed, self.spread, self.tau)
+        if not self.plan:
+            return [target]
+        return [target, World(SOURCE, self.seed + 5000, self.spread, self.tau)]
+
+    @property
+    def run_length(self) -> float | None:
+        """E-folds over which a run's error changes; none is shared without ``tau``."""
+        return None if self.tau else 0.0
+
+    @property
+    def stream(self) -> int:
+        """Of the noise of the runs it buys: each list's own."""
+        return 1 + 10 * [*LISTS].index(self.list) + SHARES.index(self.share)
+
+
+@lru_cache(maxsize=128)
+def _known(world: World) -> tuple[pd.DataFrame, Known]:
+    """What is known before anything is bought: runs at the early stages, and their
+    posterior.
+    """
+    runs = world.measured(ptpp_grid().query("ptpp < 279"), 0)
+    return runs, fit_world(world, runs)
+
+
+def score_list(**items: Any) -> list[dict[str, Any]]:
+    """A job of the study: a row of what its list's runs cost and came to."""
+    runtime.start()
+    job = Job(**items)
+    worlds = job.worlds
+    known = [_known(world) for world in worlds]
+    posteriors = [posterior for _, posterior in known]
+    row: dict[str, Any] = {}
+    if job.share:
+        before = posteriors
+        runs = runs_of_list(job, before[0])
+        row = _expected(job, runs, before[0])
+        posteriors = []
+        for world, (table, near) in zip(worlds, known, strict=True):
+            losses = world.measured(runs, job.stream)
+            table = pd.concat([table, losses], ignore_index=True)
+            posteriors.append(fit_world(world, table, near))
+    row |= scores(posteriors[0], worlds[0])
+    if job.plan:
+        row |= plan_scores(posteriors[0], posteriors[1], worlds)
+    return [row]
+
+
+def _expected(job: Job, runs: pd.DataFrame, before: Known) -> dict[str, Any]:
+    """What runs cost, and the sds of the goal that they are expected to leave."""
+    goal = ptpp_grid().query(GOAL)
+    sd_before, sd_expected = appraise(before, runs, goal, run_length=job.run_length)
+    return {
+        "cost": price(runs) / price(paper_runs(job.measured)),
+        "runs": runs["run"].nunique(),
+        "points": len(runs),
+        "sd_before": sd_before,
+        "sd_expected": sd_expected,
+    }
+
+
+class StudyOptions(TypedDict, total=False):
+    """Keywords of `anchors_study`, as editors show them; `StudySettings` has their
+    defaults.
+    """
+
+    laws: Sequence[str]
+    seeds: Sequence[int]
+    lists: Sequence[str]
+    measured: str
+    menu: str
+    spread: float
+    tau: float
+    plan: bool
+    executor: Executor | None
+    progress: Callable[[int, int], None] | None
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What is studied: the keywords of `anchors_study`, which says what they are."""
+
+    laws: Sequence[str] = FORMS
+    seeds: Sequence[int] = range(20)
+    lists: Sequence[str] = tuple(LISTS)
+    measured: str = "once"
+    menu: str = "grid"
+    spread: float = 0.0
+    tau: float = 0.0
+    plan: bool = False
+    executor: Executor | None = None
+    progress: Callable[[int, int], None] | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be studied."""
+        _check_one_of("measured", self.measured, MEASURED)
+        _check_one_of("menu", self.menu, MENUS)
+        for name in self.lists:
+            if name not in LISTS:
+                raise LawError(f"lists are of {', '.join(LISTS)}; got {name!r}")
+        for name in self.laws:
+            if not {"N", "D", "replay", "ptpp"} >= set(find(name).covariates):
+                raise LawError(
+                    f"law {name!r} reads more than N, D, replay and ptpp, which is all "
+                    "that the study varies"
+                )
+        some = self.laws and len(self.seeds) and self.lists
+        if not (some and 0 <= self.tau < 1 and 0 <= self.spread < 1):
+            raise LawError(
+                "a study needs at least one law, one seed and one list, and spread and "
+                "tau between 0 and 1"
+            )
+
+    def jobs(self) -> Sequence[Job]:
+        """A list for all worlds, then the next."""
+        worlds = [(law, int(seed)) for seed in self.seeds for law in self.laws]
+        lists = [(name, share) for name in self.lists for share in LISTS[name]]
+        return [
+            Job(
+                law=law,
+                seed=seed,
+                list=name,
+                share=share,
+                measured=self.measured,
+                menu=self.menu,
+                spread=float(self.spread),
+                tau=float(self.tau),
+                plan=self.plan,
+            )
+            for name, share in lists
+            for law, seed in worlds
+        ]
+
+
+def _check_one_of(name: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise LawError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+@shows_options_of(StudySettings)
+def anchors_study(
+    path: Path | None = None, **options: Unpack[StudyOptions]
+) -> pd.DataFrame:
+    """A row for each world and list of runs: cost, expected and realised sd, error,
+    width, coverage (`scores`).
+
+    Parameters
+    ----------
+    path
+        CSV where rows are kept as worlds are done; those in it are not made again.
+    laws, seeds
+        The truths, each with its own fit, and the noises.
+    lists
+        What is bought: nothing, the paper's grid, runs chosen for the goal's variance
+        (of them at most 20: few), random ones, a D-optimal design. A list is made for
+        all worlds before the next.
+    measured
+        ``"once"``: every measurement is a run of its own, the paper's and those on
+        offer; ``"along"``: points of a run cost the run, the paper's too (three runs);
+        ``"trajectories"``: those on offer only.
+    menu
+        ``"grid"``: the paper's replays and tokens are on offer; ``"wide"``: more of
+        both.
+    spread
+        Sd of the logarithms of each world's parameters around the law's plausible ones.
+    tau
+        Sd of log loss that runs of one checkpoint share in the world, which fits know
+        of; errors along a run are then alike too.
+    plan
+        Measure the source as well, and plan with each posterior.
+    executor, progress
+        As for `study`.
+
+    Raises
+    ------
+    LawError
+        An unknown law or setting.
+    """
+    settings = read_options(StudySettings, anchors_study, options)
+    settings.check()
+    return study(
+        score_list,
+        [asdict(job) for job in settings.jobs()],
+        path,
+        executor=settings.executor,
+        progress=settings.progress,
+    )

@@ -1,0 +1,152 @@
+"""Areas of learning-rate schedules, which the annealing laws read as covariates.
+
+S1(t) = sum_{i<=t} eta_i,    S2(t) = sum_{i<=t} m_i,    m_i = sum_{k<=i} (eta_{k-1} -
+eta_k) lambda^(i-k),
+
+the forward and the annealing area (Tissue 2024; Wang 2025, eq. 1), with lambda = .999.
+The momentum obeys m_i = lambda m_{i-1} + eta_{i-1} - eta_i, so both areas cost one
+pass. The sum starts at step 1 with eta_0 = 0: the warm-up ramp is part of it, and S2 is
+negative until the rate has come down again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jaxtyping import Float
+
+
+LAMBDA = 0.999  # Tissue 2024; Wang 2025, appendix C
+COLUMNS = ("S1_pt", "S2_pt", "S1_cpt", "S2_cpt")
+
+
+class Areas(NamedTuple):
+    """Areas after each step, and the momentum that the next phase inherits; each of
+    shape (step,).
+    """
+
+    S1: Float[np.ndarray, " step"]
+    S2: Float[np.ndarray, " step"]
+    momentum: Float[np.ndarray, " step"]
+
+
+def areas(
+    rates: Float[np.ndarray, " step"],
+    *,
+    before: float = 0.0,
+    momentum: float = 0.0,
+    lr_power: float = 0.0,
+    batch_ratio: float = 1.0,
+    decay: float = LAMBDA,
+) -> Areas:
+    """Forward and annealing area of a schedule, in linear time.
+
+    Parameters
+    ----------
+    rates
+        Learning rate at steps 1, 2, ..., shape (step,).
+    before, momentum
+        Learning rate and momentum at step 0: both 0 at the start of pre-training, its
+        last ones afterwards.
+    lr_power
+        Wang 2025, eq. 9: each step's momentum counts times eta_i^lr_power (.1 and .2
+        there); 0 is eq. 1.
+    batch_ratio
+        A step counts as so many steps of the same rate: the areas of a phase with
+        another batch size in steps of the first. Wang 2025 (appendix F) keeps 1 and
+        lets the coefficients absorb the batch size.
+    decay
+        lambda, per step of the first phase.
+    """
+    from scipy.signal import lfilter
+
+    rates = np.asarray(rates, float)
+    # eta_{i-1} - eta_i: negative in a warm-up, where the annealing area falls.
+    drop = -np.diff(rates, prepend=before)
+    per_step = decay**batch_ratio
+    # m_i = lambda m_{i-1} + drop_i as a recursive filter y_i - lambda y_{i-1} = x_i,
+    # which starts from what is left of the momentum before. If a step counts as b steps
+    # of the first phase, all b have one rate: the rate drops in the first of them and
+    # the momentum fades by lambda^b over a step.
+    first, _ = lfilter([1.0], [1.0, -per_step], drop, zi=np.array([decay * momentum]))
+    # sum of decay^j over the steps that this one counts as
+    inside = (1 - per_step) / (1 - decay)
+    weight = inside * (rates**lr_power if lr_power else 1.0)
+    # After the last of the steps that this one counts as.
+    last = first * decay ** (batch_ratio - 1)
+    return Areas(
+        S1=batch_ratio * np.cumsum(rates), S2=np.cumsum(weight * first), momentum=last
+    )
+
+
+def schedule_areas(
+    pretraining: Float[np.ndarray, " step"],
+    adaptation: Float[np.ndarray, " adaptation_step"] | None = None,
+    *,
+    carry_momentum: bool = True,
+    lr_power: float = 0.0,
+    batch_ratio: float = 1.0,
+) -> pd.DataFrame:
+    """Areas of both phases after every step, one row per step.
+
+    During adaptation the areas of pre-training stay at their last values. Wang 2025
+    defines S2 "at the PT and CPT stages" and lets the loss without distribution shift
+    follow eq. 1 over the whole schedule (eq. 2), so S2_pt + S2_cpt must be the S2 of
+    the two phases joined: the first drop of adaptation is taken from the last rate of
+    pre-training (appendix G), and what is left of its momentum runs out in S2_cpt. The
+    paper writes no formula for that remainder; ``carry_momentum=False`` drops it.
+
+    Parameters
+    ----------
+    pretraining, adaptation
+        Learning rates at steps 1, 2, ... of each phase, shape (step,).
+    carry_momentum
+        See above.
+    lr_power
+        As in `areas`.
+    batch_ratio
+        Batch size of adaptation over that of pre-training, if areas are to count tokens
+        and not steps; see `areas`.
+
+    Returns
+    -------
+    DataFrame
+        ``step`` (counted through), ``lr``, ``S1_pt``, ``S2_pt``, ``S1_cpt``,
+        ``S2_cpt``.
+    """
+    import pandas as pd
+
+    rates = np.asarray(pretraining, float)
+    if not len(rates):
+        raise ValueError(
+            "the pre-training schedule is empty; "
+            "with unknown pre-training see `open_weights`"
+        )
+    first = areas(rates, lr_power=lr_power)
+    table = {"lr": rates, "S1_pt": first.S1, "S2_pt": first.S2}
+    if adaptation is not None:
+        second = areas(
+            np.asarray(adaptation, float),
+            # One schedule joined: its first drop is from the last rate of pre-training.
+            before=rates[-1],
+            momentum=first.momentum[-1] if carry_momentum else 0.0,
+            lr_power=lr_power,
+            batch_ratio=batch_ratio,
+        )
+        zeros, n = np.zeros(len(rates)), len(second.S1)
+        table = {
+            "lr": np.concatenate([rates, adaptation]),
+            "S1_pt": np.concatenate([first.S1, np.full(n, first.S1[-1])]),
+            "S2_pt": np.concatenate([first.S2, np.full(n, first.S2[-1])]),
+            "S1_cpt": np.concatenate([zeros, second.S1]),
+            "S2_cpt": np.concatenate([zeros, second.S2]),
+        }
+    steps = np.arange(1, len(table["lr"]) + 1)
+    return pd.DataFrame(
+        {"step": steps, "S1_cpt": 0.0, "S2_cpt": 0.0, **table},
+        columns=["step", "lr", *COLUMNS],
+    )

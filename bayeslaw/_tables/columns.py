@@ -1,0 +1,134 @@
+"""People's tables made into run tables: other names, other units, a tracker's prefixes,
+both losses in one row.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Mapping
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+
+# of W&B, MLflow, TensorBoard's tables
+EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
+# tokens_B*1e9, replay_pct/100
+SCALED = re.compile(r"(.+?)\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
+# losses of one run in one row
+BOTH = {"target": "target_loss", "source": "source_loss"}
+
+
+def renamed(
+    table: pd.DataFrame, columns: Mapping[str, str], known: Collection[str]
+) -> pd.DataFrame:
+    """The table under the schema's names.
+
+    ``columns``: theirs -> ours, where theirs may end in a factor (``"tokens_B*1e9"``,
+    ``"replay_pct/100"``). A tracker's prefix is dropped where the table has no column
+    of that name itself and one column only is meant.
+
+    Raises
+    ------
+    RunTableError
+        A column that is not there, or cannot be multiplied.
+    """
+    _check_repeated(table.columns)
+    out = table.rename(
+        columns={theirs: ours for theirs, ours in columns.items() if theirs in table}
+    )
+    for theirs, ours in columns.items():
+        if theirs in table:
+            continue
+        name, factor = _scaled(theirs)
+        if name not in table:
+            _refuse_name(table, name, ours, known)
+        try:
+            scaled = pd.to_numeric(table[name]) * factor
+        except (ValueError, TypeError):
+            raise RunTableError(
+                f"column {name!r} is not numbers, so it cannot be read as {theirs!r}"
+            ) from None
+        out = out.drop(columns=[name]).assign(**{ours: scaled})
+    out = out.rename(columns=_exported(out.columns, known))
+    _check_repeated(out.columns)
+    return out
+
+
+def _check_repeated(names: pd.Index) -> None:
+    repeated = names[names.duplicated()]
+    if len(repeated):
+        raise RunTableError(f"column {repeated[0]!r} appears twice; rename or drop one")
+
+
+def _scaled(theirs: str) -> tuple[str, float]:
+    """Their column and what it is multiplied by."""
+    match = SCALED.fullmatch(theirs)
+    if not match:
+        return theirs, 1.0
+    name, sign, digits = match.groups()
+    try:
+        number = float(digits)
+        factor = number if sign == "*" else 1 / number
+    except (ValueError, ZeroDivisionError):
+        factor = math.nan
+    if not (math.isfinite(factor) and factor > 0):
+        raise RunTableError(
+            f"column {theirs!r}: {digits} is no factor; "
+            f"write a number above 0, like {name}{sign}1e9"
+        )
+    return name, factor
+
+
+def _refuse_name(
+    table: pd.DataFrame, theirs: str, ours: str, known: Collection[str]
+) -> None:
+    there = [str(c) for c in table.columns]
+    if ours in there and theirs in known:
+        raise RunTableError(
+            f"the table has no column {theirs!r} to read as {ours!r}; the other way "
+            f"round? on the command line the schema's name comes first, --column "
+            f"{theirs}={ours}, in Python yours, columns={{{ours!r}: {theirs!r}}}"
+        )
+    close = difflib.get_close_matches(theirs, there, 1, 0.6)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise RunTableError(
+        f"the table has no column {theirs!r} to read as {ours!r}{hint}; "
+        f"it has: {', '.join(there)}"
+    )
+
+
+def _exported(columns: pd.Index, known: Collection[str]) -> dict[str, str]:
+    """Names of the schema for columns of a tracker's export, where each is meant by one
+    column only.
+    """
+    meant: dict[str, list[str]] = {}
+    for name in map(str, columns):
+        match = EXPORTED.fullmatch(name)
+        if match and match[1] in known and match[1] not in columns:
+            meant.setdefault(match[1], []).append(name)
+    return {theirs[0]: ours for ours, theirs in meant.items() if len(theirs) == 1}
+
+
+def melt_losses(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each domain's loss, where a table has ``target_loss`` and
+    ``source_loss`` and neither loss nor domain.
+
+    Rows keep their numbers, so that both of a run have one. ``loss_before`` becomes
+    each domain's own: ``target_loss_before`` (else what ``loss_before`` was) and
+    ``source_loss_before``. A loss that is empty has no row.
+    """
+    if {"loss", "domain"} & set(runs) or not set(BOTH.values()) <= set(runs):
+        return runs
+    parts = []
+    for domain, column in BOTH.items():
+        measured = runs[column].notna()
+        part = runs.assign(loss=runs[column], domain=domain)
+        part = part.drop(columns=list(BOTH.values()))
+        before = f"{domain}_loss_before"
+        if before in runs:
+            part["loss_before"] = runs[before]
+        parts.append(part[measured])
+    return pd.concat(parts)

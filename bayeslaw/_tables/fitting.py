@@ -1,0 +1,232 @@
+"""What a law reads of a run table, and what it may be fitted to."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.numbers import format_count
+from bayeslaw._tables.runs import NUMERIC, named_rows, refuse
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from bayeslaw._law.law import Law
+
+
+# times the reference run's size, or a share of it, beyond which priors in nats may not
+# suit
+FAR = 100.0
+
+
+def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
+    """Which runs are rows of the table that a posterior was fitted to, by all their
+    numbers; shape (run,).
+    """
+    if not isinstance(table, pd.DataFrame):
+        return np.zeros(len(runs), bool)
+    keys = [c for c in NUMERIC if c in runs and c in table]
+    if "loss" not in keys:
+        return np.zeros(len(runs), bool)
+    rows = set(_row_keys(table, keys))
+    return np.array([row in rows for row in _row_keys(runs, keys)])
+
+
+def _row_keys(table: pd.DataFrame, columns: list[str]) -> Iterable[tuple]:
+    """The numbers of each row; -1 for those that are missing, as NaN equals nothing."""
+    numbers = table[columns].astype(float)
+    numbers = numbers.fillna(-1.0)  # NaN is not equal to itself
+    return numbers.itertuples(index=False, name=None)
+
+
+def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
+    """Warn where a fit of one domain is asked about runs of another."""
+    if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
+        return
+    domains = table["domain"].astype(str).unique()
+    others = runs["domain"].astype(str)
+    others = others[~others.isin(domains)]
+    if len(domains) == 1 and len(others):
+        warnings.warn(
+            f"the fit is of domain {domains[0]!r}, and {len(others)} of {len(runs)} "
+            f"rows are of {others.iloc[0]!r}: select rows with where "
+            f"\"domain == '{domains[0]}'\"",
+            RunTableWarning,
+            stacklevel=3,
+        )
+
+
+def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
+    """The columns a law reads, each of shape (run,).
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, is no number, or is empty at a row.
+    """
+    return {name: _covariate(law, name, runs) for name in law.covariates}
+
+
+def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
+    if name not in runs:
+        what = NUMERIC.get(name, "covariate")
+        raise RunTableError(
+            f"law {law.name!r} needs column {name!r} ({what}), which the table "
+            f"lacks{_similar(name, runs)}; "
+            f"it has: {', '.join(map(str, runs.columns))}"
+        )
+    empty = runs[name].isna().to_numpy()
+    if empty.any():
+        rows = [int(row) for row in runs.index[empty]]
+        refuse(rows, name, "empty", f"law {law.name!r} needs it at every row")
+    try:
+        return runs[name].to_numpy(float)
+    except (TypeError, ValueError):
+        raise RunTableError(
+            f"column {name!r}, which law {law.name!r} reads, is not numbers"
+        ) from None
+
+
+def _similar(name: str, runs: pd.DataFrame) -> str:
+    """A column that may be meant by a name that is missing."""
+    folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
+    close = difflib.get_close_matches(name.casefold(), folded, 1, 0.6)
+    return f" (is it {folded[close[0]]!r}? rename it)" if close else ""
+
+
+def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
+    """The measured losses, shape (run,).
+
+    Raises
+    ------
+    RunTableError
+        There is no loss column.
+    """
+    if "loss" not in runs:
+        raise RunTableError(
+            "the table has no column 'loss' to compare with; "
+            f"it has: {', '.join(map(str, runs.columns))}"
+        )
+    return runs["loss"].to_numpy(float)
+
+
+def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
+    """Priors in nats are stated at a reference run; models far smaller or larger need
+    another.
+    """
+    if "N" not in law.covariates:
+        return
+    low, high = float(x["N"].min()), float(x["N"].max())
+    reference = float(law.reference["N"])
+    if low <= FAR * reference and high >= reference / FAR:
+        return
+    middle = (low * high) ** 0.5
+    warnings.warn(
+        f"models of {format_count(low)} to {format_count(high)} parameters lie far "
+        f"from the reference run of law {law.name!r} (N = {format_count(reference)}), "
+        "at which priors are stated in nats; state one near them: "
+        f"--reference N={format_count(middle)}, in Python reference={{'N': ...}}",
+        RunTableWarning,
+        stacklevel=4,
+    )
+
+
+def _warn_domains(runs: pd.DataFrame) -> None:
+    """Two domains have two losses, which one law can only average."""
+    if "domain" not in runs:
+        return
+    rows = runs.groupby(runs["domain"].astype(str)).groups
+    if len(rows) > 1:
+        shown = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())
+        warnings.warn(
+            f"runs of {len(rows)} domains are fitted as if of one ({shown}); select "
+            f"one of them (--where \"domain == '{next(iter(rows))}'\")",
+            RunTableWarning,
+            stacklevel=4,
+        )
+
+
+def check_fittable(
+    law: Law,
+    runs: pd.DataFrame,
+    requested: Collection[str] = (),
+    one_domain: bool = True,
+) -> None:
+    """Refuse a table from which the law's exponents cannot be learned, warn where they
+    barely can.
+
+    ``requested`` names the exponents whose prior the user set: along their column one
+    level is allowed. With ``one_domain`` runs of several domains are warned about.
+
+    Raises
+    ------
+    RunTableError
+        Fewer rows than parameters, one level only of a covariate whose exponent is
+        asked for, or a row at which a formula has no finite loss.
+    """
+    x = covariates(law, runs)
+    losses(runs)
+    free = [name for name, prior in law.priors.items() if not prior.is_fixed]
+    if len(runs) < len(free):
+        raise RunTableError(
+            f"{len(runs)} rows for the {len(free)} parameters of law {law.name!r}: "
+            "add runs, or take a smaller law"
+        )
+    if one_domain:
+        _warn_domains(runs)
+    _warn_far(law, x)
+    _check_finite(law, runs, x)
+    for name in law.covariates:
+        tied = [
+            e.name
+            for e in law.exponents
+            if e.covariate == name and not e.prior.is_fixed and e.name not in requested
+        ]
+        if tied:
+            _check_levels(law, name, np.unique(x[name]), tied)
+
+
+def _check_finite(
+    law: Law, runs: pd.DataFrame, x: Mapping[str, Float[np.ndarray, " run"]]
+) -> None:
+    """Refuse rows at which the user's own formula divides by zero, or the like."""
+    if not law.origin.startswith("formula:"):
+        return
+    medians = {name: prior.median for name, prior in law.priors.items()}
+    with np.errstate(all="ignore"):
+        loss = np.asarray(law.loss(x, medians))
+    undefined = ~np.isfinite(loss)
+    if undefined.any():
+        raise RunTableError(
+            f"{named_rows(runs.index[undefined])}: the formula has no finite loss "
+            f"there; leave such rows out, or change the formula ({law.source})"
+        )
+
+
+def _check_levels(
+    law: Law, column: str, levels: Float[np.ndarray, " level"], tied: list[str]
+) -> None:
+    """Refuse one level of a column whose exponents ``tied`` are to be learned, warn of
+    two; ``levels`` of shape (level,).
+    """
+    exponents = f"exponent{'s' * (len(tied) > 1)} {', '.join(tied)}"
+    if len(levels) == 1:
+        raise RunTableError(
+            f"column {column!r} has one level only ({levels[0]:g}), so {exponents} of "
+            f"law {law.name!r} cannot be learned; add runs at another {column}, or set "
+            f'a prior on request, e.g. {tied[0]} = "fixed(...)"'
+        )
+    if len(levels) == 2:
+        warnings.warn(
+            f"column {column!r} has two levels only ({levels[0]:g}, {levels[1]:g}): "
+            f"{exponents} rest{'s' * (len(tied) == 1)} on the prior, and so does a "
+            f"forecast along {column}; a third level would tell",
+            RunTableWarning,
+            stacklevel=4,
+        )

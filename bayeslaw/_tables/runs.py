@@ -1,0 +1,306 @@
+"""Run tables: columns, units, validation. One row per measured loss."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
+from bayeslaw._tables.columns import melt_losses, renamed
+from bayeslaw._tables.logged import add_areas
+from bayeslaw._tables.where import select
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+# column of the schema: what it is
+NUMERIC = {
+    "N": "model parameters",
+    "D": "adaptation (or training) tokens",
+    "replay": "share of source data in the mixture, 0 to 1",
+    "ptpp": "pre-training tokens per parameter",
+    "loss": "nats per token",
+    "loss_before": "loss of the checkpoint before adaptation, nats per token",
+    "source_loss_before": (
+        "source loss of the checkpoint before adaptation, nats per token"
+    ),
+    "target_loss_before": (
+        "target loss of the checkpoint before adaptation, nats per token"
+    ),
+    "source_loss": "loss on the source domain, nats per token",
+    "target_loss": "loss on the target domain, nats per token",
+    "S1_pt": (
+        "forward area of the pre-training schedule, "
+        "computed where there are columns step, lr and run"
+    ),
+    "S2_pt": (
+        "annealing area of the pre-training schedule, "
+        "computed where there are columns step, lr and run"
+    ),
+    "S1_cpt": "forward area of the adaptation schedule",
+    "S2_cpt": "annealing area of the adaptation schedule",
+    "step": "step",
+    "lr": "learning rate",
+    "cost": "cost of the run",
+}
+POSITIVE = ("N", "D", "ptpp", *(n for n in NUMERIC if "loss" in n))
+NOT_NEGATIVE = ("cost", "step", "lr")
+COUNTS = ("N", "D", "step", "cost")  # large: in 240,000 the comma groups thousands
+SHOWN = 3  # rows named in a message
+TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
+
+
+def read_runs(
+    source: str | Path | pd.DataFrame,
+    *,
+    where: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Read, select and validate a table of runs.
+
+    Tables exported by experiment trackers name columns ``config.N``, ``params.N``,
+    ``summary/loss`` or ``metrics.loss``: they are read as ``N`` and ``loss`` where the
+    table has no column of that name itself.
+
+    A table with both losses in one row, ``target_loss`` and ``source_loss``, and no
+    ``loss`` or ``domain``, becomes one with a row for each.
+
+    A table with columns ``step`` and ``lr``, the rows of a curve named by ``run`` (or
+    ``schedule``, ``curve``), gets its areas S1 and S2 if it has none; they sum over all
+    rows of the curve, selected or not (`areas_from_table`).
+
+    Parameters
+    ----------
+    source
+        A CSV or Parquet file, or a DataFrame.
+    where
+        A pandas query that selects rows, for instance ``"ptpp <= 31 and domain ==
+        'target'"``.
+    columns
+        Your column name -> name of the schema, for tables with other names; yours may
+        end in a factor, for other units: ``{"tokens_B*1e9": "D", "replay_pct/100":
+        "replay"}``.
+
+    Returns
+    -------
+    DataFrame
+        The selected rows; schema columns as floats. Its index keeps the row numbers of
+        the source, from 1.
+
+    Raises
+    ------
+    RunTableError
+        What cannot be used, naming row and column.
+    """
+    runs = renamed(_load(source), columns or {}, (*NUMERIC, *TEXT))
+    runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
+    if runs.empty:
+        raise RunTableError(f"{_name(source)}: no rows below the header; add runs")
+    runs, unread = _numbers(runs)
+    runs = select(melt_losses(add_areas(runs)), where)
+    for name, reasons in unread.items():
+        rows = [row for row in reasons if row in runs.index]
+        if rows:
+            raise RunTableError(
+                f"{named_rows(rows)}, column {name!r}: {reasons[rows[0]]}"
+            )
+    _check_values(runs)
+    _check_repeats(runs)
+    _warn_twins(runs)
+    _warn_units(runs)
+    if runs.index.is_unique:
+        return runs
+    return runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
+
+
+def _name(source: str | Path | pd.DataFrame) -> str:
+    if isinstance(source, pd.DataFrame):
+        return "the table"
+    return str(source)
+
+
+def _load(source: str | Path | pd.DataFrame) -> pd.DataFrame:
+    if isinstance(source, pd.DataFrame):
+        return source.copy()
+    path = Path(source)
+    if not path.is_file():
+        raise RunTableError(
+            f"{path}: no such file; give a CSV or Parquet table of runs"
+        )
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        return _read_text(path)
+    except RunTableError:
+        raise
+    except Exception as error:  # every codec and parser raises its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunTableError(
+            f"{path}: cannot be read as a table ({reason}); give CSV or Parquet"
+        ) from None
+
+
+def _read_text(path: Path) -> pd.DataFrame:
+    """A CSV or TSV file, compressed or not, whose columns are where the header says."""
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    table = pd.read_csv(path, sep=separator, skipinitialspace=True)
+    # pandas numbers columns of one name apart, and takes the first field of rows that
+    # have one too many for the row's name
+    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str)
+    _check_header(path, header.iloc[0].dropna().str.strip())
+    if not table.index.equals(pd.RangeIndex(len(table))):
+        fields = table.index.nlevels + len(table.columns)
+        raise RunTableError(
+            f"{path}: its rows have {fields} fields, its header {len(table.columns)} "
+            "names: every column would be read under another's name; name all columns, "
+            "or remove the field too many (a comma at the end of the rows?)"
+        )
+    return table
+
+
+def _check_header(path: Path, names: Iterable[str]) -> None:
+    repeated = [name for name, times in Counter(names).items() if times > 1 and name]
+    if repeated:
+        raise RunTableError(
+            f"{path}: {Counter(names)[repeated[0]]} columns are called "
+            f"{repeated[0]!r}; rename or drop all but one"
+        )
+
+
+def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
+    """Schema columns as floats, and why cells are no numbers: column -> row -> reason."""
+    unread: dict[str, dict[int, str]] = {}
+    for name in (n for n in NUMERIC if n in runs):
+        if pd.api.types.is_numeric_dtype(runs[name]):
+            runs[name] = runs[name].astype(float)
+            continue
+        _warn_percent(name, runs[name])
+        values = np.full(len(runs), np.nan)
+        for i, cell in enumerate(runs[name]):
+            if pd.isna(cell):
+                continue
+            try:
+                values[i] = parse_number(cell, counts=name in COUNTS)
+            except RunTableError as error:
+                unread.setdefault(name, {})[int(runs.index[i])] = str(error)
+        runs[name] = values
+    return runs, unread
+
+
+def _warn_percent(name: str, cells: pd.Series) -> None:
+    written = cells.dropna().astype(str).str.strip()
+    percent = written.str.endswith("%")
+    fraction = ~percent & ~written.isin(("0", "0.0"))
+    if percent.any() and fraction.any():
+        example = f"{written[percent].iloc[0]} and {written[fraction].iloc[0]}"
+        warnings.warn(
+            f"column {name!r} mixes percent with fractions ({example}): "
+            "read as written; write all of them one way",
+            RunTableWarning,
+            stacklevel=4,
+        )
+
+
+def named_rows(rows: Iterable[object]) -> str:
+    """``row 3``, or ``rows 3, 4, 7 and 12 more``."""
+    names = list(map(str, rows))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"row{'s' * (len(names) > 1)} {', '.join(names[:SHOWN])}{more}"
+
+
+def refuse(rows: list[int], column: str, what: str, do: str) -> None:
+    raise RunTableError(f"{named_rows(rows)}, column {column!r}: {what}; {do}")
+
+
+def _check_values(runs: pd.DataFrame) -> None:
+    for name in (n for n in NUMERIC if n in runs):
+        x = runs[name].to_numpy()
+        for what, (wrong, do) in _problems(name, x).items():
+            if wrong.any():
+                first = x[wrong][0]
+                shown = what if np.isnan(first) else f"{first:g} is {what}"
+                refuse([int(row) for row in runs.index[wrong]], name, shown, do)
+
+
+def _problems(
+    name: str, x: Float[np.ndarray, " run"]
+) -> dict[str, tuple[Bool[np.ndarray, " run"], str]]:
+    """What may be wrong with a column ``x`` of shape (run,): rows where it is, and what
+    to do.
+    """
+    problems = {}
+    if name == "loss":
+        do = 'leave such runs out (where "loss > 0") or measure them'
+        problems["NaN or empty"] = np.isnan(x), do
+    problems["infinite"] = np.isinf(x), "remove the run or mend the number"
+    if name in POSITIVE:
+        do = f"{name} is {NUMERIC[name]} and must be above 0"
+        problems["not positive"] = x <= 0, do
+    if name in NOT_NEGATIVE:
+        problems["negative"] = x < 0, f"{name} must be at least 0"
+    if name in ("N", "D", "ptpp"):
+        do = f"{name} is {NUMERIC[name]}; mend the number or its unit"
+        problems["more than there can be"] = x > LARGEST_COUNT, do
+    if name == "replay":
+        percent = (x > 1).sum() > np.isfinite(x).sum() / 2
+        do = "these look like percent" if percent else "replay is a share"
+        outside = (x < 0) | (x > 1)
+        problems["outside [0, 1]"] = outside, f"{do}: write 0.34 or 34%"
+    return problems
+
+
+def _check_repeats(runs: pd.DataFrame) -> None:
+    """One run cannot have two losses at one point; other runs with equal covariates are
+    replicates.
+    """
+    if not {"run", "loss"} <= set(runs):
+        return
+    along = "step" if "step" in runs else "D"
+    keys = [k for k in ("run", along, "domain") if k in runs]
+    counts = runs.groupby(keys, dropna=False)["loss"].transform("nunique")
+    twice = counts.to_numpy() > 1
+    if twice.any():
+        first = runs[twice].iloc[0]
+        rows = runs.index[(runs[keys] == first[keys]).all(axis=1)]
+        point = ", ".join(f"{key} {first[key]}" for key in keys)
+        do = "name the runs apart (replicates are other runs) or drop the wrong row"
+        what = f"different losses for one {point}"
+        refuse([int(row) for row in rows], "loss", what, do)
+
+
+def _warn_twins(runs: pd.DataFrame) -> None:
+    """The same rows exported twice would count as replicates: as that many more runs."""
+    if "loss" not in runs:
+        return
+    twins = runs.duplicated(keep="first").to_numpy()
+    if twins.any():
+        warnings.warn(
+            f"{named_rows(runs.index[twins])}: the same as an earlier row in every "
+            "column, and counted as further runs; drop them if the table was exported "
+            "twice, name the runs apart (column 'run') if they are replicates",
+            RunTableWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_units(runs: pd.DataFrame) -> None:
+    def warn(message: str) -> None:
+        warnings.warn(message, RunTableWarning, stacklevel=4)
+
+    if "N" in runs and bool((runs["N"] < 1000).all()):
+        warn(
+            f"column 'N' is at most {runs['N'].max():g}: model parameters in millions "
+            "or billions? write 8.1B or 8.1e9"
+        )
+    if {"N", "D"} <= set(runs) and bool(((runs["D"] < 1e4) & (runs["N"] > 1e4)).all()):
+        warn(
+            f"column 'D' is at most {runs['D'].max():g}: billions, or tokens per "
+            "parameter? D is tokens: multiply by 1e9 (--column D=yours*1e9) or by N"
+        )

@@ -1,0 +1,111 @@
+"""Learning-rate schedules as functions.
+
+A schedule is an array of learning rates at steps 1, 2, ..., shape (step,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+def constant(
+    peak: float, steps: int, *, warmup: int = 0, start: float = 0.0
+) -> Float[np.ndarray, " step"]:
+    """The peak at every step after the warm-up. Shape (step,).
+
+    Parameters
+    ----------
+    peak, steps
+        Highest learning rate, and number of steps with the warm-up.
+    warmup, start
+        Steps of the linear ramp from ``start`` to ``peak``. An adaptation phase
+        re-warms from ``start`` = 0 (Wang 2025, section 4.1) or from the last rate of
+        pre-training.
+    """
+    return _warmed(peak, steps, warmup, start, np.ones(max(steps - warmup, 0)), peak)
+
+
+def cosine(
+    peak: float, steps: int, *, final: float = 0.0, warmup: int = 0, start: float = 0.0
+) -> Float[np.ndarray, " step"]:
+    """Half a cosine from the peak to ``final`` at the last step. Shape (step,)."""
+    falling = 0.5 * (1 + np.cos(np.pi * _progress(steps - warmup)))
+    return _warmed(peak, steps, warmup, start, falling, final)
+
+
+def wsd(
+    peak: float,
+    steps: int,
+    *,
+    decay: int,
+    final: float = 0.0,
+    shape: Literal["linear", "exponential"] = "linear",
+    warmup: int = 0,
+    start: float = 0.0,
+) -> Float[np.ndarray, " step"]:
+    """Warm-up, stable, and a decay to ``final`` over the last ``decay`` steps. Shape
+    (step,).
+
+    An exponential decay needs ``final`` above 0.
+    """
+    if not 0 <= decay <= steps - warmup:
+        raise ValueError(
+            f"decay = {decay} steps, but {steps - warmup} are left after the warm-up"
+        )
+    stable = np.ones(steps - warmup - decay)
+    if shape == "linear":
+        falling = np.concatenate([stable, 1 - _progress(decay)])
+        return _warmed(peak, steps, warmup, start, falling, final)
+    if final <= 0:
+        raise ValueError(
+            f"an exponential decay never reaches {final:g}: give final above 0"
+        )
+    decayed = peak * (final / peak) ** _progress(decay)
+    return np.concatenate([_ramp(peak, warmup, start), peak * stable, decayed])
+
+
+def multi_step(
+    peak: float,
+    steps: int,
+    *,
+    drops: Mapping[int, float],
+    warmup: int = 0,
+    start: float = 0.0,
+) -> Float[np.ndarray, " step"]:
+    """Constant, and multiplied by ``drops[step]`` from that step on. Shape (step,)."""
+    rates = constant(peak, steps, warmup=warmup, start=start)
+    for step, factor in drops.items():
+        rates[step - 1 :] *= factor
+    return rates
+
+
+def _progress(steps: int) -> Float[np.ndarray, " step"]:
+    """1/steps, ..., 1."""
+    return np.arange(1, steps + 1) / max(steps, 1)
+
+
+def _ramp(peak: float, warmup: int, start: float) -> Float[np.ndarray, " step"]:
+    rise = peak - start
+    share = _progress(warmup)
+    return start + rise * share
+
+
+def _warmed(
+    peak: float,
+    steps: int,
+    warmup: int,
+    start: float,
+    body: Float[np.ndarray, " falling"],
+    final: float,
+) -> Float[np.ndarray, " step"]:
+    """The ramp, then a body that falls from 1 (the peak) to 0 (the final rate)."""
+    if not 0 <= warmup <= steps:
+        raise ValueError(f"warmup = {warmup} steps of {steps}")
+    rates = final + (peak - final) * body
+    return np.concatenate([_ramp(peak, warmup, start), rates])

@@ -1,0 +1,214 @@
+"""Rows of a table selected by a query: names of its columns, literals, comparisons.
+
+A pandas query runs whatever is reached from its names (``@pd.io.common.os...``), so the
+text is parsed here, checked node by node, and only what was checked is given to pandas.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+
+LONGEST = 1000  # characters
+LARGEST_POWER = 10  # literal exponents up to this
+
+# a string, a name in backticks, or a sign that pandas reads as a word
+TOKENS = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]*)`|([&|])""")
+WORDS = {"&": " and ", "|": " or "}
+# row numbers by the names that pandas gives them
+ROWS = ("index", "row")
+
+FUNCTIONS = {"abs", "sqrt", "log", "log10", "log1p", "exp", "floor", "ceil"}
+METHODS = {
+    *("isin", "between", "isna", "isnull", "notna", "notnull", "abs", "round"),
+    *("min", "max", "mean", "median", "quantile"),
+}
+STRING_METHODS = {
+    *("contains", "startswith", "endswith", "match", "fullmatch"),
+    *("lower", "upper", "strip", "len"),
+}
+COMPARISONS = (
+    ast.Eq,
+    ast.NotEq,
+    ast.Lt,
+    ast.LtE,
+    ast.Gt,
+    ast.GtE,
+    ast.In,
+    ast.NotIn,
+)
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+
+
+def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
+    """The rows at which a query holds; all of them without one.
+
+    Raises
+    ------
+    RunTableError
+        It is no query of this table, holds more than names of columns, literals,
+        comparisons and arithmetic, or selects nothing.
+    """
+    if where is None:
+        return runs
+    mask = _mask(runs, where)
+    if not mask.any():
+        raise RunTableError(f"--where {where!r} selects none of the {len(runs)} rows")
+    return runs[mask]
+
+
+def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
+    """Whether each row is selected, shape (run,)."""
+    columns = tuple(map(str, runs.columns))
+    query = _Query(where, columns, {})
+    checked = ast.unparse(query.parse())
+    table = runs.rename(columns=query.placeholders)
+    try:
+        held = table.eval(checked, local_dict={}, global_dict={})
+    except Exception as error:  # pandas raises whatever its parser does
+        raise query.refusal(str(error).splitlines()[0] if str(error) else "") from None
+    if not (isinstance(held, pd.Series) and len(held) == len(runs)):
+        raise query.refusal("it says the same of every row; compare a column")
+    answered = np.array([isinstance(answer, (bool, np.bool_)) for answer in held])
+    if not (held.isna() | answered).all() or held.dtype.kind == "f":
+        raise query.refusal("it is a value, not a condition; compare it with another")
+    # what is missing (text compared where there is none) is not selected
+    return answered & held.where(answered, False).to_numpy(bool)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A query, the columns it may name, and the names that stand in for those that it
+    writes in backticks (column -> placeholder).
+    """
+
+    text: str
+    columns: tuple[str, ...]
+    placeholders: dict[str, str]
+
+    def refusal(self, reason: str) -> RunTableError:
+        columns = ", ".join(self.columns)
+        return RunTableError(
+            f"--where {self.text!r} is not a query of this table ({reason}); "
+            f"columns: {columns}"
+        )
+
+    def parse(self) -> ast.expr:
+        """The tree, every node of it allowed."""
+        if len(self.text) > LONGEST:
+            raise self.refusal(f"it has more than {LONGEST} characters")
+        plain = TOKENS.sub(self._plain, self.text.strip())
+        try:
+            tree = ast.parse(plain, mode="eval").body
+            self._check(tree)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if isinstance(error, RunTableError):
+                raise
+            hint = (
+                "@ is not allowed"
+                if "@" in plain
+                else "write it like \"ptpp <= 31 and domain == 'target'\""
+            )
+            raise self.refusal(hint) from None
+        return tree
+
+    def _plain(self, match: re.Match) -> str:
+        """A token as Python writes it."""
+        text, quoted, sign = match.groups()
+        if sign:
+            return WORDS[sign]
+        if text:
+            return text
+        if quoted not in self.columns:
+            raise self.refusal(f"there is no column {quoted!r}")
+        return self.placeholders.setdefault(quoted, f"_quoted{len(self.placeholders)}")
+
+    def _check(self, node: ast.expr) -> None:
+        """Refuse every node that is not listed here."""
+        match node:
+            case ast.BoolOp(values=values):
+                self._check_all(values)
+            case ast.UnaryOp(op=ast.Not() | ast.Invert() | ast.USub() | ast.UAdd()):
+                self._check(node.operand)
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(
+                isinstance(op, COMPARISONS) for op in ops
+            ):
+                self._check_all([left, *others])
+            case ast.BinOp(left=left, op=op, right=right) if isinstance(op, ARITHMETIC):
+                self._check_arithmetic(left, op, right)
+            case ast.List(elts=values) | ast.Tuple(elts=values):
+                self._check_all(values)
+            case ast.Constant(value=str() as value) if "`" not in value:
+                pass
+            case ast.Constant(value=bool() | int() | float()):
+                pass
+            case ast.Name(id=name):
+                self._check_name(name)
+            case ast.Call(func=function, args=values, keywords=options):
+                self._check_function(function)
+                self._check_all(values)
+                self._check_all([option.value for option in options])
+            case _:
+                shown = ast.unparse(node)
+                raise self.refusal(
+                    f"{shown!r} is not allowed: names of columns, literals, "
+                    "comparisons, and, or, not, in, arithmetic"
+                )
+
+    def _check_all(self, nodes: list[ast.expr]) -> None:
+        for node in nodes:
+            self._check(node)
+
+    def _check_name(self, name: str) -> None:
+        if name in (*self.columns, *self.placeholders.values(), *ROWS):
+            return
+        close = difflib.get_close_matches(name, self.columns, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"text is quoted: '{name}'"
+        raise self.refusal(f"there is no column {name!r}; {hint}")
+
+    def _check_arithmetic(
+        self, left: ast.expr, op: ast.operator, right: ast.expr
+    ) -> None:
+        """Arithmetic that cannot fill the memory: text is not multiplied, and powers
+        are small ones of something in the table.
+        """
+        self._check_all([left, right])
+        if not isinstance(op, ast.Add) and any(map(_is_text, (left, right))):
+            raise self.refusal("text can only be compared and joined")
+        if isinstance(op, ast.Pow):
+            of_column = any(isinstance(node, ast.Name) for node in ast.walk(left))
+            match right:
+                case ast.Constant(value=int() | float() as power) if (
+                    of_column and abs(power) <= LARGEST_POWER
+                ):
+                    return
+            raise self.refusal(f"powers are of columns, and at most {LARGEST_POWER}")
+
+    def _check_function(self, function: ast.expr) -> None:
+        """abs(...), column.isin(...), column.str.contains(...) and their like."""
+        match function:
+            case ast.Name(id=name) if name in FUNCTIONS:
+                return
+            case ast.Attribute(
+                value=ast.Attribute(value=column, attr="str"), attr=name
+            ) if name in STRING_METHODS:
+                self._check(column)
+            case ast.Attribute(value=column, attr=name) if name in METHODS:
+                self._check(column)
+            case _:
+                raise self.refusal(f"{ast.unparse(function)!r} is not allowed")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,0 +1,3 @@
+from bayeslaw.cli.app import main
+
+main()

@@ -1,0 +1,110 @@
+"""The command line: thin commands over the Python functions of the same names.
+
+``--json`` prints one JSON object on stdout and nothing else. Exit 0; 2 for bad input,
+one line; 3 when a fit fails its diagnostics. What computes is imported inside the
+commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from bayeslaw._base.errors import BayeslawError, DiagnosticsError
+from bayeslaw.cli import decisions, fits, forecasts, laws, studies
+from bayeslaw.cli.output import INTERRUPTED, Resumable
+
+app = typer.Typer(
+    name="bayeslaw",
+    help="Bayesian scaling laws of continual pre-training: posteriors, calibrated "
+    "forecasts, plans.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+study_app = typer.Typer(
+    help="Simulated studies; an interrupted one goes on where it was.",
+    no_args_is_help=True,
+)
+app.add_typer(study_app, name="study")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"bayeslaw {version('bayeslaw')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Bayesian scaling laws of continual pre-training: posteriors, calibrated
+    forecasts, plans.
+    """
+
+
+COMMANDS = (
+    laws.laws,
+    laws.simulate,
+    fits.fit,
+    fits.compare,
+    forecasts.forecast,
+    forecasts.check,
+    decisions.plan,
+    decisions.anchors,
+    decisions.report,
+)
+for command in COMMANDS:
+    app.command()(command)
+study_app.command("anchors")(studies.study_anchors)
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on stderr and exit 2, failed
+    diagnostics exit 3.
+    """
+    warnings.showwarning = _print_warning
+    warnings.simplefilter("once")
+    try:
+        app()
+    except DiagnosticsError as error:
+        raise _refusal(error, 3) from None
+    except (BayeslawError, PermissionError) as error:
+        raise _refusal(error, 2) from None
+    except (KeyboardInterrupt, SystemExit) as stopped:
+        raise _interruption(stopped) from None
+
+
+def _print_warning(message: Warning | str, *_: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def _refusal(error: Exception, code: int) -> SystemExit:
+    print(f"error: {error}", file=sys.stderr)
+    return SystemExit(code)
+
+
+def _interruption(stopped: KeyboardInterrupt | SystemExit) -> SystemExit:
+    """How an interrupted command ends; typer turns Ctrl-C into an exit, without a
+    word. Any other exit is itself.
+    """
+    by_key = isinstance(stopped, KeyboardInterrupt)
+    if not by_key and stopped.code != INTERRUPTED:
+        return stopped
+    if not isinstance(stopped, Resumable):
+        print("interrupted: nothing was written", file=sys.stderr)
+    return SystemExit(INTERRUPTED)

@@ -1,0 +1,421 @@
+"""What to do: ``plan``, ``anchors``, ``report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayeslaw._base.errors import LawError, PlanError
+from bayeslaw._base.files import atomic_write
+from bayeslaw.cli.options import (
+    AsJson,
+    Before,
+    Column,
+    FitFile,
+    Reference,
+    Seed,
+    TrustLawFile,
+    Where,
+    command,
+)
+from bayeslaw.cli.output import check_writable, emit, finite, progress_bar, write_table
+from bayeslaw.cli.parsing import (
+    assignments,
+    count,
+    forgetting_limit,
+    goal_of,
+    levels_of,
+    load_befores,
+    load_fit,
+    load_sources,
+    number,
+    number_or_none,
+    question_of,
+    read_table,
+    target_limit,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Options of ``plan``."""
+
+    target: Annotated[
+        Path, typer.Option(help="Fit of the target loss.", metavar="T.nc")
+    ]
+    source: Annotated[
+        list[str],
+        typer.Option(
+            help="Fit of the source loss; several as NAME=S.nc (repeatable).",
+            metavar="S.nc",
+        ),
+    ]
+    N: Annotated[
+        list[str],
+        typer.Option(
+            "--N", help="Model parameters: 8.1B (repeatable: the cheapest model wins)."
+        ),
+    ]
+    ptpp: Annotated[
+        list[str],
+        typer.Option(
+            help="Pre-training tokens per parameter (one, or one for each --N)."
+        ),
+    ]
+    max_target_loss: Annotated[
+        str, typer.Option(help="Target loss to reach, nats per token.")
+    ]
+    max_forgetting: Annotated[
+        str, typer.Option(help="Rise of the source loss: 2%, or 0.05nats.")
+    ]
+    max_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Loss of a domain named by --source, in place of its forgetting: "
+            "--source code=c.nc --max-loss code=1.2 (repeatable)."
+        ),
+    ] = None
+    confidence: Annotated[
+        str, typer.Option(help="Probability of keeping all promises together.")
+    ] = "0.9"
+    baseline_loss: Annotated[
+        str | None, typer.Option(help="Measured source loss before adaptation.")
+    ] = None
+    baseline_tokens: Annotated[
+        str | None,
+        typer.Option(help="Else the source law at this budget of pure replay: 1B."),
+    ] = None
+    before: Before = None
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another column the laws read: "
+            "--covariate loss_before=2.3 (repeatable)."
+        ),
+    ] = None
+    max_flops: Annotated[
+        str | None, typer.Option(help="Budget: then the most probable plan within it.")
+    ] = None
+    max_tokens: Annotated[
+        str | None, typer.Option(help="Budget of adaptation tokens, likewise.")
+    ] = None
+    unique_target_tokens: Annotated[
+        str | None, typer.Option(help="Target tokens there are.")
+    ] = None
+    max_epochs: Annotated[
+        str, typer.Option(help="How often each of them may be seen.")
+    ] = "1"
+    min_replay: Annotated[str, typer.Option(help="Least replay.")] = "0"
+    law_mean: Annotated[
+        bool,
+        typer.Option(
+            "--law-mean",
+            help="Promises about the law's mean, not the run that will be made.",
+        ),
+    ] = False
+    seed: Seed = 0
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="JSON file for the plan.")
+    ] = None
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def plan(options: PlanOptions) -> None:
+    """The cheapest adaptation that keeps its promises with a stated probability, or why
+    there is none.
+
+    Example: bayeslaw plan --target t.nc --source s.nc --N 8.1B --ptpp 279
+    --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9
+    """
+    import bayeslaw
+
+    question = _question(options)
+    if options.output is not None:
+        check_writable(options.output)
+    target = load_fit(options.target, options.trust_law_file)
+    source = load_sources(options.source, options.trust_law_file)
+    posteriors = [target, *(source.values() if isinstance(source, dict) else [source])]
+    covariates = _covariates(options, posteriors, question["N"], question["ptpp"])
+    answer = bayeslaw.plan(target, source, covariates=covariates, **question)
+    record = answer.to_dict()
+    if options.output is not None:
+        with atomic_write(options.output) as part:
+            part.write_text(json.dumps(finite(record), indent=1) + "\n")
+    _print_warnings(answer.warnings)
+    emit(record, options.as_json, lambda: print(answer.sentence()))
+
+
+def _question(options: PlanOptions) -> dict[str, Any]:
+    """What `bayeslaw.plan` is asked, but for the columns that the laws read."""
+    limit, unit = forgetting_limit("--max-forgetting", options.max_forgetting)
+    target = target_limit(options.max_target_loss)
+    if unit == "relative" and "%" not in options.max_forgetting and limit >= 1:
+        raise PlanError(
+            f"--max-forgetting {options.max_forgetting} is {limit:.0%}; "
+            f"write {options.max_forgetting}%"
+        )
+    unique_tokens = number_or_none(
+        "--unique-target-tokens", options.unique_target_tokens
+    )
+    return {
+        "N": [count("--N", text) for text in options.N],
+        "ptpp": [count("--ptpp", text) for text in options.ptpp],
+        "max_target_loss": target,
+        "max_forgetting": limit,
+        "forgetting_unit": unit,
+        "max_loss": assignments(options.max_loss, "--max-loss"),
+        "confidence": number("--confidence", options.confidence),
+        "baseline_loss": number_or_none("--baseline-loss", options.baseline_loss),
+        "baseline_tokens": number_or_none("--baseline-tokens", options.baseline_tokens),
+        "max_flops": number_or_none("--max-flops", options.max_flops),
+        "max_tokens": number_or_none("--max-tokens", options.max_tokens),
+        "unique_target_tokens": unique_tokens,
+        "max_epochs": number("--max-epochs", options.max_epochs),
+        "min_replay": number("--min-replay", options.min_replay),
+        "new_run": not options.law_mean,
+        "seed": options.seed,
+    }
+
+
+def _covariates(
+    options: PlanOptions, posteriors: list, sizes: list[float], ptpp: list[float]
+) -> dict[str, Any]:
+    """Columns that the laws read beside N, D, replay and ptpp."""
+    from bayeslaw._posteriors.chain import losses_before
+
+    befores = load_befores(options.before, posteriors, options.trust_law_file)
+    losses = losses_before(befores, sizes, ptpp, seed=options.seed)
+    return losses | assignments(options.covariate)
+
+
+def _print_warnings(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnchorsOptions:
+    """Options of ``anchors``."""
+
+    fit_file: FitFile
+    candidates: Annotated[
+        Path,
+        typer.Option(help="Table of runs on offer; with --offer, of runs that exist."),
+    ]
+    goal: Annotated[
+        list[str],
+        typer.Option(
+            help="Table of runs to forecast; or the plan: "
+            "--goal N=8.1B --goal max_forgetting=2% ... (repeatable)."
+        ),
+    ]
+    budget: Annotated[
+        str,
+        typer.Option(
+            help="In the unit of the candidates' costs, by default FLOPs: 2e20."
+        ),
+    ]
+    where: Annotated[
+        str | None, typer.Option(help="Candidates to use, a pandas query.")
+    ] = None
+    goal_where: Annotated[
+        str | None, typer.Option(help="Rows of the goal's table, a pandas query.")
+    ] = None
+    column: Column = None
+    offer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Make the candidates: all runs at these levels, from checkpoints in "
+            "the table and, for their pre-training, from new ones: --offer "
+            "N=241M,517M --offer ptpp=279 --offer atpp=1,5,20 (repeatable)."
+        ),
+    ] = None
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone",
+            help="With --offer: each point is a run of its own, not one along a run.",
+        ),
+    ] = False
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For a plan: fit of the source loss; several as NAME=S.nc.",
+            metavar="S.nc",
+        ),
+    ] = None
+    gain: Annotated[
+        str | None,
+        typer.Option(
+            help="What runs add: variance, information, plan, or parameters "
+            "(D-optimal)."
+        ),
+    ] = None
+    replicates: Annotated[
+        int, typer.Option(help="How often one run may be bought.", min=1)
+    ] = 4
+    max_picks: Annotated[int | None, typer.Option(help="Most runs to buy.", min=1)] = (
+        None
+    )
+    least: Annotated[
+        float | None, typer.Option(help="Least gain per cost: where to stop.", min=0)
+    ] = None
+    checks: Annotated[
+        int, typer.Option(help="Outcomes simulated to check the gains; 0: none.", min=0)
+    ] = 48
+    seed: Seed = 0
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Table of the rows to measure."),
+    ] = None
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def anchors(options: AnchorsOptions) -> None:
+    """Which runs to buy next, in order: by what each adds to a forecast, or saves a
+    plan, for what it costs.
+
+    Example: bayeslaw anchors fit.nc --candidates runs.csv --offer N=241M,517M --offer
+    ptpp=279 --goal planned.csv --budget 2e20
+    """
+    import bayeslaw
+
+    if options.output is not None:
+        check_writable(options.output)
+    table = _candidates(options)
+    sources = options.source
+    picked = bayeslaw.anchors(
+        load_fit(options.fit_file, options.trust_law_file),
+        table,
+        goal_of(options.goal, options.goal_where, options.column),
+        number("--budget", options.budget),
+        source=load_sources(sources, options.trust_law_file) if sources else None,
+        gain=options.gain,  # pyright: ignore[reportArgumentType]
+        replicates=options.replicates,
+        max_picks=options.max_picks,
+        least=options.least,
+        checks=options.checks,
+        seed=options.seed,
+    )
+    if options.output is not None:
+        write_table(picked.runs(table), options.output)
+    _print_warnings(picked.warnings)
+
+    def show() -> None:
+        if picked.picks:
+            print(picked.table(table).to_string(index=False))
+        print(picked.sentence())
+
+    written = None if options.output is None else str(options.output)
+    emit(picked.to_dict() | {"output": written}, options.as_json, show)
+
+
+def _candidates(options: AnchorsOptions) -> Any:
+    """The runs on offer: those of the table, or those made from its checkpoints."""
+    import bayeslaw
+
+    table = read_table(options.candidates, options.where, options.column)
+    if options.offer:
+        levels = levels_of(options.offer)
+        return bayeslaw.candidates(table, **levels, along_run=not options.alone)
+    if options.alone:
+        raise LawError(
+            "--alone is about made candidates: say which (--offer N=241M,517M ...)"
+        )
+    return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Options of ``report``."""
+
+    runs: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table of runs; without it, the bundled one.", metavar="[RUNS]"
+        ),
+    ] = None
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the page.")
+    ] = Path("report")
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Law to fit; several: their average; default: the average of those "
+            "that suit the columns."
+        ),
+    ] = None
+    hold_out: Annotated[
+        str, typer.Option(help="Column whose largest level is held out.")
+    ] = "ptpp"
+    question: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plan",
+            help="What to plan for: --plan N=8.1B --plan max_forgetting=0.05nats --plan "
+            "loss_before=2.3 ... (repeatable).",
+        ),
+    ] = None
+    where: Where = None
+    column: Column = None
+    reference: Reference = None
+    seed: Seed = 0
+    accept_diagnostics: Annotated[
+        bool,
+        typer.Option(
+            "--accept-diagnostics", help="Report fits whose diagnostics fail."
+        ),
+    ] = False
+    as_json: AsJson = False
+
+
+@command
+def report(options: ReportOptions) -> None:
+    """Fit, forecast the held-out stage, check it, plan, and show it all on one page
+    that works offline.
+
+    Example: bayeslaw report runs.csv -o report --plan N=8.1B --plan ptpp=279 --plan
+    max_target_loss=1.8 --plan max_forgetting=2% --plan baseline_loss=1.64
+    """
+    import bayeslaw
+
+    path = options.runs
+    table = None if path is None else read_table(path, options.where, options.column)
+    with progress_bar("report") as progress:
+        page = bayeslaw.report(
+            table,
+            options.output,
+            law=options.law,
+            reference=assignments(options.reference) or None,
+            hold_out=options.hold_out,
+            seed=options.seed,
+            progress=progress,
+            on_failure="warn" if options.accept_diagnostics else "raise",
+            name=None if path is None else path.name,
+            question=question_of(options.question) if options.question else None,
+        )
+
+    def show() -> None:
+        for domain, result in page.checks.items():
+            print(f"{domain}: {result.verdict.upper()}: {result.reason}")
+        if page.plan:
+            print(page.plan.sentence())
+        print(f"-> {page.path} ({page.seconds:.0f} s)")
+
+    record = {
+        "report": str(page.path),
+        "seconds": page.seconds,
+        "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
+        "plan": page.plan.to_dict() if page.plan else None,
+    }
+    emit(record, options.as_json, show)

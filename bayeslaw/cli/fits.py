@@ -1,0 +1,291 @@
+"""Posteriors: ``fit``, ``compare``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.executors import executor_at
+from bayeslaw._base.runtime import WARMUP
+from bayeslaw.cli.options import (
+    AsJson,
+    Column,
+    Independent,
+    Plain,
+    Reference,
+    Runs,
+    Scheduler,
+    Seed,
+    Where,
+    command,
+)
+from bayeslaw.cli.output import check_writable, emit, progress_bar
+from bayeslaw.cli.parsing import assignments, prior_file, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# columns of a comparison that are printed; --json has all of them
+COMPARED = (
+    "score",
+    "weight",
+    "probability",
+    "coverage",
+    "mae",
+    "interval_score90",
+    "drift",
+    "errors",
+    "sampler",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """Options of ``fit``."""
+
+    runs: Runs
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a law (see `bayeslaw laws`), a formula, or a Python file; "
+            "several, or none: their average.",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File for the fit (netCDF).")
+    ] = None
+    where: Where = None
+    column: Column = None
+    priors: Annotated[
+        Path | None,
+        typer.Option(
+            help='TOML file: [priors] alpha = "lognormal(0.34, 0.3)"; '
+            "[reference] N = 1e8."
+        ),
+    ] = None
+    reference: Reference = None
+    seed: Seed = 0
+    chains: Annotated[int, typer.Option(min=1)] = 4
+    warmup: Annotated[
+        int, typer.Option(help="Iterations to adapt, per chain.", min=100)
+    ] = WARMUP
+    draws: Annotated[
+        int,
+        typer.Option(
+            help="Draws kept, per chain; more while the diagnostics fail.", min=100
+        ),
+    ] = 1000
+    max_draws: Annotated[
+        int, typer.Option(help="Most draws kept, per chain.", min=100)
+    ] = 4000
+    independent: Independent = False
+    plain: Plain = False
+    preview: Annotated[
+        bool,
+        typer.Option(
+            "--preview",
+            help="Importance sampling in place of chains: seconds, and marked as a "
+            "preview.",
+        ),
+    ] = False
+    accept_diagnostics: Annotated[
+        bool,
+        typer.Option("--accept-diagnostics", help="Keep a fit whose diagnostics fail."),
+    ] = False
+    as_json: AsJson = False
+
+    @property
+    def on_failure(self) -> str:
+        return "warn" if self.accept_diagnostics else "raise"
+
+
+@command
+def fit(options: FitOptions) -> None:
+    """Sample the posterior of a law on a table of runs; of several laws, or with no law
+    named, average them.
+
+    Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
+    """
+    if options.output is not None:
+        check_writable(options.output)
+    settings = prior_file(options.priors)
+    settings["reference"] |= assignments(options.reference)
+    table = read_table(options.runs, options.where, options.column)
+    if options.law is not None and len(options.law) == 1:
+        posterior = _one_law(table, options.law[0], settings, options)
+        name, more = posterior.name, {"preview": True} if options.preview else {}
+    else:
+        posterior = _several_laws(table, settings, options)
+        name, more = "average", {"weights": posterior.weights}
+    if options.output is not None:
+        posterior.save(options.output)
+    record = {
+        "law": name,
+        "n": len(table),
+        "parameters": posterior.parameters().to_dict(orient="index"),
+        "diagnostics": posterior.diagnostics,
+        **more,
+        "output": None if options.output is None else str(options.output),
+    }
+    emit(record, options.as_json, lambda: _print_fit(posterior, record))
+
+
+def _one_law(
+    table: pd.DataFrame, law: str, settings: dict[str, dict], options: FitOptions
+) -> Any:
+    import bayeslaw
+
+    with progress_bar(f"{law} on {len(table)} runs") as progress:
+        return bayeslaw.fit(
+            table,
+            law,
+            priors=settings["priors"],
+            reference=settings["reference"],
+            independent=options.independent,
+            discrepancy=not options.plain,
+            seed=options.seed,
+            chains=options.chains,
+            warmup=options.warmup,
+            draws=options.draws,
+            max_draws=options.max_draws,
+            preview=options.preview,
+            progress=progress,
+            on_failure=options.on_failure,
+        )
+
+
+def _several_laws(
+    table: pd.DataFrame, settings: dict[str, dict], options: FitOptions
+) -> Any:
+    import bayeslaw
+
+    if settings["priors"]:
+        raise LawError("priors belong to one law; name it (--law)")
+    laws = options.law or None
+    which = len(laws) if laws else "the default"
+    with progress_bar(f"{which} laws on {len(table)} runs") as progress:
+        return bayeslaw.average(
+            table,
+            laws,
+            reference=settings["reference"],
+            independent=options.independent,
+            discrepancy=not options.plain,
+            seed=options.seed,
+            progress=progress,
+            on_failure=options.on_failure,
+        )
+
+
+def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
+    """A fit or an average for people: parameters and diagnostics."""
+    diagnostics = record["diagnostics"]
+    print(f"{posterior.name} on {record['n']} runs: 90% intervals")
+    print(posterior.parameters().to_string(float_format=lambda v: f"{v:.4g}"))
+    if "weights" in record:
+        weights = [f"{name} {w:.2f}" for name, w in record["weights"].items()]
+        print(f"weights: {', '.join(weights)}")
+    if "preview" in record:
+        print(
+            f"A PREVIEW, k-hat {diagnostics['khat']:.2f}: "
+            "fit without --preview for a posterior to report"
+        )
+    rhat = diagnostics["rhat"]
+    chains_ran = rhat == rhat  # R-hat is NaN without chains
+    print(
+        f"{f'R-hat {rhat:.3f}' if chains_ran else 'by importance sampling'}, "
+        f"ESS {diagnostics['ess']:.0f}, {diagnostics['divergences']} divergences, "
+        f"{diagnostics['seconds']:.1f} s"
+    )
+    if record["output"] is not None:
+        print(f"-> {record['output']}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Options of ``compare``."""
+
+    runs: Runs
+    laws: Annotated[
+        str | None,
+        typer.Option(
+            help="Laws to compare, A,B,C; default: those that suit the table's columns."
+        ),
+    ] = None
+    hold_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column whose largest levels are left out in turn: ptpp, N, D, D/N "
+            "(repeatable)."
+        ),
+    ] = None
+    where: Where = None
+    column: Column = None
+    reference: Reference = None
+    independent: Independent = False
+    plain: Plain = False
+    seed: Seed = 0
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File for the average (netCDF)."),
+    ] = None
+    accept_diagnostics: Annotated[
+        bool,
+        typer.Option(
+            "--accept-diagnostics", help="Keep an average whose diagnostics fail."
+        ),
+    ] = False
+    scheduler: Scheduler = None
+    as_json: AsJson = False
+
+
+@command
+def compare(options: CompareOptions) -> None:
+    """Score laws by forecasts of stages left out, and weigh them.
+
+    Example: bayeslaw compare runs.csv --laws dcpt,ptpp-floor,ptpp-gate --where "domain
+    == 'target'" --hold-out ptpp -o fit.nc
+    """
+    import bayeslaw
+
+    if options.output is not None:
+        check_writable(options.output)
+    table = read_table(options.runs, options.where, options.column)
+    names = options.laws.split(",") if options.laws else None
+    with (
+        executor_at(options.scheduler) as executor,
+        progress_bar(f"laws on {len(table)} runs") as progress,
+    ):
+        average = bayeslaw.average(
+            table,
+            None if names is None else [name.strip() for name in names],
+            reference=assignments(options.reference),
+            hold_out=options.hold_out,
+            independent=options.independent,
+            discrepancy=not options.plain,
+            seed=options.seed,
+            executor=executor,
+            progress=progress,
+            on_failure="warn" if options.accept_diagnostics else "raise",
+        )
+    if options.output is not None:
+        average.save(options.output)
+    folds = str(average.attrs["folds"])
+    record = {
+        "laws": average.table.reset_index().to_dict(orient="records"),
+        "n": len(table),
+        "held_out": folds.split("; "),
+        "output": None if options.output is None else str(options.output),
+    }
+
+    def show() -> None:
+        print(f"left out in turn: {folds}")
+        shown = average.table[list(COMPARED)]
+        print(shown.to_string(float_format=lambda v: f"{v:.3f}"))
+        if options.output is not None:
+            print(f"-> {options.output}")
+
+    emit(record, options.as_json, show)

@@ -1,0 +1,112 @@
+"""Options that several commands share, and how a record of options becomes a command.
+
+A command takes one frozen dataclass whose fields are its arguments and options, in the
+order of its ``--help``; `command` hands typer the signature that it expects.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+Options = TypeVar("Options")
+
+
+def command(function: Callable[[Options], None]) -> Callable[..., None]:
+    """The command of a function of one record: an option for each of its fields."""
+    # Annotations are strings here: get_type_hints resolves them, and with the extras
+    # keeps what `Annotated` says to typer.
+    (record,) = [t for n, t in get_type_hints(function).items() if n != "return"]
+    hints = get_type_hints(record, include_extras=True)
+
+    @wraps(function)
+    def run(**values: Any) -> None:
+        function(record(**values))
+
+    # typer reads options off the signature, not off the code: so one that is put
+    # together serves as well as a written one, and no command repeats its options.
+    run.__signature__ = inspect.Signature(  # pyright: ignore[reportAttributeAccessIssue]
+        [_parameter(field, hints[field.name]) for field in fields(record)]
+    )
+    return run
+
+
+def _parameter(field: Field, hint: Any) -> inspect.Parameter:
+    absent = field.default is MISSING
+    default = inspect.Parameter.empty if absent else field.default
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, kind, default=default, annotation=hint)
+
+
+Runs = Annotated[
+    Path,
+    typer.Argument(
+        help="Table of runs: CSV or Parquet.", metavar="RUNS", show_default=False
+    ),
+]
+FitFile = Annotated[
+    Path, typer.Argument(help="A saved fit.", metavar="FIT.nc", show_default=False)
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        help="Rows to use, a pandas query: \"ptpp <= 31 and domain == 'target'\"."
+    ),
+]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="Your column for one of the schema: --column N=params (repeatable).",
+    ),
+]
+Reference = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        help="A run near yours at which priors are stated in nats: "
+        "--reference N=100k --reference D=1M (repeatable).",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(help="Same seed, same machine: same numbers.", min=0)
+]
+Before = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Fit of a law in N and D to checkpoints, for their loss where it is not "
+        "measured: S0.nc, or source_loss_before=S0.nc (repeatable)."
+    ),
+]
+Independent = Annotated[
+    bool,
+    typer.Option(
+        "--independent", help="No error shared by rows of one checkpoint or run."
+    ),
+]
+Plain = Annotated[
+    bool,
+    typer.Option("--plain", help="The law alone, without its learned misfit."),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="Dask scheduler whose workers do the work: tcp://host:8786 (extra `dask`)."
+    ),
+]
+TrustLawFile = Annotated[
+    bool,
+    typer.Option(
+        "--trust-law-file",
+        help="Run the Python file that holds a saved fit's law, if it has one.",
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")
+]

@@ -1,0 +1,112 @@
+"""What commands print and write, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.files import atomic_write
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
+# text that spreadsheets run as a formula when they open a CSV file
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Resumable(SystemExit):
+    """The end of an interrupted command that has said where it left its work."""
+
+
+def check_writable(path: Path) -> None:
+    if path.is_dir():
+        raise LawError(f"{path} is a folder; give the name of a file")
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table whole or not at all."""
+    check_writable(path)
+    with atomic_write(path) as part:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            table.to_parquet(part, index=False)
+        else:
+            _as_plain_text(table).to_csv(part, index=False)
+
+
+def _as_plain_text(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with an apostrophe before text that starts a spreadsheet formula."""
+    texts = table.select_dtypes(exclude=["number", "bool", "datetime"])
+    plain = table.copy()
+    plain[texts.columns] = texts.map(_escaped)
+    return plain.rename(columns=_escaped)
+
+
+def _escaped(cell: Any) -> Any:
+    if not (isinstance(cell, str) and cell.startswith(FORMULA)):
+        return cell
+    try:
+        float(cell)  # a negative number, say, is no formula
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
+    if as_json:
+        print(json.dumps(finite(record), allow_nan=False))
+    else:
+        show()
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def print_table(rows: list[dict], names: tuple[str, ...]) -> None:
+    lines = [list(names)]
+    for row in rows:
+        cells = [row[name] for name in names]
+        lines.append([", ".join(c) if isinstance(c, list) else str(c) for c in cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = [cell.ljust(w) for cell, w in zip(line, widths, strict=True)]
+        print("  ".join(padded).rstrip())
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with the time left, on stderr."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

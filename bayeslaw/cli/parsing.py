@@ -1,0 +1,191 @@
+"""From what was typed to what the Python functions take."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayeslaw._base.errors import LawError, PlanError, RunTableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOSSES_BEFORE = ("source_loss_before", "loss_before")
+LEVELS = ("N", "ptpp", "replay", "atpp")
+
+
+# -- numbers ---------------------------------------------------------------------------
+
+
+def number(option: str, text: str) -> float:
+    """A number as typed; what is wrong with it names the option."""
+    from bayeslaw._base.numbers import parse_number
+
+    try:
+        return parse_number(text, counts=False)
+    except RunTableError as error:
+        raise RunTableError(f"{option}: {error}") from None
+
+
+def number_or_none(option: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    return number(option, text)
+
+
+def count(option: str, text: str) -> float:
+    """Parameters, tokens, or tokens per parameter: `number` within reason."""
+    from bayeslaw._base.numbers import LARGEST_COUNT
+
+    value = number(option, text)
+    if value > LARGEST_COUNT:
+        raise PlanError(
+            f"{option} {text}: no model and no corpus is that large; write it like 8.1B"
+        )
+    return value
+
+
+def target_limit(text: str) -> float:
+    """Largest target loss, nats per token."""
+    if "%" in text:
+        raise PlanError(
+            f"--max-target-loss {text}: it is a loss in nats per token, not a share"
+        )
+    return number("--max-target-loss", text)
+
+
+def forgetting_limit(option: str, text: str) -> tuple[float, str]:
+    """Largest rise of the source loss, and whether it is in nats or relative."""
+    folded = text.lower()
+    unit = "nats" if folded.endswith("nats") else "relative"
+    digits = folded.removesuffix("nats")
+    return number(option, digits), unit
+
+
+def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Name and value of each NAME=VALUE."""
+    pairs = [option.partition("=") for option in options or []]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise LawError(f"{name + equals + value!r}: write NAME=VALUE")
+    return [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, float]:
+    """Numbers by name; errors tell the ``option`` before the name."""
+    pairs = name_values(options)
+    return {name: number(f"{option} {name}".strip(), text) for name, text in pairs}
+
+
+def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
+    """Levels of candidates by name."""
+    levels = {
+        name: [number(f"--offer {name}", level) for level in values.split(",")]
+        for name, values in name_values(options)
+    }
+    unknown = [name for name in levels if name not in LEVELS]
+    if unknown:
+        raise LawError(
+            f"--offer {unknown[0]}: levels are those of N, ptpp, replay and atpp"
+        )
+    return levels
+
+
+# -- files -----------------------------------------------------------------------------
+
+
+def read_table(
+    path: Path, where: str | None, column: Sequence[str] | None
+) -> pd.DataFrame:
+    import bayeslaw
+
+    columns = {theirs: ours for ours, theirs in name_values(column)}
+    return bayeslaw.read_runs(path, where=where, columns=columns)
+
+
+def load_fit(path: str | Path, trust_law_file: bool) -> Any:
+    """A saved fit or average."""
+    import bayeslaw
+
+    return bayeslaw.load(path, trust_law_file=trust_law_file)
+
+
+def load_sources(options: Sequence[str], trust_law_file: bool) -> Any:
+    """One fit, or several by name."""
+    if len(options) == 1 and "=" not in options[0]:
+        return load_fit(options[0], trust_law_file)
+    return {name: load_fit(path, trust_law_file) for name, path in name_values(options)}
+
+
+def load_befores(
+    options: Sequence[str] | None, posteriors: Sequence, trust_law_file: bool
+) -> dict[str, Any]:
+    """Fits of checkpoints by the column they forecast.
+
+    A file without a name is for the one such column that the laws read.
+    """
+    pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
+    read = {c for piece in pieces for c in piece.covariates if c in LOSSES_BEFORE}
+    unnamed = [option for option in options or [] if "=" not in option]
+    if len(read) == len(unnamed) == 1:
+        pairs = [(column, unnamed[0]) for column in read]
+    else:
+        pairs = name_values(options)
+    unknown = [column for column, _ in pairs if column not in read]
+    if unknown:
+        known = ", ".join(sorted(read)) or "no loss before adaptation"
+        raise LawError(f"--before {unknown[0]}: the laws read {known}")
+    return {column: load_fit(path, trust_law_file) for column, path in pairs}
+
+
+def goal_of(
+    options: Sequence[str], where: str | None, column: Sequence[str] | None
+) -> Any:
+    """Runs to forecast, or the question a plan answers."""
+    if len(options) == 1 and ("=" not in options[0] or Path(options[0]).exists()):
+        return read_table(Path(options[0]), where, column)
+    return question_of(options)
+
+
+def question_of(options: Sequence[str]) -> dict[str, Any]:
+    """What to plan for, in the keywords of `bayeslaw.plan`."""
+    texts = dict(name_values(options))
+    unit = "relative"
+    question: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name == "max_forgetting":
+            question[name], unit = forgetting_limit(name, text)
+        elif name == "max_loss":
+            question[name] = assignments(text.split(","))
+        else:
+            question[name] = number(name, text)
+    before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
+    return question | {"forgetting_unit": unit, "covariates": before}
+
+
+def prior_file(path: Path | None) -> dict[str, dict]:
+    """Priors and the reference run of a TOML file."""
+    if path is None:
+        return {"priors": {}, "reference": {}}
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:  # TOML and its encoding
+        reason = str(error).splitlines()[0]
+        raise LawError(
+            f"{path}: cannot be read as a TOML file of priors ({reason})"
+        ) from None
+    unknown = [name for name in content if name not in ("priors", "reference")]
+    if unknown:
+        raise LawError(
+            f"{path}: unknown table [{unknown[0]}]; it has [priors] and [reference]"
+        )
+    for name, table in content.items():
+        if not isinstance(table, dict):
+            raise LawError(f"{path}: {name} is a value; write it as a table, [{name}]")
+    reference = {
+        name: number(f"{path}: {name}", str(value))
+        for name, value in content.get("reference", {}).items()
+    }
+    return {"priors": content.get("priors", {}), "reference": reference}

@@ -1,0 +1,36 @@
+"""Pictures as functions on matplotlib Axes: they take an ``ax``, draw, and return it;
+no global style is set.
+
+Colours are Okabe and Ito's, told apart by colour-blind readers; observations are always
+dots, forecasts lines with a band. Imports `_decisions` and the rooms below it.
+"""
+
+from bayeslaw.plots.anchors import DESIGNS as DESIGNS
+from bayeslaw.plots.anchors import MEASURES as MEASURES
+from bayeslaw.plots.anchors import design_curves as design_curves
+from bayeslaw.plots.anchors import foretold as foretold
+from bayeslaw.plots.anchors import picks as picks
+from bayeslaw.plots.axes import BLACK as BLACK
+from bayeslaw.plots.axes import COLOURS as COLOURS
+from bayeslaw.plots.axes import GREY as GREY
+from bayeslaw.plots.axes import MOST_TICKS as MOST_TICKS
+from bayeslaw.plots.axes import STAR as STAR
+from bayeslaw.plots.forecasts import coverage as coverage
+from bayeslaw.plots.forecasts import forecast_curve as forecast_curve
+from bayeslaw.plots.forecasts import learning_curves as learning_curves
+from bayeslaw.plots.forecasts import (
+    observed_against_forecast as observed_against_forecast,
+)
+from bayeslaw.plots.forecasts import pit as pit
+from bayeslaw.plots.laws import contributions as contributions
+from bayeslaw.plots.laws import exponents as exponents
+from bayeslaw.plots.laws import mean_contributions as mean_contributions
+from bayeslaw.plots.laws import prior_and_posterior as prior_and_posterior
+from bayeslaw.plots.laws import sensitivity as sensitivity
+from bayeslaw.plots.laws import weights as weights
+from bayeslaw.plots.misfits import misfit_curve as misfit_curve
+from bayeslaw.plots.misfits import width_parts as width_parts
+from bayeslaw.plots.plans import forgetting_landscape as forgetting_landscape
+from bayeslaw.plots.plans import frontier as frontier
+from bayeslaw.plots.plans import region as region
+from bayeslaw.plots.plans import tradeoff as tradeoff

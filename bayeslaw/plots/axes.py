@@ -1,0 +1,57 @@
+"""Colours and axes that the pictures share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# Okabe and Ito 2008, told apart by colour-blind readers.
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#F0E442",
+    "#000000",
+)
+MOST_TICKS = 4  # levels along an axis up to which each has its own tick
+GREY, BLACK = "#767676", "#000000"
+STAR = {
+    "marker": "*",
+    "markersize": 14,
+    "markeredgecolor": "white",
+    "linestyle": "none",
+    "color": BLACK,
+    "zorder": 5,
+}
+
+
+def plain_log(ax: Axes) -> None:
+    """A logarithmic y axis whose ticks are plain numbers: .1, .2, .5, 1, ..."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def coloured_groups(
+    runs: pd.DataFrame, by: str | None
+) -> Iterator[tuple[Any, pd.DataFrame, str]]:
+    """Level, rows and colour of each group of runs; one without a level where the
+    column is not there.
+    """
+    groups: list[tuple[Any, pd.DataFrame]] = [(None, runs)]
+    if by is not None and by in runs:
+        groups = list(runs.groupby(by, sort=True))
+    for i, (level, group) in enumerate(groups):
+        yield level, group, COLOURS[i % len(COLOURS)]

@@ -1,0 +1,233 @@
+"""Forecasts against what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw.plots.axes import COLOURS, GREY, MOST_TICKS, coloured_groups
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bayeslaw._decisions.check import Check
+
+AXIS_NAMES = {"D": "adaptation tokens D", "N": "parameters N"}
+
+
+def forecast_curve(
+    ax: Axes,
+    runs: pd.DataFrame,
+    rows: pd.DataFrame,
+    *,
+    along: str = "D",
+    by: str | None = "replay",
+) -> Axes:
+    """Forecasts against observations along one column, a colour for each level of
+    another.
+
+    Parameters
+    ----------
+    runs
+        Table with ``along``, ``by`` and, where measured, ``loss``.
+    rows
+        What `forecast` returned for it: the median as a line, a new run's interval as a
+        band.
+    """
+    for level, group, colour in coloured_groups(runs, by):
+        ordered = group.sort_values(along)
+        x = ordered[along]
+        label = None if level is None else f"{by} {level:g}"
+        _forecast_line(ax, x, rows.loc[ordered.index], colour, label)
+        if "loss" in ordered:
+            dots = {"ms": 3.5, "mec": "white", "mew": 0.4}
+            ax.plot(
+                x,
+                ordered["loss"],
+                "o",
+                color=colour,
+                **dots,
+            )
+    ax.set_xscale("log")
+    levels = np.sort(runs[along].unique())
+    # A logarithmic axis that spans less than a decade has marks that overlap.
+    if len(levels) <= MOST_TICKS:
+        ax.set_xticks(levels, [format_count(level) for level in levels])
+        ax.set_xticks([], minor=True)
+    ax.set_xlabel(AXIS_NAMES.get(along, along))
+    ax.set_ylabel("loss (nats per token)")
+    return ax
+
+
+def _forecast_line(
+    ax: Axes, x: pd.Series, rows: pd.DataFrame, colour: str, label: str | None
+) -> None:
+    """The median as a line in a new run's band."""
+    low, high = rows["low"], rows["high"]
+    ax.fill_between(
+        x,
+        low,
+        high,
+        color=colour,
+        alpha=0.2,
+        lw=0,
+    )
+    ax.plot(
+        x,
+        rows["median"],
+        color=colour,
+        lw=1.2,
+        ls="--",
+        label=label,
+    )
+
+
+def learning_curves(
+    ax: Axes,
+    runs: pd.DataFrame,
+    rows: pd.DataFrame,
+    *,
+    along: str = "step",
+    by: str = "run",
+) -> Axes:
+    """Measured curves as dots, forecast ones as a line in a band, a colour for each
+    run.
+
+    Parameters
+    ----------
+    runs
+        Table with ``along``, ``by`` and, where measured, ``loss``.
+    rows
+        What `forecast` returned for it, or the table of `loss_curve`; the band is a new
+        run's.
+    """
+    for name, group, colour in coloured_groups(runs, by):
+        ordered = group.sort_values(along)
+        label = "forecast" if name is None else str(name)
+        _forecast_line(ax, ordered[along], rows.loc[ordered.index], colour, label)
+        if "loss" in ordered:
+            ax.plot(
+                ordered[along],
+                ordered["loss"],
+                ".",
+                ms=4,
+                color=colour,
+            )
+    ax.set_xlabel(along)
+    ax.set_ylabel("loss (nats per token)")
+    return ax
+
+
+def observed_against_forecast(
+    ax: Axes, runs: pd.DataFrame, rows: pd.DataFrame, *, by: str | None = "N"
+) -> Axes:
+    """Observed loss over the forecast's median with its interval.
+
+    On the diagonal the forecast is exact.
+    """
+    for level, group, colour in coloured_groups(runs, by):
+        row = rows.loc[group.index]
+        below, above = row["median"] - row["low"], row["high"] - row["median"]
+        ax.errorbar(
+            row["median"],
+            group["loss"],
+            xerr=np.stack([below, above]),
+            fmt="o",
+            ms=3,
+            lw=0.7,
+            color=colour,
+            label=None if level is None else f"{by} {format_count(level)}",
+        )
+    # The diagonal, behind the points.
+    low = min(ax.get_xlim()[0], ax.get_ylim()[0])
+    high = max(ax.get_xlim()[1], ax.get_ylim()[1])
+    ax.plot(
+        [low, high],
+        [low, high],
+        color=GREY,
+        lw=0.8,
+        zorder=0,
+    )
+    ax.set_xlabel("forecast (nats per token)")
+    ax.set_ylabel("observed (nats per token)")
+    return ax
+
+
+def coverage(ax: Axes, check: Check) -> Axes:
+    """Share of held-out runs inside central intervals, over their stated probability.
+
+    The grey band holds 90% of the shares that as many independent runs would have under
+    a calibrated forecast.
+    """
+    stated = np.linspace(0.02, 0.98, 49)
+    # A central interval of probability p holds the runs whose PIT is within p/2 of .5.
+    distance = np.abs(check.pit - 0.5)
+    inside = distance[:, None] <= stated[None, :] / 2  # (run, probability)
+    low, high = _counts_by_chance(check.n, stated)
+    ax.fill_between(
+        stated,
+        low / check.n,
+        high / check.n,
+        color=GREY,
+        alpha=0.2,
+        lw=0,
+    )
+    ax.plot([0, 1], [0, 1], color=GREY, lw=0.8)
+    ax.plot(stated, inside.mean(axis=0), color=COLOURS[0], lw=1.5)
+    for probability, share in check.coverage.items():
+        ax.plot(
+            float(probability),
+            share,
+            "o",
+            color=COLOURS[1],
+            ms=5,
+        )
+    ax.set(xlim=(0, 1), ylim=(0, 1.03))
+    ax.set_xlabel("stated probability")
+    ax.set_ylabel("share of runs inside")
+    return ax
+
+
+def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
+    """Histogram of the probability integral transform.
+
+    It is flat when calibrated, piled up at an end when biased. The grey band holds 90%
+    of the heights that as many independent runs would give under a calibrated forecast.
+    """
+    low, high = _counts_by_chance(check.n, np.array(1 / bins))
+    ax.axhspan(
+        float(low),
+        float(high),
+        color=GREY,
+        alpha=0.2,
+        lw=0,
+    )
+    # Under a calibrated forecast the transform is uniform: bins are equally full.
+    edges = [i / bins for i in range(bins + 1)]
+    ax.hist(
+        check.pit,
+        bins=edges,
+        color=COLOURS[0],
+        alpha=0.7,
+        edgecolor="white",
+    )
+    ax.axhline(check.n / bins, color=GREY, lw=0.8)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("probability the forecast gave to a lower loss")
+    ax.set_ylabel("held-out runs")
+    return ax
+
+
+def _counts_by_chance(
+    runs: int, probability: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Between which counts of independent runs 90% fall, of the probability's shape."""
+    from scipy import stats
+
+    # The number of runs inside is binomial if they are independent.
+    low = np.asarray(stats.binom.ppf(0.05, runs, probability))
+    high = np.asarray(stats.binom.ppf(0.95, runs, probability))
+    return low, high

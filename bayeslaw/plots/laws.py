@@ -1,0 +1,222 @@
+"""What is known of laws: terms, exponents, weights, and what a forecast rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.numbers import Z90
+from bayeslaw._law.law import NATS
+from bayeslaw.plots.axes import COLOURS, GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bayeslaw._law.law import Term
+    from bayeslaw._posteriors.averaging.record import Average, Member
+    from bayeslaw._posteriors.record import Fit
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # ends of 90% and 50% intervals, and the median
+
+
+def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
+    """Mean forecast loss of runs with prior or likelihood raised to a power.
+
+    50% (thick) and 90% intervals of the law. Where the prior's rows move and the
+    likelihood's do not, the forecast rests on the prior (Kallioinen 2024).
+    """
+    from bayeslaw._decisions.sensitivity import POWERS, scaled_weights, thinned
+
+    mean = thinned(fit, np.exp(fit.log_loss(runs)).mean(axis=1))  # (draw,)
+    order = np.argsort(mean)
+    powers = (POWERS[0], 1.0, POWERS[1])
+    rows = [(part, power) for part in ("prior", "likelihood") for power in powers]
+    for y, (part, power) in enumerate(reversed(rows)):
+        # Quantiles of weighted draws, from their distribution function.
+        below = np.cumsum(scaled_weights(fit, part, power)[order])
+        quantiles = np.interp(LEVELS, below, mean[order])
+        _interval(ax, y, quantiles, COLOURS[0 if part == "prior" else 1])
+    names = [f"{part} to the {power:g}" for part, power in reversed(rows)]
+    _name_rows(ax, names)
+    ax.set_xlabel(f"mean loss of {len(runs)} runs (nats per token)")
+    return ax
+
+
+def contributions(
+    ax: Axes, fit: Fit | Member, runs: pd.DataFrame, labels: Sequence[str]
+) -> Axes:
+    """What each term adds to the loss at a few runs.
+
+    Posterior means in nats per token, stacked: what adds upwards from zero, what takes
+    away downwards.
+    """
+    terms = {term.coefficient: term for term in fit.law.terms}
+    # A bar stands on those before it of the same sign.
+    top, bottom = np.zeros(len(runs)), np.zeros(len(runs))
+    at = np.arange(len(runs))
+    for i, (name, height) in enumerate(mean_contributions(fit, runs).items()):
+        ax.bar(
+            at,
+            height,
+            bottom=np.where(height >= 0, top, bottom),
+            width=0.7,
+            color=COLOURS[i % len(COLOURS)],
+            label=_formula(name, terms),
+        )
+        top += np.maximum(height, 0)
+        bottom += np.minimum(height, 0)
+    ax.set_xticks(at, labels)
+    ax.set_ylabel("contribution (nats per token)")
+    return ax
+
+
+def _formula(name: str, terms: Mapping[str, Term]) -> str:
+    """A term as its law writes it; what is known beforehand has none."""
+    if name not in terms:
+        return "measured before"
+    sign = "-" if terms[name].sign < 0 else ""
+    return f"${sign}{terms[name].latex}$"
+
+
+def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Posterior mean of each term's contribution at each run.
+
+    Nats per token, shape (run,) each; the part that is measured before comes first, as
+    ``"known"``.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from bayeslaw._tables import fitting
+
+    (piece,) = fit.pieces()
+    # One law's draws, evaluated at all runs at once.
+    columns = fitting.covariates(fit.law, runs)
+    covariates = {name: jnp.asarray(column) for name, column in columns.items()}
+    draws = {name: jnp.asarray(values) for name, values in piece.values.items()}
+    by_draw = jax.vmap(lambda draw: fit.law.contributions(covariates, draw))(draws)
+    means = {}
+    if fit.law.offset is not None:
+        means["known"] = np.asarray(fit.law.offset(covariates))
+    for term in fit.law.terms:
+        means[term.coefficient] = np.asarray(by_draw[term.coefficient]).mean(axis=0)
+    return means
+
+
+def weights(ax: Axes, average: Average) -> Axes:
+    """Weight of each law in the average (bar), and the probability that it forecasts
+    unseen stages best (dot).
+    """
+    # The heaviest law comes on top.
+    table = average.table.sort_values("weight")
+    at = np.arange(len(table))
+    ax.barh(at, table["weight"], color=COLOURS[0], height=0.6, label="weight")
+    ax.plot(
+        table["probability"],
+        at,
+        "o",
+        color=COLOURS[1],
+        ms=6,
+        label="probability of forecasting unseen stages best",
+    )
+    ax.set_yticks(at, [str(name) for name in table.index])
+    ax.set_xlim(0, 1.02)
+    return ax
+
+
+def exponents(
+    ax: Axes,
+    fit: Fit | Member,
+    names: Sequence[str],
+    published: Mapping[str, tuple[float, float]] | None = None,
+) -> Axes:
+    """Posterior of exponents as intervals (50% thick, 90% thin) over the prior's 90%.
+
+    ``published``: name -> (estimate, standard error), drawn beside as a diamond with
+    its 90% interval.
+    """
+    for y, name in enumerate(reversed(names)):
+        prior = fit.law.priors[name]
+        ends = [prior.quantile(0.05), prior.quantile(0.95)]
+        ax.plot(
+            ends,
+            [y, y],
+            color=GREY,
+            alpha=0.25,
+            lw=9,
+            solid_capstyle="butt",
+        )
+        _interval(ax, y, np.quantile(fit.posterior[name], LEVELS), COLOURS[0])
+        if published and name in published:
+            estimate, error = published[name]
+            style = {"fmt": "D", "ms": 4, "lw": 1, "color": COLOURS[1]}
+            ax.errorbar(estimate, y - 0.25, xerr=Z90 * error, **style)
+    _name_rows(ax, list(reversed(names)))
+    return ax
+
+
+def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) -> Axes:
+    """Densities of a parameter: the posterior's draws as a histogram, the prior as a
+    line.
+
+    ``name``: an exponent, or a term by its coefficient, whose contribution at the
+    reference run is shown, in nats per token.
+
+    Raises
+    ------
+    LawError
+        The law samples no such parameter.
+    """
+    law = fit.law
+    units = {term.coefficient: term.in_nats for term in law.terms}
+    in_nats = units.get(name.removesuffix(NATS), False)
+    site = name.removesuffix(NATS) + (NATS if in_nats else "")
+    if site not in law.priors or law.priors[site].is_fixed:
+        sampled = [
+            key.removesuffix(NATS) for key, p in law.priors.items() if not p.is_fixed
+        ]
+        raise LawError(
+            f"law {law.name!r} samples no parameter {name!r}; "
+            f"it samples: {', '.join(sampled)}"
+        )
+    draws = np.asarray(fit.posterior[site]).ravel()
+    # Probabilities within cells, so that no density need be known.
+    prior = law.priors[site]
+    ends = np.array([prior.quantile(q) for q in np.linspace(0.005, 0.995, 200)])
+    low, high = min(draws.min(), ends[0]), max(draws.max(), ends[-1])
+    ax.hist(
+        draws, bins=bins, density=True, color=COLOURS[0], alpha=0.5, label="posterior"
+    )
+    middle = (ends[1:] + ends[:-1]) / 2
+    density = 0.99 / (len(ends) - 1) / np.diff(ends)
+    ax.plot(middle, density, color=GREY, label="prior")
+    ax.set_xlim(low, high)
+    unit = " (nats per token at the reference run)" if in_nats else ""
+    ax.set_xlabel(f"{name.removesuffix(NATS)}{unit}")
+    ax.set_ylabel("density" + (" (per nat per token)" if in_nats else ""))
+    ax.legend()
+    return ax
+
+
+def _interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
+    """90% thin, 50% thick, the median as a dot; quantiles at `LEVELS`, shape (5,)."""
+    low, lower, median, upper, high = quantiles
+    ax.plot([low, high], [y, y], color=colour, lw=1.2)
+    ax.plot([lower, upper], [y, y], color=colour, lw=3.5)
+    ax.plot(
+        median,
+        y,
+        "o",
+        color=colour,
+        ms=5,
+    )
+
+
+def _name_rows(ax: Axes, names: Sequence[str]) -> None:
+    """Names of rows on the y axis, from below."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(-0.6, len(names) - 0.4)

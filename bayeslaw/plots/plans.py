@@ -1,0 +1,227 @@
+"""Plans: cost against confidence, and the landscape around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.plots.axes import BLACK, COLOURS, STAR, plain_log
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bayeslaw._decisions.planning.record import Plan
+    from bayeslaw._posteriors.posterior import Posterior
+
+KEPT = "probability that all promises are kept"
+ATPP = "adaptation tokens per parameter"
+
+
+def frontier(ax: Axes, plan: Plan) -> Axes:
+    """Cost against confidence: the cheapest ATPP at each, the plan (star) and the
+    plug-in plan (cross).
+    """
+    rows = [row for row in plan.frontier if row["atpp"] is not None]
+    confidence, atpp = ([row[key] for row in rows] for key in ("confidence", "atpp"))
+    ax.plot(
+        confidence,
+        atpp,
+        "o-",
+        color=COLOURS[0],
+        label="cheapest plan",
+    )
+    if plan.atpp is not None and plan.probability is not None:
+        ax.plot([plan.probability], [plan.atpp], label="this plan", **STAR)
+    point, chance = plan.plug_in["atpp"], plan.plug_in["probability"]
+    if point is not None and chance is not None:
+        style = {"color": COLOURS[1], "markersize": 9}
+        ax.plot(
+            [chance],
+            [point],
+            "X",
+            label="plug-in plan",
+            **style,
+        )
+    # Where nothing need be adapted there is a zero, which has no logarithm.
+    if plan.atpp != 0:
+        plain_log(ax)
+    ax.set_xlabel(KEPT)
+    ax.set_ylabel(ATPP)
+    ax.legend()
+    return ax
+
+
+def region(ax: Axes, plan: Plan) -> Axes:
+    """Probability that all promises are kept, over replay and ATPP.
+
+    The line is the confidence asked for.
+    """
+    percent = 100 * np.array(plan.region["replay"])
+    atpp = np.array(plan.region["atpp"])
+    chance = np.array(plan.region["probability"]).T  # (atpp, replay)
+    shares = np.linspace(0, 1, 11)
+    filled = ax.contourf(
+        percent,
+        atpp,
+        chance,
+        levels=shares,
+        cmap="cividis",
+    )
+    ax.figure.colorbar(filled, ax=ax, label=KEPT)
+    if isinstance(plan.confidence, float):
+        _line(
+            ax,
+            percent,
+            atpp,
+            chance,
+            level=plan.confidence,
+            colour="white",
+        )
+    if plan.atpp is not None and plan.replay is not None:
+        ax.plot([100 * plan.replay], [plan.atpp], label="this plan", **STAR)
+    plain_log(ax)
+    ax.set_xlabel("replay (%)")
+    ax.set_ylabel(ATPP)
+    return ax
+
+
+def forgetting_landscape(
+    ax: Axes,
+    source: Posterior,
+    checkpoint: Mapping[str, float],
+    baseline_loss: float,
+    *,
+    limit: float | None = None,
+    confidence: float = 0.9,
+    atpp: tuple[float, float] = (0.25, 40.0),
+    size: int = 41,
+) -> Axes:
+    """Median forgetting of a checkpoint over replay and ATPP; a line where it stays
+    within a limit.
+
+    Parameters
+    ----------
+    source
+        Posterior of the source loss.
+    checkpoint
+        ``N`` and whatever else the law reads beside D and replay (``ptpp``,
+        ``source_loss_before``, ...).
+    baseline_loss
+        Source loss before adaptation, nats per token.
+    limit, confidence
+        The line is where the law's forgetting is within ``limit`` (0.02 is 2%) with
+        this probability; no limit, no line.
+    atpp, size
+        Adaptation tokens per parameter, from and to; points along each axis.
+    """
+    replay, tokens = np.linspace(0.01, 1, size), np.geomspace(*atpp, size)
+    at_replay, at_tokens = np.meshgrid(replay, tokens)  # (atpp, replay)
+    grid = pd.DataFrame({"replay": at_replay.ravel()})
+    grid["D"] = at_tokens.ravel() * checkpoint["N"]
+    grid = grid.assign(**checkpoint)
+    # Draws of forgetting, shape (draw, atpp x replay).
+    forgetting = np.exp(source.log_loss(grid)) / baseline_loss - 1
+
+    median = 100 * np.median(forgetting, axis=0).reshape(size, size)
+    most = float(np.abs(median).max())  # so that no forgetting has the middle colour
+    levels = np.linspace(-most, most, 21)
+    filled = ax.contourf(
+        100 * replay,
+        tokens,
+        median,
+        levels=levels,
+        cmap="PuOr_r",
+    )
+    ax.figure.colorbar(filled, ax=ax, label="median forgetting (%)", format="%.2g")
+    if limit is not None:
+        kept = (forgetting <= limit).mean(axis=0).reshape(size, size)
+        _line(
+            ax,
+            100 * replay,
+            tokens,
+            kept,
+            level=confidence,
+            colour=BLACK,
+        )
+    plain_log(ax)
+    ax.set_xlabel("replay (%)")
+    ax.set_ylabel(ATPP)
+    return ax
+
+
+def _line(
+    ax: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    share: np.ndarray,
+    *,
+    level: float,
+    colour: str,
+) -> None:
+    """A contour where a share, shape (y, x), is at a level, if it crosses it."""
+    if share.min() < level < share.max():
+        ax.contour(
+            x,
+            y,
+            share,
+            levels=[level],
+            colors=colour,
+            linewidths=1.5,
+        )
+
+
+def tradeoff(ax: Axes, plan: Plan) -> Axes:
+    """Forgetting (left) and target loss (right axis) along replay at the plan's ATPP.
+
+    90% bands, limits dashed; after Goffinet 2025, fig. 2. The target's axis is the twin
+    of ``ax``.
+    """
+    percent = 100 * np.array(plan.tradeoff["replay"])
+    bands = plan.tradeoff["bands"]
+    twin = ax.twinx()
+    sources = [name for name in bands if name != "target"]
+    is_share = any(bands[name]["unit"] == "relative" for name in sources)
+    # The second colour is the target's.
+    for name, colour in zip(sources, cycle((COLOURS[0], *COLOURS[2:])), strict=False):
+        unit = bands[name]["unit"]
+        scale = 100 if unit == "relative" else 1
+        on = twin if unit == "loss" else ax
+        _band(on, percent, _scaled(bands[name], scale), colour, name)
+    _band(twin, percent, _scaled(bands["target"], 1), COLOURS[1], "target loss")
+    if plan.replay is not None:
+        ax.axvline(100 * plan.replay, color=BLACK, linewidth=1)
+    ax.set_xlabel(f"replay (%) at {plan.tradeoff['atpp']:.3g} tokens per parameter")
+    ax.set_ylabel(f"forgetting ({'%' if is_share else 'nats per token'})")
+    has_others = any(bands[name]["unit"] == "loss" for name in sources)
+    twin.set_ylabel(f"{'loss' if has_others else 'target loss'} (nats per token)")
+    # One legend for both axes; limits and the plan's replay have no name.
+    lines = [*ax.get_lines(), *twin.get_lines()]
+    labels = {str(line.get_label()): line for line in lines}
+    named = {name: line for name, line in labels.items() if not name.startswith("_")}
+    ax.legend(list(named.values()), list(named))
+    return ax
+
+
+def _scaled(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
+    """Low, median and high, shape (replay,) each, and limit, in the axis's unit."""
+    keys = ("low", "median", "high", "limit")
+    return {key: scale * np.array(band[key], float) for key in keys}
+
+
+def _band(
+    ax: Axes,
+    replay: np.ndarray,
+    band: Mapping[str, np.ndarray],
+    colour: str,
+    label: str,
+) -> None:
+    """Median, 90% band and limit of one promise."""
+    ax.plot(replay, band["median"], color=colour, label=label)
+    ax.fill_between(
+        replay, band["low"], band["high"], color=colour, alpha=0.2, linewidth=0
+    )
+    ax.axhline(float(band["limit"]), color=colour, linestyle="--", linewidth=1)

@@ -1,0 +1,645 @@
+"""The command line as checks call it: JSON and nothing else on stdout, exit 2 in one line, exit 3 with what to do."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw.cli import app as cli
+
+SMALL = ["--warmup", "300", "--draws", "300"]
+
+
+def run(*args, cwd=None):
+    command = [sys.executable, "-P", "-m", "bayeslaw.cli", *map(str, args)]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=dict(os.environ),
+        check=False,
+    )
+
+
+def run_json(*args):
+    out = run(*args, "--json")
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.count("\n") == 1
+    return json.loads(out.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a simulated table and a fit of it."""
+    here = tmp_path_factory.mktemp("cli")
+    run_json("simulate", "chinchilla", "-o", here / "runs.csv", "--seed", 3)
+    return here
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    return run_json(
+        "fit",
+        folder / "runs.csv",
+        "--law",
+        "chinchilla",
+        "--where",
+        "N < 2e9",
+        "-o",
+        folder / "fit.nc",
+    )
+
+
+def test_laws_lists_every_law_and_shows_one():
+    listed = run_json("laws")
+    assert {"name", "title", "covariates", "parameters"} <= set(listed[0])
+    assert [row["name"] for row in listed] == [law.name for law in bayeslaw.laws()]
+    one = run_json("laws", "ptpp-gate-floor")
+    assert {"priors", "latex", "source"} <= set(one)
+
+
+def test_several_laws_make_an_average_that_every_command_takes(folder):
+    """compare and fit of two laws give the same weights; the saved average forecasts and is checked like a fit."""
+    options = ["--where", "N < 2e9", "-o"]
+    table = folder / "runs.csv"
+    compared = run_json(
+        "compare",
+        table,
+        "--laws",
+        "chinchilla,coupled",
+        *options,
+        folder / "compared.nc",
+    )
+    mixed = run_json(
+        "fit",
+        table,
+        "--law",
+        "chinchilla",
+        "--law",
+        "coupled",
+        *options,
+        folder / "mixed.nc",
+    )
+    assert {"name", "score", "weight", "coverage"} <= set(compared["laws"][0])
+    assert {row["name"]: row["weight"] for row in compared["laws"]} == pytest.approx(
+        mixed["weights"]
+    )
+    assert sum(mixed["weights"].values()) == pytest.approx(1)
+    assert any(stage.startswith("N >=") for stage in compared["held_out"])
+    assert mixed["law"] == "average"
+    assert {"mean", "sd", "low", "high"} <= set(
+        next(iter(mixed["parameters"].values()))
+    )
+    assert {"rhat", "ess", "divergences", "seconds"} <= set(mixed["diagnostics"])
+    rows = run_json("forecast", folder / "mixed.nc", table, "--where", "N > 2e9")[
+        "rows"
+    ]
+    assert all(
+        row["low"] < row["law_low"] < row["median"] < row["law_high"] < row["high"]
+        for row in rows
+    )
+    again = run_json("forecast", folder / "compared.nc", table, "--where", "N > 2e9")[
+        "rows"
+    ]
+    assert again == rows
+    assert (
+        run_json("check", folder / "mixed.nc", table, "--where", "N > 2e9")["coverage"][
+            "0.9"
+        ]
+        > 0.5
+    )
+
+
+def test_simulate_sets_parameters_and_repeats_by_seed(tmp_path):
+    a, b, c = (tmp_path / f"{n}.csv" for n in "abc")
+    run_json("simulate", "ptpp-floor", "-o", a, "--seed", 1)
+    run_json("simulate", "ptpp-floor", "-o", b, "--seed", 1)
+    run_json(
+        "simulate", "ptpp-floor", "-o", c, "--seed", 1, "--set", "E=1.5", "--set", "F=0"
+    )
+    assert a.read_bytes() == b.read_bytes()
+    assert (pd.read_csv(c)["loss"] > pd.read_csv(a)["loss"]).mean() > 0.9
+
+
+def test_fit_prints_the_paper_s_parameters_and_diagnostics(fitted):
+    assert fitted["law"] == "chinchilla"
+    assert fitted["n"] == 189
+    for name in ("E", "A", "B", "alpha", "beta"):
+        row = fitted["parameters"][name]
+        assert row["low"] < row["mean"] < row["high"]
+        assert row["sd"] > 0
+    assert {"rhat", "ess", "divergences", "seconds"} <= set(fitted["diagnostics"])
+
+
+def test_forecast_and_check_read_the_fit(folder, fitted):
+    rows = run_json(
+        "forecast",
+        folder / "fit.nc",
+        folder / "runs.csv",
+        "--where",
+        "N > 2e9",
+        "-o",
+        folder / "f.csv",
+    )
+    first = rows["rows"][0]
+    assert (
+        first["low"]
+        < first["law_low"]
+        < first["median"]
+        < first["law_high"]
+        < first["high"]
+    )
+    columns = set(pd.read_csv(folder / "f.csv").columns)
+    assert {"median", "log_sd", "loss"} <= columns
+    assert not {"mean", "sd"} & columns  # the exponential of a Student-t has none
+    result = run_json(
+        "check", folder / "fit.nc", folder / "runs.csv", "--where", "N > 2e9"
+    )
+    metrics = {
+        "n",
+        "huber_log",
+        "rmse_log",
+        "mae_rel",
+        "mape_clip",
+        "intercept",
+        "slope",
+        "crps",
+        "width90",
+        "interval_score90",
+        "verdict",
+    }
+    assert metrics <= set(result)
+    assert set(result["coverage"]) == {"0.5", "0.8", "0.9", "0.95"}
+    assert result["n"] == 63
+
+
+def test_the_table_a_person_reads_is_on_stdout_too(folder, fitted):
+    out = run("check", folder / "fit.nc", folder / "runs.csv", "--where", "N > 2e9")
+    assert out.returncode == 0
+    assert "held-out runs" in out.stdout
+
+
+@pytest.fixture(scope="module")
+def two_fits(folder):
+    """Fits of a target and a source that fall with D, at two sizes and three replay ratios."""
+    for name, law in (("t", "dcpt"), ("s", "dcpt")):
+        run_json(
+            "simulate", law, "-o", folder / f"{name}.csv", "--set", "C=0.1", "--seed", 4
+        )
+        run_json(
+            "fit",
+            folder / f"{name}.csv",
+            "--law",
+            law,
+            "--independent",
+            "-o",
+            folder / f"{name}.nc",
+        )
+    return ["--target", folder / "t.nc", "--source", folder / "s.nc"]
+
+
+def test_plan_prints_the_cheapest_plan_with_its_probabilities(folder, two_fits):
+    asked = [
+        "--N",
+        "1.4B",
+        "--ptpp",
+        "31",
+        "--max-forgetting",
+        "2%",
+        "--baseline-loss",
+        "2.0",
+        "--confidence",
+        "90%",
+    ]
+    out = run_json(
+        "plan",
+        *two_fits,
+        *asked,
+        "--max-target-loss",
+        "2.02",
+        "-o",
+        folder / "plan.json",
+    )
+    keys = {
+        "feasible",
+        "atpp",
+        "D",
+        "replay",
+        "flops",
+        "probability",
+        "probability_target",
+        "probability_forgetting",
+    }
+    assert keys | {"binding", "plug_in"} <= set(out)
+    assert out["feasible"] is True
+    assert out["probability"] >= 0.9
+    assert out["D"] == pytest.approx(1.4e9 * out["atpp"])
+    assert out["flops"] == pytest.approx(6 * 1.4e9 * out["D"])
+    assert {"atpp", "replay", "probability"} <= set(out["plug_in"])
+    assert json.loads((folder / "plan.json").read_text()) == out
+    several = [
+        "--target",
+        folder / "t.nc",
+        "--source",
+        f"a={folder / 's.nc'}",
+        "--source",
+        f"b={folder / 's.nc'}",
+    ]
+    both = run_json("plan", *several, *asked, "--max-target-loss", "2.02")
+    assert {p["name"] for p in both["promises"]} == {"target", "a", "b"}
+    none = run_json("plan", *two_fits, *asked, "--max-target-loss", "0.9")
+    assert none["feasible"] is False
+    assert "target" in none["explanation"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        ([], "give baseline_loss"),
+        (["--baseline-loss", "x"], "not a number"),
+        (["--confidence", "90"], "probability"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_the_way_out(two_fits, extra, says):
+    """Without a baseline a law that diverges at D = 0 is refused (LAWS, trap 6)."""
+    asked = [
+        "--N",
+        "1.4B",
+        "--ptpp",
+        "31",
+        "--max-forgetting",
+        "2%",
+        "--max-target-loss",
+        "2.2",
+    ]
+    out = run("plan", *two_fits, *asked, *extra, "--json")
+    assert out.returncode == 2
+    assert out.stdout == ""
+    assert says in out.stderr
+    assert "Traceback" not in out.stderr
+
+
+BAD = {
+    "a law twice": (
+        ["fit", "runs.csv", "--law", "chinchilla", "--law", "chinchilla", "-o", "x.nc"],
+        "named twice",
+    ),
+    "priors of several laws": (
+        ["fit", "runs.csv", "--priors", "priors.toml", "-o", "x.nc"],
+        "belong to one law",
+    ),
+    "reference of no law": (
+        [
+            "compare",
+            "runs.csv",
+            "--laws",
+            "chinchilla,coupled",
+            "--reference",
+            "replay=.5",
+        ],
+        "none of the laws chinchilla, coupled reads 'replay'",
+    ),
+    "no such law": (
+        ["fit", "runs.csv", "--law", "chinchila", "-o", "x.nc"],
+        "did you mean 'chinchilla'",
+    ),
+    "no such file": (
+        ["fit", "none.csv", "--law", "chinchilla", "-o", "x.nc"],
+        "no such file",
+    ),
+    "missing column": (
+        ["fit", "short.csv", "--law", "chinchilla", "-o", "x.nc"],
+        "needs column 'D'",
+    ),
+    "bad row": (
+        ["fit", "nan.csv", "--law", "chinchilla", "-o", "x.nc"],
+        "row 2, column 'loss'",
+    ),
+    "bad query": (
+        [
+            "fit",
+            "runs.csv",
+            "--law",
+            "chinchilla",
+            "--where",
+            "nosuch > 1",
+            "-o",
+            "x.nc",
+        ],
+        "not a query",
+    ),
+    "no rows": (
+        ["fit", "runs.csv", "--law", "chinchilla", "--where", "N < 0", "-o", "x.nc"],
+        "selects none",
+    ),
+    "bad prior file": (
+        [
+            "fit",
+            "runs.csv",
+            "--law",
+            "chinchilla",
+            "--priors",
+            "bad.toml",
+            "-o",
+            "x.nc",
+        ],
+        "no parameter 'alfa'",
+    ),
+    "no fit": (["forecast", "runs.csv", "runs.csv"], "not a fit saved by bayeslaw"),
+    "bad assignment": (
+        ["simulate", "chinchilla", "-o", "x.csv", "--set", "alpha"],
+        "NAME=VALUE",
+    ),
+    "unknown parameter": (
+        ["simulate", "chinchilla", "-o", "x.csv", "--set", "gamma=1"],
+        "unknown 'gamma'",
+    ),
+    "negative loss": (
+        ["simulate", "chinchilla", "-o", "x.csv", "--set", "E=-9"],
+        "a loss is above 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_exit_2_and_writes_nothing(folder, tmp_path, name):
+    args, says = BAD[name]
+    table = pd.read_csv(folder / "runs.csv")
+    table.to_csv(tmp_path / "runs.csv", index=False)
+    table.drop(columns="D").to_csv(tmp_path / "short.csv", index=False)
+    table.assign(loss=table["loss"].where(table.index != 1)).to_csv(
+        tmp_path / "nan.csv", index=False
+    )
+    (tmp_path / "priors.toml").write_text('[priors]\nalpha = "lognormal(0.3, 0.3)"\n')
+    (tmp_path / "bad.toml").write_text('[priors]\nalfa = "lognormal(1, 1)"\n')
+    before = sorted(os.listdir(tmp_path))
+    out = run(*args, "--json", cwd=tmp_path)
+    assert out.returncode == 2
+    assert out.stdout == ""
+    errors = [line for line in out.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert says in errors[0]
+    assert "Traceback" not in out.stderr
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_usage_errors_exit_2_too():
+    assert run("fit").returncode == 2
+
+
+def test_failed_diagnostics_exit_3_and_can_be_accepted(folder):
+    short = [
+        "--warmup",
+        "100",
+        "--draws",
+        "100",
+        "--chains",
+        "2",
+        "--law",
+        "chinchilla",
+    ]
+    args = ["fit", folder / "runs.csv", *short, "-o", folder / "short.nc"]
+    # one chain of 100 draws can never reach 400 effective draws, nor can the draws added up to the limit here
+    out = run(*args, "--max-draws", "100")
+    assert out.returncode == 3
+    assert "--accept-diagnostics" in out.stderr
+    assert not (folder / "short.nc").exists()
+    assert run(*args, "--max-draws", "100", "--accept-diagnostics").returncode == 0
+    assert (folder / "short.nc").exists()
+
+
+def test_a_priors_file_replaces_priors_and_reference(folder):
+    (folder / "p.toml").write_text(
+        '[priors]\nbeta = "fixed(0.3)"\n[reference]\nN = "100M"\n'
+    )
+    out = run_json(
+        "fit",
+        folder / "runs.csv",
+        "--law",
+        "chinchilla",
+        "--priors",
+        folder / "p.toml",
+        "--independent",
+        "--preview",
+    )
+    assert out["parameters"]["beta"]["mean"] == pytest.approx(0.3)
+
+
+def test_a_formula_is_a_law_and_its_fit_reads_back(folder):
+    formula = "E + A/N^alpha + B/D^beta"
+    out = run_json(
+        "fit",
+        folder / "runs.csv",
+        "--law",
+        formula,
+        "--independent",
+        "-o",
+        folder / "formula.nc",
+    )
+    named = run_json("fit", folder / "runs.csv", "--law", "chinchilla", "--independent")
+    assert out["parameters"]["alpha"]["mean"] == pytest.approx(
+        named["parameters"]["alpha"]["mean"], rel=0.05
+    )
+    assert (
+        len(run_json("forecast", folder / "formula.nc", folder / "runs.csv")["rows"])
+        == 252
+    )
+
+
+def test_help_shows_an_example_and_starts_no_engine():
+    """--help answers without importing what computes."""
+    code = "import sys; sys.argv = ['bayeslaw', 'fit', '--help']\n"
+    code += "from bayeslaw.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+    code += "heavy = {'jax', 'numpyro', 'pandas', 'arviz_base', 'matplotlib'} & set(sys.modules); assert not heavy, heavy"
+    out = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert out.returncode == 0, out.stderr
+    assert "Example: bayeslaw fit" in out.stdout
+
+
+def test_anchors_lists_runs_to_buy_in_order(folder, fitted):
+    """Keys of the contract, the budget kept, and a table of rows to measure."""
+    table = folder / "runs.csv"
+    asked = [
+        "--candidates",
+        table,
+        "--where",
+        "N < 1e9",
+        "--goal",
+        table,
+        "--goal-where",
+        "N > 2e9",
+        "--least",
+        0,
+    ]
+    out = run_json(
+        "anchors",
+        folder / "fit.nc",
+        *asked,
+        "--budget",
+        "5e18",
+        "-o",
+        folder / "buy.csv",
+    )
+    assert {"row", "cost", "gain"} <= set(out["picks"][0])
+    assert 0 < out["goal_sd_after"] < out["goal_sd_before"]
+    assert out["spent"] == pytest.approx(sum(p["cost"] for p in out["picks"]))
+    assert out["spent"] <= 5e18
+    bought = pd.read_csv(folder / "buy.csv")
+    assert len(bought) == sum(len(p["rows"]) for p in out["picks"])
+    assert bought["run"].is_unique
+    assert "loss" not in bought
+    made = run(
+        "anchors",
+        folder / "fit.nc",
+        *asked,
+        "--offer",
+        "atpp=1,5",
+        "--offer",
+        "N=50M",
+        "--budget",
+        "5e18",
+    )
+    assert made.returncode == 0, made.stderr
+    assert "of the loss" in made.stdout
+
+
+def test_anchors_for_a_plan_are_priced_by_what_they_save(folder, two_fits):
+    """Few runs are fitted: after all of them the next is rightly worth nothing."""
+    few = "ptpp == 15 and D < 3e9 and N < 1e9"
+    for name in ("t", "s"):
+        saved = folder / f"few_{name}.nc"
+        keywords = ["--law", "dcpt", "--independent", "--preview", "--where", few]
+        made = run("fit", folder / f"{name}.csv", *keywords, "-o", saved)
+        assert made.returncode == 0, made.stderr
+    question = {
+        "N": "1.4B",
+        "ptpp": 31,
+        "max_target_loss": 2.05,
+        "max_forgetting": "3%",
+        "baseline_loss": 2.0,
+    }
+    asked = [
+        part
+        for name, value in question.items()
+        for part in ("--goal", f"{name}={value}")
+    ]
+    fits = [
+        "--source",
+        folder / "few_s.nc",
+        "--candidates",
+        folder / "t.csv",
+        "--where",
+        "N < 1e9",
+    ]
+    out = run_json(
+        "anchors", folder / "few_t.nc", *fits, *asked, "--budget", "1e19", "--least", 0
+    )
+    assert out["gain"] == "plan"
+    assert out["picks"]
+    saved = out["plan"]["flops_before"] - out["plan"]["flops_after"]
+    assert saved == pytest.approx(sum(p["gain"] for p in out["picks"]))
+    assert saved > 0
+
+
+BAD_ANCHORS = {
+    "a negative cost": ({"cost": [1.0, -1.0]}, [], "'cost': -1 is negative"),
+    "a missing cost": ({"cost": [1.0, None]}, [], "row 2, column 'cost': missing"),
+    "no such covariate": ({"cost": 1.0, "D": None}, [], "column 'D'"),
+    "a small budget": (
+        {"cost": [2.0, 3.0]},
+        ["--budget", "1"],
+        "below the cheapest candidate, row 1 at 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ANCHORS)
+def test_anchors_that_cannot_be_chosen_say_why_in_one_line(
+    folder, fitted, tmp_path, case
+):
+    changed, more, says = BAD_ANCHORS[case]
+    table = pd.DataFrame({"N": 1e8, "D": [1e9, 2e9]}).assign(**changed)
+    table.to_csv(tmp_path / "c.csv", index=False)
+    goal = [
+        "--goal",
+        folder / "runs.csv",
+        "--goal-where",
+        "N > 2e9",
+        "--budget",
+        "9",
+        *more,
+    ]
+    out = run("anchors", folder / "fit.nc", "--candidates", tmp_path / "c.csv", *goal)
+    assert out.returncode == 2
+    assert out.stdout == ""
+    assert says in out.stderr.splitlines()[-1]
+    assert "Traceback" not in out.stderr
+
+
+def test_a_study_refuses_what_it_does_not_know(tmp_path):
+    out = run("study", "anchors", "--measured", "twice", "-o", tmp_path / "a.csv")
+    assert (out.returncode, out.stdout) == (2, "")
+    assert (
+        out.stderr.splitlines()[-1]
+        == "error: measured must be one of once, along, trajectories; got 'twice'"
+    )
+
+
+def test_version():
+    assert run("--version").stdout.startswith("bayeslaw ")
+
+
+@pytest.mark.parametrize(
+    "stopped", [KeyboardInterrupt(), SystemExit(130), cli.Resumable(130)], ids=repr
+)
+def test_an_interrupted_command_says_so_once(stopped, monkeypatch, capsys):
+    """Ctrl-C reaches `main` as itself or as typer's exit; a study has said by then where its work is."""
+
+    def interrupted():
+        raise stopped
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    monkeypatch.setattr(
+        warnings, "showwarning", warnings.showwarning
+    )  # which main sets for good
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 130
+    told = isinstance(stopped, cli.Resumable)
+    assert capsys.readouterr().err == (
+        "" if told else "interrupted: nothing was written\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (("1.8", "2"), "--max-forgetting 2 is 200%; write 2%"),
+        (("2%", "2%"), "--max-target-loss 2%: it is a loss in nats"),
+    ],
+)
+def test_a_limit_in_the_wrong_unit_is_refused(fitted, folder, limits, says):
+    files = [
+        "--target",
+        folder / "fit.nc",
+        "--source",
+        folder / "fit.nc",
+        "--N",
+        "1B",
+        "--ptpp",
+        20,
+    ]
+    out = run(
+        "plan", *files, "--max-target-loss", limits[0], "--max-forgetting", limits[1]
+    )
+    assert out.returncode == 2
+    assert says in out.stderr
+    assert out.stderr.count("\n") == 1

@@ -1,0 +1,151 @@
+"""Options are records, and what is typed wrongly is one line and exit 2."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import bayeslaw
+from bayeslaw.cli import app as cli
+from bayeslaw.cli.options import Seed, command
+from bayeslaw.cli.output import write_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """Options of a command."""
+
+    name: Annotated[str, typer.Argument(help="Who.")]
+    times: Annotated[int, typer.Option(help="How often.", min=1)] = 1
+    seed: Seed = 0
+    loud: Annotated[bool, typer.Option("--loud")] = False
+
+
+def test_a_record_is_a_command():
+    """Each field is an option, with its default, in the record's order."""
+    received = []
+
+    @command
+    def greet(options: Greeting) -> None:
+        """Say hello."""
+        received.append(options)
+
+    app = typer.Typer()
+    app.command()(greet)
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "Say hello." in shown
+    assert shown.index("--times") < shown.index("--seed") < shown.index("--loud")
+    assert CliRunner().invoke(app, ["Ada", "--times", "3"]).exit_code == 0
+    assert received == [Greeting(name="Ada", times=3)]
+    assert CliRunner().invoke(app, ["Ada", "--times", "0"]).exit_code == 2
+
+
+def refused(monkeypatch, capsys, *words) -> str:
+    """The line on stderr of a command that ends with exit 2."""
+    monkeypatch.setattr("sys.argv", ["bayeslaw", *map(str, words)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert out.err.count("\n") == 1
+    return out.err
+
+
+PLAN = {
+    "--target": "t.nc",
+    "--source": "s.nc",
+    "--N": "8.1B",
+    "--ptpp": "279",
+    "--max-target-loss": "1.8",
+    "--max-forgetting": "2%",
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--max-target-loss", "2,2"),
+        ("--max-target-loss", "2,986"),
+        ("--max-forgetting", "1,5%"),
+        ("--max-loss", "code=1,5"),
+        ("--max-forgetting", "0,05nats"),
+        ("--N", "1,5B"),
+        ("--N", "1e300"),
+        ("--ptpp", "2,79"),
+        ("--ptpp", "1e300"),
+        ("--confidence", "0,9"),
+        ("--baseline-loss", "1,9"),
+        ("--max-flops", "1,5e20"),
+    ],
+)
+def test_a_number_that_is_none_names_its_option(monkeypatch, capsys, option, text):
+    words = [w for pair in (PLAN | {option: text}).items() for w in pair]
+    said = refused(monkeypatch, capsys, "plan", *words)
+    assert option in said
+    assert text.removesuffix("nats").removeprefix("code=") in said
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("priors = 3\n", "write it as a table"),
+        ('[reference]\nN = "1,5B"\n', "comma"),
+        ("[reference]\nN = nan\n", "not a number"),
+        (b"\xff\xfe\x00", "cannot be read as a TOML file"),
+        ("[priors\n", "cannot be read as a TOML file"),
+    ],
+)
+def test_odd_prior_files_are_refused(monkeypatch, capsys, tmp_path, content, named):
+    path = tmp_path / "priors.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    words = ["fit", tmp_path / "runs.csv", "--law", "chinchilla", "--priors", path]
+    assert named in refused(monkeypatch, capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--where", "1"], ["--where", "@pd.x == 1"], ["--column", "D=N/0"]],
+)
+def test_odd_questions_of_a_table_are_refused(monkeypatch, capsys, tmp_path, options):
+    path = tmp_path / "runs.csv"
+    bayeslaw.simulate("chinchilla").drop(columns="D").to_csv(path, index=False)
+    refused(monkeypatch, capsys, "fit", path, "--law", "chinchilla", *options)
+
+
+def test_text_that_starts_a_formula_is_escaped_in_csv(tmp_path):
+    """A spreadsheet would run it when the file is opened."""
+    texts = ["=cmd|' /C calc'!A0", "@SUM(A1)", "+1+1", "-2+3", "\t=1", "-5", "plain"]
+    table = pd.DataFrame({"run": texts, "loss": [-1.5] * 7, "=x": 1})
+    path = tmp_path / "rows.csv"
+    write_table(table, path)
+    kept = pd.read_csv(path, dtype=str)
+    assert list(kept.columns) == ["run", "loss", "'=x"]
+    assert list(kept["run"]) == [f"'{text}" for text in texts[:5]] + texts[5:]
+    assert set(kept["loss"]) == {"-1.5"}
+    write_table(table, tmp_path / "rows.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "rows.parquet"), table)
+
+
+def test_a_law_file_is_trusted_by_an_option(monkeypatch, capsys, tmp_path):
+    """forecast refuses a fit whose law is a file, and runs it where told so."""
+    from pathlib import Path
+
+    models = Path(__file__).parents[2] / "models"
+    law = tmp_path / "mine.py"
+    law.write_text((models / "chinchilla.py").read_text())
+    runs = bayeslaw.simulate("chinchilla").iloc[::4]
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    fitted = bayeslaw.fit(runs, str(law), preview=True, on_failure="ignore")
+    fitted.save(tmp_path / "fit.nc")
+    words = ["forecast", str(tmp_path / "fit.nc"), str(tmp_path / "runs.csv"), "--json"]
+    assert "--trust-law-file" in refused(monkeypatch, capsys, *words)
+    monkeypatch.setattr("sys.argv", ["bayeslaw", *words, "--trust-law-file"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == len(runs)

@@ -1,0 +1,318 @@
+"""The harness that measures runs: the same rows by seed, and after a kill; a table that bayeslaw reads; no leak."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("equinox", reason="training needs equinox: the extra 'train'")
+pytest.importorskip("optax", reason="training needs optax: the extra 'train'")
+
+import jax
+import jax.numpy as jnp
+
+import bayeslaw
+from bayeslaw import RunTableError
+from bayeslaw.datasets.microcpt import debian_text, train, work
+from bayeslaw.datasets.microcpt.corpus import read_corpus
+from bayeslaw.datasets.microcpt.grid import Grid, measure
+from bayeslaw.datasets.microcpt.model import WIDTHS, Decoder, parameters
+from bayeslaw.datasets.microcpt.plan import train_plan
+from bayeslaw.datasets.microcpt.table import COLUMNS, Checkpoint, Table
+from bayeslaw.datasets.microcpt.work import open_work
+
+GRID = Grid(
+    cells=(("12k", 0),),
+    stages=(0.5, 1.0),
+    replays=(0.25, 0.75),
+    ladder=(0.25, 0.5, 1.0),
+)
+FILES, FILE_WORDS = 100, 2400
+
+
+def write_text(folder: Path, alphabet: str, seed: int) -> Path:
+    """Files of made-up words; each domain has its own letters and words."""
+    rng = np.random.default_rng(seed)
+    lexicon = [
+        "".join(rng.choice(list(alphabet), rng.integers(2, 9))) for _ in range(300)
+    ]
+    folder.mkdir(parents=True)
+    for i in range(FILES):
+        words = rng.choice(lexicon, FILE_WORDS)
+        (folder / f"{i}.txt").write_text(" ".join(words) + f"\nfile {i}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    return write_text(folder / "source", "abcdefgh", 1), write_text(
+        folder / "target", "opqrstuv", 2
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(text, tmp_path_factory):
+    """The grid measured without interruption: its states, and its table."""
+    folder = tmp_path_factory.mktemp("measured")
+    states = open_work(*text, folder / "work")
+    measure(GRID, states, folder / "runs.csv")
+    return states, folder / "runs.csv"
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        ("12k", 12_368),
+        ("23k", 23_160),
+        ("54k", 53_960),
+        ("123k", 123_200),
+        ("259k", 258_528),
+    ],
+)
+def test_sizes_have_the_parameters_they_are_named_by(size, count):
+    arrays = [
+        x
+        for x in jax.tree.leaves(Decoder(WIDTHS[size], jax.random.key(0)))
+        if isinstance(x, jax.Array)
+    ]
+    assert parameters(size) == count == sum(x.size for x in arrays)
+    assert size == f"{round(count / 1000)}k"
+
+
+def test_a_byte_is_predicted_from_those_before_it_only():
+    decoder = Decoder(16, jax.random.key(0))
+    one = jnp.arange(20) + 60
+    other = one.at[12:].set(90)
+    a, b = decoder(one), decoder(other)
+    np.testing.assert_allclose(a[:12], b[:12], atol=1e-6)
+    assert float(jnp.abs(a[12:] - b[12:]).max()) > 1e-3
+
+
+def test_nothing_of_a_validation_file_is_trained_on(tmp_path):
+    folder = write_text(tmp_path / "text", "abc", 3)
+    (folder / "copy.md").write_text((folder / "7.txt").read_text())
+    corpus = read_corpus(folder, context=128, windows=8)
+    trained = corpus.train.tobytes()
+    assert corpus.files == FILES - 5  # the copy counts once
+    assert corpus.validation_files == 5
+    assert corpus.validation.shape == (8, 129)
+    for window in corpus.validation:
+        assert window.tobytes() not in trained
+
+
+def test_text_that_is_not_there_or_too_little_is_refused(tmp_path):
+    with pytest.raises(RunTableError, match="no text files"):
+        read_corpus(tmp_path, context=128, windows=8)
+    for i in range(3):
+        (tmp_path / f"{i}.txt").write_text(f"{i} " * 200)
+    with pytest.raises(RunTableError, match="leave room for"):
+        read_corpus(tmp_path, context=128, windows=8)
+
+
+@pytest.mark.parametrize("replay", [0.05, 0.25, 0.5, 1.0])
+def test_the_share_of_source_windows_is_the_replay(replay):
+    boundary = 1000
+    text = jnp.concatenate([jnp.zeros(boundary, jnp.uint8), jnp.ones(1000, jnp.uint8)])
+    key = train.run_key(5, 15.0, replay)
+    drawn = jax.vmap(
+        lambda step: train.batch(text, boundary, jnp.float32(replay), key, step)
+    )(jnp.arange(100))
+    from_source = (drawn[..., 0] == 0).reshape(-1)
+    assert abs(int(from_source.sum()) - replay * from_source.size) <= 1
+    assert bool(
+        (drawn == drawn[..., :1]).all()
+    )  # no window crosses from one domain into the other
+
+
+def test_the_average_is_the_power_average():
+    """Weights of steps 1..T proportional to t^7, up to terms of order 1/T."""
+    steps = np.arange(1, 401)
+    shares = np.asarray(train.average_share(jnp.asarray(steps)), float)
+    weights = shares * np.append(np.cumprod((1 - shares)[::-1])[::-1][1:], 1.0)
+    assert weights.sum() == pytest.approx(1, abs=1e-5)
+    assert np.average(steps, weights=weights) == pytest.approx(400 * 8 / 9, rel=0.01)
+
+
+def test_the_table_is_complete_and_bayeslaw_reads_it(measured):
+    runs = bayeslaw.read_runs(measured[1])
+    assert tuple(runs.columns) == COLUMNS
+    n = parameters("12k")
+    assert len(runs) == 2 * 2 * 3 * 2
+    assert not runs.duplicated(["run", "step", "domain"]).any()
+    assert set(runs["D"]) == {512.0 * s for s in (6, 12, 24)}
+    np.testing.assert_allclose(runs["cost"], 6 * n * runs["D"])
+    source = runs[runs["domain"] == "source"]
+    assert (source["loss_before"] == source["source_loss_before"]).all()
+    target = runs[runs["domain"] == "target"]
+    assert (
+        target["loss_before"] > target["source_loss_before"]
+    ).all()  # it has seen the source only
+    assert (target["loss"] < target["loss_before"]).all()
+    late = target[target["step"] == 24].set_index(["ptpp", "replay"])["loss"]
+    assert (
+        late.xs(0.25, level="replay") < late.xs(0.75, level="replay")
+    ).all()  # more target text, lower target loss
+
+
+def test_adaptation_starts_from_the_checkpoint(measured):
+    """Losses before are those of the saved states, and of a branch that has not moved."""
+    states, path = measured
+    checkpoint = Checkpoint("12k", 0, 1.0)
+    trainer = states.trainer("12k")
+    state = train.load(states.saved(checkpoint), trainer.fresh(0))
+    assert int(state.step[0]) == train.steps_for(parameters("12k"))
+    (saved,) = work.losses(trainer, state)
+    branched = work.losses(trainer, trainer.branch(state, 2))
+    before = (
+        pd.read_csv(path).query("ptpp == 1").groupby("domain")["loss_before"].first()
+    )
+    for domain in ("source", "target"):
+        assert saved[domain] == pytest.approx(before[domain], abs=1e-6)
+        assert [b[domain] for b in branched] == pytest.approx(
+            [saved[domain]] * 2, abs=1e-6
+        )
+
+
+def test_the_seed_decides_everything(text, measured, tmp_path):
+    """Same seed: the same rows, again and stage by stage; another seed: others."""
+    one = Grid(
+        cells=(("12k", 0), ("12k", 1)),
+        stages=(0.5,),
+        replays=(0.25, 0.75),
+        ladder=(0.25, 0.5),
+    )
+    states = open_work(*text, tmp_path / "work")
+    measure(one, states, tmp_path / "runs.csv")
+    keys = ["seed", "run", "step", "domain"]
+    again = pd.read_csv(tmp_path / "runs.csv").set_index(keys)["loss"]
+    first = (
+        pd.read_csv(measured[1])
+        .query("ptpp == .5 and step < 20")
+        .set_index(keys)["loss"]
+    )
+    pd.testing.assert_series_equal(again.xs(0, drop_level=False), first, rtol=1e-6)
+    other = again.xs(1).to_numpy()
+    assert np.abs(other - first.to_numpy()).min() > 1e-5
+
+
+def test_after_a_kill_the_same_rows(text, measured, tmp_path):
+    """Killed for good while it measures, with half a row written: what was there stays, what was not is measured."""
+    output = tmp_path / "runs.csv"
+    command = [sys.executable, "-m", "bayeslaw.datasets.microcpt", "--source", text[0], "--target", text[1], "-o", output,
+               "--sizes", "12k", "--stages", ".5,1", "--replay", ".25,.75", "--ladder", ".25,.5,1"]  # fmt: skip
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 300
+    while not (output.exists() and output.read_text().count("\n") > 6):
+        assert process.poll() is None, process.stderr and process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    there = output.read_text()
+    assert there.endswith("\n")
+    assert 5 < there.count("\n") - 1 < 24, "it was to be killed half-way"
+    with output.open("a") as stream:
+        stream.write("12k-s0-ptpp0.5-r0.2")
+
+    measure(GRID, open_work(*text, output.with_suffix(".work")), output)
+    assert output.read_text().startswith(there)
+    keys = ["run", "step", "domain"]
+    resumed, whole = (
+        pd.read_csv(p).set_index(keys).sort_index() for p in (output, measured[1])
+    )
+    pd.testing.assert_frame_equal(resumed, whole, rtol=1e-5)
+    assert not list(output.with_suffix(".work").glob("*.part.eqx"))
+
+
+def test_training_goes_on_from_the_last_saved_state(text, tmp_path, monkeypatch):
+    """Stopped between two measurements, an adaptation takes up its saved state: fewer steps are trained the second time."""
+    states = open_work(*text, tmp_path / "work")
+    grid = Grid(cells=(("12k", 0),), stages=(0.25,), replays=(0.5,), ladder=(0.5, 3.0))
+    monkeypatch.setattr(work, "SAVE_EVERY", 0.0)
+    trainer = states.trainer("12k")
+    checkpoint = Checkpoint("12k", 0, 0.25)
+
+    def stop_at(tokens):
+        done = []
+
+        def tick(n, seconds, doing):
+            done.append(n)
+            if sum(done) >= tokens:
+                raise KeyboardInterrupt
+
+        return tick, done
+
+    work.pretrain(states, trainer, [checkpoint], stop_at(1e9)[0])
+    steps = grid.steps("12k")
+    tick, first = stop_at(60 * train.TOKENS_PER_STEP)
+    with pytest.raises(KeyboardInterrupt):
+        list(work.adapt(states, trainer, checkpoint, [0.5], steps, tick))
+    tick, second = stop_at(1e9)
+    after_kill = list(work.adapt(states, trainer, checkpoint, [0.5], steps[1:], tick))
+    assert 0 < sum(second) < steps[-1] * train.TOKENS_PER_STEP
+    assert sum(first) + sum(second) >= steps[-1] * train.TOKENS_PER_STEP
+    straight = list(
+        work.adapt(states, trainer, checkpoint, [0.5], steps, stop_at(1e9)[0])
+    )
+    assert after_kill[-1][0] == straight[-1][0] == steps[-1]
+    assert after_kill[-1][1][0] == pytest.approx(straight[-1][1][0], abs=1e-6)
+
+
+def test_a_planned_run_at_a_cell_of_the_grid_gives_the_grid_s_losses(measured):
+    states, path = measured
+    plan = train_plan(states, "12k", 1.0, 0.25, 0.5 * parameters("12k"))
+    cell = (
+        pd.read_csv(path)
+        .query("ptpp == 1 and replay == .25 and step == 12")
+        .set_index("domain")
+    )
+    assert plan["D"] == cell["D"].iloc[0] == 12 * 512
+    for domain in ("source", "target"):
+        assert plan[f"{domain}_loss"] == pytest.approx(
+            cell.loc[domain, "loss"], rel=1e-4
+        )
+        assert plan[f"{domain}_loss_before"] == pytest.approx(
+            cell.loc[domain, "loss_before"], rel=1e-6
+        )
+    assert plan["forgetting"] == pytest.approx(
+        plan["source_loss"] / plan["source_loss_before"] - 1
+    )
+    with pytest.raises(
+        RunTableError, match=r"no checkpoint 12k-s7-ptpp1.*12k-s0-ptpp0.5"
+    ):
+        train_plan(states, "12k", 1.0, 0.25, 1000, seed=7)
+
+
+def test_states_of_other_text_and_tables_in_use_are_refused(text, measured, tmp_path):
+    states, path = measured
+    with pytest.raises(RunTableError, match="other text or another recipe"):
+        open_work(text[1], text[0], states.folder)
+    with Table(path), pytest.raises(RunTableError, match="another process"):
+        Table(path)
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(RunTableError, match="not a table of this harness"):
+        Table(tmp_path / "other.csv")
+
+
+@pytest.mark.parametrize(
+    ("levels", "says"),
+    [({"cells": (("9k", 0),)}, "no size '9k'"), ({"stages": (31.0, 15.0)}, "rising order"), ({"replays": (0.5, 1.5)}, "at most 1"),
+     ({"ladder": ()}, "ladder"), ({"cells": (("12k", -1),)}, "seed -1")],
+)  # fmt: skip
+def test_levels_that_are_none_are_refused(levels, says):
+    with pytest.raises(RunTableError, match=says):
+        Grid(**levels)
+
+
+def test_markup_goes_and_words_stay():
+    page = "<html><head><title>T</title><script>x()</script></head><body><nav>menu</nav><p>One &amp; <b>two</b>.<br>Three<a class='headerlink'>#</a></p></body></html>"
+    assert debian_text.html_text(page) == "One & two.\nThree\n"
+    manual = '.\\" comment\n.TH LS 1\n.SH NOM\nls \\- afficher\n.B \\-l\nlong\\f[B]gras\\f[R] d\\(aqun\n'
+    assert debian_text.man_text(manual) == "NOM\nls - afficher\n-l\nlonggras d'un\n"

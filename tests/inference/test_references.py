@@ -1,0 +1,152 @@
+"""Posteriors equal those of an independent sampler: PyMC with nutpie on models written from the papers' formulas.
+
+Needs the extra ``peers`` (pymc, nutpie, numba); skipped without it.
+"""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+import bayeslaw
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(
+        any(
+            importlib.util.find_spec(name) is None
+            for name in ("pymc", "nutpie", "numba")
+        ),
+        reason="needs the extra peers: pip install bayeslaw[peers]",
+    ),
+]
+
+ERRORS = 4  # combined Monte Carlo standard errors by which a mean or an sd may differ
+SD_RATIO = 0.15  # by which sds may differ at most
+DRAWS = 2000  # of each of 4 chains
+SIZES = {
+    "chinchilla": "N > 0",
+    "dcpt": "D > 1e9 and ptpp == 31",
+    "ptpp-floor": "D > 1e9",
+}
+CASES = [
+    ("chinchilla", False),
+    ("chinchilla", True),
+    ("ptpp-floor", False),
+    ("dcpt", False),
+]
+
+
+@pytest.fixture(scope="module")
+def peers(script):
+    """The models in PyMC."""
+    return script("benchmarks/pymc_models.py")
+
+
+def test_the_benchmarks_sample_one_density(script, peers, monkeypatch):
+    """At draws of the prior, each case's model in NumPyro and PyMC's, written from the paper's formula."""
+    import pymc
+    from numpyro.infer.util import log_density
+
+    monkeypatch.setitem(sys.modules, "pymc_models", peers)
+    samplers = script("benchmarks/samplers.py")
+    for name, case in samplers.CASES.items():
+        law, runs = bayeslaw.law(case.law), case.runs()
+        ours, theirs = samplers.numpyro_model(law, runs), samplers.pymc_model(law, runs)
+        density = theirs.compile_logp(jacobian=False)
+        for seed in range(3):
+            with theirs:
+                drawn = dict(
+                    zip(
+                        theirs.free_RVs,
+                        pymc.draw(theirs.free_RVs, random_seed=seed),
+                        strict=True,
+                    )
+                )
+            whole = {}  # as PyMC's density takes them: positive ones by their logs
+            for variable, value in drawn.items():
+                transform = theirs.rvs_to_transforms[variable]
+                whole[theirs.rvs_to_values[variable].name] = (
+                    value
+                    if transform is None
+                    else np.asarray(
+                        transform.forward(value, *variable.owner.inputs).eval()
+                    )
+                )
+            # PyMC has the population's means by their logs, NumPyro by themselves
+            means = {
+                v.name: value
+                for v, value in drawn.items()
+                if v.name.startswith("mean_")
+            }
+            sites = {v.name: value for v, value in drawn.items()} | {
+                n: np.exp(v) for n, v in means.items()
+            }
+            found = float(log_density(ours, (), {}, sites)[0]) + sum(means.values())
+            assert found == pytest.approx(float(density(whole)), rel=1e-9, abs=1e-6), (
+                name,
+                seed,
+            )
+
+
+@pytest.fixture(
+    scope="module", params=CASES, ids=[f"{n}{', shared errors' * s}" for n, s in CASES]
+)
+def both(request, peers):
+    """Draws of every site by both samplers, each (chain, draw)."""
+    name, shared = request.param
+    runs = bayeslaw.simulate(name, seed=5).query(SIZES[name])
+    if name == "chinchilla" and not shared:
+        runs = runs.drop_duplicates(["N", "D"])
+    checkpoint = (
+        np.unique(runs["checkpoint"], return_inverse=True)[1] if shared else None
+    )
+    runs = runs.drop(columns="run")  # a row a run: no correlation along D
+    fit = bayeslaw.fit(
+        runs, name, seed=2, independent=not shared, draws=DRAWS, max_draws=2 * DRAWS
+    )
+    # sampled by the loss at the reference run, its chains reach the floor's tail; by the floor itself they stay short of it
+    level = {} if name == "chinchilla" else {"by_level": True}
+    program = peers.compiled(peers.MODELS[name](runs, checkpoint, **level))
+    data = peers.sample_compiled(program, draws=DRAWS, tune=1500, chains=4, seed=3)
+    sites = [
+        n
+        for n in (*fit.law.priors, "sigma", "dof_above_2", "tau_checkpoint")
+        if n in data["posterior"]
+    ]
+    ours, theirs = fit.inference_data["posterior"], data["posterior"]
+    return {n: (ours[n].to_numpy(), theirs[n].to_numpy()) for n in sites}
+
+
+def mcse(draws, kind):
+    import arviz_stats.base
+
+    return float(
+        arviz_stats.base.array_stats.mcse(draws, method=kind, chain_axis=0, draw_axis=1)
+    )
+
+
+def test_means_and_sds_agree_within_monte_carlo_error(both):
+    """Each site's mean and sd within 4 combined Monte Carlo standard errors, sds also within 15%."""
+    assert {"sigma", "dof_above_2", "E_nats", "alpha", "beta"} <= set(both)
+    for name, (ours, theirs) in both.items():
+        for kind, of in (("mean", np.mean), ("sd", np.std)):
+            error = np.hypot(mcse(ours, kind), mcse(theirs, kind))
+            z = (of(ours) - of(theirs)) / error
+            print(
+                f"{name} {kind}: {of(ours):.5g} and {of(theirs):.5g}, {z:+.1f} errors"
+            )
+            assert abs(z) < ERRORS, (name, kind, of(ours), of(theirs), error)
+        if name != "dof_above_2":  # its tail is heavy: a handful of draws make its sd
+            assert ours.std() == pytest.approx(theirs.std(), rel=SD_RATIO), name
+
+
+def test_both_samplers_converged(both):
+    """R-hat at most 1.02 and 200 effective draws on either side, else the comparison proves nothing."""
+    from bayeslaw._inference.diagnostics import rhat_and_ess
+
+    for side in (0, 1):
+        rhat, ess = rhat_and_ess({n: draws[side] for n, draws in both.items()})
+        assert max(rhat.values()) < 1.02, (side, rhat)
+        assert min(ess.values()) > 200, (side, ess)

@@ -1,0 +1,77 @@
+"""The error of a run on log loss: one record says its scale, draws it and weighs it."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from bayeslaw._inference.noise import RunNoise, error_values, student_t
+from bayeslaw._inference.table import NONE
+
+
+@pytest.fixture
+def noise():
+    rng = np.random.default_rng(0)
+    return RunNoise(
+        sigma=np.exp(-5 + 0.3 * rng.standard_normal(50)),
+        dof=2.5 + rng.gamma(2.0, 5.0, 50),
+        tau_checkpoint=np.abs(0.004 * rng.standard_normal(50)),
+    )
+
+
+def test_a_new_run_s_scale_adds_what_its_checkpoint_and_curve_share():
+    values = {"sigma": np.array([3.0]), "dof": np.array([5.0])}
+    assert RunNoise.of(values).scale == 3.0
+    shared = values | {"tau_checkpoint": np.array([4.0])}
+    assert RunNoise.of(shared).scale == 5.0
+    curve = values | {"tau_run": np.array([4.0])}
+    assert RunNoise.of(curve).of_new_run().sigma == 5.0
+
+
+def test_the_leaves_of_a_piece_hold_the_effects_once():
+    """Its ``sigma`` is all of the error, beside which the effects are only told."""
+    piece = {
+        "sigma": np.array([5.0]),
+        "dof": np.array([5.0]),
+        "tau_run": np.array([4.0]),
+    }
+    assert RunNoise.of_piece(piece).scale == 5.0
+
+
+def test_draws_are_student_t_of_their_own_scale_and_tails(noise):
+    drawn = noise.draw(4000, seed=1)
+    assert drawn.shape == (50, 4000)
+    np.testing.assert_array_equal(drawn, noise.draw(4000, np.random.default_rng(1)))
+    for draw, sigma, dof in zip(drawn[:5], noise.sigma, noise.dof, strict=False):
+        assert stats.kstest(draw / sigma, "t", args=(dof,)).pvalue > 1e-3
+
+
+def test_the_density_is_that_of_the_draws(noise):
+    """It integrates to one, and is the likelihood's own Student-t."""
+    one = RunNoise(noise.sigma[:1], noise.dof[:1])
+
+    def density(error):
+        return one.density(np.array([[error]]))[0, 0]
+
+    assert integrate.quad(density, -0.3, 0.3, points=[0], limit=200)[
+        0
+    ] == pytest.approx(1, abs=1e-3)
+    error = error_values(
+        {"sigma": np.log(one.sigma[0]), "dof_above_2": np.log(one.dof[0] - 2)}, NONE
+    )
+    at = np.linspace(-0.02, 0.02, 5)
+    ours = np.log(one.density(at[None]))[0]
+    np.testing.assert_allclose(
+        student_t(error, error["sigma"]).log_prob(at), ours, rtol=1e-9
+    )
+
+
+def test_the_variance_is_of_the_noise_and_the_effects(noise):
+    """By quadrature of the density, plus the normal effect's."""
+    one = RunNoise(np.array([0.01]), np.array([9.0]), np.array([0.004]))
+
+    def second_moment(error):
+        return error**2 * one.density(np.array([[error]]))[0, 0]
+
+    own = integrate.quad(second_moment, -2, 2, points=[0], limit=400)[0]
+    assert one.variance[0] == pytest.approx(own + 0.004**2, rel=1e-6)
+    assert np.isinf(RunNoise(np.ones(1), np.full(1, 2.0)).variance).all()

@@ -1,0 +1,86 @@
+"""Posteriors of straight lines, of which everything is known."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._decisions.anchors.evidence import log_losses
+from bayeslaw._law.catalogue import law
+from bayeslaw._law.law import log_loss
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.posterior import Piece
+
+SIGMA, DRAWS = 0.005, 4000
+
+
+class Known:
+    """A posterior with given pieces."""
+
+    def __init__(self, *pieces: Piece):
+        self._pieces = pieces
+
+    name, warnings = "known", ()
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return self._pieces
+
+    def log_loss(self, runs, *, noise=False, seed=0):
+        return log_losses(all_draws(self._pieces), runs, "the table")
+
+
+def _line(draw, x):
+    return draw["level"] + draw["slope"] * x["x"]
+
+
+def _bent(draw, x):
+    return draw["level"] + draw["slope"] * x["x"] ** 2
+
+
+def straight(
+    draws: int = DRAWS, seed: int = 0, log_loss=_line, **leaves: float
+) -> Known:
+    """Log loss linear in x with independent Gaussian level and slope, sds .02 and .01, and Gaussian noise."""
+    rng = np.random.default_rng(seed)
+    values = {
+        "level": 0.02 * rng.standard_normal(draws),
+        "slope": 0.01 * rng.standard_normal(draws),
+    }
+    values |= {
+        k: np.full(draws, v) for k, v in ({"sigma": SIGMA, "dof": 1e9} | leaves).items()
+    }
+    return Known(Piece(log_loss, values, ("x",)))
+
+
+def exact_sd(x, goal, values, sigma=SIGMA):
+    """Sd of the goal after measuring at x, by Bayesian linear regression on the draws' covariance."""
+    prior = np.cov(np.stack([values["level"], values["slope"]]))
+    rows = np.stack([np.ones(len(x)), x], axis=1)
+    after = np.linalg.inv(np.linalg.inv(prior) + rows.T @ rows / sigma**2)
+    at = np.array([1.0, goal])
+    return float(np.sqrt(at @ after @ at))
+
+
+def table(**columns) -> pd.DataFrame:
+    """Candidates with rows numbered from 1."""
+    made = pd.DataFrame(columns)
+    return made.set_index(pd.RangeIndex(1, len(made) + 1))
+
+
+GOAL = pd.DataFrame({"x": [3.0]})
+
+
+def spread(name: str, parameters: dict, share: float, draws: int, seed: int) -> Known:
+    """A posterior spread log-normally around known parameters."""
+    rng = np.random.default_rng(seed)
+    known = law(name).from_paper(parameters)
+    values = {
+        k: float(v) * np.exp(share * rng.standard_normal(draws))
+        for k, v in known.items()
+    }
+    values |= {"sigma": np.full(draws, 0.002), "dof": np.full(draws, 8.0)}
+    return Known(Piece(partial(_loss_of, name), values, law(name).covariates))
+
+
+def _loss_of(name, draw, covariates):
+    return log_loss(law(name), covariates, draw)

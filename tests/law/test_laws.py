@@ -1,0 +1,408 @@
+"""One contract for all laws, and what the papers say about single ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._law.catalogue import law, law_names
+from bayeslaw._law.law import NATS
+from bayeslaw._law.open_weights import open_weights
+from bayeslaw._tables import areas, schedules
+
+jax.config.update("jax_enable_x64", True)
+
+DRAWS = 400
+RUNS = 12
+ALL = pytest.mark.parametrize("name", law_names())
+
+# where runs are drawn: the ranges of the papers' grids and of tiny models; log-uniform where "log"
+RANGES = {
+    "N": (1e7, 1e10, "log"),
+    "D": (1e7, 1e11, "log"),
+    "replay": (0.0, 0.95, "linear"),
+    "ptpp": (5.0, 500.0, "log"),
+    "loss_before": (1.0, 5.0, "linear"),
+    "source_loss_before": (1.5, 5.0, "linear"),
+    "source_loss": (1.5, 5.0, "linear"),
+    "target_loss": (1.0, 5.0, "linear"),
+    "S1_pt": (0.3, 60.0, "log"),
+    "S2_pt": (-0.5, 0.3, "linear"),
+    "S1_cpt": (0.01, 10.0, "log"),
+    "S2_cpt": (-0.5, 0.3, "linear"),
+}
+
+
+def random_runs(names, seed=0, n=RUNS):
+    """Columns of shape (n,), within the ranges above."""
+    rng = np.random.default_rng(seed)
+
+    def column(low, high, scale):
+        return (
+            np.exp(rng.uniform(np.log(low), np.log(high), n))
+            if scale == "log"
+            else rng.uniform(low, high, n)
+        )
+
+    return {c: jnp.asarray(column(*RANGES[c])) for c in names}
+
+
+def prior_draws(a_law, seed=0, n=DRAWS):
+    """Draws of every site, shape (n,) each."""
+    rng = np.random.default_rng(seed)
+    return {
+        site: jnp.asarray(prior.draw(rng, n)) for site, prior in a_law.priors.items()
+    }
+
+
+def log_loss(a_law, runs, values):
+    return jnp.log(a_law.loss(runs, values))
+
+
+@ALL
+def test_a_law_says_what_it_is(name):
+    """Name, title, source and formula are there; every prior says where it is from; parameters are all named."""
+    a_law = law(name)
+    assert a_law.name == name
+    assert all((a_law.title, a_law.source, a_law.latex))
+    assert all(t.latex for t in a_law.terms)
+    assert [site for site, prior in a_law.priors.items() if not prior.source] == []
+    assert set(a_law.covariates) == set(a_law.reference)
+    assert {e.covariate for e in a_law.exponents} <= set(a_law.covariates)
+    assert len(a_law.priors) == len(a_law.terms) + len(a_law.exponents)
+
+
+@ALL
+def test_parameters_round_trip(name):
+    """Parameters in the paper's units go to sampled values and back."""
+    a_law = law(name)
+    back = a_law.to_paper(a_law.from_paper(a_law.plausible))
+    for parameter, value in a_law.plausible.items():
+        assert float(back[parameter]) == pytest.approx(value, rel=1e-12), parameter
+
+
+@ALL
+def test_values_round_trip(name):
+    """Every draw of the prior has parameters in the paper's units that lead back to it; one name has one unit."""
+    a_law = law(name)
+    values = prior_draws(a_law, n=50)
+    published = jax.vmap(a_law.to_paper)(values)
+    back = jax.vmap(a_law.from_paper)(published)
+    for site in a_law.priors:
+        np.testing.assert_allclose(back[site], values[site], rtol=1e-8, err_msg=site)
+        np.testing.assert_allclose(
+            published.get(site, values[site]), values[site], rtol=1e-8, err_msg=site
+        )
+
+
+@ALL
+def test_contributions_are_nats_at_the_reference_run(name):
+    """A sampled contribution is what its term adds to the loss at the reference run."""
+    a_law = law(name)
+    reference = {c: jnp.asarray([v]) for c, v in a_law.reference.items()}
+    values = {k: v[0] for k, v in prior_draws(a_law, n=1).items()}
+    added = a_law.contributions(reference, values)
+    for term in a_law.terms:
+        if term.in_nats:
+            assert float(added[term.coefficient][0]) == pytest.approx(
+                term.sign * float(values[term.site]), rel=1e-10
+            )
+
+
+REDUCTIONS = [
+    (n, parent, dict(at)) for n in law_names() for parent, at in law(n).reduces_to
+]
+
+
+@pytest.mark.parametrize(
+    ("child", "parent", "at"), REDUCTIONS, ids=[f"{c}->{p}" for c, p, _ in REDUCTIONS]
+)
+def test_a_law_reduces_to_its_parent(child, parent, at):
+    """With the parameters it names, the law is its parent at any run; at its plausible ones it is not."""
+    a_law, its_parent = law(child), law(parent)
+    runs = random_runs(a_law.covariates)
+    for seed in range(5):
+        free = {
+            k: float(v)
+            for k, v in a_law.to_paper(
+                {s: d[seed] for s, d in prior_draws(a_law, n=5).items()}
+            ).items()
+        }
+        parameters = free | at
+        shared = {p: parameters[p] for p in its_parent.parameters}
+        want = its_parent.loss(runs, its_parent.from_paper(shared))
+        np.testing.assert_allclose(
+            a_law.loss(runs, a_law.from_paper(parameters)), want, rtol=1e-9
+        )
+    apart = a_law.loss(runs, a_law.from_paper(a_law.plausible))
+    shared = {p: a_law.plausible[p] for p in its_parent.parameters}
+    assert not np.allclose(
+        apart, its_parent.loss(runs, its_parent.from_paper(shared)), rtol=1e-4
+    )
+
+
+MONOTONE = [
+    (n, column, sign) for n in law_names() for column, sign in law(n).monotone.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "sign"), MONOTONE, ids=[f"{n}-{c}" for n, c, _ in MONOTONE]
+)
+def test_the_loss_rises_or_falls_where_claimed(name, column, sign):
+    """Over the prior, at random runs, the loss moves in the claimed direction along the column, and does move."""
+    a_law = law(name)
+    runs = random_runs(a_law.covariates)
+
+    def slope(values):
+        _, tangent = jax.jvp(
+            lambda c: a_law.loss({**runs, column: c}, values),
+            (runs[column],),
+            (jnp.ones(RUNS),),
+        )
+        return tangent * jnp.abs(runs[column])
+
+    slopes = np.asarray(jax.jit(jax.vmap(slope))(prior_draws(a_law)))
+    assert np.all(sign * slopes >= 0)
+    assert (sign * slopes > 0).mean() > 0.9
+
+
+@ALL
+def test_gradients_are_finite_over_the_prior(name):
+    """The log loss can be differentiated in every value at every draw of the prior, at and off the reference run."""
+    a_law = law(name)
+    runs = random_runs(a_law.covariates, n=RUNS - 1)
+    runs = {c: jnp.append(v, a_law.reference[c]) for c, v in runs.items()}
+    gradients = jax.jit(
+        jax.vmap(jax.jacrev(lambda v: jnp.log(jnp.maximum(a_law.loss(runs, v), 1e-6))))
+    )(prior_draws(a_law))
+    for site, gradient in gradients.items():
+        assert np.isfinite(np.asarray(gradient)).all(), site
+
+
+@ALL
+def test_the_prior_predicts_losses_of_language_models(name):
+    """At the reference run at least 95% of the prior's losses are within .2 and 12 nats per token."""
+    a_law = law(name)
+    reference = {c: jnp.asarray([v]) for c, v in a_law.reference.items()}
+    losses = np.asarray(
+        jax.vmap(lambda v: a_law.loss(reference, v)[0])(prior_draws(a_law, n=4000))
+    )
+    assert np.mean((losses > 0.2) & (losses < 12)) >= 0.95
+    assert 1 < np.median(losses) < 5
+
+
+@ALL
+def test_plausible_parameters_are_plausible(name):
+    """Every plausible value is within the central 99% of its prior, and its law gives losses of .2 to 12 nats."""
+    a_law = law(name)
+    values = a_law.from_paper(a_law.plausible)
+    for site, prior in a_law.priors.items():
+        assert prior.quantile(0.005) <= float(values[site]) <= prior.quantile(0.995), (
+            site
+        )
+    losses = np.asarray(
+        a_law.loss({c: jnp.asarray([v]) for c, v in a_law.reference.items()}, values)
+    )
+    assert np.all((losses > 0.2) & (losses < 12))
+
+
+# -- single laws -----------------------------------------------------------------------------------------------------
+
+
+def losses(name, runs, **changes):
+    a_law = law(name)
+    return np.asarray(
+        a_law.loss(runs, a_law.from_paper({**a_law.plausible, **changes}))
+    )
+
+
+def adaptation(replay, steps=10_000):
+    """Columns along an adaptation of setting A (Wang 2025), step 0 first: 40k steps WSD, then cosine."""
+    table = areas.schedule_areas(
+        schedules.wsd(2e-4, 40_000, decay=8_000, warmup=2_000),
+        schedules.cosine(2e-4, steps, warmup=500),
+    )
+    table = table.iloc[40_000 - 1 :: 100]
+    return {c: jnp.asarray(table[c].to_numpy()) for c in areas.COLUMNS} | {
+        "replay": jnp.full(len(table), replay)
+    }
+
+
+def test_published_replay_laws_shift_the_source_up_and_the_target_down():
+    """Eq. 8 with the coefficients of fig. 19: none at step 0 or replay 1, source up, target down, most at replay 0."""
+    for name, sign in (
+        ("cpt-dynamics-replay-source", 1),
+        ("cpt-dynamics-replay-target", -1),
+    ):
+        shift = {}
+        for replay in (0.0, 0.5, 1.0):
+            runs = adaptation(replay)
+            shift[replay] = losses(name, runs) - losses(name, runs, B=0.0)
+            assert shift[replay][0] == 0
+        assert np.all(sign * np.diff(shift[0.0]) > 0)
+        assert np.all(shift[1.0] == 0)
+        assert 0 < sign * shift[0.5][-1] < sign * shift[0.0][-1]
+        assert 0.1 < abs(shift[0.0][-1]) < 1
+
+
+def test_published_replay_laws_at_full_replay_are_curves_of_pretraining():
+    """At replay 1 the source loss ends below the loss before adaptation; at replay 0 above it, and the target below."""
+    for replay, name, sign in (
+        (1.0, "source", -1),
+        (0.0, "source", 1),
+        (0.0, "target", -1),
+    ):
+        curve = losses(f"cpt-dynamics-replay-{name}", adaptation(replay))
+        assert sign * (curve[-1] - curve[0]) > 0.005, (replay, name)
+
+
+def test_published_coefficients_are_those_of_the_paper():
+    """Eq. 8 written out by hand, at one run of each domain."""
+    x = {"S1_pt": 7.2, "S2_pt": -0.02, "S1_cpt": 1.3, "S2_cpt": 0.05, "replay": 0.3}
+    base = (x["S1_pt"] + x["S1_cpt"]) ** -0.510
+    moved = [1 - (1 + e * x["S1_cpt"]) ** -b for e, b in ((99.35, 0.3), (100.34, 7e-4))]
+    source = 3.067 + 0.480 * base - 0.280 * -0.02 - 0.263 * 0.05 * np.exp(0.055 * 0.3)
+    source += 0.276 * moved[0] * (1 - np.exp(-3.238 * 0.7))
+    target = 2.992 + 0.456 * base - 0.285 * -0.02 - 0.279 * 0.05 * np.exp(0.037 * 0.7)
+    target += -0.526 * moved[1] * (np.exp(5.696 * 0.7) - 1)
+    runs = {k: jnp.asarray([v]) for k, v in x.items()}
+    assert losses("cpt-dynamics-replay-source", runs)[0] == pytest.approx(
+        source, rel=1e-12
+    )
+    assert losses("cpt-dynamics-replay-target", runs)[0] == pytest.approx(
+        target, rel=1e-12
+    )
+
+
+def test_before_adaptation_cpt_dynamics_is_the_annealing_law():
+    """S1cpt = S2cpt = 0: eq. 4 is eq. 1 with C = C1."""
+    runs = random_runs(("S1_pt", "S2_pt"))
+    zero = jnp.zeros(RUNS)
+    got = losses("cpt-dynamics", {**runs, "S1_cpt": zero, "S2_cpt": zero}, C1=0.31)
+    np.testing.assert_allclose(got, losses("anneal", runs, C=0.31), rtol=1e-12)
+
+
+def test_the_target_law_without_replay_is_cpt_dynamics():
+    """At replay 0, a1 = 0 and a2 = log 2 the target form of eq. 8 is eq. 4 with the same, negative B."""
+    target, plain = law("cpt-dynamics-replay-target"), law("cpt-dynamics")
+    runs = random_runs(plain.covariates) | {"replay": jnp.zeros(RUNS)}
+    parameters = {
+        **target.plausible,
+        "a1": 0.0,
+        "a2": np.log(2),
+        "B": -0.2,
+        "beta": 0.3,
+    }
+    want = plain.loss(
+        runs, plain.from_paper({p: parameters[p] for p in plain.parameters})
+    )
+    np.testing.assert_allclose(
+        target.loss(runs, target.from_paper(parameters)), want, rtol=1e-12
+    )
+
+
+def test_forgetting_laws_agree_where_they_meet():
+    """kappa = 0 is B = 0; a common loss before is the level of `forgetting-floor`."""
+    runs = random_runs(("N", "D", "replay"))
+    a, b = (
+        losses("forgetting-complement", runs, kappa=0.0),
+        losses("forgetting-floor", runs, B=0.0),
+    )
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+    before = {**runs, "loss_before": jnp.full(RUNS, 2.5)}
+    np.testing.assert_allclose(
+        losses("forgetting", before),
+        losses("forgetting-floor", runs, E=2.5),
+        rtol=1e-12,
+    )
+
+
+def test_forgetting_of_the_paper():
+    """Eq. 7 with the coefficients of Arxiv, by hand, at the largest model and budget without replay."""
+    runs = {
+        "N": jnp.asarray([1.27e9]),
+        "D": jnp.asarray([3e7]),
+        "replay": jnp.zeros(1),
+        "loss_before": jnp.asarray([2.27]),
+    }
+    assert losses("forgetting", runs)[0] == pytest.approx(
+        2.27 + 526 * 3e7**0.34 / 1.27e9**0.74, rel=1e-12
+    )
+
+
+def test_state_laws_start_at_the_checkpoint_and_end_at_their_level():
+    """D = 0 leaves both losses where they were; without replay and with endless data they reach S1's share and T1."""
+    runs = random_runs(law("state-target").covariates) | {"replay": jnp.zeros(RUNS)}
+    none, endless = {**runs, "D": jnp.zeros(RUNS)}, {**runs, "D": jnp.full(RUNS, 1e40)}
+    np.testing.assert_allclose(
+        losses("state-source", none), runs["source_loss_before"], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        losses("state-target", none), runs["loss_before"], rtol=1e-12
+    )
+    at_level = losses("state-source", endless, a=1.0, g=0.0, S1=4.2)
+    np.testing.assert_allclose(at_level, 4.2, rtol=1e-12)
+    floor = losses("state-target", endless, beta=2.0, c=0.9)
+    np.testing.assert_allclose(floor, 0.9 * runs["source_loss_before"], rtol=1e-8)
+
+
+def test_replay_improves_the_source_and_slows_the_target():
+    """Pure replay: the source loss falls by G log(1 + D/D2) once nothing is forgotten, the target loss stays."""
+    runs = random_runs(law("state-target").covariates) | {"replay": jnp.ones(RUNS)}
+    fallen = runs["source_loss_before"] - losses(
+        "state-source", runs, kappa=100.0, G=0.02, D2=1e7
+    )
+    np.testing.assert_allclose(
+        fallen, 0.02 * np.log1p(np.asarray(runs["D"]) / 1e7), rtol=1e-8
+    )
+    np.testing.assert_allclose(
+        losses("state-target", runs, q=2.0), runs["loss_before"], rtol=1e-8
+    )
+
+
+def test_state_target_is_its_formula():
+    """T0 + (c S0 - T0)(1-r)^q (1 - (1 + D N^h/D1)^-beta), by hand."""
+    x = {
+        k: np.asarray(v) for k, v in random_runs(law("state-target").covariates).items()
+    }
+    p = law("state-target").plausible
+    way = (1 - x["replay"]) ** p["q"] * (
+        1 - (1 + x["D"] * x["N"] ** p["h"] / p["D1"]) ** -p["beta"]
+    )
+    want = (
+        x["loss_before"] + (p["c"] * x["source_loss_before"] - x["loss_before"]) * way
+    )
+    np.testing.assert_allclose(
+        losses("state-target", {k: jnp.asarray(v) for k, v in x.items()}),
+        want,
+        rtol=1e-8,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["cpt-dynamics", "cpt-dynamics-replay-source", "cpt-dynamics-replay-target"]
+)
+def test_open_weights_make_the_forward_area_a_parameter(name):
+    """With its S1_pt and no annealing area, the open law is the law."""
+    a_law, opened = law(name), open_weights(law(name))
+    runs = random_runs(opened.covariates)
+    assert set(opened.covariates) == set(a_law.covariates) - {"S1_pt", "S2_pt"}
+    parameters = {p: v for p, v in a_law.plausible.items() if p != "C1"} | {
+        "S1_pt": 5.0
+    }
+    known = {**runs, "S1_pt": jnp.full(RUNS, 5.0), "S2_pt": jnp.zeros(RUNS)}
+    np.testing.assert_allclose(
+        opened.loss(runs, opened.from_paper(parameters)),
+        losses(name, known),
+        rtol=1e-12,
+    )
+    assert "C1" + NATS not in opened.priors
+    assert "C1" not in opened.priors
+
+
+def test_open_weights_are_for_loss_curves_of_one_model():
+    """Another law is refused, naming those that can be opened."""
+    with pytest.raises(LawError, match="cpt-dynamics"):
+        open_weights(law("cpt-dynamics-size"))

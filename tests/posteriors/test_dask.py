@@ -1,0 +1,85 @@
+"""On real Dask workers, processes of their own: the same numbers, also when one is killed half-way."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import bayeslaw
+from bayeslaw import BayeslawError, bootstrap_weights, refits
+from bayeslaw._base.executors import executor_at
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return (
+        bayeslaw.simulate("chinchilla", seed=4)
+        .drop_duplicates(["N", "D"])
+        .drop(columns=["run", "checkpoint"])
+    )
+
+
+def test_a_killed_worker_s_refits_are_done_again(cluster, runs):
+    """One of two workers is killed after the first results; all are there, equal to those made here."""
+    weights, killed = bootstrap_weights(len(runs), 64, seed=1), []
+
+    def kill(done: int, total: int) -> None:
+        if not killed:
+            with Client(cluster) as client:
+                killed.append(min(client.run(os.getpid).values()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with executor_at(cluster.scheduler_address) as executor:
+        found = refits(
+            runs,
+            "chinchilla",
+            weights,
+            independent=True,
+            draws=200,
+            executor=executor,
+            progress=kill,
+        )
+    assert killed
+    here = refits(runs, "chinchilla", weights, independent=True, draws=200)
+    for ours, theirs in zip(here, found, strict=True):
+        np.testing.assert_array_equal(ours.values["alpha"], theirs.values["alpha"])
+        np.testing.assert_array_equal(ours.values["E_nats"], theirs.values["E_nats"])
+
+
+def test_laws_compared_by_workers_have_the_same_weights(cluster, runs):
+    with executor_at(cluster.scheduler_address) as executor:
+        there = bayeslaw.compare(
+            runs, ["chinchilla", "coupled"], hold_out="N", executor=executor
+        )
+    here = bayeslaw.compare(runs, ["chinchilla", "coupled"], hold_out="N")
+    np.testing.assert_allclose(there.weights, here.weights, rtol=1e-9)
+    assert there.judged[0].law is here.judged[0].law
+
+
+def test_no_scheduler_at_the_address_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr("bayeslaw._base.executors.CONNECT_SECONDS", 0.2)
+    began = time.monotonic()
+    with (
+        pytest.raises(BayeslawError, match="no Dask scheduler answers"),
+        executor_at("tcp://127.0.0.1:9"),
+    ):
+        pass
+    assert time.monotonic() - began < 30
+
+
+def test_without_a_scheduler_the_work_is_done_here():
+    with executor_at(None) as executor:
+        assert executor is None

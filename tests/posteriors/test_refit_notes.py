@@ -1,0 +1,39 @@
+"""What a refit says of itself: how it was drawn, and how many of how many draws diverged."""
+
+import numpy as np
+import pytest
+
+import bayeslaw
+from bayeslaw._inference import coordinates
+from bayeslaw._inference.importance import Importance
+from bayeslaw._inference.nuts import NUTS, prepare
+from bayeslaw._inference.table import pad
+from bayeslaw._posteriors.refits import refit
+from bayeslaw._tables import fitting
+
+
+@pytest.fixture(scope="module")
+def case():
+    law = bayeslaw.law("chinchilla")
+    runs = bayeslaw.simulate(law, seed=1)
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    table, points = pad(x, y), coordinates.contrast_points(law, x)
+    return law, table, points, prepare(law, table, points, 0).centre[None]
+
+
+def test_importance_sampling_has_the_draws_asked_for(case):
+    values, note = refit(*case, seed=1, importance=Importance(draws=300))
+    assert note["sampler"].startswith("importance")
+    assert (note["divergences"], note["draws"]) == (0, 300)
+    assert len(values["sigma"]) == 300
+
+
+@pytest.mark.parametrize(
+    "asked", [NUTS(2, 100, 100), {"chains": 2, "warmup": 100, "draws": 100}]
+)
+def test_chains_say_how_many_draws_their_divergences_are_of(case, asked):
+    """Importance sampling is refused by asking more of it than it can give."""
+    values, note = refit(*case, seed=1, importance=Importance(min_ess=1e9), nuts=asked)
+    assert note["sampler"].startswith("NUTS")
+    assert note["draws"] == 200 == len(values["sigma"])
+    assert 0 <= note["divergences"] <= note["draws"]

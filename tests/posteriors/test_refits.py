@@ -1,0 +1,117 @@
+"""Many posteriors: right, the same whoever computes them, and refused when the weights are not weights."""
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+import bayeslaw
+from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return (
+        bayeslaw.simulate("chinchilla", seed=4)
+        .drop_duplicates(["N", "D"])
+        .drop(columns=["run", "checkpoint"])
+    )
+
+
+@pytest.fixture(scope="module")
+def folds(runs):
+    """Each size left out."""
+    return np.array([(runs["N"] != n) * 1.0 for n in runs["N"].unique()])
+
+
+@pytest.fixture(scope="module")
+def found(runs, folds):
+    return refits(runs, "chinchilla", folds, independent=True, draws=4000, seed=1)
+
+
+def test_a_refit_is_the_posterior_of_the_rows_that_count(runs, folds, found):
+    """Means within a fifth of an sd of NUTS on the rows kept, sds within 15%."""
+    assert len(found) == len(folds)
+    for weight, (values, note) in zip(folds[:2], found, strict=False):
+        assert note["sampler"].startswith("importance")
+        alone = bayeslaw.fit(
+            runs[weight > 0],
+            "chinchilla",
+            independent=True,
+            discrepancy=False,
+            seed=2,
+        ).posterior
+        for name in ("E_nats", "A_nats", "alpha", "beta", "sigma"):
+            sd = alone[name].std()
+            assert abs(values[name].mean() - alone[name].mean()) < 0.2 * sd, name
+            assert values[name].std() == pytest.approx(sd, rel=0.15), name
+
+
+def test_counts_are_copies(runs):
+    """A row that counts twice is two rows."""
+    twice = np.ones((1, len(runs)))
+    twice[0, :5] = 2
+    copied = runs.loc[[*runs.index, *runs.index[:5]]].reset_index(drop=True)
+    (by_count,) = refits(runs, "chinchilla", twice, independent=True, draws=4000)
+    (by_copy,) = refits(
+        copied, "chinchilla", np.ones((1, len(copied))), independent=True, draws=4000
+    )
+    for name in ("E_nats", "alpha", "beta"):
+        a, b = by_count.values[name], by_copy.values[name]
+        assert abs(a.mean() - b.mean()) < 0.15 * b.std(), name
+
+
+def test_where_weights_cannot_be_trusted_chains_take_over(runs, monkeypatch):
+    monkeypatch.setattr("bayeslaw._posteriors.refits.approximate", _distrusted())
+    (one,) = refits(runs, "chinchilla", np.ones((1, len(runs))), independent=True)
+    assert one.note["sampler"].startswith("NUTS")
+    assert one.note["rhat"] < 1.05
+
+
+def _distrusted():
+    from bayeslaw._inference.importance import approximate
+
+    return lambda *args, **keywords: approximate(*args, **keywords)._replace(k=0.9)
+
+
+def test_the_same_numbers_in_other_processes(runs, folds, found):
+    """On an executor of processes, in its order of finishing: equal to the last digit."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        seen = []
+        elsewhere = refits(
+            runs, "chinchilla", folds, independent=True, draws=4000, seed=1,
+            executor=pool, progress=lambda done, total: seen.append((done, total)),
+        )  # fmt: skip
+    assert seen[-1] == (len(folds), len(folds))
+    for here, there in zip(found, elsewhere, strict=True):
+        for name, values in here.values.items():
+            np.testing.assert_array_equal(values, there.values[name], err_msg=name)
+
+
+def test_bootstrap_weights_count_rows_or_groups():
+    counts = bootstrap_weights(10, 200, seed=3)
+    assert counts.shape == (200, 10)
+    assert (counts.sum(axis=1) == 10).all()
+    assert counts.mean() == 1.0
+    assert 0.8 < counts.var() < 1.0  # multinomial: 1 - 1/10
+    grouped = bootstrap_weights(6, 50, group=["a", "a", "b", "b", "b", "c"])
+    assert (grouped[:, 0] == grouped[:, 1]).all()
+    assert (grouped[:, 2] == grouped[:, 4]).all()
+    assert ((grouped[:, 0] + grouped[:, 2] + grouped[:, 5]) == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "says"),
+    [
+        (np.ones((2, 3)), RunTableError, "weights of 3 rows for a table of"),
+        (-1, LawError, "give numbers of 0 and above"),
+        (0, LawError, "not all 0"),
+    ],
+)
+def test_weights_that_are_none_are_refused(runs, weights, error, says):
+    weights = (
+        np.full((1, len(runs)), float(weights)) if np.isscalar(weights) else weights
+    )
+    with pytest.raises(error, match=says):
+        refits(runs, "chinchilla", weights)

@@ -1,0 +1,143 @@
+"""Tables that read as something else than was meant are refused or warned about."""
+
+import gzip
+import warnings
+
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import RunTableError, RunTableWarning
+from bayeslaw._base.numbers import parse_number
+
+GOOD = "N,D,replay,ptpp,loss\n1e8,1e9,.1,30,2.5\n1e9,1e9,.2,30,2.3\n"
+
+
+def refusal(path, content: str | bytes, **options) -> str:
+    """The one line that refuses a file."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(RunTableError) as caught:
+        bayeslaw.read_runs(path, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- commas ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["1,8", "2,98", "0,250", "1,5B", "12,34,567", ",5", "1,2345", "1,500M"]
+)
+def test_a_comma_that_groups_no_thousands_is_refused(text):
+    with pytest.raises(RunTableError):
+        parse_number(text)
+
+
+@pytest.mark.parametrize("text", ["2,986", "1,000", "15,5", "2,986%"])
+def test_a_comma_that_may_be_decimal_is_refused_where_numbers_are_small(text):
+    with pytest.raises(RunTableError, match="comma"):
+        parse_number(text, counts=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1,234,567", 1234567), ("1,234.5", 1234.5), ("-1,234,567", -1234567)],
+)
+def test_commas_between_thousands_are_read(text, value):
+    assert parse_number(text) == parse_number(text, counts=False) == value
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [("loss", "1,8"), ("loss", "2,986"), ("replay", "0,25"), ("ptpp", "2,790")],
+)
+def test_decimal_commas_in_a_table_are_refused_by_row_and_column(
+    tmp_path, column, cell
+):
+    """1,8 is not 18, and 2,986 not 2986."""
+    table = pd.DataFrame(
+        {"N": ["1e8"], "D": ["1e9"], "replay": ["0.2"], "ptpp": ["30"], "loss": ["2.5"]}
+    )
+    table.loc[0, column] = cell
+    said = refusal(tmp_path / "t.csv", table.to_csv(index=False))
+    assert f"row 1, column '{column}'" in said
+    assert cell in said
+
+
+def test_thousands_of_tokens_are_read(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('N,D,loss\n"241,000","1,234,567",2.5\n')
+    row = bayeslaw.read_runs(path).iloc[0]
+    assert (row["N"], row["D"]) == (241000, 1234567)
+
+
+# -- files -----------------------------------------------------------------------------
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    said = refusal(tmp_path / "t.csv", "N,D,loss,loss\n1e8,1e9,2.5,2.6\n")
+    assert "2 columns are called 'loss'" in said
+
+
+def test_a_field_too_many_in_each_row_is_refused(tmp_path):
+    """Else every column would be read under its neighbour's name."""
+    said = refusal(tmp_path / "t.csv", "N,D,loss\n7,1e8,1e9,2.5\n8,1e9,1e9,2.3\n")
+    assert "4 fields" in said
+
+
+def test_a_table_of_a_header_alone_is_refused(tmp_path):
+    assert "no rows" in refusal(tmp_path / "t.csv", "N,D,loss\n")
+    with pytest.raises(RunTableError, match="no rows"):
+        bayeslaw.read_runs(pd.DataFrame({"N": [], "loss": []}))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.csv.gz", gzip.compress(GOOD.encode() * 50, mtime=0)[:60]),
+        ("text.csv.gz", GOOD.encode()),
+        (
+            "flipped.csv.gz",
+            gzip.compress(GOOD.encode(), mtime=0)[:-12] + b"damaged bytes",
+        ),
+        ("table.xlsx", b"PK\x03\x04\x14\x00\x06\x00\x08\x00\xff\xfe" * 9),
+        ("table.csv.zip", b"PK\x03\x04 no archive"),
+        ("table.csv.xz", b"no archive"),
+        ("table.parquet", b"PAR1 no table"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, name, content):
+    assert "cannot be read as a table" in refusal(tmp_path / name, content)
+
+
+@pytest.mark.parametrize("theirs", ["D/0", "D*0", "D*1.2.3", "D/1e400", "D*1e999"])
+def test_a_factor_that_is_none_is_refused(tmp_path, theirs):
+    assert "factor" in refusal(tmp_path / "t.csv", GOOD, columns={theirs: "N"})
+
+
+@pytest.mark.parametrize("cell", ["1e300", "1e25", "1e999"])
+def test_sizes_beyond_reason_are_refused(tmp_path, cell):
+    said = refusal(tmp_path / "t.csv", f"N,D,loss\n{cell},1e9,2.5\nabout,1e9,2\n")
+    assert "column 'N'" in said
+
+
+# -- rows ------------------------------------------------------------------------------
+
+
+def test_the_same_rows_exported_twice_are_warned_about(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("run,step,N,D,loss\na,1,1e8,1e9,2.5\nb,1,1e9,1e9,2.3\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runs = bayeslaw.read_runs(path)
+    with pytest.warns(RunTableWarning, match="rows 3, 4: the same as an earlier row"):
+        bayeslaw.read_runs(pd.concat([runs, runs]))
+
+
+def test_two_domains_fitted_as_one_are_warned_about():
+    runs = bayeslaw.simulate("chinchilla").assign(domain="target")
+    both = bayeslaw.read_runs(pd.concat([runs, runs.assign(domain="source")]))
+    from bayeslaw._tables.fitting import check_fittable
+
+    with pytest.warns(RunTableWarning, match="runs of 2 domains are fitted as if of"):
+        check_fittable(bayeslaw.law("chinchilla"), both)

@@ -1,0 +1,315 @@
+"""Run tables: numbers as people write them, and one clear line for each thing that cannot be used."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import RunTableError
+from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._base.numbers import parse_number
+from bayeslaw._tables.fitting import check_fittable
+
+
+def good(n: int = 24) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"N": rng.choice([1e8, 3e8, 1e9], n), "D": rng.uniform(1e9, 1e11, n)}
+    )
+    return table.assign(
+        replay=rng.choice([0.1, 0.2, 0.5], n),
+        ptpp=rng.choice([15.0, 31, 60], n),
+        loss=2.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8.1B", 8.1e9), ("517M", 517e6), ("2e20", 2e20), ("34%", 0.34), ("12k", 12e3), ("1.4T", 1.4e12), ("1,000", 1e3),
+     (" 7 ", 7.0), (".5", 0.5), ("-3e-2", -0.03), (5, 5.0)],
+)  # fmt: skip
+def test_numbers_are_read_as_people_write_them(text, value):
+    assert parse_number(text) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "8.1X", "1e", "--3", "8 1B"])
+def test_what_is_no_number_is_refused(text):
+    with pytest.raises(RunTableError, match="is not a number"):
+        parse_number(text)
+
+
+def spoil(column, row, value):
+    def change(t):
+        t[column] = t[column].astype(object)
+        t.loc[row - 1, column] = value
+        return t
+
+    return change
+
+
+REFUSED = {
+    "missing loss": (lambda t: t.drop(columns="loss"), "column 'loss'"),
+    "missing covariate": (lambda t: t.drop(columns="ptpp"), "needs column 'ptpp'"),
+    "NaN loss": (spoil("loss", 3, np.nan), "row 3, column 'loss'"),
+    "infinite loss": (spoil("loss", 4, np.inf), "row 4, column 'loss'"),
+    "zero loss": (spoil("loss", 5, 0.0), "row 5, column 'loss'"),
+    "negative loss": (spoil("loss", 6, -2.0), "row 6, column 'loss'"),
+    "text": (spoil("loss", 7, "crashed"), "row 7, column 'loss'"),
+    "replay below 0": (spoil("replay", 8, -0.1), "row 8, column 'replay'"),
+    "replay above 1": (spoil("replay", 9, 25), "row 9, column 'replay'"),
+    "N at 0": (spoil("N", 10, 0), "row 10, column 'N'"),
+    "D below 0": (spoil("D", 11, -1), "row 11, column 'D'"),
+    "empty covariate": (spoil("ptpp", 12, np.nan), "row 12, column 'ptpp'"),
+    "one level": (
+        lambda t: t.assign(replay=0.25),
+        "column 'replay' has one level only",
+    ),
+    "too few rows": (lambda t: t.iloc[:7], "7 rows for the"),
+    "run twice": (
+        lambda t: t.assign(run="a", step=1, D=2e9, loss=np.linspace(2, 3, len(t))),
+        "column 'loss'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_tables_are_refused_in_one_line_that_names_row_and_column(name):
+    change, says = REFUSED[name]
+    with pytest.raises(RunTableError) as caught:
+        check_fittable(
+            bayeslaw.law("ptpp-gate-floor"), bayeslaw.read_runs(change(good()))
+        )
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+WARNED = {
+    "two levels": (
+        lambda t: t.assign(ptpp=np.where(t.index % 2, 15.0, 31.0)),
+        "two levels only",
+    ),
+    "tokens per parameter": (
+        lambda t: t.assign(D=20.0 + t.index),
+        "tokens per parameter",
+    ),
+    "billions": (lambda t: t.assign(N=[1.0, 8.1] * 12), "billions"),
+    "tiny models": (lambda t: t.assign(N=t["N"] / 1e4), "--reference N="),
+    "mixed percent": (
+        lambda t: t.assign(replay=["34%", "0.5"] * 12),
+        "mixes percent with fractions",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_suspicious_tables_are_warned_about(name):
+    change, says = WARNED[name]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        check_fittable(bayeslaw.law("ptpp-floor"), bayeslaw.read_runs(change(good())))
+    said = [str(w.message) for w in seen if issubclass(w.category, RunTableWarning)]
+    assert any(says in line for line in said), said
+
+
+def test_a_good_table_passes_without_a_word():
+    check_fittable(bayeslaw.law("ptpp-gate-floor"), bayeslaw.read_runs(good()))
+
+
+def test_a_level_may_be_single_when_the_prior_is_set_on_request():
+    table = bayeslaw.read_runs(good().assign(replay=0.25))
+    law = bayeslaw.law("dcpt")
+    with pytest.raises(RunTableError, match="nu, gamma"):
+        check_fittable(law, table)
+    with pytest.raises(RunTableError, match="exponent nu"):
+        check_fittable(law, table, requested=["gamma"])
+    check_fittable(law.with_priors({"nu": "fixed(0.2)"}), table, requested=["gamma"])
+
+
+def test_equal_covariates_with_different_losses_are_replicates():
+    table = good().assign(
+        run=[f"r{i}" for i in range(24)], N=1e8, D=1e9, loss=np.linspace(2, 3, 24)
+    )
+    assert len(bayeslaw.read_runs(table)) == 24
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_files_read_back_the_same_and_rows_keep_their_numbers(tmp_path, suffix):
+    table, path = good(), tmp_path / f"runs.{suffix}"
+    table.to_csv(path, index=False) if suffix == "csv" else table.to_parquet(path)
+    runs = bayeslaw.read_runs(path, where="ptpp <= 31")
+    assert list(runs.index) == [int(i) + 1 for i in table.index[table["ptpp"] <= 31]]
+    np.testing.assert_array_equal(runs["D"], table.loc[table["ptpp"] <= 31, "D"])
+
+
+def test_where_can_leave_out_what_would_be_refused():
+    assert (
+        len(
+            bayeslaw.read_runs(
+                spoil("loss", 3, "crashed")(good()), where="loss == loss"
+            )
+        )
+        == 23
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [("nosuch > 1", "not a query"), ("N > 1e30", "selects none"), ("N >", "query")],
+)
+def test_a_bad_query_says_so(where, says):
+    with pytest.raises(RunTableError, match=re.escape(says)):
+        bayeslaw.read_runs(good(), where=where)
+
+
+def test_own_column_names_are_mapped_and_a_near_miss_is_named():
+    odd = good().rename(columns={"N": "params", "loss": "val_loss"})
+    runs = bayeslaw.read_runs(odd, columns={"params": "N", "val_loss": "loss"})
+    assert {"N", "loss"} <= set(runs)
+    with pytest.raises(RunTableError, match="is it 'PTPP'"):
+        check_fittable(
+            bayeslaw.law("ptpp-floor"),
+            bayeslaw.read_runs(good().rename(columns={"ptpp": "PTPP"})),
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(None, "no such file"), ("", "cannot be read")]
+)
+def test_unreadable_files_say_so(tmp_path, content, says):
+    path = tmp_path / "runs.csv"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(RunTableError, match=says):
+        bayeslaw.read_runs(path)
+
+
+def test_exports_of_trackers_are_read_as_they_are():
+    """W&B, MLflow: prefixes go, unless the table has the column itself or two columns mean it."""
+    export = pd.DataFrame({
+        "Name": ["a", "b"], "config.N": ["100M", "1B"], "params.D": [1e9, 2e9], "metrics.loss": [3.0, 2.5],
+        "summary/step": [10, 20], "config.step": [1, 2], "tags.run": ["x", "y"], "config.domain": ["t", "t"],
+    })  # fmt: skip
+    runs = bayeslaw.read_runs(export.assign(domain="source"))
+    assert runs["N"].tolist() == [1e8, 1e9]
+    assert runs["D"].tolist() == [1e9, 2e9]
+    assert runs["loss"].tolist() == [3.0, 2.5]
+    assert runs["run"].tolist() == ["x", "y"]
+    assert runs["domain"].tolist() == ["source"] * 2
+    assert "step" not in runs  # two columns mean it
+
+
+# -- people's tables -------------------------------------------------------------------------------------------------
+
+
+def test_other_units_are_multiplied():
+    odd = (
+        good()
+        .assign(
+            billions=lambda t: t["D"] / 1e9, **{"mix %": lambda t: 100 * t["replay"]}
+        )
+        .drop(columns=["D", "replay"])
+    )
+    runs = bayeslaw.read_runs(
+        odd, columns={"billions*1e9": "D", "mix % / 100": "replay"}
+    )
+    np.testing.assert_allclose(runs["D"], good()["D"])
+    np.testing.assert_allclose(runs["replay"], good()["replay"])
+    named = bayeslaw.read_runs(
+        good().rename(columns={"loss": "eval/2"}), columns={"eval/2": "loss"}
+    )
+    assert (named["loss"] == good()["loss"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"Modle": "N"}, "did you mean 'Model'"),
+        ({"N": "Model"}, "--column N=Model"),
+        ({"Name*2": "N"}, "not numbers"),
+    ],
+)
+def test_a_column_that_cannot_be_read_is_named(columns, says):
+    table = good().rename(columns={"N": "Model"}).assign(Name="a")
+    with pytest.raises(RunTableError, match=re.escape(says)):
+        bayeslaw.read_runs(table, columns=columns)
+
+
+def wide():
+    """Both losses of a run in one row; the third run crashed before the source loss was measured."""
+    both = (
+        good()
+        .drop(columns="loss")
+        .assign(
+            target_loss=2.5, source_loss=1.9, source_loss_before=1.8, loss_before=3.0
+        )
+    )
+    both.loc[2, "source_loss"] = np.nan
+    return both
+
+
+def test_both_losses_in_one_row_become_two_rows():
+    """Each with its own loss before adaptation; an empty one has no row; a query may name the domain."""
+    runs = bayeslaw.read_runs(wide())
+    assert runs.index.is_unique
+    assert runs.groupby("domain")["loss"].agg(["size", "first"]).to_dict() == {
+        "size": {"source": 23, "target": 24}, "first": {"source": 1.9, "target": 2.5},
+    }  # fmt: skip
+    assert runs.groupby("domain")["loss_before"].first().to_dict() == {
+        "source": 1.8,
+        "target": 3.0,
+    }
+    assert (
+        len(bayeslaw.read_runs(wide(), where="domain == 'source' and N < 2e8"))
+        == (wide()["N"].drop(2) < 2e8).sum()
+    )
+    own = bayeslaw.read_runs(
+        wide().assign(target_loss_before=2.9), where="domain == 'target'"
+    )
+    assert (own["loss_before"] == 2.9).all()
+    with pytest.raises(RunTableError, match="row 4, column 'loss'"):
+        bayeslaw.read_runs(
+            wide().assign(
+                target_loss=lambda t: t["target_loss"].where(t.index != 3, -1.0)
+            )
+        )
+
+
+def test_a_domain_column_keeps_both_losses_as_covariates():
+    runs = bayeslaw.read_runs(wide().drop(index=2).assign(loss=2.2))
+    assert len(runs) == 23
+    assert {"target_loss", "source_loss"} <= set(runs)
+
+
+def test_a_slash_in_a_name_survives_a_saved_fit(tmp_path):
+    """A column of a tracker's export that no law reads."""
+    table = (
+        bayeslaw.simulate("chinchilla", seed=1)
+        .drop_duplicates(["N", "D"])
+        .assign(**{"eval/en_loss": 2.0})
+    )
+    fit = bayeslaw.fit(
+        table[["N", "D", "loss", "eval/en_loss"]],
+        "chinchilla",
+        preview=True,
+        on_failure="ignore",
+    )
+    again = bayeslaw.load(fit.save(tmp_path / "fit.nc"))
+    assert list(again.runs) == ["N", "D", "loss", "eval/en_loss"]
+
+
+def test_a_crashed_run_is_left_out_by_the_query_that_the_refusal_names():
+    table = spoil("loss", 3, np.nan)(good())
+    with pytest.raises(RunTableError, match=re.escape('where "loss > 0"')):
+        bayeslaw.read_runs(table)
+    assert len(bayeslaw.read_runs(table, where="loss > 0")) == 23
+
+
+def test_no_column_of_the_schema_is_offered_for_another():
+    """A source loss before adaptation is not the target's."""
+    table = bayeslaw.read_runs(good().assign(source_loss_before=1.9))
+    with pytest.raises(RunTableError, match="needs column 'loss_before'") as raised:
+        check_fittable(bayeslaw.law("state-target"), table)
+    assert "rename" not in str(raised.value)

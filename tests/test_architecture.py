@@ -1,0 +1,135 @@
+"""The house: rooms import only rooms before them, files without circles, and no folder grows too large."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = (  # each imports only itself and those before it; imports inside functions and for types count, too
+    "_base", "_law", "models", "_tables", "_inference", "_posteriors", "_posteriors.averaging", "_posteriors.pooling",
+    "_decisions", "_decisions.planning", "_decisions.anchors", "_decisions.curves", "plots", "datasets", "_report",
+    "_studies", "cli",
+)  # fmt: skip
+ONLY = {
+    "models": {"_base", "_law"},
+    "_decisions.curves": set(ROOMS[:9]),
+}  # narrower than the order
+FRONT_DOOR = (
+    "bayeslaw"  # the public names, lazily; the commands come in by it like any user
+)
+MOST_FILES, MOST_FLOORS = 12, 9
+
+
+def files() -> dict[str, Path]:
+    """Every file by the name it is imported by; ``models/`` is installed as `bayeslaw.models`."""
+    named = {}
+    for path in [*(ROOT / "bayeslaw").rglob("*.py"), *(ROOT / "models").rglob("*.py")]:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        parts = ("bayeslaw", *parts) if parts[0] == "models" else parts
+        named[".".join(parts).removesuffix(".__init__")] = path
+    return named
+
+
+FILES = files()
+
+
+def imported(name: str) -> Iterator[str]:
+    """Files of the package that a file names in its imports."""
+    package = (
+        name.split(".") if FILES[name].name == "__init__.py" else name.split(".")[:-1]
+    )
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name in FILES)
+        if isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *filter(None, [node.module])])
+            for a in node.names:
+                yield from [m for m in (f"{module}.{a.name}", module) if m in FILES][:1]
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    return {name: set(imported(name)) - {name} for name in FILES}
+
+
+def room(name: str) -> str:
+    """The innermost room of a file."""
+    inside = name.removeprefix("bayeslaw.")
+    return max(
+        (r for r in ROOMS if f"{inside}.".startswith(f"{r}.")),
+        key=len,
+        default=FRONT_DOOR,
+    )
+
+
+@pytest.mark.parametrize("here", ROOMS)
+def test_a_room_imports_only_rooms_before_it(here):
+    allowed = (
+        ONLY.get(here, set(ROOMS[: ROOMS.index(here)]))
+        | {here}
+        | ({FRONT_DOOR} if here == "cli" else set())
+    )
+    wrong = [
+        f"{a} -> {b}"
+        for a in FILES
+        if room(a) == here
+        for b in arrows()[a]
+        if room(b) not in allowed
+    ]
+    assert not wrong
+
+
+def test_the_front_door_imports_nothing_at_once():
+    assert not arrows()[FRONT_DOOR]
+
+
+def test_every_file_has_a_room():
+    assert {room(name) for name in FILES} == {*ROOMS, FRONT_DOOR}
+    assert {name for name in FILES if room(name) == FRONT_DOOR} == {FRONT_DOOR}
+
+
+def test_no_circle_between_files():
+    tuple(TopologicalSorter(arrows()).static_order())  # a CycleError names the circle
+
+
+def test_no_folder_holds_too_many_files():
+    folders = [
+        f
+        for f in (ROOT / "bayeslaw").rglob("*")
+        if f.is_dir() and f.name != "__pycache__"
+    ]
+    assert not [
+        f"{f}: {n}"
+        for f in folders
+        if (n := sum(p.suffix == ".py" for p in f.iterdir())) > MOST_FILES
+    ]
+
+
+def test_few_floors():
+    """A room's floor is one above the highest of those it imports; rooms within a room share its floor."""
+    below: dict[str, set[str]] = {}
+    for name, others in arrows().items():
+        own = below.setdefault(room(name).split(".")[0], set())
+        own |= {room(o).split(".")[0] for o in others} - {
+            room(name).split(".")[0],
+            FRONT_DOOR,
+        }
+    floor: dict[str, int] = {}
+    for own in TopologicalSorter(below).static_order():
+        floor[own] = 1 + max((floor[b] for b in below[own]), default=0)
+    assert max(floor.values()) <= MOST_FLOORS, floor
+
+
+def test_every_package_is_shipped():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "packages"
+    ]
+    assert sorted(listed) == sorted(
+        name for name, path in FILES.items() if path.name == "__init__.py"
+    )

@@ -1,0 +1,116 @@
+"""The public names: a list that changes only on purpose."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bayeslaw
+
+STUB = Path(bayeslaw.__file__).with_name("__init__.pyi")
+NAMES = [
+    "Anchors",
+    "Average",
+    "BayeslawError",
+    "Check",
+    "Comparison",
+    "Cost",
+    "DiagnosticsError",
+    "DomainPosterior",
+    "Exponent",
+    "Fit",
+    "FitFileError",
+    "Law",
+    "LawError",
+    "Phases",
+    "Plan",
+    "PlanError",
+    "PointFit",
+    "Pool",
+    "Prior",
+    "Refit",
+    "RelativeError",
+    "RunTableError",
+    "RunTableWarning",
+    "Term",
+    "anchors",
+    "anchors_study",
+    "appraise",
+    "areas_from_table",
+    "average",
+    "best_loss_potential",
+    "best_peak_lr",
+    "best_replay",
+    "bootstrap_weights",
+    "bootstrapped_mre",
+    "candidates",
+    "chain",
+    "check",
+    "checkpoints",
+    "compare",
+    "constant",
+    "cosine",
+    "cost_of_forgetting",
+    "critical_point",
+    "extrapolation",
+    "find_law",
+    "finetuning_grid",
+    "fit",
+    "forecast",
+    "law",
+    "law_from_file",
+    "law_from_formula",
+    "laws",
+    "load",
+    "loss_curve",
+    "losses_before",
+    "mean_relative_error",
+    "misfit_along",
+    "multi_step",
+    "plan",
+    "point_fit",
+    "pool",
+    "prior_predictive",
+    "progress_lost",
+    "read_runs",
+    "refits",
+    "report",
+    "schedule_areas",
+    "simulate",
+    "simulate_domains",
+    "turning_length",
+    "width_parts",
+    "wsd",
+]
+SUBPACKAGES = ("plots", "datasets")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_brings_its_module(name):
+    assert getattr(bayeslaw, name).__name__ == name
+
+
+@pytest.mark.parametrize("name", SUBPACKAGES)
+def test_a_public_package_is_imported_by_its_name(name):
+    assert importlib.import_module(f"bayeslaw.{name}")
+
+
+def test_all_public_names_are_listed():
+    assert dir(bayeslaw) == sorted(NAMES)
+
+
+def test_the_stub_names_each_once():
+    found = [alias for node in ast.parse(STUB.read_text()).body for alias in node.names]  # pyright: ignore
+    assert sorted(a.asname for a in found) == sorted(NAMES)
+    assert all(a.asname == a.name for a in found)
+
+
+def test_importing_the_package_imports_none_of_what_it_does():
+    code = "import bayeslaw, sys; print(*(m for m in ('jax', 'numpy', 'pandas', 'numpyro') if m in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not done.stdout.strip()

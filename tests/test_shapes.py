@@ -1,0 +1,29 @@
+"""Annotated shapes are checked while tests run, with what is imported for them alone."""
+
+import numpy as np
+import pytest
+
+from bayeslaw._inference.discrepancy.drift import draw_drift
+from bayeslaw._inference.noise import RunNoise
+from bayeslaw._tables.areas import areas
+
+
+def test_an_argument_of_another_shape_is_refused():
+    """A schedule is one axis of steps."""
+    with pytest.raises(Exception, match="rates"):
+        areas(np.ones((3, 2)))
+
+
+def test_axes_of_one_name_have_one_length():
+    """Scale and degrees of freedom are of the same draws."""
+    with pytest.raises(Exception, match="dof"):
+        RunNoise(np.ones(4), np.ones(5))
+
+
+def test_a_result_is_checked_too():
+    """Four taus of sixty are not what a posterior of tau is drawn with; three axes are
+    no draws.
+    """
+    rng = np.random.default_rng(0)
+    with pytest.raises(Exception, match="probability"):
+        draw_drift(np.ones((2, 60)), (3, 2), rng)
