@@ -1,4 +1,4 @@
-"""Do the average's intervals hold beyond the grid? Beside each law alone, and the papers' point fit with a bootstrap.
+"""Do the average's intervals hold beyond the grid? Beside each law alone, with its misfit and without, and the papers' point fit with a bootstrap.
 
     python tests/studies/averages.py overtraining --table ../shared/data/overtraining.csv
     python tests/studies/averages.py coupled [--seeds 20]
@@ -89,6 +89,16 @@ def contest(
             replace(judged, weights=only), train, drift=False, seed=seed
         )
         add(f"{law} alone", one.log_loss(test, noise=True, seed=seed), float("nan"))
+        plain = bayeslaw.fit(
+            train,
+            law,
+            discrepancy=False,
+            preview=True,
+            seed=seed,
+            on_failure="ignore",
+        )
+        log_losses = plain.log_loss(test, noise=True, seed=seed)
+        add(f"{law} without misfit", log_losses, plain.seconds)
     point = bayeslaw.point_fit(train, bayeslaw.law(alone[0]), bootstrap=200, seed=seed)
     miss = np.log(train["loss"].to_numpy()) - np.log(point.loss(train))
     rng = np.random.default_rng(seed)
