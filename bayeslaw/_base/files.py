@@ -20,3 +20,27 @@ def atomic_write(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write a file whole or not at all."""
+    with atomic_write(path) as part:
+        part.write_bytes(content)
+
+
+def try_writing(path: Path) -> None:
+    """Make an empty file where ``path`` is to be, and take it away again.
+
+    In the nearest folder there is: those that are missing are not made yet.
+
+    Raises
+    ------
+    OSError
+        Nothing can be written there.
+    """
+    folder = next(above for above in path.absolute().parents if above.exists())
+    probe = folder / f".{path.name}.{os.getpid()}.probe"
+    try:
+        probe.touch()
+    finally:
+        probe.unlink(missing_ok=True)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.beyond import warn_far
 from bayeslaw._tables.fitting import warn_other_domain
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 def forecast(
@@ -40,7 +46,9 @@ def forecast(
     """
     if not 0 < prob < 1:
         raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")
-    warn_other_domain(getattr(posterior, "runs", None), runs)
+    fitted = getattr(posterior, "runs", None)
+    warn_other_domain(fitted, runs)
+    warn_far(fitted, runs)
     law = np.exp(posterior.log_loss(runs))  # (draw, run), as the next
     new = np.exp(posterior.log_loss(runs, noise=True, seed=seed))
     tails = [(1 - prob) / 2, (1 + prob) / 2]
@@ -57,7 +65,7 @@ def forecast(
     return pd.DataFrame(columns, index=runs.index)
 
 
-def _robust_sd(draws: np.ndarray) -> np.ndarray:
+def _robust_sd(draws: Float[np.ndarray, "draw run"]) -> Float[np.ndarray, " run"]:
     """Half the width of the central 68% of draws (draw, run), shape (run,)."""
     # a normal has these shares below one sd under and over its mean
     ends = [0.1587, 0.8413]

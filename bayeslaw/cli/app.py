@@ -83,8 +83,10 @@ def main() -> None:
         app()
     except DiagnosticsError as error:
         raise _refusal(error, 3) from None
-    except (BayeslawError, PermissionError) as error:
+    except BayeslawError as error:
         raise _refusal(error, 2) from None
+    except OSError as error:
+        raise _refusal(_of_system(error), 2) from None
     except (KeyboardInterrupt, SystemExit) as stopped:
         raise _interruption(stopped) from None
 
@@ -93,7 +95,13 @@ def _print_warning(message: Warning | str, *_: object) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def _refusal(error: Exception, code: int) -> SystemExit:
+def _of_system(error: OSError) -> str:
+    """What the system says of a file or of its disk, in a line."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _refusal(error: Exception | str, code: int) -> SystemExit:
     print(f"error: {error}", file=sys.stderr)
     return SystemExit(code)
 

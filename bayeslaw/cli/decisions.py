@@ -389,6 +389,7 @@ def report(options: ReportOptions) -> None:
     """
     import bayeslaw
 
+    check_writable(options.output / "report.html")
     path = options.runs
     table = None if path is None else read_table(path, options.where, options.column)
     with progress_bar("report") as progress:

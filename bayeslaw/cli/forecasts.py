@@ -19,7 +19,7 @@ from bayeslaw.cli.options import (
     Where,
     command,
 )
-from bayeslaw.cli.output import emit, write_table
+from bayeslaw.cli.output import check_writable, emit, write_table
 from bayeslaw.cli.parsing import load_befores, load_fit, read_table
 
 # columns that say which run a row of a forecast is
@@ -61,6 +61,8 @@ def forecast(options: ForecastOptions) -> None:
     from bayeslaw._base.numbers import format_count
     from bayeslaw._posteriors.chain import chain
 
+    if options.output is not None:
+        check_writable(options.output)
     trusted = options.trust_law_file
     posterior = load_fit(options.fit_file, trusted)
     table = read_table(options.runs, options.where, options.column)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.files import atomic_write
+from bayeslaw._base.files import atomic_write, try_writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +25,21 @@ class Resumable(SystemExit):
 
 
 def check_writable(path: Path) -> None:
+    """Try to write beside a file that is to be written, before hours of work.
+
+    Raises
+    ------
+    LawError
+        It is a folder, or nothing can be written there.
+    """
     if path.is_dir():
         raise LawError(f"{path} is a folder; give the name of a file")
+    try:
+        try_writing(path)
+    except OSError as error:
+        raise LawError(
+            f"{path}: cannot be written ({error.strerror}); give another --output"
+        ) from None
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

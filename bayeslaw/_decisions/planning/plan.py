@@ -18,6 +18,7 @@ import numpy as np
 from bayeslaw._base.options import shows_options_of
 from bayeslaw._decisions.planning import value
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint
+from bayeslaw._decisions.planning.doubts import doubts
 from bayeslaw._decisions.planning.posing import point_pieces, pose
 from bayeslaw._decisions.planning.question import (
     Asked,
@@ -25,6 +26,7 @@ from bayeslaw._decisions.planning.question import (
     Model,
     Question,
     question_of,
+    sources_of,
 )
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.search import Choice, Problem, quick_scan, search
@@ -98,7 +100,9 @@ def plan(
     """
     question = question_of(target, source, keywords)
     points = keywords.get("point")
-    return solve(question, points)
+    made = solve(question, points)
+    more = doubts(target, sources_of(source), made)
+    return replace(made, warnings=made.warnings + more)
 
 
 def solve(

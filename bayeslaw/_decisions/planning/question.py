@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, no_type_check
 
 import numpy as np
 
@@ -17,11 +17,19 @@ from bayeslaw._base import runtime
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import positive
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint, UnitName
+from bayeslaw._decisions.planning.together import check_posteriors
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
 TARGET, FORGETTING = "target", "forgetting"
 BEFORE, SOURCE_BEFORE = "loss_before", "source_loss_before"
+# columns that a covariate may not set, and what does
+OWN = {
+    "N": "it is given as N",
+    "ptpp": "it is given as ptpp",
+    "D": "it is what a plan chooses",
+    "replay": "it is what a plan chooses (min_replay bounds it)",
+}
 
 
 # -- records ---------------------------------------------------------------------------
@@ -194,6 +202,7 @@ class Keywords(RequiredKeywords, total=False):
     seed: int
 
 
+@no_type_check  # at run time: what is given wrongly is refused in words
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
     """The keywords of `bayeslaw.plan`, which says what they are, as they were given."""
@@ -247,6 +256,11 @@ def read_keywords(keywords: Mapping[str, Any]) -> Asked:
     return Asked(**keywords)
 
 
+def sources_of(source: Posterior | Mapping[str, Posterior]) -> dict[str, Posterior]:
+    """Posteriors of sources by name; of one without a name, the forgetting's."""
+    return dict(source) if isinstance(source, Mapping) else {FORGETTING: source}
+
+
 def question_of(
     target: Posterior,
     source: Posterior | Mapping[str, Posterior],
@@ -260,14 +274,16 @@ def question_of(
         The question is ill-posed.
     """
     given = read_keywords(keywords)
-    sources = dict(source) if isinstance(source, Mapping) else {FORGETTING: source}
+    sources = sources_of(source)
     if not sources or TARGET in sources:
         raise PlanError(
             f"name at least one source, and none {TARGET!r}; got {list(sources)}"
         )
+    check_posteriors(target, sources)
     runtime.start()
     posteriors = {TARGET: target} | sources
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
+    _check_read(given.covariates or {}, pieces)
     return Question(
         pieces=pieces,
         constraints=_constraints(given, list(sources)),
@@ -281,6 +297,21 @@ def question_of(
             f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
         ),
     )
+
+
+def _check_read(
+    covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
+) -> None:
+    """Refuse covariates that no law reads: most often a name is misspelt."""
+    read = {c for some in pieces.values() for piece in some for c in piece.covariates}
+    # the planner itself reads what a source had before adaptation
+    read |= {BEFORE, SOURCE_BEFORE}
+    unknown = [column for column in covariates if column not in read | set(OWN)]
+    if unknown:
+        raise PlanError(
+            f"no law reads the covariate {unknown[0]!r}; "
+            f"they read {', '.join(sorted(read))}"
+        )
 
 
 def _constraints(given: Asked, sources: Sequence[str]) -> tuple[Constraint, ...]:
@@ -335,6 +366,9 @@ def _models(given: Asked, sources: Sequence[str]) -> tuple[Model, ...]:
     sizes = models_of(given.N, given.ptpp)
     count = len(sizes)
     covariates = given.covariates or {}
+    for column, what in OWN.items():
+        if column in covariates:
+            raise PlanError(f"covariates cannot set {column!r}: {what}")
     others = tuple(given.max_loss or ())
 
     def own(given: Any, name: str) -> Any:
@@ -371,9 +405,10 @@ def _confidence(given: Any, names: Sequence[str]) -> float | dict[str, float]:
             f"got {', '.join(by_name)}"
         )
     for share in by_name.values():
-        if isinstance(share, str) or not 0 < share <= 1:
+        if isinstance(share, str) or not 0 < share < 1:
             raise PlanError(
-                f"confidence must be a probability in (0, 1], got {share!r}"
+                f"confidence must be a probability below 1, such as .99, got {share!r}: "
+                "finitely many draws can promise nothing for sure"
             )
     if isinstance(given, Mapping):
         return {name: float(share) for name, share in given.items()}

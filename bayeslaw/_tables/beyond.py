@@ -1,0 +1,92 @@
+"""How far runs lie beyond those that a posterior was fitted to, in words."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._base.numbers import format_count
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# times the largest fitted, or under the smallest: where no stage that was left out says
+# how far a law may be trusted (the papers forecast 9 times their largest stage)
+FAR = 10.0
+AXES = {
+    "N": "parameters",
+    "D": "tokens",
+    "ptpp": "pre-training tokens per parameter",
+    "D/N": "adaptation tokens per parameter",
+}
+
+
+def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
+    """A line for each axis along which runs lie so many times beyond the table.
+
+    Parameters
+    ----------
+    table
+        The runs that were fitted; where it is no table, nothing is known.
+    runs
+        Those that are asked about. Columns that either lacks are passed over.
+    """
+    if not isinstance(table, pd.DataFrame):
+        return []
+    lines = []
+    for name, unit in AXES.items():
+        known, asked = _axis(table, name), _axis(runs, name)
+        if known is not None and asked is not None:
+            lines += _line(name, unit, known, asked, far)
+    return lines
+
+
+def warn_far(table: object, runs: pd.DataFrame) -> None:
+    """Warn of each axis along which runs lie far beyond the table."""
+    for line in far_beyond(table, runs):
+        text = f"{line}: nothing measured says how far a law holds there"
+        warnings.warn(text, RunTableWarning, stacklevel=3)
+
+
+def _axis(
+    columns: pd.DataFrame | Mapping[str, object], name: str
+) -> Float[np.ndarray, " run"] | None:
+    """The positive finite values of an axis; None where there are none."""
+    parts = name.split("/")
+    if any(part not in columns for part in parts):
+        return None
+    values = [pd.to_numeric(columns[part], errors="coerce") for part in parts]
+    x = np.asarray(values[0], float)
+    if len(values) == 2:
+        x = x / np.asarray(values[1], float)
+    x = x[np.isfinite(x) & (x > 0)]
+    return x if len(x) else None
+
+
+def _line(
+    name: str,
+    unit: str,
+    known: Float[np.ndarray, " run"],
+    asked: Float[np.ndarray, " other_run"],
+    far: float,
+) -> list[str]:
+    low, high = known.min(), known.max()
+    over, under = asked > far * high, asked < low / far
+    beyond = int(np.sum(over | under))
+    if not beyond:
+        return []
+    # the farther of the two ends
+    worst, end = asked.max(), high
+    if not over.any() or low / asked.min() > asked.max() / high:
+        worst, end = asked.min(), low
+    times = max(worst / end, end / worst)
+    rows = "" if len(asked) == 1 else f" in {beyond} of {len(asked)} rows"
+    return [
+        f"{name} = {format_count(worst)} ({unit}){rows} lies {times:.3g} times beyond "
+        f"the runs that were fitted ({format_count(low)} to {format_count(high)})"
+    ]

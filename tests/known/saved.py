@@ -1,0 +1,48 @@
+"""Posteriors of known values, saved: no sampler is needed to make them."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from arviz_base import from_dict
+
+import bayeslaw
+from bayeslaw._inference.discrepancy.drift import training_range
+from bayeslaw._posteriors import artifact
+from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.record import Fit
+
+DRAWS = 20
+
+
+def runs() -> pd.DataFrame:
+    return bayeslaw.simulate("chinchilla", seed=1)
+
+
+def values(draws: int = DRAWS) -> dict[str, np.ndarray]:
+    law = bayeslaw.law("chinchilla")
+    parameters = law.from_paper(law.plausible) | {"sigma": 0.005, "dof": 8.0}
+    return {name: np.full(draws, float(v)) for name, v in parameters.items()}
+
+
+def save_fit(path: Path, draws: int = DRAWS) -> Path:
+    """One chain, all of whose draws are the plausible parameters."""
+    one_chain = {name: each[None] for name, each in values(draws).items()}
+    tree = from_dict({"posterior": one_chain})
+    tree["constant_data"] = artifact.constant_data(runs())
+    tree.attrs.update(artifact.provenance(bayeslaw.law("chinchilla"), 0, "fit"))
+    tree.attrs.update(preview_khat=0.1, preview_ess=1000.0, seconds=1.0)
+    stats = {"diverging": np.zeros((1, draws), bool)}
+    tree["sample_stats"] = from_dict({"sample_stats": stats})["sample_stats"]
+    return Fit(bayeslaw.law("chinchilla"), tree).save(path)
+
+
+def save_average(path: Path) -> Path:
+    """Of one law, without drift or misfit."""
+    law, table = bayeslaw.law("chinchilla"), runs()
+    known = training_range({c: table[c].to_numpy(float) for c in law.covariates})
+    drift = np.zeros((DRAWS, 2 * len(known.axes)))
+    member = Member(law, 1.0, None, known, values() | {"drift": drift})
+    row = {"weight": 1.0, "rhat": 1.0, "ess": 1000.0, "divergences": 0, "draws": DRAWS}
+    judged = pd.DataFrame([row], index=pd.Index(["chinchilla"], name="name"))
+    return Average((member,), judged, table, {"seconds": 1.0}).save(path)
