@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import DiagnosticsError, FitFileError, FitWarning, LawError
-from bayeslaw._base.files import atomic_write
+from bayeslaw._base.files import write_bytes
 from bayeslaw._inference.diagnostics import (
     MAX_DIVERGENT,
     MAX_RHAT,
@@ -27,6 +27,7 @@ from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import law_of, recipe_of
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
     from xarray import DataTree
 
 SLASH = "\u2215"  # in place of / in the names of columns
@@ -38,7 +39,7 @@ PACKAGES = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
 # -- what is in it ---------------------------------------------------------------------
 
 
-def draws_of(tree: DataTree) -> dict[str, np.ndarray]:
+def draws_of(tree: DataTree) -> dict[str, Float[np.ndarray, "draw ..."]]:
     """Draws by name, each of shape (draw, ...), chains one after another."""
     arrays = {str(k): v.to_numpy() for k, v in tree["posterior"].data_vars.items()}
     return {k: v.reshape(-1, *v.shape[2:]) for k, v in arrays.items()}
@@ -53,7 +54,7 @@ def runs_of(tree: DataTree) -> pd.DataFrame:
     return pd.DataFrame(columns, index=data["run_row"].to_index())
 
 
-def columns_of(runs: pd.DataFrame) -> dict[str, np.ndarray]:
+def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:
     """A run table for ``constant_data``: numbers as floats, all else as text; a tree's
     names hold no slash.
     """
@@ -154,8 +155,13 @@ def settle(found: tuple[str, ...], on_failure: str, accept: str) -> None:
     if found and on_failure == "raise":
         raise DiagnosticsError(f"{'; '.join(found)}; or accept as it is ({accept})")
     if on_failure == "warn":
-        for line in found:
-            warnings.warn(line, FitWarning, stacklevel=3)
+        warn_each(found, stacklevel=4)
+
+
+def warn_each(lines: Iterable[str], stacklevel: int = 3) -> None:
+    """A warning for each line."""
+    for line in lines:
+        warnings.warn(line, FitWarning, stacklevel=stacklevel)
 
 
 # -- the file --------------------------------------------------------------------------
@@ -172,8 +178,9 @@ def write(tree: DataTree, path: str | Path) -> Path:
         }
         for group, node in tree.children.items()
     }
-    with atomic_write(path) as part:
-        tree.to_netcdf(part, engine="h5netcdf", encoding=encoding)
+    # in memory first: where a disk is full, HDF5 ends the process
+    content = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
+    write_bytes(path, content)
     return path
 
 

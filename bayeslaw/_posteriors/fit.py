@@ -127,6 +127,7 @@ def fit(
     if discrepancy:
         training = TrainingRuns(x, y, shared)
         _add_misfit(result, runs, training, seed)
+    artifact.warn_each(result.goodness.doubts)
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
     artifact.settle(result.warnings, on_failure, "--accept-diagnostics")
     return result

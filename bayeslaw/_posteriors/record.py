@@ -21,11 +21,13 @@ from bayeslaw._inference.table import labels
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors import artifact
 from bayeslaw._posteriors.artifact import EFFECTS
+from bayeslaw._posteriors.goodness import Goodness, goodness
 from bayeslaw._posteriors.misfit import from_dataset, with_misfit
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from xarray import DataTree
 
 MISFIT = "misfit"  # group of the tree
@@ -63,7 +65,7 @@ class Fit:
         return self.law.name
 
     @property
-    def posterior(self) -> dict[str, np.ndarray]:
+    def posterior(self) -> dict[str, Float[np.ndarray, "draw ..."]]:
         """Draws by name, each of shape (draw, ...), chains one after another.
 
         With a misfit: its weights, and the noise that it leaves in place of the law's.
@@ -122,6 +124,12 @@ class Fit:
             for n, d in draws.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    @cached_property
+    def goodness(self) -> Goodness:
+        """How the law by itself fits its runs, and what speaks against it."""
+        draws = artifact.draws_of(self.inference_data)
+        return goodness(self.law, draws, self.runs)
 
     @property
     def is_preview(self) -> bool:
@@ -191,7 +199,7 @@ class Fit:
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "draw run"]:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
         new run.
 
@@ -215,7 +223,7 @@ class Fit:
 
     def _effect(
         self, kind: str, runs: pd.DataFrame, rng: np.random.Generator
-    ) -> np.ndarray | float:
+    ) -> Float[np.ndarray, "draw row"] | float:
         """Draws of the effect of each row's checkpoint or run, shape (draw, row)."""
         names, known = self._known_effects(kind)
         if known is None:
@@ -231,7 +239,9 @@ class Fit:
                 drawn[:, i] = known[:, at[group]]
         return drawn[:, codes]
 
-    def _known_effects(self, kind: str) -> tuple[list[str], np.ndarray | None]:
+    def _known_effects(
+        self, kind: str
+    ) -> tuple[list[str], Float[np.ndarray, "draw group"] | None]:
         """Checkpoints or runs that the fit has seen, and their effects (draw, group)."""
         if self.misfit is not None:
             if kind != self._group_kind or self.misfit.effects is None:

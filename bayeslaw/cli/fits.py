@@ -128,6 +128,7 @@ def fit(options: FitOptions) -> None:
         "n": len(table),
         "parameters": posterior.parameters().to_dict(orient="index"),
         "diagnostics": posterior.diagnostics,
+        "goodness": posterior.goodness._asdict(),
         **more,
         "output": None if options.output is None else str(options.output),
     }
@@ -200,6 +201,7 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
         f"ESS {diagnostics['ess']:.0f}, {diagnostics['divergences']} divergences, "
         f"{diagnostics['seconds']:.1f} s"
     )
+    print(posterior.goodness.sentence())
     if record["output"] is not None:
         print(f"-> {record['output']}")
 

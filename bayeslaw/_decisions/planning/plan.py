@@ -18,8 +18,7 @@ import numpy as np
 from bayeslaw._base.options import shows_options_of
 from bayeslaw._decisions.planning import value
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint
-from bayeslaw._decisions.planning.doubts import doubts
-from bayeslaw._decisions.planning.posing import point_pieces, pose
+from bayeslaw._decisions.planning.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._decisions.planning.question import (
     Asked,
     Keywords,
@@ -30,9 +29,11 @@ from bayeslaw._decisions.planning.question import (
 )
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.search import Choice, Problem, quick_scan, search
+from bayeslaw._decisions.planning.together import doubts
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
 PLUG_IN_ROWS = 256  # replays looked at in one call
+AT_THE_END = 1e-3  # of log tokens: as good as the least budget that is looked at
 
 
 @shows_options_of(Asked)
@@ -101,8 +102,21 @@ def plan(
     question = question_of(target, source, keywords)
     points = keywords.get("point")
     made = solve(question, points)
-    more = doubts(target, sources_of(source), made)
+    run = {"N": made.N, "ptpp": made.ptpp} | ({"D": made.D} if made.D else {})
+    more = doubts(target, sources_of(source), run) + _at_the_end(made)
     return replace(made, warnings=made.warnings + more)
+
+
+def _at_the_end(made: Plan) -> list[str]:
+    """The least budget that is looked at is no plan but the end of a search."""
+    least = ATPP_RANGE[0]
+    if not made.atpp or math.log(made.atpp / least) > AT_THE_END:
+        return []
+    return [
+        "the promises hold already at the least budget that is looked at "
+        f"({least:g} tokens per parameter), so the cheapest may be any under it: "
+        "look at the limits again"
+    ]
 
 
 def solve(

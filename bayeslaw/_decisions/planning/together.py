@@ -5,19 +5,18 @@ to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.fitting import fitted
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
+from bayeslaw._tables.slopes import partial_slope
 
 CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall with replay
+SIZES = ("N", "D", "ptpp")
+CHECKPOINT = ["N", "ptpp"]
 
 
 def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> None:
@@ -39,6 +38,21 @@ def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> Non
     if "target" in known:
         for name in names[1:]:
             _check_order(name, known["target"], known[name])
+
+
+def doubts(
+    target: Posterior, sources: Mapping[str, Posterior], run: Mapping[str, float]
+) -> list[str]:
+    """What to know of a plan that its probability does not say: that its run lies far
+    beyond those that were fitted, and fits of other checkpoints; a line each.
+
+    ``run`` has the plan's columns.
+    """
+    table = table_of(target)
+    lines = [f"the plan's {line}" for line in far_beyond(table, pd.DataFrame([run]))]
+    for name, posterior in sources.items():
+        lines += _checkpoints_differ(name, table, table_of(posterior))
+    return lines
 
 
 def table_of(posterior: Posterior) -> pd.DataFrame | None:
@@ -78,36 +92,27 @@ def _check_order(name: str, target: pd.DataFrame, source: pd.DataFrame) -> None:
             f"the fit given as target is of domain {_domain(target)!r} and that of "
             f"{name} of {_domain(source)!r}: they are swapped"
         )
-    if _rise_with_replay(target) < -CLEAR and _rise_with_replay(source) > CLEAR:
+    of_target, target_error = partial_slope(target, "replay", SIZES)
+    of_source, source_error = partial_slope(source, "replay", SIZES)
+    if of_target < -CLEAR * target_error < 0 < CLEAR * source_error < of_source:
         raise PlanError(
             f"the target's losses fall with replay and those of {name} rise, both "
             "clearly: target and source look swapped"
         )
 
 
-def _rise_with_replay(table: pd.DataFrame) -> float:
-    """Slope of log loss in replay beside log N, D and ptpp, in standard errors."""
-    if not {"loss", "replay"} <= set(table) or table["replay"].nunique() < 2:
-        return 0.0
-    others = [c for c in ("N", "D", "ptpp") if c in table and table[c].nunique() > 1]
-    logs = np.log(table[others].to_numpy(float))
-    replay = table["replay"].to_numpy(float)
-    design = np.column_stack([replay, logs, np.ones(len(table))])
-    slope, error = _first_coefficient(design, np.log(table["loss"].to_numpy(float)))
-    return slope / error if error > 0 else 0.0
-
-
-def _first_coefficient(
-    design: Float[np.ndarray, "row column"], y: Float[np.ndarray, " row"]
-) -> tuple[float, float]:
-    """Least squares: the first coefficient and its standard error; 0 where the rows do
-    not tell.
-    """
-    rows, columns = design.shape
-    if rows <= columns or np.linalg.matrix_rank(design) < columns:
-        return 0.0, 0.0
-    found = np.linalg.lstsq(design, y, rcond=None)[0]
-    left = y - design @ found
-    variance = left @ left / (rows - columns)
-    covariance = variance * np.linalg.inv(design.T @ design)
-    return float(found[0]), float(np.sqrt(covariance[0, 0]))
+def _checkpoints_differ(
+    name: str, target: pd.DataFrame | None, source: pd.DataFrame | None
+) -> list[str]:
+    if target is None or source is None:
+        return []
+    if not set(CHECKPOINT) <= set(target) & set(source):
+        return []
+    ours = set(target[CHECKPOINT].itertuples(index=False, name=None))
+    theirs = set(source[CHECKPOINT].itertuples(index=False, name=None))
+    if ours & theirs:
+        return []
+    return [
+        f"the fits of target and of {name} have no checkpoint (N, ptpp) in common: are "
+        "they of the same models?"
+    ]

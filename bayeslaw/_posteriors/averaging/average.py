@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.artifact import settle, versions
+from bayeslaw._posteriors.artifact import settle, versions, warn_each
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Comparison,
@@ -23,6 +23,9 @@ from bayeslaw._posteriors.averaging.compare import (
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.posterior import DRIFT
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 DRAWS = 4000
 LEAST = 1 / DRAWS  # weight below which a law has no draw
@@ -75,6 +78,7 @@ def average(
         seed=seed,
         attrs=attrs | {"seconds": time.perf_counter() - began},
     )
+    warn_each(result.goodness.doubts)
     settle(result.warnings, on_failure, "--accept-diagnostics")
     return result
 
@@ -107,7 +111,7 @@ def of_comparison(
     return Average(tuple(members), judged.table, runs, dict(attrs or {"seconds": 0.0}))
 
 
-def shares(weights: np.ndarray) -> np.ndarray:
+def shares(weights: Float[np.ndarray, " law"]) -> Int[np.ndarray, " law"]:
     """Whole numbers of draws in proportion to the weights, by largest remainder; they
     sum to `DRAWS`.
     """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,9 @@ from bayeslaw._posteriors.averaging.folds import PRODUCTS, Fold, default_axes, f
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.refits import spread
 from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, Real, Shaped
 
 # of the groups of runs left out, for the probability that a law forecasts them best
 RESAMPLES = 4000
@@ -89,8 +92,8 @@ class Comparison:
     """
 
     judged: tuple[Judged, ...]
-    weights: np.ndarray
-    probabilities: np.ndarray
+    weights: Float[np.ndarray, " law"]
+    probabilities: Float[np.ndarray, " law"]
     folds: tuple[str, ...]
     n: int
 
@@ -295,7 +298,7 @@ def _probabilities(
     runs: pd.DataFrame,
     stages: Sequence[Fold],
     settings: Comparing,
-) -> np.ndarray:
+) -> Float[np.ndarray, " law"]:
     """As `best`, of the laws' forecasts of all stages."""
     groups = _groups(runs, settings.independent)
     none = groups[:0]  # so that there is something to join where there are no stages
@@ -324,7 +327,7 @@ def _at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[L
     return placed
 
 
-def _groups(runs: pd.DataFrame, independent: bool) -> np.ndarray:
+def _groups(runs: pd.DataFrame, independent: bool) -> Int[np.ndarray, " run"]:
     """Which runs share their error, shape (run,): the group's number, each its own
     where none do.
     """
@@ -360,7 +363,9 @@ class ProgressCounter:
                 self.progress(self.done, self.total)
 
 
-def weigh(judged: Sequence[Judged], columns: Sequence[str]) -> np.ndarray:
+def weigh(
+    judged: Sequence[Judged], columns: Sequence[str]
+) -> Float[np.ndarray, " law"]:
     """Stacking weights over stages left out, regularised, shape (law,).
 
     What a law says of the runs of one stage is right or wrong for all of them alike: a
@@ -399,8 +404,10 @@ def weigh(judged: Sequence[Judged], columns: Sequence[str]) -> np.ndarray:
 
 
 def best(
-    held_out: Sequence[np.ndarray], group: np.ndarray, seed: int = 0
-) -> np.ndarray:
+    held_out: Sequence[Real[np.ndarray, " run"]],
+    group: Shaped[np.ndarray, " run"],
+    seed: int = 0,
+) -> Float[np.ndarray, " law"]:
     """Probability that each law forecasts unseen stages best, shape (law,).
 
     How often its log density of the runs left out is the largest when their groups

@@ -5,12 +5,15 @@ and stages it has not seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 LEVELS = 12  # a column with more is cut into bins of equal counts
 BINS = 6
@@ -26,11 +29,11 @@ class Fold(NamedTuple):
 
     name: str
     column: str
-    kept: np.ndarray
-    held: np.ndarray
+    kept: Bool[np.ndarray, " run"]
+    held: Bool[np.ndarray, " run"]
 
 
-def axis_values(runs: pd.DataFrame, column: str) -> np.ndarray:
+def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
     """A column to hold out by, shape (run,); ``D/N`` is tokens per parameter and
     ``N*D`` compute.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,9 @@ from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
 from bayeslaw._posteriors.refits import Refit, refit
 from bayeslaw._tables import fitting
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
 # Of the whole table, and of a stage left out; where weights are poorer, chains take over.
 WHOLE = Importance(draws=4000, min_ess=MIN_ESS)
 WHOLE_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=500, max_draws=2000)
@@ -72,10 +75,10 @@ class HeldOutScore(NamedTuple):
     the loss (width + 20 x miss; Gneiting and Raftery 2007).
     """
 
-    density: np.ndarray
-    inside: np.ndarray
-    error: np.ndarray
-    interval: np.ndarray
+    density: Float[np.ndarray, " run"]
+    inside: Bool[np.ndarray, " run"]
+    error: Float[np.ndarray, " run"]
+    interval: Float[np.ndarray, " run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +108,8 @@ class Judged:
 
     law: Law
     process: Process | None
-    values: dict[str, np.ndarray]
-    tau: np.ndarray
+    values: dict[str, Float[np.ndarray, "draw ..."]]
+    tau: Float[np.ndarray, " tau"]
     known: Range
     held_out: tuple[HeldOutScore, ...]
     errors: str
@@ -174,8 +177,8 @@ def judge(
 def _posterior(
     law: Law,
     table: Padded,
-    x: dict[str, np.ndarray],
-    kept: np.ndarray,
+    x: dict[str, Float[np.ndarray, " row"]],
+    kept: Bool[np.ndarray, " row"],
     starts: list[dict] | None,
     seed: int,
     importance: Importance,
@@ -197,12 +200,12 @@ def _posterior(
 
 def _with_misfit(
     law: Law,
-    draws: dict[str, np.ndarray],
+    draws: dict[str, Float[np.ndarray, " draw"]],
     training: TrainingRuns,
-    kept: np.ndarray,
+    kept: Bool[np.ndarray, " row"],
     setting: Setting,
     tries: int,
-) -> tuple[Process | None, dict[str, np.ndarray]]:
+) -> tuple[Process | None, dict[str, Float[np.ndarray, "draw ..."]]]:
     """The draws with the misfit that they learn from the rows that are kept."""
     if not setting.discrepancy:
         return None, draws
@@ -219,16 +222,16 @@ class Forecast(NamedTuple):
     share their error, (run, run); ``y``: what was measured, (run,).
     """
 
-    mean: np.ndarray
-    draws: dict[str, np.ndarray]
-    away: np.ndarray
-    same: np.ndarray | None
-    y: np.ndarray
+    mean: Float[np.ndarray, "draw run"]
+    draws: dict[str, Float[np.ndarray, "draw ..."]]
+    away: Float[np.ndarray, "run side"]
+    same: Bool[np.ndarray, "run run"] | None
+    y: Float[np.ndarray, " run"]
 
 
 def _forecast(
     law: Law,
-    draws: dict[str, np.ndarray],
+    draws: dict[str, Float[np.ndarray, " draw"]],
     training: TrainingRuns,
     stage: Fold,
     setting: Setting,
@@ -269,7 +272,7 @@ def _miss(forecast: Forecast) -> Miss:
 
 
 def _scored(
-    forecast: Forecast, tau: np.ndarray, rng: np.random.Generator
+    forecast: Forecast, tau: Float[np.ndarray, " tau"], rng: np.random.Generator
 ) -> HeldOutScore:
     """The forecast of a stage left out, with noise and drift, against what came."""
     mean, draws, away, _, y = forecast

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,6 @@ import pandas as pd
 
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import FitFileError
-from bayeslaw._base.files import atomic_write
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
 from bayeslaw._inference.discrepancy.drift import Range
 from bayeslaw._inference.discrepancy.process import (
@@ -27,10 +28,14 @@ from bayeslaw._inference.discrepancy.process import (
 from bayeslaw._inference.noise import NOISE
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
-from bayeslaw._posteriors.artifact import columns_of, law_from_recipe, runs_of
+from bayeslaw._posteriors.artifact import columns_of, law_from_recipe, runs_of, write
+from bayeslaw._posteriors.goodness import Goodness, goodness
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +59,10 @@ class Member:
     weight: float
     process: Process | None
     known: Range
-    values: Mapping[str, np.ndarray]
+    values: Mapping[str, Float[np.ndarray, "draw ..."]]
 
     @property
-    def posterior(self) -> Mapping[str, np.ndarray]:
+    def posterior(self) -> Mapping[str, Float[np.ndarray, "draw ..."]]:
         """Draws by name, as a `Fit` has them."""
         return self.values
 
@@ -174,7 +179,7 @@ class Average:
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "draw run"]:
         """Draws of the log loss, shape (draw, run): of the laws with their drift, or
         with ``noise`` of a new run.
 
@@ -193,11 +198,17 @@ class Average:
             parts.append(log_loss)
         return np.concatenate(parts)
 
+    @cached_property
+    def goodness(self) -> Goodness:
+        """How the law of most weight by itself fits the runs."""
+        heaviest = max(self.members, key=lambda member: member.weight)
+        return goodness(heaviest.law, heaviest.values, self.runs)
+
     def save(self, path: str | Path) -> Path:
         """Write the average to a netCDF file, whole or not at all."""
         import xarray as xr
 
-        path, nodes = Path(path), {}
+        nodes = {}
         for i, member in enumerate(self.members):
             arrays = {
                 name: (("draw", f"{name}_index")[: v.ndim], v)
@@ -216,9 +227,7 @@ class Average:
         rows = {name: ("run_row", v) for name, v in columns_of(self.runs).items()}
         nodes["/constant_data"] = xr.Dataset(rows, {"run_row": self.runs.index})
         nodes["/"] = xr.Dataset(attrs=root)
-        with atomic_write(path) as part:
-            xr.DataTree.from_dict(nodes).to_netcdf(part, engine="h5netcdf")
-        return path
+        return write(xr.DataTree.from_dict(nodes), path)
 
     @classmethod
     def from_tree(cls, tree, path: str | Path, trust_law_file: bool = False) -> Average:
@@ -247,7 +256,7 @@ class Average:
         return cls(tuple(members), table, runs_of(tree), attrs)
 
 
-def _in_paper_units(member: Member) -> Iterator[tuple[str, np.ndarray]]:
+def _in_paper_units(member: Member) -> Iterator[tuple[str, Float[np.ndarray, " draw"]]]:
     """A law's parameters and the scales of its noise, each with its draws."""
     law, values = member.law, member.values
     of_law = {name: jnp.asarray(values[name]) for name in law.priors}

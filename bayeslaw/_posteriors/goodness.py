@@ -1,0 +1,104 @@
+"""Whether a law fits its own runs, before anything is forecast with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._law.law import Law
+from bayeslaw._tables import fitting
+from bayeslaw._tables.slopes import partial_slope
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+SOME = 24  # draws of the law whose mean is looked at
+LEAST_EXPLAINED = 0.5
+LARGE_MISS = 0.02  # of half of the rows; laws miss public tables by .1-1%
+LEAST_SPREAD = 0.01  # of the losses, in log, below which there is little to explain
+CLEAR = 4.0  # standard errors
+REASONS = (
+    "noise, an accuracy in place of a loss, losses of other domains or units, and a "
+    "validation set that leaks into training look so"
+)
+
+
+class Goodness(NamedTuple):
+    """How a law by itself, without its misfit, fits the runs it was fitted to.
+
+    ``explained``: share of the losses' spread (squared median distance from their
+    median, in log) that the law explains; ``miss``: what half of the rows lie off by,
+    in log loss; ``doubts``: what speaks against the law, a line each.
+    """
+
+    explained: float
+    miss: float
+    doubts: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """In words, for people."""
+        return (
+            f"by itself the law explains {self.explained:.1%} of how the losses differ; "
+            f"half of the rows lie within {self.miss:.2%} of it"
+        )
+
+
+def goodness(
+    law: Law, values: Mapping[str, Float[np.ndarray, " draw"]], runs: pd.DataFrame
+) -> Goodness:
+    """Look at a law's fit to its own runs.
+
+    Parameters
+    ----------
+    values
+        Draws of the law's parameters by name.
+    runs
+        The table it was fitted to.
+    """
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    left = y - _centre(law, values, x)
+    miss = _median_distance(left)
+    spread = _median_distance(y - np.median(y))
+    explained = 1.0 if spread == 0 else max(0.0, 1 - (miss / spread) ** 2)
+    doubts = []
+    if explained < LEAST_EXPLAINED and spread > LEAST_SPREAD:
+        doubts.append(
+            f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
+            f"half of the rows lie over {miss:.1%} off it: {REASONS}; plot the table"
+        )
+    elif miss > LARGE_MISS:
+        doubts.append(
+            f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
+            "differ by .05-.6%: another law may suit them (`compare`)"
+        )
+    if "N" in law.covariates:
+        slope, error = partial_slope(runs, "N", ("D", "replay", "ptpp"))
+        if slope > CLEAR * error > 0:
+            doubts.append(
+                f"losses rise with N, by {slope:.1%} an e-fold at the same D, replay "
+                f"and ptpp: {REASONS}"
+            )
+    return Goodness(float(explained), float(miss), tuple(doubts))
+
+
+def _centre(
+    law: Law,
+    values: Mapping[str, Float[np.ndarray, " draw"]],
+    x: Mapping[str, Float[np.ndarray, " row"]],
+) -> Float[np.ndarray, " row"]:
+    """The law's log loss at the runs, the mean of some draws."""
+    draws = len(next(iter(values.values())))
+    some = np.linspace(0, draws - 1, min(SOME, draws)).astype(int)
+    log_losses = []
+    for draw in some:
+        one = {name: values[name][draw] for name in law.priors}
+        loss = np.asarray(law.loss(x, one))
+        log_losses.append(np.log(loss))
+    return np.mean(log_losses, axis=0)
+
+
+def _median_distance(away: Float[np.ndarray, " row"]) -> float:
+    return float(np.median(np.abs(away)))

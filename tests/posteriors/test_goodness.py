@@ -1,0 +1,77 @@
+"""Whether a law fits its own runs is said with the fit: on good tables nothing, on noise, accuracies and leaks a line."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import bayeslaw
+from bayeslaw._base.errors import FitWarning
+from bayeslaw._posteriors.goodness import goodness
+from bayeslaw._tables.slopes import partial_slope
+from known.saved import runs, values
+
+LAW = bayeslaw.law("chinchilla")
+
+
+def fitted(table):
+    return bayeslaw.fit(table, LAW, preview=True, on_failure="ignore")
+
+
+def test_a_law_that_is_true_explains_its_runs():
+    """Half of normal noise of .5% lies within .67 of its sd."""
+    found = goodness(LAW, values(), runs())
+    assert found.doubts == ()
+    assert found.explained > 0.99
+    assert found.miss == pytest.approx(0.6745 * 0.005, rel=0.2)
+    assert "explains 99" in found.sentence() or "explains 100" in found.sentence()
+
+
+def test_noise_in_place_of_losses_is_told():
+    rng = np.random.default_rng(0)
+    table = runs()
+    noise = table.assign(loss=rng.uniform(1.5, 4.0, len(table)))
+    with pytest.warns(FitWarning, match=r"explains \d+% of how the losses differ"):
+        fitted(noise)
+
+
+def test_an_accuracy_in_place_of_a_loss_is_told():
+    """It rises with N and D, which no law of losses does."""
+    table = runs()
+    with pytest.warns(FitWarning) as told:
+        fitted(table.assign(loss=1 / table["loss"]))
+    lines = [str(warning.message) for warning in told]
+    assert any("explains 0%" in line for line in lines)
+    assert any("losses rise with N" in line for line in lines)
+
+
+def test_a_good_table_is_fitted_without_a_word_on_its_goodness():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*(explains|losses rise|half of the)")
+        found = fitted(runs()).goodness
+    assert found.doubts == ()
+
+
+def test_a_law_far_off_its_own_runs_is_told():
+    """Losses that swing by 5% along D."""
+    table = runs()
+    swung = table["loss"] * np.exp(0.05 * np.sin(4 * np.log(table["D"])))
+    found = goodness(LAW, values(), table.assign(loss=swung))
+    assert len(found.doubts) == 1
+    assert "another law may suit them" in found.doubts[0]
+
+
+def test_a_slope_is_that_of_least_squares():
+    """Against a regression solved by its normal equations on the same columns."""
+    table = runs()
+    slope, error = partial_slope(table, "N", ("D", "replay"))
+    logs = np.log(table[["N", "D"]].to_numpy(float))
+    design = np.column_stack([logs, table["replay"], np.ones(len(table))])
+    y = np.log(table["loss"].to_numpy(float))
+    inverse = np.linalg.inv(design.T @ design)
+    coefficients = inverse @ design.T @ y
+    left = y - design @ coefficients
+    variance = left @ left / (len(y) - 4)
+    assert slope == pytest.approx(coefficients[0], rel=1e-8)
+    assert error == pytest.approx(np.sqrt(variance * inverse[0, 0]), rel=1e-6)
+    assert partial_slope(table.head(2), "N", ("D",)) == (0.0, 0.0)
