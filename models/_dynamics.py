@@ -77,7 +77,11 @@ PRETRAINING_ANNEALING = annealing("C1", lambda x, e: x["S2_pt"], r"C_1 S_2^{pt}"
 ADAPTATION_ANNEALING = annealing("C2", lambda x, e: x["S2_cpt"], r"C_2 S_2^{cpt}")
 
 ALPHA = Exponent(
-    "alpha", lognormal(0.51, 0.3, f"{FIG19}: .510 in both domains"), "S1_pt", r"\alpha"
+    "alpha",
+    lognormal(0.51, 0.3, f"{FIG19}: .510 in both domains"),
+    "S1_pt",
+    r"\alpha",
+    also=("S1_cpt",),
 )
 RATE = Exponent("E", lognormal(100, 1.0, f"{FIG19}: 99.35 and 100.34"), "S1_cpt", "E")
 

@@ -49,7 +49,8 @@ def size(name: str) -> Exponent:
         "measured: powers of -.2 and .4 (tiny models of five sizes); "
         "size acts through the losses before"
     )
-    return Exponent(f"{name}4", lognormal(1.0, 2.0, measured), "N", name)
+    prior = lognormal(1.0, 2.0, measured)
+    return Exponent(f"{name}4", prior, "N", name, may_rest=True)
 
 
 def power(e: Values, name: str):

@@ -135,14 +135,17 @@ class Term:
 class Exponent:
     """A parameter in which the law is not linear.
 
-    ``covariate`` names the column along which it acts: with one level of that column it
-    cannot be learned.
+    ``covariate`` names the column along which it acts, ``also`` others that act as one
+    with it: where none of them varies it cannot be learned. Then a table is refused,
+    or, with ``may_rest``, the exponent is held at its prior's median.
     """
 
     name: str
     prior: Prior
     covariate: str
     latex: str = ""
+    also: tuple[str, ...] = ()
+    may_rest: bool = False
 
 
 def _same(parameters: Values) -> dict[str, Array]:

@@ -101,6 +101,7 @@ def fit(
     if priors or reference:
         law = law.with_priors(priors or {}).with_reference(reference or {})
     requested = [n.removesuffix("_nats") for n in priors or {}]
+    law = fitting.settled(law, runs, requested)
     fitting.check_fittable(law, runs, requested=requested)
     runtime.start()
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))

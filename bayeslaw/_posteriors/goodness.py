@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.posterior import LogLoss, over_draws
 from bayeslaw._tables import fitting
 from bayeslaw._tables.slopes import partial_slope
 
@@ -92,12 +93,9 @@ def _centre(
     """The law's log loss at the runs, the mean of some draws."""
     draws = len(next(iter(values.values())))
     some = np.linspace(0, draws - 1, min(SOME, draws)).astype(int)
-    log_losses = []
-    for draw in some:
-        one = {name: values[name][draw] for name in law.priors}
-        loss = np.asarray(law.loss(x, one))
-        log_losses.append(np.log(loss))
-    return np.mean(log_losses, axis=0)
+    of_law = {name: np.asarray(values[name])[some] for name in law.priors}
+    log_losses = np.asarray(over_draws(LogLoss(law))(of_law, dict(x)))
+    return log_losses.mean(axis=0)
 
 
 def _median_distance(away: Float[np.ndarray, " row"]) -> float:

@@ -12,12 +12,13 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
+from bayeslaw._law.priors import fixed
 from bayeslaw._tables.runs import NUMERIC, named_rows, refuse
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from bayeslaw._law.law import Law
+    from bayeslaw._law.law import Exponent, Law
 
 
 # times the reference run's size, or a share of it, beyond which priors in nats may not
@@ -152,6 +153,50 @@ def _warn_domains(runs: pd.DataFrame) -> None:
         )
 
 
+def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> Law:
+    """The law with exponents that may rest held at their prior's median where their
+    column has one level, which is said.
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, is no number, or is empty at a row.
+    """
+    x = covariates(law, runs)
+    resting = {
+        e.name: fixed(e.prior.median)
+        for e in _learned(law, requested)
+        if e.may_rest and len(np.unique(x[e.covariate])) == 1
+    }
+    for name, prior in resting.items():
+        warnings.warn(
+            f"law {law.name!r}: its column has one level, so {name} is held at "
+            f"{prior.args[0]:g}, its prior's median: forecasts are of runs at that "
+            "level",
+            RunTableWarning,
+            stacklevel=4,
+        )
+    return law.with_priors(resting) if resting else law
+
+
+def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:
+    """Exponents that are to be learned, and whose prior the user did not set."""
+    return [
+        e for e in law.exponents if not e.prior.is_fixed and e.name not in requested
+    ]
+
+
+def _column(
+    exponent: Exponent, x: Mapping[str, Float[np.ndarray, " run"]]
+) -> str:
+    """The column that tells of an exponent: of those along which it acts, the one with
+    most levels.
+    """
+    columns = [exponent.covariate, *(c for c in exponent.also if c in x)]
+    levels = [len(np.unique(x[c])) for c in columns if c in x]
+    return columns[int(np.argmax(levels))] if levels else exponent.covariate
+
+
 def check_fittable(
     law: Law,
     runs: pd.DataFrame,
@@ -183,11 +228,7 @@ def check_fittable(
     _warn_far(law, x)
     _check_finite(law, runs, x)
     for name in law.covariates:
-        tied = [
-            e.name
-            for e in law.exponents
-            if e.covariate == name and not e.prior.is_fixed and e.name not in requested
-        ]
+        tied = [e.name for e in _learned(law, requested) if _column(e, x) == name]
         if tied:
             _check_levels(law, name, np.unique(x[name]), tied)
 

@@ -147,14 +147,15 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     LawError
         No law of the default sets suits the table's columns.
     """
-    if {"N", "D", "replay", "ptpp"} <= set(runs):
-        return [
-            "dcpt",
-            "ptpp-floor",
-            "ptpp-gate",
-            "ptpp-gate-floor",
-            *_state_laws(runs),
-        ]
+    levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
+    if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
+        # with one checkpoint only a law of its losses can be told from others
+        of_size = ["dcpt"] if levels["N"] > 1 else []
+        of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
+        staged = of_size and levels.get("ptpp", 0) > 1
+        found = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]
+        if found:
+            return found
     if {"N", "D"} <= set(runs):
         return ["chinchilla", "coupled"]
     if {"S1_pt", "S2_pt"} <= set(runs):
@@ -244,7 +245,7 @@ def _chosen(
         find_law(law, runs) if isinstance(law, str) else law
         for law in laws or default_laws(runs)
     ]
-    chosen = _at_reference(chosen, reference)
+    chosen = [fitting.settled(law, runs) for law in _at_reference(chosen, reference)]
     counts = Counter(law.name for law in chosen)
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
