@@ -186,9 +186,7 @@ def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:
     ]
 
 
-def _column(
-    exponent: Exponent, x: Mapping[str, Float[np.ndarray, " run"]]
-) -> str:
+def _column(exponent: Exponent, x: Mapping[str, Float[np.ndarray, " run"]]) -> str:
     """The column that tells of an exponent: of those along which it acts, the one with
     most levels.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
 from bayeslaw._tables.columns import melt_losses, renamed
+from bayeslaw._tables.files import read_table_file
 from bayeslaw._tables.logged import add_areas
 from bayeslaw._tables.where import select
 
@@ -54,6 +54,7 @@ POSITIVE = ("N", "D", "ptpp", *(n for n in NUMERIC if "loss" in n))
 NOT_NEGATIVE = ("cost", "step", "lr")
 COUNTS = ("N", "D", "step", "cost")  # large: in 240,000 the comma groups thousands
 SHOWN = 3  # rows named in a message
+WIDEST = 1e4  # ratio of neighbours in a column of one unit; measured tables: under 100
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
 
 
@@ -79,7 +80,8 @@ def read_runs(
     Parameters
     ----------
     source
-        A CSV or Parquet file, or a DataFrame.
+        A CSV (commas, semicolons or tabs), JSON lines or Parquet file, or a
+        DataFrame.
     where
         A pandas query that selects rows, for instance ``"ptpp <= 31 and domain ==
         'target'"``.
@@ -132,46 +134,18 @@ def _load(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     path = Path(source)
     if not path.is_file():
         raise RunTableError(
-            f"{path}: no such file; give a CSV or Parquet table of runs"
+            f"{path}: no such file; give a CSV, JSON lines or Parquet table of runs"
         )
     try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return pd.read_parquet(path)
-        return _read_text(path)
+        return read_table_file(path)
     except RunTableError:
         raise
     except Exception as error:  # every codec and parser raises its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunTableError(
-            f"{path}: cannot be read as a table ({reason}); give CSV or Parquet"
+            f"{path}: cannot be read as a table ({reason}); "
+            "give CSV, JSON lines or Parquet"
         ) from None
-
-
-def _read_text(path: Path) -> pd.DataFrame:
-    """A CSV or TSV file, compressed or not, whose columns are where the header says."""
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    table = pd.read_csv(path, sep=separator, skipinitialspace=True)
-    # pandas numbers columns of one name apart, and takes the first field of rows that
-    # have one too many for the row's name
-    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str)
-    _check_header(path, header.iloc[0].dropna().str.strip())
-    if not table.index.equals(pd.RangeIndex(len(table))):
-        fields = table.index.nlevels + len(table.columns)
-        raise RunTableError(
-            f"{path}: its rows have {fields} fields, its header {len(table.columns)} "
-            "names: every column would be read under another's name; name all columns, "
-            "or remove the field too many (a comma at the end of the rows?)"
-        )
-    return table
-
-
-def _check_header(path: Path, names: Iterable[str]) -> None:
-    repeated = [name for name, times in Counter(names).items() if times > 1 and name]
-    if repeated:
-        raise RunTableError(
-            f"{path}: {Counter(names)[repeated[0]]} columns are called "
-            f"{repeated[0]!r}; rename or drop all but one"
-        )
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
@@ -304,3 +278,26 @@ def _warn_units(runs: pd.DataFrame) -> None:
             f"column 'D' is at most {runs['D'].max():g}: billions, or tokens per "
             "parameter? D is tokens: multiply by 1e9 (--column D=yours*1e9) or by N"
         )
+    for name in (n for n in ("N", "D", "ptpp", "cost") if n in runs):
+        apart = _apart(runs[name])
+        if apart is not None:
+            small, large = apart
+            few = min(apart, key=len)
+            warn(
+                f"column {name!r} is at most {runs[name][small].max():g} in "
+                f"{len(small)} rows and at least {runs[name][large].min():g} in "
+                f"{len(large)}, with nothing between: two units in one column? look at "
+                f"{named_rows(few)}"
+            )
+
+
+def _apart(column: pd.Series) -> tuple[pd.Index, pd.Index] | None:
+    """Rows on either side of the widest gap of a column, if it is wider than those of
+    measured tables; None if not.
+    """
+    known = column[column > 0].sort_values()
+    steps = np.diff(np.log(known.to_numpy(float)))
+    if not len(steps) or steps.max() < np.log(WIDEST):
+        return None
+    cut = int(np.argmax(steps)) + 1
+    return known.index[:cut].sort_values(), known.index[cut:].sort_values()

@@ -3,6 +3,7 @@
 import gzip
 import warnings
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -141,3 +142,44 @@ def test_two_domains_fitted_as_one_are_warned_about():
 
     with pytest.warns(RunTableWarning, match="runs of 2 domains are fitted as if of"):
         check_fittable(bayeslaw.law("chinchilla"), both)
+
+
+# -- other files -----------------------------------------------------------------------
+
+ROWS = pd.DataFrame(
+    {"N": [1e9, 2e9, 3e9], "D": [1e10, 2e10, 3e10], "loss": [3.0, 2.9, 2.8]}
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.csv", lambda path: ROWS.to_csv(path, sep=";", index=False)),
+        ("b.csv", lambda path: ROWS.to_csv(path, sep="\t", index=False)),
+        ("c.csv.gz", lambda path: ROWS.to_csv(path, index=False)),
+        ("d.csv.zip", lambda path: ROWS.to_csv(path, index=False)),
+        ("e.tsv.xz", lambda path: ROWS.to_csv(path, sep="\t", index=False)),
+        ("f.jsonl", lambda path: ROWS.to_json(path, orient="records", lines=True)),
+        ("g.parquet", lambda path: ROWS.to_parquet(path)),
+    ],
+)
+def test_tables_of_other_kinds_are_read(tmp_path, name, write):
+    """Semicolons, tabs, JSON lines, compressed."""
+    write(tmp_path / name)
+    assert np.array_equal(bayeslaw.read_runs(tmp_path / name)[["N", "D", "loss"]], ROWS)
+
+
+def test_a_field_missing_in_one_row_is_refused_by_its_number(tmp_path):
+    """pandas would read the loss as D, and leave the loss empty."""
+    path = tmp_path / "runs.csv"
+    path.write_text("loss,N,D\n3.0,1e9,1e10\n\n1e9,2e10\n")
+    with pytest.raises(RunTableError, match="row 2 has 2 fields, the header 3 names"):
+        bayeslaw.read_runs(path)
+
+
+def test_two_units_in_one_column_are_warned_about():
+    """Half of the tokens in billions."""
+    D = [1e10, 2e10, 30.0, 40.0]
+    mixed = pd.DataFrame({"N": 1e9, "D": D, "loss": [3.0, 2.9, 2.8, 2.7]})
+    with pytest.warns(RunTableWarning, match="two units in one column. look at rows"):
+        bayeslaw.read_runs(mixed)

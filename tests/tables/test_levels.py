@@ -37,7 +37,9 @@ def test_a_power_of_size_rests_where_there_is_one_size(name, held):
     assert settled.priors[held].args == (1.0,)
     with pytest.raises(RunTableError, match="'N' has one level only"):
         fitting.check_fittable(law, ONE)
-    if name == "state-target":  # the source's law has a level to learn between checkpoints
+    if (
+        name == "state-target"
+    ):  # the source's law has a level to learn between checkpoints
         fitting.check_fittable(settled, ONE)
     assert fitting.settled(law, RUNS) is law
 
@@ -64,5 +66,5 @@ def test_a_column_that_acts_as_one_with_another_needs_no_levels_of_its_own():
         }
     )
     fitting.check_fittable(law, one)
-    with pytest.raises(RunTableError, match="'S1_pt' has one level only .* alpha"):
+    with pytest.raises(RunTableError, match=r"'S1_pt' has one level only .* alpha"):
         fitting.check_fittable(law, one.assign(S1_cpt=1.0))

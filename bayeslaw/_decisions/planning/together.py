@@ -14,14 +14,14 @@ from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.fitting import fitted
 from bayeslaw._tables.slopes import partial_slope
 
-CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall with replay
+CLEAR, LARGE = 4.0, 0.03  # standard errors and slope of log loss: clear and large
 SIZES = ("N", "D", "ptpp")
 CHECKPOINT = ["N", "ptpp"]
 
 
 def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> None:
-    """Refuse posteriors of one domain or of the same losses, and a target whose losses
-    fall with replay while a source's rise.
+    """Refuse posteriors of one domain or of the same losses, and a target that is named
+    source.
 
     Raises
     ------
@@ -44,14 +44,17 @@ def doubts(
     target: Posterior, sources: Mapping[str, Posterior], run: Mapping[str, float]
 ) -> list[str]:
     """What to know of a plan that its probability does not say: that its run lies far
-    beyond those that were fitted, and fits of other checkpoints; a line each.
+    beyond those that were fitted, fits of other checkpoints or swapped ones; a line each.
 
     ``run`` has the plan's columns.
     """
     table = table_of(target)
     lines = [f"the plan's {line}" for line in far_beyond(table, pd.DataFrame([run]))]
     for name, posterior in sources.items():
-        lines += _checkpoints_differ(name, table, table_of(posterior))
+        other = table_of(posterior)
+        if table is not None and other is not None:
+            lines += _checkpoints_differ(name, table, other)
+            lines += _seem_swapped(name, table, other)
     return lines
 
 
@@ -86,26 +89,32 @@ def _check_different(
 
 
 def _check_order(name: str, target: pd.DataFrame, source: pd.DataFrame) -> None:
-    """Replay keeps the source and costs the target; the reverse is a slip."""
+    """By the names of their domains."""
     if _domain(source) == "target" or _domain(target) in ("source", name):
         raise PlanError(
             f"the fit given as target is of domain {_domain(target)!r} and that of "
             f"{name} of {_domain(source)!r}: they are swapped"
         )
+
+
+def _seem_swapped(name: str, target: pd.DataFrame, source: pd.DataFrame) -> list[str]:
+    """Losses that move with replay the wrong way, both clearly."""
     of_target, target_error = partial_slope(target, "replay", SIZES)
     of_source, source_error = partial_slope(source, "replay", SIZES)
-    if of_target < -CLEAR * target_error < 0 < CLEAR * source_error < of_source:
-        raise PlanError(
-            f"the target's losses fall with replay and those of {name} rise, both "
-            "clearly: target and source look swapped"
-        )
+    # misfits shared by many runs make the errors too small: a size is asked for, too
+    falls = -of_target > max(CLEAR * target_error, LARGE)
+    rises = of_source > max(CLEAR * source_error, LARGE)
+    if not (falls and rises):
+        return []
+    return [
+        f"the target's losses fall with replay and those of {name} rise: if target and "
+        "source are swapped, so is the plan"
+    ]
 
 
 def _checkpoints_differ(
-    name: str, target: pd.DataFrame | None, source: pd.DataFrame | None
+    name: str, target: pd.DataFrame, source: pd.DataFrame
 ) -> list[str]:
-    if target is None or source is None:
-        return []
     if not set(CHECKPOINT) <= set(target) & set(source):
         return []
     ours = set(target[CHECKPOINT].itertuples(index=False, name=None))

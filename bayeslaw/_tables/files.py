@@ -1,0 +1,97 @@
+"""Files of tables: which columns and fields they have, before any number is read."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import lzma
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+def read_table_file(path: Path) -> pd.DataFrame:
+    """The table of a file, by the end of its name.
+
+    Raises
+    ------
+    RunTableError
+        Its fields are not under the names of its header. What codecs and parsers raise
+        goes on to the caller.
+    """
+    ends = [s.lower() for s in path.suffixes if s.lower() not in (*OPENERS, ".zip")]
+    kind = ends[-1] if ends else ""
+    if kind in (".parquet", ".pq"):
+        return pd.read_parquet(path)
+    text = _text(path)
+    if kind in (".jsonl", ".ndjson"):
+        lines = StringIO(text)
+        return pd.read_json(lines, lines=True, dtype=False, convert_dates=False)
+    separator = _separator(text, kind)
+    _check_fields(path, _rows(text, separator))
+    return pd.read_csv(StringIO(text), sep=separator, skipinitialspace=True)
+
+
+def _text(path: Path) -> str:
+    if path.suffix.lower() == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            (name,) = archive.namelist()
+            return archive.read(name).decode("utf-8-sig")
+    opened = OPENERS.get(path.suffix.lower(), open)
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        text = file.read()
+    if "\0" in text:
+        raise ValueError("it is not text")
+    return text
+
+
+def _separator(text: str, kind: str) -> str:
+    """A tab in .tsv files and where a header has nothing else; a semicolon likewise."""
+    if kind == ".tsv":
+        return "\t"
+    header = text.lstrip().split("\n", 1)[0]
+    for mark in (",", ";", "\t"):
+        if mark in header:
+            return mark
+    return ","
+
+
+def _rows(text: str, separator: str) -> Iterator[list[str]]:
+    """Fields of each line that is not blank, the header first."""
+    reader = csv.reader(StringIO(text), delimiter=separator, skipinitialspace=True)
+    return (fields for fields in reader if any(field.strip() for field in fields))
+
+
+def _check_fields(path: Path, rows: Iterator[Sequence[str]]) -> None:
+    """Refuse two columns of one name, and rows of more or fewer fields than the header,
+    of which some would be read under another's name.
+    """
+    names = [name.strip() for name in next(rows, [])]
+    repeated = [name for name, times in Counter(names).items() if times > 1 and name]
+    if repeated:
+        raise RunTableError(
+            f"{path}: {Counter(names)[repeated[0]]} columns are called "
+            f"{repeated[0]!r}; rename or drop all but one"
+        )
+    other = {
+        row: len(fields)
+        for row, fields in enumerate(rows, 1)
+        if len(fields) != len(names)
+    }
+    if other:
+        first, fields = next(iter(other.items()))
+        more = f" (and {len(other) - 1} more rows)" if len(other) > 1 else ""
+        raise RunTableError(
+            f"{path}: row {first} has {fields} fields, the header {len(names)} names"
+            f"{more}: numbers would be read under another's name; name all columns, "
+            "or mend the row (a comma too many, or in a number without quotes?)"
+        )
