@@ -24,6 +24,7 @@ OPERATORS: dict[type[ast.operator], Callable] = {
     ast.Pow: lambda a, b: a**b,
 }
 LONGEST = 1000  # characters
+LONGEST_SHOWN = 60  # characters of what is refused
 DEEPEST = 100  # operations inside each other
 GREEK = {
     *("alpha", "beta", "gamma", "delta", "epsilon", "zeta"),
@@ -68,20 +69,29 @@ def _check(node: ast.AST, depth: int = 0) -> None:
             function in FUNCTIONS
         ):
             _check(argument, depth + 1)
-        case ast.Constant(value=int() | float() as value) if type(
-            value
-        ) is not bool and math.isfinite(value):
+        case ast.Constant(value=value) if _is_number(value):
             pass
         case ast.Name(id=name) if name not in FUNCTIONS:
             pass
         case _:
-            shown = (
-                ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-            )
+            text = type(node).__name__
+            if isinstance(node, ast.expr):
+                text = ast.unparse(node)
+            shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
             raise LawError(
                 f"a formula cannot contain {shown!r}: "
                 "only numbers, names, + - * / ^ ( ), exp, log, sqrt"
             )
+
+
+def _is_number(value: object) -> bool:
+    """Whether a constant is a number that a float can hold."""
+    if type(value) not in (int, float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def names(node: ast.AST) -> set[str]:

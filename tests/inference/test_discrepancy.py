@@ -198,6 +198,15 @@ def test_gradient_is_that_of_differences(problem):
     )
 
 
+def test_scales_far_out_have_a_density_too(problem):
+    """Where the noise is so small beside the pieces that rounding hides it; importance sampling may try them."""
+    far = np.where(np.array(problem.names) == "sigma", np.log(1e-9), np.log(10.0))
+    log_p, slope = problem.gradient(far)
+    assert np.isfinite(log_p)
+    assert np.isfinite(slope).all()
+    assert log_p < problem.log_density(problem.centre)
+
+
 def test_weights_are_drawn_from_their_conditional(problem):
     """Mean and sd of the misfit at the runs agree with the dense formulas of Gaussian regression."""
     at = problem.centre

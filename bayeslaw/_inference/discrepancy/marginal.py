@@ -36,6 +36,7 @@ STEP, FLAT = 1e-2, 0.15  # of a gradient's difference; least curvature of a log 
 FARTHEST = 5.0  # prior sds of a log scale from its centre
 DIRECTIONS = 14  # of the law's uncertainty, most
 LEAST_LOG_VARIANCE = -80.0
+ROUNDING = 1e-12  # of the largest entry of a matrix
 
 
 class Rows(NamedTuple):
@@ -144,7 +145,7 @@ class Marginal:
         root, noise = np.exp(value / 2), np.exp(-2 * log_scales[self._sigma])
         inner = noise * root[:, None] * self._gram * root
         inner[np.diag_indices_from(inner)] += 1
-        factor = linalg.cholesky(inner, lower=True, check_finite=False)
+        factor = _factored(inner)
         half = linalg.solve_triangular(
             factor, noise * root * self._product, lower=True, check_finite=False
         )
@@ -278,7 +279,7 @@ class Marginal:
         noise = np.exp(-2 * log_scales[self._sigma])
         inner = noise * root[:, None] * self._gram[:columns, :columns] * root
         inner[np.diag_indices_from(inner)] += 1
-        factor = linalg.cholesky(inner, lower=True, check_finite=False)
+        factor = _factored(inner)
         right = noise * root[:, None] * projected.T
         mean = linalg.cho_solve((factor, True), right, check_finite=False)
         # L^-T z has covariance B^-1: an exact draw around the mean.
@@ -286,6 +287,20 @@ class Marginal:
             factor, rng.standard_normal(mean.shape), lower=True, trans=1
         )
         return (root[:, None] * (mean + around)).T
+
+
+def _factored(
+    inner: Float[np.ndarray, "column column"],
+) -> Float[np.ndarray, "column column"]:
+    """Lower Cholesky factor of the identity plus a positive matrix."""
+    try:
+        return linalg.cholesky(inner, lower=True, check_finite=False)
+    except linalg.LinAlgError:
+        # At scales far out the identity is less than the rounding of the largest
+        # entries: so much is added that the sum is positive again.
+        ridge = ROUNDING * inner.diagonal().max()
+        raised = inner + ridge * np.eye(len(inner))
+        return linalg.cholesky(raised, lower=True, check_finite=False)
 
 
 def _directions(
