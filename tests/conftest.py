@@ -14,7 +14,7 @@ from shapes import check_shapes
 # read when JAX is imported, here and in the processes that tests start
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 # before any test imports them
-check_shapes("_base", "_inference", "_law", "_tables")
+check_shapes("_base", "_decisions", "_inference", "_law", "_posteriors", "_tables")
 
 SHARED = Path(os.environ.get("BAYESLAW_SHARED", Path(__file__).parents[2] / "shared"))
 

@@ -5,6 +5,7 @@ fitted.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,9 @@ from bayeslaw._decisions.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 HUBER_DELTA = 0.02  # Goffinet 2025, appendix A
@@ -69,7 +73,7 @@ class Check:
     verdict: str
     reason: str
     reasons: tuple[str, ...]
-    pit: np.ndarray
+    pit: Float[np.ndarray, " run"]
 
     def to_dict(self) -> dict:
         """Everything as JSON types."""
@@ -142,7 +146,7 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
 
 
 def worst_group(
-    runs: pd.DataFrame, inside: np.ndarray
+    runs: pd.DataFrame, inside: Bool[np.ndarray, " run"]
 ) -> tuple[str, float, int] | None:
     """The group of runs whose 90% intervals hold least: its name, share held, size.
 
@@ -175,8 +179,8 @@ def _doubts(half: float, worst: tuple[str, float, int] | None) -> list[str]:
 
 
 def point_metrics(
-    log_forecast: np.ndarray, log_loss: np.ndarray
-) -> dict[str, np.ndarray]:
+    log_forecast: Float[np.ndarray, "draw run"], log_loss: Float[np.ndarray, " run"]
+) -> dict[str, Float[np.ndarray, " draw"]]:
     """Goffinet 2025, appendix A, for forecasts of shape (draw, run): each metric of
     shape (draw,).
     """
@@ -204,7 +208,9 @@ def point_metrics(
     }
 
 
-def crps(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
+def crps(
+    draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"]
+) -> Float[np.ndarray, " run"]:
     """Continuous ranked probability score of each run from draws of shape (draw, run)
     (Gneiting and Raftery 2007).
     """
@@ -217,13 +223,17 @@ def crps(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
     return distance - spread
 
 
-def _inside(draws: np.ndarray, y: np.ndarray, prob: float) -> np.ndarray:
+def _inside(
+    draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"], prob: float
+) -> Bool[np.ndarray, " run"]:
     low, high = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
     return (low <= y) & (y <= high)
 
 
 def slope_interval(
-    log_forecast: np.ndarray, log_loss: np.ndarray, seed: int
+    log_forecast: Float[np.ndarray, "draw run"],
+    log_loss: Float[np.ndarray, " run"],
+    seed: int,
 ) -> tuple[float, float]:
     """Central 90% interval of the slope of observed on forecast log loss, over draws of
     the law and of the runs' noise.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
@@ -11,8 +9,8 @@ from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import warn_far
 from bayeslaw._tables.fitting import warn_other_domain
 
-if TYPE_CHECKING:
-    from jaxtyping import Float
+BLOCK = 2000  # rows worked on together
+ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
 
 
 def forecast(
@@ -49,25 +47,36 @@ def forecast(
     fitted = getattr(posterior, "runs", None)
     warn_other_domain(fitted, runs)
     warn_far(fitted, runs)
-    law = np.exp(posterior.log_loss(runs))  # (draw, run), as the next
-    new = np.exp(posterior.log_loss(runs, noise=True, seed=seed))
-    tails = [(1 - prob) / 2, (1 + prob) / 2]
-    low, high = np.quantile(new, tails, axis=0)
-    law_low, law_high = np.quantile(law, tails, axis=0)
+    blocks = [_of_block(posterior, block, prob, seed) for block in _blocks(runs)]
+    return pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
+
+
+def _blocks(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """Rows that are forecast together, so that memory does not grow with the table; the
+    last block is filled up with its own last row: one size is one program.
+    """
+    if len(runs) <= BLOCK:
+        return [runs]
+    starts = np.arange(0, len(runs), BLOCK)
+    places = [np.arange(start, start + BLOCK) for start in starts]
+    return [runs.iloc[np.minimum(rows, len(runs) - 1)] for rows in places]
+
+
+def _of_block(
+    posterior: Posterior, runs: pd.DataFrame, prob: float, seed: int
+) -> pd.DataFrame:
+    # quantiles of the log, and then the loss: the order is the same
+    law = posterior.log_loss(runs)  # (draw, run), as the next
+    new = posterior.log_loss(runs, noise=True, seed=seed)
+    low, high = (1 - prob) / 2, (1 + prob) / 2
+    of_new = np.quantile(new, [0.5, low, high, *ONE_SD], axis=0)
+    law_low, law_high = np.quantile(law, [low, high], axis=0)
     columns = {
-        "median": np.median(new, axis=0),
-        "low": low,
-        "high": high,
-        "log_sd": _robust_sd(np.log(new)),
-        "law_low": law_low,
-        "law_high": law_high,
+        "median": np.exp(of_new[0]),
+        "low": np.exp(of_new[1]),
+        "high": np.exp(of_new[2]),
+        "log_sd": (of_new[4] - of_new[3]) / 2,
+        "law_low": np.exp(law_low),
+        "law_high": np.exp(law_high),
     }
-    return pd.DataFrame(columns, index=runs.index)
-
-
-def _robust_sd(draws: Float[np.ndarray, "draw run"]) -> Float[np.ndarray, " run"]:
-    """Half the width of the central 68% of draws (draw, run), shape (run,)."""
-    # a normal has these shares below one sd under and over its mean
-    ends = [0.1587, 0.8413]
-    low, high = np.quantile(draws, ends, axis=0)
-    return (high - low) / 2
+    return pd.DataFrame(columns)

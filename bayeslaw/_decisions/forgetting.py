@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,9 @@ from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
 from bayeslaw._tables.simulate import simulate
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 # The grid of Bethune 2025, section 3.1: unique fine-tuning tokens and share of
 # pre-training data.
@@ -140,7 +144,7 @@ class RelativeError:
     """
 
     mre: float
-    draws: np.ndarray
+    draws: Float[np.ndarray, " draw"]
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -205,7 +209,9 @@ def bootstrapped_mre(
     return RelativeError(float(draws.mean()), draws)
 
 
-def _relative_miss(forecast: np.ndarray, loss: np.ndarray) -> np.ndarray:
+def _relative_miss(
+    forecast: Float[np.ndarray, "*draw run"], loss: Float[np.ndarray, " run"]
+) -> Float[np.ndarray, "*draw run"]:
     """Of forecasts, shape (..., run), of losses of shape (run,)."""
     miss = np.abs(forecast - loss)
     return miss / loss
@@ -227,7 +233,7 @@ class Cost:
         The runs, with ``N`` and the tokens of pre-training ``pretraining_tokens``.
     """
 
-    lost: np.ndarray
+    lost: Float[np.ndarray, "draw run"]
     runs: pd.DataFrame
 
     def table(self, prob: float = 0.9) -> pd.DataFrame:
@@ -255,8 +261,10 @@ class Cost:
 
 
 def progress_lost(
-    after: np.ndarray, tokens: np.ndarray, losses: np.ndarray
-) -> np.ndarray:
+    after: Float[np.ndarray, " draw"],
+    tokens: Float[np.ndarray, " point"],
+    losses: Float[np.ndarray, " point"] | Float[np.ndarray, "draw point"],
+) -> Float[np.ndarray, " draw"]:
     """Share of pre-training progress lost by a model whose source loss has risen.
 
     1 - t/T, where pre-training had that loss, or less for the first time, at t of its T
@@ -325,7 +333,7 @@ def cost_of_forgetting(
 
 def _measured_curve(
     curves: pd.DataFrame, runs: pd.DataFrame, i: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
     """Tokens and losses of the run's model, shape (point,) both."""
     size = _column(runs, "N", "the model's parameters")[i]
     missing = [c for c in ("N", "D", "loss") if c not in curves]
@@ -347,7 +355,7 @@ def _measured_curve(
 
 def _forecast_curve(
     posterior: Posterior, runs: pd.DataFrame, i: int, draws: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "draw point"]]:
     """Tokens, shape (point,), and losses, shape (draw, point), that end as measured."""
     size = _column(runs, "N", "the model's parameters")[i]
     end = _column(runs, "loss_before", "where its curve ends")[i]
@@ -359,7 +367,7 @@ def _forecast_curve(
     return tokens, ends_as_measured[np.resize(order, draws)]
 
 
-def _column(runs: pd.DataFrame, name: str, what: str) -> np.ndarray:
+def _column(runs: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " run"]:
     if name not in runs:
         raise RunTableError(
             f"the cost of forgetting needs column {name!r} ({what}); "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,9 @@ from bayeslaw._base.numbers import Z90
 from bayeslaw._inference.discrepancy.axes import STARTS
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece, Posterior
 from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 PARTS = ("noise", "parameters", "misfit", "drift", "laws")
 
@@ -60,13 +64,13 @@ def _law_of(piece: Piece) -> LogLoss | None:
 
 def _variances(
     piece: Piece, runs: pd.DataFrame
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+) -> tuple[Float[np.ndarray, " run"], dict[str, Float[np.ndarray, " run"]]]:
     """Mean log loss of a law's draws, and variances by part, each of shape (run,)."""
     whole = _law_of(piece)
     assert whole is not None
     columns = fitting.covariates(whole.law, runs)
 
-    def draws(formula: LogLoss) -> np.ndarray:
+    def draws(formula: LogLoss) -> Float[np.ndarray, "draw run"]:
         return replace(piece, log_loss=formula).at(columns)
 
     alone = draws(LogLoss(whole.law))
@@ -132,7 +136,7 @@ def misfit_along(
     return pd.DataFrame({axis: grid, "low": low, "median": median, "high": high})
 
 
-def _middle_run(columns: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _middle_run(columns: Mapping[str, Float[np.ndarray, " run"]]) -> dict[str, float]:
     """The run nearest to the median of every column, by ranks."""
     ranks = [pd.Series(v).rank(pct=True).to_numpy() for v in columns.values()]
     nearest = int(np.argmin(np.sum((np.array(ranks) - 0.5) ** 2, axis=0)))

@@ -9,7 +9,7 @@ when either is raised to a power (Kallioinen et al. 2024, as ArviZ computes it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -22,6 +22,9 @@ from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
     from bayeslaw._posteriors.posterior import Posterior
 
 POWERS = (0.8, 1.25)
@@ -54,7 +57,7 @@ class Sensitivity(NamedTuple):
         return self.prior >= SENSITIVE > self.likelihood
 
 
-def sensitivity(fit: Fit, log_loss: np.ndarray) -> Sensitivity:
+def sensitivity(fit: Fit, log_loss: Float[np.ndarray, "draw run"]) -> Sensitivity:
     """Power-scaling sensitivity of a fit's forecasts.
 
     Parameters
@@ -78,7 +81,9 @@ def sensitivity(fit: Fit, log_loss: np.ndarray) -> Sensitivity:
     return Sensitivity(of_median_run("prior"), of_median_run("likelihood"))
 
 
-def scaled_weights(fit: Fit, component: str, power: float) -> np.ndarray:
+def scaled_weights(
+    fit: Fit, component: str, power: float
+) -> Float[np.ndarray, " draw"]:
     """Weights of draws as if prior or likelihood were raised to a power.
 
     Pareto-smoothed importance weights, shape (draw,), sum 1: raising a component to a
@@ -98,7 +103,7 @@ def scaled_weights(fit: Fit, component: str, power: float) -> np.ndarray:
     return weight / weight.sum()
 
 
-def _groups(fit: Fit) -> dict[str, dict[str, np.ndarray]]:
+def _groups(fit: Fit) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]]]:
     """Log prior and log likelihood by name, shape (chain, draw, ...).
 
     Of the draws whose log likelihood was kept.
@@ -114,7 +119,9 @@ def _groups(fit: Fit) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def thinned(fit: Fit, draws: np.ndarray, by_chain: bool = False) -> np.ndarray:
+def thinned(
+    fit: Fit, draws: Float[np.ndarray, " draw *rest"], by_chain: bool = False
+) -> Float[np.ndarray, " kept *rest"] | Float[np.ndarray, "chain kept *rest"]:
     """Those of a fit's draws, shape (draw, ...), whose log likelihood was kept.
 
     With ``by_chain``, of shape (chain, draw, ...).
@@ -135,7 +142,7 @@ def _step(draws: int, kept: int) -> int:
 
 
 def reasons(
-    posterior: Posterior, runs: pd.DataFrame, log_loss: np.ndarray
+    posterior: Posterior, runs: pd.DataFrame, log_loss: Float[np.ndarray, "draw run"]
 ) -> tuple[str, ...]:
     """Why the forecast of these runs rests on priors, a line each.
 
@@ -207,13 +214,16 @@ def few_levels(
     return lines
 
 
-def _range(values: np.ndarray) -> str:
+def _range(values: Float[np.ndarray, " run"]) -> str:
     low, high = values.min(), values.max()
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def gate_or_floor(
-    law: Law, values: Any, known: pd.DataFrame, runs: pd.DataFrame
+    law: Law,
+    values: Mapping[str, Float[AnyArray, "draw ..."]],
+    known: pd.DataFrame,
+    runs: pd.DataFrame,
 ) -> str | None:
     """A line if two effects of the stage beyond the last fitted one are not told apart.
 
@@ -255,14 +265,21 @@ def gate_or_floor(
     )
 
 
-def _changes(law: Law, x: dict, last: jax.Array, values: dict) -> dict[str, jax.Array]:
+def _changes(
+    law: Law,
+    x: dict[str, Float[jax.Array, " run"]],
+    last: Float[jax.Array, " run"],
+    values: dict[str, Float[jax.Array, " draw"]],
+) -> dict[str, Float[jax.Array, " draw"]]:
     """Mean change of each term's contribution since the last fitted stage, in nats.
 
     Over runs, shape (draw,) each, of ``values`` of that shape; ``x`` and ``last`` have
     shape (run,).
     """
 
-    def of_draw(draw):
+    def of_draw(
+        draw: dict[str, Float[jax.Array, ""]],
+    ) -> dict[str, Float[jax.Array, ""]]:
         here = law.contributions(x, draw)
         there = law.contributions({**x, STAGE: last}, draw)
         return {k: jnp.mean(here[k] - there[k]) for k in here}

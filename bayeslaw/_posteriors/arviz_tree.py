@@ -28,11 +28,12 @@ from bayeslaw._posteriors import artifact
 from bayeslaw._posteriors.artifact import EFFECTS
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from xarray import DataTree
 
 
 # draws x runs beyond which the pointwise arrays (kept in float32) are thinned
-POINTWISE_LIMIT = 2e7
+POINTWISE_LIMIT = 5e6
 
 
 @lru_cache(maxsize=64)
@@ -150,7 +151,7 @@ def to_arviz(
 
 
 def _by_chain(
-    draws: dict[str, np.ndarray], shape: tuple[int, int]
-) -> dict[str, np.ndarray]:
+    draws: dict[str, Float[np.ndarray, "sample ..."]], shape: tuple[int, int]
+) -> dict[str, Float[np.ndarray, "chain draw ..."]]:
     """Draws of shape (chain x draw, ...) as (chain, draw, ...)."""
     return {name: v.reshape(*shape, *v.shape[1:]) for name, v in draws.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +23,11 @@ from bayeslaw._base.numbers import positive
 from bayeslaw._posteriors.draws import Draws, places, shuffled
 from bayeslaw._posteriors.posterior import Draw, Piece, Posterior, along_tokens
 from bayeslaw._tables.runs import NUMERIC
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from bayeslaw._base.arrays import AnyArray
 
 # what forecasts a checkpoint's loss; its tokens D are ptpp * N
 CHECKPOINT = ("N", "ptpp")
@@ -39,14 +44,16 @@ class Link(NamedTuple):
     column: str
     log_loss: Any
 
-    def leaves(self, draw: Draw) -> dict[str, Array]:
+    def leaves(self, draw: Draw) -> dict[str, Float[Array, " ..."]]:
         """The leaves of this link, under the names they had in its fit."""
         prefix = f"{self.column}:"
         return {
             k.removeprefix(prefix): v for k, v in draw.items() if k.startswith(prefix)
         }
 
-    def prefixed(self, draw: Mapping[str, Any]) -> dict[str, Any]:
+    def prefixed(
+        self, draw: Mapping[str, Float[np.ndarray, "draw ..."]]
+    ) -> dict[str, Float[np.ndarray, "draw ..."]]:
         """The inverse of `leaves`."""
         return {f"{self.column}:{name}": leaf for name, leaf in draw.items()}
 
@@ -134,7 +141,7 @@ class Chain:
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "draw run"]:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
         new run.
 
@@ -208,7 +215,7 @@ class Chain:
     @staticmethod
     def _paired(
         fits: Sequence[Sequence[Piece]], rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[Int[np.ndarray, "fit draw"], Int[np.ndarray, "fit draw"]]:
         """For each joint draw, the piece of each fit and the place in it, each of shape
         (fit, draw): in order of the first fit's, of the others in random order.
         """
@@ -222,7 +229,9 @@ class Chain:
         which, place = zip(*pairs, strict=True)
         return np.stack(which), np.stack(place)
 
-    def _table(self, runs: pd.DataFrame, read: list[str]) -> dict[str, np.ndarray]:
+    def _table(
+        self, runs: pd.DataFrame, read: list[str]
+    ) -> dict[str, Float[np.ndarray, " run"]]:
         """Columns of shape (run,): what every row has, and what was measured of the
         chained ones, NaN where not.
         """
@@ -245,7 +254,7 @@ class Chain:
             raise RunTableError(f"the chain needs column {what}{why}; {where}")
         return table | measured
 
-    def _noise(self, runs: pd.DataFrame, seed: int) -> np.ndarray:
+    def _noise(self, runs: pd.DataFrame, seed: int) -> Float[np.ndarray, "draw run"]:
         """A new run's noise on log loss, which does not depend on the losses before,
         shape (draw, run).
         """
@@ -310,7 +319,7 @@ def checkpoints(runs: pd.DataFrame, column: str = "source_loss_before") -> pd.Da
 
 def losses_before(
     before: Mapping[str, Posterior], N: Any, ptpp: Any, *, seed: int = 0
-) -> dict[str, Any]:
+) -> dict[str, Float[np.ndarray, " draw"] | list[Float[np.ndarray, " draw"]]]:
     """Draws of the losses of models that do not exist yet, their own errors included:
     ``covariates`` of a plan.
 
@@ -356,23 +365,27 @@ class ChainLogLoss:
         What is forecast of the checkpoint.
     """
 
-    main: Callable[[Draw, Mapping[str, Array]], Array]
+    main: Callable[[Draw, Mapping[str, Float[AnyArray, " run"]]], Float[Array, " run"]]
     links: tuple[Link, ...]
 
-    def __call__(self, draw: Draw, covariates: Mapping[str, Array]) -> Array:
+    def __call__(
+        self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
+    ) -> Float[Array, " run"]:
         """Log loss at each run, shape (run,)."""
         return self.main(draw, self._known(draw, covariates))
 
     def along_tokens(
-        self, draw: Draw, covariates: Mapping[str, Array]
-    ) -> Callable[[Array], Array]:
+        self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
+    ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
         """As of `LogLoss`: the checkpoint is forecast once for all tokens."""
         run = {name: column[None] for name, column in covariates.items()}
         known = self._known(draw, run)
         one = {name: column[0] for name, column in known.items()}
         return along_tokens(self.main, draw, one)
 
-    def _known(self, draw: Draw, covariates: Mapping[str, Array]) -> dict[str, Array]:
+    def _known(
+        self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
+    ) -> dict[str, Float[AnyArray, " run"]]:
         """The covariates with what is forecast of the checkpoint, each (run,)."""
         checkpoint = {**covariates, "D": covariates["ptpp"] * covariates["N"]}
         known = dict(covariates)
@@ -389,7 +402,7 @@ class ChainLogLoss:
 # -- draws and rows --------------------------------------------------------------------
 
 
-def _column(runs: pd.DataFrame, name: str) -> np.ndarray:
+def _column(runs: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
     """A column as numbers, shape (run,); not a number where the table lacks it."""
     if name not in runs:
         return np.full(len(runs), np.nan)

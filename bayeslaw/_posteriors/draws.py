@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bayeslaw._posteriors.posterior import Piece
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +27,7 @@ class Draws:
     """
 
     piece: Piece
-    rows: np.ndarray
+    rows: Int[np.ndarray, " row"]
 
 
 def all_draws(pieces: Sequence[Piece]) -> list[Draws]:
@@ -37,7 +41,7 @@ def all_draws(pieces: Sequence[Piece]) -> list[Draws]:
     return parts
 
 
-def take_draws(pieces: Sequence[Piece], index: np.ndarray) -> list[Draws]:
+def take_draws(pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]) -> list[Draws]:
     """The draws ``index``, shape (draw,), of all that the pieces have; of each formula
     that has some of them.
     """
@@ -50,7 +54,9 @@ def take_draws(pieces: Sequence[Piece], index: np.ndarray) -> list[Draws]:
     return taken
 
 
-def places(pieces: Sequence[Piece], index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def places(
+    pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]
+) -> tuple[Int[np.ndarray, " draw"], Int[np.ndarray, " draw"]]:
     """The piece that holds each draw, and the draw's place in it, each of shape
     (draw,), as ``index``.
     """
@@ -60,7 +66,9 @@ def places(pieces: Sequence[Piece], index: np.ndarray) -> tuple[np.ndarray, np.n
     return which, index - firsts[which]
 
 
-def shuffled(rng: np.random.Generator, draws: int, size: int) -> np.ndarray:
+def shuffled(
+    rng: np.random.Generator, draws: int, size: int
+) -> Int[np.ndarray, " taken"]:
     """Indices of draws in random order, shape (size,): permutations of all, one after
     the other.
 

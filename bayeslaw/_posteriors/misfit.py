@@ -29,6 +29,7 @@ from bayeslaw._posteriors.artifact import SLASH
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
     from xarray import Dataset
 
 
@@ -39,11 +40,11 @@ class TrainingRuns(NamedTuple):
     share their error, unpadded.
     """
 
-    covariates: Mapping[str, np.ndarray]
-    y: np.ndarray
+    covariates: Mapping[str, Float[np.ndarray, " row"]]
+    y: Float[np.ndarray, " row"]
     shared: SharedError
 
-    def only(self, kept: np.ndarray) -> TrainingRuns:
+    def only(self, kept: Bool[np.ndarray, " row"]) -> TrainingRuns:
         """The rows that are kept, shape (row,) of truth values.
 
         A point whose predecessor in its run is gone begins a run.
@@ -80,9 +81,9 @@ def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
 
 def learn_misfit(
     law: Law,
-    values: Mapping[str, np.ndarray],
+    values: Mapping[str, Float[np.ndarray, "draw ..."]],
     runs: TrainingRuns,
-    kept: np.ndarray | None = None,
+    kept: Bool[np.ndarray, " row"] | None = None,
     *,
     seed: int,
     tries: int = TRIES,
@@ -103,7 +104,7 @@ def learn_misfit(
     of_law = {name: np.asarray(values[name]) for name in law.priors}
     log_losses = over_draws(LogLoss(law))
 
-    def means(block: slice) -> np.ndarray:
+    def means(block: slice) -> Float[np.ndarray, "draw row"]:
         """Log loss of a slice of the draws at the runs, shape (draw, row)."""
         part = {name: draws[block] for name, draws in of_law.items()}
         # at all runs: another number of them would be another program to compile
@@ -122,7 +123,9 @@ def learn_misfit(
 
 
 def _rows(
-    process: Process, values: Mapping[str, np.ndarray], runs: TrainingRuns
+    process: Process,
+    values: Mapping[str, Float[np.ndarray, "draw ..."]],
+    runs: TrainingRuns,
 ) -> Rows:
     shared, groups = runs.shared, None
     features = process.features(runs.covariates, np)
@@ -135,8 +138,10 @@ def _rows(
 
 
 def with_misfit(
-    values: Mapping[str, np.ndarray], misfit: Misfit | None, kind: str | None
-) -> dict[str, np.ndarray]:
+    values: Mapping[str, Float[np.ndarray, "draw ..."]],
+    misfit: Misfit | None,
+    kind: str | None,
+) -> dict[str, Float[np.ndarray, "draw ..."]]:
     """A law's draws with the weights of its misfit and the noise that this leaves.
 
     ``kind``: of group whose errors are shared, ``"checkpoint"`` or ``"run"``.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 import numpy as np
@@ -19,6 +19,11 @@ from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import NOISE, RunNoise
 from bayeslaw._law.law import Law, log_loss
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from bayeslaw._base.arrays import AnyArray
 
 Draw = Mapping[str, Array]
 # leaves: weights of the misfit's functions, and of the drift to each side
@@ -44,8 +49,10 @@ class Piece:
         Columns that ``log_loss`` reads.
     """
 
-    log_loss: Callable[[Draw, Mapping[str, Array]], Array]
-    values: Mapping[str, np.ndarray]
+    log_loss: Callable[
+        [Draw, Mapping[str, Float[AnyArray, " run"]]], Float[Array, " run"]
+    ]
+    values: Mapping[str, Float[np.ndarray, "draw ..."]]
     covariates: tuple[str, ...]
 
     @property
@@ -58,12 +65,14 @@ class Piece:
         """Error of a new run."""
         return RunNoise.of_piece(self.values)
 
-    def at(self, covariates: Mapping[str, np.ndarray]) -> np.ndarray:
+    def at(
+        self, covariates: Mapping[str, Float[np.ndarray, " run"]]
+    ) -> Float[np.ndarray, "draw run"]:
         """The law's log loss at runs with these columns, shape (draw, run)."""
         log_losses = over_draws(self.log_loss)
         return np.asarray(log_losses(dict(self.values), covariates))
 
-    def take(self, index: np.ndarray) -> Piece:
+    def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
         """The draws ``index``, shape (taken,); repeats are allowed."""
         values = {name: np.asarray(leaf)[index] for name, leaf in self.values.items()}
         return replace(self, values=values)
@@ -91,7 +100,9 @@ class LogLoss:
     process: Process | None = None
     known: Range | None = None
 
-    def __call__(self, draw: Draw, covariates: Mapping[str, Array]) -> Array:
+    def __call__(
+        self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
+    ) -> Float[Array, " run"]:
         """Log loss at each run, shape (run,)."""
         own = {c: covariates[c] for c in self.law.covariates}
         value = log_loss(self.law, own, draw)
@@ -101,7 +112,7 @@ class LogLoss:
             value = value + distances(own, self.known) @ draw[DRIFT]
         return value
 
-    def piece(self, draws: Mapping[str, np.ndarray]) -> Piece:
+    def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
         """A law's draws, by name, as a piece: its ``sigma`` includes the effects of a
         new checkpoint and a new run, whose scales are told beside it.
         """
@@ -113,8 +124,8 @@ class LogLoss:
         return Piece(self, values, law.covariates)
 
     def along_tokens(
-        self, draw: Draw, covariates: Mapping[str, Array]
-    ) -> Callable[[Array], Array]:
+        self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
+    ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
         """Log loss of one draw as a function of one run's tokens D, shape ().
 
         The other covariates, each of shape (), are given; what of the misfit they make
@@ -130,8 +141,8 @@ class LogLoss:
 
 
 def along_tokens(
-    log_loss: Callable, draw: Draw, covariates: Mapping[str, Array]
-) -> Callable[[Array], Array]:
+    log_loss: Callable, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
+) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
     """Any piece's log loss of one draw as a function of one run's tokens, shape ().
 
     The other covariates are given, each of shape (). A pytree, so that it can be made
@@ -143,12 +154,19 @@ def along_tokens(
     return Partial(partial(_at_tokens, log_loss), draw, covariates)
 
 
-def _at_tokens(log_loss, draw, covariates, tokens):
+def _at_tokens(
+    log_loss: Callable,
+    draw: Draw,
+    covariates: Mapping[str, Float[AnyArray, ""]],
+    tokens: Float[Array, ""],
+) -> Float[Array, ""]:
     run = {**covariates, "D": tokens}
     return log_loss(draw, {name: column[None] for name, column in run.items()})[0]
 
 
-def _sum_at(others, misfit, tokens):
+def _sum_at(
+    others: Callable, misfit: Callable, tokens: Float[Array, ""]
+) -> Float[Array, ""]:
     return others(tokens) + misfit(tokens)
 
 
@@ -180,7 +198,7 @@ class Posterior(Protocol):
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "draw run"]:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
         new run.
         """

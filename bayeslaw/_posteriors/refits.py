@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jax import Array
 
 from bayeslaw._base import executors, runtime
 from bayeslaw._base.errors import LawError, RunTableError
@@ -28,6 +27,11 @@ from bayeslaw._inference.table import NONE, Padded, pad, shared_error
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Real, UInt
+
+    from bayeslaw._base.arrays import AnyArray
 
 # of a refit: draws by weight, and the chains where those will not do
 WEIGHTED, CHAINS = Importance(), NUTS(draws=300, max_draws=1200)
@@ -42,7 +46,7 @@ class Refit(NamedTuple):
     chains), ``ess``, ``divergences`` and ``draws``, of which so many diverged.
     """
 
-    values: dict[str, np.ndarray]
+    values: dict[str, Float[np.ndarray, " draw"]]
     note: dict[str, Any]
 
 
@@ -50,7 +54,7 @@ def refit(
     law: Law,
     table: Padded,
     points: ContrastPoints,
-    starts: Array | np.ndarray,
+    starts: Float[AnyArray, "start coordinate"],
     *,
     seed: int,
     importance: Importance = WEIGHTED,
@@ -84,7 +88,7 @@ def refit(
 def refits(
     runs: pd.DataFrame,
     law: Law | str,
-    weights: np.ndarray,
+    weights: Real[np.ndarray, "refit row"],
     *,
     independent: bool = False,
     draws: int = Importance.draws,
@@ -136,7 +140,9 @@ def refits(
     return spread(_chunk, jobs, executor, progress, len(weights))
 
 
-def _checked_weights(weights: np.ndarray, rows: int) -> np.ndarray:
+def _checked_weights(
+    weights: Real[np.ndarray, "refit row"], rows: int
+) -> Float[np.ndarray, "refit row"]:
     """Weights of shape (refit, row), once they have been found to be counts."""
     weights = np.atleast_2d(np.asarray(weights, float))
     if weights.shape[1] != rows:
@@ -155,9 +161,9 @@ def _chunk(
     law: Law,
     table: Padded,
     points: ContrastPoints,
-    start: np.ndarray,
-    weights: np.ndarray,
-    seeds: np.ndarray,
+    start: Float[np.ndarray, "1 coordinate"],
+    weights: Float[np.ndarray, "refit row"],
+    seeds: UInt[np.ndarray, " refit"],
     importance: Importance,
 ) -> list[Refit]:
     """Refits one after another, here or in another process."""
@@ -193,7 +199,7 @@ def spread(
 
 def bootstrap_weights(
     rows: int, resamples: int, *, seed: int = 0, group: Sequence | None = None
-) -> np.ndarray:
+) -> Float[np.ndarray, "resample row"]:
     """How often each row is drawn in each resample, shape (resample, row); with
     ``group`` whole groups are drawn.
     """

@@ -189,10 +189,9 @@ def test_the_table_a_person_reads_is_on_stdout_too(folder, fitted):
 @pytest.fixture(scope="module")
 def two_fits(folder):
     """Fits of a target and a source that fall with D, at two sizes and three replay ratios."""
-    for name, law in (("t", "dcpt"), ("s", "dcpt")):
-        run_json(
-            "simulate", law, "-o", folder / f"{name}.csv", "--set", "C=0.1", "--seed", 4
-        )
+    for name, law, seed in (("t", "dcpt", 4), ("s", "dcpt", 5)):
+        table = folder / f"{name}.csv"
+        run_json("simulate", law, "-o", table, "--set", "C=0.1", "--seed", seed)
         run_json(
             "fit",
             folder / f"{name}.csv",

@@ -317,11 +317,11 @@ def test_a_fit_of_one_domain_says_so_when_asked_about_another(two_sizes):
         .assign(domain=("run_row", np.full(len(fit.runs), "target", object)))
     )
     for ask in (bayeslaw.check, bayeslaw.forecast):
-        with pytest.warns(
-            bayeslaw.RunTableWarning,
-            match="the fit is of domain 'target', and .* are of 'source'",
-        ):
+        with pytest.warns(bayeslaw.RunTableWarning) as told:
             ask(of_target, held.assign(domain="source"))
+        lines = [str(warning.message) for warning in told]
+        assert "the fit is of domain 'target', and " in lines[0]
+        assert "are of 'source'" in lines[0]
 
 
 def test_pictures_of_calibration_show_what_the_check_found(two_sizes):

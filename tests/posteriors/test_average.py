@@ -26,6 +26,7 @@ from bayeslaw._posteriors.averaging.compare import (
     weigh,
 )
 from bayeslaw._posteriors.averaging.folds import folds
+from bayeslaw._posteriors.averaging.judge import Judged
 from bayeslaw._posteriors.misfit import fitted_errors
 
 LAWS = ["chinchilla", "coupled"]
@@ -171,13 +172,12 @@ def test_stages_left_out_are_the_largest():
         assert (fold.held ^ fold.kept).all()
 
 
-class _Judged:
-    """A law with the log densities of the runs of each stage left out."""
+class _Judged(Judged):
+    """A law with the log densities of the runs of each stage left out, and no more."""
 
     def __init__(self, *stages):
-        self.held_out = [
-            SimpleNamespace(density=np.array(stage, float)) for stage in stages
-        ]
+        held_out = [SimpleNamespace(density=np.array(stage, float)) for stage in stages]
+        object.__setattr__(self, "held_out", held_out)
 
 
 def test_weights_are_those_of_regularised_stacking():

@@ -278,7 +278,7 @@ def test_a_domain_is_a_posterior_like_any_other(world, pooled):
     one = pooled.domain("domain 03")
     assert one.name == "forgetting (domain 03)"
     (piece,) = one.pieces()
-    draw = {n: v[7] for n, v in piece.values.items()}
+    draw = {n: jnp.asarray(v[7]) for n, v in piece.values.items()}
     x = {c: rows[c].to_numpy() for c in piece.covariates}
     np.testing.assert_allclose(
         one.log_loss(rows)[7], piece.log_loss(draw, x), rtol=1e-12

@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import asdict
 
+import pandas as pd
 import pytest
 
 import bayeslaw
@@ -36,7 +37,7 @@ def test_every_keyword_is_shown_with_its_default(function, record, options):
 def test_an_unknown_keyword_is_refused(function):
     message = rf"{function.__name__}\(\) has no option 'sed'; it has: .*seed"
     with pytest.raises(TypeError, match=message):
-        function(None, "chinchilla", sed=1)
+        function(pd.DataFrame(), "chinchilla", sed=1)
 
 
 def test_the_sampler_gets_what_was_asked():

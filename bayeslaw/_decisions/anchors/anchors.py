@@ -7,7 +7,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    Unpack,
+    no_type_check,
+)
 
 import numpy as np
 import pandas as pd
@@ -42,6 +50,8 @@ from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool
+
     from bayeslaw._decisions.anchors.plan_goal import PlanGoal
 
 Gain = Literal["variance", "information", "parameters", "plan"]
@@ -68,6 +78,7 @@ class AnchorOptions(TypedDict, total=False):
     seed: int
 
 
+@no_type_check  # at run time: what is given wrongly is refused in words
 @dataclass(frozen=True)
 class Settings:
     """How runs are chosen: the keywords of `anchors`, which says what they are."""
@@ -241,7 +252,9 @@ def _check_rows(candidates: pd.DataFrame) -> None:
         )
 
 
-def _had(candidates: pd.DataFrame, posteriors: Sequence[Posterior]) -> np.ndarray:
+def _had(
+    candidates: pd.DataFrame, posteriors: Sequence[Posterior]
+) -> Bool[np.ndarray, " row"]:
     """Which candidates all posteriors were fitted to, shape (row,)."""
     return np.all([already_had(candidates, p) for p in posteriors], axis=0)
 
@@ -403,7 +416,7 @@ def _warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
     return [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
 
 
-def _left_out(had: np.ndarray) -> list[str]:
+def _left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
     if not had.any():
         return []
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from bayeslaw._decisions.anchors.criteria import Criterion, Variance
 from bayeslaw._decisions.anchors.evidence import BATCHES, Gaussian
 from bayeslaw._decisions.anchors.gaussian import Offer, Pick
 from bayeslaw._decisions.anchors.search import Limits, what_fits
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 SURE = 2.0  # Monte Carlo errors that a gain must exceed
 NOTHING_LEFT = "nothing left is worth buying"
@@ -27,9 +31,9 @@ class Appraisal:
     """
 
     picks: list[Pick]
-    cost: np.ndarray
-    gain: np.ndarray
-    gain_error: np.ndarray
+    cost: Float[np.ndarray, " pick"]
+    gain: Float[np.ndarray, " pick"]
+    gain_error: Float[np.ndarray, " pick"]
 
     def first(self, count: int) -> Appraisal:
         """Of the first picks only."""
@@ -53,7 +57,10 @@ def appraisal_of(
 
 
 def _values(
-    offer: Offer, criterion: Criterion, picks: Sequence[Pick], start: np.ndarray
+    offer: Offer,
+    criterion: Criterion,
+    picks: Sequence[Pick],
+    start: Float[np.ndarray, "coordinate coordinate"],
 ) -> list[float]:
     """Gain of no pick, the first, the first two, ..., from a precision of shape
     (coordinate, coordinate); up to a constant.
@@ -68,7 +75,7 @@ def _values(
 
 def _gain_errors(
     approximation: Gaussian, criterion: Criterion, picks: Sequence[Pick]
-) -> np.ndarray:
+) -> Float[np.ndarray, " pick"]:
     """Monte Carlo error of each pick's gain by batches of draws, shape (pick,); zeros
     where draws are too few to tell.
     """

@@ -10,11 +10,14 @@ so that the expectation over outcomes is closed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bayeslaw._decisions.anchors.gaussian import Offer
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 # of all there is to gain: smaller gains may be rounding errors, and are worth nothing
 ROUNDING = 1e-9
@@ -25,11 +28,13 @@ class Criterion(Protocol):
     (coordinate, coordinate).
     """
 
-    def value(self, precision: np.ndarray) -> float:
+    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
         """Gain of having this precision."""
         ...
 
-    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+    def gains(
+        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         """Further gain of each run up to each stop, shape (run, stop)."""
         ...
 
@@ -38,14 +43,21 @@ class Criterion(Protocol):
         ...
 
 
-def variances_at(precision: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def variances_at(
+    precision: Float[np.ndarray, "coordinate coordinate"],
+    rows: Float[np.ndarray, "goal coordinate"],
+) -> Float[np.ndarray, " goal"]:
     """Variance of each goal with loadings ``rows``, shape (goal, coordinate) ->
     (goal,).
     """
     return (rows * np.linalg.solve(precision, rows.T).T).sum(axis=1)
 
 
-def _reductions(precision: np.ndarray, offer: Offer, rows: np.ndarray) -> np.ndarray:
+def _reductions(
+    precision: Float[np.ndarray, "coordinate coordinate"],
+    offer: Offer,
+    rows: Float[np.ndarray, "goal coordinate"],
+) -> Float[np.ndarray, "run stop goal"]:
     """By how much each run up to each stop lowers the variance of each goal, shape
     (run, stop, goal).
     """
@@ -64,19 +76,21 @@ class Variance:
     shape (goal, coordinate).
     """
 
-    rows: np.ndarray
+    rows: Float[np.ndarray, "goal coordinate"]
 
     @property
     def total(self) -> float:
         """Mean variance of the goals before anything is measured."""
         return float((self.rows**2).sum(axis=1).mean())
 
-    def value(self, precision: np.ndarray) -> float:
+    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
         before = (self.rows**2).sum(axis=1)
         after = variances_at(precision, self.rows)
         return float(before.mean() - after.mean())
 
-    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+    def gains(
+        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         reductions = _reductions(precision, offer, self.rows)
         return reductions.mean(axis=2)
 
@@ -100,9 +114,9 @@ class Information:
     ``(log|P| - log|I|) / 2 - (log|P + G| - log|I + G|) / 2``.
     """
 
-    goal: np.ndarray | None
+    goal: Float[np.ndarray, "coordinate coordinate"] | None
 
-    def value(self, precision: np.ndarray) -> float:
+    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
         about_all = _log_det(precision) / 2
         if self.goal is None:
             return about_all
@@ -110,7 +124,9 @@ class Information:
         known_after = _log_det(precision + self.goal)
         return about_all + (known_before - known_after) / 2
 
-    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+    def gains(
+        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
         # known); where all is the goal, only noise would be left.
         now = _log_diagonal(offer.factors(np.linalg.inv(precision))[1])
@@ -125,13 +141,15 @@ class Information:
         return ROUNDING
 
 
-def _log_det(matrix: np.ndarray) -> float:
+def _log_det(matrix: Float[np.ndarray, "coordinate coordinate"]) -> float:
     factor = np.linalg.cholesky(matrix)
     log_diagonal = np.log(np.diagonal(factor))
     return float(2 * log_diagonal.sum())
 
 
-def _log_diagonal(factor: np.ndarray) -> np.ndarray:
+def _log_diagonal(
+    factor: Float[np.ndarray, "run measurement measurement"],
+) -> Float[np.ndarray, "run measurement"]:
     """Shape (run, measurement, measurement) -> (run, measurement)."""
     diagonal = np.diagonal(factor, axis1=1, axis2=2)
     return np.log(diagonal)
@@ -164,13 +182,15 @@ class Saving:
         Of the plan as it stands.
     """
 
-    rows: np.ndarray
-    rest: np.ndarray
-    price: np.ndarray
-    z: np.ndarray
+    rows: Float[np.ndarray, "constraint coordinate"]
+    rest: Float[np.ndarray, " constraint"]
+    price: Float[np.ndarray, " constraint"]
+    z: Float[np.ndarray, " constraint"]
     cost: float
 
-    def expected_cost(self, variances: np.ndarray) -> np.ndarray:
+    def expected_cost(
+        self, variances: Float[np.ndarray, "*case constraint"]
+    ) -> Float[Any, "*case"]:
         """Of the plan made once the constrained losses have these variances, shape
         (..., constraint) -> (...).
         """
@@ -183,12 +203,14 @@ class Saving:
         log_ratio = (narrower + moved).sum(axis=-1)
         return self.cost * np.exp(log_ratio)
 
-    def value(self, precision: np.ndarray) -> float:
+    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
         after = variances_at(precision, self.rows)
         expected = self.expected_cost(after)
         return self.cost - float(expected)
 
-    def gains(self, precision: np.ndarray, offer: Offer) -> np.ndarray:
+    def gains(
+        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         now = variances_at(precision, self.rows)
         after = np.maximum(now - _reductions(precision, offer, self.rows), 0.0)
         return self.expected_cost(now) - self.expected_cost(after)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,9 @@ from bayeslaw._inference.table import padded_size
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.runs import NUMERIC
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
 
 # e-folds along a run over which its error changes, unless measured: the model's prior
 # median
@@ -55,11 +58,11 @@ class Domain:
     """
 
     name: str
-    log_loss: np.ndarray
-    goal: np.ndarray
-    at: np.ndarray
+    log_loss: Float[np.ndarray, "draw candidate"]
+    goal: Float[np.ndarray, "draw goal"]
+    at: Int[np.ndarray, " goal"]
     noise: RunNoise
-    batch: np.ndarray
+    batch: Int[np.ndarray, " draw"]
 
 
 def _count(parts: Sequence[Draws]) -> int:
@@ -67,7 +70,9 @@ def _count(parts: Sequence[Draws]) -> int:
     return sum(counts)
 
 
-def log_losses(parts: Sequence[Draws], table: pd.DataFrame, what: str) -> np.ndarray:
+def log_losses(
+    parts: Sequence[Draws], table: pd.DataFrame, what: str
+) -> Float[np.ndarray, "draw row"]:
     """The law's log loss at each row of a table, shape (draw, row).
 
     Raises
@@ -92,7 +97,7 @@ def log_losses(parts: Sequence[Draws], table: pd.DataFrame, what: str) -> np.nda
     return log_loss
 
 
-def _column(table: pd.DataFrame, name: str, what: str) -> np.ndarray:
+def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " row"]:
     """A column as numbers, shape (row,), or a refusal that names the row."""
     if name not in table:
         raise RunTableError(
@@ -121,7 +126,7 @@ def _missing_checkpoint(column: str, row: pd.Series) -> str:
     )
 
 
-def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> np.ndarray:
+def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Index of the checkpoint on offer with each row's N and ptpp, -1 where there is
     none, shape (row,).
     """
@@ -135,7 +140,7 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> np.ndarray:
     return np.array([index.get(key, -1) for key in wanted], int)
 
 
-def already_had(table: pd.DataFrame, posterior: Posterior) -> np.ndarray:
+def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, " row"]:
     """Which candidates a posterior was fitted to, shape (row,): the same settings, and
     the same ``seed`` where candidates name one.
 
@@ -163,7 +168,7 @@ def _settings_of(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         yield tuple(f"{v:.9g}" if isinstance(v, int | float) else str(v) for v in row)
 
 
-def batches(parts: Sequence[Draws]) -> np.ndarray:
+def batches(parts: Sequence[Draws]) -> Int[np.ndarray, " draw"]:
     """The batch of each draw, shape (draw,)."""
     batch = np.empty(_count(parts), int)
     for part in parts:
@@ -191,7 +196,9 @@ def noise_of(parts: Sequence[Draws], run_length: float | None = None) -> RunNois
     return RunNoise(own, dof, checkpoint, run, length)
 
 
-def _leaf(parts: Sequence[Draws], name: str, otherwise: float) -> np.ndarray:
+def _leaf(
+    parts: Sequence[Draws], name: str, otherwise: float
+) -> Float[np.ndarray, " draw"]:
     """One leaf of every draw, shape (draw,); of formulas without it ``otherwise``."""
     leaf = np.full(_count(parts), otherwise)
     for part in parts:
@@ -212,9 +219,9 @@ class Gaussian(NamedTuple):
     """
 
     offer: Offer
-    goals: np.ndarray
-    draws: np.ndarray
-    batch: np.ndarray
+    goals: Float[np.ndarray, "goal coordinate"]
+    draws: Float[np.ndarray, "draw rank"]
+    batch: Int[np.ndarray, " draw"]
 
 
 def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
@@ -243,7 +250,11 @@ def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
     return Gaussian(offer, goals, draws, domains[0].batch)
 
 
-def _loadings(menu: Menu, law: np.ndarray, effects: Sequence[np.ndarray]) -> np.ndarray:
+def _loadings(
+    menu: Menu,
+    law: Float[np.ndarray, "domain row rank"],
+    effects: Sequence[Float[np.ndarray, "checkpoint effect"]],
+) -> Float[np.ndarray, "run measurement coordinate"]:
     """Loadings of each run's measurements, shape (run, measurement, coordinate): of the
     law, shape (domain, row, coordinate), and of each domain's effects, shape
     (checkpoint, coordinate).
@@ -260,7 +271,9 @@ def _loadings(menu: Menu, law: np.ndarray, effects: Sequence[np.ndarray]) -> np.
     return padded.reshape(runs, stops * width, size)
 
 
-def _effects(menu: Menu, domains: Sequence[Domain], which: int) -> np.ndarray:
+def _effects(
+    menu: Menu, domains: Sequence[Domain], which: int
+) -> Float[np.ndarray, "checkpoint effect"]:
     """Loadings of each checkpoint's effect in a domain, shape (checkpoint, coordinate):
     one for each checkpoint and each domain that has effects.
     """
@@ -274,7 +287,9 @@ def _effects(menu: Menu, domains: Sequence[Domain], which: int) -> np.ndarray:
     return loadings
 
 
-def _noise(menu: Menu, domains: Sequence[Domain]) -> np.ndarray:
+def _noise(
+    menu: Menu, domains: Sequence[Domain]
+) -> Float[np.ndarray, "run measurement measurement"]:
     """Covariance of the errors along each run, shape (run, measurement, measurement);
     domains err apart.
     """
@@ -290,7 +305,7 @@ def _noise(menu: Menu, domains: Sequence[Domain]) -> np.ndarray:
     return covariance.reshape(runs, stops * width, stops * width)
 
 
-def _gaps(menu: Menu) -> np.ndarray:
+def _gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
     """E-folds between the stops of each run, shape (run, stop, stop); infinite past its
     end, where stops stand for nothing but need a covariance of full rank.
     """
@@ -308,10 +323,10 @@ class Measurements(NamedTuple):
     checkpoint, e-folds since the pick's last row (infinite at its first).
     """
 
-    row: np.ndarray
-    pick: np.ndarray
-    checkpoint: np.ndarray
-    gap: np.ndarray
+    row: Int[np.ndarray, " measurement"]
+    pick: Int[np.ndarray, " measurement"]
+    checkpoint: Int[np.ndarray, " measurement"]
+    gap: Float[np.ndarray, " measurement"]
 
 
 def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:

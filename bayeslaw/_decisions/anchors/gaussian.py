@@ -17,8 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 Pick = tuple[int, int]
 """A run and the stop it is bought up to."""
@@ -27,8 +31,8 @@ FIRST_RANK = 16  # random projections begin with twice as many coordinates
 
 
 def principal(
-    columns: np.ndarray, tolerance: float, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+    columns: Float[np.ndarray, "draw column"], tolerance: float, seed: int = 0
+) -> tuple[Float[np.ndarray, "draw rank"], Float[np.ndarray, "column rank"]]:
     """Principal coordinates of the draws, by random projections (Halko, Martinsson and
     Tropp 2011).
 
@@ -60,8 +64,8 @@ def principal(
 
 
 def _random_basis(
-    centred: np.ndarray, tolerance: float, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+    centred: Float[np.ndarray, "draw column"], tolerance: float, seed: int
+) -> tuple[Float[np.ndarray, "draw rank"], Float[np.ndarray, "column rank"]]:
     """An orthonormal basis, shape (draw, rank), that leaves at most the tolerance of any
     column's variance out, and the columns' loadings on it, shape (column, rank).
     """
@@ -105,23 +109,23 @@ class Offer:
         What each checkpoint costs if it is used at all, shape (checkpoint,).
     """
 
-    loadings: np.ndarray
-    noise: np.ndarray
+    loadings: Float[np.ndarray, "run measurement coordinate"]
+    noise: Float[np.ndarray, "run measurement measurement"]
     each: int
-    cost: np.ndarray
-    checkpoint: np.ndarray
-    checkpoint_cost: np.ndarray
+    cost: Float[np.ndarray, "run stop"]
+    checkpoint: Int[np.ndarray, " run"]
+    checkpoint_cost: Float[np.ndarray, " checkpoint"]
 
     @property
     def coordinates(self) -> int:
         return self.loadings.shape[2]
 
-    def information(self, pick: Pick) -> np.ndarray:
+    def information(self, pick: Pick) -> Float[np.ndarray, "coordinate coordinate"]:
         """What a pick adds to the precision, shape (coordinate, coordinate)."""
         return self._informations[pick]
 
     @cached_property
-    def _informations(self) -> np.ndarray:
+    def _informations(self) -> Float[np.ndarray, "run stop coordinate coordinate"]:
         """A' R^-1 A of each run up to each stop, shape (run, stop, coordinate,
         coordinate).
         """
@@ -132,7 +136,12 @@ class Offer:
         added = at_stop.transpose(0, 1, 3, 2) @ at_stop
         return np.cumsum(added, axis=1)
 
-    def factors(self, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def factors(
+        self, covariance: Float[np.ndarray, "coordinate coordinate"]
+    ) -> tuple[
+        Float[np.ndarray, "run measurement coordinate"],
+        Float[np.ndarray, "run measurement measurement"],
+    ]:
         """Loadings times a covariance S of the coordinates, A S, shape (run,
         measurement, coordinate), and the Cholesky factor of A S A' + R, how each run's
         measurements will vary, shape (run, measurement, measurement).
@@ -144,7 +153,9 @@ class Offer:
         predictive = known + self.noise
         return moved, np.linalg.cholesky(predictive)
 
-    def at_stops(self, sums: np.ndarray) -> np.ndarray:
+    def at_stops(
+        self, sums: Float[np.ndarray, "run measurement *goal"]
+    ) -> Float[np.ndarray, "run stop *goal"]:
         """Of running sums over measurements those at each stop, shape (run,
         measurement, ...) -> (run, stop, ...).
         """
@@ -161,8 +172,10 @@ class Offer:
 
 
 def precision_of(
-    offer: Offer, picks: Sequence[Pick], start: np.ndarray | None = None
-) -> np.ndarray:
+    offer: Offer,
+    picks: Sequence[Pick],
+    start: Float[np.ndarray, "coordinate coordinate"] | None = None,
+) -> Float[np.ndarray, "coordinate coordinate"]:
     """Precision of the coordinates once these runs are measured, shape (coordinate,
     coordinate).
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,9 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._tables.runs import NUMERIC
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, Num
 
 SHOWN = 3  # rows named in a message
 FLOPS_PER_TOKEN = 6  # and parameter: forward and backward pass (Kaplan et al. 2020)
@@ -48,18 +52,18 @@ class Menu:
     """
 
     table: pd.DataFrame
-    rows: np.ndarray
-    cost: np.ndarray
-    along: np.ndarray
-    checkpoint: np.ndarray
-    checkpoint_cost: np.ndarray
+    rows: Int[np.ndarray, "run stop"]
+    cost: Float[np.ndarray, "run stop"]
+    along: Float[np.ndarray, " row"]
+    checkpoint: Int[np.ndarray, " run"]
+    checkpoint_cost: Float[np.ndarray, " checkpoint"]
 
     @property
-    def first_cost(self) -> np.ndarray:
+    def first_cost(self) -> Float[np.ndarray, "run stop"]:
         """Cost of each run up to each stop with its checkpoint, shape (run, stop)."""
         return self.cost + self.checkpoint_cost[self.checkpoint][:, None]
 
-    def without(self, had: np.ndarray) -> Menu:
+    def without(self, had: Bool[np.ndarray, " row"]) -> Menu:
         """The menu where a run up to a stop is not for sale if all its rows are had,
         shape (row,).
         """
@@ -103,7 +107,9 @@ def menu(table: pd.DataFrame) -> Menu:
     return Menu(table, rows, costs, along, codes[rows[:, 0]], dearest)
 
 
-def _stops(runs: np.ndarray, along: np.ndarray) -> np.ndarray:
+def _stops(
+    runs: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
+) -> Int[np.ndarray, "run stop"]:
     """Position in the table of each run's stops in order, shape (run, stop); -1 past a
     run's end. ``runs``: index of each row's run, shape (row,).
     """
@@ -115,7 +121,11 @@ def _stops(runs: np.ndarray, along: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _check_costs_rise(table: pd.DataFrame, rows: np.ndarray, costs: np.ndarray) -> None:
+def _check_costs_rise(
+    table: pd.DataFrame,
+    rows: Int[np.ndarray, "run stop"],
+    costs: Float[np.ndarray, "run stop"],
+) -> None:
     falls = np.argwhere(costs[:, 1:] < costs[:, :-1])
     if len(falls):
         run, stop = falls[0]
@@ -126,7 +136,9 @@ def _check_costs_rise(table: pd.DataFrame, rows: np.ndarray, costs: np.ndarray) 
 
 
 def _check_one_checkpoint(
-    table: pd.DataFrame, rows: np.ndarray, codes: np.ndarray
+    table: pd.DataFrame,
+    rows: Int[np.ndarray, "run stop"],
+    codes: Int[np.ndarray, " row"],
 ) -> None:
     first = codes[rows[:, 0]]
     other = (rows >= 0) & (codes[rows] != first[:, None])
@@ -249,7 +261,9 @@ def _levels(
     return _checked(name, runs[name].dropna().unique() if wanted is None else wanted)
 
 
-def _checked(name: str, wanted: Sequence[float] | np.ndarray) -> list[float]:
+def _checked(
+    name: str, wanted: Sequence[float] | Num[np.ndarray, " level"]
+) -> list[float]:
     """Levels that runs can have, in order."""
     levels = np.unique(np.atleast_1d(np.asarray(wanted, float)))
     if name == "replay":
@@ -266,7 +280,7 @@ def _checked(name: str, wanted: Sequence[float] | np.ndarray) -> list[float]:
 # -- costs -----------------------------------------------------------------------------
 
 
-def _costs(table: pd.DataFrame) -> np.ndarray:
+def _costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
     if "cost" in table:
         return _money(table, "cost", "write what the run costs up to this row")
     if not {"N", "D"} <= set(table):
@@ -279,13 +293,13 @@ def _costs(table: pd.DataFrame) -> np.ndarray:
     return _money(priced, "cost", "N and D must be positive numbers")
 
 
-def _checkpoint_costs(table: pd.DataFrame) -> np.ndarray:
+def _checkpoint_costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
     if "checkpoint_cost" not in table:
         return np.zeros(len(table))
     return _money(table, "checkpoint_cost", "write 0 where the checkpoint exists")
 
 
-def _money(table: pd.DataFrame, column: str, do: str) -> np.ndarray:
+def _money(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row"]:
     """A column of costs, shape (row,), or a refusal that names rows and says what to
     do.
     """
@@ -307,14 +321,18 @@ def _money(table: pd.DataFrame, column: str, do: str) -> np.ndarray:
     return costs
 
 
-def _along(table: pd.DataFrame, cost: np.ndarray) -> np.ndarray:
+def _along(
+    table: pd.DataFrame, cost: Float[np.ndarray, " row"]
+) -> Float[np.ndarray, " row"]:
     """Logarithm of how far along its run each row is, shape (row,)."""
     complete = [c for c in ("step", "D") if c in table and table[c].notna().all()]
     far = table[complete[0]].to_numpy(float) if complete else cost
     return np.log(np.maximum(far, 1.0))
 
 
-def _checkpoint_codes(table: pd.DataFrame, runs: np.ndarray) -> np.ndarray:
+def _checkpoint_codes(
+    table: pd.DataFrame, runs: Int[np.ndarray, " row"]
+) -> Int[np.ndarray, " row"]:
     """Index of each row's checkpoint, shape (row,); its run's where the table does not
     tell.
     """
@@ -325,7 +343,7 @@ def _checkpoint_codes(table: pd.DataFrame, runs: np.ndarray) -> np.ndarray:
     return runs
 
 
-def _run_codes(table: pd.DataFrame) -> np.ndarray:
+def _run_codes(table: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Index of each row's run, shape (row,); a row without a name is a run of its
     own.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,9 @@ from bayeslaw._decisions.planning.sampled import SampledConstraint
 from bayeslaw._decisions.planning.search import Choice, Problem, search
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import Piece, Posterior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 NOT_OF_A_GOAL = ("max_flops", "max_tokens", "point")
 REPLANNED = 2000  # draws with which a plan is made again for each outcome
@@ -159,7 +162,9 @@ def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
     return parts
 
 
-def _excess(goal: PlanGoal, constraint: SampledConstraint) -> np.ndarray:
+def _excess(
+    goal: PlanGoal, constraint: SampledConstraint
+) -> Float[np.ndarray, " draw"]:
     """Log loss at the plan above its limit, without a new run's noise, shape (draw,)."""
     choice = goal.choice
     log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
@@ -180,7 +185,11 @@ def _as_read(table: pd.DataFrame, constraint: SampledConstraint) -> pd.DataFrame
 # -- what runs are worth to it ---------------------------------------------------------
 
 
-def saving(goal: PlanGoal, domains: Sequence[Domain], rows: np.ndarray) -> Saving:
+def saving(
+    goal: PlanGoal,
+    domains: Sequence[Domain],
+    rows: Float[np.ndarray, "constraint coordinate"],
+) -> Saving:
     """What lower variance of the constrained losses saves, from the shadow price of
     each constraint's limit.
 

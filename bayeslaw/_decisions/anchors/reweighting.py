@@ -5,7 +5,7 @@ each outcome's likelihood.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -15,6 +15,9 @@ from bayeslaw._decisions.anchors.gaussian import Pick
 from bayeslaw._decisions.anchors.menu import Menu
 from bayeslaw._inference.diagnostics import pareto_smoothed
 from bayeslaw._inference.noise import draw_effects
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 STREAM = 6  # keeps these random numbers apart from others of the same seed
 # beyond, importance weights say nothing (Vehtari, Simpson, Gelman, Yao and Gabry 2024)
@@ -31,11 +34,11 @@ class ReweightedDraws(NamedTuple):
     of its checkpoint included, shape (draw, goal).
     """
 
-    weights: np.ndarray
-    khat: np.ndarray
-    goal: np.ndarray
+    weights: Float[np.ndarray, "outcome draw"]
+    khat: Float[np.ndarray, " outcome"]
+    goal: Float[np.ndarray, "draw goal"]
 
-    def variance(self) -> np.ndarray:
+    def variance(self) -> Float[np.ndarray, "outcome goal"]:
         """Of each goal under each outcome, shape (outcome, goal), corrected for the
         effective number of draws.
         """
@@ -89,11 +92,13 @@ class _Error(NamedTuple):
     shape (draw,).
     """
 
-    carried: np.ndarray
-    scale: np.ndarray
-    dof: np.ndarray
+    carried: Float[np.ndarray, "draw measurement"]
+    scale: Float[np.ndarray, "draw measurement"]
+    dof: Float[np.ndarray, " draw"]
 
-    def draw(self, truth: int, rng: np.random.Generator) -> np.ndarray:
+    def draw(
+        self, truth: np.integer, rng: np.random.Generator
+    ) -> Float[np.ndarray, " measurement"]:
         """Errors of one draw's scale and correlation, shape (measurement,)."""
         carried, size = self.carried[truth], self.carried.shape[1]
         error = self.scale[truth] * rng.standard_t(self.dof[truth], size)
@@ -102,7 +107,9 @@ class _Error(NamedTuple):
             error[j] += carried[j] * error[j - 1]
         return error
 
-    def log_density(self, error: np.ndarray) -> np.ndarray:
+    def log_density(
+        self, error: Float[np.ndarray, "draw measurement"]
+    ) -> Float[np.ndarray, " draw"]:
         """Of all errors of each draw together, shape (draw, measurement) -> (draw,)."""
         dof = self.dof[:, None]
         # The first of a run has nothing carried, so what is rolled round is unused.
@@ -125,8 +132,11 @@ def _error(domain: Domain, rows: Measurements) -> _Error:
 
 
 def _log_likelihood(
-    error: _Error, centre: np.ndarray, truth: int, rng: np.random.Generator
-) -> np.ndarray:
+    error: _Error,
+    centre: Float[np.ndarray, "draw measurement"],
+    truth: np.integer,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, " draw"]:
     """Log likelihood of one outcome, drawn from the draw ``truth``, under all draws,
     shape (draw,); next to nothing under its own.
     """

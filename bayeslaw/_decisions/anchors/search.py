@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bayeslaw._decisions.anchors.criteria import Criterion
 from bayeslaw._decisions.anchors.gaussian import Offer, Pick, precision_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 # of the cost, by which greedy searches divide gains
 POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -132,7 +135,9 @@ def greedy(
     return picks[: len(bought) + int(np.argmax(worth))]
 
 
-def _counts(gains: np.ndarray, criterion: Criterion) -> np.ndarray:
+def _counts(
+    gains: Float[np.ndarray, "run stop"], criterion: Criterion
+) -> Bool[np.ndarray, "run stop"]:
     """Whether each gain is a number beyond rounding, of the shape of ``gains``; one
     below zero is, since the next run may make up for it.
     """
@@ -153,7 +158,7 @@ def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool
     return bool(fits.any()), bool((fits & allowed).any())
 
 
-def _costs_now(offer: Offer, used: set[int]) -> np.ndarray:
+def _costs_now(offer: Offer, used: set[int]) -> Float[np.ndarray, "run stop"]:
     """Cost of each run up to each stop, with its checkpoint unless that is paid, shape
     (run, stop).
     """
@@ -163,7 +168,11 @@ def _costs_now(offer: Offer, used: set[int]) -> np.ndarray:
     return offer.cost + due[offer.checkpoint][:, None]
 
 
-def _score(gains: np.ndarray, cost: np.ndarray, power: float) -> np.ndarray:
+def _score(
+    gains: Float[np.ndarray, "run stop"],
+    cost: Float[np.ndarray, "run stop"],
+    power: float,
+) -> Float[np.ndarray, "run stop"]:
     """Gain per cost**power, shape (run, stop); what costs nothing is taken to cost a
     trifle. Past a run's end there is nothing to gain.
     """

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -19,6 +19,9 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._decisions.curves.phases import finite_number
 from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
 from bayeslaw._tables.areas import COLUMNS
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 
 class Side(NamedTuple):
@@ -30,10 +33,12 @@ class Side(NamedTuple):
 
     name: str
     weight: float
-    parts: tuple[tuple[Piece, np.ndarray], ...]
+    parts: tuple[tuple[Piece, Int[np.ndarray, " draw"]], ...]
     pairs: int
 
-    def loss(self, covariates: Mapping[str, Any]) -> np.ndarray:
+    def loss(
+        self, covariates: Mapping[str, Float[np.ndarray, "*point"] | float]
+    ) -> Float[np.ndarray, "draw point"]:
         """Loss in nats per token, shape (draw, point), at covariates of shape (point,)
         or (draw, point).
         """
@@ -43,7 +48,7 @@ class Side(NamedTuple):
         }
         by_draw = any(values.ndim == 2 for values in columns.values())
         points = max(values.shape[-1] for values in columns.values())
-        losses: np.ndarray | None = None
+        losses: Float[np.ndarray, "draw point"] | None = None
         for piece, rows in self.parts:
             read = _needed(piece, columns, self.name)
             if by_draw:
@@ -74,8 +79,8 @@ def _over_draws_and_rows(log_loss: Callable) -> Callable:
 
 
 def _needed(
-    piece: Piece, columns: Mapping[str, np.ndarray], name: str
-) -> dict[str, np.ndarray]:
+    piece: Piece, columns: Mapping[str, Float[np.ndarray, "*#point"]], name: str
+) -> dict[str, Float[np.ndarray, "*#point"]]:
     """The columns that a formula reads, or a refusal that says how to give them."""
     missing = [c for c in piece.covariates if c not in columns]
     if missing and missing[0] in COLUMNS:
@@ -155,7 +160,10 @@ def _side(
     return Side(name, weight, tuple(parts), pairs)
 
 
-def weighted_loss(sides: tuple[Side, ...], covariates: Mapping[str, Any]) -> np.ndarray:
+def weighted_loss(
+    sides: tuple[Side, ...],
+    covariates: Mapping[str, Float[np.ndarray, "*point"] | float],
+) -> Float[np.ndarray, "draw point"]:
     """The loss that eq. 5 weighs, shape (draw, point)."""
     losses = [side.weight * side.loss(covariates) for side in sides if side.weight]
     return sum(losses, np.zeros((1, 1)))
@@ -167,7 +175,7 @@ class Answer(ABC):
     none.
     """
 
-    draws: np.ndarray
+    draws: Float[np.ndarray, " draw"]
 
     @property
     def median(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,9 @@ from bayeslaw._decisions.curves.phases import (
 from bayeslaw._decisions.forecast import forecast
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.areas import COLUMNS
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +45,8 @@ class Curve(Answer):
     """
 
     table: pd.DataFrame
-    curves: np.ndarray
-    start: np.ndarray | None
+    curves: Float[np.ndarray, "draw step"]
+    start: Float[np.ndarray, " draw"] | None
     prob: float
 
     def statement(self) -> str:
@@ -111,7 +114,7 @@ def loss_curve(
 
 def _shown_steps(
     first: PhaseAreas | None, second: PhaseAreas | None, steps: Any, points: int
-) -> np.ndarray:
+) -> Float[np.ndarray, " step"]:
     """Whole steps to look at, counted through both phases, shape (step,)."""
     before = first.steps if first else 0
     last = before + (second.steps if second else 0)
@@ -129,8 +132,10 @@ def _shown_steps(
 
 
 def _along(
-    first: PhaseAreas | None, second: PhaseAreas | None, steps: np.ndarray
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    first: PhaseAreas | None,
+    second: PhaseAreas | None,
+    steps: Float[np.ndarray, " step"],
+) -> tuple[pd.DataFrame, dict[str, Float[np.ndarray, " step"]]]:
     """Step and learning rate, and the areas by their columns, each of shape (step,)."""
     before = first.steps if first else 0
     rates = first.rate(steps) if first else np.zeros(len(steps))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,11 @@ from bayeslaw._decisions.curves.answer import (
 from bayeslaw._decisions.curves.phases import Phases, after_both, finite_number
 from bayeslaw._posteriors.posterior import Posterior
 
-# a number to learning rates at steps 1, 2, ..., shape (step,)
-Schedule = Callable[[float], np.ndarray]
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    # a number to learning rates at steps 1, 2, ...
+    Schedule = Callable[[float], Float[np.ndarray, " step"]]
 
 # values looked at, then between the neighbours of the best: 1e-5 of the range
 GRID, ZOOM, ROUNDS = 101, 21, 3
@@ -62,8 +65,8 @@ class Optimum(Answer):
     about: str
     best: float
     regret: float
-    source_change: np.ndarray | None
-    target_change: np.ndarray | None
+    source_change: Float[np.ndarray, " draw"] | None
+    target_change: Float[np.ndarray, " draw"] | None
     table: pd.DataFrame
 
     @property
@@ -252,7 +255,7 @@ def best_loss_potential(
     return _over_schedules("loss potential", sides, grid, at)
 
 
-def _scaled(rates: np.ndarray | None) -> Schedule:
+def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
     """The same schedule with another peak."""
     if rates is None or not rates.max() > 0:
         raise PlanError(
@@ -262,7 +265,7 @@ def _scaled(rates: np.ndarray | None) -> Schedule:
     return lambda peak: rates * (peak / rates.max())
 
 
-def _stretched(rates: np.ndarray) -> Schedule:
+def _stretched(rates: Float[np.ndarray, " step"]) -> Schedule:
     """The same schedule with another final rate: what comes after the peak,
     stretched.
     """
@@ -287,7 +290,7 @@ def _range(
     least: float,
     most: float,
     even_in_log: bool = False,
-) -> np.ndarray:
+) -> Float[np.ndarray, " value"]:
     """Values to look at, shape (value,)."""
     if not least <= finite_number("low", low) < finite_number("high", high) <= most:
         inside = f"from {least:g} to {most:g}" if math.isfinite(most) else "above 0"
@@ -302,7 +305,7 @@ def _range(
 def _over_schedules(
     name: str,
     sides: tuple[Side, ...],
-    grid: np.ndarray,
+    grid: Float[np.ndarray, " value"],
     phases_at: Callable[[float], Phases],
 ) -> Optimum:
     """The best of the schedules made at each value of the grid, shape (value,)."""
@@ -315,8 +318,8 @@ def _over_schedules(
 def _best(
     name: str,
     sides: tuple[Side, ...],
-    grid: np.ndarray,
-    columns: Mapping[str, np.ndarray],
+    grid: Float[np.ndarray, " value"],
+    columns: Mapping[str, Float[np.ndarray, " value"]],
     constants: Mapping[str, float],
 ) -> Optimum:
     """Least weighted loss over the grid, whose columns, each of shape (value,), are
@@ -331,15 +334,21 @@ def _best(
     # one's own has a kink.
     between = PchipInterpolator(grid, np.column_stack(list(columns.values())))
 
-    def covariates(values: np.ndarray) -> dict[str, Any]:
+    def covariates(
+        values: Float[np.ndarray, "*value"],
+    ) -> dict[str, Float[np.ndarray, "*value"] | float]:
         interpolated = np.moveaxis(between(values), -1, 0)
         chosen = dict(zip(columns, interpolated, strict=True))
         return {**constants, **chosen}
 
-    def weighted(values: np.ndarray) -> np.ndarray:
+    def weighted(
+        values: Float[np.ndarray, " value"] | Float[np.ndarray, "draw value"],
+    ) -> Float[np.ndarray, "draw value"]:
         return weighted_loss(sides, covariates(values))
 
-    def expected(values: np.ndarray) -> np.ndarray:
+    def expected(
+        values: Float[np.ndarray, " value"] | Float[np.ndarray, "1 value"],
+    ) -> Float[np.ndarray, "1 value"]:
         losses = weighted(values.ravel())
         return losses.mean(axis=0, keepdims=True)
 
@@ -366,8 +375,8 @@ def _best(
 
 
 def _changes_over_adaptation(
-    sides: tuple[Side, ...], covariates: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
+    sides: tuple[Side, ...], covariates: Mapping[str, Float[np.ndarray, " 1"] | float]
+) -> dict[str, Float[np.ndarray, " draw"]]:
     """Change of each side's loss, shape (draw,), from where adaptation starts, at
     covariates of shape (1,).
     """
@@ -380,7 +389,10 @@ def _changes_over_adaptation(
     return changes
 
 
-def _argmin(loss: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> np.ndarray:
+def _argmin(
+    loss: Callable[[Float[np.ndarray, "*row value"]], Float[np.ndarray, "row value"]],
+    grid: Float[np.ndarray, " value"],
+) -> Float[np.ndarray, " row"]:
     """Where the loss is least in each row, shape (row,): on the grid, then between the
     neighbours of the least.
     """

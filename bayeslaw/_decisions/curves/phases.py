@@ -7,17 +7,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, no_type_check
 
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._tables.areas import LAMBDA, Areas, areas
 
+if TYPE_CHECKING:
+    from jaxtyping import Float, Num
+
 ENDLESS = 1e18  # steps: a loss that is not back within them never is
 INSIDE, AFTER = 1000, 480  # steps looked at within a schedule and after its end
 
 
+@no_type_check  # at run time: what is given wrongly is refused in words
 @dataclass(frozen=True, eq=False)
 class Phases:
     """Learning rates of both phases of training, and what else the laws read.
@@ -42,8 +46,8 @@ class Phases:
         No rates, or rates or covariates that are no numbers.
     """
 
-    pretraining: np.ndarray | None
-    adaptation: np.ndarray | None = None
+    pretraining: Float[np.ndarray, " step"] | None
+    adaptation: Float[np.ndarray, " adaptation_step"] | None = None
     covariates: Mapping[str, float] = field(default_factory=dict)
     carry_momentum: bool = True
     lr_power: float = 0.0
@@ -69,7 +73,7 @@ class Phases:
         finite_number("lr_power", self.lr_power)
 
 
-def _checked_rates(name: str, rates: Any) -> np.ndarray:
+def _checked_rates(name: str, rates: Any) -> Float[np.ndarray, " step"]:
     """Learning rates as numbers, shape (step,), or a refusal that names them."""
     try:
         numbers = np.asarray(rates, float)
@@ -111,7 +115,7 @@ class PhaseAreas(NamedTuple):
         As in `schedule_areas`.
     """
 
-    rates: np.ndarray
+    rates: Float[np.ndarray, " step"]
     areas: Areas
     weight: float
     batch_ratio: float
@@ -124,7 +128,7 @@ class PhaseAreas(NamedTuple):
     def last(self) -> float:
         return float(self.rates[-1])
 
-    def at(self, steps: Any) -> Areas:
+    def at(self, steps: Num[np.ndarray, "*step"] | float) -> Areas:
         """Areas and momentum, of the shape of ``steps``, which may go beyond the
         schedule.
         """
@@ -143,11 +147,11 @@ class PhaseAreas(NamedTuple):
             momentum=momentum * left,
         )
 
-    def rate(self, steps: Any) -> np.ndarray:
+    def rate(self, steps: Num[np.ndarray, "*step"]) -> Float[np.ndarray, "*step"]:
         """Learning rate at each step, of the shape of ``steps``."""
         return self.rates[np.minimum(steps, self.steps).astype(int)]
 
-    def grid(self) -> np.ndarray:
+    def grid(self) -> Float[np.ndarray, " step"]:
         """Steps to look at: all parts of the schedule, its beginning closely, and after
         it up to no end.
         """
@@ -159,7 +163,7 @@ class PhaseAreas(NamedTuple):
 
 
 def _phase_areas(
-    rates: np.ndarray,
+    rates: Float[np.ndarray, " step"],
     phases: Phases,
     before: float = 0.0,
     momentum: float = 0.0,
@@ -199,7 +203,10 @@ def paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas | None]:
     return first, second
 
 
-def columns_of(first: Areas | None, second: Any = (0.0, 0.0)) -> dict[str, np.ndarray]:
+def columns_of(
+    first: Areas | None,
+    second: Areas | tuple[float, float | Float[np.ndarray, "*step"]] = (0.0, 0.0),
+) -> dict[str, Float[np.ndarray, "*step"]]:
     """Areas of both phases by the name of their column, of one shape; before adaptation
     its areas are 0.
     """
@@ -228,7 +235,7 @@ def finished(path: PhaseAreas | None) -> Areas | None:
     return path.at(path.steps)
 
 
-def after_both(phases: Phases) -> dict[str, np.ndarray]:
+def after_both(phases: Phases) -> dict[str, Float[np.ndarray, ""]]:
     """Areas after both schedules, scalars."""
     first, second = both_paths(phases)
     after_first = finished(first)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from bayeslaw._decisions.curves.phases import (
 )
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.areas import LAMBDA
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 SAME = 1e-12  # two losses that differ by less than this share are equal
 HALVINGS = 64
@@ -135,7 +139,9 @@ def turning_length(
     covariates = dict(phases.covariates)
     start = weighted_loss(sides, columns_of(pretrained) | covariates)
 
-    def is_above(steps: np.ndarray) -> np.ndarray:
+    def is_above(
+        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
+    ) -> Bool[np.ndarray, "draw step"]:
         """In each draw, shape (step,) or (draw, step) -> (draw, step)."""
         areas = columns_of(pretrained, second.at(steps))
         return weighted_loss(sides, areas | covariates) > start * (1 + SAME)
@@ -152,8 +158,10 @@ def turning_length(
 
 
 def _bisect(
-    holds: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
+    holds: Callable[[Float[np.ndarray, "draw 1"]], Bool[np.ndarray, "draw 1"]],
+    low: Float[np.ndarray, " draw"],
+    high: Float[np.ndarray, " draw"],
+) -> Float[np.ndarray, " draw"]:
     """First whole number at which ``holds`` is false, between one where it is true and
     one where it is not, shape (draw,).
     """
@@ -183,8 +191,8 @@ class CriticalPoint(Answer):
     """
 
     pretrained: int
-    start: np.ndarray
-    limit: np.ndarray
+    start: Float[np.ndarray, " draw"]
+    limit: Float[np.ndarray, " draw"]
 
     @property
     def passed(self) -> float:
@@ -249,7 +257,9 @@ def critical_point(
     peak = max(final, float(second.rates[1:].max()))
     endless = ENDLESS * phases.batch_ratio * peak
 
-    def losses(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def losses(
+        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
+    ) -> tuple[Float[np.ndarray, "draw step"], Float[np.ndarray, "draw step"]]:
         """Before adaptation, and in its limit; each of shape (draw, step)."""
         now = first.at(steps)
         # Momentum that adds lambda of itself at every step sums to 1 / (1 - lambda) of
@@ -264,7 +274,9 @@ def critical_point(
         limit = weighted_loss(sides, columns_of(now, areas) | covariates)
         return before, limit
 
-    def returns(steps: np.ndarray) -> np.ndarray:
+    def returns(
+        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
+    ) -> Bool[np.ndarray, "draw step"]:
         before, limit = losses(steps)
         return limit <= before * (1 + SAME)
 
@@ -274,8 +286,9 @@ def critical_point(
 
 
 def _last_true(
-    holds: Callable[[np.ndarray], np.ndarray], grid: np.ndarray
-) -> np.ndarray:
+    holds: Callable[[Float[np.ndarray, "*draw step"]], Bool[np.ndarray, "draw step"]],
+    grid: Float[np.ndarray, " step"],
+) -> Float[np.ndarray, " draw"]:
     """Whole number past which ``holds`` is false for good, shape (draw,): infinite
     where it is true at the grid's end, 0 where it never is.
     """

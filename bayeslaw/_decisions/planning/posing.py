@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,9 @@ from bayeslaw._decisions.planning.sampled import Part, SampledConstraint
 from bayeslaw._decisions.planning.search import Problem
 from bayeslaw._posteriors.draws import shuffled, take_draws
 from bayeslaw._posteriors.posterior import Piece
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 ATPP_RANGE = (1e-4, 1e4)  # between which roots are sought; 0 is looked at separately
 COVARIATES = 1000  # the seed's second part where covariates are paired with draws
@@ -101,7 +105,7 @@ def _sorted(piece: Piece) -> Piece:
     """
     # lexsort sorts by the last key first
     names = sorted(piece.values, key=lambda name: (":" not in name, name))
-    values: dict[str, np.ndarray] = {}
+    values: dict[str, Float[np.ndarray, "draw ..."]] = {}
     keys = []
     for name in names:
         values[name] = np.asarray(piece.values[name], float)
@@ -155,7 +159,9 @@ def _point_piece(
 # -- covariates and baselines ----------------------------------------------------------
 
 
-def _per_draw(question: Question, name: str, given: object) -> np.ndarray:
+def _per_draw(
+    question: Question, name: str, given: object
+) -> Float[np.ndarray, " draw"]:
     """A covariate per draw, shape (draw,).
 
     Arrays of one length are joint draws and stay paired.
@@ -175,7 +181,7 @@ def _per_draw(question: Question, name: str, given: object) -> np.ndarray:
 def _columns_read(
     piece: Piece,
     name: str,
-    columns: Mapping[str, np.ndarray],
+    columns: Mapping[str, Float[np.ndarray, " draw"]],
     others: Collection[str] = (),
 ) -> list[str]:
     """The covariates of a piece that a plan does not choose; all are known."""
@@ -200,8 +206,10 @@ def _columns_read(
 
 
 def _baseline(
-    model: Model, sampled: SampledConstraint, columns: Mapping[str, np.ndarray]
-) -> np.ndarray:
+    model: Model,
+    sampled: SampledConstraint,
+    columns: Mapping[str, Float[np.ndarray, " draw"]],
+) -> Float[np.ndarray, " draw"]:
     """Source loss before adaptation in nats per token, shape (draw,)."""
     if model.baseline_loss[sampled.name] is not None:
         return columns[SOURCE_BEFORE]

@@ -13,7 +13,7 @@ plan does not choose.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,11 @@ import optimistix as optx
 from jax.tree_util import Partial
 
 from bayeslaw._posteriors.posterior import along_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jaxtyping import Bool, Float, Int, PyTree, Shaped
 
 CONVERGED = 1e-9  # of log loss at a root
 BLOCK = 64  # draws whose roots Newton's method does not find, in one call
@@ -49,12 +54,17 @@ class Crossings(NamedTuple):
         Whether all roots are found, shape (draw,).
     """
 
-    roots: jax.Array
-    is_kept: jax.Array
-    converged: jax.Array
+    roots: Float[jax.Array, "draw crossing"]
+    is_kept: Bool[jax.Array, " draw"]
+    converged: Bool[jax.Array, " draw"]
 
 
-def _of_log_tokens(log_loss, values, fixed, replay):
+def _of_log_tokens(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, " ..."]],
+    fixed: dict[str, Float[jax.Array, ""]],
+    replay: Float[jax.Array, ""],
+) -> Partial:
     """One draw's log loss as a function of log tokens, at its own replay.
 
     A pytree: what does not depend on tokens is computed when it is made.
@@ -63,7 +73,9 @@ def _of_log_tokens(log_loss, values, fixed, replay):
     return Partial(_at_log_tokens, loss_at)
 
 
-def _at_log_tokens(loss_at, log_tokens):
+def _at_log_tokens(
+    loss_at: Callable, log_tokens: Float[jax.Array, ""]
+) -> Float[jax.Array, ""]:
     return loss_at(jnp.exp(log_tokens))
 
 
@@ -71,25 +83,44 @@ def _at_log_tokens(loss_at, log_tokens):
 
 
 @partial(jax.jit, static_argnames="log_loss")
-def losses_at(log_loss, values, fixed, log_tokens, replay):
+def losses_at(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    log_tokens: Float[jax.Array, " draw"],
+    replay: Float[jax.Array, " draw"],
+) -> Float[jax.Array, " draw"]:
     """Log loss of each draw at its own tokens and replay, shape (draw,) all three."""
 
-    def of_draw(v, f, x, r):
+    def of_draw(
+        v: Mapping[str, Float[jax.Array, " ..."]],
+        f: dict[str, Float[jax.Array, ""]],
+        x: Float[jax.Array, ""],
+        r: Float[jax.Array, ""],
+    ) -> Float[jax.Array, ""]:
         return _of_log_tokens(log_loss, v, f, r)(x)
 
     return jax.vmap(of_draw)(values, fixed, log_tokens, replay)
 
 
 @partial(jax.jit, static_argnames="log_loss")
-def losses_on_grid(log_loss, values, fixed, log_tokens, replay):
+def losses_on_grid(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    log_tokens: Float[jax.Array, " tokens"],
+    replay: Float[jax.Array, " replay"],
+) -> Float[jax.Array, "draw replay tokens"]:
     """Log loss of each draw on a grid, shape (draw, replay, tokens).
 
     Mapped axis by axis, so that a term in tokens alone is computed once for all replays
     and the other way round.
     """
 
-    def of_draw(v, f):
-        def at_replay(r):
+    def of_draw(
+        v: Mapping[str, Float[jax.Array, " ..."]], f: dict[str, Float[jax.Array, ""]]
+    ) -> Float[jax.Array, "replay tokens"]:
+        def at_replay(r: Float[jax.Array, ""]) -> Float[jax.Array, " tokens"]:
             return jax.vmap(_of_log_tokens(log_loss, v, f, r))(log_tokens)
 
         return jax.vmap(at_replay)(replay)
@@ -98,7 +129,14 @@ def losses_on_grid(log_loss, values, fixed, log_tokens, replay):
 
 
 @partial(jax.jit, static_argnames="log_loss")
-def kept_on_grid(log_loss, values, fixed, log_limit, log_tokens, replay):
+def kept_on_grid(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    log_limit: Float[jax.Array, " draw"],
+    log_tokens: Float[jax.Array, " tokens"],
+    replay: Float[jax.Array, " replay"],
+) -> Bool[jax.Array, "draw replay tokens"]:
     """Whether each draw keeps its limit on a grid, shape (draw, replay, tokens)."""
     losses = losses_on_grid(log_loss, values, fixed, log_tokens, replay)
     limit = log_limit[:, None, None]
@@ -106,14 +144,24 @@ def kept_on_grid(log_loss, values, fixed, log_limit, log_tokens, replay):
 
 
 @partial(jax.jit, static_argnames="log_loss")
-def rises_and_falls(log_loss, values, fixed, replay, span):
+def rises_and_falls(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    replay: Float[jax.Array, " draw"],
+    span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
+) -> Bool[jax.Array, ""]:
     """Whether any draw's loss both rises and falls with tokens.
 
     ``replay`` is each draw's own, shape (draw,).
     """
     ladder = jnp.linspace(span[0], span[1], WAVY[0])
 
-    def of_draw(v, f, r):
+    def of_draw(
+        v: Mapping[str, Float[jax.Array, " ..."]],
+        f: dict[str, Float[jax.Array, ""]],
+        r: Float[jax.Array, ""],
+    ) -> Bool[jax.Array, ""]:
         losses = jax.vmap(_of_log_tokens(log_loss, v, f, r))(ladder)
         step = jnp.diff(losses)
         return (step > FLAT).any() & (step < -FLAT).any()
@@ -124,7 +172,13 @@ def rises_and_falls(log_loss, values, fixed, replay, span):
 # -- roots -----------------------------------------------------------------------------
 
 
-def _find_root(excess, exists, low, high, newton: bool):
+def _find_root(
+    excess: Callable,
+    exists: Bool[jax.Array, ""],
+    low: Float[jax.Array, ""],
+    high: Float[jax.Array, ""],
+    newton: bool,
+) -> tuple[Float[jax.Array, ""], Bool[jax.Array, ""]]:
     """A root of ``excess`` between two ends, and whether it is one.
 
     +inf, and true, where none ``exists``: there the solver is given a line instead, so
@@ -146,17 +200,29 @@ def _find_root(excess, exists, low, high, newton: bool):
 
 
 @partial(jax.jit, static_argnames="log_loss")
-def crossing(log_loss, values, fixed, log_limit, replay, span) -> Crossings:
+def crossing(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    log_limit: Float[jax.Array, " draw"],
+    replay: Float[jax.Array, " draw"],
+    span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
+) -> Crossings:
     """The one crossing of each draw, if its log loss is monotone in tokens.
 
     Newton's method from the middle of the span. ``log_limit`` and ``replay`` have shape
     (draw,).
     """
 
-    def of_draw(v, f, limit, r):
+    def of_draw(
+        v: Mapping[str, Float[jax.Array, " ..."]],
+        f: dict[str, Float[jax.Array, ""]],
+        limit: Float[jax.Array, ""],
+        r: Float[jax.Array, ""],
+    ) -> Crossings:
         loss_at = _of_log_tokens(log_loss, v, f, r)
 
-        def excess(x):
+        def excess(x: Float[jax.Array, ""]) -> Float[jax.Array, ""]:
             return loss_at(x) - limit
 
         # A monotone function crosses if and only if its ends have different signs.
@@ -169,7 +235,14 @@ def crossing(log_loss, values, fixed, log_limit, replay, span) -> Crossings:
 
 @partial(jax.jit, static_argnames=("log_loss", "ladder", "newton"))
 def crossings(
-    log_loss, values, fixed, log_limit, replay, span, ladder, newton
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    log_limit: Float[jax.Array, " draw"],
+    replay: Float[jax.Array, " draw"],
+    span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
+    ladder: tuple[int, int],
+    newton: bool,
 ) -> Crossings:
     """The crossings of each draw, any number up to that of the ladder.
 
@@ -182,17 +255,21 @@ def crossings(
     by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
 
     # rung by rung: all draws at one rung stay in the processor's cache
-    def is_kept(x):
+    def is_kept(x: Float[jax.Array, ""]) -> Bool[jax.Array, " draw"]:
         losses = jax.vmap(lambda loss_at: loss_at(x))(by_draw)
         return losses <= log_limit
 
-    def of_draw(loss_at, limit, kept):
-        def excess(x):
+    def of_draw(
+        loss_at: Callable, limit: Float[jax.Array, ""], kept: Bool[jax.Array, " rung"]
+    ) -> Crossings:
+        def excess(x: Float[jax.Array, ""]) -> Float[jax.Array, ""]:
             return loss_at(x) - limit
 
         count = jnp.cumsum(kept[1:] != kept[:-1])  # crossings up to each rung
 
-        def root(k):
+        def root(
+            k: Int[jax.Array, ""],
+        ) -> tuple[Float[jax.Array, ""], Bool[jax.Array, ""]]:
             # The first rung after which more than k signs have changed has crossing k;
             # argmax of booleans is the first true one.
             rung = jnp.argmax(count > k)
@@ -209,13 +286,15 @@ def crossings(
 # -- rows ------------------------------------------------------------------------------
 
 
-def pad_columns(roots: np.ndarray, columns: int) -> np.ndarray:
+def pad_columns(
+    roots: Float[np.ndarray, "draw crossing"], columns: int
+) -> Float[np.ndarray, "draw column"]:
     """Roots with columns of none added, shape (draw, columns)."""
     missing = columns - roots.shape[1]
     return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
 
 
-def blocks(rows: np.ndarray) -> list[np.ndarray]:
+def blocks(rows: Int[np.ndarray, " row"]) -> list[Int[np.ndarray, " block"]]:
     """Blocks of `BLOCK` rows; the last is filled up with repeats.
 
     So one compiled program serves all.
@@ -227,6 +306,8 @@ def blocks(rows: np.ndarray) -> list[np.ndarray]:
 
 
 @jax.jit
-def take_rows(tree, rows):
+def take_rows(
+    tree: PyTree[Shaped[jax.Array, "draw ..."]], rows: Int[jax.Array, " row"]
+) -> PyTree[Shaped[jax.Array, "row ..."]]:
     """The same rows, shape (row,), of every leaf."""
     return jax.tree.map(lambda leaf: leaf[rows], tree)

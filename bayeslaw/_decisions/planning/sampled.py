@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -37,11 +38,18 @@ from bayeslaw._decisions.planning.roots import (
     take_rows,
 )
 
-Intervals = tuple[np.ndarray, np.ndarray]
-"""Starts and ends in log tokens, each of shape (draw, interval).
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, Shaped
 
-A start of +inf says that there is no interval.
-"""
+    from bayeslaw._base.arrays import AnyArray
+
+    Intervals = tuple[
+        Float[np.ndarray, "draw _interval"], Float[np.ndarray, "draw _interval"]
+    ]
+    """Starts and ends in log tokens, each of shape (draw, interval).
+
+    A start of +inf says that there is no interval.
+    """
 
 # Multiples of the golden ratio, modulo 1, fill the unit interval evenly in any number
 # (Weyl's sequence; Niederreiter 1992, section 3).
@@ -64,11 +72,11 @@ class Part:
     """
 
     log_loss: Callable
-    values: dict[str, jax.Array]
-    fixed: dict[str, jax.Array]
-    rows: np.ndarray
+    values: dict[str, Float[jax.Array, "row ..."]]
+    fixed: dict[str, Float[jax.Array, " row"]]
+    rows: Int[np.ndarray, " row"]
 
-    def take(self, index: np.ndarray, draws: int) -> Part:
+    def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
         """The part of the draws ``index``, shape (taken,), of all ``draws``.
 
         Repeats are allowed.
@@ -105,8 +113,8 @@ class SampledConstraint:
 
     constraint: Constraint
     parts: tuple[Part, ...]
-    baseline: np.ndarray
-    noise: np.ndarray
+    baseline: Float[np.ndarray, " draw"]
+    noise: Float[np.ndarray, " draw"]
     span: tuple[float, float]
     ladder: tuple[int, int] | None = None
 
@@ -131,7 +139,7 @@ class SampledConstraint:
         return UNITS[self.constraint.unit]
 
     @cached_property
-    def log_limit(self) -> np.ndarray:
+    def log_limit(self) -> Float[np.ndarray, " draw"]:
         """The most that the law's log loss may be, shape (draw,)."""
         most = self._unit.most_loss(self.limit, self.baseline)
         log_most = np.log(most)
@@ -142,7 +150,9 @@ class SampledConstraint:
         """The whole loss in the unit of the limit."""
         return self._unit.size(self.limit, float(self.baseline.mean()))
 
-    def outcome(self, log_loss: np.ndarray) -> np.ndarray:
+    def outcome(
+        self, log_loss: Float[np.ndarray, " draw *point"]
+    ) -> Float[np.ndarray, " draw *point"]:
         """What is limited (a loss, or forgetting) from the law's log loss.
 
         Draws are on the first axis: shape (draw, ...), as ``log_loss``.
@@ -150,7 +160,7 @@ class SampledConstraint:
         loss = np.exp(log_loss + along_draws(self.noise, log_loss.ndim))
         return self._unit.outcome(loss, along_draws(self.baseline, log_loss.ndim))
 
-    def take(self, index: np.ndarray) -> SampledConstraint:
+    def take(self, index: Int[np.ndarray, " taken"]) -> SampledConstraint:
         """The same constraint over the draws ``index``, shape (taken,).
 
         Repeats are allowed.
@@ -188,7 +198,9 @@ class SampledConstraint:
 
     # -- losses ------------------------------------------------------------------------
 
-    def _by_part(self, function: Callable[[Part], np.ndarray]) -> np.ndarray:
+    def _by_part(
+        self, function: Callable[[Part], Shaped[AnyArray, " row *point"]]
+    ) -> Shaped[np.ndarray, " draw *point"]:
         """Results of all parts, shape (row, ...) each, in the order of the draws."""
         results = [np.asarray(function(part)) for part in self.parts]
         if len(results) == 1:
@@ -198,7 +210,11 @@ class SampledConstraint:
             out[part.rows] = result
         return out
 
-    def log_losses(self, log_tokens, replay) -> np.ndarray:
+    def log_losses(
+        self,
+        log_tokens: Float[np.ndarray, " draw"] | float,
+        replay: Float[np.ndarray, " draw"] | float,
+    ) -> Float[np.ndarray, " draw"]:
         """The law's log loss of each draw, shape (draw,).
 
         Log tokens and replay are common numbers, or each draw's own, shape (draw,).
@@ -210,14 +226,20 @@ class SampledConstraint:
         )
 
     def log_losses_on_grid(
-        self, log_tokens: np.ndarray, replay: np.ndarray
-    ) -> np.ndarray:
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " replay"],
+    ) -> Float[np.ndarray, "draw replay tokens"]:
         """The law's log loss, shape (draw, replay, tokens)."""
         return self._by_part(
             lambda p: losses_on_grid(p.log_loss, p.values, p.fixed, log_tokens, replay)
         )
 
-    def kept_on_grid(self, log_tokens: np.ndarray, replay: np.ndarray) -> np.ndarray:
+    def kept_on_grid(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " replay"],
+    ) -> Bool[np.ndarray, "draw replay tokens"]:
         """Whether each draw keeps the constraint, shape (draw, replay, tokens)."""
         limit = self.log_limit
         return self._by_part(
@@ -228,7 +250,7 @@ class SampledConstraint:
 
     # -- intervals ---------------------------------------------------------------------
 
-    def intervals(self, replay: np.ndarray) -> Intervals:
+    def intervals(self, replay: Float[np.ndarray, " draw"]) -> Intervals:
         """Log tokens at which each draw keeps the constraint.
 
         ``replay`` is each draw's own, shape (draw,).
@@ -250,8 +272,8 @@ class SampledConstraint:
         return edges[:, 0::2], edges[:, 1::2]
 
     def _crossings(
-        self, part: Part, replay: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, part: Part, replay: Float[np.ndarray, " row"]
+    ) -> tuple[Float[np.ndarray, "row crossing"], Bool[np.ndarray, " row"]]:
         """Where a part's draws cross their limits, at replay of shape (row,).
 
         Newton's method for all; where it fails (dips that touch the limit, many
@@ -280,7 +302,9 @@ class SampledConstraint:
         return roots, is_kept
 
 
-def along_draws(values: np.ndarray, axes: int) -> np.ndarray:
+def along_draws(
+    values: Float[np.ndarray, " draw"], axes: int
+) -> Float[np.ndarray, " draw *one"]:
     """Values of shape (draw,) as (draw, 1, ...), to broadcast over ``axes`` axes."""
     return values.reshape(-1, *(1,) * (axes - 1))
 

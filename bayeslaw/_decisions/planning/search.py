@@ -12,19 +12,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import optimize
 
 from bayeslaw._base import runtime
 from bayeslaw._decisions.planning.sampled import (
-    Intervals,
     SampledConstraint,
     cheapest,
     draws_needed,
     intersect,
 )
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    from bayeslaw._decisions.planning.sampled import Intervals
+
+    Scan = list[list[Intervals]]
+    """Intervals at every replay of `SCAN`: by replay, then by constraint."""
 
 SCAN = np.linspace(0.0, 1.0, 32)
 THIN = 8  # the scan looks at every replay with one draw in eight
@@ -104,7 +111,7 @@ class Problem:
 
     # -- replay ------------------------------------------------------------------------
 
-    def replay(self, u):
+    def replay(self, u: Float[np.ndarray, "*point"] | float) -> Float[Any, "*point"]:
         """Replay at a search coordinate in [0, 1], of any shape.
 
         The inverse of the arcsine transform of a share: dense where replay, or the
@@ -121,7 +128,9 @@ class Problem:
         angle = math.asin(math.sqrt(share))
         return 2 / np.pi * angle
 
-    def log_cap(self, replay):
+    def log_cap(
+        self, replay: Float[np.ndarray, "*point"] | float
+    ) -> Float[Any, "*point"]:
         """The most log tokens that budget and unique target tokens allow.
 
         Of the shape of ``replay``.
@@ -134,7 +143,7 @@ class Problem:
 
     # -- shares of draws ---------------------------------------------------------------
 
-    def intervals(self, replay) -> list[Intervals]:
+    def intervals(self, replay: Float[np.ndarray, " draw"] | float) -> list[Intervals]:
         """Intervals in which each draw keeps each constraint.
 
         ``replay`` is common, or each draw's own, shape (draw,).
@@ -172,13 +181,19 @@ class Problem:
             return 1e-6 * tokens - choice.margin
         return tokens if choice.margin >= 0 else self.span[1] + 1 - 10 * choice.margin
 
-    def kept(self, log_tokens, replay) -> np.ndarray:
+    def kept(
+        self,
+        log_tokens: Float[np.ndarray, " draw"] | float,
+        replay: Float[np.ndarray, " draw"] | float,
+    ) -> Bool[np.ndarray, "constraint draw"]:
         """Whether each draw keeps each constraint, shape (constraint, draw)."""
         return np.stack(
             [c.log_losses(log_tokens, replay) <= c.log_limit for c in self.constraints]
         )
 
-    def margin(self, kept: np.ndarray) -> np.ndarray:
+    def margin(
+        self, kept: Bool[np.ndarray, "constraint draw *point"]
+    ) -> Float[Any, "*point"]:
         """Share of draws beyond the confidence, of the group that has least of it.
 
         Shape (...), of ``kept`` of shape (constraint, draw, ...).
@@ -208,15 +223,12 @@ class Problem:
         )
         return replace(self, constraints=constraints)
 
-    def with_draws(self, index: np.ndarray) -> Problem:
+    def with_draws(self, index: Int[np.ndarray, " taken"]) -> Problem:
         """The same problem over the draws ``index``, shape (taken,)."""
         return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
 
 
 # -- the scan --------------------------------------------------------------------------
-
-Scan = list[list[Intervals]]
-"""Intervals at every replay of `SCAN`: by replay, then by constraint."""
 
 
 def scan(problem: Problem, thin: int) -> Scan:
@@ -282,7 +294,9 @@ def search(
     return settle(problem, best)
 
 
-def _search_scan(problem: Problem, scanned: Scan) -> tuple[Choice, np.ndarray]:
+def _search_scan(
+    problem: Problem, scanned: Scan
+) -> tuple[Choice, Float[np.ndarray, " coordinate"]]:
     """The best choice around the scan's minima, and where to challenge it.
 
     Returns
@@ -309,7 +323,9 @@ def _search_scan(problem: Problem, scanned: Scan) -> tuple[Choice, np.ndarray]:
     return best, np.linspace(low, high, CHALLENGERS[problem.draws >= SMALL])
 
 
-def challenge(problem: Problem, best: Choice, u: np.ndarray) -> Choice:
+def challenge(
+    problem: Problem, best: Choice, u: Float[np.ndarray, " coordinate"]
+) -> Choice:
     """The best choice near the search coordinate that beats the best so far by most.
 
     Of all ``u``, shape (coordinate,), each tried with a few budgets: cheaper ones or,

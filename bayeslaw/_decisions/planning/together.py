@@ -28,16 +28,12 @@ def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> Non
     PlanError
         They are not of a target and of sources.
     """
-    tables = {"target": table_of(target)}
-    tables |= {name: table_of(posterior) for name, posterior in sources.items()}
-    known = {name: table for name, table in tables.items() if table is not None}
-    names = list(known)
-    for i, name in enumerate(names):
-        for other in names[:i]:
-            _check_different(other, name, known[other], known[name])
-    if "target" in known:
-        for name in names[1:]:
-            _check_order(name, known["target"], known[name])
+    table = table_of(target)
+    for name, posterior in sources.items():
+        other = table_of(posterior)
+        if table is not None and other is not None:
+            _check_different(name, table, other)
+            _check_order(name, table, other)
 
 
 def doubts(
@@ -72,19 +68,17 @@ def _domain(table: pd.DataFrame) -> str | None:
     return domains[0] if len(domains) == 1 else None
 
 
-def _check_different(
-    one: str, other: str, table: pd.DataFrame, another: pd.DataFrame
-) -> None:
-    domain = _domain(table)
-    if domain is not None and domain == _domain(another):
+def _check_different(name: str, target: pd.DataFrame, source: pd.DataFrame) -> None:
+    domain = _domain(target)
+    if domain is not None and domain == _domain(source):
         raise PlanError(
-            f"the fits of {one} and of {other} are both of domain {domain!r}: fit each "
+            f"the fits of target and of {name} are both of domain {domain!r}: fit each "
             "to its own domain's losses"
         )
-    if len(table) == len(another) and fitted(table, another).all():
+    if len(target) == len(source) and fitted(target, source).all():
         raise PlanError(
-            f"the fits of {one} and of {other} are of the same {len(table)} losses: "
-            "give the fit of each domain once"
+            f"the fits of target and of {name} are of the same {len(target)} losses: "
+            "give each domain its own fit"
         )
 
 

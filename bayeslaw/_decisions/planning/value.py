@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import optimize
@@ -20,7 +21,12 @@ from bayeslaw._decisions.planning.sampled import (
     draws_needed,
     intersect,
 )
-from bayeslaw._decisions.planning.search import Choice, Problem, Scan, refine, search
+from bayeslaw._decisions.planning.search import Choice, Problem, refine, search
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._decisions.planning.search import Scan
 
 CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -204,7 +210,9 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
 # -- perfect information ---------------------------------------------------------------
 
 
-def cheapest_if_known(problem: Problem, start: Choice) -> tuple[np.ndarray, np.ndarray]:
+def cheapest_if_known(
+    problem: Problem, start: Choice
+) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
     """Log tokens and replay that one would choose if a draw were the truth.
 
     Shape (draw,) both; +inf where no tokens will do. Replay is searched for all draws
@@ -226,7 +234,9 @@ def cheapest_if_known(problem: Problem, start: Choice) -> tuple[np.ndarray, np.n
     return x, problem.replay(u)
 
 
-def log_tokens_needed(problem: Problem, replay: np.ndarray) -> np.ndarray:
+def log_tokens_needed(
+    problem: Problem, replay: Float[np.ndarray, " draw"]
+) -> Float[np.ndarray, " draw"]:
     """The fewest log tokens with which each draw keeps all constraints, shape (draw,).
 
     ``replay`` is each draw's own, shape (draw,).
@@ -238,8 +248,11 @@ def log_tokens_needed(problem: Problem, replay: np.ndarray) -> np.ndarray:
 
 
 def _better(
-    problem: Problem, u: np.ndarray, x: np.ndarray, other: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    problem: Problem,
+    u: Float[np.ndarray, " draw"],
+    x: Float[np.ndarray, " draw"],
+    other: Float[np.ndarray, " draw"],
+) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
     """Coordinates ``other`` where they need fewer tokens than ``u`` with its ``x``.
 
     All of shape (draw,).
@@ -287,8 +300,8 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
 
 
 def limit_needed(
-    problem: Problem, name: str, log_losses: list[np.ndarray]
-) -> np.ndarray:
+    problem: Problem, name: str, log_losses: list[Float[np.ndarray, " draw *point"]]
+) -> Float[Any, "*point"]:
     """The lowest limit of one constraint at which the confidence is reached.
 
     An order statistic of its outcome, among the draws that keep the other constraints.
@@ -324,7 +337,9 @@ def limit_needed(
     return np.where(np.all(enough, axis=0), limit, np.inf)
 
 
-def _smallest(values: np.ndarray, count: int) -> np.ndarray:
+def _smallest(
+    values: Float[np.ndarray, " draw *point"], count: int
+) -> Float[Any, "*point"]:
     """The ``count``-th smallest value along draws, shape (...) of (draw, ...)."""
     return np.partition(values, count - 1, axis=0)[count - 1]
 
@@ -371,7 +386,7 @@ def _relaxation(
     """
     name, now = constraint.name, constraint.limit
 
-    def limit(point) -> float:
+    def limit(point: Float[np.ndarray, " 2"] | tuple[float, float]) -> float:
         u, x = point
         replay = float(problem.replay(np.clip(u, 0, 1)))
         is_inside = 0 <= u <= 1 and problem.span[0] <= x <= problem.log_cap(replay)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,11 @@ from bayeslaw._posteriors.pooling.hierarchy import (
     values_of,
 )
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
 # of the floor's prior median: where the level leaves less for the floor, it vanishes
 # slowly
 FLOOR_SOFT = 0.1
@@ -46,10 +51,10 @@ class Expansion(NamedTuple):
     (domain,).
     """
 
-    u: Array
-    slope: Array
-    information: Array
-    level: Array
+    u: Float[Array, "domain site"]
+    slope: Float[Array, "domain site"]
+    information: Float[Array, "domain site site"]
+    level: Float[Array, " domain"]
 
 
 class WhitenedPool(NamedTuple):
@@ -61,15 +66,15 @@ class WhitenedPool(NamedTuple):
     """
 
     domains: Domains
-    half_normal: Array
+    half_normal: Float[Array, " site"]
     near: Expansion
-    centre: Array
-    scale: Array
+    centre: Float[Array, " coordinate"]
+    scale: Float[Array, " coordinate"]
 
 
 def to_state(
-    law: Law, problem: WhitenedPool, w: Mapping[str, Array]
-) -> tuple[State, Array]:
+    law: Law, problem: WhitenedPool, w: Mapping[str, Float[Array, " ..."]]
+) -> tuple[State, Float[Array, ""]]:
     """A draw from whitened ``population`` (2 site + 1,) and ``domain`` (domain, site);
     log determinant of dz/dw.
     """
@@ -110,8 +115,12 @@ def to_state(
 
 
 def _follow_level(
-    law: Law, problem: WhitenedPool, information: Array, spread: Array, u: Array
-) -> Array:
+    law: Law,
+    problem: WhitenedPool,
+    information: Float[Array, "domain law_site law_site"],
+    spread: Float[Array, " site"],
+    u: Float[Array, "domain site"],
+) -> Float[Array, "domain site"]:
     """Shift each domain's floor by how far the curve that keeps its level departs from
     its tangent, as much as its own runs say of the floor.
 
@@ -129,8 +138,11 @@ def _follow_level(
 
 
 def _implied_floor(
-    law: Law, middle: Mapping[str, Array], level: Array, u: Array
-) -> Array:
+    law: Law,
+    middle: Mapping[str, Float[AnyArray, " domain"]],
+    level: Float[Array, " domain"],
+    u: Float[Array, "domain site"],
+) -> Float[Array, " domain"]:
     """Log floor with which each domain's law has loss ``level`` at its median run,
     shape (domain,).
     """
@@ -144,7 +156,7 @@ def _implied_floor(
 
 
 def _kernel(law: Law, problem: WhitenedPool) -> infer.NUTS:
-    def potential(w):
+    def potential(w: Mapping[str, Float[Array, " ..."]]) -> Float[Array, ""]:
         state, logdet = to_state(law, problem, w)
         density = log_density(law, problem.domains, problem.half_normal, state)
         return -density - logdet
@@ -155,7 +167,7 @@ def _kernel(law: Law, problem: WhitenedPool) -> infer.NUTS:
     )
 
 
-def _first(problem: WhitenedPool, key: Array) -> dict[str, Array]:
+def _first(problem: WhitenedPool, key: Array) -> dict[str, Float[Array, " ..."]]:
     """Around the mode."""
     shapes = {"population": problem.centre.shape, "domain": problem.near.u.shape}
     keys = jax.random.split(key, len(shapes))
@@ -165,7 +177,9 @@ def _first(problem: WhitenedPool, key: Array) -> dict[str, Array]:
     }
 
 
-def _sites(law: Law, problem: WhitenedPool, w: Mapping[str, Array]) -> dict[str, Array]:
+def _sites(
+    law: Law, problem: WhitenedPool, w: Mapping[str, Float[Array, " ..."]]
+) -> dict[str, Float[Array, " ..."]]:
     state, _ = to_state(law, problem, w)
     return state._asdict()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,9 @@ from bayeslaw._law.law import Law
 from bayeslaw._posteriors.misfit import TrainingRuns, learn_misfit, with_misfit
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 # weight of its own runs below which a domain's parameter is said to be borrowed
 BORROWED = 0.5
@@ -41,7 +45,7 @@ class DomainPosterior:
     """
 
     law: Law
-    values: Mapping[str, np.ndarray]
+    values: Mapping[str, Float[np.ndarray, " draw"]]
     domain: str | None
     runs: int
     own: Mapping[str, float]
@@ -69,7 +73,7 @@ class DomainPosterior:
 
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "draw run"]:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
         new run.
 

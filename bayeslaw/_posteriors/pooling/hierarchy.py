@@ -12,7 +12,7 @@ that prior's sd.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,11 @@ from bayeslaw._inference.table import Padded
 from bayeslaw._law.law import LOSS_MIN, Law
 from bayeslaw._law.priors import Prior
 
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from bayeslaw._base.arrays import AnyArray
+
 
 class Domains(NamedTuple):
     """A table of several domains.
@@ -35,8 +40,8 @@ class Domains(NamedTuple):
     """
 
     table: Padded
-    code: Any
-    middle: Mapping[str, Any]
+    code: Int[AnyArray, " row"]
+    middle: Mapping[str, Float[AnyArray, " domain"]]
 
     @property
     def count(self) -> int:
@@ -49,10 +54,10 @@ class State(NamedTuple):
     shape (domain, site).
     """
 
-    mean: Array
-    spread: Array
-    dof_above_2: Array
-    u: Array
+    mean: Float[Array, " site"]
+    spread: Float[Array, " site"]
+    dof_above_2: Float[Array, ""]
+    u: Float[Array, "domain site"]
 
 
 def pooled_priors(law: Law) -> dict[str, Prior]:
@@ -64,7 +69,9 @@ def pooled_priors(law: Law) -> dict[str, Prior]:
     return free | {"sigma": SIGMA}
 
 
-def prior_moments(law: Law) -> tuple[np.ndarray, np.ndarray]:
+def prior_moments(
+    law: Law,
+) -> tuple[Float[np.ndarray, " site"], Float[np.ndarray, " site"]]:
     """Centre and sd of each prior on the unconstrained scale (log of a positive, logit
     of a share), shape (site,).
     """
@@ -74,7 +81,9 @@ def prior_moments(law: Law) -> tuple[np.ndarray, np.ndarray]:
     return centre, sd
 
 
-def values_of(law: Law, u: Array) -> dict[str, Array]:
+def values_of(
+    law: Law, u: Float[Array, "*draw site"]
+) -> dict[str, Float[Array, "*draw"] | Float[Array, ""]]:
     """The law's values and ``sigma`` from unconstrained ones, shape (..., site); fixed
     ones are scalars.
     """
@@ -84,7 +93,11 @@ def values_of(law: Law, u: Array) -> dict[str, Array]:
     return values | {"sigma": sigma}
 
 
-def row_log_loss(law: Law, domains: Domains, values: Mapping[str, Array]) -> Array:
+def row_log_loss(
+    law: Law,
+    domains: Domains,
+    values: Mapping[str, Float[Array, " domain"] | Float[Array, ""]],
+) -> Float[Array, " row"]:
     """The law's log loss at every row from values of shape (domain,), shape (row,).
 
     Coefficients are worked out by domain, which saves half of the powers that
@@ -102,8 +115,11 @@ def row_log_loss(law: Law, domains: Domains, values: Mapping[str, Array]) -> Arr
 
 
 def row_log_likelihood(
-    law: Law, domains: Domains, u: Array, dof_above_2: Array
-) -> Array:
+    law: Law,
+    domains: Domains,
+    u: Float[Array, "domain site"],
+    dof_above_2: Float[Array, ""],
+) -> Float[Array, " row"]:
     """Log density of every row given each domain's u, shape (row,)."""
     values, dof = values_of(law, u), DOF_MIN + dof_above_2
     miss = row_log_loss(law, domains, values) - domains.table.y
@@ -113,12 +129,12 @@ def row_log_likelihood(
     return density * domains.table.weight
 
 
-def log_prior_mean(law: Law, mean: Array) -> Array:
+def log_prior_mean(law: Law, mean: Float[Array, " site"]) -> Float[Array, ""]:
     """Log prior density of the population's means on the unconstrained scale."""
 
     # p(u) = p(value) |d value / du|: the slope is the value itself of an exponential, s
     # (1 - s) of a logistic s.
-    def one(prior: Prior, u: Array) -> Array:
+    def one(prior: Prior, u: Float[Array, ""]) -> Float[Array, ""]:
         if prior.support == "positive":
             return u + prior.distribution().log_prob(jnp.exp(u))
         if prior.support == "unit":
@@ -130,7 +146,9 @@ def log_prior_mean(law: Law, mean: Array) -> Array:
     return sum((one(p, mean[i]) for i, p in enumerate(priors)), jnp.zeros(()))
 
 
-def log_density(law: Law, domains: Domains, half_normal: Array, state: State) -> Array:
+def log_density(
+    law: Law, domains: Domains, half_normal: Float[Array, " site"], state: State
+) -> Float[Array, ""]:
     """Log posterior density of means, log spreads, z, and the log of the degrees of
     freedom above 2.
     """

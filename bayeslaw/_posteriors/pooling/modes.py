@@ -5,7 +5,7 @@ its own runs weigh there.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from bayeslaw._posteriors.pooling.hierarchy import (
     values_of,
 )
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 # The search for where to expand the likelihood.
 STARTS, NEWTON_STEPS, POPULATION_STEPS = 8, 30, 20
 SHORTENED = 0.5 ** np.arange(0, 8, 1.0)  # of a Newton step, all tried at once
@@ -35,8 +38,11 @@ TAILS = 10.0  # degrees of freedom above 2 there
 
 
 def expand(
-    law: Law, domains: Domains, u: Array, dof_above_2: Array
-) -> tuple[Array, Array]:
+    law: Law,
+    domains: Domains,
+    u: Float[Array, "domain site"],
+    dof_above_2: Float[Array, ""],
+) -> tuple[Float[Array, "domain site"], Float[Array, "domain site site"]]:
     """Gradient, shape (domain, site), and expected curvature, shape (domain, site,
     site), of each domain's log likelihood at u of shape (domain, site).
 
@@ -46,15 +52,16 @@ def expand(
     """
     dof = DOF_MIN + dof_above_2
 
-    def total(v):
+    def total(v: Float[Array, "domain site"]) -> Float[Array, ""]:
         rows = row_log_likelihood(law, domains, v, dof_above_2)
         return jnp.sum(rows)
 
-    def mean(v):
+    def mean(v: Float[Array, "domain site"]) -> Float[Array, " row"]:
         values = values_of(law, v)
         return row_log_loss(law, domains, values)
 
-    def slope(site):  # of each row's mean along a site of its domain
+    # of each row's mean along a site of its domain
+    def slope(site: Float[Array, " site"]) -> Float[Array, " row"]:
         along = jnp.broadcast_to(site, u.shape)
         _, slopes_of_rows = jax.jvp(mean, (u,), (along,))
         return slopes_of_rows
@@ -78,14 +85,20 @@ class _Step(NamedTuple):
     expansion where it began.
     """
 
-    u: Array
-    height: Array
-    precision: Array
-    gradient: Array
-    information: Array
+    u: Float[Array, "domain site"]
+    height: Float[Array, " domain"]
+    precision: Float[Array, "domain site site"]
+    gradient: Float[Array, "domain site"]
+    information: Float[Array, "domain site site"]
 
 
-def _newton(law: Law, domains: Domains, u: Array, mean: Array, spread: Array) -> _Step:
+def _newton(
+    law: Law,
+    domains: Domains,
+    u: Float[Array, "domain site"],
+    mean: Float[Array, " site"],
+    spread: Float[Array, " site"],
+) -> _Step:
     """A step uphill for every domain, given the population.
 
     The rows that pay for a domain's parameters say nothing about its noise, which would
@@ -111,7 +124,7 @@ def _newton(law: Law, domains: Domains, u: Array, mean: Array, spread: Array) ->
     length = jnp.linalg.norm(in_sds, axis=1, keepdims=True)
     move = move / jnp.maximum(1.0, length / LONGEST)
 
-    def height(v):
+    def height(v: Float[Array, "domain site"]) -> Float[Array, " domain"]:
         # ``paid`` rows less in the likelihood's -rows log sigma
         rows_of_domain = row_log_likelihood(law, domains, v, dof) @ inside
         fit = rows_of_domain + paid * v[:, -1]
@@ -130,7 +143,10 @@ def _newton(law: Law, domains: Domains, u: Array, mean: Array, spread: Array) ->
 
 @compiled(static_argnums=0)
 def _expand_at_modes(
-    law: Law, domains: Domains, half_normal: Array, starts: Array
+    law: Law,
+    domains: Domains,
+    half_normal: Float[Array, " site"],
+    starts: Float[Array, "start site"],
 ) -> WhitenedPool:
     """Each domain's mode from many starts, shape (start, site), under the law's prior;
     then given the population, in turn.
@@ -190,8 +206,12 @@ def prepare(law: Law, domains: Domains, spread: float, seed: int) -> WhitenedPoo
 
 @compiled(static_argnums=0)
 def own_shares(
-    law: Law, domains: Domains, u: Array, dof_above_2: Array, spreads: Array
-) -> Array:
+    law: Law,
+    domains: Domains,
+    u: Float[Array, "domain site"],
+    dof_above_2: Float[Array, ""],
+    spreads: Float[Array, "draw site"],
+) -> Float[Array, "domain site"]:
     """Weight of each domain's own runs in what is known of it, shape (domain, site);
     the population has the rest.
 
@@ -200,7 +220,7 @@ def own_shares(
     """
     information = expand(law, domains, u, dof_above_2)[1]
 
-    def one(spread):
+    def one(spread: Float[Array, " site"]) -> Float[Array, "domain site"]:
         # Precision of z: 1 of the prior and S I S of the runs, as u = mean + S z.
         of_runs = spread[None, :, None] * information * spread[None, None, :]
         known = jnp.eye(len(spread))[None] + of_runs

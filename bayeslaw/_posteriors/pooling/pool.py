@@ -38,6 +38,7 @@ from bayeslaw._posteriors.sampling import Sampling, SamplingOptions
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
     from xarray import DataTree
 
 
@@ -82,7 +83,7 @@ class Pool:
         return tuple(map(str, names))
 
     @property
-    def posterior(self) -> dict[str, np.ndarray]:
+    def posterior(self) -> dict[str, Float[np.ndarray, " draw *domain"]]:
         """Draws by name, each of shape (draw,) or (draw, domain), chains one after
         another.
         """
@@ -356,7 +357,7 @@ def _warn(message: str) -> None:
 
 def _domains(
     law: Law, runs: pd.DataFrame, names: pd.Series
-) -> tuple[Domains, np.ndarray]:
+) -> tuple[Domains, Shaped[np.ndarray, " domain"]]:
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     code, levels = pd.factorize(names, sort=True)
     middle = {
@@ -372,7 +373,11 @@ def _domains(
 
 
 def _to_arviz(
-    law: Law, runs: pd.DataFrame, domains: Domains, levels: np.ndarray, drawn: Chains
+    law: Law,
+    runs: pd.DataFrame,
+    domains: Domains,
+    levels: Shaped[np.ndarray, " domain"],
+    drawn: Chains,
 ) -> DataTree:
     """What is kept of a pool; ``drawn.sites`` are those of a `hierarchy.State`."""
     from arviz_base import from_dict
@@ -396,8 +401,11 @@ def _to_arviz(
 
 
 def _posterior(
-    law: Law, sites: Mapping[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    law: Law, sites: Mapping[str, Float[np.ndarray, "chain draw ..."]]
+) -> tuple[
+    dict[str, Float[np.ndarray, "chain draw domain"]],
+    dict[str, Float[np.ndarray, "chain draw"]],
+]:
     """Draws of each domain's values and parameters, each of shape (chain, draw,
     domain), and of what is common to them, each of shape (chain, draw).
     """
@@ -416,8 +424,8 @@ def _posterior(
 
 
 def _shares(
-    law: Law, domains: Domains, sites: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+    law: Law, domains: Domains, sites: Mapping[str, Float[np.ndarray, "chain draw ..."]]
+) -> dict[str, Float[np.ndarray, " domain"]]:
     """Weight of each domain's own runs in what is known of each parameter, each of
     shape (domain,).
     """
