@@ -35,7 +35,7 @@ def read_table_file(path: Path) -> pd.DataFrame:
     text = _text(path)
     if kind in (".jsonl", ".ndjson"):
         lines = StringIO(text)
-        return pd.read_json(lines, lines=True, dtype=False, convert_dates=False)
+        return pd.read_json(lines, lines=True, dtype=False)
     separator = _separator(text, kind)
     _check_fields(path, _rows(text, separator))
     return pd.read_csv(StringIO(text), sep=separator, skipinitialspace=True)

@@ -298,6 +298,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "real_tables": real_tables_page,
     "misfit_sbc": partial(kept_page, "misfit_sbc.txt"),
     "misfit_sbc_right": partial(kept_page, "misfit_sbc_right.txt"),
+    "missed_worlds": partial(kept_page, "missed_worlds.txt"),
+    "simulated_grids": partial(kept_page, "simulated_grids.txt"),
 }
 
 
