@@ -53,7 +53,8 @@ def parse_number(text: object, *, counts: bool = True) -> float:
     digits, unit = match[1], match[2].lower()
     if "," in digits:
         _check_commas(str(text).strip(), digits, counts and not unit)
-    value = float(digits.replace(",", "").replace("_", "")) * MULTIPLES[unit]
+    plain = digits.replace(",", "").replace("_", "")
+    value = float(plain) * MULTIPLES[unit]
     if not math.isfinite(value):
         raise RunTableError(f"{str(text)!r} is too large a number")
     return value

@@ -57,9 +57,13 @@ def _blocks(runs: pd.DataFrame) -> list[pd.DataFrame]:
     """
     if len(runs) <= BLOCK:
         return [runs]
-    starts = np.arange(0, len(runs), BLOCK)
-    places = [np.arange(start, start + BLOCK) for start in starts]
-    return [runs.iloc[np.minimum(rows, len(runs) - 1)] for rows in places]
+    last = len(runs) - 1
+    blocks = []
+    for start in range(0, len(runs), BLOCK):
+        rows = np.arange(start, start + BLOCK)
+        inside = np.minimum(rows, last)
+        blocks.append(runs.iloc[inside])
+    return blocks
 
 
 def _of_block(

@@ -86,7 +86,7 @@ def _check(node: ast.AST, depth: int = 0) -> None:
 
 def _is_number(value: object) -> bool:
     """Whether a constant is a number that a float can hold."""
-    if type(value) not in (int, float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
         return math.isfinite(value)
@@ -96,7 +96,9 @@ def _is_number(value: object) -> bool:
 
 def names(node: ast.AST) -> set[str]:
     """Covariates and parameters."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    functions = set(FUNCTIONS)
+    return found - functions
 
 
 def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
@@ -166,6 +168,8 @@ def latex(node: ast.expr) -> str:
 
 
 def _is_sum(node: ast.expr) -> bool:
-    return isinstance(node, ast.UnaryOp) or (
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
-    )
+    if isinstance(node, ast.UnaryOp):
+        return True
+    if not isinstance(node, ast.BinOp):
+        return False
+    return isinstance(node.op, ast.Add | ast.Sub)

@@ -48,10 +48,12 @@ def draws_of(tree: DataTree) -> dict[str, Float[np.ndarray, "draw ..."]]:
 def runs_of(tree: DataTree) -> pd.DataFrame:
     """The run table of ``constant_data``."""
     data = tree["constant_data"].to_dataset()
-    columns = {
-        str(k).replace(SLASH, "/"): v.to_numpy() for k, v in data.data_vars.items()
-    }
-    return pd.DataFrame(columns, index=data["run_row"].to_index())
+    columns = {}
+    for name, values in data.data_vars.items():
+        column = str(name).replace(SLASH, "/")
+        columns[column] = values.to_numpy()
+    rows = data["run_row"].to_index()
+    return pd.DataFrame(columns, index=rows)
 
 
 def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:

@@ -91,12 +91,16 @@ def _centre(
     x: Mapping[str, Float[np.ndarray, " row"]],
 ) -> Float[np.ndarray, " row"]:
     """The law's log loss at the runs, the mean of some draws."""
-    draws = len(next(iter(values.values())))
-    some = np.linspace(0, draws - 1, min(SOME, draws)).astype(int)
+    first = next(iter(values.values()))
+    draws = len(first)
+    count = min(SOME, draws)
+    some = np.linspace(0, draws - 1, count).astype(int)
     of_law = {name: np.asarray(values[name])[some] for name in law.priors}
-    log_losses = np.asarray(over_draws(LogLoss(law))(of_law, dict(x)))
-    return log_losses.mean(axis=0)
+    formula = LogLoss(law)
+    log_losses = over_draws(formula)(of_law, dict(x))
+    return np.asarray(log_losses).mean(axis=0)
 
 
 def _median_distance(away: Float[np.ndarray, " row"]) -> float:
-    return float(np.median(np.abs(away)))
+    distance = np.abs(away)
+    return float(np.median(distance))

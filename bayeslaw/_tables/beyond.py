@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,19 +52,24 @@ def warn_far(table: object, runs: pd.DataFrame) -> None:
         warnings.warn(text, RunTableWarning, stacklevel=3)
 
 
-def _axis(
-    columns: pd.DataFrame | Mapping[str, object], name: str
-) -> Float[np.ndarray, " run"] | None:
+def _axis(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
     """The positive finite values of an axis; None where there are none."""
-    parts = name.split("/")
-    if any(part not in columns for part in parts):
+    above, _, below = name.partition("/")
+    x = _numbers(columns, above)
+    if below:
+        x = x / _numbers(columns, below)
+    known = np.isfinite(x) & (x > 0)
+    if not known.any():
         return None
-    values = [pd.to_numeric(columns[part], errors="coerce") for part in parts]
-    x = np.asarray(values[0], float)
-    if len(values) == 2:
-        x = x / np.asarray(values[1], float)
-    x = x[np.isfinite(x) & (x > 0)]
-    return x if len(x) else None
+    return x[known]
+
+
+def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
+    """A column; NaN where it is no number, or missing."""
+    if name not in columns:
+        return np.full(len(columns), np.nan)
+    values = pd.to_numeric(columns[name], errors="coerce")
+    return values.to_numpy(float)
 
 
 def _line(
@@ -76,17 +80,17 @@ def _line(
     far: float,
 ) -> list[str]:
     low, high = known.min(), known.max()
-    over, under = asked > far * high, asked < low / far
-    beyond = int(np.sum(over | under))
+    over = asked / high
+    under = low / asked
+    times = np.maximum(over, under)
+    beyond = int(np.sum(times > far))
     if not beyond:
         return []
-    # the farther of the two ends
-    worst, end = asked.max(), high
-    if not over.any() or low / asked.min() > asked.max() / high:
-        worst, end = asked.min(), low
-    times = max(worst / end, end / worst)
-    rows = "" if len(asked) == 1 else f" in {beyond} of {len(asked)} rows"
+    worst = int(np.argmax(times))
+    value = format_count(asked[worst])
+    ends = f"{format_count(low)} to {format_count(high)}"
+    rows = f" in {beyond} of {len(asked)} rows" if len(asked) > 1 else ""
     return [
-        f"{name} = {format_count(worst)} ({unit}){rows} lies {times:.3g} times beyond "
-        f"the runs that were fitted ({format_count(low)} to {format_count(high)})"
+        f"{name} = {value} ({unit}){rows} lies {times[worst]:.3g} times beyond the runs "
+        f"that were fitted ({ends})"
     ]

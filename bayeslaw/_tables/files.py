@@ -28,8 +28,7 @@ def read_table_file(path: Path) -> pd.DataFrame:
         Its fields are not under the names of its header. What codecs and parsers raise
         goes on to the caller.
     """
-    ends = [s.lower() for s in path.suffixes if s.lower() not in (*OPENERS, ".zip")]
-    kind = ends[-1] if ends else ""
+    kind = _kind(path)
     if kind in (".parquet", ".pq"):
         return pd.read_parquet(path)
     text = _text(path)
@@ -39,6 +38,14 @@ def read_table_file(path: Path) -> pd.DataFrame:
     separator = _separator(text, kind)
     _check_fields(path, _rows(text, separator))
     return pd.read_csv(StringIO(text), sep=separator, skipinitialspace=True)
+
+
+def _kind(path: Path) -> str:
+    """The end of a file's name, without that of a compressed one."""
+    compressed = (*OPENERS, ".zip")
+    ends = [suffix.lower() for suffix in path.suffixes]
+    plain = [end for end in ends if end not in compressed]
+    return plain[-1] if plain else ""
 
 
 def _text(path: Path) -> str:
@@ -67,8 +74,11 @@ def _separator(text: str, kind: str) -> str:
 
 def _rows(text: str, separator: str) -> Iterator[list[str]]:
     """Fields of each line that is not blank, the header first."""
-    reader = csv.reader(StringIO(text), delimiter=separator, skipinitialspace=True)
-    return (fields for fields in reader if any(field.strip() for field in fields))
+    lines = StringIO(text)
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    for fields in reader:
+        if any(field.strip() for field in fields):
+            yield fields
 
 
 def _check_fields(path: Path, rows: Iterator[Sequence[str]]) -> None:

@@ -190,9 +190,11 @@ def _column(exponent: Exponent, x: Mapping[str, Float[np.ndarray, " run"]]) -> s
     """The column that tells of an exponent: of those along which it acts, the one with
     most levels.
     """
-    columns = [exponent.covariate, *(c for c in exponent.also if c in x)]
-    levels = [len(np.unique(x[c])) for c in columns if c in x]
-    return columns[int(np.argmax(levels))] if levels else exponent.covariate
+    columns = (exponent.covariate, *exponent.also)
+    levels = {c: len(np.unique(x[c])) for c in columns if c in x}
+    if not levels:
+        return exponent.covariate
+    return max(levels, key=lambda c: levels[c])
 
 
 def check_fittable(

@@ -185,12 +185,16 @@ def _warn_percent(name: str, cells: pd.Series) -> None:
 def named_rows(rows: Iterable[object]) -> str:
     """``row 3``, or ``rows 3, 4, 7 and 12 more``."""
     names = list(map(str, rows))
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"row{'s' * (len(names) > 1)} {', '.join(names[:SHOWN])}{more}"
+    word = "row" if len(names) == 1 else "rows"
+    shown = ", ".join(names[:SHOWN])
+    left = len(names) - SHOWN
+    more = f" and {left} more" if left > 0 else ""
+    return f"{word} {shown}{more}"
 
 
 def refuse(rows: list[int], column: str, what: str, do: str) -> None:
-    raise RunTableError(f"{named_rows(rows)}, column {column!r}: {what}; {do}")
+    where = f"{named_rows(rows)}, column {column!r}"
+    raise RunTableError(f"{where}: {what}; {do}")
 
 
 def _check_values(runs: pd.DataFrame) -> None:
@@ -295,9 +299,12 @@ def _apart(column: pd.Series) -> tuple[pd.Index, pd.Index] | None:
     """Rows on either side of the widest gap of a column, if it is wider than those of
     measured tables; None if not.
     """
-    known = column[column > 0].sort_values()
-    steps = np.diff(np.log(known.to_numpy(float)))
+    positive = column[column > 0]
+    known = positive.sort_values()
+    logs = np.log(known.to_numpy(float))
+    steps = np.diff(logs)
     if not len(steps) or steps.max() < np.log(WIDEST):
         return None
     cut = int(np.argmax(steps)) + 1
-    return known.index[:cut].sort_values(), known.index[cut:].sort_values()
+    small, large = known.index[:cut], known.index[cut:]
+    return small.sort_values(), large.sort_values()

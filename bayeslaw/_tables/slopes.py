@@ -24,15 +24,20 @@ def partial_slope(
         return 0.0, 0.0
     rest = [c for c in others if c in runs and runs[c].nunique() > 1]
     columns = [_as_regressed(runs, c) for c in (column, *rest)]
-    design = np.column_stack([*columns, np.ones(len(runs))])
-    y = np.log(runs["loss"].to_numpy(float))
-    told = np.isfinite(design).all(axis=1) & np.isfinite(y)
+    level = np.ones(len(runs))
+    design = np.column_stack([*columns, level])
+    loss = runs["loss"].to_numpy(float)
+    y = np.log(loss)
+    numbers = np.isfinite(design).all(axis=1)
+    told = numbers & np.isfinite(y)
     return _first_coefficient(design[told], y[told])
 
 
 def _as_regressed(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
     values = runs[column].to_numpy(float)
-    return values if column == "replay" else np.log(values)
+    if column == "replay":
+        return values
+    return np.log(values)
 
 
 def _first_coefficient(
@@ -41,8 +46,11 @@ def _first_coefficient(
     rows, columns = design.shape
     if rows <= columns or np.linalg.matrix_rank(design) < columns:
         return 0.0, 0.0
-    found = np.linalg.lstsq(design, y, rcond=None)[0]
+    found, *_ = np.linalg.lstsq(design, y, rcond=None)
     left = y - design @ found
-    variance = left @ left / (rows - columns)
-    covariance = variance * np.linalg.inv(design.T @ design)
-    return float(found[0]), float(np.sqrt(covariance[0, 0]))
+    freedom = rows - columns
+    variance = left @ left / freedom
+    gram = design.T @ design
+    covariance = variance * np.linalg.inv(gram)
+    error = np.sqrt(covariance[0, 0])
+    return float(found[0]), float(error)

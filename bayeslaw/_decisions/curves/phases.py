@@ -149,7 +149,8 @@ class PhaseAreas(NamedTuple):
 
     def rate(self, steps: Num[np.ndarray, "*step"]) -> Float[np.ndarray, "*step"]:
         """Learning rate at each step, of the shape of ``steps``."""
-        return self.rates[np.minimum(steps, self.steps).astype(int)]
+        reached = np.minimum(steps, self.steps)
+        return self.rates[reached.astype(int)]
 
     def grid(self) -> Float[np.ndarray, " step"]:
         """Steps to look at: all parts of the schedule, its beginning closely, and after

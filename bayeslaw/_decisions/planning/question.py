@@ -66,9 +66,11 @@ class Model:
 
     def source_before(self, source: str) -> Any:
         """The source's loss before adaptation, if it was given."""
-        if self.baseline_loss[source] is not None:
-            return self.baseline_loss[source]
-        return of_source(self.covariates.get(SOURCE_BEFORE), source)
+        measured = self.baseline_loss[source]
+        if measured is not None:
+            return measured
+        of_sources = self.covariates.get(SOURCE_BEFORE)
+        return of_source(of_sources, source)
 
     def columns(self, name: str) -> dict[str, Any]:
         """What is known of the run to plan where this constraint's law reads it.

@@ -45,19 +45,23 @@ def doubts(
     ``run`` has the plan's columns.
     """
     table = table_of(target)
-    lines = [f"the plan's {line}" for line in far_beyond(table, pd.DataFrame([run]))]
+    planned = pd.DataFrame([run])
+    lines = [f"the plan's {line}" for line in far_beyond(table, planned)]
     for name, posterior in sources.items():
         other = table_of(posterior)
-        if table is not None and other is not None:
-            lines += _checkpoints_differ(name, table, other)
-            lines += _seem_swapped(name, table, other)
+        if table is None or other is None:
+            continue
+        lines += _checkpoints_differ(name, table, other)
+        lines += _seem_swapped(name, table, other)
     return lines
 
 
 def table_of(posterior: Posterior) -> pd.DataFrame | None:
     """The runs a posterior was fitted to, where it keeps them."""
     runs = getattr(posterior, "runs", None)
-    return runs if isinstance(runs, pd.DataFrame) else None
+    if not isinstance(runs, pd.DataFrame):
+        return None
+    return runs
 
 
 def _domain(table: pd.DataFrame) -> str | None:

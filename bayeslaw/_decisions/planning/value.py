@@ -66,10 +66,12 @@ def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
     """Share of draws that keep all constraints, the target's, and all on forgetting."""
     kept = problem.kept(log_tokens, replay)
     is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
+    all_kept = kept.all(axis=0)
+    of_sources = kept[is_forgetting].all(axis=0)
     return {
-        "probability": float(kept.all(axis=0).mean()),
+        "probability": float(all_kept.mean()),
         "probability_target": float(kept[0].mean()),
-        "probability_forgetting": float(kept[is_forgetting].all(axis=0).mean()),
+        "probability_forgetting": float(of_sources.mean()),
     }
 
 

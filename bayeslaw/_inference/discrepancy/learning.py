@@ -221,7 +221,8 @@ def _projected(
     """Weighted products of the linear columns with residuals, shape (draw, column)."""
     weighted = problem.linear * problem.weight[:, None]
     parts = []
-    for block in _blocks(draws, len(y)):
+    blocks = _blocks(draws, len(y))
+    for block in blocks:
         left = y - means(block)
         residuals = rows.combine(left)
         parts.append(residuals @ weighted)
