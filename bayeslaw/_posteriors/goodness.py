@@ -11,7 +11,7 @@ import pandas as pd
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
 from bayeslaw._tables import fitting
-from bayeslaw._tables.slopes import partial_slope
+from bayeslaw._tables.slopes import CLEAR, partial_slope
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -20,7 +20,6 @@ SOME = 24  # draws of the law whose mean is looked at
 LEAST_EXPLAINED = 0.5
 LARGE_MISS = 0.05  # of half of the rows; laws miss tiny models by 3%, others by .1-1%
 LEAST_SPREAD = 0.01  # of the losses, in log, below which there is little to explain
-CLEAR = 4.0  # standard errors
 REASONS = (
     "noise, an accuracy in place of a loss, losses of other domains or units, and a "
     "validation set that leaks into training look so"

@@ -11,6 +11,8 @@ import pandas as pd
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall
+
 
 def partial_slope(
     runs: pd.DataFrame, column: str, others: Collection[str]

@@ -1,5 +1,5 @@
-"""Whether posteriors can be of one target and its sources, told by what they were fitted
-to.
+"""Whether posteriors can be of one target and its sources, and whether a plan lies near
+what they were fitted to.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.fitting import fitted
-from bayeslaw._tables.slopes import partial_slope
+from bayeslaw._tables.slopes import CLEAR, partial_slope
 
-CLEAR, LARGE = 4.0, 0.03  # standard errors and slope of log loss: clear and large
+LARGE = 0.03  # slope of log loss in replay
 SIZES = ("N", "D", "ptpp")
 CHECKPOINT = ["N", "ptpp"]
 

@@ -221,8 +221,7 @@ def _projected(
     """Weighted products of the linear columns with residuals, shape (draw, column)."""
     weighted = problem.linear * problem.weight[:, None]
     parts = []
-    blocks = _blocks(draws, len(y))
-    for block in blocks:
+    for block in _blocks(draws, len(y)):
         left = y - means(block)
         residuals = rows.combine(left)
         parts.append(residuals @ weighted)
