@@ -86,6 +86,7 @@ LAW = Law(
             lognormal(4.0, 0.4, "unpublished; source loss of a target model"),
             "source_loss_before",
             "S_1",
+            may_rest=True,  # with one checkpoint the share says as much
         ),
         size("g"),
         Exponent(

@@ -1,6 +1,7 @@
 """The house: rooms import only rooms before them, files without circles, and no folder grows too large."""
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -124,6 +125,16 @@ def test_few_floors():
     for own in TopologicalSorter(below).static_order():
         floor[own] = 1 + max((floor[b] for b in below[own]), default=0)
     assert max(floor.values()) <= MOST_FLOORS, floor
+
+
+def test_only_times_of_files_are_read_off_the_clock_on_the_wall():
+    """A clock that jumps changes no duration: those come from monotonic clocks."""
+    readers = {
+        name
+        for name, path in FILES.items()
+        if re.search(r"\btime\.time\(|\bdatetime\.", path.read_text())
+    }
+    assert readers == {"bayeslaw._base.program_cache"}
 
 
 def test_every_package_is_shipped():

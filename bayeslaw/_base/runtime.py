@@ -16,6 +16,8 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from bayeslaw._base.program_cache import drop_damaged
+
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each
 # compiles the sampler in half of the time and runs it as fast (jaxlib 0.10.2)
@@ -61,6 +63,7 @@ def start() -> None:
         jax.config.update("jax_num_cpu_devices", min(cores(), MAX_CORES))
     folder = cache_folder()
     if folder is not None:
+        drop_damaged(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 

@@ -5,7 +5,7 @@ fitted.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 HUBER_DELTA = 0.02  # Goffinet 2025, appendix A
@@ -44,7 +44,7 @@ class Check:
     ``interval_score90``: mean of width + 20 x miss of the 90% interval, over the loss
     (Gneiting and Raftery 2007): lower is better, and both faults cost.
     ``stretch``: factor by which 90% intervals would have to widen to hold 90% of the
-    runs. ``bias_log``: mean log of forecast over observation. ``pit``: probability
+    runs; ``group_stretch``: of the worst group of runs, where one fails. ``bias_log``: mean log of forecast over observation. ``pit``: probability
     integral transform, shape (run,).
 
     ``verdict``: ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, by
@@ -70,6 +70,7 @@ class Check:
     width90: float
     interval_score90: float
     stretch: float
+    group_stretch: float | None
     verdict: str
     reason: str
     reasons: tuple[str, ...]
@@ -108,13 +109,14 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
     coverage = {name: float(held.mean()) for name, held in inside.items()}
     low, high = np.quantile(new, [0.05, 0.95], axis=0)
     reach = np.abs(y - point) / np.where(y > point, high - point, point - low)
-    stretch = float(np.quantile(reach, 0.9))
+    stretch = _stretch(reach)
+    worst = worst_group(runs, inside["0.9"])
     found = reasons(posterior, runs, law)
     bias = metrics["bias_log"], intervals["bias_log"]
     what = "runs" if seen else "held-out runs"
     verdict, reason = judge(len(y), coverage["0.9"], stretch, *bias, found, what)
     if verdict == "trust":
-        doubts = _doubts(coverage["0.5"], worst_group(runs, inside["0.9"]))
+        doubts = _doubts(coverage["0.5"], worst)
         verdict = "widen" if doubts else verdict
         reason = "; ".join((reason, *doubts))
     if posterior.warnings:
@@ -138,6 +140,7 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
         width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
         interval_score90=float(interval_score(low, high, y).mean()),
         stretch=stretch,
+        group_stretch=_stretch(reach[worst.rows]) if worst else None,
         verdict=verdict,
         reason="; ".join((reason, *found)),
         reasons=found,
@@ -145,10 +148,23 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
     )
 
 
-def worst_group(
-    runs: pd.DataFrame, inside: Bool[np.ndarray, " run"]
-) -> tuple[str, float, int] | None:
-    """The group of runs whose 90% intervals hold least: its name, share held, size.
+class Group(NamedTuple):
+    """A group of runs: its name, the share that 90% intervals hold, and its rows by
+    position, shape (member,).
+    """
+
+    name: str
+    share: float
+    rows: Int[np.ndarray, " member"]
+
+
+def _stretch(reach: Float[np.ndarray, " run"]) -> float:
+    """What 90% of the runs lie within, in half widths of their intervals, (run,)."""
+    return float(np.quantile(reach, 0.9))
+
+
+def worst_group(runs: pd.DataFrame, inside: Bool[np.ndarray, " run"]) -> Group | None:
+    """The group of runs whose 90% intervals hold least.
 
     None where no group fails: with so many runs inside, a coverage of
     `TRUSTED_COVERAGE` is no surprise. ``inside``: shape (run,).
@@ -160,21 +176,24 @@ def worst_group(
             chance = stats.binom.cdf(held, size, TRUSTED_COVERAGE)
             if size >= FEW and chance < GROUP_LEVEL:
                 shown = f"{level:g}" if isinstance(level, float) else str(level)
-                failing.append((chance, f"{column} {shown}", held / size, size))
+                group = Group(f"{column} {shown}", held / size, np.asarray(rows))
+                failing.append((chance, group))
     if not failing:
         return None
-    _, name, share, size = min(failing)
-    return name, share, size
+    _, worst = min(failing, key=lambda one: (one[0], one[1].name))
+    return worst
 
 
-def _doubts(half: float, worst: tuple[str, float, int] | None) -> list[str]:
+def _doubts(half: float, worst: Group | None) -> list[str]:
     """What stands against trust although the 90% intervals hold over all."""
     doubts = []
     if half < TRUSTED_HALF:
         doubts.append(f"but 50% intervals hold {half:.0%}")
     if worst is not None:
-        name, share, size = worst
-        doubts.append(f"but of the {size} runs of {name} they hold {share:.0%}")
+        size = len(worst.rows)
+        doubts.append(
+            f"but of the {size} runs of {worst.name} they hold {worst.share:.0%}"
+        )
     return doubts
 
 

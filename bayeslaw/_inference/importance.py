@@ -39,7 +39,7 @@ from bayeslaw._inference.diagnostics import (
     TRUSTED_K,
     pareto_smoothed,
 )
-from bayeslaw._inference.noise import error_values
+from bayeslaw._inference.noise import error_sites, error_values
 from bayeslaw._inference.table import Padded, at_once
 from bayeslaw._law.law import Law
 
@@ -138,6 +138,7 @@ def approximate(
     starts: Float[AnyArray, "start coordinate"],
     *,
     seed: int,
+    seen: Float[AnyArray, "visited coordinate"] | None = None,
 ) -> Approximation:
     """Approximate the posterior of one table; rows of weight 0 are left out.
 
@@ -146,6 +147,9 @@ def approximate(
     starts
         Coordinate vectors to search from, shape (start, coordinate); the best mode
         found is taken.
+    seen
+        Coordinate vectors where chains have been, shape (visited, coordinate): the
+        first proposal covers them, whatever modes they lie around.
     """
     minima = [_minimum(law, table, points, np.asarray(start)) for start in starts]
     mode, height = min(minima, key=lambda minimum: minimum[1])
@@ -156,6 +160,10 @@ def approximate(
     # Laplace: near the mode the posterior is about normal with the inverse curvature as
     # covariance; a Student-t of that scale covers its tails.
     proposal = around(mode, whitening(hessian(law, table, points, mode)))
+    if seen is not None:
+        visited = np.asarray(seen)
+        alike = np.full(len(visited), 1 / len(visited))
+        proposal = fitted_to(visited, alike, proposal, rng)
     while True:
         vectors = draw_from(proposal, DRAWS, rng)
         log_p, values = _evaluate(law, table, points, vectors)
@@ -392,6 +400,20 @@ def sites_at(
     """NumPyro's unconstrained sites of coordinate vectors, each of shape (vector,)."""
     one = partial(sites_of, law, table, points)
     return jax.vmap(one)(vectors)
+
+
+@compiled(static_argnums=0)
+def vectors_at(
+    law: Law, table: Padded, points: ContrastPoints, sites: Unconstrained
+) -> Float[Array, "draw coordinate"]:
+    """The inverse of `sites_at`: sites, each of shape (draw,), to coordinate vectors."""
+
+    def one(draw):
+        z = coordinates.from_sites(law, points, draw)
+        of_error = {n: draw[n] for n in error_sites(table.shared)}
+        return to_vector(law, table.shared, z | of_error)
+
+    return jax.vmap(one)(sites)
 
 
 def starts_near(

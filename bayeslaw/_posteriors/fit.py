@@ -14,11 +14,11 @@ import pandas as pd
 from xarray import DataTree
 
 from bayeslaw._base import runtime
-from bayeslaw._base.errors import FitWarning, LawError
+from bayeslaw._base.errors import FitWarning
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference import coordinates, density, nuts, point
-from bayeslaw._inference.importance import approximate, sites_at
 from bayeslaw._inference.table import NONE, labels, pad, shared_error
+from bayeslaw._inference.weighted import preview, where_chains_disagree
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
@@ -114,8 +114,8 @@ def fit(
     attrs = artifact.provenance(law, seed, "fit")
     if sampling.preview:
         draws = sampling.chains * sampling.draws
-        drawn, quality = _previewed(law, problem, draws, seed)
-        attrs |= quality
+        drawn, quality = preview(law, problem, draws, seed)
+        attrs |= quality.attrs
     else:
         drawn = nuts.sample(
             law,
@@ -124,6 +124,11 @@ def fit(
             seed=seed,
             progress=progress,
         )
+        instead = where_chains_disagree(law, problem, drawn, seed)
+        if instead is not None:
+            drawn, quality = instead
+            attrs |= quality.attrs
+            artifact.warn_each([quality.reason(law.name)])
     result = Fit(law, to_arviz(law, runs, table, drawn, seed, attrs))
     if discrepancy:
         training = TrainingRuns(x, y, shared)
@@ -148,30 +153,6 @@ def _add_misfit(
         assert named is not None
         groups = list(np.unique(named.to_numpy(str)))  # in the order of their codes
     result.inference_data[MISFIT] = DataTree(to_dataset(misfit, kind, groups))
-
-
-def _previewed(
-    law: Law, problem, draws: int, seed: int
-) -> tuple[nuts.Chains, dict[str, float]]:
-    """Draws by importance sampling as if of one chain, and how good their weights
-    are.
-    """
-    table, points = problem.table, problem.points
-    found = approximate(law, table, points, problem.centre[None], seed=seed)
-    if not len(found.weight):
-        raise LawError(
-            f"law {law.name!r}: no posterior mode was found to preview around; "
-            "fit it without preview"
-        )
-    vectors = found.vectors[found.chosen(draws, seed)]
-    sites = sites_at(law, table, points, vectors)
-    # statistics that a sampler would have, for the artifact
-    stats = {
-        "n_steps": np.zeros((1, draws), int),
-        "diverging": np.zeros((1, draws), bool),
-    }
-    chains = nuts.Chains({n: np.asarray(v)[None] for n, v in sites.items()}, stats)
-    return chains, {"preview_khat": found.k, "preview_ess": found.ess}
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:

@@ -133,7 +133,9 @@ class Fit:
 
     @property
     def is_preview(self) -> bool:
-        """Whether it was drawn without chains, by importance sampling."""
+        """Whether it was drawn without chains, by importance sampling: as asked for, or
+        because they disagreed.
+        """
         return "preview_khat" in self.inference_data.attrs
 
     @cached_property

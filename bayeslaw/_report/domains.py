@@ -6,20 +6,28 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._decisions.check import Check, check
 from bayeslaw._decisions.forecast import forecast
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.average import average
+from bayeslaw._posteriors.averaging.average import average_part
+from bayeslaw._posteriors.averaging.compare import Comparing
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fit import fit
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._report import figures
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+
 Progress = Callable[[int, int], None]  # told of what is done, and of how much
+FitKey = tuple[str, str]  # domain, and what is fitted
+HELD_OUT = ("ptpp", "N", "D")  # the first that can be, unless another is named
 
 
 @dataclass(frozen=True)
@@ -44,26 +52,40 @@ class Setting:
 
 @dataclass(frozen=True)
 class Split:
-    """Runs of a domain below the level held out, and at it."""
+    """Runs of a domain, and which of them lie at the level held out, shape (run,)."""
 
-    fitted: pd.DataFrame
-    held: pd.DataFrame
+    runs: pd.DataFrame
+    is_held: Bool[np.ndarray, " run"]
 
     @property
-    def runs(self) -> pd.DataFrame:
-        """All of them, in the table's order."""
-        return pd.concat([self.fitted, self.held]).sort_index()
+    def held(self) -> pd.DataFrame:
+        return self.runs[self.is_held]
+
+    @property
+    def fitted(self) -> pd.DataFrame:
+        return self.runs[~self.is_held]
 
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain as the page shows it."""
+    """One domain as the page shows it.
+
+    Parameters
+    ----------
+    fit
+        What the page tells of and plans with: of all runs where there is a plan, else
+        of those not held out.
+    check
+        Of the forecast of the runs held out, by a fit that has not seen them.
+    fitted
+        Runs that ``fit`` has seen.
+    """
 
     name: str
     fit: Fit | Average
     check: Check
     pictures: tuple[figures.Picture, ...]
-    fitted: int  # runs
+    fitted: int
 
     @property
     def parameters(self) -> list[dict]:
@@ -109,6 +131,30 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {name: table[domain == name] for name in names}
 
 
+def what_to_hold_out(parts: Mapping[str, pd.DataFrame]) -> str:
+    """The column whose largest level is held out by default: the first of ptpp, N and D
+    that leaves two levels to fit in every domain, else the first that leaves one.
+
+    Raises
+    ------
+    RunTableError
+        None of them has two levels.
+    """
+    tables = parts.values()
+    fewest = {
+        column: min(runs[column].nunique() if column in runs else 0 for runs in tables)
+        for column in HELD_OUT
+    }
+    for levels in (3, 2):
+        for column, least in fewest.items():
+            if least >= levels:
+                return column
+    raise RunTableError(
+        f"none of {', '.join(HELD_OUT)} has two levels: nothing to hold out; "
+        "name another column (--hold-out)"
+    )
+
+
 def split(runs: pd.DataFrame, hold_out: str) -> Split:
     """Hold out the largest level of a column.
 
@@ -130,27 +176,27 @@ def split(runs: pd.DataFrame, hold_out: str) -> Split:
         )
     # Rows that lack a level are fitted.
     is_held = runs[hold_out] == levels[-1]
-    return Split(runs[~is_held], runs[is_held])
+    return Split(runs, is_held.to_numpy())
 
 
 def joint_progress(
-    progress: Progress | None, domains: Sequence[str]
-) -> dict[str, Progress | None]:
-    """Progress of each domain, told as one.
+    progress: Progress | None, fits: Sequence[FitKey]
+) -> dict[FitKey, Progress | None]:
+    """Progress of each fit, told as one.
 
-    A domain that has not begun counts as the longest of the others.
+    A fit that has not begun counts as the longest of the others.
     """
     if progress is None:
-        return dict.fromkeys(domains)
-    so_far: dict[str, tuple[int, int]] = dict.fromkeys(domains, (0, 0))
+        return dict.fromkeys(fits)
+    so_far: dict[FitKey, tuple[int, int]] = dict.fromkeys(fits, (0, 0))
 
-    def tell(domain: str, done: int, total: int) -> None:
-        so_far[domain] = done, total
-        # Domains are of like length, so that the bar does not jump as one begins.
+    def tell(fit: FitKey, done: int, total: int) -> None:
+        so_far[fit] = done, total
+        # Fits are of like length, so that the bar does not jump as one begins.
         longest = max(total for _, total in so_far.values())
-        progress(sum(done for done, _ in so_far.values()), len(domains) * longest)
+        progress(sum(done for done, _ in so_far.values()), len(fits) * longest)
 
-    return {domain: partial(tell, domain) for domain in domains}
+    return {fit: partial(tell, fit) for fit in fits}
 
 
 # -- the fit and its pictures ----------------------------------------------------------
@@ -158,27 +204,59 @@ def joint_progress(
 
 def fit_laws(
     runs: pd.DataFrame,
+    fitted: Bool[np.ndarray, " run"],
     laws: Sequence[str],
     setting: Setting,
     progress: Progress | None,
     cores: Executor,
 ) -> Fit | Average:
-    """One law's posterior, or the average of several; no laws: of those that suit."""
-    keywords = {
-        "reference": setting.reference,
-        "seed": setting.seed,
-        "progress": progress,
-        "on_failure": setting.on_failure,
-    }
+    """One law's posterior of the fitted runs, or the average of several; no laws: of
+    those that suit.
+    """
     if len(laws) == 1:
-        return fit(runs, laws[0], **keywords)
-    return average(runs, laws or None, executor=cores, **keywords)
+        return fit(
+            runs[fitted],
+            laws[0],
+            reference=setting.reference,
+            seed=setting.seed,
+            progress=progress,
+            on_failure=setting.on_failure,
+        )
+    comparing = Comparing(
+        reference=setting.reference,
+        seed=setting.seed,
+        executor=cores,
+        progress=progress,
+    )
+    return average_part(
+        runs,
+        fitted,
+        laws or None,
+        comparing,
+        on_failure=setting.on_failure,
+    )
 
 
-def judge(name: str, posterior: Fit | Average, runs: Split, setting: Setting) -> Domain:
-    """Forecast and check the runs held out, and draw what there is to see."""
-    rows = forecast(posterior, runs.held, seed=setting.seed)
-    result = check(posterior, runs.held, seed=setting.seed)
+def judge(
+    name: str,
+    judged: Fit | Average,
+    final: Fit | Average | None,
+    runs: Split,
+    setting: Setting,
+) -> Domain:
+    """Forecast and check the runs held out, and draw what there is to see.
+
+    Parameters
+    ----------
+    judged
+        Has not seen the runs held out.
+    final
+        Has seen all runs; None where nothing is planned.
+    """
+    rows = forecast(judged, runs.held, seed=setting.seed)
+    result = check(judged, runs.held, seed=setting.seed)
+    posterior = final or judged
+    fitted = runs.runs if final else runs.fitted
     is_average = isinstance(posterior, Average)
     # Terms and exponents are those of one law: of an average, the heaviest.
     main = posterior.heaviest if is_average else posterior
@@ -189,15 +267,15 @@ def judge(name: str, posterior: Fit | Average, runs: Split, setting: Setting) ->
     if along_tokens:
         pictures.append(_held_out_picture(name, runs, rows, setting.hold_out))
     pictures.append(figures.calibration(runs.held, rows, result))
+    pictures.append(figures.width_parts(judged, runs.held))
     if is_average:
         pictures.append(figures.law_weights(posterior))
-    pictures.append(figures.width_parts(posterior, runs.held))
-    pictures.append(figures.misfits(posterior, runs.fitted, main.law))
+    pictures.append(figures.misfits(posterior, fitted, main.law))
     pictures.append(figures.term_contributions(main, runs.runs))
     pictures.append(figures.exponent_intervals(main, {}))
     if along_tokens:
-        pictures.append(_fitted_picture(name, posterior, runs, setting))
-    return Domain(name, posterior, result, tuple(pictures), len(runs.fitted))
+        pictures.append(_fitted_picture(name, posterior, fitted, setting))
+    return Domain(name, posterior, result, tuple(pictures), len(fitted))
 
 
 def _held_out_picture(
@@ -215,14 +293,14 @@ def _held_out_picture(
 
 
 def _fitted_picture(
-    name: str, posterior: Fit | Average, runs: Split, setting: Setting
+    name: str, posterior: Fit | Average, fitted: pd.DataFrame, setting: Setting
 ) -> figures.Picture:
-    rows = forecast(posterior, runs.fitted, seed=setting.seed)
-    level = runs.fitted[setting.hold_out].max()
-    last = runs.fitted[runs.fitted[setting.hold_out] == level]
+    level = fitted[setting.hold_out].max()
+    last = fitted[fitted[setting.hold_out] == level]
+    rows = forecast(posterior, last, seed=setting.seed)
     return figures.forecast_grid(
         last,
-        rows.loc[last.index],
+        rows,
         title=f"{name}: {setting.hold_out} {level:g}, fitted",
         caption="In the sample: a check of the fit's quality only (as Goffinet 2025, "
         "fig. 3).",

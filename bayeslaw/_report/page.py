@@ -12,12 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw import datasets
 from bayeslaw._base import runtime
-from bayeslaw._base.errors import LawError
+from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.files import atomic_write
+from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.check import Check
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._posteriors.artifact import versions
@@ -34,9 +36,11 @@ from bayeslaw._report.domains import (
     joint_progress,
     judge,
     split,
+    what_to_hold_out,
 )
 from bayeslaw._report.planned import Planned, make_plan
 from bayeslaw._report.question import check_question
+from bayeslaw._tables import fitting
 
 PAGE = "report.html"
 
@@ -45,13 +49,28 @@ LawNames = str | Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Report:
-    """Where the page is, what it took, and the check of each domain."""
+    """Where the page is, what it took, and what is on it.
+
+    Parameters
+    ----------
+    checks
+        By domain: of the forecast of the runs held out, by a fit that has not seen
+        them.
+    fits
+        By domain: where there is a plan, of all runs; else those that were checked.
+    plan
+        Made with ``fits``.
+    probability_if_as_checked
+        That the plan keeps its promises if intervals were as much wider as the checks
+        say; None where they pass, or there is no plan.
+    """
 
     path: Path
     seconds: float
     checks: Mapping[str, Check]
     fits: Mapping[str, Fit | Average]
     plan: Plan | None
+    probability_if_as_checked: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,7 @@ def report(
     *,
     law: LawNames | None = None,
     reference: Mapping[str, float] | None = None,
-    hold_out: str = "ptpp",
+    hold_out: str | None = None,
     seed: int = 0,
     name: str | None = None,
     question: Mapping[str, Any] | None = None,
@@ -104,12 +123,15 @@ def report(
     reference
         Columns of the reference run to replace, for the laws that read them.
     hold_out
-        Column whose largest level is held out of the fit and forecast.
+        Column whose largest level is held out of a fit and forecast; by default the
+        first of ptpp, N and D that leaves two levels to fit.
     question
         What to plan for, where the table has the domains ``target`` and ``source``:
         keyword arguments of `plan`, and other columns of the table, such as
-        ``loss_before``, which become its ``covariates``. By default that of the
-        bundled table, if that is shown.
+        ``loss_before``, which become its ``covariates``. The checkpoint's losses before
+        adaptation need not be given where the table has them, or other checkpoints
+        from which to forecast them. By default that of the bundled table, if that is
+        shown. Planned is with fits of all runs.
 
     Raises
     ------
@@ -117,7 +139,7 @@ def report(
         As `fit` does, or no level can be held out.
     PlanError
         The question lacks something, or has a number out of range; said before
-        anything is fitted.
+        anything is fitted. What only the fits show is said when the page is written.
     """
     began = time.perf_counter()
     card = None
@@ -132,19 +154,20 @@ def report(
         raise LawError(f"{folder} is a file; give the name of a folder")
 
     # Whatever can be refused is refused here, before minutes of fitting.
-    setting = Setting(reference, hold_out, seed, on_failure)
+    fitting.losses(runs)
     parts = by_domain(runs)
     laws = {domain: _names(law, domain) for domain in parts}
-    keywords = check_question(question, parts, laws) if question else {}
+    asked = check_question(question, parts, laws) if question else None
+    hold_out = hold_out or what_to_hold_out(parts)
+    reference = reference or fitting.reference_near(runs)
+    setting = Setting(reference, hold_out, seed, on_failure)
     splits = {domain: split(part, hold_out) for domain, part in parts.items()}
 
     # What is left to fail now is a fit.
-    domains = _fit_all(splits, laws, setting, progress)
-    fits = {domain.name: domain.fit for domain in domains}
+    domains = _fit_all(splits, laws, setting, progress, refit=asked is not None)
     planned = Planned()
-    if keywords:
-        keywords = {"seed": seed, **keywords}
-        planned = make_plan(fits, keywords, parts["target"], hold_out)
+    if asked:
+        planned = make_plan(domains, asked, parts, setting)
     contents = _Contents(
         runs, name or "a table", card, _names(law, ""), setting, domains, planned
     )
@@ -154,8 +177,16 @@ def report(
     path = folder / PAGE
     with atomic_write(path) as part:
         part.write_text(html, encoding="utf-8")
-    checks = {domain.name: domain.check for domain in domains}
-    return Report(path, time.perf_counter() - began, checks, fits, planned.plan)
+    if planned.failure:
+        raise PlanError(f"{planned.failure}; {path} has all but the plan")
+    return Report(
+        path,
+        time.perf_counter() - began,
+        {domain.name: domain.check for domain in domains},
+        {domain.name: domain.fit for domain in domains},
+        planned.plan,
+        planned.probability_if_as_checked,
+    )
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:
@@ -171,24 +202,42 @@ def _fit_all(
     laws: Mapping[str, Sequence[str]],
     setting: Setting,
     progress: Progress | None,
+    *,
+    refit: bool,
 ) -> list[Domain]:
-    """Fit all domains together, and judge each as soon as it is fitted."""
-    # The chains of one law alone take all cores, so that domains wait for each other.
+    """Fit all domains together, without the runs held out and, to plan with, once more
+    with them; judge each as soon as it is fitted.
+    """
+    # The chains of one law alone take all cores, so that fits wait for each other.
     is_alone = any(len(names) == 1 for names in laws.values())
-    domains_at_once = 1 if is_alone else len(splits)
-    told = joint_progress(progress, list(splits))
-    with runtime.threads() as cores, runtime.threads(domains_at_once) as helpers:
-        # Laws of all domains wait for the same cores; what is done is drawn meanwhile.
-        fits = {
-            name: helpers.submit(
-                fit_laws, runs.fitted, laws[name], setting, told[name], cores
-            )
+    fits_at_once = 1 if is_alone else len(splits)
+    fitted = {(name, "judged"): ~runs.is_held for name, runs in splits.items()}
+    if refit:
+        fitted |= {
+            (name, "final"): np.ones(len(runs.runs), bool)
             for name, runs in splits.items()
         }
-        return [
-            judge(name, fits[name].result(), runs, setting)
-            for name, runs in splits.items()
-        ]
+    told = joint_progress(progress, list(fitted))
+    with runtime.threads() as cores, runtime.threads(fits_at_once) as helpers:
+        # Laws of all domains wait for the same cores; what is done is drawn meanwhile.
+        fits = {
+            (name, kind): helpers.submit(
+                fit_laws,
+                splits[name].runs,
+                rows,
+                laws[name],
+                setting,
+                told[name, kind],
+                cores,
+            )
+            for (name, kind), rows in fitted.items()
+        }
+        made = []
+        for name, runs in splits.items():
+            judged = fits[name, "judged"].result()
+            final = fits[name, "final"].result() if refit else None
+            made.append(judge(name, judged, final, runs, setting))
+        return made
 
 
 # -- the page --------------------------------------------------------------------------
@@ -203,6 +252,7 @@ def _render(contents: _Contents) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
+    environment.filters |= {"count": format_count, "outcome": _outcome}
     page = environment.from_string(template.read_text(encoding="utf-8"))
     table, domains, planned = contents.runs, contents.domains, contents.planned
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
@@ -212,6 +262,7 @@ def _render(contents: _Contents) -> str:
         name=contents.name,
         card=contents.card,
         domains=domains,
+        planned=planned,
         plan=planned.plan,
         explorer=planned.explorer,
         bought=planned.bought,
@@ -225,6 +276,15 @@ def _render(contents: _Contents) -> str:
         seed=contents.setting.seed,
         command=_command(contents),
     )
+
+
+def _outcome(promise: Mapping[str, Any], value: float | None) -> str:
+    """A loss, or a rise of one, in the unit of a promise."""
+    if value is None:
+        return "unknown"
+    if promise["unit"] == "relative":
+        return f"{100 * value:+.3g}%"
+    return f"{value:.4g} nats"
 
 
 def _command(contents: _Contents) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -12,53 +12,145 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.anchors.anchors import anchors
 from bayeslaw._decisions.anchors.menu import candidates
+from bayeslaw._decisions.check import Check
 from bayeslaw._decisions.planning.plan import plan, problem_of
+from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.planning.record import Plan
+from bayeslaw._decisions.planning.value import stretched_probability
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.record import Fit
+from bayeslaw._report.checkpoint import forecast_losses
+from bayeslaw._report.domains import Domain, Setting
 from bayeslaw._report.explorer import can_explore, explorer, sliders
+from bayeslaw._report.question import Checked
 
 ANCHOR_SHARE = 0.03  # of the plan's cost, to be spent on runs that improve it
 MOST_ANCHORS = 12
 
 Fits = Mapping[str, Fit | Average]  # by domain
+# what holding out the largest level of a column proves
+PROVES = {
+    "ptpp": "a stage of pre-training that was not fitted",
+    "N": "models larger than any that was fitted",
+    "D": "budgets larger than any that was fitted",
+}
 
 
 @dataclass(frozen=True)
 class Planned:
     """The plan, what the page's sliders need, and which runs to buy, where there are.
 
-    ``explorer`` and ``bought`` hold what the page's template reads.
+    Parameters
+    ----------
+    explorer, bought
+        What the page's template reads.
+    notes
+        Where losses before adaptation come from, and what no check here covers.
+    probability_if_as_checked
+        That the plan keeps its promises if intervals were as much wider as the checks
+        say; None where they pass.
+    failure
+        Why there is no plan, where the planner refused the fits.
     """
 
     plan: Plan | None = None
     explorer: dict[str, Any] | None = None
     bought: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    probability_if_as_checked: float | None = None
+    failure: str | None = None
 
 
 def make_plan(
-    fits: Fits, question: Mapping[str, Any], runs: pd.DataFrame, hold_out: str
+    domains: Sequence[Domain],
+    asked: Checked,
+    parts: Mapping[str, pd.DataFrame],
+    setting: Setting,
 ) -> Planned:
     """Plan from the fits of ``target`` and ``source``.
 
     Parameters
     ----------
-    question
-        Checked keyword arguments of `plan`.
-    runs
-        The target's, from whose checkpoints runs are on offer.
-    hold_out
-        The column whose largest level the fits have not seen.
+    parts
+        The runs of each domain: of the target's checkpoints runs are on offer.
     """
-    answer = plan(fits["target"], fits["source"], **question)
+    fits = {domain.name: domain.fit for domain in domains}
+    question = {"seed": setting.seed, **asked.keywords}
+    notes = list(asked.told)
+    if asked.forecast:
+        drawn, told = forecast_losses(
+            parts,
+            asked.forecast,
+            question["N"],
+            question["ptpp"],
+            seed=setting.seed,
+        )
+        question["covariates"] = {**(question.get("covariates") or {}), **drawn}
+        notes += told
+    try:
+        answer = plan(fits["target"], fits["source"], **question)
+    except PlanError as error:
+        return Planned(notes=tuple(notes), failure=str(error))
+    notes += _not_covered(answer, parts["target"], setting.hold_out)
+    offered = _offered(parts["target"], answer)
     return Planned(
-        answer,
-        _explorer(fits, question, answer),
-        _bought(fits, question, answer, _offered(runs, answer, hold_out)),
+        plan=answer,
+        explorer=_explorer(fits, question, answer),
+        bought=_bought(fits, question, answer, offered),
+        notes=tuple(notes),
+        probability_if_as_checked=_if_as_checked(domains, fits, question, answer),
     )
+
+
+def _not_covered(answer: Plan, runs: pd.DataFrame, hold_out: str) -> list[str]:
+    """What the plan is beyond and the check does not test, a line each."""
+    planned = {"ptpp": answer.ptpp, "N": answer.N, "D": answer.D or 0.0}
+    beyond = [
+        f"{column} {format_count(value)} (the table ends at "
+        f"{format_count(runs[column].max())})"
+        for column, value in planned.items()
+        if column in runs and column != hold_out and value > runs[column].max()
+    ]
+    if not beyond:
+        return []
+    proves = PROVES.get(hold_out, f"larger {hold_out} than any that was fitted")
+    return [
+        f"the plan lies beyond the table at {' and '.join(beyond)}, which no check here "
+        f"tests: what was held out tests forecasts of {proves}"
+    ]
+
+
+def _if_as_checked(
+    domains: Sequence[Domain], fits: Fits, question: Mapping[str, Any], answer: Plan
+) -> float | None:
+    """The plan's probability with intervals as wide as the checks say they should be."""
+    stretch = {
+        _promise(domain.name): _stretch(domain.check)
+        for domain in domains
+        if domain.name in ("target", "source") and domain.check.verdict != "trust"
+    }
+    if answer.D is None or not stretch:
+        return None
+    problem = problem_of(fits["target"], fits["source"], **question)
+    log_tokens = math.log(answer.D) if answer.D else -math.inf
+    return stretched_probability(problem, log_tokens, answer.replay or 0.0, stretch)
+
+
+def _stretch(check: Check) -> float:
+    """How much wider intervals should be by a check, that of its worst group included;
+    never less wide.
+    """
+    of_group = check.group_stretch or 1.0
+    return max(1.0, check.stretch, of_group)
+
+
+def _promise(domain: str) -> str:
+    """The name of the promise that a domain's posterior is about."""
+    return FORGETTING if domain == "source" else TARGET
 
 
 def _explorer(
@@ -81,10 +173,10 @@ def _explorer(
     }
 
 
-def _offered(runs: pd.DataFrame, answer: Plan, hold_out: str) -> pd.DataFrame | None:
-    """Runs of models smaller than the plan's, at the stage held out."""
+def _offered(runs: pd.DataFrame, answer: Plan) -> pd.DataFrame | None:
+    """Runs of models smaller than the plan's, at the table's last stage."""
     # Costs are those of checkpoints by stage, for a plan that costs something.
-    can_be_priced = hold_out == "ptpp" and {"N", "replay"} <= set(runs)
+    can_be_priced = {"N", "replay", "ptpp"} <= set(runs)
     if not can_be_priced or not answer.feasible or not answer.D:
         return None
     smaller = sorted(n for n in runs["N"].unique() if n < answer.N)

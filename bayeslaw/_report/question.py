@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,21 +15,36 @@ import pandas as pd
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import FitWarning, PlanError
 from bayeslaw._decisions.planning.plan import plan, problem_of
+from bayeslaw._decisions.planning.question import SOURCE_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.compare import default_laws
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._report.checkpoint import DOMAINS, losses_at_hand
 
 CHOSEN = ("D", "replay")  # by the plan
 NEEDED = "N, ptpp, max_target_loss and max_forgetting"
+
+
+class Checked(NamedTuple):
+    """A question that nothing is left to be refused of after fits.
+
+    ``keywords``: as `plan` takes them, with what the table says of the checkpoint's
+    losses before adaptation; ``forecast``: columns that are still to be forecast
+    (`checkpoint`); ``told``: where those losses come from, a line each.
+    """
+
+    keywords: dict[str, Any]
+    forecast: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 def check_question(
     question: Mapping[str, Any],
     parts: Mapping[str, pd.DataFrame],
     names: Mapping[str, Sequence[str]],
-) -> dict[str, Any]:
-    """The question as `plan` takes it; nothing of it is left to be refused after fits.
+) -> Checked:
+    """Complete the question from the table, and refuse what lacks something.
 
     Parameters
     ----------
@@ -62,11 +77,53 @@ def check_question(
     target, source = (
         _laws(parts[domain], names[domain]) for domain in ("target", "source")
     )
-    _check_covariates(keywords, target, source)
+    baseline = keywords.get("baseline_loss")
+    if isinstance(baseline, int | float):  # the loss that the target's laws read, too
+        keywords = _with_losses(keywords, {SOURCE_BEFORE: baseline})
+    unknown = _unknown_before(keywords, target, source)
+    before = losses_at_hand(parts, unknown, keywords["N"], keywords["ptpp"])
+    keywords = _with_losses(keywords, before.measured)
+    # A loss that will be forecast is none that is missing.
+    stand_ins = _with_losses(keywords, dict.fromkeys(before.forecast, 1.0))
+    _check_covariates(stand_ins, target, source)
     # The numbers are checked by the planner itself, on posteriors that read nothing.
     few = {"draws": min(keywords.get("draws", 1), 1)}
-    problem_of(_Unfitted("target"), _Unfitted("source"), **{**keywords, **few})
-    return keywords
+    problem_of(_Unfitted("target"), _Unfitted("source"), **{**stand_ins, **few})
+    return Checked(keywords, before.forecast, before.told)
+
+
+def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords with these among the covariates; what was given stays."""
+    if not losses:
+        return keywords
+    given = dict(keywords.get("covariates") or {})
+    return keywords | {"covariates": dict(losses) | given}
+
+
+def _unknown_before(
+    keywords: Mapping[str, Any], target: Sequence[Law], source: Sequence[Law]
+) -> list[str]:
+    """Losses before adaptation that the laws or the baseline need, and the question
+    does not give.
+    """
+    given = set(keywords.get("covariates") or {})
+    read = set(_read(target))
+    if _without_baseline(keywords, source):
+        read |= {SOURCE_BEFORE}
+    return [column for column in DOMAINS if column in read - given]
+
+
+def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> list[str]:
+    """Names of the source's laws that lack its loss before adaptation: it is not given,
+    and they read it, or diverge where it would be read off.
+    """
+    given = keywords.get("covariates") or {}
+    if keywords.get("baseline_loss") is not None or SOURCE_BEFORE in given:
+        return []
+    readers = [law.name for law in source if set(DOMAINS) & set(law.covariates)]
+    if readers or keywords.get("baseline_tokens") is not None:
+        return readers
+    return [law.name for law in source if _diverges_without_tokens(law)]
 
 
 def _laws(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
@@ -87,9 +144,7 @@ def _with_covariates(
     rest = {name: given for name, given in question.items() if name not in columns}
     if not columns:
         return rest
-    covariates = dict(rest.get("covariates") or {})
-    covariates |= {name: question[name] for name in columns}
-    return rest | {"covariates": covariates}
+    return _with_losses(rest, {name: question[name] for name in columns})
 
 
 def _check_covariates(
@@ -103,23 +158,17 @@ def _check_covariates(
         if column not in given
     ]
     # A source's losses before adaptation are its baseline's.
-    before = ("loss_before", "source_loss_before")
     missing += [
         f"{column} (read by {_names(source, column)})"
         for column in _read(source)
-        if column not in given and column not in before
+        if column not in given and column not in DOMAINS
     ]
-    # It is measured, or a covariate, or the source's law says it at D = 0.
-    measured = keywords.get("baseline_loss") is not None
-    if not measured and "source_loss_before" not in given:
-        readers = [law.name for law in source if set(before) & set(law.covariates)]
-        if not readers and keywords.get("baseline_tokens") is None:
-            readers = [law.name for law in source if _diverges_without_tokens(law)]
-        if readers:
-            missing.append(
-                "baseline_loss (the source's loss before adaptation, needed by "
-                f"{', '.join(readers)})"
-            )
+    readers = _without_baseline(keywords, source)
+    if readers:
+        missing.append(
+            "baseline_loss (the source's loss before adaptation, needed by "
+            f"{', '.join(readers)})"
+        )
     if missing:
         raise PlanError(
             f"what to plan for lacks: {'; '.join(missing)}; give each beside N and ptpp"
@@ -140,7 +189,7 @@ def _diverges_without_tokens(law: Law) -> bool:
     # Where the baseline would be read off: pure replay, no tokens.
     run = dict(law.reference) | {"D": 0.0, "replay": 1.0}
     covariates = {column: jnp.asarray(value) for column, value in run.items()}
-    medians = {name: prior.quantile(0.5) for name, prior in law.priors.items()}
+    medians = {n: jnp.asarray(prior.quantile(0.5)) for n, prior in law.priors.items()}
     return not np.isfinite(float(law.loss(covariates, medians)))
 
 

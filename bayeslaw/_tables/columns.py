@@ -17,6 +17,26 @@ from bayeslaw._base.errors import RunTableError
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 # tokens_B*1e9, replay_pct/100
 SCALED = re.compile(r"(.+?)\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
+# What people call a column of the schema: all words of one of these are in its name.
+CALLED = {
+    "N": ("params", "parameters", "model size", "model", "size"),
+    "D": ("tokens", "adapt tokens", "train tokens"),
+    "replay": ("replay", "mix", "source share", "mixture"),
+    "ptpp": ("tpp", "ptpp", "tokens per parameter", "tokens per param"),
+    "loss": ("loss",),
+}
+# the last word of a name may be its unit
+FACTORS = {
+    "k": "*1e3",
+    "m": "*1e6",
+    "millions": "*1e6",
+    "b": "*1e9",
+    "billions": "*1e9",
+    "pct": "/100",
+    "percent": "/100",
+    "%": "/100",
+}
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|%")
 # losses of one run in one row
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -132,3 +152,32 @@ def melt_losses(runs: pd.DataFrame) -> pd.DataFrame:
             part["loss_before"] = runs[before]
         parts.append(part[measured])
     return pd.concat(parts)
+
+
+def mapping_hint(columns: Collection[object]) -> str:
+    """What to write on the command line to map columns that look as if they were meant;
+    nothing where none does, or several do alike.
+    """
+    there = [str(name) for name in columns]
+    meant = {ours: _meant(ours, there) for ours in CALLED if ours not in there}
+    words = [f'--column "{ours}={theirs}"' for ours, theirs in meant.items() if theirs]
+    return f"; perhaps {' '.join(words)}" if words else ""
+
+
+def _meant(ours: str, there: Collection[str]) -> str | None:
+    """The column that is called so, with its factor, where there is one only."""
+    for called in CALLED[ours]:
+        wanted = called.split()
+        found = [name for name in there if _words(name)[: len(wanted)] == wanted]
+        found = found or [name for name in there if set(wanted) <= set(_words(name))]
+        # tokens per parameter are no tokens, a loss before adaptation is not the loss
+        other = {"before"} if ours == "ptpp" else {"before", "per"}
+        found = [name for name in found if not other & set(_words(name))]
+        if len(found) == 1:
+            last = _words(found[0])[-1]
+            return found[0] + FACTORS.get(last, "")
+    return None
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(name)]

@@ -13,6 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.priors import fixed
+from bayeslaw._tables.columns import mapping_hint
 from bayeslaw._tables.runs import NUMERIC, named_rows, refuse
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # times the reference run's size, or a share of it, beyond which priors in nats may not
 # suit
 FAR = 100.0
+USUAL_SIZE = 1e9  # parameters of the reference run of the laws that come with this
 
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
@@ -80,7 +82,7 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
         raise RunTableError(
             f"law {law.name!r} needs column {name!r} ({what}), which the table "
             f"lacks{_similar(name, runs)}; "
-            f"it has: {', '.join(map(str, runs.columns))}"
+            f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs.columns)}"
         )
     empty = runs[name].isna().to_numpy()
     if empty.any():
@@ -111,10 +113,28 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     """
     if "loss" not in runs:
         raise RunTableError(
-            "the table has no column 'loss' to compare with; "
-            f"it has: {', '.join(map(str, runs.columns))}"
+            "the table has no column 'loss', nor target_loss and source_loss; "
+            f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs.columns)}"
         )
     return runs["loss"].to_numpy(float)
+
+
+def reference_near(runs: pd.DataFrame) -> dict[str, float]:
+    """A reference run amid the table's, to one digit, for models so far from a billion
+    parameters that priors in nats there do not suit; else nothing.
+    """
+    if "N" not in runs:
+        return {}
+    if not _are_far(runs["N"].min(), runs["N"].max(), USUAL_SIZE):
+        return {}
+    positive = {c: runs[c][runs[c] > 0] for c in ("N", "D") if c in runs}
+    middles = {c: np.exp(np.log(sizes).mean()) for c, sizes in positive.items()}
+    return {c: float(f"{middle:.0e}") for c, middle in middles.items()}
+
+
+def _are_far(low: float, high: float, reference: float) -> bool:
+    """Whether models of these sizes are all far from a reference run's."""
+    return low > FAR * reference or high < reference / FAR
 
 
 def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
@@ -125,7 +145,7 @@ def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
         return
     low, high = float(x["N"].min()), float(x["N"].max())
     reference = float(law.reference["N"])
-    if low <= FAR * reference and high >= reference / FAR:
+    if not _are_far(low, high, reference):
         return
     middle = (low * high) ** 0.5
     warnings.warn(
@@ -168,15 +188,16 @@ def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> La
         for e in _learned(law, requested)
         if e.may_rest and len(np.unique(x[e.covariate])) == 1
     }
-    for name, prior in resting.items():
-        warnings.warn(
-            f"law {law.name!r}: its column has one level, so {name} is held at "
-            f"{prior.args[0]:g}, its prior's median: forecasts are of runs at that "
-            "level",
-            RunTableWarning,
-            stacklevel=4,
-        )
-    return law.with_priors(resting) if resting else law
+    if not resting:
+        return law
+    held = [f"{name} is held at {p.args[0]:g}" for name, p in resting.items()]
+    warnings.warn(
+        f"law {law.name!r}: where a column has one level, {' and '.join(held)}, "
+        "the prior's median: forecasts are of runs at that level",
+        RunTableWarning,
+        stacklevel=4,
+    )
+    return law.with_priors(resting)
 
 
 def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:
@@ -266,8 +287,8 @@ def _check_levels(
     if len(levels) == 2:
         warnings.warn(
             f"column {column!r} has two levels only ({levels[0]:g}, {levels[1]:g}): "
-            f"{exponents} rest{'s' * (len(tied) == 1)} on the prior, and so does a "
-            f"forecast along {column}; a third level would tell",
+            f"laws bend along it as their priors say, and so do forecasts along "
+            f"{column}; a third level would tell",
             RunTableWarning,
             stacklevel=4,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -78,7 +79,7 @@ def main() -> None:
     diagnostics exit 3.
     """
     warnings.showwarning = _print_warning
-    warnings.simplefilter("once")
+    warnings.simplefilter("always")  # `_say_once` tells each once
     try:
         app()
     except DiagnosticsError as error:
@@ -92,7 +93,15 @@ def main() -> None:
 
 
 def _print_warning(message: Warning | str, *_: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    _say_once(f"warning: {message}")
+
+
+@cache
+def _say_once(line: str) -> None:
+    """A line on stderr, however often it is said: Python forgets what it has shown
+    wherever warnings are caught on the way.
+    """
+    print(line, file=sys.stderr)
 
 
 def _of_system(error: OSError) -> str:

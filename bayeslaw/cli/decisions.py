@@ -356,8 +356,12 @@ class ReportOptions:
         ),
     ] = None
     hold_out: Annotated[
-        str, typer.Option(help="Column whose largest level is held out.")
-    ] = "ptpp"
+        str | None,
+        typer.Option(
+            help="Column whose largest level is held out of the check; default: the "
+            "first of ptpp, N, D that leaves two levels."
+        ),
+    ] = None
     question: Annotated[
         list[str] | None,
         typer.Option(
@@ -411,6 +415,11 @@ def report(options: ReportOptions) -> None:
             print(f"{domain}: {result.verdict.upper()}: {result.reason}")
         if page.plan:
             print(page.plan.sentence())
+        if page.probability_if_as_checked is not None:
+            print(
+                "if intervals were as wide as the checks say they should be, this plan "
+                f"would keep all promises with {page.probability_if_as_checked:.1%}"
+            )
         print(f"-> {page.path} ({page.seconds:.0f} s)")
 
     record = {
@@ -418,5 +427,6 @@ def report(options: ReportOptions) -> None:
         "seconds": page.seconds,
         "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
         "plan": page.plan.to_dict() if page.plan else None,
+        "probability_if_as_checked": page.probability_if_as_checked,
     }
     emit(record, options.as_json, show)

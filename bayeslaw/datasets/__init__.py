@@ -49,8 +49,7 @@ TABLES = {
         "replay. Tiny models; losses in nats per byte. Shown are the runs of one seed "
         "at 5, 10 and 20 tokens per parameter, with two laws: one of size, tokens, "
         "replay and stage, and one of the checkpoint's own losses. The plan is for the "
-        "largest model at the stage held out, of which only the losses before "
-        "adaptation are taken as known",
+        "largest model at the largest stage",
         where="seed == 0 and D > 4 * N",
         reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
         laws={

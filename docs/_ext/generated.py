@@ -300,6 +300,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "misfit_sbc_right": partial(kept_page, "misfit_sbc_right.txt"),
     "missed_worlds": partial(kept_page, "missed_worlds.txt"),
     "simulated_grids": partial(kept_page, "simulated_grids.txt"),
+    "learning_curves": partial(kept_page, "learning_curves.txt"),
+    "kills": partial(kept_page, "kills.txt"),
 }
 
 

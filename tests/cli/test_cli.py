@@ -643,3 +643,12 @@ def test_a_limit_in_the_wrong_unit_is_refused(fitted, folder, limits, says):
     assert out.returncode == 2
     assert says in out.stderr
     assert out.stderr.count("\n") == 1
+
+
+def test_a_warning_is_said_once_however_often_it_is_caught(capsys):
+    """Each `catch_warnings` on the way makes Python forget what it has shown."""
+    cli._say_once.cache_clear()
+    for line in ("one", "two", "one", "one"):
+        with warnings.catch_warnings():
+            cli._print_warning(line)
+    assert capsys.readouterr().err == "warning: one\nwarning: two\n"

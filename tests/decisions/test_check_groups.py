@@ -68,13 +68,17 @@ def test_trust_is_withheld_where_a_group_fails():
     assert found.coverage["0.9"] > 0.8
     assert found.verdict == "widen"
     assert "of the 6 runs of N 1e+11 they hold 0%" in found.reason
+    assert found.group_stretch == pytest.approx(0.05 / (1.645 * 0.01), rel=0.05)
+    assert good.group_stretch is None
 
 
 def test_a_group_of_few_or_of_bad_luck_does_not_fail():
     runs = pd.DataFrame({"N": [1.0] * 4 + [2.0] * 10})
     inside = np.array([False] * 4 + [True] * 8 + [False] * 2)
     assert worst_group(runs, inside) is None
-    assert worst_group(runs, ~inside) == ("N 2", 0.2, 10)
+    worst = worst_group(runs, ~inside)
+    assert (worst.name, worst.share, len(worst.rows)) == ("N 2", 0.2, 10)
+    assert set(runs.iloc[worst.rows]["N"]) == {2.0}
 
 
 def test_trust_is_withheld_where_50_percent_intervals_fail():

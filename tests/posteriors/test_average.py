@@ -15,11 +15,12 @@ import bayeslaw
 from bayeslaw import FitFileError, LawError, RunTableError, RunTableWarning
 from bayeslaw._inference.discrepancy import drift as discrepancy
 from bayeslaw._inference.table import NONE
-from bayeslaw._posteriors.averaging.average import DRAWS, shares
+from bayeslaw._posteriors.averaging.average import DRAWS, average_part, shares
 from bayeslaw._posteriors.averaging.compare import (
     PRIOR_STAGES,
     WINDOW,
     WITNESSES,
+    Comparing,
     _at_reference,
     best,
     default_laws,
@@ -389,3 +390,23 @@ def test_probability_of_forecasting_best_counts_groups_not_runs():
         0.55, abs=0.03
     )  # of two weights, the larger times 55 against the other times 45
     assert best([np.zeros(0)] * 4, np.zeros(0)).tolist() == [0.25] * 4
+
+
+def test_a_part_of_a_table_is_fitted_as_a_table_of_its_own(coupled):
+    """What is not fitted says nothing: other losses there change no digit; and the part by itself gives the same forecasts, but for the draws that importance sampling takes."""
+    runs, far = coupled
+    fitted = (runs["N"] < runs["N"].max()).to_numpy()
+    part = average_part(runs, fitted, LAWS, Comparing())
+    assert len(part.runs) == fitted.sum()
+    elsewhere = runs.assign(loss=np.where(fitted, runs["loss"], 2 * runs["loss"]))
+    again = average_part(elsewhere, fitted, LAWS, Comparing())
+    alone = bayeslaw.average(runs[fitted], LAWS)
+    of_part, of_again, of_alone = (
+        np.quantile(made.log_loss(far, noise=True, seed=1), [0.05, 0.5, 0.95], axis=0)
+        for made in (part, again, alone)
+    )
+    np.testing.assert_array_equal(of_part, of_again)
+    width = of_alone[2] - of_alone[0]
+    assert np.abs(of_part - of_alone).max() < 0.1 * width.min()
+    assert part.weights == pytest.approx(alone.weights, abs=0.02)
+    assert part.attrs["folds"] == alone.attrs["folds"]

@@ -14,6 +14,7 @@ from numpyro.infer import MCMC, NUTS
 import bayeslaw
 from bayeslaw import DiagnosticsError, FitFileError, LawError, RunTableError
 from bayeslaw._base.errors import FitWarning
+from bayeslaw._inference import weighted
 from bayeslaw._inference.likelihood import model
 from bayeslaw._inference.table import NONE, shared_error
 
@@ -296,11 +297,9 @@ def test_a_preview_is_near_the_posterior_says_so_and_is_kept(tmp_path):
 
 
 def test_a_preview_whose_weights_fail_is_no_posterior(monkeypatch):
-    from bayeslaw._posteriors import fit as fitted
-
-    honest = fitted.approximate
+    honest = weighted.approximate
     monkeypatch.setattr(
-        fitted, "approximate", lambda *a, **k: honest(*a, **k)._replace(k=0.8)
+        weighted, "approximate", lambda *a, **k: honest(*a, **k)._replace(k=0.8)
     )
     runs = (
         bayeslaw.simulate("chinchilla", seed=4)

@@ -1,11 +1,13 @@
 """What the report is to plan for is checked in full before anything is fitted."""
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import PlanError, datasets
 from bayeslaw._report import page
+from bayeslaw._report.checkpoint import forecast_losses
 from bayeslaw._report.question import check_question
 from bayeslaw.cli.app import app
 
@@ -24,9 +26,10 @@ def laws(target=(), source=()):
 
 
 def test_all_that_is_missing_is_said_in_one_line(parts):
-    """By default laws of the checkpoint's losses are among those that compete."""
+    """Of laws that read the checkpoint's losses, where the table has none."""
+    without = {name: runs.drop(columns=list(BEFORE)) for name, runs in parts.items()}
     with pytest.raises(PlanError) as error:
-        check_question(QUESTION, parts, laws())
+        check_question(QUESTION, without, laws(["state-target"], ["state-source"]))
     line = str(error.value)
     assert "\n" not in line
     for column in ("loss_before", "source_loss_before", "baseline_loss"):
@@ -37,7 +40,69 @@ def test_all_that_is_missing_is_said_in_one_line(parts):
 
 def test_a_column_of_the_table_is_a_covariate(parts):
     checked = check_question(QUESTION | BEFORE, parts, laws())
-    assert checked == QUESTION | {"covariates": BEFORE}
+    assert checked.keywords == QUESTION | {"covariates": BEFORE}
+    assert checked.forecast == checked.told == ()
+
+
+OWN = {"N": 258_528.0, "ptpp": 279.0}  # a checkpoint of the bundled table
+
+
+def own_losses(parts):
+    """Its losses before adaptation, looked up by hand."""
+    target = parts["target"]
+    rows = target[(target["N"] == OWN["N"]) & (target["ptpp"] == OWN["ptpp"])]
+    return {c: pytest.approx(rows[c].unique().mean(), rel=1e-12) for c in BEFORE}
+
+
+def test_the_table_s_own_checkpoint_says_its_losses(parts):
+    checked = check_question(QUESTION | OWN, parts, laws())
+    assert checked.keywords["covariates"] == own_losses(parts)
+    assert checked.forecast == ()
+    assert len(checked.told) == 2
+    assert all("table's own checkpoint" in line for line in checked.told)
+
+
+def test_a_size_written_rounded_is_that_checkpoint(parts):
+    rounded = {"N": 259e3, "ptpp": 280.0}
+    checked = check_question(QUESTION | rounded, parts, laws())
+    assert checked.keywords["covariates"] == own_losses(parts)
+
+
+def test_what_was_given_stays(parts):
+    given = {"covariates": {"loss_before": 9.9}, "baseline_loss": 1.7}
+    checked = check_question(QUESTION | OWN | given, parts, laws())
+    assert checked.keywords["covariates"] == {
+        "loss_before": 9.9,
+        "source_loss_before": 1.7,
+    }
+
+
+def test_several_models_have_a_loss_each(parts):
+    models = {"N": [123_200.0, 258_528.0], "ptpp": 279.0}
+    checked = check_question(QUESTION | models, parts, laws())
+    losses = checked.keywords["covariates"]["loss_before"]
+    assert losses[1] == own_losses(parts)["loss_before"]
+    assert len(losses) == 2
+
+
+def test_losses_of_a_checkpoint_that_is_not_there_are_forecast(parts):
+    """Without the last stage, the forecast of its largest checkpoint holds what was measured."""
+    some = {name: runs[runs["ptpp"] < 279] for name, runs in parts.items()}
+    some = {name: runs[runs["seed"] == 0] for name, runs in some.items()}
+    checked = check_question(QUESTION | OWN, some, laws())
+    assert checked.forecast == ("loss_before", "source_loss_before")
+    drawn, told = forecast_losses(some, checked.forecast, **OWN, seed=0)
+    for column, loss in own_losses(parts).items():
+        low, high = np.quantile(drawn[column], [0.05, 0.95])
+        assert low < loss.expected < high
+        assert high < 1.4 * low
+    assert "forecast from 15 checkpoints" in told[0]
+
+
+def test_too_few_checkpoints_are_no_forecast(parts):
+    one_stage = {name: runs[runs["ptpp"] == 15] for name, runs in parts.items()}
+    with pytest.raises(PlanError, match=r"lacks: loss_before .*state-target"):
+        check_question(QUESTION | OWN, one_stage, laws())
 
 
 @pytest.mark.parametrize(
@@ -61,16 +126,18 @@ def test_a_number_out_of_range_is_refused(parts, change, says):
 def test_a_law_that_diverges_without_tokens_needs_a_baseline(parts):
     """Its loss at D = 0 would be the baseline, and there is none."""
     separable = laws(["ptpp-floor"], ["ptpp-floor"])
+    without = {name: runs.drop(columns=list(BEFORE)) for name, runs in parts.items()}
     with pytest.raises(PlanError, match=r"lacks: baseline_loss .*ptpp-floor"):
-        check_question(QUESTION, parts, separable)
+        check_question(QUESTION, without, separable)
     for baseline in ({"baseline_loss": 1.4}, {"baseline_tokens": 1e9}):
-        assert check_question(QUESTION | baseline, parts, separable)
+        assert check_question(QUESTION | baseline, without, separable)
 
 
 def test_nothing_is_fitted_for_a_question_that_lacks_something(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "_fit_all", lambda *_: pytest.fail("fitted"))
+    without = datasets.load().drop(columns=list(BEFORE))
     with pytest.raises(PlanError, match="lacks"):
-        bayeslaw.report(datasets.load(), tmp_path, question=QUESTION)
+        bayeslaw.report(without, tmp_path, question=QUESTION)
     assert list(tmp_path.iterdir()) == []
 
 

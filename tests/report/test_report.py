@@ -6,10 +6,13 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, datasets
+from bayeslaw._report import planned
+from bayeslaw._report.domains import by_domain, what_to_hold_out
 
 CHROMIUM = next(
     (
@@ -77,9 +80,82 @@ def test_a_question_is_checked_before_anything_is_fitted(tmp_path, question, say
 
 def test_a_table_without_a_second_level_says_what_to_do(tmp_path):
     runs = bayeslaw.simulate("dcpt").query("ptpp == 15")
+    runs = runs[(runs["N"] == runs["N"].min()) & (runs["D"] == runs["D"].min())]
     with pytest.raises(RunTableError, match="nothing to hold out"):
         bayeslaw.report(runs, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "column"),
+    [
+        ("ptpp > 0", "ptpp"),
+        ("ptpp <= 31", "N"),
+        ("ptpp == 15", "N"),
+        ("ptpp <= 31 and N < 30_000", "D"),
+    ],
+)
+def test_what_is_held_out_leaves_two_levels(where, column):
+    assert what_to_hold_out(by_domain(datasets.load().query(where))) == column
+
+
+def test_the_plan_is_of_all_runs_and_the_check_is_not(made):
+    """The fits planned with have seen the level held out; the checks forecast it."""
+    shown = datasets.TABLES[datasets.DEFAULT].where
+    runs = datasets.load().query(shown)
+    for domain, posterior in made.fits.items():
+        of_domain = runs[runs["domain"] == domain]
+        assert len(posterior.runs) == len(of_domain)
+        assert made.checks[domain].n == (of_domain["ptpp"] == 279).sum()
+    assert "Planned from fits to all" in made.path.read_text()
+
+
+def test_what_to_expect_of_the_run_is_what_the_plan_promises(made):
+    """Limit, interval and probability of each promise, in its unit."""
+    page = made.path.read_text()
+    (table,) = re.findall(r'<table id="promises">(.*?)</table>', page, re.DOTALL)
+    target, forgetting = made.plan.promises
+    rows = [re.findall(r"<td>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
+    assert rows == [
+        [
+            f"{target['limit']:.4g} nats",
+            f"{target['low']:.4g} nats to {target['high']:.4g} nats",
+            f"{target['probability']:.1%}",
+        ],
+        [
+            f"{100 * forgetting['limit']:+.3g}%",
+            f"{100 * forgetting['low']:+.3g}% to {100 * forgetting['high']:+.3g}%",
+            f"{forgetting['probability']:.1%}",
+        ],
+    ]
+
+
+def test_a_failed_check_reaches_the_plan_in_numbers(made):
+    """Wider intervals keep a promise that holds in 9 of 10 draws less often; nothing is said where checks pass."""
+    verdicts = {check.verdict for check in made.checks.values()}
+    said = made.probability_if_as_checked
+    assert (said is None) == (verdicts == {"trust"})
+    if said is not None:
+        assert 0.5 < said <= made.plan.probability
+        assert f"with {said:.1%}" in made.path.read_text()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_plan_that_fails_leaves_a_page(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise bayeslaw.PlanError("no such plan")
+
+    monkeypatch.setattr(planned, "plan", refuse)
+    runs = bayeslaw.simulate("chinchilla", seed=3).query("D < 2e10")
+    both = pd.concat([runs.assign(domain=name) for name in ("target", "source")])
+    both = both.assign(replay=0.2, ptpp=20.0)
+    question = ASKED | {"baseline_loss": 2.0}
+    asked = {"law": "chinchilla", "question": question, "on_failure": "ignore"}
+    with pytest.raises(bayeslaw.PlanError, match=r"no such plan; .* all but the plan"):
+        bayeslaw.report(both, tmp_path, **asked)
+    page = (tmp_path / "report.html").read_text()
+    assert "<b>No plan.</b> no such plan" in page
+    assert "data-goodness" in page
 
 
 def test_each_domain_can_have_laws_of_its_own(made):

@@ -164,7 +164,8 @@ def contest(case: str, data: Path) -> list[dict[str, Any]]:
 
     began = time.perf_counter()
     setting = Setting(discrepancy=False, seed=SEED)
-    alone = judge(best.law, fitted, [], setting, lambda: None)
+    everything = np.ones(len(fitted), bool)
+    alone = judge(best.law, fitted, everything, [], setting, lambda: None)
     plain = of_comparison(one_law(compared, alone), fitted, drift=False, seed=SEED)
     add("law alone", best.law.name, of_new_runs(plain), time.perf_counter() - began)
 

@@ -37,17 +37,20 @@ def test_a_power_of_size_rests_where_there_is_one_size(name, held):
     assert settled.priors[held].args == (1.0,)
     with pytest.raises(RunTableError, match="'N' has one level only"):
         fitting.check_fittable(law, ONE)
-    if (
-        name == "state-target"
-    ):  # the source's law has a level to learn between checkpoints
-        fitting.check_fittable(settled, ONE)
+    fitting.check_fittable(settled, ONE)
     assert fitting.settled(law, RUNS) is law
 
 
-def test_one_checkpoint_is_fitted_and_forecast():
-    with pytest.warns(RunTableWarning, match="h4 is held at 1"):
-        fit = bayeslaw.fit(ONE, "state-target", preview=True, on_failure="ignore")
-    held = ONE.tail(4)
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [("state-target", "h4 is held at 1,"), ("state-source", "S1 is held at 4 and g4")],
+)
+def test_one_checkpoint_is_fitted_and_forecast(name, held):
+    runs = bayeslaw.simulate(name, seed=1)
+    one = runs[runs["checkpoint"] == runs["checkpoint"].iloc[0]]
+    with pytest.warns(RunTableWarning, match=held):
+        fit = bayeslaw.fit(one, name, preview=True, on_failure="ignore")
+    held = one.tail(4)
     check = bayeslaw.check(fit, held)
     assert check.mae_rel < 0.02
 

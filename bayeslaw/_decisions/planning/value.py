@@ -75,6 +75,28 @@ def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
     }
 
 
+def stretched_probability(
+    problem: Problem,
+    log_tokens: float,
+    replay: float,
+    stretch: Mapping[str, float],
+) -> float:
+    """Share of draws that keep all constraints if they lay further from their median.
+
+    Parameters
+    ----------
+    stretch
+        By constraint: how many times as far in log loss; 1 for those not named.
+    """
+    kept = []
+    for c in problem.constraints:
+        log_loss = c.log_losses(log_tokens, replay)
+        middle = np.median(log_loss)
+        further = middle + stretch.get(c.name, 1.0) * (log_loss - middle)
+        kept.append(further <= c.log_limit)
+    return float(np.all(kept, axis=0).mean())
+
+
 def promises(problem: Problem, choice: Choice) -> list[dict]:
     """Each constraint at the plan: its limit, its probability, and what to expect.
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -106,12 +106,6 @@ class Axis:
         height[0] = np.sqrt(1.0 / self.length)
         stacked = xp.stack(waves, axis=-1)
         return xp.broadcast_to(height, stacked.shape) * stacked
-
-    def frequencies(self, count: int) -> Float[np.ndarray, " function"]:
-        """Angular frequency of each function, shape (count,)."""
-        # function j has j half waves in the interval
-        waves = np.arange(count)
-        return np.pi * waves / self.length
 
 
 @dataclass(frozen=True)
@@ -219,6 +213,11 @@ class Process:
         lengths = {f"length {axis.name}": LENGTH for axis in self.axes}
         sizes = dict.fromkeys(self.pieces[:smooth], piece)
         return lengths | sizes | dict.fromkeys(self.pieces[smooth:], WIGGLE)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Prior variances of the weights, by the scales."""
+        return Spectrum.of(self)
 
     def features(self, covariates: Mapping[str, Any], xp: ModuleType = jnp) -> Any:
         """Every basis function at every run, shape (run, function)."""
@@ -390,6 +389,51 @@ def process_from_dict(given: Mapping[str, Any] | None) -> Process | None:
     )
 
 
+class Spectrum(NamedTuple):
+    """Log prior variance of every weight as a formula of the log scales.
+
+    ``offset``: shape (function,); ``linear``: slope in each log scale, and ``square``:
+    squared angular frequency along the axis of a length scale, each of shape (function,
+    scale).
+    """
+
+    offset: Float[np.ndarray, " function"]
+    linear: Float[np.ndarray, "function scale"]
+    square: Float[np.ndarray, "function scale"]
+
+    @classmethod
+    def of(cls, process: Process) -> Spectrum:
+        index = {name: i for i, name in enumerate(process.priors)}
+        lengths = [index[f"length {axis.name}"] for axis in process.axes]
+        blocks = []
+        for places, size in zip(_places(process), process.sizes, strict=True):
+            linear, square = np.zeros((2, size, len(index)))
+            counts = [_count(process, place, places) for place in places]
+            numbers = np.unravel_index(np.arange(size), counts or [size])
+            # the order of `features`: the second axis fastest
+            for place, number in zip(places, numbers, strict=bool(places)):
+                frequency = np.pi * number / process.axes[place].length
+                linear[:, lengths[place]] = 1.0
+                square[:, lengths[place]] = frequency**2
+            # log of sqrt(2 pi) along each axis
+            offset = np.full(size, len(places) * 0.5 * np.log(2 * np.pi))
+            linear[:, index[process.pieces[len(blocks)]]] = 2.0
+            blocks.append((offset, linear, square))
+        return cls(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _places(process: Process) -> list[tuple[int, ...]]:
+    """The axes of each piece, by their places; none of a walk."""
+    single = [(place,) for place in range(len(process.axes))]
+    return [*single, *process.pairs, *(() for _ in process.walks)]
+
+
+def _count(process: Process, place: int, places: tuple[int, ...]) -> int:
+    """Functions along an axis, alone or in a pair."""
+    axis = process.axes[place]
+    return axis.functions if len(places) == 1 else axis.pair_functions
+
+
 def log_variances(
     process: Process, log_scales: Float[np.ndarray, " scale"]
 ) -> tuple[Float[np.ndarray, " function"], Float[np.ndarray, "function scale"]]:
@@ -404,38 +448,10 @@ def log_variances(
     -------
     Shapes (function,) and (function, scale).
     """
-    index = {name: i for i, name in enumerate(process.priors)}
-    values, slopes = [], []
-    for piece, parts in zip(process.pieces, _parts(process), strict=True):
-        size = index[piece]
-        value, slope = np.zeros(1), np.zeros((1, len(index)))
-        for axis, count in parts:
-            length = index[f"length {axis.name}"]
-            # The prior variance of a weight is the kernel's spectral density at its
-            # frequency (Solin and Sarkka 2020).
-            square = np.exp(2 * log_scales[length]) * axis.frequencies(count) ** 2
-            # log of sqrt(2 pi) l exp(-l^2 w^2 / 2), the spectral density of one axis
-            along = 0.5 * np.log(2 * np.pi) + log_scales[length] - 0.5 * square
-            # Logs of a product over the axes; the order of `features`: second axis
-            # fastest. The slope in log l is 1 - l^2 w^2.
-            value = (value[:, None] + along).ravel()
-            slope = np.repeat(slope, count, axis=0)
-            slope[:, length] += np.tile(1 - square, len(slope) // count)
-        if not parts:
-            cells = process.sizes[process.pieces.index(piece)]
-            value, slope = np.zeros(cells), np.zeros((cells, len(index)))
-        slope[:, size] = 2.0
-        values.append(value + 2 * log_scales[size])
-        slopes.append(slope)
-    return np.concatenate(values), np.concatenate(slopes)
-
-
-def _parts(process: Process) -> list[list[tuple[Axis, int]]]:
-    """The axes of each piece with the functions it has along them; none of a walk."""
-    single = [[(axis, axis.functions)] for axis in process.axes]
-    paired = [
-        [(process.axes[i], process.axes[i].pair_functions),
-         (process.axes[j], process.axes[j].pair_functions)]
-        for i, j in process.pairs
-    ]  # fmt: skip
-    return [*single, *paired, *([] for _ in process.walks)]
+    # The prior variance of a weight is the kernel's spectral density at its frequency
+    # (Solin and Sarkka 2020): along one axis sqrt(2 pi) l exp(-l^2 w^2 / 2), in log
+    # linear in log l but for l^2 w^2; logs of a product over the axes add up.
+    offset, linear, square = process.spectrum
+    bent = square * np.exp(2 * log_scales)
+    value = offset + linear @ log_scales - 0.5 * bent.sum(axis=1)
+    return value, linear - bent

@@ -19,13 +19,13 @@ from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Comparison,
     ComparisonOptions,
-    compare,
+    compare_part,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.posterior import DRIFT
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 DRAWS = 4000
 LEAST = 1 / DRAWS  # weight below which a law has no draw
@@ -62,20 +62,47 @@ def average(
     DiagnosticsError
         The diagnostics fail and ``on_failure`` is ``"raise"``.
     """
+    settings = read_options(Comparing, average, options)
+    everything = np.ones(len(runs), bool)
+    return average_part(
+        runs,
+        everything,
+        laws,
+        settings,
+        drift=drift,
+        on_failure=on_failure,
+    )
+
+
+def average_part(
+    runs: pd.DataFrame,
+    fitted: Bool[np.ndarray, " run"],
+    laws: Sequence[Law | str] | None,
+    settings: Comparing,
+    *,
+    drift: bool = True,
+    on_failure: str = "raise",
+) -> Average:
+    """As `average` of ``runs[fitted]``, in the programs that are compiled for all runs.
+
+    Parameters
+    ----------
+    fitted
+        Which runs are known, shape (run,).
+    """
     began = time.perf_counter()
-    seed = read_options(Comparing, average, options).seed
-    judged = compare(runs, laws, **options)
+    judged = compare_part(runs, fitted, laws, settings)
     attrs = {
-        "seed": seed,
+        "seed": settings.seed,
         "folds": "; ".join(judged.folds),
         "versions": versions(),
         "drift": drift,
     }
     result = of_comparison(
         judged,
-        runs,
+        runs[fitted],
         drift=drift,
-        seed=seed,
+        seed=settings.seed,
         attrs=attrs | {"seconds": time.perf_counter() - began},
     )
     warn_each(result.goodness.doubts)

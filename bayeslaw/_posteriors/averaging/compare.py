@@ -29,9 +29,10 @@ from bayeslaw._posteriors.averaging.folds import PRODUCTS, Fold, default_axes, f
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.refits import spread
 from bayeslaw._tables import fitting
+from bayeslaw._tables.columns import mapping_hint
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Real, Shaped
+    from jaxtyping import Bool, Float, Int, Real, Shaped
 
 # of the groups of runs left out, for the probability that a law forecasts them best
 RESAMPLES = 4000
@@ -164,6 +165,7 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     raise LawError(
         f"no law is compared by default on columns "
         f"{', '.join(map(str, runs.columns))}; name laws (--law, --laws)"
+        f"{mapping_hint(runs.columns)}"
     )
 
 
@@ -220,18 +222,38 @@ def compare(
         The table cannot be used, a law is unknown, or nothing can be left out.
     """
     settings = read_options(Comparing, compare, options)
+    everything = np.ones(len(runs), bool)
+    return compare_part(runs, everything, laws, settings)
+
+
+def compare_part(
+    runs: pd.DataFrame,
+    fitted: Bool[np.ndarray, " run"],
+    laws: Sequence[Law | str] | None,
+    settings: Comparing,
+) -> Comparison:
+    """As `compare` of ``runs[fitted]``, in the programs that are compiled for all runs.
+
+    Parameters
+    ----------
+    fitted
+        Which runs are known, shape (run,).
+    """
     runtime.start()
-    chosen = _chosen(runs, laws, settings.reference or {})
+    known = runs[fitted]
+    chosen = _chosen(known, laws, settings.reference or {})
     for law in chosen:
-        fitting.check_fittable(law, runs)
-    stages = _stages(runs, settings.columns(runs), chosen)
-    judged = _judge_all(chosen, runs, stages, settings)
+        fitting.check_fittable(law, known)
+    stages = [
+        stage.among(fitted) for stage in _stages(known, settings.columns(known), chosen)
+    ]
+    judged = _judge_all(chosen, runs, fitted, stages, settings)
     return Comparison(
         tuple(judged),
         weigh(judged, [stage.column for stage in stages]),
         _probabilities(judged, runs, stages, settings),
         tuple(f.name for f in stages),
-        len(runs),
+        len(known),
     )
 
 
@@ -275,20 +297,24 @@ def _stages(
 
 
 def _judge_all(
-    laws: Sequence[Law], runs: pd.DataFrame, stages: Sequence[Fold], settings: Comparing
+    laws: Sequence[Law],
+    runs: pd.DataFrame,
+    fitted: Bool[np.ndarray, " run"],
+    stages: Sequence[Fold],
+    settings: Comparing,
 ) -> list[Judged]:
     """Each law judged, where the executor says."""
     executor, progress = settings.executor, settings.progress
     setting = settings.setting
     if executor is not None and not isinstance(executor, ThreadPoolExecutor):
-        jobs = [(law, runs, stages, setting) for law in laws]
+        jobs = [(law, runs, fitted, stages, setting) for law in laws]
         return spread(_judge, jobs, executor, progress)
     # compiling and computing leave Python's lock: laws go side by side in threads
     counter = ProgressCounter(len(laws) * (1 + len(stages)), progress)
     here = contextlib.nullcontext(executor) if executor else runtime.threads()
 
     def judged_here(law: Law) -> Judged:
-        return judge(law, runs, stages, setting, counter.tick)
+        return judge(law, runs, fitted, stages, setting, counter.tick)
 
     with here as pool:
         return list(pool.map(judged_here, laws))
@@ -341,10 +367,14 @@ def _groups(runs: pd.DataFrame, independent: bool) -> Int[np.ndarray, " run"]:
 
 
 def _judge(
-    law: Law, runs: pd.DataFrame, stages: Sequence[Fold], setting: Setting
+    law: Law,
+    runs: pd.DataFrame,
+    fitted: Bool[np.ndarray, " run"],
+    stages: Sequence[Fold],
+    setting: Setting,
 ) -> list[Judged]:
     runtime.start()
-    judged = judge(law, runs, stages, setting, lambda: None)
+    judged = judge(law, runs, fitted, stages, setting, lambda: None)
     return [judged]
 
 

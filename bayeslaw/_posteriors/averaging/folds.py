@@ -32,6 +32,14 @@ class Fold(NamedTuple):
     kept: Bool[np.ndarray, " run"]
     held: Bool[np.ndarray, " run"]
 
+    def among(self, part: Bool[np.ndarray, " all"]) -> Fold:
+        """Of a table of which these runs are a part, shape (all,); no other run is kept
+        or held.
+        """
+        kept, held = np.zeros((2, len(part)), bool)
+        kept[part], held[part] = self.kept, self.held
+        return self._replace(kept=kept, held=held)
+
 
 def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
     """A column to hold out by, shape (run,); ``D/N`` is tokens per parameter and

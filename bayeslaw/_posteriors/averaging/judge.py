@@ -131,21 +131,28 @@ class Judged:
 def judge(
     law: Law,
     runs: pd.DataFrame,
+    fitted: Bool[np.ndarray, " run"],
     stages: Sequence[Fold],
     setting: Setting,
     tick: Callable[[], None],
 ) -> Judged:
-    """One law's posterior, and its forecasts of each stage from the runs left."""
+    """One law's posterior, and its forecasts of each stage from the runs left.
+
+    Parameters
+    ----------
+    fitted
+        Which runs are known, shape (run,); the law sees no other. A part of a table
+        shares the programs that are compiled for the whole.
+    """
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     shared = NONE if setting.independent else shared_error(runs)
     errors = NONE if setting.independent else fitted_errors(law, runs)
     table = pad(x, y, errors)
     training = TrainingRuns(x, y, shared)
-    everything = np.ones(len(y), bool)
     whole, notes = _posterior(
-        law, table, x, everything, None, setting.seed, WHOLE, WHOLE_CHAINS
+        law, table, x, fitted, None, setting.seed, WHOLE, WHOLE_CHAINS
     )
-    process, values = _with_misfit(law, whole, training, everything, setting, TRIES)
+    process, values = _with_misfit(law, whole, training, fitted, setting, TRIES)
     tick()
     # With a stage left out the mode is near the draws of the whole table, which saves
     # the search from many starts.
@@ -166,7 +173,7 @@ def judge(
         process,
         values,
         tau,
-        training_range(x),
+        training_range({c: v[fitted] for c, v in x.items()}),
         tuple(_scored(forecast, tau, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors is NONE else SHARED,
         failed=tuple(failed),

@@ -1,0 +1,48 @@
+"""The folder of compiled programs, kept free of files that a kill left half written.
+
+JAX passes over a damaged file, compiles, and does not write over it: every process to
+come would compile again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import zlib
+from pathlib import Path
+
+ENTRIES = "*-cache"  # as JAX names them
+ZLIB = b"\x78"  # first byte of what JAX compresses where it has no zstd
+STAMP = ".looked-at"  # its time is that of the last look
+GRACE = 10.0  # seconds in which another process may still be writing
+
+
+def drop_damaged(folder: Path) -> None:
+    """Throw away programs written since the last look that are not whole."""
+    if not folder.is_dir():
+        return
+    stamp, until = folder / STAMP, time.time() - GRACE
+    looked = stamp.stat().st_mtime if stamp.exists() else 0.0
+    if looked > until:  # the clock was put back
+        looked = 0.0
+    # another process may take a file away, or own the folder
+    with contextlib.suppress(OSError):
+        for entry in folder.glob(ENTRIES):
+            if looked < entry.stat().st_mtime <= until and not _is_whole(entry):
+                entry.unlink(missing_ok=True)
+        stamp.touch()
+        os.utime(stamp, (until, until))
+
+
+def _is_whole(entry: Path) -> bool:
+    content = entry.read_bytes()
+    if not content:
+        return False
+    if not content.startswith(ZLIB):
+        return True  # not ours to tell
+    try:
+        zlib.decompress(content)
+    except zlib.error:
+        return False
+    return True

@@ -1,0 +1,119 @@
+"""Draws of equal weight by importance sampling, in place of chains: a preview, and what
+chains leave undecided between modes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._inference import diagnostics
+from bayeslaw._inference.importance import (
+    Approximation,
+    approximate,
+    sites_at,
+    vectors_at,
+)
+from bayeslaw._inference.nuts import Chains, WhitenedPosterior
+from bayeslaw._law.law import Law
+
+# draws of a chain from which disagreement is no want of draws
+LONG_CHAIN = 1000
+THIN = 4  # of so many draws of the chains one is for the proposal
+
+
+class Quality(NamedTuple):
+    """How good the weights are: Pareto k-hat and effective draws; and R-hat of the
+    chains that they replace.
+    """
+
+    khat: float
+    ess: float
+    chains_rhat: float | None = None
+
+    @property
+    def attrs(self) -> dict[str, float]:
+        """For an artifact."""
+        weights = {"preview_khat": self.khat, "preview_ess": self.ess}
+        if self.chains_rhat is None:
+            return weights
+        return weights | {"chains_rhat": self.chains_rhat}
+
+    def reason(self, name: str) -> str:
+        """Why there are no chains, for the law of this name."""
+        return (
+            f"law {name!r}: the chains disagreed (R-hat {self.chains_rhat:.3f}), as they "
+            "do between modes and in heavy tails; drawn by importance sampling from "
+            f"where they have been instead, which converged (k-hat {self.khat:.2f}, "
+            f"{self.ess:.0f} effective draws)"
+        )
+
+
+def preview(
+    law: Law, problem: WhitenedPosterior, draws: int, seed: int
+) -> tuple[Chains, Quality]:
+    """Draws around the mode, as if of one chain.
+
+    Raises
+    ------
+    LawError
+        There is no mode.
+    """
+    table, points = problem.table, problem.points
+    found = approximate(law, table, points, problem.centre[None], seed=seed)
+    if not len(found.weight):
+        raise LawError(
+            f"law {law.name!r}: no posterior mode was found to preview around; "
+            "fit it without preview"
+        )
+    return _as_one_chain(law, problem, found, draws, seed)
+
+
+def where_chains_disagree(
+    law: Law, problem: WhitenedPosterior, drawn: Chains, seed: int
+) -> tuple[Chains, Quality] | None:
+    """Draws in place of long chains that disagree; None where they agree, or where the
+    weights are not to be trusted either.
+
+    Chains that stay at a mode each do not know how much each weighs. Together they say
+    where to propose, and the weights say the rest.
+    """
+    rhat, _ = diagnostics.of_chains(drawn.sites)
+    chains, draws = drawn.stats["diverging"].shape
+    if rhat <= diagnostics.MAX_RHAT or draws < LONG_CHAIN:
+        return None
+    table, points = problem.table, problem.points
+    thinned = {n: v.reshape(-1, *v.shape[2:])[::THIN] for n, v in drawn.sites.items()}
+    seen = vectors_at(law, table, points, thinned)
+    found = approximate(
+        law,
+        table,
+        points,
+        problem.centre[None],
+        seed=seed,
+        seen=seen,
+    )
+    if not found.is_trusted(diagnostics.MIN_ESS):
+        return None
+    instead, quality = _as_one_chain(law, problem, found, chains * LONG_CHAIN, seed)
+    return instead, quality._replace(chains_rhat=rhat)
+
+
+def _as_one_chain(
+    law: Law,
+    problem: WhitenedPosterior,
+    found: Approximation,
+    draws: int,
+    seed: int,
+) -> tuple[Chains, Quality]:
+    vectors = found.vectors[found.chosen(draws, seed)]
+    sites = sites_at(law, problem.table, problem.points, vectors)
+    # statistics that a sampler would have, for the artifact
+    stats = {
+        "n_steps": np.zeros((1, draws), int),
+        "diverging": np.zeros((1, draws), bool),
+    }
+    chains = Chains({n: np.asarray(v)[None] for n, v in sites.items()}, stats)
+    return chains, Quality(found.k, found.ess)

@@ -1,0 +1,133 @@
+"""The planned checkpoint's losses before adaptation, where the question does not give
+them: as the table has them, else forecast from its other checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._posteriors.averaging.average import average
+from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# column -> the domain whose rows have it
+DOMAINS = {"loss_before": "target", "source_loss_before": "source"}
+LAW = "chinchilla"  # of pre-training
+FEWEST = 6  # checkpoints from which its five parameters are forecast
+SAME = 0.01  # of N or ptpp: people round
+
+
+class Before(NamedTuple):
+    """Losses before adaptation.
+
+    ``measured``: column -> loss in nats per token, or one per model; ``forecast``:
+    columns that are to be forecast; ``told``: where each comes from, a line each.
+    """
+
+    measured: dict[str, Any]
+    forecast: tuple[str, ...]
+    told: tuple[str, ...]
+
+
+def losses_at_hand(
+    parts: Mapping[str, pd.DataFrame], columns: Collection[str], N: Any, ptpp: Any
+) -> Before:
+    """What the table says of each column for the models planned for.
+
+    Parameters
+    ----------
+    parts
+        The runs of each domain.
+    columns
+        Of `DOMAINS`: those the laws read and the question does not give.
+    N, ptpp
+        The model or models, as `plan` takes them.
+    """
+    models = models_of(N, ptpp)
+    measured, forecast, told = {}, [], []
+    for column in columns:
+        runs = _rows(parts, column)
+        if runs is None:
+            continue
+        found = [_measured(runs, column, *model) for model in models]
+        if None not in found:
+            measured[column] = found if len(models) > 1 else found[0]
+            values = ", ".join(f"{loss:.4g}" for loss in found)
+            told.append(f"{column} is the table's own checkpoint's: {values}")
+        elif len(_distinct(runs, column)) >= FEWEST:
+            forecast.append(column)
+    return Before(measured, tuple(forecast), tuple(told))
+
+
+def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
+    """Runs that have the column; a source's ``loss_before`` is its own."""
+    runs = parts[DOMAINS[column]]
+    if column not in runs and column == "source_loss_before" and "loss_before" in runs:
+        runs = runs.rename(columns={"loss_before": column})
+    has_all = {column, "N", "ptpp"} <= set(runs)
+    return runs if has_all else None
+
+
+def _measured(runs: pd.DataFrame, column: str, N: float, ptpp: float) -> float | None:
+    """The mean over the checkpoints of this size and stage; None where there is none."""
+    is_near = (abs(runs["N"] / N - 1) < SAME) & (abs(runs["ptpp"] / ptpp - 1) < SAME)
+    losses = runs.loc[is_near, column].dropna().unique()
+    return float(losses.mean()) if len(losses) else None
+
+
+def _distinct(runs: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Checkpoints that have this column measured."""
+    return runs.dropna(subset=[column])[["N", "ptpp"]].drop_duplicates()
+
+
+def forecast_losses(
+    parts: Mapping[str, pd.DataFrame],
+    columns: Sequence[str],
+    N: Any,
+    ptpp: Any,
+    *,
+    seed: int,
+) -> tuple[dict[str, Any], list[str]]:
+    """Draws of the losses of checkpoints that the table does not have, as `plan` takes
+    them, and a line about each column.
+    """
+    fits, told = {}, []
+    for column in columns:
+        runs = _rows(parts, column)
+        assert runs is not None, "looked up in losses_at_hand"
+        table = checkpoints(runs, column)
+        # priors in nats hold at a checkpoint amid these
+        middle = {name: float(table[name].median()) for name in ("N", "D")}
+        fits[column] = average(
+            table,
+            [LAW],
+            reference=middle,
+            seed=seed,
+            on_failure="warn",
+        )
+    draws = losses_before(fits, N, ptpp, seed=seed)
+    for column, drawn in draws.items():
+        each = drawn if isinstance(drawn, list) else [drawn]
+        intervals = "; ".join(map(_interval, each))
+        stages = f"N {_people(N)}, ptpp {_people(ptpp)}"
+        told.append(
+            f"{column} of the model planned for ({stages}) is not in the table; forecast "
+            f"from {len(fits[column].runs)} checkpoints by {LAW}: {intervals}"
+        )
+    return draws, told
+
+
+def _interval(drawn: Float[np.ndarray, " draw"]) -> str:
+    low, middle, high = np.quantile(drawn, [0.05, 0.5, 0.95])
+    return f"{middle:.3g} ({low:.3g} to {high:.3g} with 90%)"
+
+
+def _people(given: Any) -> str:
+    return ", ".join(format_count(float(v)) for v in np.atleast_1d(given))
