@@ -134,7 +134,7 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
 
 def _are_far(low: float, high: float, reference: float) -> bool:
     """Whether models of these sizes are all far from a reference run's."""
-    return low > FAR * reference or high < reference / FAR
+    return bool(low > FAR * reference or high < reference / FAR)
 
 
 def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
