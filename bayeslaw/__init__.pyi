@@ -18,6 +18,10 @@ from ._decisions.curves.optimum import best_replay as best_replay
 from ._decisions.curves.phases import Phases as Phases
 from ._decisions.curves.turning import critical_point as critical_point
 from ._decisions.curves.turning import turning_length as turning_length
+from ._decisions.following.follow import Follower as Follower
+from ._decisions.following.follow import follow as follow
+from ._decisions.following.record import Followed as Followed
+from ._decisions.following.record import Following as Following
 from ._decisions.forecast import forecast as forecast
 from ._decisions.forgetting import Cost as Cost
 from ._decisions.forgetting import RelativeError as RelativeError

@@ -1,0 +1,190 @@
+"""What to do with a run: go on, stop early, stop, or wait for its next points.
+
+A promise is a limit on a loss where the run stops; where there are several they are
+kept together, by posteriors that know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.following.course import BEYOND
+from bayeslaw._decisions.following.departure import Departure
+from bayeslaw._decisions.following.track import Track
+
+PLACES = 48  # between now and the end, and beyond it, at which a run may stop
+LOOKS = 24  # between now and the end, at which one may look again
+SOON = 0.5  # chance of being sure, at which it is worth looking
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, and why.
+
+    Parameters
+    ----------
+    action
+        ``"go on"``: the planned end keeps the promises with the confidence asked for.
+        ``"stop early"``: so does a run that stops at ``stop_at``, which saves the rest.
+        ``"stop"``: the planned end breaks a promise with that confidence. ``"wait"``:
+        neither is sure.
+    reason
+        In words.
+    stop_at, saved
+        Tokens (or steps) at which to stop, and the share of the planned run that is
+        saved; None if it goes to its end.
+    needed
+        The shortest longer run that would keep the promises; None if none was found, or
+        none is needed.
+    look_again, sure_by_then
+        Where the answer is as likely as not sure, and that chance; None if it is sure
+        now.
+    regret
+        Tokens (or steps) expected to be lost by going on (those still to come, if a
+        promise breaks) and by stopping (the whole run, which has to be made again, if
+        it would have kept them).
+    """
+
+    action: str
+    reason: str
+    stop_at: float | None = None
+    saved: float = 0.0
+    needed: float | None = None
+    look_again: float | None = None
+    sure_by_then: float | None = None
+    regret: dict[str, float] | None = None
+
+
+def together(tracks: Sequence[Track], clock: float | None = None) -> float:
+    """Probability of keeping all limits at a point; NaN without a limit."""
+    chances = [f.probability(clock) for f in tracks if f.limit is not None]
+    if not chances:
+        return float("nan")
+    return float(np.prod(chances))
+
+
+def decide(tracks: Sequence[Track], confidence: float) -> Decision:
+    """What to do with a run whose losses are followed in one or more domains."""
+    now = max(f.clock for f in tracks)
+    end = tracks[0].end
+    unit = "tokens" if tracks[0].course.unit == "D" else "steps"
+    chance = together(tracks)
+    if np.isnan(chance):
+        return Decision("go on", "no limit was given, so there is nothing to decide")
+    left = float(np.exp(end) - np.exp(now))
+    regret = {
+        "go on": (1 - chance) * left,
+        "stop": chance * float(np.exp(end)),
+    }
+
+    early = _first(tracks, confidence, now, end)
+    if early is not None and early < end - 1e-9:
+        at = float(np.exp(early))
+        saved = 1 - at / float(np.exp(end))
+        odds = together(tracks, early)
+        return Decision(
+            "stop early",
+            f"stopped at {format_count(at)} {unit} it keeps its limits with "
+            f"probability {odds:.1%}, which saves {saved:.0%} of the run",
+            stop_at=at,
+            saved=saved,
+            regret=regret,
+        )
+    if early is not None:
+        reason = f"the planned end keeps its limits with probability {chance:.1%}"
+        return Decision("go on", reason, regret=regret)
+
+    beyond = _first(tracks, confidence, end, end + np.log(BEYOND))
+    needed = None if beyond is None else float(np.exp(beyond))
+    instead = (
+        f"; {format_count(needed)} {unit} would keep them"
+        if needed
+        else f"; nor does a run up to {BEYOND:g} times as long keep them for sure"
+    )
+    if chance <= 1 - confidence:
+        return Decision(
+            "stop",
+            f"the planned end breaks its limits with probability {1 - chance:.1%}"
+            f"{instead}",
+            stop_at=float(np.exp(now)),
+            saved=left / float(np.exp(end)),
+            needed=needed,
+            regret=regret,
+        )
+    look, sure = _look_again(tracks, confidence, now, end)
+    when = (
+        ""
+        if look is None
+        else f"; look again at {format_count(look)} {unit}, where it is sure with "
+        f"probability {sure:.0%}"
+    )
+    return Decision(
+        "wait",
+        f"the planned end keeps its limits with probability {chance:.1%}: neither "
+        f"sure{when}",
+        needed=needed,
+        look_again=look,
+        sure_by_then=sure,
+        regret=regret,
+    )
+
+
+def _first(
+    tracks: Sequence[Track], confidence: float, start: float, end: float
+) -> float | None:
+    """Log of the fewest tokens at which all limits are kept with this confidence."""
+    last = min(f.course.clock[-1] for f in tracks)
+    for clock in np.linspace(start, min(end, last), PLACES):
+        if together(tracks, float(clock)) >= confidence:
+            return float(clock)
+    return None
+
+
+def _look_again(
+    tracks: Sequence[Track], confidence: float, now: float, end: float
+) -> tuple[float | None, float | None]:
+    """Where, between now and the end, it is as likely as not that one more point there
+    makes the answer sure, and that chance.
+
+    The least certain promise decides. In the normal approximation a point that
+    correlates by rho with the end leaves it a variance of (1 - rho^2) of what it is,
+    and moves its mean by the rest.
+    """
+    limited = [f for f in tracks if f.limit is not None]
+    doubtful = min(limited, key=lambda f: abs(f.probability() - 0.5))
+    sure_z = norm.ppf(confidence)
+    for clock in np.linspace(now, end, LOOKS)[1:-1]:
+        mean, sd, rho = _moments(doubtful, float(clock))
+        left = sd * np.sqrt(1 - rho**2)
+        moved = max(sd * abs(rho), 1e-12)
+        margin = float(np.log(doubtful.limit or 1.0)) - mean
+        kept = norm.cdf((margin - sure_z * left) / moved)
+        broken = norm.cdf((-margin - sure_z * left) / moved)
+        chance = float(kept + broken)
+        if chance >= SOON:
+            return float(np.exp(clock)), chance
+    return None, None
+
+
+def _moments(track: Track, clock: float) -> tuple[float, float, float]:
+    """Mean and sd of the log loss at the end, and its correlation with a point's."""
+    departure: Departure = track.departure
+    weight = departure.weight
+    first = track.outlook(clock)
+    last = track.outlook(track.end)
+    shared = departure.covariance_ahead(clock, track.end)
+
+    def average(values: np.ndarray) -> float:
+        return float((weight * values).sum())
+
+    means = average(first.mean), average(last.mean)
+    var_first = average((first.mean - means[0]) ** 2 + first.sd[:, None] ** 2)
+    var_last = average((last.mean - means[1]) ** 2 + last.sd[:, None] ** 2)
+    both = (first.mean - means[0]) * (last.mean - means[1]) + shared[:, None]
+    rho = average(both) / np.sqrt(var_first * var_last)
+    return means[1], float(np.sqrt(var_last)), float(np.clip(rho, -1, 1))

@@ -1,0 +1,320 @@
+"""Follow a run while it trains: its end, and whether its promises will be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._decisions.following.course import course, unit_of
+from bayeslaw._decisions.following.decision import decide, together
+from bayeslaw._decisions.following.points import points_of
+from bayeslaw._decisions.following.question import Limits, Question, checked
+from bayeslaw._decisions.following.record import Followed, Following
+from bayeslaw._decisions.following.track import Moment, Track
+from bayeslaw._decisions.forecast import forecast
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.fitting import warn_other_domain
+
+Posteriors = Posterior | Mapping[str, Posterior]
+CLOSE = 0.005  # e-folds of tokens: a point this near the last one used adds nothing
+
+
+def follow(
+    posterior: Posteriors,
+    curve: pd.DataFrame,
+    until: float,
+    *,
+    max_loss: Limits = None,
+    confidence: float = 0.9,
+    prob: float = 0.9,
+    within: float = 0.02,
+    schedule: pd.DataFrame | None = None,
+    warmup: float | None = None,
+    seed: int = 0,
+) -> Following:
+    """Forecast a run's end from the posterior made before it and its points so far.
+
+    Every draw of the law is reweighted by how well it explains the points, with a level,
+    a slope and a wander of the run's own: where the law holds, the end is the law's;
+    where it does not, it is the line that the run itself draws.
+
+    Parameters
+    ----------
+    posterior
+        A `Fit` or an `Average`; or several by the domain of their losses.
+    curve
+        The points so far of one run, in the columns of a table of runs; rows of a
+        ``domain`` that no posterior is of are left out.
+    until
+        Tokens at the planned end; steps for laws that read areas of a schedule.
+    max_loss
+        Promises: the largest loss at the end, nats per token, by domain if there are
+        several.
+    confidence
+        Probability with which all promises are to be kept.
+    prob
+        Probability inside intervals.
+    within
+        Share of the loss to within which the end is to be known.
+    schedule
+        For laws that read areas of a schedule: the run's steps with their areas, from
+        its start to its planned end.
+    warmup
+        Steps of the warm-up, whose points are left out; else what the columns ``warmup``
+        or ``lr`` say.
+    seed
+        Of the noise of a new run and of the scales.
+
+    Raises
+    ------
+    RunTableError
+        The curve cannot be used as it is.
+    PlanError
+        A limit, the end or the confidence cannot be.
+    """
+    follower = Follower.start(
+        posterior,
+        curve,
+        until,
+        max_loss=max_loss,
+        confidence=confidence,
+        prob=prob,
+        within=within,
+        schedule=schedule,
+        seed=seed,
+    )
+    return follower.read(curve, warmup).following()
+
+
+class Side(NamedTuple):
+    """One domain's track, what was forecast of its end before the run, and how many
+    points were left out: of the warm-up, and too early or too near another.
+    """
+
+    track: Track
+    final_before: dict[str, float]
+    warnings: tuple[str, ...]
+    warm: int = 0
+    passed: int = 0
+
+    def after(self, at: float, loss: float) -> Side:
+        """With one more point."""
+        track = self.track
+        clock = np.log(at)
+        early = clock < track.course.clock[0]
+        near = track.departure.clock is not None and clock - track.clock < CLOSE
+        if early or near:
+            return self._replace(passed=self.passed + 1)
+        return self._replace(track=track.after(at, loss))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, and what makes the answer less than trustworthy."""
+        lines = []
+        if self.warm:
+            lines.append(f"{self.warm} points of the warm-up left out")
+        if self.passed:
+            lines.append(
+                f"{self.passed} points passed over: within {CLOSE:.1%} of another, or in "
+                "the first thousandth of the run"
+            )
+        return (*lines, *self.warnings, *self.track.warnings)
+
+
+@dataclass(frozen=True, eq=False)
+class Follower:
+    """A run that is followed point by point: ``start`` once, then ``after`` each point.
+
+    Equal points make equal followers, however they came.
+    """
+
+    sides: Mapping[str, Side]
+    question: Question
+
+    @classmethod
+    def start(
+        cls,
+        posterior: Posteriors,
+        run: Mapping[str, float] | pd.DataFrame,
+        until: float,
+        *,
+        max_loss: Limits = None,
+        confidence: float = 0.9,
+        prob: float = 0.9,
+        within: float = 0.02,
+        schedule: pd.DataFrame | None = None,
+        seed: int = 0,
+    ) -> Follower:
+        """Before the first point.
+
+        Parameters
+        ----------
+        run
+            What the laws read of the run beside its tokens, by column: ``{"N": 8.1e9,
+            "replay": 0.3, "ptpp": 279, ...}``; or rows of it, for each domain its own.
+        posterior, until, max_loss, confidence, prob, within, schedule, seed
+            As for `follow`.
+        """
+        alone = not isinstance(posterior, Mapping)
+        posteriors = {_domain(posterior): posterior} if alone else dict(posterior)
+        question = checked(list(posteriors), until, max_loss, confidence, prob, within)
+        units = {unit_of(one) for one in posteriors.values()}
+        if len(units) > 1:
+            raise PlanError("one fit counts a run in tokens, another in steps")
+        table = run if isinstance(run, pd.DataFrame) else pd.DataFrame([dict(run)])
+        sides = {
+            name: _side(one, name, table, question, schedule, seed, alone)
+            for name, one in posteriors.items()
+        }
+        return cls(sides, question)
+
+    @property
+    def unit(self) -> str:
+        """What the run is counted in: ``"D"``, tokens, or ``"step"``."""
+        side = next(iter(self.sides.values()))
+        return side.track.course.unit
+
+    def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
+        """With one more point: tokens (or steps), and its loss in nats per token, by
+        domain if there are several.
+
+        Raises
+        ------
+        PlanError
+            A loss or a place that cannot be, or a domain that is not followed.
+        """
+        losses = loss if isinstance(loss, Mapping) else {next(iter(self.sides)): loss}
+        if not isinstance(loss, Mapping) and len(self.sides) > 1:
+            raise PlanError("the loss: say of which domain, {'target': 1.9, ...}")
+        place = positive(self.unit, at)
+        if place > self.question.until * (1 + 1e-9):
+            raise PlanError(
+                f"a point at {format_count(place)}, after the planned end "
+                f"{format_count(self.question.until)}"
+            )
+        sides = dict(self.sides)
+        for name, value in losses.items():
+            if name not in sides:
+                raise PlanError(f"a loss of {name!r}; followed: {', '.join(sides)}")
+            sides[name] = sides[name].after(place, positive(f"loss of {name}", value))
+        return replace(self, sides=sides)
+
+    def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
+        """With all points of a table, see `follow`."""
+        alone = len(self.sides) == 1
+        follower = self
+        for name, side in self.sides.items():
+            rows = _rows(name, curve, alone)
+            points, warm = points_of(rows, self.unit, self.question.until, warmup)
+            told = side._replace(warm=warm)
+            for at, loss in zip(points[self.unit], points["loss"], strict=True):
+                told = told.after(float(at), float(loss))
+            follower = replace(follower, sides={**follower.sides, name: told})
+        return follower
+
+    def following(self) -> Following:
+        """What is known now."""
+        question = self.question
+        tracks = [side.track for side in self.sides.values()]
+        domains = {name: _followed(side, question) for name, side in self.sides.items()}
+        before = [
+            one.probability_before
+            for one in domains.values()
+            if one.max_loss is not None
+        ]
+        return Following(
+            domains=domains,
+            until=question.until,
+            confidence=question.confidence,
+            within=question.within,
+            probability=together(tracks),
+            probability_before=float(np.prod(before)) if before else float("nan"),
+            surprise=min(1.0, len(domains) * min(t.surprise for t in tracks)),
+            decision=decide(tracks, question.confidence),
+        )
+
+
+def _domain(posterior: Posterior) -> str:
+    """The domain of the losses that a posterior was fitted to; "loss" if it tells
+    none.
+    """
+    fitted = getattr(posterior, "runs", None)
+    if fitted is None or "domain" not in fitted:
+        return "loss"
+    names = fitted["domain"].astype(str).unique()
+    return str(names[0]) if len(names) == 1 else "loss"
+
+
+def _rows(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
+    """The rows of a domain; all where there is but one and they tell no such domain."""
+    if "domain" not in table:
+        if alone:
+            return table
+        raise RunTableError("the curve lacks column 'domain', which tells losses apart")
+    own = table[table["domain"].astype(str) == name]
+    if len(own) or alone:
+        return own if len(own) else table
+    have = ", ".join(map(str, table["domain"].unique()[:5]))
+    raise RunTableError(f"the curve has no rows of domain {name!r}; it has: {have}")
+
+
+def _side(
+    posterior: Posterior,
+    name: str,
+    run: pd.DataFrame,
+    question: Question,
+    schedule: pd.DataFrame | None,
+    seed: int,
+    alone: bool,
+) -> Side:
+    rows = _rows(name, run, alone) if "domain" in run else run
+    warn_other_domain(getattr(posterior, "runs", None), rows)
+    along = course(posterior, rows, question.until, schedule, seed)
+    limit = question.limits.get(name)
+    track = Track.start(
+        name, along, question.until, limit=limit, prob=question.prob, seed=seed
+    )
+    end = _at_end(rows, schedule, along.unit, question.until)
+    row = forecast(posterior, end, prob=question.prob, seed=seed).iloc[0]
+    before = {along.unit: question.until}
+    before |= {key: float(row[key]) for key in ("median", "low", "high")}
+    return Side(track, before, tuple(posterior.warnings))
+
+
+def _at_end(
+    rows: pd.DataFrame, schedule: pd.DataFrame | None, unit: str, until: float
+) -> pd.DataFrame:
+    """The run's covariates at its planned end, one row."""
+    last = rows.tail(1)
+    if schedule is None:
+        return last.assign(**{unit: until})
+    off = (schedule[unit].astype(float) - until).abs()
+    at_end = schedule.loc[off.idxmin()]
+    return last.assign(**{str(name): at_end[name] for name in schedule})
+
+
+def _followed(side: Side, question: Question) -> Followed:
+    track = side.track
+    return Followed(
+        unit=track.course.unit,
+        points=len(track.history),
+        final=track.final(),
+        final_before=side.final_before,
+        path=track.path(),
+        history=pd.DataFrame(track.history, columns=list(Moment._fields)),
+        max_loss=track.limit,
+        probability=track.probability(),
+        probability_before=track.probability_before(),
+        surprise=track.surprise,
+        side=track.side() if track.history else "",
+        known_from=track.known_from(question.within),
+        khat=track.departure.khat,
+        effective_draws=track.departure.effective,
+        notes=side.notes,
+    )

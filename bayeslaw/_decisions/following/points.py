@@ -1,0 +1,90 @@
+"""A run's points as people log them: one run, in order, without its warm-up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_count
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+
+PEAK = 0.99  # share of the highest rate, below which it still rises
+
+
+def points_of(
+    curve: pd.DataFrame, unit: str, until: float, warmup: float | None = None
+) -> tuple[pd.DataFrame, int]:
+    """The points of one run's one domain, in order, and how many of its warm-up were
+    left out.
+
+    Parameters
+    ----------
+    curve
+        Columns ``loss`` and ``unit``; ``run``, ``step``, ``lr`` and ``warmup`` are read
+        where there are.
+    unit
+        What the run is counted in, ``"D"`` or ``"step"``.
+    until
+        Where it is planned to end.
+    warmup
+        Steps over which the rate rises; else the column ``warmup``, or what the rates
+        show.
+
+    Raises
+    ------
+    RunTableError
+        Several runs, no loss, two losses at one place, points after the end.
+    """
+    for name in (unit, "loss"):
+        if name not in curve:
+            have = ", ".join(map(str, curve.columns))
+            raise RunTableError(f"the curve lacks column {name!r}; it has: {have}")
+    if "run" in curve and curve["run"].nunique() > 1:
+        names = ", ".join(map(str, curve["run"].unique()[:3]))
+        raise RunTableError(
+            f"the curve has {curve['run'].nunique()} runs ({names}): select one with "
+            "where \"run == '...'\""
+        )
+    ordered = curve.sort_values(unit, kind="stable")
+    losses = ordered.groupby(unit)["loss"].nunique()
+    if (losses > 1).any():
+        where = format_count(losses.index[losses > 1][0])
+        raise RunTableError(
+            f"two losses at {unit} = {where}: select one run and one domain with where"
+        )
+    ordered = ordered.drop_duplicates(unit)
+    last = ordered[unit].max()
+    if last > until * (1 + 1e-9):
+        raise RunTableError(
+            f"the curve has points after the planned end, {unit} = "
+            f"{format_count(until)}: the last at {format_count(last)}"
+        )
+    rises = _rises(ordered, warmup)
+    return ordered[~rises], int(rises.sum())
+
+
+def _rises(points: pd.DataFrame, warmup: float | None) -> Bool[np.ndarray, " row"]:
+    """Which points lie under the warm-up of the rate."""
+    if warmup is None and "warmup" in points:
+        told = points["warmup"].dropna()
+        warmup = float(told.max()) if len(told) else None
+    if warmup is not None:
+        if "step" not in points:
+            raise RunTableError("warmup is in steps, and the curve lacks column 'step'")
+        return points["step"].to_numpy(float) < warmup
+    nowhere = np.zeros(len(points), bool)
+    if "lr" not in points or len(points) < 2:
+        return nowhere
+    rates = points["lr"].to_numpy(float)
+    peak = np.nanmax(rates)
+    if not (np.isfinite(peak) and rates[0] < PEAK * peak):
+        return nowhere
+    first = int(np.argmax(rates >= PEAK * peak))
+    # a rate that falls before it rises is a schedule, no warm-up
+    only_rises = np.all(np.diff(rates[: first + 1]) >= 0)
+    return np.arange(len(points)) < first if only_rises else nowhere

@@ -1,0 +1,63 @@
+"""What is asked of a run: its end, its limits, and how sure one wants to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import positive
+
+Limits = float | Mapping[str, float] | None
+
+
+class Question(NamedTuple):
+    """What is asked of a run, see `follow`; ``limits`` by domain."""
+
+    until: float
+    limits: Mapping[str, float]
+    confidence: float
+    prob: float
+    within: float
+
+
+def checked(
+    domains: list[str],
+    until: float,
+    max_loss: Limits,
+    confidence: float,
+    prob: float,
+    within: float,
+) -> Question:
+    """The question, or why it cannot be asked.
+
+    Raises
+    ------
+    PlanError
+        A number is none that it can be, or a limit is of no domain that is followed.
+    """
+    for name, value in {"confidence": confidence, "prob": prob}.items():
+        if not 0.5 <= value < 1:
+            raise PlanError(f"{name} must be a probability in [0.5, 1), got {value:g}")
+    limits = _by_domain(domains, max_loss)
+    return Question(
+        positive("until", until),
+        {name: positive(f"max_loss of {name}", v) for name, v in limits.items()},
+        confidence,
+        prob,
+        positive("within", within),
+    )
+
+
+def _by_domain(domains: list[str], max_loss: Limits) -> Mapping[str, float]:
+    if max_loss is None:
+        return {}
+    if not isinstance(max_loss, Mapping):
+        if len(domains) > 1:
+            raise PlanError("max_loss: say of which domain, {'target': 1.8, ...}")
+        return {domains[0]: max_loss}
+    unknown = [name for name in max_loss if name not in domains]
+    if unknown:
+        known = ", ".join(domains)
+        raise PlanError(f"max_loss of {unknown[0]!r}: the fits are of {known}")
+    return max_loss

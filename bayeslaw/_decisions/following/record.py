@@ -1,0 +1,194 @@
+"""What is known of a run so far, as a record: all that a screen shows, and JSON holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.following.decision import Decision
+from bayeslaw._decisions.following.track import SURPRISING, UNUSUAL
+
+UNITS = {"D": "tokens", "step": "steps"}
+# what may be wrong with a run that lies above, or below, what was foreseen
+REASONS = {
+    "above": (
+        "a learning rate too high or too low, damaged or other data, another share of "
+        "replay or another checkpoint than was said"
+    ),
+    "below": (
+        "validation text among the training data, another validation set or tokenizer, "
+        "more tokens trained than logged"
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """One domain's loss along a run. Losses in nats per token.
+
+    Parameters
+    ----------
+    unit
+        What the run is counted in: ``"D"``, tokens, or ``"step"``.
+    points
+        How many points were learned from.
+    final, final_before
+        The loss at the planned end, now and before the run's points: ``D`` (or
+        ``step``), ``median``, ``low``, ``high``.
+    path
+        The loss from the last point to the end, and what was foreseen before the run.
+    history
+        A row for each point: what was known once it was measured (`Moment`).
+    max_loss
+        The promise; None without one.
+    probability, probability_before
+        That the end keeps it, now and before the run's points; NaN without a promise.
+    surprise
+        How rarely a run that was foreseen would stray as far.
+    side
+        ``"above"`` or ``"below"`` what was foreseen; empty without points.
+    known_from
+        Tokens (or steps) from which on the end has been known to within what was asked.
+    khat, effective_draws
+        Of the weights of the posterior's draws.
+    notes
+        Points that were left out, and what makes the answer less than trustworthy.
+    """
+
+    unit: str
+    points: int
+    final: dict[str, float]
+    final_before: dict[str, float]
+    path: pd.DataFrame
+    history: pd.DataFrame
+    max_loss: float | None
+    probability: float
+    probability_before: float
+    surprise: float
+    side: str
+    known_from: float | None
+    khat: float
+    effective_draws: float
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """How surprising the run is, in words."""
+        if self.surprise >= UNUSUAL or not self.points:
+            return "as foreseen"
+        rare = f"one foreseen run in {1 / self.surprise:.0f} strays as far"
+        if self.surprise >= SURPRISING:
+            return f"unusual: {rare}"
+        return f"surprising: {rare}, {self.side}; look at {REASONS[self.side]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        tables = {
+            name: getattr(self, name).to_dict(orient="records")
+            for name in ("path", "history")
+        }
+        plain = {
+            name: value for name, value in vars(self).items() if name not in tables
+        }
+        return plain | {"verdict": self.verdict} | tables
+
+
+@dataclass(frozen=True, eq=False)
+class Following:
+    """A run while it goes, in one domain or several.
+
+    Parameters
+    ----------
+    domains
+        By name, in the order given.
+    until
+        Tokens (or steps) at the planned end.
+    confidence
+        Probability with which all promises are to be kept.
+    within
+        Share of the loss to within which the end is to be known.
+    probability, probability_before
+        Of keeping all promises, now and before the run's points; NaN without any.
+    surprise
+        Of the domain that surprises most, for as many domains (Bonferroni).
+    decision
+        What to do.
+    """
+
+    domains: Mapping[str, Followed]
+    until: float
+    confidence: float
+    within: float
+    probability: float
+    probability_before: float
+    surprise: float
+    decision: Decision
+
+    def __getitem__(self, name: str) -> Followed:
+        return self.domains[name]
+
+    @property
+    def first(self) -> Followed:
+        """The first domain, the only one of a single posterior."""
+        return next(iter(self.domains.values()))
+
+    @property
+    def final(self) -> dict[str, float]:
+        """The first domain's loss at the planned end."""
+        return self.first.final
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it: the first domain's numbers, those of all together, and each
+        domain's by name.
+        """
+        decision = asdict(self.decision)
+        action = decision.pop("action")
+        return self.first.to_dict() | {
+            "until": self.until,
+            "confidence": self.confidence,
+            "within": self.within,
+            "probability": self.probability,
+            "probability_before": self.probability_before,
+            "surprise": self.surprise,
+            "decision": action,
+            **decision,
+            "domains": {name: one.to_dict() for name, one in self.domains.items()},
+        }
+
+    def sentence(self) -> str:
+        """The answer in words."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for name, one in self.domains.items():
+            unit = UNITS[one.unit]
+            yield (
+                f"{name}: {_nats(one.final)} at {format_count(self.until)} {unit}; "
+                f"before the run {_nats(one.final_before)}"
+            )
+            if one.max_loss is not None:
+                yield (
+                    f"  at most {one.max_loss:.4g}: probability "
+                    f"{one.probability:.1%}, before the run {one.probability_before:.1%}"
+                )
+            yield f"  {one.points} points; {one.verdict}"
+            if one.known_from is not None:
+                yield (
+                    f"  known to within {self.within:.1%} since "
+                    f"{format_count(one.known_from)} {unit}"
+                )
+            yield from (f"  {note}" for note in one.notes)
+        if len(self.domains) > 1 and self.probability == self.probability:
+            yield (
+                f"all limits: probability {self.probability:.1%}, before the run "
+                f"{self.probability_before:.1%}"
+            )
+        yield f"{self.decision.action.upper()}: {self.decision.reason}"
+
+
+def _nats(final: dict[str, float]) -> str:
+    return f"{final['median']:.4g} ({final['low']:.4g} to {final['high']:.4g}) nats"

@@ -1,0 +1,262 @@
+"""One domain's loss followed along a run, point by point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._decisions.following.course import Course
+from bayeslaw._decisions.following.departure import Departure, Outlook
+from bayeslaw._inference.diagnostics import TRUSTED_K
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
+SURPRISING, UNUSUAL = 0.01, 0.1
+AHEAD = 24  # places between now and the end at which the loss is foretold
+FEWEST = 100  # effective draws
+
+
+class Moment(NamedTuple):
+    """What was known once a point was measured. Losses in nats per token.
+
+    Parameters
+    ----------
+    at, loss
+        Tokens (or steps), and the loss measured there.
+    low, median, high
+        What the points before it foretold of this one.
+    final_low, final_median, final_high
+        The loss at the planned end, from here.
+    probability
+        That the end keeps its limit; NaN without one.
+    surprise
+        Of all points so far, see `Track.surprise`.
+    """
+
+    at: float
+    loss: float
+    low: float
+    median: float
+    high: float
+    final_low: float
+    final_median: float
+    final_high: float
+    probability: float
+    surprise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """A run's loss on one domain: the posterior made before it, and its points so far.
+
+    Parameters
+    ----------
+    name
+        Of the domain.
+    course
+        The law along the run.
+    end
+        Log of the tokens (or steps) at the planned end.
+    limit
+        Loss that the end may not exceed, nats per token; None without a promise.
+    prob
+        Probability inside intervals.
+    departure
+        How the run departs from its law, so far.
+    stray, strays
+        The farthest point so far, in sd of what was foreseen before the run, and the
+        same of the runs that were foreseen, shape (draw,).
+    least_step
+        Smallest tail probability of a point, given those before it.
+    history
+        A moment for each point.
+    """
+
+    name: str
+    course: Course
+    end: float
+    limit: float | None
+    prob: float
+    departure: Departure
+    stray: float
+    strays: Float[np.ndarray, " draw"]
+    least_step: float = 1.0
+    history: tuple[Moment, ...] = field(default=())
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        course: Course,
+        until: float,
+        *,
+        limit: float | None = None,
+        prob: float = 0.9,
+        seed: int = 0,
+    ) -> Track:
+        """Before the first point."""
+        end = float(np.log(until))
+        departure = Departure.before(course.draws, end, seed)
+        strays = np.zeros(course.draws)
+        return cls(name, course, end, limit, prob, departure, 0.0, strays)
+
+    def after(self, at: float, loss: float) -> Track:
+        """With one more point: tokens (or steps), and the loss in nats per token."""
+        clock, log_loss = float(np.log(at)), float(np.log(loss))
+        law = self.course.at(clock)
+        foretold = Outlook.of(self.departure, clock, law)
+        below = foretold.below(log_loss)
+        step = 2 * min(below, 1 - below)
+        middle, sd = self._foreseen(law)
+        now = replace(
+            self,
+            departure=self.departure.after(clock, log_loss - law),
+            stray=max(self.stray, abs(log_loss - middle) / sd),
+            strays=np.maximum(
+                self.strays, np.abs(law + self.course.error - middle) / sd
+            ),
+            least_step=min(self.least_step, step),
+        )
+        low, median, high = np.exp(foretold.quantiles(self._tails))
+        count = len(self.history) + 1
+        final = now.final()
+        moment = Moment(
+            at,
+            loss,
+            low,
+            median,
+            high,
+            final["low"],
+            final["median"],
+            final["high"],
+            now.probability(),
+            now._surprise(count),
+        )
+        return replace(now, history=(*self.history, moment))
+
+    # -- what is known now -------------------------------------------------------------
+
+    def outlook(self, clock: float) -> Outlook:
+        """Of a point at this log of tokens, after the last one."""
+        return Outlook.of(self.departure, clock, self.course.at(clock))
+
+    def final(self) -> dict[str, float]:
+        """The loss at the planned end: ``D`` (or ``step``), ``median``, ``low``,
+        ``high``.
+        """
+        return self._row(self.end)
+
+    def path(self) -> pd.DataFrame:
+        """The loss from here to the planned end, with what was foreseen before the run:
+        ``before_median``, ``before_low``, ``before_high``.
+        """
+        first = self.clock
+        clocks = np.linspace(first, self.end, AHEAD)
+        rows = [self._row(clock) | self.before(clock) for clock in clocks]
+        return pd.DataFrame(rows)
+
+    def before(self, clock: float) -> dict[str, float]:
+        """What was foreseen of a point before the run."""
+        new = self.course.at(clock) + self.course.error
+        low, median, high = np.exp(np.quantile(new, self._tails))
+        return {"before_median": median, "before_low": low, "before_high": high}
+
+    def probability(self, clock: float | None = None) -> float:
+        """That a point there, by default at the planned end, keeps the limit; NaN
+        without one.
+        """
+        if self.limit is None:
+            return float("nan")
+        there = self.end if clock is None else clock
+        return self.outlook(there).below(float(np.log(self.limit)))
+
+    def probability_before(self) -> float:
+        """That the end keeps the limit, before the first point; NaN without one."""
+        if self.limit is None:
+            return float("nan")
+        new = self.course.at(self.end) + self.course.error
+        return float(np.mean(new <= np.log(self.limit)))
+
+    @property
+    def clock(self) -> float:
+        """Log of the tokens (or steps) of the last point, or where the run starts."""
+        if self.departure.clock is None:
+            return float(self.course.clock[0])
+        return self.departure.clock
+
+    @property
+    def surprise(self) -> float:
+        """How rarely a run that was foreseen would stray as far: small is surprising.
+
+        The smaller of two tail probabilities, doubled: of the farthest point among the
+        runs foreseen before the first, and of the point that came most unexpected after
+        those before it, for all points (Bonferroni).
+        """
+        return self._surprise(len(self.history))
+
+    def _surprise(self, points: int) -> float:
+        if not points:
+            return 1.0
+        as_far = float(np.mean(self.strays >= self.stray))
+        # no fewer than one in as many draws as there are can be told
+        from_band = max(as_far, 1 / len(self.strays))
+        from_step = points * self.least_step
+        return float(min(1.0, 2 * min(from_band, from_step)))
+
+    def side(self) -> str:
+        """Whether the run lies above or below what was foreseen before it."""
+        last = self.history[-1]
+        middle, _ = self._foreseen(self.course.at(float(np.log(last.at))))
+        return "above" if np.log(last.loss) > middle else "below"
+
+    def known_from(self, within: float) -> float | None:
+        """Tokens (or steps) from which on the end has been known to within this share
+        of the loss, at the intervals' probability; None if it is not.
+        """
+        since = None
+        for moment in self.history:
+            half = (moment.final_high - moment.final_low) / 2
+            known = half <= within * moment.final_median
+            since = (since or moment.at) if known else None
+        return since
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the weights of the draws less than trustworthy."""
+        khat, effective = self.departure.khat, self.departure.effective
+        if khat < TRUSTED_K and effective >= FEWEST:
+            return ()
+        line = (
+            f"{self.name}: few draws of the posterior explain this run (k-hat "
+            f"{khat:.2f}, {effective:.0f} effective); fit again with its points among "
+            "the runs"
+        )
+        return (line,)
+
+    # -- its own -----------------------------------------------------------------------
+
+    @property
+    def _tails(self) -> list[float]:
+        return [0.5 - self.prob / 2, 0.5, 0.5 + self.prob / 2]
+
+    def _row(self, clock: float) -> dict[str, Any]:
+        low, median, high = np.exp(self.outlook(clock).quantiles(self._tails))
+        at = float(np.exp(clock))
+        return {
+            self.course.unit: at,
+            "median": float(median),
+            "low": float(low),
+            "high": float(high),
+        }
+
+    def _foreseen(self, law: Float[np.ndarray, " draw"]) -> tuple[float, float]:
+        """Middle and sd of a new run's log loss where the law's draws are these."""
+        new = law + self.course.error
+        middle = float(np.median(new))
+        low, high = np.quantile(new, ONE_SD)
+        return middle, float(high - low) / 2
