@@ -19,8 +19,14 @@ from bayeslaw._base.errors import RunTableError
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-def read_table_file(path: Path) -> pd.DataFrame:
+def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
     """The table of a file, by the end of its name.
+
+    Parameters
+    ----------
+    grows
+        Whether another process may be writing to it: a last line of text without its
+        end is then not read, since its number may be cut short.
 
     Raises
     ------
@@ -32,6 +38,8 @@ def read_table_file(path: Path) -> pd.DataFrame:
     if kind in (".parquet", ".pq"):
         return pd.read_parquet(path)
     text = _text(path)
+    if grows:
+        text = text[: text.rfind("\n") + 1]
     if kind in (".jsonl", ".ndjson"):
         lines = StringIO(text)
         return pd.read_json(lines, lines=True, dtype=False)

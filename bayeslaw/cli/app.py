@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
-from bayeslaw.cli import decisions, fits, forecasts, laws, studies
+from bayeslaw.cli import decisions, fits, following, forecasts, laws, studies
 from bayeslaw.cli.output import INTERRUPTED, Resumable
 
 app = typer.Typer(
@@ -66,6 +66,7 @@ COMMANDS = (
     forecasts.forecast,
     forecasts.check,
     decisions.plan,
+    following.follow,
     decisions.anchors,
     decisions.report,
 )

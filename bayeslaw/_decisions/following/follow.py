@@ -93,11 +93,12 @@ def follow(
 
 
 class Side(NamedTuple):
-    """One domain's track, what was forecast of its end before the run, and how many
-    points were left out: of the warm-up, and too early or too near another.
+    """One domain: its track, and as it was before the first point; what was forecast of
+    its end then; points left out, of the warm-up, and too early or too near another.
     """
 
     track: Track
+    start: Track
     final_before: dict[str, float]
     warnings: tuple[str, ...]
     warm: int = 0
@@ -112,6 +113,20 @@ class Side(NamedTuple):
         if early or near:
             return self._replace(passed=self.passed + 1)
         return self._replace(track=track.after(at, loss))
+
+    def read(self, points: list[tuple[float, float]], warm: int) -> Side:
+        """With all points of a run, (tokens, loss) in order; those that were learned
+        already are not learned again.
+        """
+        learned = [(moment.at, moment.loss) for moment in self.track.history]
+        goes_on = set(learned) <= set(points)
+        side = self if goes_on else self._replace(track=self.start)
+        last = learned[-1][0] if goes_on and learned else 0.0
+        for at, loss in points:
+            if at > last:
+                side = side.after(at, loss)
+        passed = len(points) - len(side.track.history)
+        return side._replace(warm=warm, passed=passed)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -180,6 +195,12 @@ class Follower:
         side = next(iter(self.sides.values()))
         return side.track.course.unit
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all losses at the planned end are measured."""
+        end = np.log(self.question.until) - CLOSE
+        return all(side.track.clock >= end for side in self.sides.values())
+
     def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
         """With one more point: tokens (or steps), and its loss in nats per token, by
         domain if there are several.
@@ -206,17 +227,18 @@ class Follower:
         return replace(self, sides=sides)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
-        """With all points of a table, see `follow`."""
+        """With the points of a table, see `follow`: as if they had been the first, but
+        those that were learned before are not learned again.
+        """
         alone = len(self.sides) == 1
-        follower = self
+        sides = {}
         for name, side in self.sides.items():
             rows = _rows(name, curve, alone)
-            points, warm = points_of(rows, self.unit, self.question.until, warmup)
-            told = side._replace(warm=warm)
-            for at, loss in zip(points[self.unit], points["loss"], strict=True):
-                told = told.after(float(at), float(loss))
-            follower = replace(follower, sides={**follower.sides, name: told})
-        return follower
+            used, warm = points_of(rows, self.unit, self.question.until, warmup)
+            columns = used[[self.unit, "loss"]].astype(float)
+            points = list(columns.itertuples(index=False, name=None))
+            sides[name] = side.read(points, warm)
+        return replace(self, sides=sides)
 
     def following(self) -> Following:
         """What is known now."""
@@ -284,7 +306,7 @@ def _side(
     row = forecast(posterior, end, prob=question.prob, seed=seed).iloc[0]
     before = {along.unit: question.until}
     before |= {key: float(row[key]) for key in ("median", "low", "high")}
-    return Side(track, before, tuple(posterior.warnings))
+    return Side(track, track, before, tuple(posterior.warnings))
 
 
 def _at_end(

@@ -1,0 +1,258 @@
+"""A run while it trains: ``follow``, once or watching its file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bayeslaw._base.errors import BayeslawError, PlanError
+from bayeslaw._base.files import atomic_write
+from bayeslaw.cli.options import (
+    AsJson,
+    Column,
+    FitFile,
+    Seed,
+    TrustLawFile,
+    Where,
+    command,
+)
+from bayeslaw.cli.output import (
+    INTERRUPTED,
+    Resumable,
+    check_writable,
+    emit,
+    finite,
+)
+from bayeslaw.cli.parsing import (
+    count,
+    forgetting_limit,
+    load_fit,
+    name_values,
+    number,
+    number_or_none,
+    read_table,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bayeslaw import Follower, Following
+
+TARGET, SOURCE = "target", "source"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowOptions:
+    """Options of ``follow``."""
+
+    fit_file: FitFile
+    curve: Annotated[
+        Path,
+        typer.Argument(
+            help="The run's points so far, in the columns of a table of runs.",
+            metavar="CURVE",
+            show_default=False,
+        ),
+    ]
+    until: Annotated[
+        str, typer.Option(help="Tokens at its planned end (or steps): 20B.")
+    ]
+    where: Where = None
+    column: Column = None
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Fit of the source loss; FIT.nc is then of the target's.",
+            metavar="S.nc",
+        ),
+    ] = None
+    max_loss: Annotated[
+        str | None, typer.Option(help="Promise: loss at the end, nats per token.")
+    ] = None
+    max_forgetting: Annotated[
+        str | None,
+        typer.Option(help="Promise: rise of the source loss: 2%, or 0.05nats."),
+    ] = None
+    baseline_loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Source loss before adaptation; else the curve's source_loss_before."
+        ),
+    ] = None
+    confidence: Annotated[
+        str, typer.Option(help="Probability of keeping all promises together.")
+    ] = "0.9"
+    prob: Annotated[
+        float,
+        typer.Option(help="Probability inside the intervals.", min=0.5, max=0.999),
+    ] = 0.9
+    within: Annotated[
+        str, typer.Option(help="How well the end is to be known, of the loss.")
+    ] = "2%"
+    schedule: Annotated[
+        Path | None,
+        typer.Option(
+            help="For laws of learning-rate schedules: table of the run's steps with "
+            "their areas, to its planned end."
+        ),
+    ] = None
+    warmup: Annotated[
+        str | None, typer.Option(help="Steps of the warm-up, which are left out.")
+    ] = None
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Read CURVE again as it grows, until Ctrl-C."),
+    ] = False
+    every: Annotated[
+        float, typer.Option(help="With --watch: seconds between looks.", min=0.1)
+    ] = 5.0
+    seed: Seed = 0
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="JSON file for what is known so far."),
+    ] = None
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def follow(options: FollowOptions) -> None:
+    """A run while it trains: its end, with what its points so far have taught, and
+    whether to go on.
+
+    Example: bayeslaw follow target.nc run.csv --until 20B --max-loss 1.8 --watch
+    """
+    if options.output is not None:
+        check_writable(options.output)
+    if options.watch and options.as_json:
+        raise PlanError("--watch keeps a screen; for JSON give --output FILE with it")
+    curve = read_table(options.curve, options.where, options.column)
+    follower = _start(options, curve)
+    warmup = number_or_none("--warmup", options.warmup)
+    if options.watch:
+        _watch(options, follower, warmup)
+        return
+    known = follower.read(curve, warmup).following()
+    _keep(options.output, known)
+    emit(known.to_dict(), options.as_json, lambda: print(known.sentence()))
+
+
+def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
+    """The run before its first point."""
+    import bayeslaw
+
+    posterior: Any = load_fit(options.fit_file, options.trust_law_file)
+    limits: dict[str, float] | float | None = None
+    if options.max_loss is not None:
+        limits = number("--max-loss", options.max_loss)
+    if options.source is not None:
+        source = load_fit(options.source, options.trust_law_file)
+        posterior = {TARGET: posterior, SOURCE: source}
+        limits = {} if limits is None else {TARGET: limits}
+        limits |= _source_limit(options, curve)
+    elif options.max_forgetting is not None:
+        raise PlanError("--max-forgetting is of the source loss: give --source S.nc")
+    schedule = options.schedule
+    return bayeslaw.Follower.start(
+        posterior,
+        curve,
+        count("--until", options.until),
+        max_loss=limits,
+        confidence=number("--confidence", options.confidence),
+        prob=options.prob,
+        within=number("--within", options.within),
+        schedule=None if schedule is None else read_table(schedule, None, None),
+        seed=options.seed,
+    )
+
+
+def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> dict[str, float]:
+    """The largest source loss, by its domain; empty without a promise."""
+    if options.max_forgetting is None:
+        return {}
+    most, unit = forgetting_limit("--max-forgetting", options.max_forgetting)
+    baseline = number_or_none("--baseline-loss", options.baseline_loss)
+    if baseline is None:
+        told = curve.get("source_loss_before")
+        if told is None or told.nunique() != 1:
+            raise PlanError(
+                "--max-forgetting needs the source loss before adaptation: give "
+                "--baseline-loss, or a column source_loss_before"
+            )
+        baseline = float(told.iloc[0])
+    limit = baseline + most if unit == "nats" else baseline * (1 + most)
+    return {SOURCE: limit}
+
+
+def _keep(path: Path | None, known: Following) -> None:
+    if path is None:
+        return
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(finite(known.to_dict()), indent=1) + "\n")
+
+
+# -- watching ----------------------------------------------------------------------------
+
+
+def _watch(options: FollowOptions, start: Follower, warmup: float | None) -> None:
+    """Keep one screen up to date until the run is at its end, or Ctrl-C; what was last
+    known is in the output file.
+    """
+    try:
+        _keep_watching(options, start, warmup)
+    except KeyboardInterrupt:
+        where = (
+            f"it is in {options.output}" if options.output else "no --output was given"
+        )
+        print(f"ended: of what was last known, {where}", file=sys.stderr)
+        raise Resumable(INTERRUPTED) from None
+
+
+def _keep_watching(
+    options: FollowOptions, start: Follower, warmup: float | None
+) -> None:
+    from rich.live import Live
+
+    from bayeslaw.cli.screen import screen
+
+    follower = start
+    known = follower.following()
+    seen = None
+    with Live(screen(known), refresh_per_second=2) as live:
+        while not follower.is_done:
+            stamp = _stamp(options.curve)
+            if stamp != seen:
+                seen, trouble = stamp, ""
+                try:
+                    follower = follower.read(_curve_now(options), warmup)
+                    known = follower.following()
+                    _keep(options.output, known)
+                except (BayeslawError, OSError) as error:
+                    trouble = str(error)
+                live.update(screen(known, trouble), refresh=True)
+            time.sleep(options.every)
+
+
+def _curve_now(options: FollowOptions) -> pd.DataFrame:
+    """The whole lines of a file that another process may be writing."""
+    import bayeslaw
+    from bayeslaw._tables.files import read_table_file
+
+    columns = {theirs: ours for ours, theirs in name_values(options.column)}
+    table = read_table_file(options.curve, grows=True)
+    return bayeslaw.read_runs(table, where=options.where, columns=columns)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file does."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
