@@ -1,11 +1,11 @@
 """How one run departs from its law: a level and a slope of its own, a wander that comes
-and goes, and the noise of each point.
+and goes, and the noise of its points.
 
-    log loss(t) = law(t) + level + slope (t - end) + wander(t) + noise,  t = log tokens
+    log loss(t) = law(t) + level + slope (t - end) + wander(t) + noise(t),  t = log tokens
 
-The wander is a Matern-3/2 process, so that level, slope and wander are a linear state of
-four numbers and a Kalman filter learns them exactly, point by point (Hartikainen and
-Sarkka 2010; Durbin and Koopman 2012). It does so at many draws of the scales and for
+The wander is a Matern-3/2 process and the noise, which neighbours share, an
+Ornstein-Uhlenbeck one: all is a linear state of five numbers, and a Kalman filter learns
+them exactly, point by point (Hartikainen and Sarkka 2010; Durbin and Koopman 2012). It does so at many draws of the scales and for
 every draw of the law at once; their weights are the likelihood of the points. Where the
 law holds, small scales win, and the end is the law's; where it does not, large ones do,
 and the end is the line that the run itself draws.
@@ -27,15 +27,21 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 SCALES = 64  # draws of the scales, of a Sobol sequence
-# Log-normal priors, (median, sd of the log), of log loss. What measured runs of tiny
-# models (docs/follow.md) and published curves depart by: .1 to 3%.
+# Log-normal priors, (median, sd of the log), of log loss, where new runs err by USUAL or
+# more. Where the fit says that they err by less, less by the root of that: a fit of many
+# points of few curves is surer of a new one than it should be. Measured runs depart by .1
+# to 3% (docs/follow.md).
+USUAL = 0.008
 LEVEL = (0.004, 1.0)  # at the end
 SLOPE = (0.005, 1.0)  # per e-fold of tokens
 WANDER = (0.004, 1.0)
 LENGTH = (3.0, 0.7)  # e-folds of tokens over which a wander changes
 NOISE = (0.0015, 0.8)  # of a point near the end
 FADING = (0.0, 0.5, 1.0)  # power of tokens with which the noise of points falls
-# A point is a spike so often, and its noise then so many times as large.
+# E-folds of tokens over which neighbours share their noise, as points of curves that
+# were fitted do (`noise.CURVE_LENGTH`); each has a part of its own beside it.
+SHARED, OWN = 0.1, 0.3
+# A point is a spike so often, and its own noise then so many times the usual one.
 SPIKES, SPIKE = 0.05, 10.0
 SAMPLES = 8192  # that quantiles of the mixture are taken from
 
@@ -51,22 +57,28 @@ class Scales(NamedTuple):
     fading: Float[np.ndarray, " scale"]
 
     @classmethod
-    def draw(cls, count: int = SCALES, seed: int = 0) -> Scales:
-        """Draws of the prior, spread evenly."""
+    def draw(cls, error: float, count: int = SCALES, seed: int = 0) -> Scales:
+        """Draws of the prior, spread evenly; ``error``: sd of a new run's log loss
+        around its law.
+        """
+        share = min(1.0, error / USUAL) ** 0.5
         sobol = stats.qmc.Sobol(6, seed=seed)
         uniform = sobol.random(count).T
-        lognormal = [
+        level, slope, wander, length, noise = [
             median * np.exp(sd * stats.norm.ppf(u))
             for (median, sd), u in zip(
                 (LEVEL, SLOPE, WANDER, LENGTH, NOISE), uniform[:5], strict=True
             )
         ]
-        level = np.floor(len(FADING) * uniform[5]).astype(int)
-        return cls(*lognormal, np.array(FADING)[level])
+        which = np.floor(len(FADING) * uniform[5]).astype(int)
+        fading = np.array(FADING)[which]
+        return cls(
+            share * level, share * slope, share * wander, length, share * noise, fading
+        )
 
-    def variance(self, before_end: float) -> Float[np.ndarray, " scale"]:
-        """Of the noise of a point, so many e-folds of tokens before the end."""
-        return self.noise**2 * np.exp(2 * self.fading * before_end)
+    def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
+        """Of a point so many e-folds of tokens before the end."""
+        return self.noise * np.exp(self.fading * before_end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +94,10 @@ class Departure:
     clock
         Log tokens of the last point; None before the first.
     mean
-        Of level, slope, wander and the wander's slope, shape (4, scale, draw).
+        Of level, slope, wander, the wander's slope and the noise in units of its scale,
+        shape (5, scale, draw).
     covariance
-        Of the same, shape (scale, 4, 4); draws of the law share it.
+        Of the same, shape (scale, 5, 5); draws of the law share it.
     log_weight
         Of each draw of scales and law, shape (scale, draw).
     """
@@ -92,20 +105,22 @@ class Departure:
     scales: Scales
     end: float
     clock: float | None
-    mean: Float[np.ndarray, "4 scale draw"]
-    covariance: Float[np.ndarray, "scale 4 4"]
+    mean: Float[np.ndarray, "5 scale draw"]
+    covariance: Float[np.ndarray, "scale 5 5"]
     log_weight: Float[np.ndarray, "scale draw"]
 
     @classmethod
-    def before(cls, draws: int, end: float, seed: int = 0) -> Departure:
-        """Nothing is known but the priors."""
-        scales = Scales.draw(seed=seed)
+    def before(
+        cls, draws: int, end: float, error: float = USUAL, seed: int = 0
+    ) -> Departure:
+        """Nothing is known but the priors; ``error``: see `Scales.draw`."""
+        scales = Scales.draw(error, seed=seed)
         count = len(scales.level)
-        covariance = np.zeros((count, 4, 4))
+        covariance = np.zeros((count, 5, 5))
         covariance[:, 0, 0] = scales.level**2
         covariance[:, 1, 1] = scales.slope**2
         covariance[:, 2:, 2:] = _stationary(scales)
-        mean = np.zeros((4, count, draws))
+        mean = np.zeros((5, count, draws))
         log_weight = np.full((count, draws), -np.log(count * draws))
         return cls(scales, end, None, mean, covariance, log_weight)
 
@@ -123,20 +138,21 @@ class Departure:
         seen = now._reading(clock)
         covered = np.einsum("gij,gj->gi", now.covariance, seen)
         known = np.einsum("gi,gi->g", seen, covered)
-        noise = self.scales.variance(self.end - clock)
+        scale = self.scales.noise_at(self.end - clock)
+        own, spike = (OWN * scale) ** 2, (SPIKE * scale) ** 2
         missed = left - now._at(clock)
 
-        plain, spiked = known + noise, known + SPIKE**2 * noise
+        plain, spiked = known + own, known + spike
         as_plain = np.log(1 - SPIKES) + _log_normal(missed, plain)
         as_spike = np.log(SPIKES) + _log_normal(missed, spiked)
         log_weight = now.log_weight + np.logaddexp(as_plain, as_spike)
         log_weight -= logsumexp(log_weight)
 
-        # One noise for all draws of the law keeps their covariance one: that of the
-        # plain point and of the spike, in the shares that the weights give them.
+        # One variance for all draws of the law keeps their covariance one: that of a
+        # plain point and of a spike, in the shares that the weights give them.
         is_spike = np.exp(as_spike - np.logaddexp(as_plain, as_spike))
         share = float((np.exp(log_weight) * is_spike).sum())
-        precision = (1 - share) / noise + share / (SPIKE**2 * noise)
+        precision = (1 - share) / own + share / spike
         gain = covered / (known + 1 / precision)[:, None]
         mean = now.mean + gain.T[:, :, None] * missed
         covariance = now.covariance - gain[:, :, None] * covered[:, None, :]
@@ -151,14 +167,13 @@ class Departure:
         then = self._moved(clock)
         seen = then._reading(clock)
         known = np.einsum("gi,gij,gj->g", seen, then.covariance, seen)
-        return then._at(clock), known + self.scales.variance(self.end - clock)
+        own = (OWN * self.scales.noise_at(self.end - clock)) ** 2
+        return then._at(clock), known + own
 
     def covariance_ahead(
         self, clock: float, later: float
     ) -> Float[np.ndarray, " scale"]:
-        """Of the departures at two points to come, their noises aside, shape
-        (scale,).
-        """
+        """Of the departures at two points to come, shape (scale,)."""
         first = self._moved(clock)
         step = _steps(self.scales, later - clock)
         reading = first._reading(clock)
@@ -191,16 +206,12 @@ class Departure:
     # -- the state ---------------------------------------------------------------------
 
     def _moved(self, clock: float) -> Departure:
-        """The state at a later point; only the wander moves."""
+        """The state at a later point; only wander and noise move."""
         gap = 0.0 if self.clock is None else clock - self.clock
         step = _steps(self.scales, gap)
-        wander, slope = self.mean[2], self.mean[3]
-        s = step[..., None]
         mean = self.mean.copy()
-        mean[2] = s[:, 0, 0] * wander + s[:, 0, 1] * slope
-        mean[3] = s[:, 1, 0] * wander + s[:, 1, 1] * slope
-
-        whole = np.zeros((len(step), 4, 4))
+        mean[2:] = np.einsum("gij,jgs->igs", step, self.mean[2:])
+        whole = np.zeros((len(step), 5, 5))
         whole[:, 0, 0] = whole[:, 1, 1] = 1.0
         whole[:, 2:, 2:] = step
         covariance = whole @ self.covariance @ whole.transpose(0, 2, 1)
@@ -208,14 +219,18 @@ class Departure:
         covariance[:, 2:, 2:] += rest - step @ rest @ step.transpose(0, 2, 1)
         return replace(self, clock=clock, mean=mean, covariance=covariance)
 
-    def _reading(self, clock: float) -> Float[np.ndarray, "scale 4"]:
-        """What a point shows of the state: level + slope (t - end) + wander."""
-        shown = np.array([1.0, clock - self.end, 1.0, 0.0])
-        return np.broadcast_to(shown, (len(self.scales.level), 4))
+    def _reading(self, clock: float) -> Float[np.ndarray, "scale 5"]:
+        """What a point shows of the state."""
+        noise = self.scales.noise_at(self.end - clock)
+        shown = np.empty((len(noise), 5))
+        shown[:, :4] = [1.0, clock - self.end, 1.0, 0.0]
+        shown[:, 4] = noise
+        return shown
 
     def _at(self, clock: float) -> Float[np.ndarray, "scale draw"]:
-        level, slope, wander, _ = self.mean
-        return level + slope * (clock - self.end) + wander
+        level, slope, wander, _, noise = self.mean
+        scale = self.scales.noise_at(self.end - clock)[:, None]
+        return level + slope * (clock - self.end) + wander + scale * noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,24 +285,26 @@ class Outlook:
         return self.mean.ravel()[index] + self.sd[which] * rng.permutation(even)
 
 
-def _stationary(scales: Scales) -> Float[np.ndarray, "scale 2 2"]:
-    """Covariance of a wander and its slope where nothing is measured."""
-    covariance = np.zeros((len(scales.wander), 2, 2))
+def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
+    """Covariance of a wander, its slope and the noise where nothing is measured."""
+    covariance = np.zeros((len(scales.wander), 3, 3))
     covariance[:, 0, 0] = scales.wander**2
     covariance[:, 1, 1] = 3 * (scales.wander / scales.length) ** 2
+    covariance[:, 2, 2] = 1.0
     return covariance
 
 
-def _steps(scales: Scales, gap: float) -> Float[np.ndarray, "scale 2 2"]:
-    """What a wander and its slope are expected to be after so many e-folds."""
+def _steps(scales: Scales, gap: float) -> Float[np.ndarray, "scale 3 3"]:
+    """What a wander, its slope and the noise are expected to be after so many e-folds."""
     decay = np.sqrt(3) / scales.length
     a = decay * gap
     shrink = np.exp(-a)
-    step = np.zeros((len(a), 2, 2))
+    step = np.zeros((len(a), 3, 3))
     step[:, 0, 0] = shrink * (1 + a)
     step[:, 0, 1] = shrink * gap
     step[:, 1, 0] = -shrink * decay * a
     step[:, 1, 1] = shrink * (1 - a)
+    step[:, 2, 2] = np.exp(-gap / SHARED)
     return step
 
 

@@ -1,0 +1,238 @@
+"""`follow` as people call it: JSON, exit codes, and a real process that watches a file as it grows."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+import bayeslaw
+from bayeslaw.cli.following import FollowOptions, _curve_now, _stamp
+from bayeslaw.cli.screen import screen
+
+CLI = [sys.executable, "-P", "-m", "bayeslaw.cli"]
+N = 7e9
+KEYS = {
+    "points",
+    "final",
+    "final_before",
+    "probability",
+    "probability_before",
+    "surprise",
+    "decision",
+}
+PATIENCE = 120.0  # seconds that a machine at work may take
+
+
+def run(*args):
+    command = [*CLI, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A fit of smaller runs, and the curve of a larger one, drawn from the same law."""
+    here = tmp_path_factory.mktemp("follow")
+    runs = bayeslaw.simulate("chinchilla", seed=3).assign(domain="target")
+    fit = bayeslaw.fit(runs[runs["N"] < 5e9], "chinchilla", preview=True)
+    fit.save(here / "target.nc")
+    large = runs[runs["N"] == runs["N"].max()].iloc[[0]]
+    tokens = [0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.99]
+    curve = large.loc[large.index.repeat(len(tokens))].reset_index(drop=True)
+    curve["D"] = [share * 2e11 for share in tokens]
+    law = bayeslaw.law("chinchilla")
+    curve["loss"] = bayeslaw.forecast(fit, curve)["median"] * 1.001
+    assert law.covariates == ("N", "D")
+    curve[["N", "D", "loss", "domain"]].to_csv(here / "whole.csv", index=False)
+    return here
+
+
+def lines(folder, count):
+    """The header and so many points."""
+    whole = (folder / "whole.csv").read_text().splitlines(keepends=True)
+    return "".join(whole[: count + 1])
+
+
+def test_json_has_the_keys_of_the_contract_and_says_what_python_says(folder):
+    curve = folder / "four.csv"
+    curve.write_text(lines(folder, 4))
+    limit = 2.3
+    out = run(
+        "follow",
+        folder / "target.nc",
+        curve,
+        "--until",
+        "200B",
+        "--max-loss",
+        limit,
+        "--json",
+    )
+    assert out.returncode == 0, out.stderr
+    said = json.loads(out.stdout)
+    assert set(said) >= KEYS
+    assert said["points"] == 4
+    assert {"D", "median", "low", "high"} <= set(said["final"])
+    assert set(said["final_before"]) >= {"D", "median", "low", "high"}
+    assert said["final"]["D"] == 2e11
+    known = bayeslaw.follow(
+        bayeslaw.load(folder / "target.nc"),
+        bayeslaw.read_runs(curve),
+        2e11,
+        max_loss=limit,
+    )
+    assert said["probability"] == known.probability
+    assert said["decision"] == known.decision.action
+    words = run(
+        "follow", folder / "target.nc", curve, "--until", "200B", "--max-loss", limit
+    )
+    assert known.sentence() in words.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--until", "1,5B"], "1,5B"),
+        (["--until", "1B"], "after the planned end"),
+        (["--until", "200B", "--max-forgetting", "2%"], "give --source"),
+        (["--until", "200B", "--max-loss", "-1"], "positive"),
+        (["--until", "200B", "--confidence", "1"], "confidence"),
+        (["--until", "200B", "--watch", "--json"], "--output FILE"),
+        (["--until", "200B", "--where", "domain == 'nobody'"], "selects none"),
+    ],
+)
+def test_bad_input_is_a_line_and_exit_2(folder, asked, said):
+    out = run("follow", folder / "target.nc", folder / "whole.csv", *asked)
+    assert out.returncode == 2, out.stdout + out.stderr
+    assert said in out.stderr
+    assert out.stderr.count("error:") == 1
+    assert "Traceback" not in out.stderr
+
+
+def wait_for(path, points):
+    """What the watching process has written, once it knows so many points."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if path.exists():
+            known = json.loads(path.read_text())
+            if known["points"] >= points:
+                return known
+        time.sleep(0.1)
+    raise AssertionError(f"{points} points were not learned in {PATIENCE:g} s")
+
+
+def test_a_file_that_grows_is_watched_and_a_new_start_says_the_same(folder, tmp_path):
+    """Points are learned as lines end; a line cut short is not; Ctrl-C leaves what was known; a killed one starts again and says the same."""
+    curve, kept = tmp_path / "curve.csv", tmp_path / "known.json"
+    curve.write_text(lines(folder, 3))
+    command = [
+        *CLI,
+        "follow",
+        folder / "target.nc",
+        curve,
+        "--until",
+        "200B",
+        "--max-loss",
+        "2.3",
+        "--watch",
+        "--every",
+        "0.2",
+        "-o",
+        kept,
+    ]
+    command = list(map(str, command))
+    environment = os.environ | {"COLUMNS": "100"}
+    watching = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    wait_for(kept, 3)
+    curve.write_text(
+        lines(folder, 5) + "7000000000.0,1.6e11,1."
+    )  # a point being written
+    five = wait_for(kept, 5)
+    time.sleep(1.0)
+    assert json.loads(kept.read_text())["points"] == 5
+    watching.send_signal(signal.SIGINT)
+    shown, told = watching.communicate(timeout=PATIENCE)
+    assert watching.returncode == 130
+    assert str(kept) in told
+    assert "Traceback" not in told
+    assert "target" in shown
+
+    curve.write_text(lines(folder, 5))
+    kept.unlink()
+    again = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert wait_for(kept, 5) == five
+    again.kill()
+    again.communicate(timeout=PATIENCE)
+    at_once = json.loads(
+        run(
+            "follow",
+            folder / "target.nc",
+            curve,
+            "--until",
+            "200B",
+            "--max-loss",
+            "2.3",
+            "--json",
+        ).stdout
+    )
+    assert at_once == five
+
+
+def test_watching_ends_when_the_run_does(folder, tmp_path):
+    curve = tmp_path / "curve.csv"
+    curve.write_text((folder / "whole.csv").read_text())
+    out = run(
+        "follow",
+        folder / "target.nc",
+        curve,
+        "--until",
+        str(0.99 * 2e11),
+        "--watch",
+        "--every",
+        "0.1",
+        "-o",
+        tmp_path / "known.json",
+    )
+    assert out.returncode == 0, out.stderr
+    assert json.loads((tmp_path / "known.json").read_text())["points"] == 8
+
+
+def test_only_whole_lines_of_a_growing_file_are_read(folder, tmp_path):
+    curve = tmp_path / "curve.csv"
+    curve.write_text(lines(folder, 4)[:-3])
+    options = FollowOptions(fit_file=folder / "target.nc", curve=curve, until="200B")
+    assert len(_curve_now(options)) == 3
+    before = _stamp(curve)
+    curve.write_text(lines(folder, 4))
+    assert len(_curve_now(options)) == 4
+    assert _stamp(curve) != before
+    assert _stamp(tmp_path / "nothing.csv") is None
+
+
+def test_the_screen_shows_curve_band_probability_and_trouble(folder):
+    posterior = bayeslaw.load(folder / "target.nc")
+    curve = bayeslaw.read_runs(folder / "whole.csv").head(5)
+    known = bayeslaw.follow(posterior, curve, 2e11, max_loss=2.3)
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(screen(known, "line 3, column 'loss': empty"))
+    shown = console.export_text()
+    assert shown.count("●") == 5
+    assert "▒" in shown
+    assert f"{known.probability:.1%}" in shown
+    assert known.decision.action.upper() in shown
+    assert "not read: line 3" in shown
