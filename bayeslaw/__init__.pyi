@@ -20,6 +20,8 @@ from ._decisions.curves.turning import critical_point as critical_point
 from ._decisions.curves.turning import turning_length as turning_length
 from ._decisions.following.follow import Follower as Follower
 from ._decisions.following.follow import follow as follow
+from ._decisions.following.gain import Gain as Gain
+from ._decisions.following.gain import compute_gain as compute_gain
 from ._decisions.following.record import Followed as Followed
 from ._decisions.following.record import Following as Following
 from ._decisions.forecast import forecast as forecast

@@ -14,11 +14,12 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (  # each imports only itself and those before it; imports inside functions and for types count, too
     "_base", "_law", "models", "_tables", "_inference", "_posteriors", "_posteriors.averaging", "_posteriors.pooling",
     "_decisions", "_decisions.planning", "_decisions.anchors", "_decisions.curves", "_decisions.following", "plots", "datasets", "_report",
-    "_studies", "cli",
+    "_studies", "cli", "callbacks",
 )  # fmt: skip
 ONLY = {
     "models": {"_base", "_law"},
     "_decisions.curves": set(ROOMS[:9]),
+    "callbacks": {"_base", "_decisions.following"},
 }  # narrower than the order
 FRONT_DOOR = (
     "bayeslaw"  # the public names, lazily; the commands come in by it like any user

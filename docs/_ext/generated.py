@@ -24,7 +24,7 @@ NOTEBOOKS, OUTPUTS = DOCS.parent / "notebooks", DOCS / "outputs"
 REAL_TABLES = DOCS / "real_tables.csv"
 # Pages that the index names.
 OWN = {"index", "laws", "inference", "decisions", "comparison", "architecture"}
-OWN |= {"commands", "python", "discrepancy"}
+OWN |= {"commands", "python", "discrepancy", "follow"}
 TUTORIALS = (
     "first_forecast",
     "measured_runs",
@@ -69,6 +69,7 @@ TOPICS = {
         "_posteriors",
     ),
     "Plans": ("_decisions.planning",),
+    "A run while it trains": ("_decisions.following",),
     "Which runs to buy": ("_decisions.anchors", "_studies.anchors"),
     "Learning-rate schedules": (
         "_tables.schedules",
@@ -302,6 +303,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "simulated_grids": partial(kept_page, "simulated_grids.txt"),
     "learning_curves": partial(kept_page, "learning_curves.txt"),
     "kills": partial(kept_page, "kills.txt"),
+    "follow_runs": partial(kept_page, "follow_runs.txt"),
+    "follow_curves": partial(kept_page, "follow_curves.txt"),
+    "follow_wrong": partial(kept_page, "follow_wrong.txt"),
 }
 
 

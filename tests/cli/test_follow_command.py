@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 
 import pytest
 from rich.console import Console
 
 import bayeslaw
-from bayeslaw.cli.following import FollowOptions, _curve_now, _stamp
-from bayeslaw.cli.screen import screen
+from bayeslaw.cli.following import FollowOptions, _curve_now, _stamp, screen
 
 CLI = [sys.executable, "-P", "-m", "bayeslaw.cli"]
 N = 7e9
@@ -228,7 +228,7 @@ def test_the_screen_shows_curve_band_probability_and_trouble(folder):
     posterior = bayeslaw.load(folder / "target.nc")
     curve = bayeslaw.read_runs(folder / "whole.csv").head(5)
     known = bayeslaw.follow(posterior, curve, 2e11, max_loss=2.3)
-    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console = Console(width=100, record=True, file=StringIO())
     console.print(screen(known, "line 3, column 'loss': empty"))
     shown = console.export_text()
     assert shown.count("●") == 5

@@ -1,7 +1,5 @@
 """A run while it trains: the filter against written-out Gaussians, forecasts that cover, and what becomes of runs that leave their law."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,63 +12,7 @@ from bayeslaw._decisions.following.course import course
 from bayeslaw._decisions.following.decision import decide
 from bayeslaw._decisions.following.departure import Departure, Outlook, Scales
 from bayeslaw._decisions.following.follow import Follower
-
-N = 1e8
-UNTIL = 20 * N
-
-
-class Reads(NamedTuple):
-    """As much of a piece as following reads."""
-
-    covariates: tuple[str, ...]
-
-
-class PowerLaws:
-    """Draws of a power law in tokens with noise: as much of a posterior as following reads."""
-
-    name, warnings = "power laws", ()
-
-    def __init__(self, floor, height, power, noise=0.003, runs=None):
-        self.floor, self.height, self.power = floor, height, power
-        self.noise, self.runs = noise, runs
-
-    def pieces(self):
-        return (Reads(("N", "D")),)
-
-    def log_loss(self, runs, *, noise=False, seed=0):
-        tokens = runs["D"].to_numpy(float) / N
-        law = np.log(
-            self.floor[:, None] + self.height[:, None] * tokens ** -self.power[:, None]
-        )
-        if not noise:
-            return law
-        rng = np.random.default_rng(seed)
-        return law + self.noise * rng.standard_normal(law.shape)
-
-
-def power_laws(draws=300, seed=0, domain=None) -> PowerLaws:
-    rng = np.random.default_rng(seed)
-    runs = (
-        None
-        if domain is None
-        else pd.DataFrame({"domain": [domain], "N": [N], "D": [UNTIL]})
-    )
-    return PowerLaws(
-        rng.normal(1.6, 0.03, draws), rng.normal(0.8, 0.03, draws), rng.normal(0.3, 0.02, draws), runs=runs,
-    )  # fmt: skip
-
-
-def points(tokens, losses, **columns) -> pd.DataFrame:
-    return pd.DataFrame({"N": N, "D": tokens, "loss": losses} | columns)
-
-
-def true_curve(tokens, floor=1.62, height=0.8, power=0.31):
-    return floor + height * (np.asarray(tokens) / N) ** -power
-
-
-TOKENS = np.geomspace(0.3, 5.0, 8) * N
-END = float(true_curve(UNTIL))
-
+from known.power_laws import END, TOKENS, UNTIL, N, points, power_laws, true_curve
 
 # -- the filter ----------------------------------------------------------------------------
 
@@ -281,6 +223,14 @@ def test_the_law_between_its_nodes_is_the_law():
     exact = law.log_loss(pd.DataFrame({"N": N, "D": tokens}))
     found = np.array([along.at(np.log(d)) for d in tokens]).T
     assert np.abs(found - exact).max() < 2e-5
+
+
+def test_a_posterior_without_noise_is_followed_too():
+    law = power_laws()
+    law.noise = 0.0
+    known = bayeslaw.follow(law, points(TOKENS, true_curve(TOKENS)), UNTIL)
+    assert known.final["low"] < known.final["median"] < known.final["high"]
+    assert abs(known.final["median"] / END - 1) < 0.002
 
 
 def test_from_when_on_the_end_was_known():

@@ -215,6 +215,31 @@ def forecasts_table(rows: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def summary_table(rows: pd.DataFrame) -> str:
+    """All cases together: against the smaller of the average before the run and the best line or power law."""
+    made = rows[rows["forecast"] != "decision"]
+    cases = ["domain", "fitted", "prefix"]
+    error = made.pivot_table(index=cases, columns="forecast", values="error")
+    smaller = error[[name for name in error if name != "follow"]].min(axis=1)
+    width = made.pivot_table(index=cases, columns="forecast", values="width")
+    cover = made[made["forecast"] == "follow"].groupby(cases)["cover"].mean()
+    per_case = pd.DataFrame(
+        {"error": error["follow"], "smaller": smaller, "over": error["follow"] - smaller, "cover": cover, "width": width["follow"] / width["before"]}
+    )  # fmt: skip
+    lines = [
+        "| points in the first | error of follow | of the smaller of all others | share | worst case over it | cover, least to most | width, of that before |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    parts = [(f"{prefix:.1%}", part) for prefix, part in per_case.groupby("prefix")]
+    for name, part in [*parts, ("all", per_case)]:
+        mean = part.mean()
+        lines.append(
+            f"| {name} | {mean['error']:.2%} | {mean['smaller']:.2%} | {mean['error'] / mean['smaller']:.0%} | {part['over'].max():+.2%} | "
+            f"{mean['cover']:.0%}, {part['cover'].min():.0%} to {part['cover'].max():.0%} | {mean['width']:.0%} |"
+        )
+    return "\n".join(lines)
+
+
 def decisions_table(rows: pd.DataFrame) -> str:
     made = rows[rows["forecast"] == "decision"]
     kept = made["kept"].astype(bool)
@@ -264,7 +289,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = study(options.fits, options.cache)
     text = (
-        "\n\n".join([forecasts_table(rows), decisions_table(rows), trust_table(rows)])
+        "\n\n".join(
+            [
+                forecasts_table(rows),
+                summary_table(rows),
+                decisions_table(rows),
+                trust_table(rows),
+            ]
+        )
         + "\n"
     )
     print(text)

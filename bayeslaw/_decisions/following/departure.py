@@ -31,7 +31,7 @@ SCALES = 64  # draws of the scales, of a Sobol sequence
 # more. Where the fit says that they err by less, less by the root of that: a fit of many
 # points of few curves is surer of a new one than it should be. Measured runs depart by .1
 # to 3% (docs/follow.md).
-USUAL = 0.008
+USUAL, LEAST = 0.008, 0.0001
 LEVEL = (0.004, 1.0)  # at the end
 SLOPE = (0.005, 1.0)  # per e-fold of tokens
 WANDER = (0.004, 1.0)
@@ -61,7 +61,7 @@ class Scales(NamedTuple):
         """Draws of the prior, spread evenly; ``error``: sd of a new run's log loss
         around its law.
         """
-        share = min(1.0, error / USUAL) ** 0.5
+        share = min(1.0, max(error, LEAST) / USUAL) ** 0.5
         sobol = stats.qmc.Sobol(6, seed=seed)
         uniform = sobol.random(count).T
         level, slope, wander, length, noise = [

@@ -316,8 +316,8 @@ def _at_end(
     last = rows.tail(1)
     if schedule is None:
         return last.assign(**{unit: until})
-    off = (schedule[unit].astype(float) - until).abs()
-    at_end = schedule.loc[off.idxmin()]
+    off = np.abs(schedule[unit].to_numpy(float) - until)
+    at_end = schedule.iloc[int(np.argmin(off))]
     return last.assign(**{str(name): at_end[name] for name in schedule})
 
 

@@ -1,0 +1,259 @@
+"""A run followed by its trainer: a callback for Hugging Face's `Trainer`.
+
+A loop of one's own needs nothing of this: ``follower = follower.after(tokens, loss)``
+after each evaluation, then ``print(follower.following().sentence())``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count, positive
+
+try:
+    from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'{error}; following a Trainer needs the extra: pip install "bayeslaw[hf]"'
+    ) from None
+
+if TYPE_CHECKING:
+    from bayeslaw._decisions.following.follow import Follower
+    from bayeslaw._decisions.following.record import Following
+
+CLOSE = 0.01  # share of the planned run by which the Trainer's end may miss it
+UNCOUNTED = (False, None, "no")  # what `include_num_input_tokens_seen` may be
+
+log = logging.getLogger(__name__)
+
+
+class FollowCallback(TrainerCallback):
+    """Adds each evaluation's loss to a follower, and logs what is known of the end.
+
+    ``FollowCallback(follower, tokens_per_step=2**19).attach(trainer)``. Each evaluation
+    after the warm-up is a point. Logged are, after each, ``follow/final_median``,
+    ``follow/final_low``, ``follow/final_high``, ``follow/probability`` (where there are
+    limits), ``follow/surprise`` and the text ``follow/decision``; with several domains
+    also ``follow/target/final_median``, and so on. A run that is resumed takes its
+    earlier points from the checkpoint's log.
+
+    Every process follows the same losses from the same follower, so that all stop
+    together.
+
+    Parameters
+    ----------
+    follower
+        The run before its first point; `follower` is afterwards the run so far.
+    tokens_per_step
+        Tokens of one optimizer step, over all devices and accumulated batches. None
+        takes what the Trainer counts (``include_num_input_tokens_seen``). A follower
+        that counts steps needs none.
+    losses
+        By domain, the metric that is its loss, nats per token. By default
+        ``eval_<domain>_loss``, as the Trainer names it for a dictionary of evaluation
+        sets; with one domain ``eval_loss``, too.
+    stop
+        End the training once the decision is to stop.
+
+    Raises
+    ------
+    PlanError
+        A loss of a domain that is not followed, or tokens that cannot be; when training
+        begins, if nobody counts tokens.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        *,
+        tokens_per_step: float | None = None,
+        losses: Mapping[str, str] | None = None,
+        stop: bool = False,
+    ):
+        if tokens_per_step is not None:
+            tokens_per_step = positive("tokens_per_step", tokens_per_step)
+        self.follower = follower
+        self.tokens_per_step = tokens_per_step
+        self.stop = stop
+        self._before = follower
+        self._domain_of = _domain_of(list(follower.sides), losses or {})
+        self._trainer: Any = None
+        self._step: int | None = None  # of the last evaluation
+        self._losses: dict[str, float] = {}  # by domain, of that step
+
+    def attach(self, trainer: Any) -> FollowCallback:
+        """Add this to a trainer, whose loggers are told.
+
+        Handed over as ``callbacks=[...]`` alone, a callback cannot reach them:
+        ``state.log_history`` then has the numbers, TensorBoard and others do not.
+        """
+        if self not in trainer.callback_handler.callbacks:
+            trainer.add_callback(self)
+        self._trainer = trainer
+        return self
+
+    # -- the Trainer's events ----------------------------------------------------------
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Start from before the first point, with those of a checkpoint if there are."""
+        self._check_count(args)
+        self._warn_of_end(state)
+        if self._trainer is None:
+            log.warning(
+                "follow/... goes to state.log_history alone; to tell the loggers, too: "
+                "FollowCallback(...).attach(trainer) in place of callbacks=[...]"
+            )
+        self.follower = self._before
+        self._step = None
+        warmup = args.get_warmup_steps(state.max_steps)
+        for row in state.log_history:
+            seen = row.get("num_input_tokens_seen", 0)
+            self._add(row, int(row["step"]), seen, warmup)
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        """Add the point, log what is known, and stop if that is asked for."""
+        warmup = args.get_warmup_steps(state.max_steps)
+        seen = state.num_input_tokens_seen
+        if not self._add(metrics or {}, state.global_step, seen, warmup):
+            return control
+        following = self.follower.following()
+        self._log(state, dict(_values(following)))
+        if self.stop and following.decision.action == "stop":
+            control.should_training_stop = True
+        return control
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        """Say which losses the evaluations of the step before lacked."""
+        self._warn_of_lacking()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        """The same for the last step."""
+        self._warn_of_lacking()
+
+    # -- its own -----------------------------------------------------------------------
+
+    def _add(
+        self, metrics: Mapping[str, Any], step: int, seen: float, warmup: int
+    ) -> bool:
+        """Take the losses among the metrics of a step, and make a point of them once
+        there is one of each domain; whether it did.
+        """
+        evaluated = any(str(key).startswith("eval_") for key in metrics)
+        if not evaluated or step < max(1, warmup):
+            return False
+        if step != self._step:
+            self._step, self._losses = step, {}
+        elif not self._lacking:  # evaluated once more
+            return False
+        for key, domain in self._domain_of.items():
+            loss = metrics.get(key, math.nan)
+            if math.isfinite(loss) and loss > 0:
+                self._losses[domain] = float(loss)
+        at = self._place(step, seen)
+        if self._lacking or at is None:
+            return False
+        self.follower = self.follower.after(at, self._losses)
+        return True
+
+    @property
+    def _lacking(self) -> list[str]:
+        """Domains without a loss at the step that was last evaluated."""
+        return [name for name in self.follower.sides if name not in self._losses]
+
+    def _place(self, step: int, seen: float) -> float | None:
+        """Tokens (or steps) of a step; None if it lies beyond the planned end."""
+        at = self._count(step, seen)
+        until = self.follower.question.until
+        # the last step is rarely whole
+        return min(at, until) if at <= (1 + CLOSE) * until else None
+
+    def _count(self, step: int, seen: float) -> float:
+        if self.follower.unit == "step":
+            return float(step)
+        per_step = self.tokens_per_step
+        return float(seen if per_step is None else step * per_step)
+
+    def _check_count(self, args: Any) -> None:
+        if self.follower.unit == "step" or self.tokens_per_step is not None:
+            return
+        if args.include_num_input_tokens_seen in UNCOUNTED:
+            raise PlanError(
+                "nobody counts the run's tokens: FollowCallback(..., "
+                "tokens_per_step=...), or TrainingArguments(..., "
+                "include_num_input_tokens_seen=True)"
+            )
+
+    def _warn_of_end(self, state: Any) -> None:
+        if self.follower.unit == "D" and self.tokens_per_step is None:
+            return  # unknown before the end
+        end, until = self._count(state.max_steps, 0), self.follower.question.until
+        if abs(end / until - 1) > CLOSE:
+            unit = "tokens" if self.follower.unit == "D" else "steps"
+            log.warning(
+                "the Trainer ends at %s %s, the run that is followed at %s: are "
+                "tokens_per_step (all devices, all accumulated batches) and until right?",
+                format_count(end),
+                unit,
+                format_count(until),
+            )
+
+    def _warn_of_lacking(self) -> None:
+        if self._step is not None and self._lacking:
+            log.warning(
+                "step %d is not followed: no finite loss of %s among its metrics; looked "
+                "for %s",
+                self._step,
+                ", ".join(self._lacking),
+                ", ".join(self._domain_of),
+            )
+            self._step = None
+
+    def _log(self, state: Any, values: dict[str, float | str]) -> None:
+        """Tell all loggers. The metrics stay as they are: hyperparameter search adds
+        them up.
+        """
+        if self._trainer is None:
+            state.log_history.append({**values, "step": state.global_step})
+        else:
+            self._trainer.log(values)
+
+
+def _domain_of(domains: list[str], losses: Mapping[str, str]) -> dict[str, str]:
+    """Domain by the metric that is its loss."""
+    unknown = [name for name in losses if name not in domains]
+    if unknown:
+        raise PlanError(f"a loss of {unknown[0]!r}; followed: {', '.join(domains)}")
+    found = {losses.get(name, f"eval_{name}_loss"): name for name in domains}
+    if len(found) < len(domains):
+        raise PlanError("losses: one metric is said to be that of two domains")
+    if len(domains) == 1 and not losses:
+        found["eval_loss"] = domains[0]
+    return found
+
+
+def _values(following: Following) -> Iterator[tuple[str, float | str]]:
+    """What is logged, by name: each domain's where there are several, and all
+    together's.
+    """
+    for name, one in following.domains.items():
+        several = len(following.domains) > 1
+        prefix = f"follow/{name}" if several else "follow"
+        for key in ("median", "low", "high"):
+            yield f"{prefix}/final_{key}", float(one.final[key])
+        if several:
+            yield from _chances(prefix, one.probability, one.surprise)
+    yield from _chances("follow", following.probability, following.surprise)
+    decision = following.decision
+    yield "follow/decision", f"{decision.action}: {decision.reason}"
+
+
+def _chances(
+    prefix: str, probability: float, surprise: float
+) -> Iterator[tuple[str, float]]:
+    if not math.isnan(probability):  # without a limit there is none
+        yield f"{prefix}/probability", float(probability)
+    yield f"{prefix}/surprise", float(surprise)

@@ -1,0 +1,126 @@
+"""The end of published curves foretold from their first points: docs/follow.md.
+
+    python tests/studies/follow_curves.py [--data ../shared/data] [-o docs/follow_curves.txt]
+
+Two tables of other people's runs. A model of 70 million parameters adapted at four shares of replay (Ye et al. 2024): a state law is
+fitted to three of them, the fourth is followed, in both domains. Learning curves of 25 and 100 million parameters under nine schedules
+(Luo et al. 2025): `anneal` is fitted to three, the other six are followed with their schedules given. Posteriors are previews, seed 0. The
+rivals are those of `follow_runs.py`; prefixes with fewer than three points are left out.
+"""
+
+import argparse
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from follow_runs import line, power_law, scored
+
+import bayeslaw
+from bayeslaw._decisions.following.follow import Follower
+
+ROOT = Path(__file__).parents[2]
+SCHEDULES = ["cosine_24000", "constant_24000", "wsdcon_9"]  # those that are fitted
+PREFIXES, FEWEST = (0.15, 0.25, 0.5, 0.75), 3
+RIVALS = ("before", "line", "line, two points", "power law", "follow")
+
+
+def replay_curves(data: Path) -> Iterator[dict[str, Any]]:
+    """A model of 70M: each share of replay by the three others."""
+    path = ROOT / "tests" / "decisions" / "test_replay_curves.py"
+    spec = importlib.util.spec_from_file_location("replay_curves", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    runs = made.curves(data / "cpt_replay_70m.csv")
+    for domain in made.FITS:
+        for replay, run in runs[runs["domain"] == domain].groupby("replay"):
+            rest = runs[runs["replay"] != replay]
+            posterior = made.fit(rest, domain, preview=True, on_failure="ignore")
+            follower = Follower.start(posterior, run, float(run["D"].max()))
+            for row in of_run(follower, run.sort_values("D")):
+                yield {"table": f"70M, replay, {domain}"} | row
+
+
+def schedules(data: Path) -> Iterator[dict[str, Any]]:
+    """Six schedules by three others, at two sizes."""
+    for size in ("25m", "100m"):
+        runs = bayeslaw.read_runs(data / f"lr_curves_{size}.csv")
+        fitted = runs["schedule"].isin(SCHEDULES)
+        posterior = bayeslaw.fit(
+            runs[fitted], "anneal", seed=0, preview=True, on_failure="ignore"
+        )
+        for _, run in runs[~fitted].groupby("schedule"):
+            end = float(run["step"].max())
+            follower = Follower.start(posterior, run, end, schedule=run)
+            for row in of_run(follower, run.sort_values("step")):
+                yield {"table": f"{size.upper()}, schedules"} | row
+
+
+def of_run(follower: Follower, run: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """A row for each prefix and forecaster."""
+    unit, (name,) = follower.unit, follower.sides
+    place = run[unit].to_numpy(float)
+    t, y = np.log(place), np.log(run["loss"].to_numpy())
+    before = np.log(
+        [follower.sides[name].final_before[k] for k in ("low", "median", "high")]
+    )
+    for prefix in PREFIXES:
+        seen = place <= prefix * place[-1] * 1.001
+        if seen.sum() < FEWEST:
+            continue
+        follower = follower.read(run[seen], warmup=0)
+        track = follower.sides[name].track
+        forecasts = {
+            "before": before,
+            "line": line(t[seen], y[seen], t[-1]),
+            "line, two points": line(t[seen][-2:], y[seen][-2:], t[-1]),
+            "power law": (np.nan, power_law(t[seen], y[seen], t[-1]), np.nan),
+            "follow": np.log([track.final()[k] for k in ("low", "median", "high")]),
+        }
+        for forecaster, forecast in forecasts.items():
+            yield {
+                "prefix": prefix,
+                "forecast": forecaster,
+                "khat": track.departure.khat,
+            } | scored(*forecast, y[-1])
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    lines = [
+        "| table | points in the first | runs | error: before the run | line | line, two points | power law | **follow** | cover, before | cover | width, before | width |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (table, prefix), group in rows.groupby(["table", "prefix"], sort=False):
+        by = group.groupby("forecast")
+        error, cover, width = by["error"].mean(), by["cover"].mean(), by["width"].mean()
+        count = int((group["forecast"] == "follow").sum())
+        errors = [f"{error[name]:.2%}" for name in RIVALS[:-1]] + [
+            f"**{error['follow']:.2%}**"
+        ]
+        lines.append(
+            f"| {table} | {prefix:.0%} | {count} | {' | '.join(errors)} | {cover['before']:.0%} | {cover['follow']:.0%} | {width['before']:.2%} | {width['follow']:.2%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("-o", "--output", type=Path, default=None)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows = []
+    for case in (replay_curves, schedules):
+        rows += case(options.data)
+        print(markdown(pd.DataFrame(rows)), flush=True)
+    if options.output:
+        options.output.write_text(markdown(pd.DataFrame(rows)))
+
+
+if __name__ == "__main__":
+    main()
