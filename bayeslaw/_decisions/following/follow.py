@@ -317,8 +317,8 @@ def _at_end(
     if schedule is None:
         return last.assign(**{unit: until})
     off = np.abs(schedule[unit].to_numpy(float) - until)
-    at_end = schedule.iloc[int(np.argmin(off))]
-    return last.assign(**{str(name): at_end[name] for name in schedule})
+    (at_end,) = schedule.iloc[[int(np.argmin(off))]].to_dict("records")
+    return last.assign(**{str(name): value for name, value in at_end.items()})
 
 
 def _followed(side: Side, question: Question) -> Followed:
