@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, ndtri
 
 from bayeslaw._decisions.following.course import Course
 from bayeslaw._decisions.following.departure import Departure, Outlook
@@ -20,7 +19,7 @@ ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its 
 SURPRISING, UNUSUAL = 0.01, 0.1
 AHEAD = 24  # places between now and the end at which the loss is foretold
 FEWEST = 100  # effective draws
-TINY = 1e-12  # tail probability under which none is told apart
+JUMPS = 0.1  # share of the false alarms that a sudden jump may raise
 
 
 class Moment(NamedTuple):
@@ -73,10 +72,12 @@ class Track:
     stray, strays
         The farthest point so far, in sd of what was foreseen before the run, and the
         same of the runs that were foreseen, shape (draw,).
-    scores
-        Normal scores of the points, each given those before it, added up: from none on.
-    least_stretch
-        Smallest tail probability of the points of a stretch together.
+    slopes
+        Of the runs that were foreseen, against the law, per e-fold of tokens, shape
+        (draw,).
+    least_step
+        Smallest tail probability of a point, given those before it and that a new run
+        errs.
     history
         A moment for each point.
     """
@@ -89,8 +90,8 @@ class Track:
     departure: Departure
     stray: float
     strays: Float[np.ndarray, " draw"]
-    scores: tuple[float, ...] = (0.0,)
-    least_stretch: float = 1.0
+    slopes: Float[np.ndarray, " draw"]
+    least_step: float = 1.0
     history: tuple[Moment, ...] = field(default=())
 
     @classmethod
@@ -105,11 +106,13 @@ class Track:
         seed: int = 0,
     ) -> Track:
         """Before the first point."""
-        low, high = np.quantile(course.error, ONE_SD)
-        error = float(high - low) / 2
+        error = _middle_and_sd(course.error)[1]
         departure = Departure.before(course.draws, float(np.log(until)), error, seed)
         strays = np.zeros(course.draws)
-        return cls(name, course, until, limit, prob, departure, 0.0, strays)
+        usual = float(np.median(departure.scales.slope))
+        rng = np.random.default_rng(seed)
+        slopes = usual * rng.standard_normal(course.draws)
+        return cls(name, course, until, limit, prob, departure, 0.0, strays, slopes)
 
     @property
     def end(self) -> float:
@@ -121,18 +124,18 @@ class Track:
         clock, log_loss = float(np.log(at)), float(np.log(loss))
         law = self.course.at(clock)
         foretold = Outlook.of(self.departure, clock, law)
-        score = float(ndtri(np.clip(foretold.below(log_loss), TINY, 1 - TINY)))
-        scores = (*self.scores, self.scores[-1] + score)
-        middle, sd = self._foreseen(law)
+        # What is foretold grows sharper than the law is true: a miss by less than new
+        # runs err is none.
+        error = _middle_and_sd(self.course.error)[1]
+        below = replace(foretold, sd=np.hypot(foretold.sd, error)).below(log_loss)
+        foreseen = self._foreseen(clock)
+        middle, sd = _middle_and_sd(foreseen)
         now = replace(
             self,
             departure=self.departure.after(clock, log_loss - law),
             stray=max(self.stray, abs(log_loss - middle) / sd),
-            strays=np.maximum(
-                self.strays, np.abs(law + self.course.error - middle) / sd
-            ),
-            scores=scores,
-            least_stretch=min(self.least_stretch, _least_stretch(scores)),
+            strays=np.maximum(self.strays, np.abs(foreseen - middle) / sd),
+            least_step=min(self.least_step, 2 * min(below, 1 - below)),
         )
         low, median, high = np.exp(foretold.quantiles(self._tails))
         count = len(self.history) + 1
@@ -205,10 +208,10 @@ class Track:
     def surprise(self) -> float:
         """How rarely a run that was foreseen would stray as far: small is surprising.
 
-        The smaller of two tail probabilities, doubled: of the farthest point among the
-        runs foreseen before the first, and of the stretch of points (one, some in a
-        row, or all) that came most unexpected after those before it, for as many as
-        there are.
+        The smaller of two tail probabilities: of the farthest point among the runs
+        foreseen before the first, and of the point that came most unexpected after
+        those before it, for all points (Bonferroni). A share of `JUMPS` of the false
+        alarms is the second's.
         """
         return self._surprise(len(self.history))
 
@@ -218,13 +221,13 @@ class Track:
         as_far = float(np.mean(self.strays >= self.stray))
         # no fewer than one in as many draws as there are can be told
         from_band = max(as_far, 1 / len(self.strays))
-        from_stretch = _stretches(points) * self.least_stretch
-        return float(min(1.0, 2 * min(from_band, from_stretch)))
+        from_step = points * self.least_step
+        return float(min(1.0, from_band / (1 - JUMPS), from_step / JUMPS))
 
     def side(self) -> str:
         """Whether the run lies above or below what was foreseen before it."""
         last = self.history[-1]
-        middle, _ = self._foreseen(self.course.at(float(np.log(last.at))))
+        middle, _ = _middle_and_sd(self._foreseen(float(np.log(last.at))))
         return "above" if np.log(last.loss) > middle else "below"
 
     def known_from(self, within: float) -> float | None:
@@ -267,30 +270,13 @@ class Track:
             "high": float(high),
         }
 
-    def _foreseen(self, law: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-        """Middle and sd of a new run's log loss where the law's draws are these."""
-        new = law + self.course.error
-        middle = float(np.median(new))
-        low, high = np.quantile(new, ONE_SD)
-        return middle, float(high - low) / 2
+    def _foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
+        """Log losses of the runs that were foreseen before this one."""
+        new = self.course.at(clock) + self.course.error
+        return new + self.slopes * (clock - self.end)
 
 
-def _least_stretch(scores: tuple[float, ...]) -> float:
-    """The smallest tail probability of the stretches that end at the last point.
-
-    Scores of foreseen points are independent standard normals: so is the sum over a
-    stretch, divided by the root of its length.
-    """
-    summed = np.array(scores)
-    lengths = np.arange(len(summed) - 1, 0, -1)
-    together = np.abs(summed[-1] - summed[:-1]) / np.sqrt(lengths)
-    return float(2 * ndtr(-together.max()))
-
-
-def _stretches(points: int) -> float:
-    """How many independent ones the stretches of so many points are worth.
-
-    Simulated, at tail probabilities of .1 to .01: 7 points are worth 13 to 16, 16 points
-    39 to 53, 128 points 560 to 710. This is 21, 60 and 749.
-    """
-    return points * (1 + np.log(points))
+def _middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
+    """Median, and half the distance that one sd spans: outliers do not count."""
+    low, high = np.quantile(values, ONE_SD)
+    return float(np.median(values)), float(high - low) / 2
