@@ -30,6 +30,7 @@ TUTORIALS = (
     "measured_runs",
     "paper_with_uncertainty",
     "plan",
+    "follow",
     "anchors",
     "schedules",
     "own_law",
@@ -305,6 +306,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kills": partial(kept_page, "kills.txt"),
     "follow_runs": partial(kept_page, "follow_runs.txt"),
     "follow_curves": partial(kept_page, "follow_curves.txt"),
+    "two_phases": partial(kept_page, "two_phases.txt"),
     "follow_wrong": partial(kept_page, "follow_wrong.txt"),
 }
 

@@ -12,7 +12,17 @@ from bayeslaw._decisions.following.course import course
 from bayeslaw._decisions.following.decision import decide
 from bayeslaw._decisions.following.departure import Departure, Outlook, Scales
 from bayeslaw._decisions.following.follow import Follower
-from known.power_laws import END, TOKENS, UNTIL, N, points, power_laws, true_curve
+from bayeslaw._decisions.following.track import CHANGED
+from known.power_laws import (
+    END,
+    TOKENS,
+    UNTIL,
+    Mixed,
+    N,
+    points,
+    power_laws,
+    true_curve,
+)
 
 # -- the filter ----------------------------------------------------------------------------
 
@@ -313,6 +323,39 @@ def test_where_a_run_may_stop_early_the_loss_there_keeps_the_limit():
     path = known.first.path
     upper = np.interp(early, path["D"], path["high"])  # 95% of runs are below
     assert float(true_curve(early)) <= 1.03 * END < 1.01 * upper
+
+
+def mixed() -> Mixed:
+    plain = power_laws()
+    return Mixed(plain.floor, plain.height, plain.power)
+
+
+def test_another_share_of_replay_ends_where_its_law_does_with_the_runs_own_departure():
+    """The run lies 2% over its law at replay .3: so will its end at any other share, and less surely than as planned."""
+    losses = 1.02 * true_curve(TOKENS) * np.exp(0.3)
+    curve = points(TOKENS, losses, replay=0.3)
+    known = bayeslaw.follow(mixed(), curve, UNTIL, max_loss=1.05 * 1.02 * END)
+    ends = known.first.replays.set_index("replay")["median"]
+    as_planned = known.final["median"]
+    for replay, median in ends.items():
+        assert median == pytest.approx(as_planned * np.exp(replay - 0.3), rel=0.003)
+    planned = np.log(known.final["high"] / known.final["low"])
+    row = known.first.replays.iloc[3]  # the same share
+    assert row["replay"] == 0.3
+    assert np.log(row["high"] / row["low"]) == pytest.approx(
+        np.hypot(planned, 2 * 1.645 * CHANGED), rel=0.05
+    )
+    assert known.decision.action == "stop"
+    assert known.decision.replay == 0.05
+    assert known.decision.replay_probability == known.first.replays["probability"].max()
+
+
+def test_late_in_a_run_no_other_share_is_told():
+    tokens = np.append(TOKENS, 0.6 * UNTIL)
+    curve = points(tokens, true_curve(tokens) * np.exp(0.3), replay=0.3)
+    known = bayeslaw.follow(mixed(), curve, UNTIL, max_loss=1.1 * END)
+    assert known.first.replays.empty
+    assert known.decision.replay is None
 
 
 def test_regret_is_what_is_thrown_away():

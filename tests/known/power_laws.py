@@ -50,6 +50,17 @@ def power_laws(draws=300, seed=0, domain=None) -> PowerLaws:
     )  # fmt: skip
 
 
+class Mixed(PowerLaws):
+    """Power laws whose loss rises with replay, e-fold for e-fold."""
+
+    def pieces(self):
+        return (Reads(("N", "D", "replay")),)
+
+    def log_loss(self, runs, *, noise=False, seed=0):
+        law = super().log_loss(runs, noise=noise, seed=seed)
+        return law + runs["replay"].to_numpy(float)
+
+
 def points(tokens, losses, **columns) -> pd.DataFrame:
     return pd.DataFrame({"N": N, "D": tokens, "loss": losses} | columns)
 

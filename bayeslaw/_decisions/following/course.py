@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 NODES = 96  # at which the law is computed; between them it is interpolated
 DRAWS = 4000  # of the law that are followed; more are thinned
 EARLY = 1000.0  # share of the planned run before which nothing is followed
+# other shares of replay that a run may change to
+REPLAYS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
 BEYOND = 4.0  # times the planned end, up to which more tokens are thought of
 
 
@@ -38,12 +41,16 @@ class Course:
         The law's log loss, shape (draw, node).
     error
         Of a new run, shape (draw,): the same all along it.
+    ends
+        The law's log loss at the planned end at other shares of replay, shape (draw,),
+        by share; empty where no law reads it.
     """
 
     unit: str
     clock: Float[np.ndarray, " node"]
     law: Float[np.ndarray, "draw node"]
     error: Float[np.ndarray, " draw"]
+    ends: Mapping[float, Float[np.ndarray, " draw"]] = field(default_factory=dict)
 
     @property
     def draws(self) -> int:
@@ -115,15 +122,26 @@ def course(
             table[name] = _constant(run, name)
     else:
         table = _scheduled(run, schedule, unit, read, until)
+    others = _at_other_replays(table, unit, until)
     log_loss = posterior.log_loss(table)
+    elsewhere = posterior.log_loss(others) if len(others) else log_loss[:, :0]
     new = posterior.log_loss(table, noise=True, seed=seed)
     clock = np.log(table[unit].to_numpy(float))
     end = int(np.argmin(np.abs(clock - np.log(until))))
     error = new[:, end] - log_loss[:, end]
     if len(error) > DRAWS:
         kept = np.random.default_rng(seed).permutation(len(error))[:DRAWS]
-        log_loss, error = log_loss[kept], error[kept]
-    return Course(unit, clock, log_loss, error)
+        log_loss, error, elsewhere = log_loss[kept], error[kept], elsewhere[kept]
+    ends = dict(zip(others.get("replay", ()), elsewhere.T, strict=True))
+    return Course(unit, clock, log_loss, error, ends)
+
+
+def _at_other_replays(table: pd.DataFrame, unit: str, until: float) -> pd.DataFrame:
+    """The run's planned end at other shares of replay; no rows where none is read."""
+    if "replay" not in table:
+        return pd.DataFrame()
+    end = table.iloc[[-1] * len(REPLAYS)].assign(**{unit: until})
+    return end.assign(replay=REPLAYS)
 
 
 def _constant(run: pd.DataFrame, name: str) -> float:

@@ -19,6 +19,7 @@ from bayeslaw._decisions.following.track import Track
 
 PLACES = 48  # between now and the end, and beyond it, at which a run may stop
 LOOKS = 24  # between now and the end, at which one may look again
+BETTER = 0.05  # probability gained, for which another share of replay is named
 SOON = 0.5  # chance of being sure, at which it is worth looking
 
 
@@ -41,6 +42,9 @@ class Decision:
     needed
         The shortest longer run that would keep the promises; None if none was found, or
         none is needed.
+    replay, replay_probability
+        Another share of replay from here on that keeps the promises more probably, and
+        that probability; None if there is none, or the run goes well.
     look_again, sure_by_then
         Where the answer is as likely as not sure, and that chance; None if it is sure
         now.
@@ -55,6 +59,8 @@ class Decision:
     stop_at: float | None = None
     saved: float = 0.0
     needed: float | None = None
+    replay: float | None = None
+    replay_probability: float | None = None
     look_again: float | None = None
     sure_by_then: float | None = None
     regret: dict[str, float] | None = None
@@ -106,11 +112,19 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
         if needed
         else f"; nor does a run up to {BEYOND:g} times as long keep them for sure"
     )
+    replay, odds = _other_replay(tracks, chance)
+    if replay is not None:
+        instead += (
+            f"; with {replay:.0%} replay from here on the planned end would keep them "
+            f"with probability {odds:.1%}"
+        )
     if chance <= 1 - confidence:
         return Decision(
             "stop",
             f"the planned end breaks its limits with probability {1 - chance:.1%}"
             f"{instead}",
+            replay=replay,
+            replay_probability=odds,
             stop_at=float(np.exp(now)),
             saved=left / float(np.exp(end)),
             needed=needed,
@@ -126,8 +140,10 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
     return Decision(
         "wait",
         f"the planned end keeps its limits with probability {chance:.1%}: neither "
-        f"sure{when}",
+        f"sure{when}{instead}",
         needed=needed,
+        replay=replay,
+        replay_probability=odds,
         look_again=look,
         sure_by_then=sure,
         regret=regret,
@@ -143,6 +159,22 @@ def _first(
         if together(tracks, float(clock)) >= confidence:
             return float(clock)
     return None
+
+
+def _other_replay(
+    tracks: Sequence[Track], chance: float
+) -> tuple[float | None, float | None]:
+    """The share of replay from here on that keeps all limits most probably, and that
+    probability, where it is clearly more than now; `Track.replays`.
+    """
+    tables = [t.replays() for t in tracks if t.limit is not None]
+    if not all(len(table) for table in tables):
+        return None, None
+    together_at = np.prod([table["probability"] for table in tables], axis=0)
+    best = int(np.argmax(together_at))
+    if together_at[best] < chance + BETTER:
+        return None, None
+    return float(tables[0]["replay"].iloc[best]), float(together_at[best])
 
 
 def _look_again(

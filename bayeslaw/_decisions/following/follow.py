@@ -329,6 +329,7 @@ def _followed(side: Side, question: Question) -> Followed:
         final=track.final(),
         final_before=side.final_before,
         path=track.path(),
+        replays=track.replays(),
         history=pd.DataFrame(track.history, columns=list(Moment._fields)),
         max_loss=track.limit,
         probability=track.probability(),

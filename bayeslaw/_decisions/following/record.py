@@ -20,7 +20,7 @@ REASONS = {
         "replay or another checkpoint than was said"
     ),
     "below": (
-        "validation text among the training data, another validation set or tokenizer, "
+        "a learning rate too low (a source loss that hardly moves), validation text among the training data, another validation set or tokenizer, "
         "more tokens trained than logged"
     ),
 }
@@ -41,6 +41,8 @@ class Followed:
         ``step``), ``median``, ``low``, ``high``.
     path
         The loss from the last point to the end, and what was foreseen before the run.
+    replays
+        The end at other shares of replay from here on (`Track.replays`).
     history
         A row for each point: what was known once it was measured (`Moment`).
     max_loss
@@ -64,6 +66,7 @@ class Followed:
     final: dict[str, float]
     final_before: dict[str, float]
     path: pd.DataFrame
+    replays: pd.DataFrame
     history: pd.DataFrame
     max_loss: float | None
     probability: float
@@ -89,7 +92,7 @@ class Followed:
         """As JSON holds it."""
         tables = {
             name: getattr(self, name).to_dict(orient="records")
-            for name in ("path", "history")
+            for name in ("path", "replays", "history")
         }
         plain = {
             name: value for name, value in vars(self).items() if name not in tables
