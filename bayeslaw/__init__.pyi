@@ -65,6 +65,7 @@ from ._posteriors.record import Fit as Fit
 from ._posteriors.refits import Refit as Refit
 from ._posteriors.refits import bootstrap_weights as bootstrap_weights
 from ._posteriors.refits import refits as refits
+from ._report.following import follow_page as follow_page
 from ._report.page import report as report
 from ._studies.anchors import anchors_study as anchors_study
 from ._tables.areas import schedule_areas as schedule_areas

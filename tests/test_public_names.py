@@ -65,6 +65,7 @@ NAMES = [
     "finetuning_grid",
     "fit",
     "follow",
+    "follow_page",
     "forecast",
     "law",
     "law_from_file",

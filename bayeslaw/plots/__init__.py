@@ -15,6 +15,9 @@ from bayeslaw.plots.axes import COLOURS as COLOURS
 from bayeslaw.plots.axes import GREY as GREY
 from bayeslaw.plots.axes import MOST_TICKS as MOST_TICKS
 from bayeslaw.plots.axes import STAR as STAR
+from bayeslaw.plots.following import closing_forecast as closing_forecast
+from bayeslaw.plots.following import followed_run as followed_run
+from bayeslaw.plots.following import probability_over_time as probability_over_time
 from bayeslaw.plots.forecasts import coverage as coverage
 from bayeslaw.plots.forecasts import forecast_curve as forecast_curve
 from bayeslaw.plots.forecasts import learning_curves as learning_curves
