@@ -65,6 +65,13 @@ TABLES = {
             "covariates": {"loss_before": 3.141862, "source_loss_before": 1.409179},
         },
     ),
+    "microcpt-two-phases": Bundled(
+        "measured for this package: decoders of 12 and 23 thousand parameters, as in "
+        "microcpt, whose share of replay changes on the way from `replay_first` to "
+        "`replay_then` at `changed_at` of the run (1: it does not); `replay` is the "
+        "share of all tokens so far",
+        reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
+    ),
     "simulated-ptpp-grid": Bundled(
         "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from "
         "Form 3 (target) and Form 1 (source) at stated parameters",

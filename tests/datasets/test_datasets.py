@@ -75,3 +75,26 @@ def test_the_measured_grid_is_what_its_card_says():
     assert (target["loss"] < target["loss_before"]).all()
     assert default_laws(source)[-1] == "state-source"
     assert default_laws(target)[-1] == "state-target"
+
+
+def test_two_phase_runs_are_what_their_card_says():
+    """Both orders, both places and all stages, from one checkpoint each; replay is the mean of the tokens so far, and phases agree until they part."""
+    runs = datasets.load("microcpt-two-phases")
+    assert np.isfinite(runs[["loss", "loss_before", "source_loss_before", "D"]]).all(
+        axis=None
+    )
+    phases = runs.groupby("run")[["replay_first", "replay_then", "changed_at"]].first()
+    assert set(map(tuple, phases.to_numpy())) == {
+        *itertools.product((0.1,), (0.5,), (0.25, 0.5)), *itertools.product((0.5,), (0.1,), (0.25, 0.5)),
+        *((share, share, 1.0) for share in (0.1, 0.25, 0.5)),
+    }  # fmt: skip
+    cells = runs.groupby(["N", "ptpp"])
+    assert set(cells.groups) == set(itertools.product((12368, 23160), (15, 93, 279)))
+    assert (cells["source_loss_before"].nunique() == 1).all()
+    ends = runs[runs["D"] == runs.groupby("run")["D"].transform("max")]
+    weight = 1 - ends["changed_at"]
+    mean = (1 - weight) * ends["replay_first"] + weight * ends["replay_then"]
+    assert (ends["replay"] - mean).abs().max() < 0.001
+    early = runs[runs["D"] < 0.2 * runs.groupby("run")["D"].transform("max")]
+    same = early.groupby(["N", "ptpp", "replay_first", "D", "domain"])["loss"]
+    assert ((same.max() - same.min()) < 1e-3).all()

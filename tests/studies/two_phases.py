@@ -238,15 +238,29 @@ def lines_of(table: pd.DataFrame) -> list[str]:
     return lines
 
 
+def bundled(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with ``replay`` as the share of all tokens so far, beside the shares of both phases and where the second begins."""
+    end = runs.groupby("run")["D"].transform("max")
+    begun = TOKENS_PER_STEP * (runs["share"] * end / TOKENS_PER_STEP).round()
+    later = (runs["D"] - begun).clip(lower=0) / runs["D"]
+    mixed = (1 - later) * runs["first"] + later * runs["then"]
+    told = {"first": "replay_first", "then": "replay_then", "share": "changed_at"}
+    return runs.rename(columns=told).assign(replay=mixed.round(6))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--bundle", type=Path, help="CSV of the runs, as bundled")
     options = parser.parse_args()
     work = open_work(options.source, options.target, options.work)
-    table = errors(train_all(work, options.work / "two_phases.csv"))
+    runs = train_all(work, options.work / "two_phases.csv")
+    if options.bundle:
+        bundled(runs).to_csv(options.bundle, index=False)
+    table = errors(runs)
     lines = lines_of(table)
     print("\n".join(lines))
     if options.output:
