@@ -1,0 +1,275 @@
+"""A run while it trains on one HTML page: a slider goes through its points, frame by
+frame.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.files import atomic_write, try_writing
+from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.following.follow import Follower, Posteriors
+from bayeslaw._decisions.following.record import UNITS, Followed, Following
+
+FRAMES = 40  # at most; a run of more points is thinned evenly
+DIGITS = 6  # of numbers on the page, significant
+
+Progress = Callable[[int, int], None]
+
+
+class Frame(NamedTuple):
+    """What was known once so many points were measured.
+
+    Parameters
+    ----------
+    at
+        Tokens (or steps) of the last of them; None before the first.
+    points
+        Places at which there was a loss, of whichever domain.
+    """
+
+    at: float | None
+    points: int
+    following: Following
+
+
+def follow_page(
+    posterior: Posteriors,
+    curve: pd.DataFrame,
+    until: float,
+    path: str | Path,
+    *,
+    warmup: float | None = None,
+    progress: Progress | None = None,
+    **question: Any,
+) -> Following:
+    """Write a page on which a slider moves through a run: what was known of its end
+    after each point.
+
+    One file that asks for nothing else. A run of more than 40 points is thinned evenly.
+
+    Parameters
+    ----------
+    path
+        Of the HTML file.
+    progress
+        Called with frames done, and all of them; each takes a second or two.
+    posterior, curve, until, warmup, question
+        As for `follow`: ``max_loss``, ``confidence``, ``prob``, ``within``,
+        ``schedule``, ``seed``.
+
+    Returns
+    -------
+    Following
+        What `follow` says of all points.
+
+    Raises
+    ------
+    RunTableError, PlanError
+        As `follow` does; or ``path`` is a folder.
+    """
+    page = Path(path)
+    if page.is_dir():
+        raise PlanError(
+            f"{page} is a folder; give the name of a file, such as run.html"
+        )
+    try_writing(page)
+    start = Follower.start(posterior, curve, until, **question)
+    frames = []
+    for frame, count in _frames(start, start.read(curve, warmup)):
+        frames.append(frame)
+        if progress is not None:
+            progress(len(frames), count)
+    html = _render(frames, _run_name(curve), start.question.prob)
+    with atomic_write(page) as part:
+        part.write_text(html, encoding="utf-8")
+    return frames[-1].following
+
+
+def _frames(start: Follower, whole: Follower) -> Iterator[tuple[Frame, int]]:
+    """Frames from before the first point to the last, and how many there are.
+
+    Parameters
+    ----------
+    whole
+        With all points, whose tracks tell which of them are used.
+    """
+    losses: dict[float, dict[str, float]] = {}
+    for name, side in whole.sides.items():
+        for moment in side.track.history:
+            losses.setdefault(moment.at, {})[name] = moment.loss
+    places = sorted(losses)
+    shown = _thinned(len(places))
+    follower = start
+    for points in range(len(places) + 1):
+        if points:
+            at = places[points - 1]
+            follower = follower.after(at, losses[at])
+        if points in shown:
+            # the whole one also knows of points that were left out
+            last = points == len(places)
+            following = (whole if last else follower).following()
+            at = places[points - 1] if points else None
+            yield Frame(at, points, following), len(shown)
+
+
+def _thinned(points: int) -> list[int]:
+    """Numbers of points at which there is a frame, with none and all among them."""
+    count = min(points + 1, FRAMES)
+    return [int(n) for n in np.linspace(0, points, count).round()]
+
+
+def _run_name(curve: pd.DataFrame) -> str:
+    """Of the run, where the table tells it."""
+    if "run" not in curve or curve.empty:
+        return ""
+    return str(curve["run"].iloc[0])
+
+
+# -- what the page holds ---------------------------------------------------------------
+
+
+def _data(frames: list[Frame]) -> dict[str, Any]:
+    """What the pictures are drawn from, as JSON holds it."""
+    last = frames[-1].following
+    return {
+        "until": last.until,
+        "unit": UNITS[last.first.unit],
+        "confidence": last.confidence,
+        "domains": [_domain(name, frames) for name in last.domains],
+        "frames": [_moment(frame) for frame in frames],
+    }
+
+
+def _domain(name: str, frames: list[Frame]) -> dict[str, Any]:
+    """All points of a domain, and what was foreseen of it before the first."""
+    first, last = (frames[i].following[name] for i in (0, -1))
+    foreseen = first.path[["before_median", "before_low", "before_high"]]
+    foreseen = foreseen.set_axis(["median", "low", "high"], axis="columns")
+    return {
+        "name": name,
+        "limit": last.max_loss,
+        "before": _ends(last.final_before),
+        "foreseen": _columns(foreseen, first.path[first.unit]),
+        "points": _columns(last.history),
+    }
+
+
+def _moment(frame: Frame) -> dict[str, Any]:
+    """One frame: numbers for the pictures, and what is said beside them."""
+    following = frame.following
+    decision = following.decision
+    return {
+        "at": frame.at,
+        "place": _place(frame),
+        "probability": _number(following.probability),
+        "action": decision.action,
+        "reason": decision.reason,
+        "domains": [_side(following, name) for name in following.domains],
+    }
+
+
+def _side(following: Following, name: str) -> dict[str, Any]:
+    """One domain in one frame."""
+    followed = following[name]
+    path = followed.path
+    return {
+        "points": followed.points,
+        "path": _columns(path[["median", "low", "high"]], path[followed.unit]),
+        "final": _ends(followed.final),
+        "probability": _number(followed.probability),
+        "words": _words(following, followed),
+    }
+
+
+def _words(following: Following, followed: Followed) -> dict[str, str]:
+    """What is said of one domain in one frame, by the name of its field."""
+    unit = UNITS[followed.unit]
+    share = f"{following.within:.1%}"
+    known = f"not yet known to within {share}"
+    if followed.known_from is not None:
+        since = format_count(followed.known_from)
+        known = f"known to within {share} since {since} {unit}"
+    words = {
+        "end": _nats(followed.final),
+        "known": known,
+        "verdict": followed.verdict,
+        "notes": "; ".join(followed.notes),
+    }
+    if followed.max_loss is not None:
+        words["probability"] = f"{followed.probability:.1%}"
+    return words
+
+
+def _place(frame: Frame) -> str:
+    """How far a frame is."""
+    if frame.at is None:
+        return "before the first point"
+    following = frame.following
+    points = f"{frame.points} point{'s' if frame.points > 1 else ''}"
+    unit = UNITS[following.first.unit]
+    share = frame.at / following.until
+    return f"{points}, {format_count(frame.at)} {unit} ({share:.0%} of the run)"
+
+
+def _nats(final: dict[str, float]) -> str:
+    median, low, high = (f"{final[key]:.4g}" for key in ("median", "low", "high"))
+    return f"{median} ({low} to {high}) nats"
+
+
+def _ends(final: dict[str, float]) -> dict[str, float | None]:
+    return {key: _number(final[key]) for key in ("median", "low", "high")}
+
+
+def _columns(
+    table: pd.DataFrame, at: pd.Series | None = None
+) -> dict[str, list[float | None]]:
+    """Columns of a table by name, where ``at`` is that of tokens or steps."""
+    told = table if at is None else table.assign(at=at)
+    return {
+        str(name): [_number(value) for value in column] for name, column in told.items()
+    }
+
+
+def _number(value: float) -> float | None:
+    """Rounded, and None where it is none: JSON has no NaN."""
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
+
+
+# -- the page --------------------------------------------------------------------------
+
+
+def _render(frames: list[Frame], run: str, prob: float) -> str:
+    """The page's HTML."""
+    import jinja2
+    from markupsafe import Markup
+
+    folder = files("bayeslaw._report").joinpath("templates")
+    # A name that the template misspells is an error, not a blank.
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    environment.filters["count"] = format_count
+    template = folder.joinpath("follow.html.jinja").read_text(encoding="utf-8")
+    data = _data(frames)
+    # no name of a domain ends the script that holds it
+    text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return environment.from_string(template).render(
+        run=run,
+        last=frames[-1].following,
+        data=data,
+        interval=f"{prob:.0%}",
+        text=Markup(text),
+        script=Markup(folder.joinpath("follow.js").read_text(encoding="utf-8")),
+    )

@@ -1,0 +1,169 @@
+"""A run while it trains: its points, what they say of its end, and what was kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count
+from bayeslaw.plots.axes import BLACK, COLOURS, GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bayeslaw._decisions.following.record import Followed, Following
+
+AXIS_NAMES = {"D": "adaptation tokens D", "step": "step"}
+LIMIT = {"color": COLOURS[1], "lw": 1.2, "ls": ":"}
+ASIDE = 1.6  # how far left of the first point, as a factor, what was before it is drawn
+
+
+def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> Axes:
+    """The points so far as dots, and the loss from here to the end in its band.
+
+    In grey, what was foreseen of the rest before the run; the dotted line is the limit.
+    """
+    history, path = followed.history, followed.path
+    x = path[followed.unit]
+    before = {"color": GREY, "label": "before the run"}
+    _line_in_band(ax, x, path[["before_low", "before_median", "before_high"]], **before)
+    here = {"color": colour, "label": "from here"}
+    _line_in_band(ax, x, path[["low", "median", "high"]], **here)
+    dots = {"ms": 4, "mec": "white", "mew": 0.4}
+    ax.plot(
+        history["at"],
+        history["loss"],
+        "o",
+        color=BLACK,
+        label="measured",
+        **dots,
+    )
+    _limit(ax, followed)
+    _token_axis(ax, followed.unit)
+    ax.set_ylabel("loss (nats per token)")
+    return ax
+
+
+def closing_forecast(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> Axes:
+    """The forecast of the end after each point: median and interval, over tokens so far.
+
+    In grey at the left, the forecast before the run; the dotted line is the limit.
+    """
+    history = followed.history
+    ends = {"low": "final_low", "median": "final_median", "high": "final_high"}
+    after = history[list(ends.values())].set_axis(list(ends), axis="columns")
+    first = pd.DataFrame([followed.final_before])
+    start = pd.Series([_before_the_run(followed)])
+    _bars(ax, start, first, color=GREY, label="before the run")
+    _bars(ax, history["at"], after, color=colour, label="after each point")
+    _limit(ax, followed)
+    _token_axis(ax, followed.unit)
+    ax.set_ylabel(f"loss at {format_count(followed.final[followed.unit])}")
+    return ax
+
+
+def probability_over_time(ax: Axes, following: Following) -> Axes:
+    """Probability that the end keeps its limits, over tokens so far.
+
+    A line for each domain with a limit, a broad one for all of them together; at the
+    left of each, before the run. Between the dashed lines neither answer is sure.
+
+    Raises
+    ------
+    PlanError
+        No limit was given.
+    """
+    limited = {
+        name: followed
+        for name, followed in following.domains.items()
+        if followed.max_loss is not None
+    }
+    if not limited:
+        raise PlanError("no limit was given, so there is no probability: give max_loss")
+    start = min(_before_the_run(followed) for followed in limited.values())
+    chances = pd.DataFrame(
+        {name: _chances(followed, start) for name, followed in limited.items()}
+    )
+    # what is known of a domain stays so until its next point
+    chances = chances.sort_index().ffill()
+    for name, colour in zip(chances, COLOURS, strict=False):
+        ax.plot(chances.index, chances[name], ".-", color=colour, label=str(name))
+    if len(limited) > 1:
+        together = chances.prod(axis="columns")
+        style = {"color": BLACK, "lw": 3, "alpha": 0.5, "label": "all limits"}
+        ax.plot(chances.index, together, **style)
+    for level in (following.confidence, 1 - following.confidence):
+        ax.axhline(level, color=GREY, lw=0.8, ls="--", zorder=0)
+    _token_axis(ax, next(iter(limited.values())).unit)
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_ylabel("probability that the limit is kept")
+    return ax
+
+
+def _chances(followed: Followed, start: float) -> pd.Series:
+    """Probability by tokens so far, that before the run at ``start``."""
+    history = followed.history
+    places = [start, *history["at"]]
+    chances = [followed.probability_before, *history["probability"]]
+    return pd.Series(chances, places)
+
+
+def _before_the_run(followed: Followed) -> float:
+    """Where on a logarithmic axis what was known before the first point is drawn."""
+    first = followed.final[followed.unit]
+    if followed.points:
+        first = float(followed.history["at"].min())
+    return first / ASIDE
+
+
+def _line_in_band(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
+    """Columns low, median and high: a dashed line in a band."""
+    low, median, high = (rows[name] for name in rows)
+    ax.fill_between(
+        x,
+        low,
+        high,
+        color=style["color"],
+        alpha=0.2,
+        lw=0,
+    )
+    ax.plot(
+        x,
+        median,
+        lw=1.2,
+        ls="--",
+        **style,
+    )
+
+
+def _bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
+    """Medians, joined, with their intervals as bars."""
+    median = rows["median"]
+    away = [median - rows["low"], rows["high"] - median]
+    ax.errorbar(
+        x,
+        median,
+        yerr=away,
+        fmt="_-",
+        lw=1.2,
+        ms=7,
+        **style,
+    )
+
+
+def _limit(ax: Axes, followed: Followed) -> None:
+    if followed.max_loss is not None:
+        ax.axhline(followed.max_loss, label="limit", **LIMIT)
+
+
+def _token_axis(ax: Axes, unit: str) -> None:
+    """A logarithmic x axis with counts as people say them: 200k, 500k, 1M, ..."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_count(x)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel(AXIS_NAMES[unit])
