@@ -78,12 +78,29 @@ def follow_page(
         As `follow` does; or ``path`` is a folder.
     """
     page = Path(path)
+    _check_writable(page)
+    start = Follower.start(posterior, curve, until, **question)
+    return write_page(start, curve, page, warmup=warmup, progress=progress)
+
+
+def _check_writable(page: Path) -> None:
     if page.is_dir():
         raise PlanError(
             f"{page} is a folder; give the name of a file, such as run.html"
         )
     try_writing(page)
-    start = Follower.start(posterior, curve, until, **question)
+
+
+def write_page(
+    start: Follower,
+    curve: pd.DataFrame,
+    page: Path,
+    *,
+    warmup: float | None = None,
+    progress: Progress | None = None,
+) -> Following:
+    """`follow_page` of a run that is not followed yet, at its start."""
+    _check_writable(page)
     frames = []
     for frame, count in _frames(start, start.read(curve, warmup)):
         frames.append(frame)

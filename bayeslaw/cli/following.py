@@ -30,6 +30,7 @@ from bayeslaw.cli.output import (
     check_writable,
     emit,
     finite,
+    progress_bar,
 )
 from bayeslaw.cli.parsing import (
     count,
@@ -118,6 +119,13 @@ class FollowOptions:
     every: Annotated[
         float, typer.Option(help="With --watch: seconds between looks.", min=0.1)
     ] = 5.0
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="HTML file on which a slider moves through the run so far.",
+            metavar="PAGE.html",
+        ),
+    ] = None
     seed: Seed = 0
     output: Annotated[
         Path | None,
@@ -136,6 +144,10 @@ def follow(options: FollowOptions) -> None:
     """
     if options.output is not None:
         check_writable(options.output)
+    if options.page is not None:
+        check_writable(options.page)
+    if options.watch and options.page is not None:
+        raise PlanError("--page is of the points so far: give it without --watch")
     if options.watch and options.as_json:
         raise PlanError("--watch keeps a screen; for JSON give --output FILE with it")
     curve = read_table(options.curve, options.where, options.column)
@@ -144,7 +156,15 @@ def follow(options: FollowOptions) -> None:
     if options.watch:
         _watch(options, follower, warmup)
         return
-    known = follower.read(curve, warmup).following()
+    if options.page is None:
+        known = follower.read(curve, warmup).following()
+    else:
+        from bayeslaw._report.following import write_page
+
+        with progress_bar("page") as progress:
+            known = write_page(
+                follower, curve, options.page, warmup=warmup, progress=progress
+            )
     _keep(options.output, known)
     emit(known.to_dict(), options.as_json, lambda: print(known.sentence()))
 
@@ -301,11 +321,14 @@ def _chart(one: Followed, until: float) -> str:
     low, high = min(seen), max(seen)
 
     def column(at: float) -> int:
-        return round((WIDTH - 1) * np.log(at / first) / span)
+        share = np.log(at / first) / span
+        return round((WIDTH - 1) * share)
 
     def line(loss: float) -> int:
-        share = (loss - low) / ((high - low) or 1.0)
-        return round((HEIGHT - 1) * (1 - min(max(share, 0.0), 1.0)))
+        height = (high - low) or 1.0
+        share = (loss - low) / height
+        inside = min(max(share, 0.0), 1.0)
+        return round((HEIGHT - 1) * (1 - inside))
 
     grid = np.full((HEIGHT, WIDTH), " ")
     for loss in limit:

@@ -23,12 +23,14 @@ ASIDE = 1.6  # how far left of the first point, as a factor, what was before it 
 def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> Axes:
     """The points so far as dots, and the loss from here to the end in its band.
 
-    In grey, what was foreseen of the rest before the run; the dotted line is the limit.
+    In grey, what was foreseen before the run; the dotted line is the limit.
     """
     history, path = followed.history, followed.path
     x = path[followed.unit]
     before = {"color": GREY, "label": "before the run"}
-    _line_in_band(ax, x, path[["before_low", "before_median", "before_high"]], **before)
+    foreseen = followed.foreseen
+    band = foreseen[["before_low", "before_median", "before_high"]]
+    _line_in_band(ax, foreseen[followed.unit], band, **before)
     here = {"color": colour, "label": "from here"}
     _line_in_band(ax, x, path[["low", "median", "high"]], **here)
     dots = {"ms": 4, "mec": "white", "mew": 0.4}

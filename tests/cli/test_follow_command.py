@@ -236,3 +236,15 @@ def test_the_screen_shows_curve_band_probability_and_trouble(folder):
     assert f"{known.probability:.1%}" in shown
     assert known.decision.action.upper() in shown
     assert "not read: line 3" in shown
+
+
+def test_a_page_of_the_run_is_written(folder, tmp_path):
+    curve, page = tmp_path / "curve.csv", tmp_path / "run.html"
+    curve.write_text(lines(folder, 3))
+    asked = ["follow", folder / "target.nc", curve, "--until", "200B", "--page", page]
+    out = run(*asked, "--json")
+    assert out.returncode == 0, out.stderr
+    assert json.loads(out.stdout)["points"] == 3
+    assert 'type="range"' in page.read_text()
+    assert run(*asked, "--watch").returncode == 2
+    assert run(*asked[:-1], tmp_path).returncode == 2

@@ -87,7 +87,10 @@ def unit_of(posterior: Posterior) -> str:
 
 def read_by(posterior: Posterior) -> set[str]:
     """Columns that some law of a posterior reads."""
-    return {name for piece in posterior.pieces() for name in piece.covariates}
+    read: set[str] = set()
+    for piece in posterior.pieces():
+        read.update(piece.covariates)
+    return read
 
 
 def course(

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import norm
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.following.course import BEYOND
-from bayeslaw._decisions.following.departure import Departure
+from bayeslaw._decisions.following.departure import Outlook
 from bayeslaw._decisions.following.track import Track
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 PLACES = 48  # between now and the end, and beyond it, at which a run may stop
 LOOKS = 24  # between now and the end, at which one may look again
@@ -187,36 +191,47 @@ def _look_again(
     correlates by rho with the end leaves it a variance of (1 - rho^2) of what it is,
     and moves its mean by the rest.
     """
-    limited = [f for f in tracks if f.limit is not None]
-    doubtful = min(limited, key=lambda f: abs(f.probability() - 0.5))
-    sure_z = norm.ppf(confidence)
+    limited = [track for track in tracks if track.limit is not None]
+    doubts = [abs(track.probability() - 0.5) for track in limited]
+    doubtful = limited[int(np.argmin(doubts))]
     for clock in np.linspace(now, end, LOOKS)[1:-1]:
-        mean, sd, rho = _moments(doubtful, float(clock))
-        left = sd * np.sqrt(1 - rho**2)
-        moved = max(sd * abs(rho), 1e-12)
-        margin = float(np.log(doubtful.limit or 1.0)) - mean
-        kept = norm.cdf((margin - sure_z * left) / moved)
-        broken = norm.cdf((-margin - sure_z * left) / moved)
-        chance = float(kept + broken)
+        chance = _sure_after(doubtful, float(clock), confidence)
         if chance >= SOON:
             return float(np.exp(clock)), chance
     return None, None
 
 
+def _sure_after(track: Track, clock: float, confidence: float) -> float:
+    """Chance that a point there makes it sure whether the limit is kept."""
+    mean, sd, rho = _moments(track, clock)
+    left = sd * np.sqrt(1 - rho**2)
+    moved = max(sd * abs(rho), 1e-12)
+    margin = np.log(track.limit or 1.0) - mean
+    needed = norm.ppf(confidence) * left
+    kept = norm.cdf((margin - needed) / moved)
+    broken = norm.cdf((-margin - needed) / moved)
+    return float(kept + broken)
+
+
 def _moments(track: Track, clock: float) -> tuple[float, float, float]:
     """Mean and sd of the log loss at the end, and its correlation with a point's."""
-    departure: Departure = track.departure
-    weight = departure.weight
     first = track.outlook(clock)
     last = track.outlook(track.end)
-    shared = departure.covariance_ahead(clock, track.end)
+    shared = track.departure.covariance_ahead(clock, track.end)
+    mean = _average(last, last.mean)
+    off_first = first.mean - _average(first, first.mean)
+    off_last = last.mean - mean
+    # of a mixture: between its parts and within them
+    var_first = _average(first, off_first**2 + first.sd[:, None] ** 2)
+    var_last = _average(last, off_last**2 + last.sd[:, None] ** 2)
+    both = _average(last, off_first * off_last + shared[:, None])
+    sd = np.sqrt(var_last)
+    rho = both / (sd * np.sqrt(var_first))
+    bounded = min(max(rho, -1.0), 1.0)
+    return mean, float(sd), float(bounded)
 
-    def average(values: np.ndarray) -> float:
-        return float((weight * values).sum())
 
-    means = average(first.mean), average(last.mean)
-    var_first = average((first.mean - means[0]) ** 2 + first.sd[:, None] ** 2)
-    var_last = average((last.mean - means[1]) ** 2 + last.sd[:, None] ** 2)
-    both = (first.mean - means[0]) * (last.mean - means[1]) + shared[:, None]
-    rho = average(both) / np.sqrt(var_first * var_last)
-    return means[1], float(np.sqrt(var_last)), float(np.clip(rho, -1, 1))
+def _average(outlook: Outlook, values: Float[np.ndarray, "scale draw"]) -> float:
+    """Of a number of each part of a mixture."""
+    weighted = outlook.weight * values
+    return float(weighted.sum())

@@ -78,7 +78,9 @@ class Scales(NamedTuple):
 
     def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
         """Of a point so many e-folds of tokens before the end."""
-        return self.noise * np.exp(self.fading * before_end)
+        power = self.fading * before_end
+        times = np.exp(power)
+        return self.noise * times
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +169,11 @@ class Departure:
         then = self._moved(clock)
         seen = then._reading(clock)
         known = np.einsum("gi,gij,gj->g", seen, then.covariance, seen)
-        own = (OWN * self.scales.noise_at(self.end - clock)) ** 2
-        return then._at(clock), known + own
+        scale = self.scales.noise_at(self.end - clock)
+        own = OWN * scale
+        mean = then._at(clock)
+        variance = known + own**2
+        return mean, variance
 
     def covariance_ahead(
         self, clock: float, later: float
@@ -201,14 +206,15 @@ class Departure:
     def effective(self) -> float:
         """Effective draws of the law."""
         of_law = self.weight.sum(axis=0)
-        return float(1 / (of_law**2).sum())
+        squares = (of_law**2).sum()
+        return float(1 / squares)
 
     # -- the state ---------------------------------------------------------------------
 
     def _moved(self, clock: float) -> Departure:
         """The state at a later point; only wander and noise move."""
-        gap = 0.0 if self.clock is None else clock - self.clock
-        step = _steps(self.scales, gap)
+        last = clock if self.clock is None else self.clock
+        step = _steps(self.scales, clock - last)
         mean = self.mean.copy()
         mean[2:] = np.einsum("gij,jgs->igs", step, self.mean[2:])
         whole = np.zeros((len(step), 5, 5))
@@ -229,8 +235,11 @@ class Departure:
 
     def _at(self, clock: float) -> Float[np.ndarray, "scale draw"]:
         level, slope, wander, _, noise = self.mean
-        scale = self.scales.noise_at(self.end - clock)[:, None]
-        return level + slope * (clock - self.end) + wander + scale * noise
+        before_end = self.end - clock
+        scale = self.scales.noise_at(before_end)
+        line = level - slope * before_end
+        of_points = scale[:, None] * noise
+        return line + wander + of_points
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,19 +266,27 @@ class Outlook:
         cls, departure: Departure, clock: float, law: Float[np.ndarray, " draw"]
     ) -> Outlook:
         """At log tokens ``clock``, where the law's draws are ``law``."""
-        mean, variance = departure.ahead(clock)
-        return cls(law + mean, np.sqrt(variance), departure.weight)
+        departed, variance = departure.ahead(clock)
+        mean = law + departed
+        sd = np.sqrt(variance)
+        return cls(mean, sd, departure.weight)
 
     def below(self, log_loss: float) -> float:
         """Probability of a log loss at most this."""
-        chance = ndtr((log_loss - self.mean) / self.sd[:, None])
-        return float(np.clip((self.weight * chance).sum(), 0.0, 1.0))
+        sd = self.sd[:, None]
+        z = (log_loss - self.mean) / sd
+        chance = ndtr(z)
+        mixed = (self.weight * chance).sum()
+        # sums of weights end a rounding error beyond 1
+        bounded = min(max(mixed, 0.0), 1.0)
+        return float(bounded)
 
     def quantiles(
         self, probs: list[float], seed: int = 0
     ) -> Float[np.ndarray, " prob"]:
         """Of the log loss."""
-        drawn = self.draw(SAMPLES, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        drawn = self.draw(SAMPLES, rng)
         return np.quantile(drawn, probs)
 
     def draw(
@@ -277,19 +294,26 @@ class Outlook:
     ) -> Float[np.ndarray, " sample"]:
         """Log losses; which normals they come from is drawn systematically."""
         ends = np.cumsum(self.weight.ravel())
-        places = (np.arange(count) + rng.random()) / count * ends[-1]
-        index = np.searchsorted(ends, places)
-        which = index // self.weight.shape[1]
+        numbers = np.arange(count)
+        places = (numbers + rng.random()) / count
+        index = np.searchsorted(ends, places * ends[-1])
+        of_scale = index // self.weight.shape[1]
         # normals spread as evenly, in an order that knows nothing of the first
-        even = stats.norm.ppf((np.arange(count) + 0.5) / count)
-        return self.mean.ravel()[index] + self.sd[which] * rng.permutation(even)
+        even = stats.norm.ppf((numbers + 0.5) / count)
+        standard = rng.permutation(even)
+        mean = self.mean.ravel()[index]
+        return mean + self.sd[of_scale] * standard
 
 
 def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
     """Covariance of a wander, its slope and the noise where nothing is measured."""
-    covariance = np.zeros((len(scales.wander), 3, 3))
+    count = len(scales.wander)
+    covariance = np.zeros((count, 3, 3))
     covariance[:, 0, 0] = scales.wander**2
-    covariance[:, 1, 1] = 3 * (scales.wander / scales.length) ** 2
+    # of the process's derivative
+    slope = scales.wander / scales.length
+    squares = slope**2
+    covariance[:, 1, 1] = 3 * squares
     covariance[:, 2, 2] = 1.0
     return covariance
 
@@ -312,4 +336,6 @@ def _log_normal(
     missed: Float[np.ndarray, "scale draw"], variance: Float[np.ndarray, " scale"]
 ) -> Float[np.ndarray, "scale draw"]:
     v = variance[:, None]
-    return -0.5 * (missed**2 / v + np.log(2 * np.pi * v))
+    squares = missed**2 / v
+    norm = np.log(2 * np.pi * v)
+    return -0.5 * (squares + norm)

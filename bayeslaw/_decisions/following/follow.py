@@ -192,14 +192,18 @@ class Follower:
     @property
     def unit(self) -> str:
         """What the run is counted in: ``"D"``, tokens, or ``"step"``."""
-        side = next(iter(self.sides.values()))
-        return side.track.course.unit
+        sides = self.sides.values()
+        first = next(iter(sides))
+        course_of_first = first.track.course
+        return course_of_first.unit
 
     @property
     def is_done(self) -> bool:
         """Whether all losses at the planned end are measured."""
-        end = np.log(self.question.until) - CLOSE
-        return all(side.track.clock >= end for side in self.sides.values())
+        end = np.log(self.question.until)
+        sides = self.sides.values()
+        clocks = [side.track.clock for side in sides]
+        return min(clocks) >= end - CLOSE
 
     def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
         """With one more point: tokens (or steps), and its loss in nats per token, by
@@ -269,8 +273,11 @@ def _domain(posterior: Posterior) -> str:
     fitted = getattr(posterior, "runs", None)
     if fitted is None or "domain" not in fitted:
         return "loss"
-    names = fitted["domain"].astype(str).unique()
-    return str(names[0]) if len(names) == 1 else "loss"
+    named = fitted["domain"].astype(str)
+    names = named.unique()
+    if len(names) > 1:
+        return "loss"
+    return str(names[0])
 
 
 def _rows(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
@@ -316,9 +323,13 @@ def _at_end(
     last = rows.tail(1)
     if schedule is None:
         return last.assign(**{unit: until})
-    off = np.abs(schedule[unit].to_numpy(float) - until)
-    (at_end,) = schedule.iloc[[int(np.argmin(off))]].to_dict("records")
-    return last.assign(**{str(name): value for name, value in at_end.items()})
+    steps = schedule[unit].to_numpy(float)
+    off = np.abs(steps - until)
+    nearest = int(np.argmin(off))
+    at_end = schedule.iloc[[nearest]]
+    (columns,) = at_end.to_dict("records")
+    named = {str(name): value for name, value in columns.items()}
+    return last.assign(**named)
 
 
 def _followed(side: Side, question: Question) -> Followed:
@@ -328,6 +339,7 @@ def _followed(side: Side, question: Question) -> Followed:
         points=len(track.history),
         final=track.final(),
         final_before=side.final_before,
+        foreseen=track.foreseen(),
         path=track.path(),
         replays=track.replays(),
         history=pd.DataFrame(track.history, columns=list(Moment._fields)),

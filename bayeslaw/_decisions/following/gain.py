@@ -90,13 +90,21 @@ def _first_below(
     """Log tokens at which a new run first reaches each draw's loss, shape (draw,);
     infinite where it does not.
     """
-    over = along.law + (along.error - log_loss)[:, None]
+    short = along.error - log_loss
+    over = along.law + short[:, None]
     below = over <= 0
+    reaches = below.any(axis=1)
     node = np.argmax(below, axis=1)
-    draw = np.arange(len(node))
     last = np.maximum(node - 1, 0)
-    left, right = over[draw, last], over[draw, node]
-    fall = np.where(left > right, left - right, 1.0)
+
+    # linear between the node before and the first below
+    draw = np.arange(len(node))
+    left = over[draw, last]
+    right = over[draw, node]
+    falls = left > right
+    fall = np.where(falls, left - right, 1.0)
     share = np.clip(left / fall, 0.0, 1.0)
-    there = along.clock[last] + share * (along.clock[node] - along.clock[last])
-    return np.where(below.any(axis=1), there, np.inf)
+    start = along.clock[last]
+    step = along.clock[node] - start
+    there = start + share * step
+    return np.where(reaches, there, np.inf)

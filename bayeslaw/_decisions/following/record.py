@@ -39,6 +39,9 @@ class Followed:
     final, final_before
         The loss at the planned end, now and before the run's points: ``D`` (or
         ``step``), ``median``, ``low``, ``high``.
+    foreseen
+        What was foreseen before the run, from its first point to its end:
+        ``before_median``, ``before_low``, ``before_high``.
     path
         The loss from the last point to the end, and what was foreseen before the run.
     replays
@@ -65,6 +68,7 @@ class Followed:
     points: int
     final: dict[str, float]
     final_before: dict[str, float]
+    foreseen: pd.DataFrame
     path: pd.DataFrame
     replays: pd.DataFrame
     history: pd.DataFrame
@@ -92,7 +96,7 @@ class Followed:
         """As JSON holds it."""
         tables = {
             name: getattr(self, name).to_dict(orient="records")
-            for name in ("path", "replays", "history")
+            for name in ("foreseen", "path", "replays", "history")
         }
         plain = {
             name: value for name, value in vars(self).items() if name not in tables
@@ -194,4 +198,6 @@ class Following:
 
 
 def _nats(final: dict[str, float]) -> str:
-    return f"{final['median']:.4g} ({final['low']:.4g} to {final['high']:.4g}) nats"
+    low, high = final["low"], final["high"]
+    middle = final["median"]
+    return f"{middle:.4g} ({low:.4g} to {high:.4g}) nats"

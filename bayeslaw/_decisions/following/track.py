@@ -163,28 +163,54 @@ class Track:
 
     def outlook(self, clock: float) -> Outlook:
         """Of a point at this log of tokens, after the last one."""
-        return Outlook.of(self.departure, clock, self.course.at(clock))
+        law = self.course.at(clock)
+        departure = self.departure
+        return Outlook.of(departure, clock, law)
 
     def final(self) -> dict[str, float]:
         """The loss at the planned end: ``D`` (or ``step``), ``median``, ``low``,
         ``high``.
         """
-        return self._row(self.end) | {self.course.unit: self.until}
+        row = self._row(self.end)
+        # the logarithm's own digits aside
+        unit = self.course.unit
+        return row | {unit: self.until}
 
     def path(self) -> pd.DataFrame:
         """The loss from here to the planned end, with what was foreseen before the run:
         ``before_median``, ``before_low``, ``before_high``.
         """
+        rows = []
+        for clock in np.linspace(self.clock, self.end, AHEAD):
+            now = self._row(clock)
+            before = self.before(clock)
+            rows.append(now | before)
+        return pd.DataFrame(rows)
+
+    def foreseen(self) -> pd.DataFrame:
+        """What was foreseen before the run, from its first point to its planned end."""
         first = self.clock
-        clocks = np.linspace(first, self.end, AHEAD)
-        rows = [self._row(clock) | self.before(clock) for clock in clocks]
+        if self.history:
+            first = float(np.log(self.history[0].at))
+        rows = []
+        for clock in np.linspace(first, self.end, AHEAD):
+            at = float(np.exp(clock))
+            place = {self.course.unit: at}
+            before = self.before(clock)
+            rows.append(place | before)
         return pd.DataFrame(rows)
 
     def before(self, clock: float) -> dict[str, float]:
         """What was foreseen of a point before the run."""
-        new = self.course.at(clock) + self.course.error
-        low, median, high = np.exp(np.quantile(new, self._tails))
-        return {"before_median": median, "before_low": low, "before_high": high}
+        law = self.course.at(clock)
+        new = law + self.course.error
+        quantiles = np.quantile(new, self._tails)
+        low, median, high = np.exp(quantiles)
+        return {
+            "before_median": median,
+            "before_low": low,
+            "before_high": high,
+        }
 
     def probability(self, clock: float | None = None) -> float:
         """That a point there, by default at the planned end, keeps the limit; NaN
@@ -193,7 +219,9 @@ class Track:
         if self.limit is None:
             return float("nan")
         there = self.end if clock is None else clock
-        return self.outlook(there).below(float(np.log(self.limit)))
+        outlook = self.outlook(there)
+        log_limit = float(np.log(self.limit))
+        return outlook.below(log_limit)
 
     def at_replay(self, replay: float) -> Outlook:
         """The end, if the share of replay changes from here on: as if it had been so
@@ -228,8 +256,10 @@ class Track:
         """That the end keeps the limit, before the first point; NaN without one."""
         if self.limit is None:
             return float("nan")
-        new = self.course.at(self.end) + self.course.error
-        return float(np.mean(new <= np.log(self.limit)))
+        law = self.course.at(self.end)
+        new = law + self.course.error
+        kept = new <= np.log(self.limit)
+        return float(np.mean(kept))
 
     @property
     def clock(self) -> float:
@@ -247,12 +277,14 @@ class Track:
         those before it, for all points (Bonferroni). A share of `JUMPS` of the false
         alarms is the second's.
         """
-        return self._surprise(len(self.history))
+        points = len(self.history)
+        return self._surprise(points)
 
     def _surprise(self, points: int) -> float:
         if not points:
             return 1.0
-        as_far = float(np.mean(self.strays >= self.stray))
+        is_as_far = self.strays >= self.stray
+        as_far = float(np.mean(is_as_far))
         # no fewer than one in as many draws as there are can be told
         from_band = max(as_far, 1 / len(self.strays))
         from_step = points * self.least_step
@@ -261,8 +293,12 @@ class Track:
     def side(self) -> str:
         """Whether the run lies above or below what was foreseen before it."""
         last = self.history[-1]
-        middle, _ = _middle_and_sd(self._foreseen(float(np.log(last.at))))
-        return "above" if np.log(last.loss) > middle else "below"
+        clock = float(np.log(last.at))
+        foreseen = self._foreseen(clock)
+        middle, _ = _middle_and_sd(foreseen)
+        log_loss = np.log(last.loss)
+        is_above = log_loss > middle
+        return "above" if is_above else "below"
 
     def known_from(self, within: float) -> float | None:
         """Tokens (or steps) from which on the end has been known to within this share
@@ -292,7 +328,9 @@ class Track:
 
     @property
     def _tails(self) -> list[float]:
-        return [0.5 - self.prob / 2, 0.5, 0.5 + self.prob / 2]
+        low = 0.5 - self.prob / 2
+        high = 0.5 + self.prob / 2
+        return [low, 0.5, high]
 
     def _row(self, clock: float) -> dict[str, Any]:
         low, median, high = np.exp(self.outlook(clock).quantiles(self._tails))
@@ -306,11 +344,17 @@ class Track:
 
     def _foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
         """Log losses of the runs that were foreseen before this one."""
-        new = self.course.at(clock) + self.course.error
-        return new + self.slopes * (clock - self.end)
+        law = self.course.at(clock)
+        error = self.course.error
+        after_end = clock - self.end
+        line = self.slopes * after_end
+        return law + error + line
 
 
 def _middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
     """Median, and half the distance that one sd spans: outliers do not count."""
+    middle = float(np.median(values))
     low, high = np.quantile(values, ONE_SD)
-    return float(np.median(values)), float(high - low) / 2
+    width = float(high - low)
+    sd = width / 2
+    return middle, sd
