@@ -22,6 +22,15 @@ def format_count(x: Any) -> str:
     return f"{x:.3g}"
 
 
+def format_chance(p: float) -> str:
+    """A probability in percent, and never a certainty that finite draws cannot tell."""
+    if p > 0.999:
+        return "over 99.9%"
+    if p < 0.001:
+        return "under 0.1%"
+    return f"{p:.1%}"
+
+
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 NUMBER = re.compile(
     r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE

@@ -16,7 +16,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._decisions.following.follow import Follower, Posteriors
 from bayeslaw._decisions.following.record import UNITS, Followed, Following
 
@@ -223,7 +223,7 @@ def _words(following: Following, followed: Followed) -> dict[str, str]:
         "notes": "; ".join(followed.notes),
     }
     if followed.max_loss is not None:
-        words["probability"] = f"{followed.probability:.1%}"
+        words["probability"] = format_chance(followed.probability)
     return words
 
 

@@ -14,7 +14,7 @@ import typer
 
 from bayeslaw._base.errors import BayeslawError, PlanError
 from bayeslaw._base.files import atomic_write
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -179,9 +179,11 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
         limits = number("--max-loss", options.max_loss)
     if options.source is not None:
         source = load_fit(options.source, options.trust_law_file)
-        posterior = {TARGET: posterior, SOURCE: source}
-        limits = {} if limits is None else {TARGET: limits}
-        limits |= _source_limit(options, curve)
+        target_name, source_name = _names(posterior, source)
+        posterior = {target_name: posterior, source_name: source}
+        limits = {} if limits is None else {target_name: limits}
+        if options.max_forgetting is not None:
+            limits[source_name] = _source_limit(options, curve)
     elif options.max_forgetting is not None:
         raise PlanError("--max-forgetting is of the source loss: give --source S.nc")
     schedule = options.schedule
@@ -198,11 +200,18 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
     )
 
 
-def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> dict[str, float]:
-    """The largest source loss, by its domain; empty without a promise."""
-    if options.max_forgetting is None:
-        return {}
-    most, unit = forgetting_limit("--max-forgetting", options.max_forgetting)
+def _names(target: Any, source: Any) -> tuple[str, str]:
+    """What the domains of two fits are called in their tables."""
+    from bayeslaw._decisions.following.follow import domain_of
+
+    names = domain_of(target), domain_of(source)
+    return names if names[0] != names[1] else (TARGET, SOURCE)
+
+
+def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
+    """The largest source loss."""
+    asked = str(options.max_forgetting)
+    most, unit = forgetting_limit("--max-forgetting", asked)
     baseline = number_or_none("--baseline-loss", options.baseline_loss)
     if baseline is None:
         told = curve.get("source_loss_before")
@@ -212,8 +221,7 @@ def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> dict[str, floa
                 "--baseline-loss, or a column source_loss_before"
             )
         baseline = float(told.iloc[0])
-    limit = baseline + most if unit == "nats" else baseline * (1 + most)
-    return {SOURCE: limit}
+    return baseline + most if unit == "nats" else baseline * (1 + most)
 
 
 def _keep(path: Path | None, known: Following) -> None:
@@ -308,7 +316,7 @@ def screen(known: Following, trouble: str = "") -> RenderableType:
 def _bar(probability: float) -> str:
     filled = round(BAR * probability)
     bar = "█" * filled + "░" * (BAR - filled)
-    return f"limits kept {bar} {probability:.1%}"
+    return f"limits kept {bar} {format_chance(probability)}"
 
 
 def _chart(one: Followed, until: float) -> str:

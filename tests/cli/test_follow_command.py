@@ -8,10 +8,12 @@ import sys
 import time
 from io import StringIO
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
 import bayeslaw
+from bayeslaw._base.numbers import format_chance
 from bayeslaw.cli.following import FollowOptions, _curve_now, _stamp, screen
 
 CLI = [sys.executable, "-P", "-m", "bayeslaw.cli"]
@@ -233,9 +235,41 @@ def test_the_screen_shows_curve_band_probability_and_trouble(folder):
     shown = console.export_text()
     assert shown.count("●") == 5
     assert "▒" in shown
-    assert f"{known.probability:.1%}" in shown
+    assert f" {format_chance(known.probability)}" in shown
     assert known.decision.action.upper() in shown
     assert "not read: line 3" in shown
+
+
+def test_both_domains_by_the_names_of_their_tables(folder, tmp_path):
+    """Fits of `fi` and `en`, a curve with both: limits reach each, and the baseline is read from the curve."""
+    runs = bayeslaw.simulate("chinchilla", seed=3)
+    small = runs[runs["N"] < 5e9]
+    for name in ("fi", "en"):
+        fit = bayeslaw.fit(small.assign(domain=name), "chinchilla", preview=True)
+        fit.save(tmp_path / f"{name}.nc")
+    whole = bayeslaw.read_runs(folder / "whole.csv").head(4)
+    both = [whole.assign(domain=name, source_loss_before=2.2) for name in ("fi", "en")]
+    curve = tmp_path / "both.csv"
+    pd.concat(both).to_csv(curve, index=False)
+    out = run(
+        "follow",
+        tmp_path / "fi.nc",
+        curve,
+        "--until",
+        "200B",
+        "--source",
+        tmp_path / "en.nc",
+        "--max-loss",
+        "2.3",
+        "--max-forgetting",
+        "10%",
+        "--json",
+    )
+    assert out.returncode == 0, out.stderr
+    domains = json.loads(out.stdout)["domains"]
+    assert list(domains) == ["fi", "en"]
+    assert domains["fi"]["max_loss"] == 2.3
+    assert domains["en"]["max_loss"] == pytest.approx(2.2 * 1.1)
 
 
 def test_a_page_of_the_run_is_written(folder, tmp_path):

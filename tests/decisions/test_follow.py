@@ -171,6 +171,22 @@ def test_a_curve_that_was_written_anew_is_learned_anew():
     assert follower.following().to_dict() == fresh.to_dict()
 
 
+def test_a_point_that_comes_late_is_learned_in_its_place():
+    curve = points(TOKENS, true_curve(TOKENS))
+    begun = Follower.start(power_laws(), curve, UNTIL, max_loss=END)
+    without = begun.read(curve.drop(index=3))
+    late = without.read(curve)
+    assert late.following().to_dict() == begun.read(curve).following().to_dict()
+    assert late.following().final != without.following().final
+
+
+def test_no_certainty_is_claimed_of_finite_draws():
+    said = decided(3 * END).sentence()
+    assert "over 99.9%" in said
+    assert "100.0%" not in said
+    assert "under 0.1%" in decided(0.5 * END).sentence()
+
+
 def test_a_thousand_points_need_no_more_memory_than_ten():
     follower = Follower.start(power_laws(draws=50), {"N": N}, UNTIL)
     sizes = set()

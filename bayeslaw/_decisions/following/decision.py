@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import norm
 
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._decisions.following.course import BEYOND
 from bayeslaw._decisions.following.departure import Outlook
 from bayeslaw._decisions.following.track import Track
@@ -100,13 +100,15 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
         return Decision(
             "stop early",
             f"stopped at {format_count(at)} {unit} it keeps its limits with "
-            f"probability {odds:.1%}, which saves {saved:.0%} of the run",
+            f"probability {format_chance(odds)}, which saves {saved:.0%} of the run",
             stop_at=at,
             saved=saved,
             regret=regret,
         )
     if early is not None:
-        reason = f"the planned end keeps its limits with probability {chance:.1%}"
+        reason = (
+            f"the planned end keeps its limits with probability {format_chance(chance)}"
+        )
         return Decision("go on", reason, regret=regret)
 
     beyond = _first(tracks, confidence, end, end + np.log(BEYOND))
@@ -117,15 +119,15 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
         else f"; nor does a run up to {BEYOND:g} times as long keep them for sure"
     )
     replay, odds = _other_replay(tracks, chance)
-    if replay is not None:
+    if replay is not None and odds is not None:
         instead += (
             f"; with {replay:.0%} replay from here on the planned end would keep them "
-            f"with probability {odds:.1%}"
+            f"with probability {format_chance(odds)}"
         )
     if chance <= 1 - confidence:
         return Decision(
             "stop",
-            f"the planned end breaks its limits with probability {1 - chance:.1%}"
+            f"the planned end breaks its limits with probability {format_chance(1 - chance)}"
             f"{instead}",
             replay=replay,
             replay_probability=odds,
@@ -143,7 +145,7 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
     )
     return Decision(
         "wait",
-        f"the planned end keeps its limits with probability {chance:.1%}: neither "
+        f"the planned end keeps its limits with probability {format_chance(chance)}: neither "
         f"sure{when}{instead}",
         needed=needed,
         replay=replay,

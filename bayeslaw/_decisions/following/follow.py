@@ -94,39 +94,38 @@ def follow(
 
 class Side(NamedTuple):
     """One domain: its track, and as it was before the first point; what was forecast of
-    its end then; points left out, of the warm-up, and too early or too near another.
+    its end then; all its points, (tokens, loss) in order, those that are passed over
+    included; and how many of the warm-up were left out before.
     """
 
     track: Track
     start: Track
     final_before: dict[str, float]
     warnings: tuple[str, ...]
+    points: tuple[tuple[float, float], ...] = ()
     warm: int = 0
-    passed: int = 0
 
     def after(self, at: float, loss: float) -> Side:
-        """With one more point."""
+        """With one more point; one too early, or too near the last, teaches nothing."""
+        points = (*self.points, (at, loss))
         track = self.track
         clock = np.log(at)
         early = clock < track.course.clock[0]
         near = track.departure.clock is not None and clock - track.clock < CLOSE
         if early or near:
-            return self._replace(passed=self.passed + 1)
-        return self._replace(track=track.after(at, loss))
+            return self._replace(points=points)
+        return self._replace(points=points, track=track.after(at, loss))
 
     def read(self, points: list[tuple[float, float]], warm: int) -> Side:
         """With all points of a run, (tokens, loss) in order; those that were learned
         already are not learned again.
         """
-        learned = [(moment.at, moment.loss) for moment in self.track.history]
-        goes_on = set(learned) <= set(points)
-        side = self if goes_on else self._replace(track=self.start)
-        last = learned[-1][0] if goes_on and learned else 0.0
-        for at, loss in points:
-            if at > last:
-                side = side.after(at, loss)
-        passed = len(points) - len(side.track.history)
-        return side._replace(warm=warm, passed=passed)
+        known = len(self.points)
+        goes_on = tuple(points[:known]) == self.points
+        side = self if goes_on else self._replace(track=self.start, points=())
+        for at, loss in points[len(side.points) :]:
+            side = side.after(at, loss)
+        return side._replace(warm=warm)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -134,9 +133,10 @@ class Side(NamedTuple):
         lines = []
         if self.warm:
             lines.append(f"{self.warm} points of the warm-up left out")
-        if self.passed:
+        passed = len(self.points) - len(self.track.history)
+        if passed:
             lines.append(
-                f"{self.passed} points passed over: within {CLOSE:.1%} of another, or in "
+                f"{passed} points passed over: within {CLOSE:.1%} of another, or in "
                 "the first thousandth of the run"
             )
         return (*lines, *self.warnings, *self.track.warnings)
@@ -177,7 +177,7 @@ class Follower:
             As for `follow`.
         """
         alone = not isinstance(posterior, Mapping)
-        posteriors = {_domain(posterior): posterior} if alone else dict(posterior)
+        posteriors = {domain_of(posterior): posterior} if alone else dict(posterior)
         question = checked(list(posteriors), until, max_loss, confidence, prob, within)
         units = {unit_of(one) for one in posteriors.values()}
         if len(units) > 1:
@@ -266,7 +266,7 @@ class Follower:
         )
 
 
-def _domain(posterior: Posterior) -> str:
+def domain_of(posterior: Posterior) -> str:
     """The domain of the losses that a posterior was fitted to; "loss" if it tells
     none.
     """

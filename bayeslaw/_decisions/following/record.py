@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._decisions.following.decision import Decision
 from bayeslaw._decisions.following.track import SURPRISING, UNUSUAL
 
@@ -178,9 +178,11 @@ class Following:
                 f"before the run {_nats(one.final_before)}"
             )
             if one.max_loss is not None:
+                now = format_chance(one.probability)
+                before = format_chance(one.probability_before)
                 yield (
-                    f"  at most {one.max_loss:.4g}: probability "
-                    f"{one.probability:.1%}, before the run {one.probability_before:.1%}"
+                    f"  at most {one.max_loss:.4g}: probability {now}, before the run "
+                    f"{before}"
                 )
             yield f"  {one.points} points; {one.verdict}"
             if one.known_from is not None:
@@ -190,10 +192,9 @@ class Following:
                 )
             yield from (f"  {note}" for note in one.notes)
         if len(self.domains) > 1 and self.probability == self.probability:
-            yield (
-                f"all limits: probability {self.probability:.1%}, before the run "
-                f"{self.probability_before:.1%}"
-            )
+            now = format_chance(self.probability)
+            before = format_chance(self.probability_before)
+            yield f"all limits: probability {now}, before the run {before}"
         yield f"{self.decision.action.upper()}: {self.decision.reason}"
 
 

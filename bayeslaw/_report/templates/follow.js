@@ -18,7 +18,9 @@
     const unit = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]].find(([size]) => n >= size);
     return unit ? Number((n / unit[0]).toPrecision(3)) + unit[1] : Number(n.toPrecision(3)) + "";
   };
-  const percent = (v) => (100 * v).toFixed(1) + "%";
+  // finite draws tell no certainty
+  const percent = (v) =>
+    v > 0.999 ? "over 99.9%" : v < 0.001 ? "under 0.1%" : (100 * v).toFixed(1) + "%";
   const inside = (ticks, low, high) => ticks.filter((v) => v >= low && v <= high);
 
   // 1, 2 and 5 in each decade, or the decades alone where those are too many.
