@@ -107,8 +107,9 @@ def test_several_laws_make_an_average_that_every_command_takes(folder):
     again = run_json("forecast", folder / "compared.nc", table, "--where", "N > 2e9")[
         "rows"
     ]
+    # threads add in any order, and a spread is a difference of quantiles
     for row, other in zip(rows, again, strict=True):
-        assert other == pytest.approx(row, rel=1e-9)
+        assert other == pytest.approx(row, rel=1e-9, abs=1e-9)
     assert (
         run_json("check", folder / "mixed.nc", table, "--where", "N > 2e9")["coverage"][
             "0.9"

@@ -114,6 +114,22 @@ def test_bad_input_is_a_line_and_exit_2(folder, asked, said):
     assert "Traceback" not in out.stderr
 
 
+# Where tests run in the background of a shell, Ctrl-C is ignored, and so it is in what they start.
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from bayeslaw.cli import main; main()"
+
+
+def watched(*args):
+    """A command of its own process that Ctrl-C reaches."""
+    command = [sys.executable, "-P", "-c", HEARS, *map(str, args)]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"COLUMNS": "100"},
+    )
+
+
 def wait_for(path, points):
     """What the watching process has written, once it knows so many points."""
     end = time.monotonic() + PATIENCE
@@ -130,30 +146,9 @@ def test_a_file_that_grows_is_watched_and_a_new_start_says_the_same(folder, tmp_
     """Points are learned as lines end; a line cut short is not; Ctrl-C leaves what was known; a killed one starts again and says the same."""
     curve, kept = tmp_path / "curve.csv", tmp_path / "known.json"
     curve.write_text(lines(folder, 3))
-    command = [
-        *CLI,
-        "follow",
-        folder / "target.nc",
-        curve,
-        "--until",
-        "200B",
-        "--max-loss",
-        "2.3",
-        "--watch",
-        "--every",
-        "0.2",
-        "-o",
-        kept,
-    ]
-    command = list(map(str, command))
-    environment = os.environ | {"COLUMNS": "100"}
-    watching = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    asked = ["follow", folder / "target.nc", curve, "--until", "200B"]
+    asked += ["--max-loss", "2.3", "--watch", "--every", "0.2", "-o", kept]
+    watching = watched(*asked)
     wait_for(kept, 3)
     curve.write_text(
         lines(folder, 5) + "7000000000.0,1.6e11,1."
@@ -170,13 +165,7 @@ def test_a_file_that_grows_is_watched_and_a_new_start_says_the_same(folder, tmp_
 
     curve.write_text(lines(folder, 5))
     kept.unlink()
-    again = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    again = watched(*asked)
     assert wait_for(kept, 5) == five
     again.kill()
     again.communicate(timeout=PATIENCE)

@@ -10,6 +10,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import PlanError
+from bayeslaw._base.numbers import format_chance
 from bayeslaw._report.following import FRAMES
 from known.power_laws import TOKENS, UNTIL, points, power_laws, true_curve
 
@@ -96,7 +97,8 @@ def test_every_frame_is_what_follow_says_of_as_many_points(made, fits, curve):
                     list(followed.path[key]), rel=1e-5
                 )
             assert side["words"]["verdict"] == followed.verdict
-            assert side["words"]["probability"] == f"{followed.probability:.1%}"
+            chance = format_chance(followed.probability)
+            assert side["words"]["probability"] == chance
 
 
 def test_what_it_returns_is_what_follow_says(made, fits, curve):
