@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._decisions.following.course import UNITS
 
 try:
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -192,7 +193,7 @@ class FollowCallback(TrainerCallback):
             return  # unknown before the end
         end, until = self._count(state.max_steps, 0), self.follower.question.until
         if abs(end / until - 1) > CLOSE:
-            unit = "tokens" if self.follower.unit == "D" else "steps"
+            unit = UNITS[self.follower.unit]
             log.warning(
                 "the Trainer ends at %s %s, the run that is followed at %s: are "
                 "tokens_per_step (all devices, all accumulated batches) and until right?",

@@ -17,8 +17,9 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._decisions.following.course import UNITS
 from bayeslaw._decisions.following.follow import Follower, Posteriors
-from bayeslaw._decisions.following.record import UNITS, Followed, Following
+from bayeslaw._decisions.following.record import Followed, Following, format_final
 
 FRAMES = 40  # at most; a run of more points is thinned evenly
 DIGITS = 6  # of numbers on the page, significant
@@ -217,7 +218,7 @@ def _words(following: Following, followed: Followed) -> dict[str, str]:
         since = format_count(followed.known_from)
         known = f"known to within {share} since {since} {unit}"
     words = {
-        "end": _nats(followed.final),
+        "end": format_final(followed.final),
         "known": known,
         "verdict": followed.verdict,
         "notes": "; ".join(followed.notes),
@@ -236,11 +237,6 @@ def _place(frame: Frame) -> str:
     unit = UNITS[following.first.unit]
     share = frame.at / following.until
     return f"{points}, {format_count(frame.at)} {unit} ({share:.0%} of the run)"
-
-
-def _nats(final: dict[str, float]) -> str:
-    median, low, high = (f"{final[key]:.4g}" for key in ("median", "low", "high"))
-    return f"{median} ({low} to {high}) nats"
 
 
 def _ends(final: dict[str, float]) -> dict[str, float | None]:

@@ -36,7 +36,6 @@ from bayeslaw.cli.parsing import (
     count,
     forgetting_limit,
     load_fit,
-    name_values,
     number,
     number_or_none,
     read_table,
@@ -210,6 +209,8 @@ def _names(target: Any, source: Any) -> tuple[str, str]:
 
 def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
     """The largest source loss."""
+    from bayeslaw._decisions.planning.constraint import UNITS
+
     asked = str(options.max_forgetting)
     most, unit = forgetting_limit("--max-forgetting", asked)
     baseline = number_or_none("--baseline-loss", options.baseline_loss)
@@ -221,7 +222,7 @@ def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
                 "--baseline-loss, or a column source_loss_before"
             )
         baseline = float(told.iloc[0])
-    return baseline + most if unit == "nats" else baseline * (1 + most)
+    return UNITS[unit].most_loss(most, baseline)
 
 
 def _keep(path: Path | None, known: Following) -> None:
@@ -273,12 +274,7 @@ def _keep_watching(
 
 def _curve_now(options: FollowOptions) -> pd.DataFrame:
     """The whole lines of a file that another process may be writing."""
-    import bayeslaw
-    from bayeslaw._tables.files import read_table_file
-
-    columns = {theirs: ours for ours, theirs in name_values(options.column)}
-    table = read_table_file(options.curve, grows=True)
-    return bayeslaw.read_runs(table, where=options.where, columns=columns)
+    return read_table(options.curve, options.where, options.column, grows=True)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

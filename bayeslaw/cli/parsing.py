@@ -12,6 +12,8 @@ from bayeslaw._base.errors import LawError, PlanError, RunTableError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayeslaw._decisions.planning.constraint import UnitName
+
 LOSSES_BEFORE = ("source_loss_before", "loss_before")
 LEVELS = ("N", "ptpp", "replay", "atpp")
 
@@ -56,7 +58,7 @@ def target_limit(text: str) -> float:
     return number("--max-target-loss", text)
 
 
-def forgetting_limit(option: str, text: str) -> tuple[float, str]:
+def forgetting_limit(option: str, text: str) -> tuple[float, UnitName]:
     """Largest rise of the source loss, and whether it is in nats or relative."""
     folded = text.lower()
     unit = "nats" if folded.endswith("nats") else "relative"
@@ -97,12 +99,19 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
 
 
 def read_table(
-    path: Path, where: str | None, column: Sequence[str] | None
+    path: Path,
+    where: str | None,
+    column: Sequence[str] | None,
+    *,
+    grows: bool = False,
 ) -> pd.DataFrame:
+    """A table of runs; of a file that ``grows``, its whole lines."""
     import bayeslaw
+    from bayeslaw._tables.files import read_table_file
 
     columns = {theirs: ours for ours, theirs in name_values(column)}
-    return bayeslaw.read_runs(path, where=where, columns=columns)
+    source = read_table_file(path, grows=True) if grows else path
+    return bayeslaw.read_runs(source, where=where, columns=columns)
 
 
 def load_fit(path: str | Path, trust_law_file: bool) -> Any:

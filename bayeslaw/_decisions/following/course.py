@@ -19,6 +19,7 @@ from bayeslaw._tables.areas import COLUMNS as AREAS
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+UNITS = {"D": "tokens", "step": "steps"}  # what runs are counted in, in words
 NODES = 96  # at which the law is computed; between them it is interpolated
 DRAWS = 4000  # of the law that are followed; more are thinned
 EARLY = 1000.0  # share of the planned run before which nothing is followed
@@ -125,12 +126,12 @@ def course(
             table[name] = _constant(run, name)
     else:
         table = _scheduled(run, schedule, unit, read, until)
-    others = _at_other_replays(table, unit, until)
+    clock = np.log(table[unit].to_numpy(float))
+    end = int(np.argmin(np.abs(clock - np.log(until))))
+    others = _at_other_replays(table.iloc[[end]].assign(**{unit: until}))
     log_loss = posterior.log_loss(table)
     elsewhere = posterior.log_loss(others) if len(others) else log_loss[:, :0]
     new = posterior.log_loss(table, noise=True, seed=seed)
-    clock = np.log(table[unit].to_numpy(float))
-    end = int(np.argmin(np.abs(clock - np.log(until))))
     error = new[:, end] - log_loss[:, end]
     if len(error) > DRAWS:
         kept = np.random.default_rng(seed).permutation(len(error))[:DRAWS]
@@ -139,12 +140,14 @@ def course(
     return Course(unit, clock, log_loss, error, ends)
 
 
-def _at_other_replays(table: pd.DataFrame, unit: str, until: float) -> pd.DataFrame:
-    """The run's planned end at other shares of replay; no rows where none is read."""
-    if "replay" not in table:
+def _at_other_replays(end: pd.DataFrame) -> pd.DataFrame:
+    """The run's planned end, one row, at other shares of replay; no rows where none is
+    read.
+    """
+    if "replay" not in end:
         return pd.DataFrame()
-    end = table.iloc[[-1] * len(REPLAYS)].assign(**{unit: until})
-    return end.assign(replay=REPLAYS)
+    rows = end.iloc[[0] * len(REPLAYS)]
+    return rows.assign(replay=REPLAYS)
 
 
 def _constant(run: pd.DataFrame, name: str) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import norm
 
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._decisions.following.course import BEYOND
+from bayeslaw._decisions.following.course import BEYOND, UNITS
 from bayeslaw._decisions.following.departure import Outlook
 from bayeslaw._decisions.following.track import Track
 
@@ -72,7 +72,7 @@ class Decision:
 
 def together(tracks: Sequence[Track], clock: float | None = None) -> float:
     """Probability of keeping all limits at a point; NaN without a limit."""
-    chances = [f.probability(clock) for f in tracks if f.limit is not None]
+    chances = [one.probability(clock) for one in tracks if one.limit is not None]
     if not chances:
         return float("nan")
     return float(np.prod(chances))
@@ -80,9 +80,9 @@ def together(tracks: Sequence[Track], clock: float | None = None) -> float:
 
 def decide(tracks: Sequence[Track], confidence: float) -> Decision:
     """What to do with a run whose losses are followed in one or more domains."""
-    now = max(f.clock for f in tracks)
+    now = max(track.clock for track in tracks)
     end = tracks[0].end
-    unit = "tokens" if tracks[0].course.unit == "D" else "steps"
+    unit = UNITS[tracks[0].course.unit]
     chance = together(tracks)
     if np.isnan(chance):
         return Decision("go on", "no limit was given, so there is nothing to decide")
@@ -160,7 +160,7 @@ def _first(
     tracks: Sequence[Track], confidence: float, start: float, end: float
 ) -> float | None:
     """Log of the fewest tokens at which all limits are kept with this confidence."""
-    last = min(f.course.clock[-1] for f in tracks)
+    last = min(track.course.clock[-1] for track in tracks)
     for clock in np.linspace(start, min(end, last), PLACES):
         if together(tracks, float(clock)) >= confidence:
             return float(clock)
@@ -173,7 +173,7 @@ def _other_replay(
     """The share of replay from here on that keeps all limits most probably, and that
     probability, where it is clearly more than now; `Track.replays`.
     """
-    tables = [t.replays() for t in tracks if t.limit is not None]
+    tables = [track.replays for track in tracks if track.limit is not None]
     if not all(len(table) for table in tables):
         return None, None
     together_at = np.prod([table["probability"] for table in tables], axis=0)

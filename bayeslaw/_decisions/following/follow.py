@@ -341,7 +341,7 @@ def _followed(side: Side, question: Question) -> Followed:
         final_before=side.final_before,
         foreseen=track.foreseen(),
         path=track.path(),
-        replays=track.replays(),
+        replays=track.replays,
         history=pd.DataFrame(track.history, columns=list(Moment._fields)),
         max_loss=track.limit,
         probability=track.probability(),

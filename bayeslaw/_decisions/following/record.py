@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._decisions.following.course import UNITS
 from bayeslaw._decisions.following.decision import Decision
 from bayeslaw._decisions.following.track import SURPRISING, UNUSUAL
 
-UNITS = {"D": "tokens", "step": "steps"}
 # what may be wrong with a run that lies above, or below, what was foreseen
 REASONS = {
     "above": (
@@ -174,8 +174,8 @@ class Following:
         for name, one in self.domains.items():
             unit = UNITS[one.unit]
             yield (
-                f"{name}: {_nats(one.final)} at {format_count(self.until)} {unit}; "
-                f"before the run {_nats(one.final_before)}"
+                f"{name}: {format_final(one.final)} at {format_count(self.until)} {unit}; "
+                f"before the run {format_final(one.final_before)}"
             )
             if one.max_loss is not None:
                 now = format_chance(one.probability)
@@ -198,7 +198,8 @@ class Following:
         yield f"{self.decision.action.upper()}: {self.decision.reason}"
 
 
-def _nats(final: dict[str, float]) -> str:
+def format_final(final: dict[str, float]) -> str:
+    """A loss with its interval."""
     low, high = final["low"], final["high"]
     middle = final["median"]
     return f"{middle:.4g} ({low:.4g} to {high:.4g}) nats"

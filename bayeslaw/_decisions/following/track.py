@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,12 +11,12 @@ import pandas as pd
 
 from bayeslaw._decisions.following.course import Course
 from bayeslaw._decisions.following.departure import Departure, Outlook
+from bayeslaw._decisions.forecast import ONE_SD
 from bayeslaw._inference.diagnostics import TRUSTED_K
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
 SURPRISING, UNUSUAL = 0.01, 0.1
 AHEAD = 24  # places between now and the end at which the loss is foretold
 FEWEST = 100  # effective draws
@@ -235,6 +236,7 @@ class Track:
             as_planned.weight,
         )
 
+    @cached_property
     def replays(self) -> pd.DataFrame:
         """The end at other shares of replay from here on, a row each: ``replay``,
         ``median``, ``low``, ``high``, ``probability``; none where no law reads replay,
