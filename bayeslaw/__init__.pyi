@@ -9,6 +9,8 @@ from ._decisions.anchors.anchors import Anchors as Anchors
 from ._decisions.anchors.anchors import anchors as anchors
 from ._decisions.anchors.anchors import appraise as appraise
 from ._decisions.anchors.menu import candidates as candidates
+from ._decisions.buying.next_runs import NextRuns as NextRuns
+from ._decisions.buying.next_runs import next_runs as next_runs
 from ._decisions.check import Check as Check
 from ._decisions.check import check as check
 from ._decisions.curves.curve import loss_curve as loss_curve
@@ -68,6 +70,7 @@ from ._posteriors.refits import refits as refits
 from ._report.following import follow_page as follow_page
 from ._report.page import report as report
 from ._studies.anchors import anchors_study as anchors_study
+from ._studies.pool import pool_study as pool_study
 from ._tables.areas import schedule_areas as schedule_areas
 from ._tables.logged import areas_from_table as areas_from_table
 from ._tables.runs import read_runs as read_runs

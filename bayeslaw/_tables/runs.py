@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NUMERIC = {
     "N": "model parameters",
     "D": "adaptation (or training) tokens",
+    "U": "unique tokens of the corpus that D is read from",
     "replay": "share of source data in the mixture, 0 to 1",
     "ptpp": "pre-training tokens per parameter",
     "loss": "nats per token",
@@ -50,9 +51,9 @@ NUMERIC = {
     "lr": "learning rate",
     "cost": "cost of the run",
 }
-POSITIVE = ("N", "D", "ptpp", *(n for n in NUMERIC if "loss" in n))
+POSITIVE = ("N", "D", "U", "ptpp", *(n for n in NUMERIC if "loss" in n))
 NOT_NEGATIVE = ("cost", "step", "lr")
-COUNTS = ("N", "D", "step", "cost")  # large: in 240,000 the comma groups thousands
+COUNTS = ("N", "D", "U", "step", "cost")  # large: in 240,000 the comma groups thousands
 SHOWN = 3  # rows named in a message
 WIDEST = 1e4  # ratio of neighbours in a column of one unit; measured tables: under 100
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
@@ -101,7 +102,7 @@ def read_runs(
     RunTableError
         What cannot be used, naming row and column.
     """
-    runs = renamed(_load(source), columns or {}, (*NUMERIC, *TEXT))
+    runs = renamed(load_table(source), columns or {}, (*NUMERIC, *TEXT))
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     if runs.empty:
         raise RunTableError(f"{_name(source)}: no rows below the header; add runs")
@@ -128,7 +129,7 @@ def _name(source: str | Path | pd.DataFrame) -> str:
     return str(source)
 
 
-def _load(source: str | Path | pd.DataFrame) -> pd.DataFrame:
+def load_table(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame):
         return source.copy()
     path = Path(source)

@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 study_app = typer.Typer(
-    help="Simulated studies; an interrupted one goes on where it was.",
+    help="Studies of what buying runs saves; an interrupted one goes on where it was.",
     no_args_is_help=True,
 )
 app.add_typer(study_app, name="study")
@@ -73,6 +73,7 @@ COMMANDS = (
 for command in COMMANDS:
     app.command()(command)
 study_app.command("anchors")(studies.study_anchors)
+study_app.command("pool")(studies.study_pool)
 
 
 def main() -> None:

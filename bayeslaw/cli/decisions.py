@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,6 @@ from bayeslaw.cli.options import (
     AsJson,
     Before,
     Column,
-    FitFile,
     Reference,
     Seed,
     TrustLawFile,
@@ -40,6 +39,9 @@ from bayeslaw.cli.parsing import (
     read_table,
     target_limit,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +207,14 @@ def _print_warnings(lines: Iterable[str]) -> None:
 class AnchorsOptions:
     """Options of ``anchors``."""
 
-    fit_file: FitFile
+    fit_file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A saved fit; none with --next.",
+            metavar="[FIT.nc]",
+            show_default=False,
+        ),
+    ] = None
     candidates: Annotated[
         Path,
         typer.Option(help="Table of runs on offer; with --offer, of runs that exist."),
@@ -271,6 +280,35 @@ class AnchorsOptions:
     checks: Annotated[
         int, typer.Option(help="Outcomes simulated to check the gains; 0: none.", min=0)
     ] = 48
+    next_batch: Annotated[
+        bool,
+        typer.Option(
+            "--next",
+            help="Without a fit: the next batch of a sequence, from nothing or from "
+            "the runs measured so far.",
+        ),
+    ] = False
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --next: tables of earlier batches with their losses, none for "
+            "a run that failed (repeatable)."
+        ),
+    ] = None
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --next: law to average (repeatable); default: those that suit "
+            "the columns."
+        ),
+    ] = None
+    batch: Annotated[
+        int | None, typer.Option(help="With --next: most runs at once.", min=1)
+    ] = None
+    enough: Annotated[
+        str | None,
+        typer.Option(help="With --next: sd of the goal's loss at which to stop: 1%."),
+    ] = None
     seed: Seed = 0
     output: Annotated[
         Path | None,
@@ -292,6 +330,11 @@ def anchors(options: AnchorsOptions) -> None:
 
     if options.output is not None:
         check_writable(options.output)
+    _check_next(options)
+    if options.next_batch:
+        _next_batch(options)
+        return
+    assert options.fit_file is not None
     table = _candidates(options)
     sources = options.source
     picked = bayeslaw.anchors(
@@ -318,6 +361,83 @@ def anchors(options: AnchorsOptions) -> None:
 
     written = None if options.output is None else str(options.output)
     emit(picked.to_dict() | {"output": written}, options.as_json, show)
+
+
+def _check_next(options: AnchorsOptions) -> None:
+    """Refuse options that are of the other kind of question."""
+    of_next = {
+        "--measured": options.measured,
+        "--law": options.law,
+        "--batch": options.batch,
+        "--enough": options.enough,
+    }
+    of_a_fit = {
+        "FIT.nc": options.fit_file,
+        "--source": options.source,
+        "--gain": options.gain,
+        "--least": options.least,
+        "--max-picks": options.max_picks,
+    }
+    if options.next_batch:
+        given = [name for name, value in of_a_fit.items() if value is not None]
+        if given:
+            raise LawError(
+                f"--next fits what is measured itself: leave {given[0]} out, and give "
+                "the runs measured so far (--measured runs.csv)"
+            )
+        return
+    given = [name for name, value in of_next.items() if value]
+    if given:
+        raise LawError(f"{given[0]} belongs to --next")
+    if options.fit_file is None:
+        raise LawError("give a saved fit (FIT.nc), or --next to begin from nothing")
+
+
+def _next_batch(options: AnchorsOptions) -> None:
+    """``anchors --next``: one batch of a sequence."""
+    import bayeslaw
+
+    table = _candidates(options)
+    goal = goal_of(options.goal, options.goal_where, options.column)
+    if isinstance(goal, dict):
+        raise PlanError(
+            "--next buys for a forecast: give a table of the runs to forecast "
+            "(--goal planned.csv)"
+        )
+    following = bayeslaw.next_runs(
+        table,
+        goal,
+        number("--budget", options.budget),
+        measured=_measured(options.measured),
+        laws=options.law,
+        batch=options.batch,
+        enough=number("--enough", options.enough or "0"),
+        seed=options.seed,
+    )
+    if options.output is not None:
+        write_table(following.runs, options.output)
+
+    def show() -> None:
+        if len(following.runs):
+            print(following.table().to_string(index=False))
+        for what, rows in (("failed", following.failed), ("odd", following.odd)):
+            if rows:
+                print(f"{what}: row {', '.join(map(str, rows))}")
+        print(following.sentence())
+
+    written = None if options.output is None else str(options.output)
+    emit(following.to_dict() | {"output": written}, options.as_json, show)
+
+
+def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
+    """All batches measured so far, a loss empty where a run failed."""
+    if not paths:
+        return None
+    import pandas as pd
+
+    from bayeslaw._tables.runs import load_table
+
+    return pd.concat([load_table(path) for path in paths], ignore_index=True)
 
 
 def _candidates(options: AnchorsOptions) -> Any:

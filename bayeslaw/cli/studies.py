@@ -1,8 +1,10 @@
-"""Commands that run for hours: ``study anchors``."""
+"""Commands that run for hours: ``study anchors``, ``study pool``."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +12,16 @@ from typing import Annotated
 import typer
 
 from bayeslaw._base.executors import executor_at
-from bayeslaw.cli.options import AsJson, Scheduler, command
+from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where, command
 from bayeslaw.cli.output import (
     INTERRUPTED,
     Resumable,
     check_writable,
     emit,
+    print_table,
     progress_bar,
 )
+from bayeslaw.cli.parsing import number, read_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,33 +83,125 @@ def study_anchors(options: AnchorsStudyOptions) -> None:
 
     output = options.output
     check_writable(output)
-    try:
-        with (
-            executor_at(options.scheduler) as executor,
-            progress_bar("lists of runs") as progress,
-        ):
-            rows = anchors_study(
-                output,
-                laws=_names(options.laws),
-                seeds=range(options.seed, options.seed + options.seeds),
-                lists=_names(options.lists),
-                measured=options.measured,
-                menu=options.menu,
-                spread=options.spread,
-                tau=options.tau,
-                plan=options.plan,
-                executor=executor,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        print(
-            f"interrupted: what was done is in {output}; "
-            "the same command goes on from there",
-            file=sys.stderr,
+    with (
+        _resumable(output),
+        executor_at(options.scheduler) as executor,
+        progress_bar("lists of runs") as progress,
+    ):
+        rows = anchors_study(
+            output,
+            laws=_names(options.laws),
+            seeds=range(options.seed, options.seed + options.seeds),
+            lists=_names(options.lists),
+            measured=options.measured,
+            menu=options.menu,
+            spread=options.spread,
+            tau=options.tau,
+            plan=options.plan,
+            executor=executor,
+            progress=progress,
         )
-        raise Resumable(INTERRUPTED) from None
     record = summary(rows) | {"output": str(output)}
     emit(record, options.as_json, lambda: print(markdown(rows)))
+
+
+@contextmanager
+def _resumable(output: Path | None) -> Iterator[None]:
+    """Ctrl-C says where the work is that the same command goes on from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = "nothing is kept: give --output to be able to go on"
+        if output is not None:
+            kept = f"what was done is in {output}; the same command goes on from there"
+        print(f"interrupted: {kept}", file=sys.stderr)
+        raise Resumable(INTERRUPTED) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolStudyOptions:
+    """Options of ``study pool``."""
+
+    runs: Runs
+    offer: Annotated[
+        str, typer.Option(help="Runs on offer, a pandas query: \"split == 'train'\".")
+    ]
+    goal: Annotated[
+        str, typer.Option(help="Runs to forecast, a pandas query: \"split == 'test'\".")
+    ]
+    budgets: Annotated[
+        str, typer.Option(help="Shares of what all on offer cost, A,B,C.")
+    ] = "1%,5%,10%"
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Law to average (repeatable); default: those that suit the columns."
+        ),
+    ] = None
+    seeds: Annotated[int, typer.Option(help="Seeds of each.", min=1)] = 10
+    seed: Annotated[int, typer.Option(help="The first.", min=0)] = 0
+    rules: Annotated[
+        str,
+        typer.Option(
+            help="How runs are bought, A,B,C: chosen, random, cheapest, "
+            "cost-weighted, D-optimal."
+        ),
+    ] = "chosen"
+    where: Where = None
+    column: Column = None
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="CSV where results are kept as made."),
+    ] = None
+    scheduler: Scheduler = None
+    as_json: AsJson = False
+
+
+# a row of the printed table; --json has all figures
+POOLED = ("rule", "budget", "runs", "r2", "mae", "cover90", "interval_score90")
+
+
+@command
+def study_pool(options: PoolStudyOptions) -> None:
+    """Runs of a measured pool bought from nothing, a share of what all cost at a time,
+    and the goal forecast from them.
+
+    Example: bayeslaw study pool runs.csv --offer "split == 'train'" --goal "split ==
+    'test'" --budgets 1%,5%,10%
+    """
+    import bayeslaw
+    from bayeslaw._studies.pool import pool_summary
+
+    output = options.output
+    if output is not None:
+        check_writable(output)
+    table = read_table(options.runs, options.where, options.column)
+    with (
+        _resumable(output),
+        executor_at(options.scheduler) as executor,
+        progress_bar("purchases") as progress,
+    ):
+        rows = bayeslaw.pool_study(
+            table,
+            options.offer,
+            options.goal,
+            budgets=[number("--budgets", share) for share in _names(options.budgets)],
+            laws=options.law,
+            seeds=range(options.seed, options.seed + options.seeds),
+            rules=_names(options.rules),
+            path=output,
+            executor=executor,
+            progress=progress,
+        )
+    medians = pool_summary(rows)
+    written = None if output is None else str(output)
+    record = {"budgets": medians, "output": written}
+    shown = [{name: _short(line[name]) for name in POOLED} for line in medians]
+    emit(record, options.as_json, lambda: print_table(shown, POOLED))
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def _names(text: str) -> list[str]:

@@ -21,6 +21,7 @@ ALL = pytest.mark.parametrize("name", law_names())
 RANGES = {
     "N": (1e7, 1e10, "log"),
     "D": (1e7, 1e11, "log"),
+    "U": (1e7, 1e11, "log"),
     "replay": (0.0, 0.95, "linear"),
     "ptpp": (5.0, 500.0, "log"),
     "loss_before": (1.0, 5.0, "linear"),

@@ -36,17 +36,13 @@ from bayeslaw._decisions.anchors.evidence import (
     Domain,
     Gaussian,
     already_had,
-    batches,
-    checkpoints_of,
+    domain_of,
     gaussian,
-    log_losses,
-    noise_of,
 )
 from bayeslaw._decisions.anchors.gaussian import Pick
 from bayeslaw._decisions.anchors.menu import Menu, menu
 from bayeslaw._decisions.anchors.record import Anchors as Anchors
 from bayeslaw._decisions.anchors.search import Limits, choose
-from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -233,7 +229,7 @@ def appraise(
     """
     runtime.start()
     offered = menu(runs.assign(cost=0.0))
-    domain = _domain(posterior, offered, goal, run_length)
+    domain = domain_of(posterior, offered, goal, run_length)
     approximation = gaussian(offered, [domain])
     last = (offered.rows >= 0).sum(axis=1) - 1
     picks = [(run, int(stop)) for run, stop in enumerate(last)]
@@ -314,28 +310,13 @@ def _goal(
 ) -> Goal:
     run_length = settings.run_length
     if not isinstance(goal, Mapping):
-        domain = _domain(posterior, offered, goal, run_length)
+        domain = domain_of(posterior, offered, goal, run_length)
         return Goal([domain], None)
     from bayeslaw._decisions.anchors import plan_goal
 
     plan = plan_goal.cheapest_plan(posterior, settings.sources, goal)
     domains = plan_goal.domains_of(plan, offered, run_length)
     return Goal(domains, plan)
-
-
-def _domain(
-    posterior: Posterior, offered: Menu, goal: pd.DataFrame, run_length: float | None
-) -> Domain:
-    """What a posterior says of the candidates and of the runs to be forecast."""
-    parts = all_draws(posterior.pieces())
-    return Domain(
-        name="target",
-        log_loss=log_losses(parts, offered.table, "the table of candidates"),
-        goal=log_losses(parts, goal, "the goal's table"),
-        at=checkpoints_of(offered, goal),
-        noise=noise_of(parts, run_length),
-        batch=batches(parts),
-    )
 
 
 def _criterion(gain: Gain, approximation: Gaussian, goal: Goal) -> Criterion:

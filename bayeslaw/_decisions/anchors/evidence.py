@@ -13,11 +13,12 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.anchors.drifting import less_drift
 from bayeslaw._decisions.anchors.gaussian import Offer, Pick, principal
 from bayeslaw._decisions.anchors.menu import Menu
 from bayeslaw._inference.noise import GAUSSIAN, RunNoise
 from bayeslaw._inference.table import padded_size
-from bayeslaw._posteriors.draws import Draws
+from bayeslaw._posteriors.draws import Draws, all_draws
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.runs import NUMERIC
 
@@ -63,6 +64,23 @@ class Domain:
     at: Int[np.ndarray, " goal"]
     noise: RunNoise
     batch: Int[np.ndarray, " draw"]
+
+
+def domain_of(
+    posterior: Posterior, menu: Menu, goal: pd.DataFrame, run_length: float | None
+) -> Domain:
+    """What a posterior says of the candidates and of the runs to be forecast."""
+    parts = all_draws(posterior.pieces())
+    of_candidates = log_losses(parts, menu.table, "the table of candidates")
+    of_goal = log_losses(parts, goal, "the goal's table")
+    return Domain(
+        name="target",
+        log_loss=of_candidates + less_drift(parts, menu.table, goal),
+        goal=of_goal,
+        at=checkpoints_of(menu, goal),
+        noise=noise_of(parts, run_length),
+        batch=batches(parts),
+    )
 
 
 def _count(parts: Sequence[Draws]) -> int:

@@ -157,6 +157,8 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
         found = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]
         if found:
             return found
+    if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
+        return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
         return ["chinchilla", "coupled"]
     if {"S1_pt", "S2_pt"} <= set(runs):

@@ -1,0 +1,263 @@
+"""``bayeslaw study pool``: what does buying runs well save, on a pool that somebody has
+measured whole?
+
+Runs are bought from nothing up to a share of what all runs on offer cost, their losses
+are looked up, and the goal's are forecast: the protocol of Li et al. 2026 (arXiv
+2604.22753), who report R2; here with the coverage and the score of the intervals.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base import runtime
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._decisions.anchors.criteria import Information
+from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
+from bayeslaw._decisions.anchors.menu import Menu, menu
+from bayeslaw._decisions.anchors.search import Limits, choose
+from bayeslaw._decisions.buying.knowledge import from_priors, laws_for, what_is_known
+from bayeslaw._decisions.buying.next_runs import next_runs
+from bayeslaw._inference.diagnostics import interval_score
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._studies.resumable import Results, study
+from bayeslaw._tables.where import select
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+BUDGETS = (0.01, 0.05, 0.1)  # Li et al. 2026
+RULES = ("chosen", "random", "cheapest", "cost-weighted", "D-optimal")
+LIMITS = (0.05, 0.95)  # of the interval that is scored
+MOST_BATCHES = 8
+
+
+def pool_study(
+    runs: pd.DataFrame,
+    offer: str,
+    goal: str,
+    *,
+    budgets: Sequence[float] = BUDGETS,
+    laws: Sequence[Law | str] | None = None,
+    seeds: Sequence[int] = tuple(range(10)),
+    rules: Sequence[str] = ("chosen",),
+    path: Path | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """Buy runs of a pool from nothing, and forecast the goal.
+
+    Parameters
+    ----------
+    runs
+        The pool with all its losses; ``cost``, or N and D (6 N D).
+    offer, goal
+        Queries of the rows on offer and of those to be forecast.
+    budgets
+        Shares of what all runs on offer cost together.
+    laws
+        By default those that suit the columns.
+    rules
+        How runs are bought: ``chosen`` (`next_runs`), ``random``, ``cheapest`` first,
+        ``cost-weighted`` (random, the cheaper the likelier), ``D-optimal`` (by the
+        priors). Whatever was bought, `bayeslaw.average` forecasts.
+    path
+        CSV of rows as they are made; the same call goes on from there.
+
+    Returns
+    -------
+    DataFrame
+        A row for each rule, budget and seed: ``runs`` bought, ``spent`` (share of the
+        offer), ``r2`` of the goal's losses by their medians, ``mae`` (relative),
+        ``cover90``, ``width90`` and ``interval_score90`` (relative to the loss).
+
+    Raises
+    ------
+    RunTableError
+        A query leaves nothing, or both the same rows.
+    LawError
+        A law is unknown, or none suits the columns.
+    """
+    offered, wanted = _parts(runs, offer, goal)
+    chosen = laws_for(offered, laws)
+    _check(budgets, rules)
+    jobs = [
+        {"rule": rule, "budget": float(budget), "seed": int(seed)}
+        for rule in rules
+        for budget in budgets
+        for seed in seeds
+    ]
+    task = partial(_bought, offered, wanted, chosen)
+    return study(task, jobs, path, executor=executor, progress=progress)
+
+
+def pool_summary(rows: pd.DataFrame) -> Sequence[Mapping[Any, Any]]:
+    """Medians over seeds, as JSON holds them: a record for each rule and budget."""
+    by_case = rows.groupby(["rule", "budget"], sort=False)
+    medians = by_case.median(numeric_only=True).drop(columns="seed")
+    counted = medians.assign(seeds=by_case.size(), runs=medians["runs"].round())
+    return counted.reset_index().to_dict("records")
+
+
+def _parts(
+    runs: pd.DataFrame, offer: str, goal: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows on offer and those of the goal."""
+    offered, wanted = select(runs, offer), select(runs, goal)
+    for name, part in (("--offer", offered), ("--goal", wanted)):
+        if len(part) < 2:
+            raise RunTableError(f"{name}: {len(part)} rows; a study needs two or more")
+    both = offered.index.intersection(wanted.index)
+    if len(both):
+        raise RunTableError(
+            f"row {both[0]} is on offer and in the goal: a forecast of it proves nothing"
+        )
+    return offered.reset_index(drop=True), wanted.reset_index(drop=True)
+
+
+def _check(budgets: Sequence[float], rules: Sequence[str]) -> None:
+    bad = [b for b in budgets if not 0 < b <= 1]
+    if bad:
+        raise PlanError(
+            f"budget {bad[0]:g} is no share of what is on offer: give 1% or .01"
+        )
+    unknown = [rule for rule in rules if rule not in RULES]
+    if unknown:
+        raise PlanError(f"unknown rule {unknown[0]!r}; known: {', '.join(RULES)}")
+
+
+def _bought(
+    offered: pd.DataFrame,
+    goal: pd.DataFrame,
+    laws: list[Law],
+    *,
+    rule: str,
+    budget: float,
+    seed: int,
+) -> Results:
+    """One purchase and what it foretells."""
+    runtime.start()
+    prices = menu(offered)
+    whole = float(np.where(np.isfinite(prices.cost), prices.cost, 0).max(axis=1).sum())
+    amount = budget * whole
+    with warnings.catch_warnings():
+        # a fit on a few runs has doubts, of which a study of many says nothing
+        warnings.simplefilter("ignore")
+        if rule == "chosen":
+            bought, posterior = _in_batches(offered, goal, laws, amount, seed)
+        else:
+            bought = _at_once(rule, offered, goal, laws, amount, seed)
+            posterior = what_is_known(offered, bought, laws, seed)
+    spent = np.where(bought[prices.rows] & (prices.rows >= 0), prices.cost, 0.0)
+    figures: dict[str, float] = {
+        "runs": int(bought.sum()),
+        "spent": float(spent.max(axis=1).sum() / whole),
+    }
+    return [figures | scores(posterior, goal, seed)]
+
+
+def _in_batches(
+    offered: pd.DataFrame, goal: pd.DataFrame, laws: list[Law], amount: float, seed: int
+) -> tuple[Bool[np.ndarray, " row"], Posterior]:
+    """As `next_runs` says, until it stops."""
+    losses = offered["loss"]
+    now = next_runs(offered, goal, amount, laws=laws, seed=seed)
+    for _ in range(MOST_BATCHES):
+        if now.stop:
+            break
+        looked_up = losses.loc[now.runs["row"]].to_numpy()
+        now = now.update(now.runs.assign(loss=looked_up))
+    bought = offered.index.isin(now.asked.measured["row"])
+    return bought, now.posterior
+
+
+def _at_once(
+    rule: str,
+    offered: pd.DataFrame,
+    goal: pd.DataFrame,
+    laws: list[Law],
+    amount: float,
+    seed: int,
+) -> Bool[np.ndarray, " row"]:
+    """What simpler rules buy, shape (row,) of truth values."""
+    prices = menu(offered)
+    if rule == "D-optimal":
+        return _d_optimal(prices, offered, goal, laws, amount, seed)
+    rng = np.random.default_rng(seed)
+    last = (prices.rows >= 0).sum(axis=1) - 1
+    cost = prices.cost[np.arange(len(last)), last]
+    order = {
+        "random": lambda: rng.permutation(len(cost)),
+        "cheapest": lambda: np.argsort(cost, kind="stable"),
+        # exponential races: the first are drawn with probabilities like 1 / cost
+        "cost-weighted": lambda: np.argsort(rng.exponential(size=len(cost)) * cost),
+    }[rule]()
+    return _rows_of(prices, _while_it_lasts(order, cost, amount), last)
+
+
+def _while_it_lasts(
+    order: np.ndarray, cost: Float[np.ndarray, " run"], amount: float
+) -> list[int]:
+    """Runs in this order, each that the rest of the money pays for."""
+    taken, left = [], amount
+    for run in order:
+        if cost[run] <= left:
+            taken.append(int(run))
+            left -= cost[run]
+    return taken
+
+
+def _rows_of(
+    prices: Menu, runs: Sequence[int], last: np.ndarray
+) -> Bool[np.ndarray, " row"]:
+    bought = np.zeros(len(prices.table), bool)
+    for run in runs:
+        bought[prices.rows[run, : last[run] + 1]] = True
+    return bought
+
+
+def _d_optimal(
+    prices: Menu,
+    offered: pd.DataFrame,
+    goal: pd.DataFrame,
+    laws: list[Law],
+    amount: float,
+    seed: int,
+) -> Bool[np.ndarray, " row"]:
+    """The runs that tell most of all parameters, by the priors."""
+    unmeasured = offered.drop(columns="loss")
+    domain = domain_of(from_priors(laws, unmeasured, seed), prices, goal, None)
+    approximation = gaussian(prices, [domain])
+    limits = Limits(amount, 1, len(prices.cost))
+    picks = choose(approximation.offer, Information(None), limits)
+    last = np.zeros(len(prices.cost), int)
+    for run, stop in picks:
+        last[run] = stop
+    return _rows_of(prices, [run for run, _ in picks], last)
+
+
+def scores(posterior: Posterior, goal: pd.DataFrame, seed: int) -> dict[str, float]:
+    """How well the goal's losses are foretold; `pool_study` says by what."""
+    loss = goal["loss"].to_numpy(float)
+    draws = posterior.log_loss(goal, noise=True, seed=seed)
+    middle, y = np.median(draws, axis=0), np.log(loss)
+    low, high = np.quantile(draws, LIMITS, axis=0)
+    median = np.exp(middle)
+    missed = np.sum((loss - median) ** 2)
+    spread = np.sum((loss - loss.mean()) ** 2)
+    return {
+        "r2": float(1 - missed / spread),
+        "mae": float(np.mean(np.abs(median / loss - 1))),
+        "cover90": float(np.mean((low <= y) & (y <= high))),
+        "width90": float(np.mean(np.exp(high - middle) - np.exp(low - middle))),
+        "interval_score90": float(interval_score(low, high, y).mean()),
+    }
