@@ -33,9 +33,9 @@ from bayeslaw._posteriors.misfit import (
 from bayeslaw._posteriors.record import MISFIT, Fit
 from bayeslaw._posteriors.sampling import FitSampling, FitSamplingOptions
 from bayeslaw._tables import fitting
+from bayeslaw._tables.slopes import outliers
 
-# warned about: this many noise scales and this far in log loss off the law
-OUTLIER_SD, OUTLIER_LOG = 8.0, 0.02
+OUTLIER = 8.0  # times what half of the rows lie off a law by, beyond which is a warning
 
 
 @shows_options_of(FitSampling)
@@ -161,9 +161,8 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     miss = point.misses(law, problem.table, problem.points, z)[:n]
     size = np.abs(miss)
     usual = np.median(size)
-    far = size > max(OUTLIER_SD * usual, OUTLIER_LOG)
-    # where many rows lie far off it is the law that fails, not the rows
-    if 0 < far.sum() <= max(5, n // 20):
+    far = outliers(miss, OUTLIER)
+    if far.any():
         rows = ", ".join(str(row) for row in runs.index[far][:5])
         lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"
         worst = float(size[far].max())
