@@ -158,6 +158,16 @@ def goal_of(
     return question_of(options)
 
 
+def goal_at(options: Sequence[str]) -> pd.DataFrame:
+    """Runs to forecast, each as N=8.1B,D=70B,ptpp=279."""
+    import pandas as pd
+
+    import bayeslaw
+
+    runs = [assignments(option.split(","), "--at") for option in options]
+    return bayeslaw.read_runs(pd.DataFrame(runs))
+
+
 def question_of(options: Sequence[str]) -> dict[str, Any]:
     """What to plan for, in the keywords of `bayeslaw.plan`."""
     texts = dict(name_values(options))
