@@ -139,10 +139,11 @@ def test_commands_to_do_next_are_commands_that_there_are(folder):
         for seed, domain in ((1, "target"), (2, "source"))
     ]
     review = bayeslaw.review(pd.concat(domains), name="runs.csv")
-    both = folder / "fit.nc", folder / "average.nc"
     far = pd.DataFrame([{"N": 1e12, "D": 1e10}])
-    posteriors = {str(path): bayeslaw.load(path) for path in both}
-    checks = (*review.checks, *bayeslaw.review(posteriors, goal=far).checks)
+    average = bayeslaw.load(folder / "average.nc")
+    one_law = bayeslaw.review(folder / "fit.nc")
+    beyond = bayeslaw.review(average, goal=far)
+    checks = (*review.checks, *one_law.checks, *beyond.checks)
     commands = [c.next for c in checks if c.next.startswith("bayeslaw ")]
     assert len(commands) >= 4
     for command in commands:

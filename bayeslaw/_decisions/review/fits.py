@@ -128,7 +128,7 @@ def _goodness(posterior: Fit | Average) -> Finding:
     if not goodness.doubts:
         return Finding("fit", "pass", goodness.sentence())
     fails = goodness.explained < LEAST_EXPLAINED
-    todo = "bayeslaw review RUNS, then bayeslaw compare RUNS for other laws"
+    todo = "bayeslaw compare RUNS"
     reason = "; ".join(goodness.doubts)
     return Finding("fit", "fail" if fails else "look", reason, todo)
 
@@ -150,7 +150,7 @@ def _misfit(posterior: Fit | Average) -> Finding:
     )
     if misfit <= LARGE_MISFIT * noise:
         return Finding("misfit", "pass", reason)
-    todo = "bayeslaw compare RUNS shows whether another law is off by less"
+    todo = "bayeslaw compare RUNS"
     return Finding("misfit", "look", reason, todo)
 
 
@@ -172,7 +172,7 @@ def _calibration(
             "calibration",
             "look",
             "a fit of one law keeps no forecasts of stages left out",
-            f"bayeslaw review {path} --refit (a minute), or --held-out RUNS",
+            f"bayeslaw review {path} --refit",
         )
     judged = compare(
         posterior.runs,
@@ -202,7 +202,7 @@ def _of_stages(
             "calibration",
             "look",
             "no stage could be left out, so no forecast was tested",
-            f"bayeslaw review {path} --held-out RUNS (measured, not fitted)",
+            f"bayeslaw review {path} --held-out RUNS",
         )
     used = [name for name, weight in weights.items() if weight > 0]
     rows = table.loc[used]
@@ -217,12 +217,12 @@ def _of_stages(
     if failed:
         reason += f"; chains of {', '.join(failed)} did not converge"
     if held < FEW:
-        todo = f"bayeslaw review {path} --held-out RUNS (measured, not fitted)"
+        todo = f"bayeslaw review {path} --held-out RUNS"
         return Finding("calibration", "look", f"{reason}: too few to tell", todo)
     if coverage >= TRUSTED_COVERAGE and not failed:
         return Finding("calibration", "pass", reason)
     verdict = "fail" if coverage < USELESS_COVERAGE else "look"
-    todo = "bayeslaw compare RUNS: another law, or a column that it should read"
+    todo = "bayeslaw compare RUNS"
     return Finding("calibration", verdict, reason, todo)
 
 
@@ -295,7 +295,7 @@ def _plan(
     still = [n for n, one in posteriors.items() if not _reads(one, CHOSEN)]
     if still:
         reason = f"no law of {still[0]} reads both D and replay, which a plan chooses"
-        todo = "bayeslaw laws lists those that do; fit one of them"
+        todo = "fit a law that reads both: bayeslaw laws lists them"
         return Finding("plan", "fail", reason, todo)
     command = _plan_command(name, sources, posteriors, goal)
     found = doubts(target, sources, {})

@@ -102,7 +102,7 @@ def _range(runs: pd.DataFrame, path: str) -> Finding:
             low, high = format_count(values.min()), format_count(values.max())
             ends.append(f"{name} {low} to {high}")
     reason = f"runs reach {', '.join(ends) or 'no known axis'}; no goal was named"
-    todo = f"bayeslaw review {path} --at N=8.1B,D=70B,ptpp=279 (your goal)"
+    todo = f"bayeslaw review {path} --at N=8.1B,D=70B,ptpp=279"
     return Finding("extrapolation", "pass", reason, todo)
 
 

@@ -21,14 +21,15 @@ class Finding:
     Parameters
     ----------
     name
-        What was looked at; after a colon's domain or fit, where there are several.
+        What was looked at, after its domain or fit where there are several.
     verdict
         ``"pass"``; ``"look"``: usable, but a person should look; ``"fail"``: what is
         made of it cannot be trusted.
     reason
         What was seen, with its figures.
     next
-        The one thing to do, a command where one can be given; empty where nothing is.
+        The one thing to do, a command where one can be given (what it cannot know in
+        capitals: RUNS, GOAL, FLOPS, LOSS); empty where nothing is.
     """
 
     name: str

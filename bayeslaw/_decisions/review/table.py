@@ -178,7 +178,7 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
     try:
         laws = [law_by_name(name) for name in default_laws(runs)]
     except LawError as error:
-        todo = "bayeslaw laws lists them; name columns by --column"
+        todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
         return [], Finding("laws", "fail", str(error), todo)
     usable, refused = [], []
     with warnings.catch_warnings():
