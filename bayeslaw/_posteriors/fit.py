@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -33,6 +34,7 @@ from bayeslaw._posteriors.misfit import (
 from bayeslaw._posteriors.record import MISFIT, Fit
 from bayeslaw._posteriors.sampling import FitSampling, FitSamplingOptions
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.slopes import outliers
 
 OUTLIER = 8.0  # times what half of the rows lie off a law by, beyond which is a warning
@@ -40,7 +42,7 @@ OUTLIER = 8.0  # times what half of the rows lie off a law by, beyond which is a
 
 @shows_options_of(FitSampling)
 def fit(
-    runs: pd.DataFrame,
+    runs: pd.DataFrame | str | Path,
     law: Law | str,
     *,
     priors: Mapping[str, Prior | str] | None = None,
@@ -57,7 +59,7 @@ def fit(
     Parameters
     ----------
     runs
-        A table as `read_runs` returns it.
+        A table as `read_runs` returns it, or the path of one.
     law
         A law, its name, a formula, or a Python file that defines ``LAW``.
     priors
@@ -97,6 +99,7 @@ def fit(
     """
     began = time.perf_counter()
     sampling = read_options(FitSampling, fit, options)
+    runs = as_runs(runs)
     law = find_law(law, runs) if isinstance(law, str) else law
     if priors or reference:
         law = law.with_priors(priors or {}).with_reference(reference or {})
