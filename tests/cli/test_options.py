@@ -156,7 +156,7 @@ def test_a_law_file_is_trusted_by_an_option(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize("read", [forgetting_limit, forgetting_text])
 def test_a_bare_number_of_one_or_more_is_no_limit_on_forgetting(read):
     """Percent are meant; with a sign or a unit it is as it says. So for `follow` and `--plan`, too."""
-    with pytest.raises(PlanError, match="x 15 is 1500%; write 15% or 0.15"):
+    with pytest.raises(PlanError, match=r"x 15 is 1500%; write 15% or 0\.15"):
         read("x", "15")
     for text in ("150%", "1.5nats", "0.15", ".99"):
         read("x", text)
