@@ -1,6 +1,7 @@
 """Posteriors under review: each check passes on a sound posterior and finds the fault that it is for."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -136,6 +137,16 @@ def test_nothing_left_out_is_looked_at():
     assert check.next.startswith("bayeslaw review a.nc --held-out")
 
 
+def test_runs_left_out_by_any_column_are_counted():
+    made = average("dcpt")
+    by_replay = replace(made, attrs={"seconds": 1.0, "folds": "replay >= 0.5"})
+    by_replay = bayeslaw.review(by_replay)["calibration"]
+    count = int((made.runs["replay"] >= 0.5).sum())
+    assert count > 20
+    assert f"hold 90% of {count} runs" in by_replay.reason
+    assert by_replay.verdict == "pass"
+
+
 def test_a_preview_and_a_fit_without_misfit_are_looked_at(tmp_path):
     path = saved.save_fit(tmp_path / "fit.nc")
     review = bayeslaw.review(path)
@@ -153,11 +164,15 @@ def test_a_fit_is_judged_again_on_stages_left_out_where_asked(tmp_path, monkeypa
     def compare(runs, laws, **options):
         asked.update(options, laws=laws)
         judged = average(coverage=0.3)
-        return type("Judged", (), {"table": judged.table, "folds": ("N >= 8.1B",)})
+        return SimpleNamespace(table=judged.table, folds=("N >= 8.1B",))
 
     monkeypatch.setattr(fits, "compare", compare)
     path = saved.save_fit(tmp_path / "fit.nc")
-    check = bayeslaw.review(path, refit=True, seed=5)["calibration"]
+    goal = pd.DataFrame([{"N": 16e9}])
+    review = bayeslaw.review(path, refit=True, seed=5, goal=goal)
+    # N = 8.1B left out lies 5.8 times beyond the rest, 16B twice beyond all
+    assert review["extrapolation"].verdict == "pass"
+    check = review["calibration"]
     assert check.verdict == "fail"
     assert "(N >= 8.1B), 90% intervals hold 30% of" in check.reason
     assert asked["seed"] == 5

@@ -20,16 +20,22 @@ from bayeslaw._decisions.planning.together import (
     doubts,
     table_of,
 )
-from bayeslaw._decisions.review.reach import farther, review_reach, tested, tested_by
+from bayeslaw._decisions.review.reach import (
+    farther,
+    review_reach,
+    tested,
+    tested_by,
+    told_range,
+)
 from bayeslaw._decisions.review.record import Finding, Verdict, labelled
 from bayeslaw._decisions.sensitivity import reasons
 from bayeslaw._posteriors.averaging.compare import compare
-from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
+from bayeslaw._posteriors.averaging.folds import Fold, folds_named
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.goodness import LEAST_EXPLAINED
+from bayeslaw._posteriors.goodness import explains_little
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
-from bayeslaw._tables.fitting import by_domain
+from bayeslaw._tables.fitting import by_domain, losses
 
 # of 90% intervals: where they hold under half of the runs, they mislead
 USELESS_COVERAGE = 0.5
@@ -74,31 +80,61 @@ def review_fits(
 def _review_fit(
     posterior: Fit | Average, path: str, evidence: Evidence
 ) -> list[Finding]:
-    stages = _stages(posterior)
-    times = tested(posterior.runs, stages)
-    if evidence.held_out is not None:
-        held_out = _of_domain(posterior, evidence.held_out)
-        times = farther(times, tested_by(posterior.runs, held_out))
+    runs, goal = posterior.runs, evidence.goal
+    left_out = _left_out(posterior, evidence)
     findings = [
         _diagnostics(posterior),
         _goodness(posterior),
         _misfit(posterior),
-        _calibration(posterior, stages, path, evidence),
+        _calibration(posterior, left_out, path, evidence),
     ]
-    goal = evidence.goal
-    findings.append(review_reach(posterior.runs, goal, times, path, is_fit=True))
-    if goal is not None:
-        findings.append(_forecast(posterior, goal, path, evidence.seed))
-    return findings
+    if goal is None:
+        return [*findings, told_range(runs, path)]
+    times = tested(runs, left_out.folds) if left_out else {}
+    if evidence.held_out is not None:
+        held_out = _of_domain(posterior, evidence.held_out)
+        times = farther(times, tested_by(runs, held_out))
+    return [
+        *findings,
+        review_reach(runs, goal, times, path),
+        _forecast(posterior, goal, path, evidence.seed),
+    ]
 
 
-def _stages(posterior: Fit | Average) -> list[Fold]:
-    """The stages left out when an average was made; none of a single law's fit."""
-    if not isinstance(posterior, Average):
-        return []
-    kept = str(posterior.attrs.get("folds", "")).split("; ")
+class LeftOut(NamedTuple):
+    """How laws forecast the stages left out.
+
+    ``table``: of `Comparison.table`; ``weights``: of the laws that have some; ``names``
+    of the stages, and which runs they are.
+    """
+
+    table: pd.DataFrame
+    weights: Mapping[str, float]
+    names: tuple[str, ...]
+    folds: list[Fold]
+
+
+def _left_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
+    """What an average keeps, or another look where that is asked for; None of a single
+    law's fit without.
+    """
     runs = posterior.runs
-    return [stage for stage in folds(runs, default_axes(runs)) if stage.name in kept]
+    if isinstance(posterior, Average):
+        folded = str(posterior.attrs.get("folds", ""))
+        names = tuple(folded.split("; ")) if folded else ()
+        weights = {name: w for name, w in posterior.weights.items() if w > 0}
+        return LeftOut(posterior.table, weights, names, folds_named(runs, names))
+    if not evidence.refit:
+        return None
+    judged = compare(
+        runs,
+        [posterior.law],
+        discrepancy=posterior.misfit is not None,
+        seed=evidence.seed,
+    )
+    names = judged.folds
+    weights = {posterior.law.name: 1.0}
+    return LeftOut(judged.table, weights, names, folds_named(runs, names))
 
 
 # -- the fit ---------------------------------------------------------------------------
@@ -118,8 +154,9 @@ def _diagnostics(posterior: Fit | Average) -> Finding:
         lines = "; ".join(posterior.warnings)
         return Finding("diagnostics", "fail", lines, todo)
     if isinstance(posterior, Fit) and posterior.is_preview:
-        todo = "fit it without --preview before it is reported"
-        return Finding("diagnostics", "look", f"a preview: {reason}", todo)
+        todo = "fit it without --preview; where chains disagree, take a smaller law"
+        reason = f"drawn without chains, a preview or as they disagreed: {reason}"
+        return Finding("diagnostics", "look", reason, todo)
     return Finding("diagnostics", "pass", reason)
 
 
@@ -127,10 +164,10 @@ def _goodness(posterior: Fit | Average) -> Finding:
     goodness = posterior.goodness
     if not goodness.doubts:
         return Finding("fit", "pass", goodness.sentence())
-    fails = goodness.explained < LEAST_EXPLAINED
-    todo = "bayeslaw compare RUNS"
+    log_losses = np.log(losses(posterior.runs))
+    verdict = "fail" if explains_little(goodness.explained, log_losses) else "look"
     reason = "; ".join(goodness.doubts)
-    return Finding("fit", "fail" if fails else "look", reason, todo)
+    return Finding("fit", verdict, reason, "bayeslaw compare RUNS")
 
 
 def _misfit(posterior: Fit | Average) -> Finding:
@@ -150,68 +187,38 @@ def _misfit(posterior: Fit | Average) -> Finding:
     )
     if misfit <= LARGE_MISFIT * noise:
         return Finding("misfit", "pass", reason)
-    todo = "bayeslaw compare RUNS"
-    return Finding("misfit", "look", reason, todo)
+    return Finding("misfit", "look", reason, "bayeslaw compare RUNS")
 
 
 # -- where it was tested ---------------------------------------------------------------
 
 
 def _calibration(
-    posterior: Fit | Average, stages: Sequence[Fold], path: str, evidence: Evidence
+    posterior: Fit | Average, left_out: LeftOut | None, path: str, evidence: Evidence
 ) -> Finding:
     """How intervals held: on runs not seen, else on stages left out."""
     if evidence.held_out is not None:
         return _checked(posterior, evidence.held_out, path, evidence.seed)
-    if isinstance(posterior, Average):
-        held = sum(int(stage.held.sum()) for stage in stages)
-        folded = str(posterior.attrs.get("folds", ""))
-        return _of_stages(posterior.table, posterior.weights, folded, held, path)
-    if not evidence.refit:
-        return Finding(
-            "calibration",
-            "look",
-            "a fit of one law keeps no forecasts of stages left out",
-            f"bayeslaw review {path} --refit",
-        )
-    judged = compare(
-        posterior.runs,
-        [posterior.law],
-        discrepancy=posterior.misfit is not None,
-        seed=evidence.seed,
-    )
-    runs = posterior.runs
-    stages = [
-        one for one in folds(runs, default_axes(runs)) if one.name in judged.folds
-    ]
-    held = sum(int(stage.held.sum()) for stage in stages)
-    weights = {posterior.law.name: 1.0}
-    return _of_stages(judged.table, weights, "; ".join(judged.folds), held, path)
+    if left_out is None:
+        reason = "a fit of one law keeps no forecasts of stages left out"
+        todo = f"bayeslaw review {path} --refit"
+        return Finding("calibration", "look", reason, todo)
+    if not left_out.names:
+        reason = "no stage could be left out, so no forecast was tested"
+        todo = f"bayeslaw review {path} --held-out RUNS"
+        return Finding("calibration", "look", reason, todo)
+    return _of_stages(left_out, path)
 
 
-def _of_stages(
-    table: pd.DataFrame,
-    weights: Mapping[str, float],
-    folded: str,
-    held: int,
-    path: str,
-) -> Finding:
-    """``table``: coverage and interval score by law; ``held``: rows left out."""
-    if not folded:
-        return Finding(
-            "calibration",
-            "look",
-            "no stage could be left out, so no forecast was tested",
-            f"bayeslaw review {path} --held-out RUNS",
-        )
-    used = [name for name, weight in weights.items() if weight > 0]
-    rows = table.loc[used]
-    shares = [weights[name] for name in used]
+def _of_stages(left_out: LeftOut, path: str) -> Finding:
+    rows = left_out.table.loc[list(left_out.weights)]
+    shares = list(left_out.weights.values())
     coverage = float(np.dot(shares, rows["coverage"]))
     score = float(np.dot(shares, rows["interval_score90"]))
+    held = sum(int(stage.held.sum()) for stage in left_out.folds)
     reason = (
-        f"left out in turn ({folded}), 90% intervals hold {coverage:.0%} of {held} "
-        f"runs, interval score {score:.1%} of the loss"
+        f"left out in turn ({'; '.join(left_out.names)}), 90% intervals hold "
+        f"{coverage:.0%} of {held} runs, interval score {score:.1%} of the loss"
     )
     failed = [text for text in rows["failed_stages"] if text]
     if failed:
@@ -222,8 +229,7 @@ def _of_stages(
     if coverage >= TRUSTED_COVERAGE and not failed:
         return Finding("calibration", "pass", reason)
     verdict = "fail" if coverage < USELESS_COVERAGE else "look"
-    todo = "bayeslaw compare RUNS"
-    return Finding("calibration", verdict, reason, todo)
+    return Finding("calibration", verdict, reason, "bayeslaw compare RUNS")
 
 
 def _checked(
@@ -344,7 +350,7 @@ def _plan_command(
         named = name if len(sources) == 1 else f"{called}={name}"
         words.append(f"--source {shlex.quote(named)}")
     for column in GIVEN:
-        value = "?"
+        value = column.upper()
         if goal is not None and column in goal:
             value = f"{goal[column].iloc[0]:g}"
         words.append(f"--{column} {value}")

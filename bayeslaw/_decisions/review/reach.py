@@ -52,11 +52,9 @@ def farther(
 
 def review_reach(
     runs: pd.DataFrame,
-    goal: pd.DataFrame | None,
+    goal: pd.DataFrame,
     times_tested: Mapping[str, float],
-    path: str,
-    *,
-    is_fit: bool,
+    fit: str | None = None,
 ) -> Finding:
     """How far a goal lies beyond runs, along the axis where that is farthest.
 
@@ -65,14 +63,12 @@ def review_reach(
     Parameters
     ----------
     goal
-        Runs to forecast; without them the range is told.
+        Runs to forecast.
     times_tested
         By axis, as `tested` and `tested_by` tell.
-    path, is_fit
-        What the runs, or a fit of them, are called in a command.
+    fit
+        What a fit of the runs is called in a command, where there is one.
     """
-    if goal is None:
-        return _range(runs, path)
     found = reaches(runs, goal)
     outside = [reach for reach in found if reach.times > INSIDE]
     lines = [_line(reach, times_tested) for reach in outside]
@@ -90,11 +86,12 @@ def review_reach(
         return Finding("extrapolation", "pass", f"inside the runs' range of {axes}")
     verdict = worst(verdicts)
     reason = "; ".join(lines)
-    todo = "" if verdict == "pass" else _nearer(outside, path if is_fit else None)
+    todo = "" if verdict == "pass" else _nearer(outside, fit)
     return Finding("extrapolation", verdict, reason, todo)
 
 
-def _range(runs: pd.DataFrame, path: str) -> Finding:
+def told_range(runs: pd.DataFrame, fit: str) -> Finding:
+    """The runs' range, where no goal was named that could lie beyond it."""
     ends = []
     for name in AXES:
         values = axis_values(runs, name)
@@ -102,7 +99,7 @@ def _range(runs: pd.DataFrame, path: str) -> Finding:
             low, high = format_count(values.min()), format_count(values.max())
             ends.append(f"{name} {low} to {high}")
     reason = f"runs reach {', '.join(ends) or 'no known axis'}; no goal was named"
-    todo = f"bayeslaw review {path} --at N=8.1B,D=70B,ptpp=279"
+    todo = f"bayeslaw review {fit} --at N=8.1B,D=70B,ptpp=279"
     return Finding("extrapolation", "pass", reason, todo)
 
 

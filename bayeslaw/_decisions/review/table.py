@@ -84,7 +84,7 @@ def review_table(
     several = len(parts) > 1
     for domain, part in parts.items():
         command = _fit_command(part, path, domain if several else "")
-        of_domain = _review_domain(part, command, goal, path)
+        of_domain = _review_domain(part, command, goal)
         findings += labelled(of_domain, domain if several else "")
     if several:
         findings.append(_plan(parts))
@@ -147,7 +147,7 @@ def _quoted(text: str) -> str:
 
 
 def _review_domain(
-    runs: pd.DataFrame, command: str, goal: pd.DataFrame | None, path: str
+    runs: pd.DataFrame, command: str, goal: pd.DataFrame | None
 ) -> list[Finding]:
     """``command``: what fits these rows."""
     laws, suited = _suiting(runs, command)
@@ -169,7 +169,7 @@ def _review_domain(
     ]
     if goal is not None:
         times = tested(runs, stages)
-        findings.append(review_reach(runs, goal, times, path, is_fit=False))
+        findings.append(review_reach(runs, goal, times))
     return findings
 
 
