@@ -198,6 +198,14 @@ def test_what_a_plan_would_lack_is_told(fault):
     assert verdicts(runs)["plan"] == "look"
 
 
+def test_a_column_that_is_empty_here_and_there_ends_no_review():
+    """ptpp is known of two runs only, which no stage left out by it can hold and keep."""
+    runs = grid()
+    sparse = runs.assign(ptpp=runs["ptpp"].where(runs.index < 2)).drop(columns="replay")
+    review = bayeslaw.review(sparse, goal=pd.DataFrame([{"N": 1e10, "ptpp": 300.0}]))
+    assert review["extrapolation"].verdict in ("pass", "look")
+
+
 def test_other_domains_make_no_plan_and_no_fault():
     runs = two_domains().replace({"target": "fi", "source": "en"})
     check = bayeslaw.review(runs)["plan"]

@@ -26,8 +26,8 @@ def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
     """
     times = {}
     for stage in stages:
-        if stage.column in AXES:
-            beyond = tested_by(runs[stage.kept], runs[stage.held])
+        beyond = tested_by(runs[stage.kept], runs[stage.held])
+        if stage.column in beyond:
             times[stage.column] = beyond[stage.column]
     return times
 
