@@ -76,6 +76,7 @@ def surface_misses(
     axes = [_standardised(runs, c) for c in usable if runs[c].nunique() > 1]
     level = np.ones(len(runs))
     terms = [level, *axes]
+    # squares and products, each once
     pairs = [a * b for i, a in enumerate(axes) for b in axes[: i + 1]]
     if len(runs) >= ROWS_A_TERM * (len(terms) + len(pairs)):
         terms += pairs

@@ -90,6 +90,7 @@ def _review_fit(
     ]
     if goal is None:
         return [*findings, told_range(runs, path)]
+    # A goal is as well known as what was held out only as far as that went.
     times = tested(runs, left_out.folds) if left_out else {}
     if evidence.held_out is not None:
         held_out = _of_domain(posterior, evidence.held_out)
@@ -211,6 +212,7 @@ def _calibration(
 
 
 def _of_stages(left_out: LeftOut, path: str) -> Finding:
+    # Laws without weight have no draws, and so no part in the intervals.
     rows = left_out.table.loc[list(left_out.weights)]
     shares = list(left_out.weights.values())
     coverage = float(np.dot(shares, rows["coverage"]))
@@ -270,6 +272,7 @@ def _forecast(
         todo = "name it, too: --at N=...,D=..., or as a column of --goal"
         return Finding("forecast", "look", f"not forecast: {error}", todo)
     low, middle, high = np.exp(np.quantile(new, [0.05, 0.5, 0.95], axis=0))
+    # Of several runs the one that is known least.
     widest = int(np.argmax((high - low) / middle))
     parts = width_parts(posterior, goal).iloc[widest]
     reason = (
@@ -371,6 +374,7 @@ def _plan_command(
 def _diverges(posterior: Posterior) -> bool:
     """Whether the laws have no loss before adaptation, from which to tell forgetting."""
     for piece in posterior.pieces():
+        # Any checkpoint will do: what diverges does so in tokens.
         run = dict.fromkeys(piece.covariates, np.ones(1))
         run |= {"D": np.zeros(1), "replay": np.ones(1)}
         at_start = piece.take(np.arange(1)).at(run)

@@ -153,7 +153,9 @@ def _review_domain(
     laws, suited = _suiting(runs, command)
     if not laws:
         return [suited]
+    # What any of the laws reads, each once.
     columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
+    # As `average` leaves out: enough must be left for the largest law.
     stages = folds(runs, default_axes(runs), max(map(_free, laws)))
     misses = surface_misses(runs, columns)
     findings = [
@@ -343,6 +345,7 @@ def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
         )
         return Finding("plan", "pass", reason, todo)
     target, source = parts[TARGET], parts[SOURCE]
+    # What `plan` would say of fits of these rows, said before they are fitted.
     doubts = doubts_of_tables(SOURCE, target, source)
     still = [name for name in (TARGET, SOURCE) if not _varies(parts[name], "replay")]
     if still:
