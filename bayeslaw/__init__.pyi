@@ -40,6 +40,9 @@ from ._decisions.misfits import misfit_along as misfit_along
 from ._decisions.misfits import width_parts as width_parts
 from ._decisions.planning.plan import plan as plan
 from ._decisions.planning.record import Plan as Plan
+from ._decisions.review.record import Finding as Finding
+from ._decisions.review.record import Review as Review
+from ._decisions.review.review import review as review
 from ._inference.point import PointFit as PointFit
 from ._inference.point import point_fit as point_fit
 from ._law.catalogue import law as law

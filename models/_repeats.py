@@ -57,5 +57,6 @@ def effective_size(x: Covariates, e: Values):
 
 def _saturating(amount, enough, scale):
     """The amount up to what is enough; beyond, less and less of it counts."""
+    # expm1: far below one repetition the difference of one and an exponential rounds away
     excess = jnp.maximum(amount / enough - 1.0, 0.0)
     return jnp.minimum(amount, enough) * (1.0 - scale * jnp.expm1(-excess / scale))

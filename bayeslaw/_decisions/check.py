@@ -5,16 +5,19 @@ fitted.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._decisions.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -76,13 +79,28 @@ class Check:
     reasons: tuple[str, ...]
     pit: Float[np.ndarray, " run"]
 
+    def __repr__(self) -> str:
+        return f"Check({self.verdict}: {self.reason})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, its reason, and each metric."""
+        rows = {
+            name: {"value": getattr(self, name), "low": low, "high": high}
+            for name, (low, high) in self.intervals.items()
+        }
+        metrics = pd.DataFrame.from_dict(rows, orient="index")
+        return paragraphs(f"{self.verdict}: {self.reason}") + table_html(metrics)
+
     def to_dict(self) -> dict:
         """Everything as JSON types."""
         return asdict(self) | {"reasons": list(self.reasons), "pit": self.pit.tolist()}
 
 
-def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
-    """Compare a posterior's forecasts with measured runs it has not seen.
+def check(
+    posterior: Posterior, runs: pd.DataFrame | str | Path, *, seed: int = 0
+) -> Check:
+    """Compare a posterior's forecasts with measured runs it has not seen: a table, or
+    the path of one.
 
     Runs that it was fitted to tell nothing of that: where they are half of the table or
     more, the verdict is ``"unknown"``.
@@ -92,6 +110,7 @@ def check(posterior: Posterior, runs: pd.DataFrame, *, seed: int = 0) -> Check:
     RunTableError
         The table lacks the losses or a column the law reads.
     """
+    runs = as_runs(runs)
     y = np.log(fitting.losses(runs))
     table = getattr(posterior, "runs", None)
     fitting.warn_other_domain(table, runs)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import warn_far
 from bayeslaw._tables.fitting import warn_other_domain
+from bayeslaw._tables.runs import as_runs
 
 BLOCK = 2000  # rows worked on together
 ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
 
 
 def forecast(
-    posterior: Posterior, runs: pd.DataFrame, *, prob: float = 0.9, seed: int = 0
+    posterior: Posterior,
+    runs: pd.DataFrame | str | Path,
+    *,
+    prob: float = 0.9,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Forecast the loss of each run, in nats per token.
 
@@ -23,7 +30,8 @@ def forecast(
     posterior
         A `Fit` or an `Average`.
     runs
-        Table with the columns the law reads; other columns are ignored.
+        Table with the columns the law reads, or the path of one; other columns are
+        ignored.
     prob
         Probability inside the central intervals.
 
@@ -44,6 +52,7 @@ def forecast(
     """
     if not 0 < prob < 1:
         raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")
+    runs = as_runs(runs)
     fitted = getattr(posterior, "runs", None)
     warn_other_domain(fitted, runs)
     warn_far(fitted, runs)

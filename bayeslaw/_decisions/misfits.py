@@ -136,6 +136,23 @@ def misfit_along(
     return pd.DataFrame({axis: grid, "low": low, "median": median, "high": high})
 
 
+def misfit_and_noise(
+    posterior: Posterior, runs: pd.DataFrame
+) -> tuple[float, float] | None:
+    """Root mean square of a law's misfit over runs, and sd of the noise of one of them,
+    in log loss; of the law with most draws, None where it has no misfit.
+    """
+    piece = max(posterior.pieces(), key=lambda one: one.draws)
+    formula = _law_of(piece)
+    if formula is None or formula.process is None:
+        return None
+    columns = fitting.covariates(formula.law, runs)
+    features = formula.process.features(columns, np)
+    misfits = np.asarray(piece.values[WEIGHTS]) @ features.T
+    variance = np.mean(piece.noise.capped_variance)
+    return float(np.sqrt(np.mean(misfits**2))), float(np.sqrt(variance))
+
+
 def _middle_run(columns: Mapping[str, Float[np.ndarray, " run"]]) -> dict[str, float]:
     """The run nearest to the median of every column, by ranks."""
     ranks = [pd.Series(v).rank(pct=True).to_numpy() for v in columns.values()]

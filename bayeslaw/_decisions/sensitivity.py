@@ -247,7 +247,8 @@ def gate_or_floor(
     )
     sizes = {k: np.abs(np.asarray(v)) for k, v in changes.items() if np.any(v != 0)}
     total = sum(sizes.values())
-    noise = np.mean(values["sigma"]) * fitting.losses(beyond).mean()
+    middle = {name: np.median(values[name], axis=0) for name in law.priors}
+    noise = np.mean(values["sigma"]) * np.mean(law.loss(columns, middle))
     if len(sizes) < 2 or np.mean(total) < noise:
         return None
     shares = {k: np.quantile(v / total, [0.05, 0.95]) for k, v in sizes.items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -33,14 +34,15 @@ from bayeslaw._posteriors.misfit import (
 from bayeslaw._posteriors.record import MISFIT, Fit
 from bayeslaw._posteriors.sampling import FitSampling, FitSamplingOptions
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
+from bayeslaw._tables.slopes import outliers
 
-# warned about: this many noise scales and this far in log loss off the law
-OUTLIER_SD, OUTLIER_LOG = 8.0, 0.02
+OUTLIER = 8.0  # times what half of the rows lie off a law by, beyond which is a warning
 
 
 @shows_options_of(FitSampling)
 def fit(
-    runs: pd.DataFrame,
+    runs: pd.DataFrame | str | Path,
     law: Law | str,
     *,
     priors: Mapping[str, Prior | str] | None = None,
@@ -57,7 +59,7 @@ def fit(
     Parameters
     ----------
     runs
-        A table as `read_runs` returns it.
+        A table as `read_runs` returns it, or the path of one.
     law
         A law, its name, a formula, or a Python file that defines ``LAW``.
     priors
@@ -97,6 +99,7 @@ def fit(
     """
     began = time.perf_counter()
     sampling = read_options(FitSampling, fit, options)
+    runs = as_runs(runs)
     law = find_law(law, runs) if isinstance(law, str) else law
     if priors or reference:
         law = law.with_priors(priors or {}).with_reference(reference or {})
@@ -161,9 +164,8 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     miss = point.misses(law, problem.table, problem.points, z)[:n]
     size = np.abs(miss)
     usual = np.median(size)
-    far = size > max(OUTLIER_SD * usual, OUTLIER_LOG)
-    # where many rows lie far off it is the law that fails, not the rows
-    if 0 < far.sum() <= max(5, n // 20):
+    far = outliers(miss, OUTLIER)
+    if far.any():
         rows = ", ".join(str(row) for row in runs.index[far][:5])
         lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"
         worst = float(size[far].max())

@@ -60,11 +60,10 @@ def goodness(
     """
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     left = y - _centre(law, values, x)
-    miss = _median_distance(left)
-    spread = _median_distance(y - np.median(y))
-    explained = 1.0 if spread == 0 else max(0.0, 1 - (miss / spread) ** 2)
+    miss = median_distance(left)
+    explained = explained_share(left, y)
     doubts = []
-    if explained < LEAST_EXPLAINED and spread > LEAST_SPREAD:
+    if explains_little(explained, y):
         doubts.append(
             f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
             f"half of the rows lie over {miss:.1%} off it: {REASONS}; plot the table"
@@ -74,14 +73,39 @@ def goodness(
             f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
             "differ by .05-.6%: another law may suit them (`compare`)"
         )
-    if "N" in law.covariates:
-        slope, error = partial_slope(runs, "N", ("D", "replay", "ptpp"))
-        if slope > CLEAR * error > 0:
-            doubts.append(
-                f"losses rise with N, by {slope:.1%} an e-fold at the same D, replay "
-                f"and ptpp: {REASONS}"
-            )
+    rise = rise_with_size(runs) if "N" in law.covariates else None
+    if rise is not None:
+        doubts.append(rise)
     return Goodness(float(explained), float(miss), tuple(doubts))
+
+
+def explained_share(
+    left: Float[np.ndarray, " row"], y: Float[np.ndarray, " row"]
+) -> float:
+    """Share of the spread of log losses ``y`` that is gone in what is ``left`` of them,
+    both of shape (row,), by squared median distances.
+    """
+    spread = median_distance(y - np.median(y))
+    if spread == 0:
+        return 1.0
+    return max(0.0, 1 - (median_distance(left) / spread) ** 2)
+
+
+def explains_little(explained: float, y: Float[np.ndarray, " row"]) -> bool:
+    """Whether that share is too small, of log losses of shape (row,) that differ."""
+    spread = median_distance(y - np.median(y))
+    return explained < LEAST_EXPLAINED and spread > LEAST_SPREAD
+
+
+def rise_with_size(runs: pd.DataFrame) -> str | None:
+    """A line where losses clearly rise with N, the other columns held."""
+    slope, error = partial_slope(runs, "N", ("D", "replay", "ptpp"))
+    if not slope > CLEAR * error > 0:
+        return None
+    return (
+        f"losses rise with N, by {slope:.1%} an e-fold at the same D, replay "
+        f"and ptpp: {REASONS}"
+    )
 
 
 def _centre(
@@ -100,6 +124,7 @@ def _centre(
     return np.asarray(log_losses).mean(axis=0)
 
 
-def _median_distance(away: Float[np.ndarray, " row"]) -> float:
+def median_distance(away: Float[np.ndarray, " row"]) -> float:
+    """What half of the rows lie within, of distances of either sign, shape (row,)."""
     distance = np.abs(away)
     return float(np.median(distance))

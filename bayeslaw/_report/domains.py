@@ -120,17 +120,6 @@ class Domain:
 # -- before the fit --------------------------------------------------------------------
 
 
-def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows of each domain, target and source first; ``"runs"`` where none is named."""
-    if "domain" not in table:
-        return {"runs": table}
-    domain = table["domain"].astype(str)
-    names = sorted(
-        domain.unique(), key=lambda name: (name != "target", name != "source", name)
-    )
-    return {name: table[domain == name] for name in names}
-
-
 def what_to_hold_out(parts: Mapping[str, pd.DataFrame]) -> str:
     """The column whose largest level is held out by default: the first of ptpp, N and D
     that leaves two levels to fit in every domain, else the first that leaves one.

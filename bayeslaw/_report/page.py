@@ -31,7 +31,6 @@ from bayeslaw._report.domains import (
     Progress,
     Setting,
     Split,
-    by_domain,
     fit_laws,
     joint_progress,
     judge,
@@ -155,7 +154,7 @@ def report(
 
     # Whatever can be refused is refused here, before minutes of fitting.
     fitting.losses(runs)
-    parts = by_domain(runs)
+    parts = fitting.by_domain(runs)
     laws = {domain: _names(law, domain) for domain in parts}
     asked = check_question(question, parts, laws) if question else None
     hold_out = hold_out or what_to_hold_out(parts)

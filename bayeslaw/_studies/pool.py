@@ -193,6 +193,7 @@ def _at_once(
     if rule == "D-optimal":
         return _d_optimal(prices, offered, goal, laws, amount, seed)
     rng = np.random.default_rng(seed)
+    # simpler rules buy runs whole, up to their last point
     last = (prices.rows >= 0).sum(axis=1) - 1
     cost = prices.cost[np.arange(len(last)), last]
     order = {
@@ -252,6 +253,7 @@ def scores(posterior: Posterior, goal: pd.DataFrame, seed: int) -> dict[str, flo
     middle, y = np.median(draws, axis=0), np.log(loss)
     low, high = np.quantile(draws, LIMITS, axis=0)
     median = np.exp(middle)
+    # share of the goal's variance that the medians explain, in losses as published
     missed = np.sum((loss - median) ** 2)
     spread = np.sum((loss - loss.mean()) ** 2)
     return {

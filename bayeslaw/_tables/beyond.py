@@ -1,9 +1,9 @@
-"""How far runs lie beyond those that a posterior was fitted to, in words."""
+"""How far runs lie beyond those that a posterior was fitted to."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,49 @@ AXES = {
 }
 
 
+class Reach(NamedTuple):
+    """How far runs lie beyond a table along one axis.
+
+    ``axis``: of `AXES`; ``low``, ``high``: the table's range; ``worst``: the value that
+    lies farthest beyond it; ``times``: how many times beyond, 1 at either end and under
+    1 inside; ``all_times``: of each run that has the axis, shape (run,).
+    """
+
+    axis: str
+    low: float
+    high: float
+    worst: float
+    times: float
+    all_times: Float[np.ndarray, " run"]
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the farthest value lies over the table's range, not under it."""
+        return self.worst > self.high
+
+    def sentence(self, far: float = FAR) -> str:
+        """In words: the farthest value, and how many rows lie ``far`` times beyond."""
+        ends = f"{format_count(self.low)} to {format_count(self.high)}"
+        rows = ""
+        if len(self.all_times) > 1:
+            beyond = int(np.sum(self.all_times > far))
+            rows = f" in {beyond} of {len(self.all_times)} rows"
+        return (
+            f"{self.axis} = {format_count(self.worst)} ({AXES[self.axis]}){rows} lies "
+            f"{self.times:.3g} times beyond the runs that were fitted ({ends})"
+        )
+
+
+def reaches(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
+    """How far runs lie beyond a table, along each axis that both have."""
+    found = []
+    for name in AXES:
+        known, asked = axis_values(table, name), axis_values(runs, name)
+        if known is not None and asked is not None:
+            found.append(_reach(name, known, asked))
+    return found
+
+
 def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
     """A line for each axis along which runs lie so many times beyond the table.
 
@@ -37,12 +80,8 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
     """
     if not isinstance(table, pd.DataFrame):
         return []
-    lines = []
-    for name, unit in AXES.items():
-        known, asked = _axis(table, name), _axis(runs, name)
-        if known is not None and asked is not None:
-            lines += _line(name, unit, known, asked, far)
-    return lines
+    found = reaches(table, runs)
+    return [reach.sentence(far) for reach in found if reach.times > far]
 
 
 def warn_far(table: object, runs: pd.DataFrame) -> None:
@@ -52,7 +91,7 @@ def warn_far(table: object, runs: pd.DataFrame) -> None:
         warnings.warn(text, RunTableWarning, stacklevel=3)
 
 
-def _axis(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
+def axis_values(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
     """The positive finite values of an axis; None where there are none."""
     above, _, below = name.partition("/")
     x = _numbers(columns, above)
@@ -72,25 +111,10 @@ def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
     return values.to_numpy(float)
 
 
-def _line(
-    name: str,
-    unit: str,
-    known: Float[np.ndarray, " run"],
-    asked: Float[np.ndarray, " other_run"],
-    far: float,
-) -> list[str]:
-    low, high = known.min(), known.max()
-    over = asked / high
-    under = low / asked
-    times = np.maximum(over, under)
-    beyond = int(np.sum(times > far))
-    if not beyond:
-        return []
+def _reach(
+    name: str, known: Float[np.ndarray, " run"], asked: Float[np.ndarray, " other_run"]
+) -> Reach:
+    low, high = float(known.min()), float(known.max())
+    times = np.maximum(asked / high, low / asked)
     worst = int(np.argmax(times))
-    value = format_count(asked[worst])
-    ends = f"{format_count(low)} to {format_count(high)}"
-    rows = f" in {beyond} of {len(asked)} rows" if len(asked) > 1 else ""
-    return [
-        f"{name} = {value} ({unit}){rows} lies {times[worst]:.3g} times beyond the runs "
-        f"that were fitted ({ends})"
-    ]
+    return Reach(name, low, high, float(asked[worst]), float(times[worst]), times)

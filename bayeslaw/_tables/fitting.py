@@ -48,6 +48,17 @@ def _row_keys(table: pd.DataFrame, columns: list[str]) -> Iterable[tuple]:
     return numbers.itertuples(index=False, name=None)
 
 
+def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Rows of each domain, target and source first; ``"runs"`` where none is named."""
+    if "domain" not in table:
+        return {"runs": table}
+    domain = table["domain"].astype(str)
+    names = sorted(
+        domain.unique(), key=lambda name: (name != "target", name != "source", name)
+    )
+    return {name: table[domain == name] for name in names}
+
+
 def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
     """Warn where a fit of one domain is asked about runs of another."""
     if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):

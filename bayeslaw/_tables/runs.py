@@ -123,6 +123,25 @@ def read_runs(
     return runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
 
 
+def as_runs(given: object) -> pd.DataFrame:
+    """A table as it was given, or read from the path of its file: one place for all
+    functions that take a table.
+
+    Raises
+    ------
+    RunTableError
+        It is neither, or the file cannot be used.
+    """
+    if isinstance(given, pd.DataFrame):
+        return given
+    if isinstance(given, str | Path):
+        return read_runs(given)
+    raise RunTableError(
+        "a table of runs is a DataFrame or the path of a file (a CSV, JSON lines or "
+        f"Parquet); got {type(given).__name__}"
+    )
+
+
 def _name(source: str | Path | pd.DataFrame) -> str:
     if isinstance(source, pd.DataFrame):
         return "the table"

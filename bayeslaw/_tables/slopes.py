@@ -1,4 +1,4 @@
-"""How measured losses move with one column, the others held: least squares in logs."""
+"""How measured losses move with their columns, before any law: least squares in logs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall
+ROWS_A_TERM = 3  # of a curved surface, without which it is a plane
+OUTLIER_LOG = 0.02  # of log loss, under which a row is no outlier
+MOST_OUTLIERS = 5  # or one row in twenty: more of them are the formula's fault
 
 
 def partial_slope(
@@ -56,3 +60,58 @@ def _first_coefficient(
     covariance = variance * np.linalg.inv(gram)
     error = np.sqrt(covariance[0, 0])
     return float(found[0]), float(error)
+
+
+def surface_misses(
+    runs: pd.DataFrame, columns: Collection[str]
+) -> Float[np.ndarray, " run"]:
+    """What each log loss lies above a smooth surface in these columns, shape (run,).
+
+    A quadratic in the columns' logs (replay, and a column that reaches 0, as they are),
+    fitted so that single wrong rows do not bend it; a plane where the table has few
+    rows. It is no law: it is there in milliseconds, and rough where losses bend.
+    Columns that do not vary, or are empty somewhere, are left out.
+    """
+    usable = [c for c in columns if c in runs and runs[c].notna().all()]
+    axes = [_standardised(runs, c) for c in usable if runs[c].nunique() > 1]
+    level = np.ones(len(runs))
+    terms = [level, *axes]
+    # squares and products, each once
+    pairs = [a * b for i, a in enumerate(axes) for b in axes[: i + 1]]
+    if len(runs) >= ROWS_A_TERM * (len(terms) + len(pairs)):
+        terms += pairs
+    design = np.column_stack(terms)
+    loss = runs["loss"].to_numpy(float)
+    y = np.log(loss)
+    start, *_ = np.linalg.lstsq(design, y, rcond=None)
+    scale = np.median(np.abs(y - design @ start))
+    if not scale > 0:
+        return y - design @ start
+    # squares near the surface, absolute values far from it
+    surface = least_squares(
+        lambda coefficients: (y - design @ coefficients) / scale,
+        start,
+        jac=lambda _: -design / scale,
+        loss="soft_l1",
+    )
+    return y - design @ surface.x
+
+
+def _standardised(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
+    values = runs[column].to_numpy(float)
+    if column != "replay" and (values > 0).all():
+        values = np.log(values)
+    return (values - values.mean()) / values.std()
+
+
+def outliers(
+    misses: Float[np.ndarray, " run"], times: float
+) -> Bool[np.ndarray, " run"]:
+    """Which rows lie grossly off, shape (run,): so many times what half of the rows lie
+    off by. None where that is many rows, as then what they lie off is wrong.
+    """
+    size = np.abs(misses)
+    far = size > max(times * np.median(size), OUTLIER_LOG)
+    if far.sum() > max(MOST_OUTLIERS, len(size) // 20):
+        return np.zeros(len(size), bool)
+    return far

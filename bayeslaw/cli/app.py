@@ -1,7 +1,8 @@
 """The command line: thin commands over the Python functions of the same names.
 
 ``--json`` prints one JSON object on stdout and nothing else. Exit 0; 2 for bad input,
-one line; 3 when a fit fails its diagnostics. What computes is imported inside the
+one line; 3 when a fit fails its diagnostics; 4 and 5 where a review deserves a look or
+fails. What computes is imported inside the
 commands, so that ``--help`` answers at once.
 """
 
@@ -65,6 +66,7 @@ COMMANDS = (
     fits.compare,
     forecasts.forecast,
     forecasts.check,
+    forecasts.review,
     decisions.plan,
     following.follow,
     decisions.anchors,

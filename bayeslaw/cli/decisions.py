@@ -22,12 +22,13 @@ from bayeslaw.cli.options import (
     TrustLawFile,
     Where,
     command,
+    complete_law,
 )
 from bayeslaw.cli.output import check_writable, emit, finite, progress_bar, write_table
 from bayeslaw.cli.parsing import (
     assignments,
     count,
-    forgetting_limit,
+    forgetting_text,
     goal_of,
     levels_of,
     load_befores,
@@ -157,13 +158,8 @@ def plan(options: PlanOptions) -> None:
 
 def _question(options: PlanOptions) -> dict[str, Any]:
     """What `bayeslaw.plan` is asked, but for the columns that the laws read."""
-    limit, unit = forgetting_limit("--max-forgetting", options.max_forgetting)
+    limit = forgetting_text("--max-forgetting", options.max_forgetting)
     target = target_limit(options.max_target_loss)
-    if unit == "relative" and "%" not in options.max_forgetting and limit >= 1:
-        raise PlanError(
-            f"--max-forgetting {options.max_forgetting} is {limit:.0%}; "
-            f"write {options.max_forgetting}%"
-        )
     unique_tokens = number_or_none(
         "--unique-target-tokens", options.unique_target_tokens
     )
@@ -172,7 +168,6 @@ def _question(options: PlanOptions) -> dict[str, Any]:
         "ptpp": [count("--ptpp", text) for text in options.ptpp],
         "max_target_loss": target,
         "max_forgetting": limit,
-        "forgetting_unit": unit,
         "max_loss": assignments(options.max_loss, "--max-loss"),
         "confidence": number("--confidence", options.confidence),
         "baseline_loss": number_or_none("--baseline-loss", options.baseline_loss),
@@ -472,7 +467,8 @@ class ReportOptions:
         list[str] | None,
         typer.Option(
             help="Law to fit; several: their average; default: the average of those "
-            "that suit the columns."
+            "that suit the columns.",
+            autocompletion=complete_law,
         ),
     ] = None
     hold_out: Annotated[

@@ -22,6 +22,8 @@ from bayeslaw.cli.options import (
     Seed,
     Where,
     command,
+    complete_law,
+    complete_laws,
 )
 from bayeslaw.cli.output import check_writable, emit, progress_bar
 from bayeslaw.cli.parsing import assignments, prior_file, read_table
@@ -53,6 +55,7 @@ class FitOptions:
         typer.Option(
             help="Name of a law (see `bayeslaw laws`), a formula, or a Python file; "
             "several, or none: their average.",
+            autocompletion=complete_law,
         ),
     ] = None
     output: Annotated[
@@ -214,7 +217,8 @@ class CompareOptions:
     laws: Annotated[
         str | None,
         typer.Option(
-            help="Laws to compare, A,B,C; default: those that suit the table's columns."
+            help="Laws to compare, A,B,C; default: those that suit the table's columns.",
+            autocompletion=complete_laws,
         ),
     ] = None
     hold_out: Annotated[

@@ -1,13 +1,17 @@
-"""Forecasts and how good they are: ``forecast``, ``check``."""
+"""Forecasts and how good they are, tables and fits and whether they are fit for one:
+``forecast``, ``check``, ``review``.
+"""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from bayeslaw._base.errors import RunTableError
 from bayeslaw.cli.options import (
     AsJson,
     Before,
@@ -20,10 +24,11 @@ from bayeslaw.cli.options import (
     command,
 )
 from bayeslaw.cli.output import check_writable, emit, write_table
-from bayeslaw.cli.parsing import load_befores, load_fit, read_table
+from bayeslaw.cli.parsing import goal_at, load_befores, load_fit, read_table
 
 # columns that say which run a row of a forecast is
 SHOWN = ("run", "domain", "N", "D", "replay", "ptpp", "step", "loss")
+EXIT_CODES = {"pass": 0, "look": 4, "fail": 5}  # of a review
 SCORES = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 
 
@@ -130,3 +135,117 @@ def check(options: CheckOptions) -> None:
         )
 
     emit({"law": posterior.name} | result.to_dict(), options.as_json, show)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewOptions:
+    """Options of ``review``."""
+
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A table of runs; or saved fits, the target's first.",
+            metavar="RUNS | FIT.nc...",
+            show_default=False,
+        ),
+    ]
+    where: Where = None
+    column: Column = None
+    goal: Annotated[
+        Path | None,
+        typer.Option(help="Table of runs to forecast.", metavar="GOAL.csv"),
+    ] = None
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The run to forecast instead: --at N=8.1B,D=70B,ptpp=279 (repeatable: "
+            "a run each)."
+        ),
+    ] = None
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of fits: measured runs that they have not seen (--where selects "
+            "them).",
+            metavar="RUNS",
+        ),
+    ] = None
+    refit: Annotated[
+        bool,
+        typer.Option(
+            "--refit",
+            help="Of a fit of one law: leave stages out and fit again (a minute).",
+        ),
+    ] = False
+    seed: Seed = 0
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def review(options: ReviewOptions) -> None:
+    """Health of a table of runs before it is fitted, or of fits before they are used.
+    Exit 0 where all is well, 4 where something deserves a look, 5 where something
+    fails.
+
+    Example: bayeslaw review runs.csv --at N=8.1B,D=70B,ptpp=279
+    """
+    import bayeslaw
+    from bayeslaw._decisions.review.review import is_fit_file
+
+    if len(set(options.paths)) < len(options.paths):
+        raise RunTableError("a file is named twice; name each once")
+    goal = _goal(options)
+    if all(is_fit_file(path) for path in options.paths):
+        result = bayeslaw.review(
+            {str(p): load_fit(p, options.trust_law_file) for p in options.paths},
+            goal=goal,
+            held_out=_held_out(options),
+            refit=options.refit,
+            seed=options.seed,
+        )
+    else:
+        result = _review_of_table(options, goal)
+    emit(result.to_dict(), options.as_json, lambda: print(result.sentence()))
+    raise typer.Exit(EXIT_CODES[result.verdict])
+
+
+def _goal(options: ReviewOptions) -> Any:
+    """The runs to forecast, if they were said."""
+    if options.goal is not None and options.at:
+        raise RunTableError("give --goal or --at, not both")
+    if options.goal is not None:
+        return read_table(options.goal, None, options.column)
+    return goal_at(options.at) if options.at else None
+
+
+def _held_out(options: ReviewOptions) -> Any:
+    if options.held_out is not None:
+        return read_table(options.held_out, options.where, options.column)
+    if options.where or options.column:
+        raise RunTableError(
+            "--where and --column are about a table: give one, or --held-out RUNS"
+        )
+    return None
+
+
+def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
+    import bayeslaw
+
+    path, *more = options.paths
+    if more:
+        raise RunTableError(
+            f"review takes one table of runs, or fits; got {len(options.paths)} files; "
+            "give runs that fits have not seen as --held-out"
+        )
+    if options.held_out is not None or options.refit:
+        raise RunTableError(f"--held-out and --refit are about fits; {path} is a table")
+    with warnings.catch_warnings(record=True) as caught:
+        table = read_table(path, options.where, options.column)
+    result = bayeslaw.review(table, goal=goal, name=str(path), seed=options.seed)
+    told = "; ".join(check.reason for check in result.checks)
+    for warning in caught:
+        # the review says most of them itself
+        if str(warning.message) not in told:
+            warnings.warn(warning.message, stacklevel=2)
+    return result

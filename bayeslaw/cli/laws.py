@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bayeslaw.cli.options import AsJson, Seed, command
+from bayeslaw.cli.options import AsJson, Seed, command, complete_law
 from bayeslaw.cli.output import emit, print_table, write_table
 from bayeslaw.cli.parsing import assignments
 
@@ -18,7 +18,10 @@ class LawsOptions:
     """Options of ``laws``."""
 
     name: Annotated[
-        str | None, typer.Argument(help="One law in full.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="One law in full.", show_default=False, autocompletion=complete_law
+        ),
     ] = None
     as_json: AsJson = False
 
@@ -87,7 +90,13 @@ class SimulateOptions:
     """Options of ``simulate``."""
 
     law: Annotated[
-        str, typer.Argument(help="Name of a law.", metavar="LAW", show_default=False)
+        str,
+        typer.Argument(
+            help="Name of a law.",
+            metavar="LAW",
+            show_default=False,
+            autocompletion=complete_law,
+        ),
     ]
     output: Annotated[
         Path, typer.Option("-o", "--output", help="CSV or Parquet file to write.")

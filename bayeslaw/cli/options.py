@@ -44,6 +44,20 @@ def _parameter(field: Field, hint: Any) -> inspect.Parameter:
     return inspect.Parameter(field.name, kind, default=default, annotation=hint)
 
 
+def complete_law(incomplete: str) -> list[str]:
+    """Names of laws that begin so, for the shell."""
+    from bayeslaw._law.catalogue import law_names
+
+    return [name for name in law_names() if name.startswith(incomplete)]
+
+
+def complete_laws(incomplete: str) -> list[str]:
+    """The same for the last of A,B,C; a law that is named already is not offered."""
+    *before, last = incomplete.split(",")
+    told = "".join(f"{name}," for name in before)
+    return [told + name for name in complete_law(last) if name not in before]
+
+
 Runs = Annotated[
     Path,
     typer.Argument(

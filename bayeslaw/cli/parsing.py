@@ -60,10 +60,22 @@ def target_limit(text: str) -> float:
 
 def forgetting_limit(option: str, text: str) -> tuple[float, UnitName]:
     """Largest rise of the source loss, and whether it is in nats or relative."""
-    folded = text.lower()
+    from bayeslaw._decisions.planning.constraint import check_share
+
+    folded = text.strip().lower()
     unit = "nats" if folded.endswith("nats") else "relative"
-    digits = folded.removesuffix("nats")
-    return number(option, digits), unit
+    limit = number(option, folded.removesuffix("nats"))
+    if unit == "relative" and not folded.endswith("%"):
+        check_share(option, limit, text)
+    return limit, unit
+
+
+def forgetting_text(option: str, text: str) -> str:
+    """Largest rise of the source loss as `bayeslaw.plan` takes it, in its own unit;
+    what is wrong with it names the option.
+    """
+    forgetting_limit(option, text)
+    return text
 
 
 def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -158,20 +170,29 @@ def goal_of(
     return question_of(options)
 
 
+def goal_at(options: Sequence[str]) -> pd.DataFrame:
+    """Runs to forecast, each as N=8.1B,D=70B,ptpp=279."""
+    import pandas as pd
+
+    import bayeslaw
+
+    runs = [assignments(option.split(","), "--at") for option in options]
+    return bayeslaw.read_runs(pd.DataFrame(runs))
+
+
 def question_of(options: Sequence[str]) -> dict[str, Any]:
     """What to plan for, in the keywords of `bayeslaw.plan`."""
     texts = dict(name_values(options))
-    unit = "relative"
     question: dict[str, Any] = {}
     for name, text in texts.items():
         if name == "max_forgetting":
-            question[name], unit = forgetting_limit(name, text)
+            question[name] = forgetting_text(name, text)
         elif name == "max_loss":
             question[name] = assignments(text.split(","))
         else:
             question[name] = number(name, text)
     before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
-    return question | {"forgetting_unit": unit, "covariates": before}
+    return question | {"covariates": before}
 
 
 def prior_file(path: Path | None) -> dict[str, dict]:

@@ -67,6 +67,7 @@ TOPICS = {
     "Forecasts, checks, averages": (
         "_decisions.forecast",
         "_decisions.check",
+        "_decisions.review",
         "_posteriors",
     ),
     "Plans": ("_decisions.planning",),

@@ -623,7 +623,7 @@ def test_an_interrupted_command_says_so_once(stopped, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        (("1.8", "2"), "--max-forgetting 2 is 200%; write 2%"),
+        (("1.8", "2"), "--max-forgetting 2 is 200%; write 2% or 0.02"),
         (("2%", "2%"), "--max-target-loss 2%: it is a loss in nats"),
     ],
 )

@@ -10,9 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 import bayeslaw
+from bayeslaw import PlanError
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed, command
 from bayeslaw.cli.output import write_table
+from bayeslaw.cli.parsing import forgetting_limit, forgetting_text, question_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,3 +151,14 @@ def test_a_law_file_is_trusted_by_an_option(monkeypatch, capsys, tmp_path):
         cli.main()
     assert caught.value.code == 0
     assert len(json.loads(capsys.readouterr().out)["rows"]) == len(runs)
+
+
+@pytest.mark.parametrize("read", [forgetting_limit, forgetting_text])
+def test_a_bare_number_of_one_or_more_is_no_limit_on_forgetting(read):
+    """Percent are meant; with a sign or a unit it is as it says. So for `follow` and `--plan`, too."""
+    with pytest.raises(PlanError, match=r"x 15 is 1500%; write 15% or 0\.15"):
+        read("x", "15")
+    for text in ("150%", "1.5nats", "0.15", ".99"):
+        read("x", text)
+    with pytest.raises(PlanError, match="max_forgetting 2 is 200%"):
+        question_of(["N=1B", "max_forgetting=2"])

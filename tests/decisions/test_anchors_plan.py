@@ -52,7 +52,7 @@ def test_runs_are_bought_for_what_they_save_the_plan(plan_posteriors):
 ILL_POSED = {
     "no plan reaches the confidence yet": QUESTION | {"max_target_loss": 1.2},
     "kept without adapting at all": QUESTION
-    | {"max_target_loss": 50.0, "max_forgetting": 9.0},
+    | {"max_target_loss": 50.0, "max_forgetting": "900%"},
     "needs ptpp, max_target_loss, max_forgetting": {"N": 8.1e9},
     "'budgte' is not part": QUESTION | {"budgte": 1.0},
 }

@@ -187,6 +187,14 @@ def test_no_certainty_is_claimed_of_finite_draws():
     assert "under 0.1%" in decided(0.5 * END).sentence()
 
 
+def test_at_the_prompt_a_followed_run_is_its_decision():
+    following = decided(3 * END)
+    assert repr(following) == f"Following({following.sentence().splitlines()[-1]})"
+    assert following._repr_html_().count("<p>") == len(
+        following.sentence().splitlines()
+    )
+
+
 def test_a_thousand_points_need_no_more_memory_than_ten():
     follower = Follower.start(power_laws(draws=50), {"N": N}, UNTIL)
     sizes = set()

@@ -192,6 +192,8 @@ BAD = [
     ({"max_target_loss": -1}, "max_target_loss must be a positive number"),
     ({"max_target_loss": "low"}, "max_target_loss must be a positive number"),
     ({"max_forgetting": float("nan")}, "max_forgetting must be a number"),
+    ({"max_forgetting": 15}, "max_forgetting 15 is 1500%; write 15% or 0.15"),
+    ({"max_forgetting": {"forgetting": 2}}, "max_forgetting 2 is 200%; write 2% or"),
     ({"min_replay": 10}, "min_replay must be a share"),
     ({"N": -1}, "N must be a positive number"),
     ({"N": [1e9, 2e9], "ptpp": [1, 2, 3]}, "one length"),
@@ -211,6 +213,12 @@ def test_bad_question_gets_one_clear_line(asked, message):
     with pytest.raises(PlanError, match=message) as raised:
         example_plan(**asked)
     assert "\n" not in str(raised.value)
+
+
+def test_more_than_all_of_the_baseline_may_be_asked_for_with_its_sign():
+    assert example_plan(max_forgetting="150%").promises[1]["limit"] == 1.5
+    nats = example_plan(max_forgetting=1.5, forgetting_unit="nats")
+    assert nats.promises[1]["limit"] == 1.5
 
 
 def test_missing_covariate_is_named():

@@ -337,7 +337,11 @@ def test_a_law_of_the_checkpoint_s_losses_is_fitted_with_independent_errors():
     assert (
         fitted_errors(bayeslaw.law("chinchilla"), runs[["N", "D", "loss"]]).kind is None
     )
-    (judged,) = bayeslaw.compare(runs, ["state-target"], hold_out="ptpp").judged
+    comparison = bayeslaw.compare(runs, ["state-target"], hold_out="ptpp")
+    # at the prompt it is a line, in a notebook its table
+    assert repr(comparison) == f"Comparison({comparison.sentence()})"
+    assert "<th>state-target</th>" in comparison._repr_html_()
+    (judged,) = comparison.judged
     assert judged.errors == "independent"
     assert judged.values["tau_checkpoint"].min() > 0
 

@@ -160,8 +160,7 @@ def test_the_command_takes_what_a_goal_takes(tmp_path, monkeypatch):
     assert questions == [
         QUESTION
         | {
-            "max_forgetting": 0.05,
-            "forgetting_unit": "nats",
+            "max_forgetting": "0.05nats",
             "covariates": {"loss_before": 2.9},
         }
     ]

@@ -12,7 +12,8 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError, datasets
 from bayeslaw._report import planned
-from bayeslaw._report.domains import by_domain, what_to_hold_out
+from bayeslaw._report.domains import what_to_hold_out
+from bayeslaw._tables.fitting import by_domain
 
 CHROMIUM = next(
     (

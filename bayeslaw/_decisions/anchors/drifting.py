@@ -64,16 +64,16 @@ def _distances(formula: LogLoss, table: pd.DataFrame) -> Float[np.ndarray, "row 
 
 
 def covariance(
-    a: Float[np.ndarray, "*pair"], b: Float[np.ndarray, "*pair"]
+    a: Float[np.ndarray, "*#pair"], b: Float[np.ndarray, "*#pair"]
 ) -> Float[np.ndarray, "*pair"]:
-    """Of the process at distances, for a scale of 1."""
+    """Of the process at pairs of distances, for a scale of 1."""
     near, far = np.minimum(a, b), np.maximum(a, b)
     return near**1.5 * np.sqrt(2 * far - near)
 
 
 def _given_the_line(
     far: Float[np.ndarray, " candidate"],
-    goal: float,
+    goal: float | np.floating,
     line: Float[np.ndarray, " draw"],
     tau: Float[np.ndarray, " draw"],
     rng: np.random.Generator,

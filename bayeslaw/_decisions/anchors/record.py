@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 
 
@@ -104,6 +105,17 @@ class Anchors:
         table[f"gain ({self.unit})"] = [f"{pick['gain']:.3g}" for pick in self.picks]
         table["goal sd"] = [f"{pick['goal_sd']:.2%}" for pick in self.picks]
         return table
+
+    def __repr__(self) -> str:
+        return f"Anchors({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer, and each run to buy."""
+        if not self.picks:
+            return paragraphs(self.sentence())
+        columns = ["run", "replicate", "cost", "gain", "goal_sd"]
+        picks = pd.DataFrame(self.picks)[columns]
+        return paragraphs(self.sentence()) + table_html(picks)
 
     def sentence(self) -> str:
         """The answer in words."""

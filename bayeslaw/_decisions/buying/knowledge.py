@@ -97,6 +97,8 @@ def _of_law(law: Law, offered: pd.DataFrame, rng: np.random.Generator) -> Piece:
     process = process_of(columns)
     if process is not None:
         scales = [np.log(prior.draw(rng, DRAWS)) for prior in process.priors.values()]
+        # Weights of the basis are normal given the scales, which each draw has of its
+        # own: so a draw is one function from the misfit's whole prior.
         by_draw = np.stack(scales, axis=1)
         variances = [log_variances(process, scale)[0] for scale in by_draw]
         sds = np.exp(np.stack(variances) / 2)

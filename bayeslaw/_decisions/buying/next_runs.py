@@ -302,6 +302,7 @@ def _odd(asked: Asked, posterior: Posterior) -> list[Any]:
         return []
     runs = asked.candidates.loc[gave["row"]].reset_index(drop=True)
     draws = posterior.log_loss(runs, noise=True, seed=asked.seed)
+    # share of the forecast on the far side of what came back, both sides counted
     above = (draws > np.log(gave["loss"].to_numpy())).mean(axis=0)
     surprise = 2 * np.minimum(above, 1 - above)
     return gave["row"][surprise < ODD].tolist()
@@ -346,6 +347,7 @@ def _chosen(
         picks = choose(offer, Variance(approximation.goals), limits)
     sds = goal_sds(approximation, picks)
     cost = np.array([offer.cost[pick] for pick in picks])
+    # What cheap runs teach may change what the dear ones should be: they go first.
     order = np.argsort(cost, kind="stable")
     return Chosen([picks[i] for i in order], cost[order], sds)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from bayeslaw._base.html import paragraphs
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._decisions.following.course import UNITS
 from bayeslaw._decisions.following.decision import Decision
@@ -169,6 +170,14 @@ class Following:
     def sentence(self) -> str:
         """The answer in words."""
         return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        *_, decision = self._lines()
+        return f"Following({decision})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer in words."""
+        return paragraphs(self.sentence())
 
     def _lines(self) -> Iterator[str]:
         for name, one in self.domains.items():

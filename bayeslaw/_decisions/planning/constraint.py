@@ -111,10 +111,25 @@ class Constraint:
             return cls(name, limit, "nats")
         if is_share:
             return cls(name, limit, "relative")
-        if unit == "relative" and limit >= 1:
-            raise PlanError(f"limit of {name} {text} is {limit:.0%}; write {text}%")
+        if unit == "relative":
+            check_share(f"limit of {name}", limit, text)
         return cls(name, limit, unit)
 
     def format(self, limit: float | None = None) -> str:
         """The limit, or another one in its unit, for a person."""
         return UNITS[self.unit].template.format(self.limit if limit is None else limit)
+
+
+def check_share(what: str, limit: float, written: object) -> None:
+    """Refuse a bare number of 1 or more as a share of the baseline: a loss does not
+    double, so percent are meant. With its sign, 150% may be asked for.
+
+    Raises
+    ------
+    PlanError
+        What to write instead.
+    """
+    if limit >= 1:
+        raise PlanError(
+            f"{what} {written} is {limit:.0%}; write {written}% or {limit / 100:g}"
+        )

@@ -58,7 +58,7 @@ def plan(
     max_forgetting
         Rise of the source loss over its baseline: 0.02 is 2%, or with
         ``forgetting_unit="nats"`` nats per token. Text says its own unit: ``"2%"``,
-        ``"0.05nats"``.
+        ``"0.05nats"``. A bare number of 1 or more is refused, as percent are meant.
     max_loss
         By name of a source: the most of its loss, in nats per token, in place of a
         limit on its forgetting; for a third domain. It needs no baseline; where its law

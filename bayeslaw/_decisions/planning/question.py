@@ -16,7 +16,12 @@ import numpy as np
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import positive
-from bayeslaw._decisions.planning.constraint import UNITS, Constraint, UnitName
+from bayeslaw._decisions.planning.constraint import (
+    UNITS,
+    Constraint,
+    UnitName,
+    check_share,
+)
 from bayeslaw._decisions.planning.together import check_posteriors
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
@@ -358,6 +363,8 @@ def _forgetting(source: str, limit: Any, unit: UnitName) -> Constraint:
         raise PlanError(
             f"max_forgetting must be a number over -1 (0.02 is 2%), got {limit!r}"
         )
+    if not isinstance(limit, str) and unit == "relative":
+        check_share("max_forgetting", limit, limit)
     return replace(constraint, limit=float(constraint.limit))
 
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import pandas as pd
+
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 
 
@@ -107,6 +110,15 @@ class Plan:
                 f"which keeps them with probability {point['probability']:.1%}."
             )
         return "\n".join(sentences)
+
+    def __repr__(self) -> str:
+        answer, *_ = self.sentence().splitlines()
+        return f"Plan({answer})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer, and each promise."""
+        promises = pd.DataFrame(self.promises).set_index("name")
+        return paragraphs(self.sentence()) + table_html(promises)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Plan:

@@ -51,9 +51,20 @@ def doubts(
         other = table_of(posterior)
         if table is None or other is None:
             continue
-        lines += _checkpoints_differ(name, table, other)
-        lines += _seem_swapped(name, table, other)
+        lines += doubts_of_tables(name, table, other)
     return lines
+
+
+def doubts_of_tables(
+    name: str, target: pd.DataFrame, source: pd.DataFrame
+) -> list[str]:
+    """What speaks against runs being those of one target and of its source ``name``, a
+    line each.
+    """
+    return [
+        *_checkpoints_differ(name, target, source),
+        *_seem_swapped(name, target, source),
+    ]
 
 
 def table_of(posterior: Posterior) -> pd.DataFrame | None:

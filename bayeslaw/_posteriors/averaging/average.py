@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
@@ -23,6 +24,7 @@ from bayeslaw._posteriors.averaging.compare import (
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.posterior import DRIFT
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -33,7 +35,7 @@ LEAST = 1 / DRAWS  # weight below which a law has no draw
 
 @shows_options_of(Comparing)
 def average(
-    runs: pd.DataFrame,
+    runs: pd.DataFrame | str | Path,
     laws: Sequence[Law | str] | None = None,
     *,
     drift: bool = True,
@@ -63,9 +65,10 @@ def average(
         The diagnostics fail and ``on_failure`` is ``"raise"``.
     """
     settings = read_options(Comparing, average, options)
-    everything = np.ones(len(runs), bool)
+    table = as_runs(runs)
+    everything = np.ones(len(table), bool)
     return average_part(
-        runs,
+        table,
         everything,
         laws,
         settings,

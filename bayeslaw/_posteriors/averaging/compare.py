@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -20,6 +21,7 @@ import pandas as pd
 
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.discrepancy import drift
 from bayeslaw._inference.table import shared_error
@@ -30,6 +32,7 @@ from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.refits import spread
 from bayeslaw._tables import fitting
 from bayeslaw._tables.columns import mapping_hint
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real, Shaped
@@ -127,6 +130,13 @@ class Comparison:
             .sort_values("weight", ascending=False)
         )
 
+    def __repr__(self) -> str:
+        return f"Comparison({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: who forecasts best, and the table."""
+        return paragraphs(self.sentence()) + table_html(self.table)
+
     def sentence(self) -> str:
         """Who forecasts best, in words."""
         best, left = self.table.index[0], ", ".join(self.folds)
@@ -186,7 +196,7 @@ def _state_laws(runs: pd.DataFrame) -> list[str]:
 
 @shows_options_of(Comparing)
 def compare(
-    runs: pd.DataFrame,
+    runs: pd.DataFrame | str | Path,
     laws: Sequence[Law | str] | None = None,
     **options: Unpack[ComparisonOptions],
 ) -> Comparison:
@@ -195,7 +205,7 @@ def compare(
     Parameters
     ----------
     runs
-        A table as `read_runs` returns it.
+        A table as `read_runs` returns it, or the path of one.
     laws
         Laws, or their names; by default those that suit the table's columns.
     reference
@@ -224,8 +234,9 @@ def compare(
         The table cannot be used, a law is unknown, or nothing can be left out.
     """
     settings = read_options(Comparing, compare, options)
-    everything = np.ones(len(runs), bool)
-    return compare_part(runs, everything, laws, settings)
+    table = as_runs(runs)
+    everything = np.ones(len(table), bool)
+    return compare_part(table, everything, laws, settings)
 
 
 def compare_part(

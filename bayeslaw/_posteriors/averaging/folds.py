@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LEVELS = 12  # a column with more is cut into bins of equal counts
 BINS = 6
+FROM = " >= "  # between a fold's column and the edge of what is held out
 LARGEST_COUNT = 1e15  # beyond it is compute
 PRODUCTS = ("D/N", "N*D")  # of columns, to hold out by
 MIN_ROWS, MIN_SHARE = 8, 0.3  # of rows that must be left to fit
@@ -75,9 +76,15 @@ def folds(
         enough = max(parameters, MIN_ROWS, MIN_SHARE * len(x))
         known = any(np.array_equal(held, stage.held) for stage in stages)
         if len(levels) > 1 and not known and (~held).sum() >= enough:
-            name = f"{column} >= {_edge(levels[-1])}"
+            name = f"{column}{FROM}{_edge(levels[-1])}"
             stages.append(Fold(name, column, ~held, held))
     return stages
+
+
+def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:
+    """The folds of these names, of a table from which they were left out before."""
+    columns = dict.fromkeys(name.partition(FROM)[0] for name in names)
+    return [stage for stage in folds(runs, list(columns)) if stage.name in names]
 
 
 def _edge(value: float) -> str:

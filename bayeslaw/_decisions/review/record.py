@@ -1,0 +1,122 @@
+"""A review as a record: checks with their verdicts, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import pandas as pd
+
+from bayeslaw._base.html import paragraphs, table_html
+
+Verdict = Literal["pass", "look", "fail"]
+VERDICTS: tuple[Verdict, ...] = ("pass", "look", "fail")  # from best to worst
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check of a review.
+
+    Parameters
+    ----------
+    name
+        What was looked at, after its domain or fit where there are several.
+    verdict
+        ``"pass"``; ``"look"``: usable, but a person should look; ``"fail"``: what is
+        made of it cannot be trusted.
+    reason
+        What was seen, with its figures.
+    next
+        The one thing to do, a command where one can be given (what it cannot know in
+        capitals: RUNS, GOAL, FLOPS, LOSS); empty where nothing is.
+    """
+
+    name: str
+    verdict: Verdict
+    reason: str
+    next: str = ""
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a table of runs or posteriors are worth, check by check.
+
+    ``subject``: what was reviewed, as it is called in commands.
+    """
+
+    subject: str
+    checks: tuple[Finding, ...]
+
+    def __getitem__(self, name: str) -> Finding:
+        """The check of this name.
+
+        Raises
+        ------
+        KeyError
+            There is none; the message lists those there are.
+        """
+        for check in self.checks:
+            if check.name == name:
+                return check
+        there = ", ".join(check.name for check in self.checks)
+        raise KeyError(f"no check {name!r}; there are: {there}")
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the checks' verdicts."""
+        return worst(check.verdict for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        checks = [asdict(check) for check in self.checks]
+        return {"subject": self.subject, "verdict": self.verdict, "checks": checks}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Review:
+        """The review of `to_dict`."""
+        checks = [Finding(**check) for check in record["checks"]]
+        return cls(record["subject"], tuple(checks))
+
+    def table(self) -> pd.DataFrame:
+        """A row for each check: verdict, reason and what to do next, by name."""
+        rows = [asdict(check) for check in self.checks]
+        return pd.DataFrame(rows).set_index("name")
+
+    def sentence(self) -> str:
+        """In words, for people: a line for each check, what to do below it, and the
+        verdict.
+        """
+        width = max(len(check.name) for check in self.checks)
+        lines = []
+        for check in self.checks:
+            lines.append(f"{check.verdict:4}  {check.name:{width}}  {check.reason}")
+            if check.next:
+                lines.append(f"{'':4}  {'':{width}}  -> {check.next}")
+        return "\n".join([*lines, self._headline()])
+
+    def _headline(self) -> str:
+        counts = [
+            f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
+            for verdict in VERDICTS
+        ]
+        return f"{self.verdict.upper()}: {self.subject}: {', '.join(counts)}"
+
+    def __repr__(self) -> str:
+        return f"Review({self._headline()})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return paragraphs(self._headline()) + table_html(self.table())
+
+
+def worst(verdicts: Any) -> Verdict:
+    """The worst of some verdicts; a pass where there are none."""
+    return max(verdicts, key=VERDICTS.index, default="pass")
+
+
+def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
+    """The findings under a domain's or a fit's name; as they are without one."""
+    if not label:
+        return list(findings)
+    return [replace(found, name=f"{label}: {found.name}") for found in findings]

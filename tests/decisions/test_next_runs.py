@@ -1,0 +1,254 @@
+"""Runs bought batch by batch: from nothing to an answer, and the same if broken off."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import LawError, PlanError, RunTableError
+from bayeslaw._decisions.anchors.drifting import covariance, less_drift
+from bayeslaw._decisions.buying.knowledge import from_priors, laws_for, what_is_known
+from bayeslaw._decisions.buying.next_runs import FIRST, TRIFLE
+from bayeslaw._inference.discrepancy.drift import training_range
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.posterior import DRIFT, LogLoss
+
+LAWS = ["chinchilla"]
+BUDGET = 2e20
+
+
+def pool(seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A measured pool of a separable law, .3% of noise, and a goal ten times as dear."""
+    grid = [
+        (n, d) for n in np.geomspace(5e7, 2e9, 6) for d in np.geomspace(1e9, 4e10, 6)
+    ]
+    runs = pd.DataFrame(grid, columns=["N", "D"])
+    goal = pd.DataFrame({"N": [5e9, 8e9], "D": [1e11, 2e11]})
+    settings = pd.concat([runs, goal], ignore_index=True)
+    both = bayeslaw.simulate("chinchilla", design=settings, noise=0.003, seed=seed)
+    both["cost"] = 6 * both["N"] * both["D"]
+    measured = both.iloc[: len(runs)].set_index(pd.RangeIndex(100, 100 + len(runs)))
+    return measured, both.iloc[len(runs) :].reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def measured_pool():
+    return pool()
+
+
+@pytest.fixture(scope="module")
+def sequence(measured_pool):
+    """Every batch of a sequence, until it stops."""
+    offered, goal = measured_pool
+    return buy_all(bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS), offered)
+
+
+def buy_all(first, offered):
+    batches = [first]
+    while not batches[-1].stop:
+        now = batches[-1]
+        losses = offered["loss"].loc[now.runs["row"]].to_numpy()
+        batches.append(now.update(now.runs.assign(loss=losses)))
+        assert len(batches) < 10
+    return batches
+
+
+def test_the_first_batch_is_what_priors_choose_for_a_fifth_of_the_budget(sequence):
+    first = sequence[0]
+    assert first.posterior.name == "priors"
+    assert first.spent == 0
+    assert first.runs["cost"].sum() <= FIRST * BUDGET
+    # enough to fit five values of the law and two rows more
+    assert len(first.runs) >= len(bayeslaw.law("chinchilla").priors) + 2
+
+
+def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
+    offered, goal = measured_pool
+    last = sequence[-1]
+    rows = last.asked.measured["row"]
+    assert rows.is_unique
+    assert last.spent == pytest.approx(offered["cost"].loc[rows].sum())
+    assert last.spent <= BUDGET
+    assert last.spent >= 0.5 * BUDGET
+    sds = [batch.goal_sd for batch in sequence]
+    assert sds[-1] < 0.1 * sds[0]
+    draws = last.posterior.log_loss(goal, noise=True)
+    low, high = np.quantile(draws, [0.005, 0.995], axis=0)
+    truth = np.log(goal["loss"])
+    assert ((low <= truth) & (truth <= high)).all()
+
+
+def test_nothing_is_bought_that_costs_a_trifle_of_the_budget(sequence):
+    cheapest = min(batch.runs["cost"].min() for batch in sequence[:-1])
+    assert cheapest >= TRIFLE * BUDGET
+
+
+def test_broken_off_anywhere_a_sequence_ends_as_it_would_have(sequence, measured_pool):
+    offered, goal = measured_pool
+    for batch in sequence[1:]:
+        again = bayeslaw.next_runs(
+            offered, goal, BUDGET, laws=LAWS, measured=batch.asked.measured
+        )
+        pd.testing.assert_frame_equal(again.runs, batch.runs)
+        assert again.to_dict() == batch.to_dict()
+
+
+def test_the_goals_losses_and_those_on_offer_are_not_looked_at(sequence, measured_pool):
+    offered, goal = measured_pool
+    strange = bayeslaw.next_runs(
+        offered.assign(loss=9.0), goal.assign(loss=0.1), BUDGET, laws=LAWS
+    )
+    pd.testing.assert_frame_equal(strange.runs, sequence[0].runs)
+
+
+def test_a_failed_run_is_paid_for_and_not_bought_again(sequence, measured_pool):
+    offered, _ = measured_pool
+    first = sequence[0]
+    rows = first.runs.assign(loss=offered["loss"].loc[first.runs["row"]].to_numpy())
+    rows.loc[0, "loss"] = np.nan
+    after = first.update(rows)
+    lost = rows["row"][0]
+    assert after.failed == [lost]
+    assert after.spent == pytest.approx(rows["cost"].sum())
+    assert lost not in set(after.runs["row"])
+    made_again = after.update(
+        pd.DataFrame({"row": [lost], "loss": [offered["loss"].loc[lost]]})
+    )
+    assert made_again.failed == []
+
+
+def test_a_run_that_comes_back_odd_is_told(sequence, measured_pool):
+    offered, _ = measured_pool
+    last = sequence[-1].asked.measured
+    told = sequence[-2]
+    rows = last.assign(loss=offered["loss"].loc[last["row"]].to_numpy())
+    rows.loc[3, "loss"] *= 1.3
+    again = bayeslaw.next_runs(
+        offered, told.asked.goal, BUDGET, laws=LAWS, measured=rows
+    )
+    assert again.odd == [rows["row"][3]]
+
+
+def test_small_batches_are_the_cheapest_of_the_list(sequence, measured_pool):
+    offered, goal = measured_pool
+    two = bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, batch=2)
+    pd.testing.assert_frame_equal(two.runs, sequence[0].runs.head(2))
+
+
+def test_it_stops_where_the_goal_is_known_well_enough(sequence, measured_pool):
+    offered, goal = measured_pool
+    known = sequence[1]
+    enough = bayeslaw.next_runs(
+        offered,
+        goal,
+        BUDGET,
+        laws=LAWS,
+        measured=known.asked.measured,
+        enough=known.goal_sd * 1.01,
+    )
+    assert "asked for" in enough.stop
+    assert len(enough.runs) == 0
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [
+        ({"row": [7], "loss": [2.0]}, "none of the candidates"),
+        ({"row": [100], "loss": ["fine"]}, "no loss above 0"),
+        ({"row": [100], "loss": [-2.0]}, "no loss above 0"),
+        ({"row": [100, 100], "loss": [2.0, 2.1]}, "there twice"),
+        ({"row": [100]}, "lacks column 'loss'"),
+    ],
+)
+def test_what_cannot_be_a_batch_is_refused(measured_pool, measured, words):
+    offered, goal = measured_pool
+    with pytest.raises(RunTableError, match=words):
+        bayeslaw.next_runs(offered, goal, BUDGET, measured=pd.DataFrame(measured))
+
+
+def test_a_budget_that_buys_nothing_is_refused(measured_pool):
+    offered, goal = measured_pool
+    with pytest.raises(PlanError, match="buys none"):
+        bayeslaw.next_runs(offered, goal, 1.0, laws=LAWS)
+    with pytest.raises(PlanError, match="batch"):
+        bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, batch=0)
+    with pytest.raises(LawError):
+        bayeslaw.next_runs(offered, goal, BUDGET, laws=["no-such-law"])
+
+
+# -- what is known ---------------------------------------------------------------------
+
+
+def test_draws_of_the_prior_have_the_priors_quantiles(measured_pool):
+    offered, _ = measured_pool
+    (chinchilla,) = laws_for(offered, LAWS)
+    (piece,) = from_priors([chinchilla], offered, seed=3).pieces()
+    for name, prior in chinchilla.priors.items():
+        share = np.mean(piece.values[name] < prior.quantile(0.3))
+        assert share == pytest.approx(0.3, abs=0.04)  # 4 sds of 2,000 draws
+    plain = bayeslaw.prior_predictive(chinchilla, offered, draws=4000)
+    with_misfit = from_priors([chinchilla], offered, seed=3).log_loss(offered)
+    # the misfit's prior is of percents: it hardly widens the law's
+    np.testing.assert_allclose(
+        with_misfit.std(axis=0), np.log(plain).std(axis=0), rtol=0.12
+    )
+
+
+def test_with_too_few_runs_for_stages_one_law_is_fitted_and_before_it_priors(
+    measured_pool,
+):
+    offered, _ = measured_pool
+    laws = laws_for(offered, LAWS)
+    few = np.isin(np.arange(len(offered)), [0, 7, 14, 21, 28, 35, 5, 30])
+    fewer = np.arange(len(offered)) < 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert what_is_known(offered, few, laws, 0).name == "chinchilla"
+    assert what_is_known(offered, fewer, laws, 0).name == "priors"
+
+
+# -- drift -----------------------------------------------------------------------------
+
+
+def test_the_process_of_drift_has_the_variance_that_a_refit_leaves():
+    near, goal = np.geomspace(0.01, 3.0, 40), np.full(40, 3.0)
+    left = goal**2 - covariance(near, goal) ** 2 / near**2
+    np.testing.assert_allclose(left, (goal - near) ** 2, atol=1e-12)
+    matrix = covariance(near[:, None], near)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-9
+
+
+def test_a_run_beyond_the_data_teaches_of_the_drift_what_a_refit_learns():
+    law = bayeslaw.law("chinchilla")
+    known = training_range({"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])})
+    rng = np.random.default_rng(0)
+    draws, tau = 20_000, 0.01
+    values = {n: np.full(draws, p.median) for n, p in law.priors.items()}
+    values |= {"sigma": np.full(draws, 1e-3), "dof": np.full(draws, 1e6)}
+    values[DRIFT] = tau * rng.standard_normal((draws, 2 * len(known.axes)))
+    piece = LogLoss(law, None, known).piece(values)
+    parts = all_draws([piece])
+
+    # Distances beyond, of the candidate and of the goal: D, D/N (of which the runs have
+    # one value), and N x D, along which the candidate is inside.
+    middle, half = np.sqrt(1e8 * 1e9), np.log(10) / 2
+    near, far = np.array([1.0, half + 1, 0.0]), np.array([3.0, half + 3, 3 - half])
+    candidate = pd.DataFrame({"N": [middle], "D": [1e10 * np.e]})
+    goal = pd.DataFrame({"N": [middle], "D": [1e10 * np.e**3]})
+    said, wanted = (
+        piece.at({c: table[c].to_numpy() for c in ("N", "D")})[:, 0]
+        for table in (candidate, goal)
+    )
+    assert wanted.var() / tau**2 == pytest.approx(np.sum(far**2), rel=0.05)
+
+    taught = said + less_drift(parts, candidate, goal)[:, 0]
+    assert taught.var() / tau**2 == pytest.approx(np.sum(near**2), rel=0.05)
+    shared = np.cov(taught, wanted)[0, 1] / tau**2
+    # c^1.5 (2 g - c)^.5, side by side
+    by_hand = np.sum(near**1.5 * (2 * far - near) ** 0.5)
+    assert shared == pytest.approx(by_hand, rel=0.05)
+    line = np.cov(said, wanted)[0, 1] / tau**2
+    assert line == pytest.approx(np.sum(near * far), rel=0.05)
+    assert line > 1.2 * shared
