@@ -12,7 +12,7 @@ from bayeslaw._decisions.planning import value
 from bayeslaw._decisions.planning.sampled import cheapest, draws_needed
 from bayeslaw._decisions.planning.search import Choice, scan, search
 from known import straight_plans as known
-from known.straight_plans import BILLION, N, PTPP
+from known.straight_plans import BILLION, PTPP, N
 
 SEARCH = 1e-3  # log tokens that the search over replay may leave
 PLAN = Choice(BILLION + 1.7, 0.55, 0.0)
@@ -454,4 +454,5 @@ def test_relaxed_limits_are_the_least_that_make_a_plan():
         assert known.cheapest(short, 0.97, replays)[0] == np.inf
         alone = problem.constraints[["target", "web"].index(row["promise"])]
         assert row["unit"] == alone.unit
-    assert PTPP == problem.ptpp
+        assert row["probability_alone"] == 1.0  # with tokens enough, or few enough
+    assert problem.ptpp == PTPP
