@@ -86,13 +86,11 @@ def test_drifts_are_normal_around_nothing_with_their_own_tau():
     chance[[10, 50]] = 0.25, 0.75
     drawn = drift.draw_drift(chance, (20_000, 2), np.random.default_rng(0))
     tau = drift.GRID[[10, 50]]
-    cdf = lambda x: (
-        0.25 * stats.norm.cdf(x / tau[0])
-        + 0.75
-        * stats.norm.cdf(  # noqa: E731
-            x / tau[1]
-        )
-    )
+
+    def cdf(x):
+        narrow, wide = (stats.norm.cdf(x / scale) for scale in tau)
+        return 0.25 * narrow + 0.75 * wide
+
     assert stats.kstest(drawn[:, 0], cdf).pvalue > 0.01
     # one tau a draw: both sides are large together
     assert stats.spearmanr(*np.abs(drawn).T).statistic > 0.2
