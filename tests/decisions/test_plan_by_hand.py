@@ -89,6 +89,10 @@ def test_the_most_probable_budget_is_the_least_of_the_best():
     both = cheapest([intervals, later], [0.6, 0.3], np.inf)
     assert both == (2.0, 0.0)
     assert cheapest([intervals, later], [0.6, 0.6], np.inf) == (3.0, 0.0)
+    assert cheapest([intervals, later], [0.3, 0.6], 0.99) == (np.inf, -0.6)
+    # only where the second group's draws begin is its share reached
+    always = (np.zeros((3, 1)), np.full((3, 1), np.inf))
+    assert cheapest([always, later], [1.0, 0.6], np.inf) == (2.6, 0.0)
 
 
 # -- the plan --------------------------------------------------------------------------
