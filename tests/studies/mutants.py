@@ -303,24 +303,29 @@ def attempt_all(mutants: Sequence[Mutant], jobs: int) -> list[Outcome]:
         copies: Queue[Copy] = Queue()
         for number in range(jobs):
             copies.put(Copy(Path(name) / str(number)))
-        limits = {}
-        for tests in sorted({tests_of(mutant.file) for mutant in mutants}):
+
+        def limit(tests: tuple[str, ...]) -> float:
             here = copies.get()
             began = time.perf_counter()
-            if failure := here.failure(tests, None):
-                raise SystemExit(f"the tests fail on the code as it is: {failure}")
-            limits[tests] = SLACK * (time.perf_counter() - began) + 30
+            failure = here.failure(tests, None)
             copies.put(here)
+            if failure:
+                raise SystemExit(f"the tests fail on the code as it is: {failure}")
+            return SLACK * (time.perf_counter() - began) + 30
 
         def attempt(mutant: Mutant) -> Outcome:
             here = copies.get()
             outcome = here.attempt(mutant, limits[tests_of(mutant.file)])
             copies.put(here)
             fate = outcome.noticed_by or "ALIVE"
-            print(f"{mutant.place} {mutant.change}: {fate}", file=sys.stderr)
+            print(
+                f"{mutant.place} {mutant.change}: {fate}", file=sys.stderr, flush=True
+            )
             return outcome
 
         with ThreadPoolExecutor(jobs) as pool:
+            asked = sorted({tests_of(mutant.file) for mutant in mutants})
+            limits = dict(zip(asked, pool.map(limit, asked), strict=True))
             return list(pool.map(attempt, mutants))
 
 

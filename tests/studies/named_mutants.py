@@ -11,7 +11,7 @@ ASKED = (*PLANNING, "tests/decisions/test_plan_question.py")
 ROOTS = (*PLANNING, "tests/decisions/test_plan_search.py")
 COMPARED = (
     "tests/posteriors/test_compare_by_hand.py",
-    "tests/posteriors/test_average.py",
+    "tests/posteriors/test_weights.py",
 )
 MISFIT = (
     "tests/inference/test_discrepancy_facts.py",
@@ -43,7 +43,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_decisions/planning/question.py": ASKED,
     "bayeslaw/_decisions/planning/roots.py": ROOTS,
     "bayeslaw/_decisions/planning/sampled.py": ROOTS,
-    "bayeslaw/_decisions/planning/search.py": PLANNING,
+    "bayeslaw/_decisions/planning/search.py": ROOTS,
     "bayeslaw/_decisions/planning/together.py": ("tests/decisions/test_together.py",),
     "bayeslaw/_decisions/planning/value.py": PLANNING,
     "bayeslaw/_posteriors/averaging/": COMPARED,
