@@ -24,12 +24,13 @@ import ast
 import copy
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -38,6 +39,7 @@ from typing import NamedTuple
 from named_mutants import NAMED, REASONS, TESTS
 
 ROOT = Path(__file__).parents[2]
+BY_HAND, DRAWN = "Thought of by hand", "Drawn"
 SLACK = 3.0  # times what a file's tests take on the code as it is, and half a minute
 
 COMPARISONS: dict[type, tuple[type, ...]] = {
@@ -297,14 +299,21 @@ class Copy:
             path.write_bytes(source)
 
 
-def attempt_all(mutants: Sequence[Mutant], jobs: int) -> list[Outcome]:
-    """Each mutant in one of the copies; survivors and progress go to stderr."""
+def attempt_all(
+    mutants: Sequence[Mutant], jobs: int, seconds: float | None = None
+) -> list[Outcome]:
+    """Each mutant in one of the copies; survivors and progress go to stderr.
+
+    ``seconds``: that a mutant may take; by default as measured on the code as it is.
+    """
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         copies: Queue[Copy] = Queue()
         for number in range(jobs):
             copies.put(Copy(Path(name) / str(number)))
 
         def limit(tests: tuple[str, ...]) -> float:
+            if seconds is not None:
+                return seconds
             here = copies.get()
             began = time.perf_counter()
             failure = here.failure(tests, None)
@@ -369,36 +378,51 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--by-hand", action="store_true", help="the named ones only")
     parser.add_argument("--all", action="store_true", help="both")
-    parser.add_argument("-o", "--output", type=Path)
-    given = parser.parse_args()
-    files = given.files or [
-        str(path.relative_to(ROOT))
-        for prefix in TESTS
-        for path in sorted(
-            ROOT.glob(prefix if prefix.endswith(".py") else f"{prefix}*.py")
-        )
-    ]
-    files = list(dict.fromkeys(files))
-    named = [] if not (given.by_hand or given.all) else by_hand()
-    named = [mutant for mutant in named if mutant.file in files]
-    drawn = (
-        []
-        if given.by_hand
-        else [m for f in files for m in sample(f, given.each, given.seed)]
+    parser.add_argument(
+        "--limit", type=float, help="seconds of a mutant; by default as measured"
     )
-    outcomes = attempt_all([*named, *drawn], given.jobs)
-    parts = []
-    groups = {
-        "Thought of by hand": outcomes[: len(named)],
-        "Drawn": outcomes[len(named) :],
-    }
-    for title, some in groups.items():
+    parser.add_argument(
+        "-o", "--output", type=Path, help="the part that is not tried stays"
+    )
+    given = parser.parse_args()
+    files = given.files or _known_files()
+    named = by_hand() if given.by_hand or given.all else []
+    named = [mutant for mutant in named if not given.files or mutant.file in files]
+    drawn = []
+    if not given.by_hand:
+        drawn = [m for file in files for m in sample(file, given.each, given.seed)]
+    outcomes = attempt_all([*named, *drawn], given.jobs, given.limit)
+    parts = {}
+    for title, some in {
+        BY_HAND: outcomes[: len(named)],
+        DRAWN: outcomes[len(named) :],
+    }.items():
         if some:
-            parts += [f"**{title}**", score(some), survivors(some)]
-    text = "\n\n".join(parts) + "\n"
-    print(text)
+            parts[title] = f"{score(some)}\n\n{survivors(some)}"
+    print(_joined(parts))
     if given.output:
-        given.output.write_text(text)
+        kept = _parts_of(given.output.read_text()) if given.output.exists() else {}
+        given.output.write_text(_joined(kept | parts))
+
+
+def _known_files() -> list[str]:
+    """Of the package, those whose tests are known."""
+    found = []
+    for prefix in TESTS:
+        pattern = prefix if prefix.endswith(".py") else f"{prefix}*.py"
+        found += [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob(pattern))]
+    return [file for file in dict.fromkeys(found) if file.startswith("bayeslaw")]
+
+
+def _joined(parts: Mapping[str, str]) -> str:
+    titles = [title for title in (BY_HAND, DRAWN) if title in parts]
+    return "\n\n".join(f"**{title}**\n\n{parts[title]}" for title in titles) + "\n"
+
+
+def _parts_of(text: str) -> dict[str, str]:
+    """What an earlier run wrote, by title."""
+    found = re.split(r"^\*\*(.+)\*\*$", text, flags=re.MULTILINE)[1:]
+    return {found[k]: found[k + 1].strip() for k in range(0, len(found), 2)}
 
 
 if __name__ == "__main__":
