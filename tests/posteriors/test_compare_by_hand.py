@@ -18,9 +18,15 @@ from bayeslaw._inference.importance import Approximation
 from bayeslaw._inference.noise import SIGMA, RunNoise
 from bayeslaw._inference.table import NONE, pad
 from bayeslaw._posteriors import refits
+from bayeslaw._posteriors.averaging import compare as comparing
 from bayeslaw._posteriors.averaging import judge as judging
 from bayeslaw._posteriors.averaging.average import DRAWS, of_comparison, shares
-from bayeslaw._posteriors.averaging.compare import Comparison, best
+from bayeslaw._posteriors.averaging.compare import (
+    Comparing,
+    Comparison,
+    best,
+    weigh,
+)
 from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
 from bayeslaw._posteriors.averaging.judge import (
     Forecast,
@@ -365,10 +371,9 @@ def judged(law="chinchilla", draws=40, tau=SURE, **fields):
     known = Range(("N", "D"), (18.0, 20.0), (20.0, 24.0))
     told = {"errors": "shared", "failed": ("N >= 1B",), "sampler": "chains"}
     told |= {"rhat": 1.005, "ess": 900.0, "divergences": 1, "draws": 2000}
+    told["held_out"] = (score, other)
     values = draws_of_law(draws)
-    return Judged(
-        bayeslaw.law(law), None, values, tau, known, (score, other), **(told | fields)
-    )
+    return Judged(bayeslaw.law(law), None, values, tau, known, **(told | fields))
 
 
 def comparison(weights, *members):
@@ -561,3 +566,82 @@ def test_a_capped_variance_and_what_a_run_tells():
     noise = RunNoise(np.array([0.1, 0.1]), np.array([3.0, 10.0]))
     np.testing.assert_allclose(noise.capped_variance, [0.02, 0.0125])
     assert noise.learned_at == pytest.approx(0.01 * np.mean([6 / 4, 13 / 11]))
+
+
+# -- a whole comparison, judged by a stand-in ------------------------------------------
+
+
+def test_a_comparison_hands_on_what_is_known_and_weighs_what_comes_back(
+    runs, monkeypatch
+):
+    """Stages of the known runs alone; weights by column, chances by group of runs."""
+    runs = runs.assign(ptpp=np.resize([15.0, 31.0], 16), replay=0.0)
+    fitted = np.arange(16) != 5
+    seen, rng = [], np.random.default_rng(9)
+
+    def stand_in(law, table, known, stages, setting, tick):
+        seen.append((table, known, stages, setting))
+        tick()
+        scores = [
+            HeldOutScore(rng.normal(0, 0.3, n), np.ones(n, bool), *np.ones((2, n)))
+            for n in (stage.held.sum() for stage in stages)
+        ]
+        return judged(law.name, held_out=tuple(scores))
+
+    monkeypatch.setattr(comparing, "judge", stand_in)
+    steps = []
+    settings = Comparing(
+        hold_out=["N", "D"],
+        seed=3,
+        discrepancy=False,
+        independent=True,
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    laws = ["chinchilla", "coupled"]
+    made = comparing.compare_part(runs, fitted, laws, settings)
+    assert len(seen) == 2
+    assert [one.law.name for one in made.judged] == laws
+    assert sorted(steps) == [(1, 6), (2, 6)]  # of two laws, each whole and two stages
+    for table, known, stages, setting in seen:
+        assert table is runs
+        np.testing.assert_array_equal(known, fitted)
+        assert setting == Setting(independent=True, discrepancy=False, seed=3)
+        assert [stage.column for stage in stages] == ["N", "D"]
+        for stage in stages:
+            largest = runs[stage.column] == runs[stage.column][fitted].max()
+            np.testing.assert_array_equal(stage.held, fitted & largest)
+            np.testing.assert_array_equal(stage.kept, fitted & ~largest)
+    np.testing.assert_array_equal(made.weights, weigh(made.judged, ["N", "D"]))
+    joined = [
+        np.concatenate([score.density for score in one.held_out]) for one in made.judged
+    ]
+    rows = np.concatenate([np.flatnonzero(stage.held) for stage in seen[0][2]])
+    np.testing.assert_array_equal(made.probabilities, best(joined, rows, 3))
+    assert made.n == 15
+    assert made.folds == ("N >= 800M", "D >= 64B")
+
+
+def test_runs_of_one_checkpoint_are_one_group_unless_independent():
+    runs = pd.DataFrame(
+        {
+            "N": [1e8, 1e8, 2e8, 1e8],
+            "ptpp": [15.0, 15.0, 15.0, 31.0],
+            "D": [1e9, 2e9, 1e9, 1e9],
+            "replay": 0.1,
+            "loss": 2.0,
+        }
+    )
+    together = comparing._groups(runs, independent=False)
+    assert together[0] == together[1]
+    assert len(set(together[1:])) == 3
+    assert comparing._groups(runs, independent=True).tolist() == [0, 1, 2, 3]
+    assert comparing._groups(runs[["N", "D"]], independent=False).tolist() == [
+        *range(4)
+    ]
+
+
+def test_one_law_is_compared_with_nothing_left_out():
+    """Where nothing can be: weight and chance are its own."""
+    made = comparison([1.0], judged(held_out=()))
+    assert np.isnan(made.table.loc["chinchilla", "score"])
+    assert best([np.zeros(0)], np.zeros(0)).tolist() == [1.0]

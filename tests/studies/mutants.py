@@ -22,6 +22,7 @@ keywords, and mutates the files that it stands in.
 import argparse
 import ast
 import copy
+import math
 import os
 import random
 import re
@@ -300,12 +301,17 @@ class Copy:
 
 
 def attempt_all(
-    mutants: Sequence[Mutant], jobs: int, seconds: float | None = None
+    mutants: Sequence[Mutant],
+    jobs: int,
+    seconds: float | None = None,
+    minutes: float = math.inf,
 ) -> list[Outcome]:
     """Each mutant in one of the copies; survivors and progress go to stderr.
 
     ``seconds``: that a mutant may take; by default as measured on the code as it is.
+    ``minutes``: after which no further mutant is tried.
     """
+    until = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         copies: Queue[Copy] = Queue()
         for number in range(jobs):
@@ -322,7 +328,9 @@ def attempt_all(
                 raise SystemExit(f"the tests fail on the code as it is: {failure}")
             return SLACK * (time.perf_counter() - began) + 30
 
-        def attempt(mutant: Mutant) -> Outcome:
+        def attempt(mutant: Mutant) -> Outcome | None:
+            if time.monotonic() > until:
+                return None
             here = copies.get()
             outcome = here.attempt(mutant, limits[tests_of(mutant.file)])
             copies.put(here)
@@ -335,7 +343,8 @@ def attempt_all(
         with ThreadPoolExecutor(jobs) as pool:
             asked = sorted({tests_of(mutant.file) for mutant in mutants})
             limits = dict(zip(asked, pool.map(limit, asked), strict=True))
-            return list(pool.map(attempt, mutants))
+            outcomes = pool.map(attempt, mutants)
+            return [outcome for outcome in outcomes if outcome]
 
 
 # -- what is told ----------------------------------------------------------------------
@@ -382,6 +391,9 @@ def main() -> None:
         "--limit", type=float, help="seconds of a mutant; by default as measured"
     )
     parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="after which none is begun"
+    )
+    parser.add_argument(
         "-o", "--output", type=Path, help="the part that is not tried stays"
     )
     given = parser.parse_args()
@@ -391,12 +403,13 @@ def main() -> None:
     drawn = []
     if not given.by_hand:
         drawn = [m for file in files for m in sample(file, given.each, given.seed)]
-    outcomes = attempt_all([*named, *drawn], given.jobs, given.limit)
+        # so that a study cut short has tried of every file
+        random.Random(given.seed).shuffle(drawn)
+    outcomes = attempt_all([*named, *drawn], given.jobs, given.limit, given.minutes)
+    outcomes.sort(key=lambda outcome: outcome.mutant)
     parts = {}
-    for title, some in {
-        BY_HAND: outcomes[: len(named)],
-        DRAWN: outcomes[len(named) :],
-    }.items():
+    for title, tried in ((BY_HAND, named), (DRAWN, drawn)):
+        some = [outcome for outcome in outcomes if outcome.mutant in tried]
         if some:
             parts[title] = f"{score(some)}\n\n{survivors(some)}"
     print(_joined(parts))
