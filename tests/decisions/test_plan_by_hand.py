@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from bayeslaw._decisions.planning import plan as planning
 from bayeslaw._decisions.planning import value
+from bayeslaw._decisions.planning.question import Model
 from bayeslaw._decisions.planning.sampled import cheapest, draws_needed
 from bayeslaw._decisions.planning.search import Choice, scan, search
 from known import straight_plans as known
@@ -460,3 +462,67 @@ def test_relaxed_limits_are_the_least_that_make_a_plan():
         assert row["unit"] == alone.unit
         assert row["probability_alone"] == 1.0  # with tokens enough, or few enough
     assert problem.ptpp == PTPP
+
+
+# -- of several models -----------------------------------------------------------------
+
+
+def solution(size, log_tokens, margin, **fields):
+    """A choice for a model of so many parameters."""
+    problem = replace(known.problem(draws=4), N=size, **fields)
+    model = Model(
+        N=size, ptpp=PTPP, covariates={}, baseline_loss={}, baseline_tokens={}
+    )
+    return planning.Solution(model, problem, Choice(log_tokens, 0.3, margin))
+
+
+def test_the_cheapest_model_that_reaches_the_confidence_comes_first():
+    """In FLOPs, not in tokens; where none does, the most probable of them."""
+    large, small = solution(4e9, 22.0, 0.0), solution(1e9, 23.0, 0.1)
+    dear = solution(1e9, 24.0, 0.1)
+    short, shorter = solution(1e7, 20.0, -0.1), solution(1e7, 19.0, -0.2)
+    order = [small, large, dear, short, shorter]  # e^23 x 1e9 is less than e^22 x 4e9
+    assert sorted(order[::-1], key=planning._rank) == order
+    assert [one.is_reached for one in order] == [True] * 3 + [False] * 2
+    assert not short.is_plan
+
+
+def test_within_a_budget_the_most_probable_model_comes_first():
+    """Of equals the cheapest; a plan short of the confidence is one, too."""
+    likely, cheap, dear, short = (
+        solution(size, 22.0, margin, max_tokens=1e12)
+        for size, margin in ((4e9, 0.2), (1e9, 0.1), (2e9, 0.1), (1e8, -0.3))
+    )
+    order = [likely, cheap, dear, short]
+    assert sorted(order[::-1], key=planning._rank) == order
+    assert short.is_plan
+    assert not solution(1e8, np.inf, -1.0, max_tokens=1e12).is_plan
+
+
+def test_a_candidate_tells_its_budget_and_probability(several):
+    tried = planning.Solution(solution(N, 0.0, 0.0).model, several, PLAN)
+    row = planning._candidate(tried)
+    kept = known.kept(several, *PLAN[:2]).all(axis=0).mean()
+    expected = {"N": N, "ptpp": PTPP, "feasible": True, "probability": kept}
+    expected |= {"atpp": 10 * np.exp(1.7), "D": 1e9 * np.exp(1.7), "replay": 0.55}
+    assert row == pytest.approx(expected | {"flops": 6 * N * 1e9 * np.exp(1.7)})
+    none = Choice(np.inf, np.nan, -0.8)
+    row = planning._candidate(planning.Solution(tried.model, several, none))
+    assert (row["feasible"], row["D"], row["probability"]) == (False, None, 0.0)
+
+
+def test_worth_is_told_as_a_share_of_tokens_or_as_probability(problem):
+    gains = {"target": np.log(2), "web": 0.0}
+    rows = planning._promises(problem, PLAN, gains)
+    assert [row["worth"] for row in rows] == pytest.approx([0.5, 0.0])
+    limited = replace(problem, max_tokens=1e10)
+    rows = planning._promises(limited, PLAN, {"target": 0.03})
+    assert [row["worth"] for row in rows] == [0.03, None]
+
+
+def test_pictures_are_drawn_at_a_finite_budget(problem):
+    low, high = problem.span
+    assert planning._shown(problem, PLAN) == PLAN
+    at = planning._shown(problem, PLAN._replace(log_tokens=np.inf)).log_tokens
+    assert at == (low + high) / 2
+    assert planning._shown(problem, PLAN._replace(log_tokens=-np.inf)).log_tokens == low

@@ -96,7 +96,7 @@ def brute_force(problem, losses):
     return best
 
 
-CASES = [(random_problem, k) for k in range(10)] + [
+CASES = [(random_problem, k) for k in range(6)] + [
     (random_state_problem, k) for k in range(2)
 ]
 CASES += [
