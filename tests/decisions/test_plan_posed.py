@@ -43,8 +43,9 @@ def falling(values, columns):
 
 
 def rising(values, columns):
-    """Log loss that rises with tokens, from the loss before."""
-    return jnp.log(values["level"]) + 0.01 * jnp.log1p(columns["D"] / 1e9)
+    """Log loss that rises with tokens, less with replay."""
+    rise = 0.01 * (2 - columns["replay"])
+    return jnp.log(values["level"]) + rise * jnp.log1p(columns["D"] / 1e9)
 
 
 def piece(formula, level=2.0, covariates=("D", "replay"), **values):

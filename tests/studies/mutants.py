@@ -22,6 +22,7 @@ keywords, and mutates the files that it stands in.
 import argparse
 import ast
 import copy
+import json
 import math
 import os
 import random
@@ -305,12 +306,17 @@ def attempt_all(
     jobs: int,
     seconds: float | None = None,
     minutes: float = math.inf,
+    log: Path | None = None,
 ) -> list[Outcome]:
-    """Each mutant in one of the copies; survivors and progress go to stderr.
+    """Each mutant in one of the copies; progress goes to stderr.
 
     ``seconds``: that a mutant may take; by default as measured on the code as it is.
-    ``minutes``: after which no further mutant is tried.
+    ``minutes``: after which no further mutant is tried. ``log``: outcomes are kept
+    there, a line each, and those that are there are not tried again.
     """
+    known = _logged(log)
+    told = [Outcome(m, known[m]) for m in mutants if m in known]
+    mutants = [m for m in mutants if m not in known]
     until = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory(prefix="mutants") as name:
         copies: Queue[Copy] = Queue()
@@ -344,7 +350,15 @@ def attempt_all(
             asked = sorted({tests_of(mutant.file) for mutant in mutants})
             limits = dict(zip(asked, pool.map(limit, asked), strict=True))
             outcomes = pool.map(attempt, mutants)
-            return [outcome for outcome in outcomes if outcome]
+            return told + [outcome for outcome in outcomes if outcome]
+
+
+def _logged(log: Path | None) -> dict[Mutant, str]:
+    """What noticed each mutant, from the log of a study that was cut short."""
+    if log is None or not log.exists():
+        return {}
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    return {Mutant(*row[:-1]): row[-1] for row in rows}
 
 
 # -- what is told ----------------------------------------------------------------------
@@ -394,6 +408,9 @@ def main() -> None:
         "--minutes", type=float, default=math.inf, help="after which none is begun"
     )
     parser.add_argument(
+        "--log", type=Path, help="outcomes, kept; what it has is not tried again"
+    )
+    parser.add_argument(
         "-o", "--output", type=Path, help="the part that is not tried stays"
     )
     given = parser.parse_args()
@@ -405,7 +422,9 @@ def main() -> None:
         drawn = [m for file in files for m in sample(file, given.each, given.seed)]
         # so that a study cut short has tried of every file
         random.Random(given.seed).shuffle(drawn)
-    outcomes = attempt_all([*named, *drawn], given.jobs, given.limit, given.minutes)
+    outcomes = attempt_all(
+        [*named, *drawn], given.jobs, given.limit, given.minutes, given.log
+    )
     outcomes.sort(key=lambda outcome: outcome.mutant)
     parts = {}
     for title, tried in ((BY_HAND, named), (DRAWN, drawn)):

@@ -306,4 +306,44 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
 )
 # by file and change, as the study prints it
-REASONS: dict[tuple[str, str], str] = {}
+REASONS: dict[tuple[str, str], str] = {
+    (_CHECK, "new < y -> (new <= y)"): "equal: no draw is a measured loss exactly",
+    (_CHECK, "low <= y -> (low < y)"): "equal: no quantile is one exactly",
+    (
+        _CHECK,
+        "min(failing, key=lambda one: (one[0], one[1].name)) -> min(failing)",
+    ): "equal: pairs are compared by chance, then by a group's first field, its name",
+    (f"{_PLANNING}/value.py", "20 -> 21"): "where a search starts; it finds the same",
+    (
+        f"{_PLANNING}/value.py",
+        "kept.mean(axis=0)[is_allowed].max(initial=0.0) -> "
+        "kept.mean(axis=0)[is_allowed].max()",
+    ): "a guard: some budget is always allowed",
+    (
+        f"{_PLANNING}/value.py",
+        'np.argsort(limits, axis=None, kind="stable") -> np.argsort(limits, axis=None)',
+    ): "the order of equal starts of a search",
+    (f"{_PLANNING}/sampled.py", "1 -> 2"): "equal where -1 means none, as -2 does",
+    (f"{_PLANNING}/sampled.py", "True -> False"): "a guard: the lengths are the same",
+    (f"{_PLANNING}/search.py", "True -> False"): "a guard: the lengths are the same",
+    (
+        f"{_PLANNING}/search.py",
+        "SCAN[1] - SCAN[0] -> (SCAN[1] + SCAN[0])",
+    ): "equal: the scan begins at 0",
+    (
+        f"{_PLANNING}/search.py",
+        "scores <= padded[:-2] -> (scores < padded[:-2])",
+    ): "two neighbours of equal score, of which one is enough",
+    (
+        f"{_PLANNING}/search.py",
+        "max(inside) + step / 2 -> (max(inside) - step / 2)",
+    ): "where a search polishes: within the accuracy asked of it",
+    (
+        f"{_PLANNING}/search.py",
+        "not problem.most_probable -> problem.most_probable",
+    ): "where a search polishes: within the accuracy asked of it",
+    (
+        f"{_PLANNING}/search.py",
+        "top - LOWER -> (top + LOWER)",
+    ): "where a search polishes: within the accuracy asked of it",
+}
