@@ -199,6 +199,29 @@ def test_a_list_is_in_order_of_gain_for_cost():
     assert search.choose(offer, goal, limits._replace(picks=1)) == [(2, 0)]
 
 
+def test_exchanges_begin_at_the_best_of_all_greedy_lists(monkeypatch):
+    """Or they would have to mend more than they can."""
+    offer = gaussian.Offer(
+        np.eye(3)[:, None, :],
+        np.full((3, 1, 1), 1.0),
+        1,
+        np.array([[1.0], [4.0], [5.0]]),
+        np.array([0, 0, 0]),
+        np.zeros(1),
+    )
+    goal = criteria.Variance(np.diag(np.sqrt([2.0, 3.0, 4.0])))
+    begun = []
+
+    def as_it_is(offer, criterion, limits, picks):
+        begun.append(set(picks))
+        return list(picks)
+
+    monkeypatch.setattr(search, "exchange", as_it_is)
+    # by cost 2 + 3, by gain 4
+    search.choose(offer, goal, search.Limits(5.0, 1, 9))
+    assert begun == [{(0, 0), (1, 0)}]
+
+
 def test_exchanges_sell_what_stands_in_the_way_of_better():
     """A cheap run bought first leaves too little for the best one; it is dropped again."""
     offer = gaussian.Offer(

@@ -344,6 +344,9 @@ def attempt_all(
             print(
                 f"{mutant.place} {mutant.change}: {fate}", file=sys.stderr, flush=True
             )
+            if log:
+                with log.open("a") as lines:
+                    lines.write(json.dumps([*mutant, outcome.noticed_by]) + "\n")
             return outcome
 
         with ThreadPoolExecutor(jobs) as pool:
