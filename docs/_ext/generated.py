@@ -309,6 +309,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "follow_curves": partial(kept_page, "follow_curves.txt"),
     "two_phases": partial(kept_page, "two_phases.txt"),
     "follow_wrong": partial(kept_page, "follow_wrong.txt"),
+    "mutants": partial(kept_page, "mutants.txt"),
 }
 
 

@@ -389,7 +389,7 @@ def test_forecast_from_the_command_line(files):
     assert out.returncode == 0, out.stderr
     rows = pd.DataFrame(json.loads(out.stdout)["rows"])
     measured = pd.read_csv(files / "source.csv")["loss"]
-    assert ((rows["low"] < measured) & (measured < rows["high"])).mean() > 0.6
+    assert ((rows["low"] < measured) & (measured < rows["high"])).mean() > 0.9
     assert np.abs(np.log(rows["median"] / measured)).max() < 0.03
     made = chain(
         bayeslaw.Fit.load(files / "source.nc"),

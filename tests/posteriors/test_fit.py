@@ -240,10 +240,21 @@ def _t_quantile(dof):
     return stats.t.ppf(0.9, dof)
 
 
-def test_prior_predictive_covers_what_such_runs_lose(table):
-    losses = bayeslaw.prior_predictive("chinchilla", table, draws=500)
-    low, high = np.quantile(losses, [0.01, 0.99])
-    assert 0.5 < low < high < 30
+def test_prior_predictive_at_the_reference_run_is_the_sum_of_its_terms():
+    """There each term is its contribution in nats: quantiles of three log-normals added."""
+    chinchilla = bayeslaw.law("chinchilla")
+    at = pd.DataFrame([dict(chinchilla.reference)])
+    losses = bayeslaw.prior_predictive(chinchilla, at, draws=20_000)[:, 0]
+    rng = np.random.default_rng(1)
+    terms = [
+        prior.args[0] * np.exp(prior.args[1] * rng.standard_normal(20_000))
+        for name, prior in chinchilla.priors.items()
+        if name.endswith("_nats")
+    ]
+    assert len(terms) == 3
+    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+    expected = np.quantile(np.sum(terms, axis=0), levels)
+    np.testing.assert_allclose(np.quantile(losses, levels), expected, rtol=0.03)
 
 
 @pytest.mark.filterwarnings("ignore::bayeslaw._base.errors.FitWarning")

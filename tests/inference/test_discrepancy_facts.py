@@ -1,0 +1,411 @@
+"""A misfit's basis and marginal likelihood as formulas typed here: positions, function
+counts, prior variances, gradients; and what is learned against dense Gaussian regression.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayeslaw._inference.discrepancy import drift, learning, marginal
+from bayeslaw._inference.discrepancy.axes import (
+    axis_names,
+    position,
+    varies,
+    walk_position,
+)
+from bayeslaw._inference.discrepancy.learning import independent_rows, learn
+from bayeslaw._inference.discrepancy.marginal import Marginal
+from bayeslaw._inference.discrepancy.process import log_variances, process_of
+
+RNG = np.random.default_rng(21)
+RUNS = 40
+COLUMNS = {
+    "N": np.exp(RNG.uniform(18, 22, RUNS)),
+    "D": np.exp(RNG.uniform(20, 25, RUNS)),
+    "replay": RNG.uniform(0.0, 0.9, RUNS),
+}
+PROCESS = process_of(COLUMNS)
+
+
+# -- axes ------------------------------------------------------------------------------
+
+
+def test_positions_in_their_units():
+    at = {
+        "N": np.array([1.0, np.e**2]),
+        "D": np.array([np.e**4, 1e-20]),
+        "ptpp": np.array([1.0, np.e**2]),
+        "loss_before": np.array([1.0, np.exp(0.45)]),
+        "source_loss_before": np.array([1.0, np.exp(0.9)]),
+        "replay": np.array([1 - np.exp(-0.9), 1.0]),
+        "mine": np.array([np.e**2, np.e**6]),
+    }
+    expected = {
+        "N": [0, 1],
+        "D": [2, np.log(1e-12) / 2],
+        "ptpp": [0, 1],
+        "loss_before": [0, 1],
+        "source_loss_before": [0, 2],
+        "replay": [-1, np.log(1e-3) / 0.9],
+        "mine": [1, 3],
+    }
+    for name, places in expected.items():
+        np.testing.assert_allclose(position(name, at, np), places, atol=1e-12)
+    np.testing.assert_allclose(walk_position("D/N", at, np), [4, np.log(1e-12) - 2])
+    np.testing.assert_allclose(walk_position("N*D", at, np), [4, np.log(1e-12) + 2])
+    assert varies(np.array([0.0, 2e-6]))
+    assert not varies(np.array([0.0, 0.5e-6]))
+    assert not varies(np.array([0.0, 0.5]), 0.5)
+
+
+def test_axes_come_in_one_order_whatever_the_columns():
+    columns = ("replay", "mine", "N", "S1_pt", "loss_before", "D", "ptpp", "S2_cpt")
+    assert axis_names(columns) == (
+        *("loss_before", "D", "N", "ptpp", "S1_pt", "replay", "mine"),
+    )
+    both = ("loss_before", "source_loss_before", "target_loss")
+    assert axis_names(both) == ("source_loss_before",)
+
+
+def test_drift_is_measured_in_e_folds_quarters_and_tenths():
+    at = {
+        "N": np.array([np.e]),
+        "D": np.array([np.e**3]),
+        "ptpp": np.array([np.e**5]),
+        "replay": np.array([0.5]),
+        "loss_before": np.array([np.exp(0.3)]),
+        "other": np.array([2.0]),
+    }
+    expected = {"N": 1, "D": 3, "D/N": 2, "N*D": 4, "ptpp": 5, "replay": 2}
+    told = {axis: float(x[0]) for axis, x in drift.positions(at).items()}
+    assert told == pytest.approx(expected | {"loss_before": 3})
+
+
+def test_drifts_are_normal_around_nothing_with_their_own_tau():
+    chance = np.zeros(60)
+    chance[[10, 50]] = 0.25, 0.75
+    drawn = drift.draw_drift(chance, (20_000, 2), np.random.default_rng(0))
+    tau = drift.GRID[[10, 50]]
+
+    def cdf(x):
+        narrow, wide = (stats.norm.cdf(x / scale) for scale in tau)
+        return 0.25 * narrow + 0.75 * wide
+
+    assert stats.kstest(drawn[:, 0], cdf).pvalue > 0.01
+    # one tau a draw: both sides are large together
+    assert stats.spearmanr(*np.abs(drawn).T).statistic > 0.2
+    np.testing.assert_allclose(drift.GRID[[0, -1]], [1e-4, 0.2])
+    assert drift.TAU.args == (0.0007, 1.0)
+
+
+# -- the basis -------------------------------------------------------------------------
+
+
+def functions(reach, density, least, most):
+    return min(max(int(np.ceil(reach * density)), least), most)
+
+
+@pytest.mark.parametrize(
+    ("columns", "margin"),
+    [(COLUMNS, 1.0), (COLUMNS | {"loss_before": RNG.uniform(2, 4, RUNS)}, 0.7)],
+)
+def test_a_process_reaches_its_margin_beyond_the_data(columns, margin):
+    process = process_of(columns)
+    for axis in process.axes:
+        x = position(axis.name, columns, np)
+        ends = x.min() - margin, x.max() + margin
+        assert (axis.low, axis.high) == pytest.approx(ends)
+        reach = ends[1] - ends[0]
+        assert axis.length == pytest.approx(reach)
+        assert axis.functions == functions(reach, 1.6, 4, 18)
+        assert axis.pair_functions == functions(reach, 1.0, 3, 9)
+    pairs = {frozenset(process.axes[k].name for k in pair) for pair in process.pairs}
+    wanted = [("N", "D"), ("D", "replay"), ("N", "replay")]
+    if margin == 0.7:
+        wanted = [("loss_before", "D"), ("loss_before", "replay"), *wanted[1:]]
+    assert pairs == {frozenset(pair) for pair in wanted}
+    for walk, x in zip(
+        process.walks,
+        (np.log(COLUMNS["N"] * COLUMNS["D"]), np.log(COLUMNS["D"] / COLUMNS["N"])),
+        strict=True,
+    ):
+        np.testing.assert_allclose(walk.edges[:13], np.linspace(x.min(), x.max(), 13))
+        np.testing.assert_allclose(
+            np.array(walk.edges[13:]) - x.max(),
+            [0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 10, 14],
+        )
+
+
+def test_priors_of_scales():
+    """All pieces together are .5% of the loss, or 2.8% of a law of checkpoint state."""
+    priors = PROCESS.priors
+    pieces = [name for name in PROCESS.pieces if not name.startswith("walk")]
+    assert len(pieces) == 6
+    for name in pieces:
+        assert priors[name].args == pytest.approx((0.005 / np.sqrt(6), 1.0))
+    for axis in PROCESS.axes:
+        assert priors[f"length {axis.name}"].args == (1.0, 0.5)
+    for name in ("walk N*D", "walk D/N"):
+        assert priors[name].args == (0.002, 1.0)
+    state = process_of({"loss_before": RNG.uniform(2, 4, RUNS), "D": COLUMNS["D"]})
+    assert state.priors["D"].args == pytest.approx((0.028 / np.sqrt(3), 1.0))
+
+
+def test_areas_are_no_axes_along_a_run():
+    columns = {"N": COLUMNS["N"], "S1_pt": np.exp(RNG.uniform(0, 4, RUNS))}
+    assert [axis.name for axis in process_of(columns).axes] == ["N", "S1_pt"]
+    along = process_of(columns, along_run=True)
+    assert [axis.name for axis in along.axes] == ["N"]
+
+
+def test_a_walk_needs_half_an_e_fold():
+    """Of compute here; tokens per parameter do not vary."""
+    for reach, walks in ((0.24, 0), (0.26, 1)):
+        size = np.exp(np.linspace(18, 18 + reach, 10))
+        process = process_of({"N": size, "D": 20 * size})
+        assert [walk.name for walk in process.walks] == ["N*D"] * walks
+
+
+def test_prior_variances_are_spectral_densities():
+    """sqrt(2 pi) l exp(-l^2 w^2 / 2) along each axis, times the piece's variance."""
+    names = list(PROCESS.priors)
+    log_scales = RNG.normal(-0.5, 0.4, len(names))
+    scale = dict(zip(names, np.exp(log_scales), strict=True))
+    axes = {axis.name: axis for axis in PROCESS.axes}
+
+    def spectral(name, count):
+        frequency = np.pi * np.arange(count) / axes[name].length
+        length = scale[f"length {name}"]
+        return np.sqrt(2 * np.pi) * length * np.exp(-((length * frequency) ** 2) / 2)
+
+    expected = []
+    for piece, size in zip(PROCESS.pieces, PROCESS.sizes, strict=True):
+        if piece.startswith("walk"):
+            expected.append(np.full(size, scale[piece] ** 2))
+        elif " x " in piece:
+            one, other = (
+                spectral(name, axes[name].pair_functions) for name in piece.split(" x ")
+            )
+            expected.append(scale[piece] ** 2 * np.outer(one, other).ravel())
+        else:
+            expected.append(scale[piece] ** 2 * spectral(piece, axes[piece].functions))
+    value, slope = log_variances(PROCESS, log_scales)
+    np.testing.assert_allclose(value, np.log(np.concatenate(expected)))
+    for k in range(len(names)):
+        step = 1e-5 * np.eye(len(names))[k]
+        ends = [log_variances(PROCESS, log_scales + sign * step)[0] for sign in (1, -1)]
+        np.testing.assert_allclose(slope[:, k], (ends[0] - ends[1]) / 2e-5, atol=1e-6)
+
+
+def test_a_pair_s_functions_are_the_products_of_its_axes():
+    features = PROCESS.features(COLUMNS, np)
+    first = sum(axis.functions for axis in PROCESS.axes)
+    (i, j), size = PROCESS.pairs[0], PROCESS.sizes[len(PROCESS.axes)]
+    waves = []
+    for axis in (PROCESS.axes[i], PROCESS.axes[j]):
+        share = (position(axis.name, COLUMNS, np) - axis.low) / axis.length
+        wave = np.arange(axis.pair_functions)
+        height = np.where(wave == 0, 1.0, np.sqrt(2)) / np.sqrt(axis.length)
+        waves.append(height * np.cos(np.pi * wave * share[:, None]))
+    product = np.einsum("ri,rj->rij", *waves).reshape(RUNS, -1)
+    np.testing.assert_allclose(features[:, first : first + size], product, atol=1e-12)
+
+
+def test_a_walk_s_cells_are_integrated_twice():
+    """By sums of a second derivative of 1 / sqrt(width) within the cell."""
+    walk = PROCESS.walks[0]
+    x = np.linspace(walk.edges[0] - 1, walk.edges[-1] + 2, 30_001)
+    ramps, step = walk.ramps(x, np), x[1] - x[0]
+    for cell in (0, 7, len(walk.widths) - 1):
+        low, high = walk.edges[cell : cell + 2]
+        bent = ((low <= x) & (x < high)) / np.sqrt(high - low)
+        slope = np.cumsum(bent) * step
+        np.testing.assert_allclose(ramps[:, cell], np.cumsum(slope) * step, atol=2e-2)
+
+
+# -- what is learned -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def problem():
+    groups = np.eye(4)[np.arange(RUNS) % 4]
+    rows = independent_rows(PROCESS.features(COLUMNS, np), groups, None, None, 1.0)
+    rows = rows._replace(precision=RNG.uniform(0.5, 2.0, RUNS))
+    law = 0.002 * RNG.standard_normal((30, 3)) @ RNG.standard_normal((3, RUNS))
+    return Marginal.of(PROCESS, rows, 0.01 * RNG.standard_normal(RUNS) + law)
+
+
+def test_the_law_s_uncertainty_is_its_covariance(problem):
+    assert problem.law.shape == (RUNS, 3)
+    draws = RNG.standard_normal((50, 6)) @ RNG.standard_normal((6, RUNS))
+    columns = marginal._directions(draws)
+    np.testing.assert_allclose(columns @ columns.T, np.cov(draws.T), atol=1e-9)
+    many = RNG.standard_normal((50, RUNS))
+    assert marginal._directions(many).shape == (RUNS, 14)
+    faint = draws + 1e-7 * RNG.standard_normal((50, RUNS))
+    assert marginal._directions(faint).shape == (RUNS, 6)
+
+
+def test_scales_have_their_priors(problem):
+    """In order: those of the process, the noise, what groups share."""
+    assert problem.names == (*PROCESS.priors, "sigma", "tau")
+    assert problem.centre[-2:] == pytest.approx(np.log([0.003, 0.003]))
+    assert problem.spread[-2:] == pytest.approx([0.8, 0.7])
+    np.testing.assert_allclose(
+        problem.centre[:-2], [np.log(p.args[0]) for p in PROCESS.priors.values()]
+    )
+
+
+def dense(problem, at):
+    """Covariance of the rows: prior of columns, and the noise, at these scales."""
+    variances = np.exp(problem._log_variances(at)[0])
+    columns = np.hstack([problem.linear, problem.law])
+    noise = np.diag(np.exp(2 * at[problem._sigma]) / problem.weight)
+    return (columns * variances) @ columns.T, noise
+
+
+def test_log_density_is_that_of_the_dense_normal_and_the_prior(problem):
+    told, expected = [], []
+    for shift in (0.0, 0.4, -0.7):
+        at = problem.centre + shift * np.cos(np.arange(len(problem.centre)))
+        told.append(problem.log_density(at))
+        rows = stats.multivariate_normal(np.zeros(RUNS), sum(dense(problem, at)))
+        of_prior = stats.norm(problem.centre, problem.spread).logpdf(at).sum()
+        expected.append(rows.logpdf(problem.residual) + of_prior)
+    np.testing.assert_allclose(np.diff(told), np.diff(expected), rtol=1e-6)
+
+
+def test_what_is_left_of_a_row_is_its_mean_square(problem):
+    """Over sigma squared, by dense regression: residual squared plus the fit's variance."""
+    at = problem.centre + 0.1
+    signal, noise = dense(problem, at)
+    gain = signal @ np.linalg.inv(signal + noise)
+    left = problem.residual - gain @ problem.residual
+    variance = np.diag(signal - gain @ signal)
+    expected = problem.precision * (left**2 + variance) / np.exp(2 * at[-2])
+    np.testing.assert_allclose(problem.scaled_squares(at), expected, rtol=1e-6)
+
+
+def test_the_mode_is_where_the_slope_vanishes_and_rows_are_weighed_by_it():
+    groups = np.eye(4)[np.arange(RUNS) % 4]
+    rows = independent_rows(PROCESS.features(COLUMNS, np), groups, None, None, 1.0)
+    y = 0.004 * np.random.default_rng(1).standard_normal((1, RUNS))
+    y[0, 3] += 0.2
+    found = Marginal.of(PROCESS, rows, y)
+    np.testing.assert_array_equal(found.weight, 1.0)
+    mode = found.mode()
+    square = found.scaled_squares(mode)
+    assert found.weight[3] < 0.05 * np.median(found.weight)
+    # the last reweighting was at this mode, with eight degrees of freedom
+    again = Marginal.of(PROCESS, rows, y)
+    weight = again.precision.copy()
+    for _ in range(4):
+        again._weigh(weight)
+        weight = 9 / (8 + again.scaled_squares(mode))
+    np.testing.assert_allclose(found.weight[[0, 3, 9]], weight[[0, 3, 9]], rtol=0.2)
+    assert (square > 0).all()
+
+
+def test_scales_are_drawn_from_their_posterior():
+    """Two scales by quadrature on a grid: a misfit of one axis that hardly matters, and
+    the noise.
+    """
+    rng = np.random.default_rng(4)
+    linear = np.ones((60, 1))
+    rows = marginal.Rows(linear, None, lambda r: r, np.ones(60))
+
+    class OnePiece:
+        """One function, whose sd is a scale."""
+
+        size = 1
+        priors = {"piece": marginal.SIGMA}  # noqa: RUF012
+
+    def of_scales(process, log_scales):
+        return 2 * log_scales, np.full((1, 1), 2.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marginal, "log_variances", of_scales)
+        problem = Marginal(
+            *(PROCESS, linear, np.zeros((60, 0)), 0.002 * rng.standard_normal(60)),
+            *(rows.precision, rows.precision, ("piece", "sigma")),
+            *(np.log([0.003, 0.003]), np.array([0.8, 0.8])),
+        )
+        problem.process = OnePiece()
+        problem._weigh(rows.precision)
+        mode = problem.mode()
+        problem._weigh(rows.precision)
+        drawn, khat = problem.draw_scales(mode, 4000, 2000, rng)
+        a, b = np.linspace(-9, -3, 121), np.linspace(-7.2, -5, 111)
+        log_p = np.array(
+            [[problem.log_density(np.array([x, y])) for y in b] for x in a]
+        )
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    assert khat < 0.7
+    mean = p.sum(1) @ a, p.sum(0) @ b
+    sd = np.sqrt([p.sum(1) @ (a - mean[0]) ** 2, p.sum(0) @ (b - mean[1]) ** 2])
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=0.1 * sd.max())
+    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.1)
+
+
+def test_degrees_of_freedom_follow_the_tails():
+    """Their posterior over a few values, by scipy; drawn in proportion."""
+    for dof, kind in ((3.0, "heavy"), (1e9, "normal")):
+        left = stats.t(dof).ppf((np.arange(400) + 0.5) / 400)
+
+        class Left(Marginal):
+            def __init__(self, left=left):
+                self.left = left
+
+            def scaled_squares(self, log_scales):
+                return self.left**2
+
+        log_p = [stats.t.logpdf(left, d).sum() for d in learning.DOF]
+        log_p += stats.gamma.logpdf(learning.DOF - 2, 2.0, scale=10.0)
+        chance = np.exp(log_p - np.max(log_p))
+        rng = np.random.default_rng(0)
+        drawn = learning._draw_dof(Left(), np.zeros(1), 4000, rng)
+        shares = [(drawn == d).mean() for d in learning.DOF]
+        np.testing.assert_allclose(shares, chance / chance.sum(), atol=0.03)
+        assert (np.mean(drawn) < 5) == (kind == "heavy")
+
+
+def test_blocks_cover_all_draws_once():
+    for draws, rows in ((10, 3), (7, 2_000_000), (5, 9_000_000)):
+        blocks = learning._blocks(draws, rows)
+        covered = [i for block in blocks for i in range(draws)[block]]
+        assert covered == list(range(draws))
+        assert max(len(range(draws)[b]) for b in blocks) * rows <= max(4_000_000, rows)
+
+
+def test_each_draw_of_the_law_has_the_misfit_of_what_it_leaves():
+    """Two kinds of draws, a constant apart: their misfits at the runs make up for it."""
+    y = 0.03 * np.sin(np.log(COLUMNS["D"]))
+    draws = 60
+    off = np.where(np.arange(draws) % 2, 0.01, -0.01)
+    law = np.tile(off[:, None], (1, RUNS))
+    rows = independent_rows(PROCESS.features(COLUMNS, np), None, None, None, 1.0)
+    misfit = learn(PROCESS, rows, y, lambda block: law[block], draws, seed=0, tries=200)
+    total = law + misfit.at(COLUMNS)
+    for kind in (0.01, -0.01):
+        np.testing.assert_allclose(total[off == kind].mean(axis=0), y, atol=0.006)
+    apart = misfit.at(COLUMNS)[off < 0].mean() - misfit.at(COLUMNS)[off > 0].mean()
+    assert apart == pytest.approx(0.02, abs=0.002)
+    assert misfit.tau is None
+    assert misfit.effects is None
+    assert set(misfit.scales) == set(PROCESS.priors)
+
+
+def test_neighbours_of_a_run_foretell_each_other():
+    """exp(-gap / length) of the row before; the first of a run stands alone."""
+    previous, gap = np.array([0, 0, 1, 3]), np.array([np.inf, 0.5, 0.25, np.inf])
+    features, groups = RNG.standard_normal((4, 2)), np.eye(4)[:, :2]
+    rows = independent_rows(features, groups, previous, gap, 0.5)
+    share = np.array([0.0, np.exp(-1.0), np.exp(-0.5), 0.0])
+    y = RNG.standard_normal((3, 4))
+    np.testing.assert_allclose(rows.combine(y), y - share * y[:, previous])
+    np.testing.assert_allclose(
+        rows.features, features - share[:, None] * features[previous]
+    )
+    np.testing.assert_allclose(rows.groups, groups - share[:, None] * groups[previous])
+    np.testing.assert_allclose(rows.precision, 1 / (1 - share**2))

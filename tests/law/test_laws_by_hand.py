@@ -1,0 +1,163 @@
+"""Every law at runs and parameters of its own, by its paper's formula typed here."""
+
+import numpy as np
+import pytest
+
+from bayeslaw._law.catalogue import law, laws
+
+RNG = np.random.default_rng(31)
+X = {
+    "N": np.exp(RNG.uniform(16, 23, 9)),
+    "D": np.exp(RNG.uniform(18, 25, 9)),
+    "replay": RNG.uniform(0.05, 0.95, 9),
+    "ptpp": RNG.uniform(10, 300, 9),
+    "S1_pt": RNG.uniform(2, 9, 9),
+    "S2_pt": RNG.uniform(-0.2, 0.3, 9),
+    "S1_cpt": RNG.uniform(0.1, 2, 9),
+    "S2_cpt": RNG.uniform(-0.1, 0.2, 9),
+    "loss_before": RNG.uniform(2.2, 3.6, 9),
+    "source_loss_before": RNG.uniform(2.0, 3.0, 9),
+    "source_loss": RNG.uniform(2.0, 3.0, 9),
+    "target_loss": RNG.uniform(2.0, 3.0, 9),
+}
+
+
+def curve(p):
+    """Eq. 4 of Wang 2025 without its annealing."""
+    moved = 1 - (1 + p["E"] * X["S1_cpt"]) ** -p["beta"]
+    return p["L0"] + p["A"] / (X["S1_pt"] + X["S1_cpt"]) ** p["alpha"], moved
+
+
+def cpt_dynamics(p):
+    base, moved = curve(p)
+    return base - p["C1"] * X["S2_pt"] - p["C2"] * X["S2_cpt"] + p["B"] * moved
+
+
+def signed(s, power):
+    return np.sign(s) * np.abs(s) ** power
+
+
+def cpt_dynamics_power(p):
+    base, moved = curve(p)
+    annealed = p["C1"] * signed(X["S2_pt"], p["z1"])
+    annealed += p["C2"] * signed(X["S2_cpt"], p["z2"])
+    return base - annealed + p["B"] * moved
+
+
+def cpt_dynamics_size(p):
+    base, moved = curve(p)
+    annealed = p["C1"] * X["S2_pt"] * X["N"] ** p["g1"]
+    annealed += p["C2"] * X["S2_cpt"] * X["N"] ** p["g2"]
+    return base - annealed + p["B"] * moved + p["F"] / X["N"] ** p["g3"]
+
+
+def replay_source(p):
+    base, moved = curve(p)
+    annealed = p["C2"] * X["S2_cpt"] * np.exp(p["a1"] * X["replay"])
+    shift = p["B"] * moved * (1 - np.exp(-p["a2"] * (1 - X["replay"])))
+    return base - p["C1"] * X["S2_pt"] - annealed + shift
+
+
+def replay_target(p):
+    base, moved = curve(p)
+    annealed = p["C2"] * X["S2_cpt"] * np.exp(p["a1"] * (1 - X["replay"]))
+    shift = p["B"] * moved * (np.exp(p["a2"] * (1 - X["replay"])) - 1)
+    return base - p["C1"] * X["S2_pt"] - annealed + shift
+
+
+def drifted(p):
+    """A D^beta / ((1 + B r) N)^alpha (Bethune 2025, eq. 7)."""
+    size = (1 + p["B"] * X["replay"]) * X["N"]
+    return p["A"] * X["D"] ** p["beta"] / size ** p["alpha"]
+
+
+def forgetting_complement(p):
+    share = (1 - X["replay"]) ** p["kappa"]
+    return p["E"] + p["A"] * X["D"] ** p["beta"] * share / X["N"] ** p["alpha"]
+
+
+def mixed(p, beta, ptpp=0.0):
+    """The forms of Goffinet 2025 around their exponent along tokens."""
+    r = X["replay"]
+    size = p["A"] / X["N"] ** p["alpha"]
+    data = p["B"] * r ** p["nu"] / X["D"] ** beta
+    return p["E"] + size + data + p["C"] / (r + 1e-5) ** p["gamma"] + ptpp
+
+
+def gated(p):
+    gate = X["ptpp"] ** p["zeta"] / (1 + X["ptpp"] ** p["zeta"])
+    return p["beta"] * (1 - p["lam"] * gate)
+
+
+def stage_floor(p):
+    return p["F"] / X["ptpp"] ** p["eta"]
+
+
+def state_source(p):
+    before = X["source_loss_before"]
+    share = p["a"] * X["N"] ** p["g"] * np.exp(-p["kappa"] * X["replay"])
+    moved = share * (1 - np.exp(-X["D"] / p["D1"]))
+    learned = p["G"] * np.log(1 + X["replay"] * X["D"] / p["D2"])
+    return before + (p["S1"] - before) * moved - learned
+
+
+def state_target(p):
+    way = 1 - (1 + X["D"] * X["N"] ** p["h"] / p["D1"]) ** -p["beta"]
+    way = way * (1 - X["replay"]) ** p["q"]
+    end = p["c"] * X["source_loss_before"]
+    return X["loss_before"] + (end - X["loss_before"]) * way
+
+
+FORMULAS = {
+    "anneal": lambda p: (
+        p["L0"] + p["A"] / X["S1_pt"] ** p["alpha"] - p["C"] * X["S2_pt"]
+    ),
+    "chinchilla": lambda p: (
+        p["E"] + p["A"] / X["N"] ** p["alpha"] + p["B"] / X["D"] ** p["beta"]
+    ),
+    "coupled": lambda p: (
+        p["E"]
+        + (
+            p["A"] / X["N"] ** (p["alpha"] / p["k"])
+            + p["B"] / X["D"] ** (p["beta"] / p["k"])
+        )
+        ** p["k"]
+    ),
+    "cpt-dynamics": cpt_dynamics,
+    "cpt-dynamics-power": cpt_dynamics_power,
+    "cpt-dynamics-size": cpt_dynamics_size,
+    "cpt-dynamics-replay-source": replay_source,
+    "cpt-dynamics-replay-target": replay_target,
+    "dcpt": lambda p: mixed(p, p["beta"]),
+    "finetune": lambda p: (
+        p["E"] + p["A"] / (X["N"] ** p["alpha"] * X["D"] ** p["beta"])
+    ),
+    "forgetting": lambda p: X["loss_before"] + drifted(p),
+    "forgetting-complement": forgetting_complement,
+    "forgetting-floor": lambda p: p["E"] + drifted(p),
+    "forgetting-rewarm": lambda p: X["loss_before"] + p["E"] + drifted(p),
+    "ood-mixture": lambda p: p["w1"] * X["source_loss"] + p["w2"] * X["target_loss"],
+    "ptpp-floor": lambda p: mixed(p, p["beta"], stage_floor(p)),
+    "ptpp-gate": lambda p: mixed(p, gated(p)),
+    "ptpp-gate-floor": lambda p: mixed(p, gated(p), stage_floor(p)),
+    "state-source": state_source,
+    "state-target": state_target,
+}
+
+
+def test_every_law_has_its_formula_here():
+    assert set(FORMULAS) == {one.name for one in laws()}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_law_is_its_paper_s_formula(name):
+    """At parameters a tenth off the plausible ones, each its own way."""
+    one, rng = law(name), np.random.default_rng(7)
+    parameters = {
+        p: float(v) * np.exp(0.1 * rng.standard_normal())
+        for p, v in one.plausible.items()
+    }
+    if name == "forgetting-complement":
+        parameters["kappa"] = 3.0  # of a replay of tenths, not of percent
+    told = one.loss({c: X[c] for c in one.covariates}, one.from_paper(parameters))
+    np.testing.assert_allclose(told, FORMULAS[name](parameters), rtol=1e-9)

@@ -1,0 +1,247 @@
+"""What a table is refused or warned for, from both sides of each limit."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import RunTableError, RunTableWarning
+from bayeslaw._tables import fitting
+from bayeslaw._tables.beyond import far_beyond
+from bayeslaw._tables.columns import melt_losses
+from bayeslaw._tables.runs import NUMERIC, named_rows
+from bayeslaw._tables.slopes import partial_slope
+
+ROW = {"N": 1e8, "D": 1e9, "replay": 0.2, "ptpp": 30.0, "loss": 2.5}
+
+
+def read(**columns):
+    """Two good rows, with these columns; the second is looked at."""
+    table = pd.DataFrame([ROW, ROW | {"D": 2e9, "loss": 2.4}])
+    return bayeslaw.read_runs(table.assign(**columns))
+
+
+def refusal(**columns):
+    with pytest.raises(RunTableError) as caught:
+        read(**columns)
+    return str(caught.value)
+
+
+POSITIVE = (
+    *("N", "D", "ptpp", "loss", "loss_before", "source_loss_before"),
+    *("target_loss_before", "source_loss", "target_loss"),
+)
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@pytest.mark.parametrize("cell", [0.0, -2.0])
+def test_sizes_and_losses_are_above_nothing(name, cell):
+    said = refusal(**{name: [ROW.get(name, 2.5), cell]})
+    assert f"row 2, column '{name}': {cell:g} is not positive" in said
+
+
+@pytest.mark.parametrize("name", ["cost", "step", "lr"])
+def test_costs_and_steps_may_be_nothing_but_not_less(name):
+    assert read(**{name: [1.0, 0.0]})[name].tolist() == [1.0, 0.0]
+    assert f"row 2, column '{name}': -1 is negative" in refusal(**{name: [1.0, -1.0]})
+
+
+@pytest.mark.parametrize("name", ["S1_pt", "S2_pt", "S1_cpt", "S2_cpt"])
+def test_areas_may_be_of_either_sign(name):
+    assert read(**{name: [1.0, -1.0]})[name].tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_nothing_is_infinite(name):
+    assert "is infinite" in refusal(**{name: [ROW.get(name, 1.0), np.inf]})
+
+
+@pytest.mark.parametrize("cell", [-0.01, 1.01])
+def test_replay_is_a_share(cell):
+    assert read(replay=[0.0, 1.0])["replay"].tolist() == [0.0, 1.0]
+    said = refusal(replay=[0.3, cell])
+    assert f"{cell:g} is outside [0, 1]" in said
+    assert "replay is a share" in said
+    assert "look like percent" in refusal(replay=[20.0, 30.0])
+
+
+def test_a_loss_is_not_empty_but_a_covariate_may_be():
+    assert "row 2, column 'loss': NaN or empty" in refusal(loss=[2.5, np.nan])
+    assert np.isnan(read(loss_before=[2.5, np.nan])["loss_before"].iloc[1])
+
+
+def test_one_run_has_one_loss_at_one_point_of_one_domain():
+    """Keyed by run, step (else tokens) and domain: each of them may tell rows apart."""
+    same = {"run": ["a", "a"], "D": [1e9, 1e9]}
+    assert "different losses for one run a" in refusal(**same)
+    for other in (
+        {"run": ["a", "b"], "D": [1e9, 1e9]},
+        {"run": ["a", "a"], "D": [1e9, 2e9]},
+        same | {"step": [1, 2]},
+        same | {"domain": ["source", "target"]},
+        same | {"loss": [2.5, 2.5], "replay": [0.2, 0.3]},
+    ):
+        assert len(read(**other)) == 2
+    assert "different losses" in refusal(**same, domain=["source", "source"])
+    # where there are steps, tokens do not tell points apart
+    stepped = {"run": ["a", "a"], "step": [1, 1], "D": [1e9, 2e9]}
+    assert "rows 1, 2, column 'loss': different losses for one run a, step 1" in (
+        refusal(**stepped)
+    )
+
+
+def warned(**columns):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read(**columns)
+    return [str(one.message) for one in caught if one.category is RunTableWarning]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"N": [999.0, 500.0], "D": [1e9, 2e9]}, "in millions or billions?"),
+        ({"N": [1000.0, 500.0]}, None),
+        ({"D": [9999.0, 5000.0]}, "D is tokens"),
+        ({"D": [10000.0, 5000.0]}, None),
+        ({"D": [9999.0, 5000.0], "N": [10000.0, 10000.0]}, None),
+        ({"D": [1e9, 1.01e13]}, "two units in one column?"),
+        ({"D": [1e9, 0.99e13]}, None),
+    ],
+)
+def test_units_are_doubted_at_their_limits(columns, said):
+    lines = warned(**columns)
+    assert len(lines) == (said is not None)
+    assert all(said in line for line in lines)
+
+
+def test_rows_are_named_up_to_three():
+    assert named_rows([4]) == "row 4"
+    assert named_rows([4, 5, 6]) == "rows 4, 5, 6"
+    assert named_rows([4, 5, 6, 7, 8]) == "rows 4, 5, 6 and 2 more"
+
+
+# -- what a law may be fitted to -------------------------------------------------------
+
+
+def grid(rows):
+    """Distinct sizes and budgets, three levels at least of each."""
+    return pd.DataFrame(
+        {
+            "N": np.geomspace(1e8, 1e10, rows),
+            "D": np.geomspace(1e9, 1e11, rows),
+            "loss": np.linspace(3, 2, rows),
+        }
+    )
+
+
+def test_there_are_as_many_rows_as_parameters():
+    """Chinchilla has five: five rows will do, four will not."""
+    law = bayeslaw.law("chinchilla")
+    fitting.check_fittable(law, grid(5))
+    with pytest.raises(RunTableError, match="4 rows for the 5 parameters"):
+        fitting.check_fittable(law, grid(4))
+    held = law.with_priors({"alpha": "fixed(0.34)"})
+    fitting.check_fittable(held, grid(4), requested=["alpha"])
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_one_level_is_refused_and_two_are_warned_about(levels):
+    table = grid(6).assign(N=np.resize(np.geomspace(1e8, 1e9, levels), 6))
+    law = bayeslaw.law("chinchilla")
+    if levels == 1:
+        with pytest.raises(RunTableError, match=r"'N' has one level only.*alpha"):
+            fitting.check_fittable(law, table)
+        fitting.check_fittable(law, table, requested=["alpha"])
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitting.check_fittable(law, table)
+    told = [str(one.message) for one in caught]
+    assert len(told) == (levels == 2)
+    assert all("two levels only (1e+08, 1e+09)" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "far"),
+    [
+        ((1e6, 9.9e6), True),  # all under a hundredth of 1e9
+        ((1e6, 1.01e7), False),
+        ((1.01e11, 1e12), True),
+        ((0.99e11, 1e12), False),
+    ],
+)
+def test_models_a_hundred_times_off_the_reference_are_told(sizes, far):
+    table = grid(6).assign(N=np.geomspace(*sizes, 6))
+    found = fitting.reference_near(table)
+    assert bool(found) == far
+    if far:
+        middle = np.sqrt(sizes[0] * sizes[1])
+        assert found["N"] == float(f"{middle:.0e}")
+        assert found["D"] == 1e10
+    law = bayeslaw.law("chinchilla")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitting.check_fittable(law, table)
+    assert bool(caught) == far
+
+
+def test_rows_that_were_fitted_are_known_by_all_their_numbers():
+    table = pd.DataFrame({"N": [1.0, 2.0], "loss": [2.5, 2.4], "D": [np.nan, 3.0]})
+    asked = pd.concat([table, table.assign(loss=2.6), table.assign(N=9.0)])
+    assert fitting.fitted(table, asked).tolist() == [True, True] + [False] * 4
+    assert not fitting.fitted(None, table).any()
+    assert not fitting.fitted(table, table.drop(columns="loss")).any()
+
+
+def test_both_losses_become_rows_with_their_own_loss_before():
+    table = pd.DataFrame(
+        {
+            "N": [1e8, 2e8],
+            "target_loss": [2.5, np.nan],
+            "source_loss": [2.0, 2.1],
+            "loss_before": [9.0, 9.0],
+            "source_loss_before": [1.9, 1.8],
+        }
+    )
+    rows = melt_losses(table)
+    assert rows["domain"].tolist() == ["target", "source", "source"]
+    assert rows["loss"].tolist() == [2.5, 2.0, 2.1]
+    assert rows["loss_before"].tolist() == [9.0, 1.9, 1.8]
+    assert rows["N"].tolist() == [1e8, 1e8, 2e8]
+
+
+# -- where runs lie --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"), [(0.99e12, 0), (1.01e12, 1), (1.01e8, 0), (0.99e8, 1)]
+)
+def test_ten_times_beyond_the_runs_is_far(tokens, told):
+    """Either way; sizes are inside, and of tokens per parameter nothing is known."""
+    table = pd.DataFrame({"D": [1e9, 1e11]})
+    lines = far_beyond(table, pd.DataFrame({"D": [1e10, tokens]}))
+    assert len(lines) == told
+    assert all("10.1 times beyond" in line for line in lines)
+
+
+def test_a_partial_slope_is_that_of_least_squares():
+    """By statistics written out: beside size in logs, replay as it is."""
+    rng = np.random.default_rng(2)
+    n, r = np.exp(rng.uniform(18, 22, 30)), rng.uniform(0, 0.5, 30)
+    y = 1.0 - 0.1 * np.log(n) + 0.3 * r + 0.01 * rng.standard_normal(30)
+    runs = pd.DataFrame({"N": n, "replay": r, "loss": np.exp(y), "ptpp": 15.0})
+    slope, error = partial_slope(runs, "replay", ("N", "D", "ptpp"))
+    # Frisch and Waugh: what is left of replay, and of the losses, beside size
+    design = np.column_stack([np.log(n), np.ones(30)])
+    left = np.eye(30) - design @ np.linalg.pinv(design)
+    alone = left @ r
+    expected = alone @ y / (alone @ alone)
+    rest = left @ y - expected * alone
+    assert slope == pytest.approx(expected)
+    assert error == pytest.approx(np.sqrt(rest @ rest / 27 / (alone @ alone)))
+    assert partial_slope(runs.head(3), "replay", ("N",)) == (0.0, 0.0)
+    assert partial_slope(runs.drop(columns="loss"), "replay", ()) == (0.0, 0.0)
+    assert partial_slope(runs.assign(replay=0.1), "replay", ()) == (0.0, 0.0)
