@@ -112,7 +112,7 @@ def _parts(
     runs: pd.DataFrame, offer: str, goal: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows on offer and those of the goal."""
-    offered, wanted = select(runs, offer), select(runs, goal)
+    offered, wanted = _selected(runs, "--offer", offer), _selected(runs, "--goal", goal)
     for name, part in (("--offer", offered), ("--goal", wanted)):
         if len(part) < 2:
             raise RunTableError(f"{name}: {len(part)} rows; a study needs two or more")
@@ -122,6 +122,13 @@ def _parts(
             f"row {both[0]} is on offer and in the goal: a forecast of it proves nothing"
         )
     return offered.reset_index(drop=True), wanted.reset_index(drop=True)
+
+
+def _selected(runs: pd.DataFrame, option: str, query: str) -> pd.DataFrame:
+    try:
+        return select(runs, query)
+    except RunTableError as error:
+        raise RunTableError(str(error).replace("--where", option)) from None
 
 
 def _check(budgets: Sequence[float], rules: Sequence[str]) -> None:

@@ -39,6 +39,7 @@ FAMILIES = {
     "Pre-training": lambda law: (
         set(law.covariates) == {"N", "D"} and law.name != "finetune"
     ),
+    "Pre-training on a limited corpus": lambda law: "U" in law.covariates,
     "Adaptation with replay": lambda law: (
         law.name == "dcpt" or "ptpp" in law.covariates
     ),
@@ -53,6 +54,7 @@ PEOPLE = {
     "D": "tokens",
     "replay": "share of source data",
     "ptpp": "pre-training tokens per parameter",
+    "U": "unique tokens",
 }
 TOPICS = {
     "Run tables": ("_tables.runs", "_tables.simulate"),
@@ -72,7 +74,7 @@ TOPICS = {
     ),
     "Plans": ("_decisions.planning",),
     "A run while it trains": ("_decisions.following",),
-    "Which runs to buy": ("_decisions.anchors", "_studies.anchors"),
+    "Which runs to buy": ("_decisions.anchors", "_decisions.buying", "_studies"),
     "Learning-rate schedules": (
         "_tables.schedules",
         "_tables.areas",
@@ -287,6 +289,25 @@ def real_tables_page() -> str:
     return markdown(pd.read_csv(REAL_TABLES))
 
 
+def pools_page() -> str:
+    """What buying runs of measured pools came to, medians over seeds."""
+    rows = pd.read_csv(DOCS / "pool_study.csv")
+    lines = [
+        "| pool | rule | budget | seeds | runs | R2 (lowest) | width | coverage | score |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (pool, rule, budget), group in rows.groupby(
+        ["pool", "rule", "budget"], sort=False
+    ):
+        middle = group.median(numeric_only=True)
+        lines.append(
+            f"| {pool} | {rule} | {budget:.0%} | {len(group)} | {middle['runs']:.0f} "
+            f"| {middle['r2']:.2f} ({group['r2'].min():.2f}) | {middle['width90']:.1%} "
+            f"| {middle['cover90']:.0%} | {middle['interval_score90']:.1%} |"
+        )
+    return "\n".join(lines)
+
+
 def kept_page(name: str) -> str:
     """A table that a study printed, as it was kept."""
     return (DOCS / name).read_text()
@@ -309,6 +330,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "follow_curves": partial(kept_page, "follow_curves.txt"),
     "two_phases": partial(kept_page, "two_phases.txt"),
     "follow_wrong": partial(kept_page, "follow_wrong.txt"),
+    "pools": pools_page,
     "mutants": partial(kept_page, "mutants.txt"),
 }
 

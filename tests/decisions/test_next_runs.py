@@ -201,7 +201,7 @@ def test_with_too_few_runs_for_stages_one_law_is_fitted_and_before_it_priors(
 ):
     offered, _ = measured_pool
     laws = laws_for(offered, LAWS)
-    few = np.isin(np.arange(len(offered)), [0, 7, 14, 21, 28, 35, 5, 30])
+    few = np.isin(np.arange(len(offered)), [0, 7, 14, 21, 28, 35])
     fewer = np.arange(len(offered)) < 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -251,4 +251,4 @@ def test_a_run_beyond_the_data_teaches_of_the_drift_what_a_refit_learns():
     assert shared == pytest.approx(by_hand, rel=0.05)
     line = np.cov(said, wanted)[0, 1] / tau**2
     assert line == pytest.approx(np.sum(near * far), rel=0.05)
-    assert line > 1.2 * shared
+    assert line > 1.15 * shared

@@ -9,6 +9,7 @@ RNG = np.random.default_rng(31)
 X = {
     "N": np.exp(RNG.uniform(16, 23, 9)),
     "D": np.exp(RNG.uniform(18, 25, 9)),
+    "U": np.array([1e8, 1e12, 1e9, 1e8, 1e11, 1e9, 1e8, 1e10, 1e7]),
     "replay": RNG.uniform(0.05, 0.95, 9),
     "ptpp": RNG.uniform(10, 300, 9),
     "S1_pt": RNG.uniform(2, 9, 9),
@@ -20,6 +21,29 @@ X = {
     "source_loss": RNG.uniform(2.0, 3.0, 9),
     "target_loss": RNG.uniform(2.0, 3.0, 9),
 }
+
+
+def worth_of_repeats(p):
+    """N' and D' of Muennighoff 2023, eqs. 5 and 6."""
+    unique = np.minimum(X["U"], X["D"])
+    repeats = X["D"] / unique - 1
+    tokens = unique + unique * p["R_D"] * (1 - np.exp(-repeats / p["R_D"]))
+    best = np.minimum(p["s"] * X["U"], X["N"])
+    excess = X["N"] / best - 1
+    size = best + best * p["R_N"] * (1 - np.exp(-excess / p["R_N"]))
+    return size, tokens
+
+
+def data_constrained(p):
+    size, tokens = worth_of_repeats(p)
+    return p["E"] + p["A"] / size ** p["alpha"] + p["B"] / tokens ** p["beta"]
+
+
+def data_constrained_coupled(p):
+    size, tokens = worth_of_repeats(p)
+    of_size = p["A"] / size ** (p["alpha"] / p["k"])
+    of_tokens = p["B"] / tokens ** (p["beta"] / p["k"])
+    return p["E"] + (of_size + of_tokens) ** p["k"]
 
 
 def curve(p):
@@ -132,6 +156,8 @@ FORMULAS = {
     "finetune": lambda p: (
         p["E"] + p["A"] / (X["N"] ** p["alpha"] * X["D"] ** p["beta"])
     ),
+    "data-constrained": data_constrained,
+    "data-constrained-coupled": data_constrained_coupled,
     "forgetting": lambda p: X["loss_before"] + drifted(p),
     "forgetting-complement": forgetting_complement,
     "forgetting-floor": lambda p: p["E"] + drifted(p),
