@@ -16,10 +16,12 @@ UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "k": 1e3}  # largest first
 
 def format_count(x: Any) -> str:
     """A count as people say it: 8.1B, 517M, 12k."""
+    # rounded first: 999.9M is 1B, not 1e+03M
+    rounded = float(f"{x:.3g}")
     for unit, size in UNITS.items():
-        if abs(x) >= size:
-            return f"{x / size:.3g}{unit}"
-    return f"{x:.3g}"
+        if abs(rounded) >= size:
+            return f"{rounded / size:.3g}{unit}"
+    return f"{rounded:.3g}"
 
 
 def format_chance(p: float) -> str:

@@ -96,7 +96,7 @@ def pool_study(
         for budget in budgets
         for seed in seeds
     ]
-    task = partial(_bought, offered, wanted, chosen)
+    task = partial(purchase, offered, wanted, chosen)
     return study(task, jobs, path, executor=executor, progress=progress)
 
 
@@ -142,7 +142,7 @@ def _check(budgets: Sequence[float], rules: Sequence[str]) -> None:
         raise PlanError(f"unknown rule {unknown[0]!r}; known: {', '.join(RULES)}")
 
 
-def _bought(
+def purchase(
     offered: pd.DataFrame,
     goal: pd.DataFrame,
     laws: list[Law],

@@ -10,7 +10,7 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError
 from bayeslaw._base.errors import RunTableWarning
-from bayeslaw._base.numbers import parse_number
+from bayeslaw._base.numbers import format_count, parse_number
 from bayeslaw._tables.columns import mapping_hint, renamed
 from bayeslaw._tables.fitting import check_fittable
 from bayeslaw._tables.runs import NUMERIC
@@ -351,3 +351,17 @@ def test_a_table_of_foreign_columns_says_how_to_map_them():
         bayeslaw.report(runs)
     with pytest.raises(RunTableError, match=r'--column "D=tokens_B\*1e9"'):
         check_fittable(bayeslaw.law("chinchilla"), runs.assign(loss=runs["x"]))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (999.9e6, "1B"),
+        (999_499, "999k"),
+        (8.14e9, "8.14B"),
+        (0.5, "0.5"),
+        (999.9, "1k"),
+    ],
+)
+def test_counts_are_rounded_before_their_unit_is_chosen(count, text):
+    assert format_count(count) == text

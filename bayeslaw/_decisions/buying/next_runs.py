@@ -87,7 +87,9 @@ class NextRuns:
         """What to buy once these rows are measured too: those of ``runs`` with their
         losses, none (NaN) for a run that failed.
         """
-        all_rows = pd.concat([self.asked.measured, rows], ignore_index=True)
+        # none before the first batch, whose columns would have no types
+        batches = [table for table in (self.asked.measured, rows) if len(table)]
+        all_rows = pd.concat(batches, ignore_index=True) if batches else None
         measured = _measured(self.asked.candidates, all_rows)
         return _next(replace(self.asked, measured=measured))
 

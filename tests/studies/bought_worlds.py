@@ -1,0 +1,105 @@
+"""Do chosen runs beat random ones where the law is right only up to a smooth misfit?
+
+    python tests/studies/bought_worlds.py [--worlds 60] [--rows worlds.csv] [-o docs/bought_worlds.txt]
+
+In each world a law of N and D, at parameters drawn from its prior, is the truth, times the exponential of a smooth function of size and tokens
+with an sd of 1%. On offer are 64 runs with .3% of noise; the goal are six at up to 40 times the largest one's compute. Runs for 5% of what all on
+offer cost are bought from nothing as `bayeslaw study pool` does, chosen and at random, and the default average forecasts. Interrupted, the same
+command goes on.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import bayeslaw
+from bayeslaw._studies.pool import purchase
+from bayeslaw._studies.resumable import study
+
+LAWS = ("chinchilla", "coupled")
+MISFIT, NOISE, BUDGET = 0.01, 0.003, 0.05
+LENGTH, WAVES = 2.0, 64  # e-folds over which the misfit changes; of random features
+OFFERED = {"N": np.geomspace(5e7, 2e9, 8), "D": np.geomspace(1e9, 6e10, 8)}
+GOAL = [(n, d) for n in (4e9, 8e9) for d in (1e11, 2e11, 6e11)]
+
+
+def world(seed: int) -> pd.DataFrame:
+    """Runs on offer and the goal, with their losses."""
+    rng = np.random.default_rng([20, seed])
+    law = bayeslaw.law(LAWS[seed % len(LAWS)])
+    values = {name: prior.draw(rng, 1)[0] for name, prior in law.priors.items()}
+    offered = [(n, d) for n in OFFERED["N"] for d in OFFERED["D"]]
+    runs = pd.DataFrame([*offered, *GOAL], columns=["N", "D"])
+    columns = {c: runs[c].to_numpy() for c in law.covariates}
+    loss = np.asarray(law.loss(columns, values))
+    log_loss = np.log(loss) + misfit(runs, rng) + NOISE * rng.standard_normal(len(runs))
+    split = np.where(np.arange(len(runs)) < len(offered), "offer", "goal")
+    return runs.assign(loss=np.exp(log_loss), split=split)
+
+
+def misfit(runs: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
+    """A Gaussian process with squared-exponential covariance, at runs."""
+    at = np.log(runs[["N", "D"]].to_numpy()) / LENGTH
+    frequencies = rng.standard_normal((2, WAVES))
+    phases = rng.uniform(0, 2 * np.pi, WAVES)
+    waves = np.cos(at @ frequencies + phases)
+    return MISFIT * np.sqrt(2 / WAVES) * waves.sum(axis=1)
+
+
+def bought(*, rule: str, seed: int) -> list[dict]:
+    """One rule's purchase in a world."""
+    runs = world(seed)
+    parts = [runs[runs["split"] == part] for part in ("offer", "goal")]
+    offered, goal = (part.reset_index(drop=True) for part in parts)
+    laws = [bayeslaw.law(name) for name in LAWS]
+    return purchase(offered, goal, laws, rule=rule, budget=BUDGET, seed=seed)
+
+
+def table(rows: pd.DataFrame) -> str:
+    """What came of it, over worlds."""
+    by_rule = {rule: part.set_index("seed") for rule, part in rows.groupby("rule")}
+    ours, random = by_rule["chosen"], by_rule["random"]
+    lines = [
+        "| rule | worlds | runs | error | coverage | width | score |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for rule, part in (("chosen", ours), ("random", random)):
+        mean = part.mean(numeric_only=True)
+        lines.append(
+            f"| {rule} | {len(part)} | {mean['runs']:.0f} | {mean['mae']:.2%} | "
+            f"{mean['cover90']:.0%} | {mean['width90']:.1%} | "
+            f"{mean['interval_score90']:.1%} |"
+        )
+    both = ours.join(random, rsuffix="_random", how="inner")
+    narrower = (both["width90"] < both["width90_random"]).mean()
+    closer = (both["mae"] < both["mae_random"]).mean()
+    better = (both["interval_score90"] < both["interval_score90_random"]).mean()
+    lines += [
+        "",
+        f"Chosen runs are narrower in {narrower:.0%} of worlds, have the smaller error in "
+        f"{closer:.0%} and the lower score in {better:.0%}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worlds", type=int, default=60)
+    parser.add_argument("--rows", type=Path, default=Path("bought_worlds.csv"))
+    parser.add_argument("-o", "--output", type=Path)
+    asked = parser.parse_args()
+    jobs = [
+        {"rule": rule, "seed": seed}
+        for seed in range(asked.worlds)
+        for rule in ("chosen", "random")
+    ]
+    told = table(study(bought, jobs, asked.rows, progress=print))
+    print(told)
+    if asked.output:
+        asked.output.write_text(told)
+
+
+if __name__ == "__main__":
+    main()
