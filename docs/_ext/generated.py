@@ -331,6 +331,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "two_phases": partial(kept_page, "two_phases.txt"),
     "follow_wrong": partial(kept_page, "follow_wrong.txt"),
     "pools": pools_page,
+    "bought_worlds": partial(kept_page, "bought_worlds.txt"),
     "mutants": partial(kept_page, "mutants.txt"),
 }
 

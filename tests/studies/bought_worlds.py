@@ -72,7 +72,7 @@ def table(rows: pd.DataFrame) -> str:
             f"{mean['cover90']:.0%} | {mean['width90']:.1%} | "
             f"{mean['interval_score90']:.1%} |"
         )
-    both = ours.join(random, rsuffix="_random", how="inner")
+    both = ours.merge(random, on="seed", suffixes=("", "_random"))
     narrower = (both["width90"] < both["width90_random"]).mean()
     closer = (both["mae"] < both["mae_random"]).mean()
     better = (both["interval_score90"] < both["interval_score90_random"]).mean()
