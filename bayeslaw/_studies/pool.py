@@ -154,7 +154,7 @@ def purchase(
     """One purchase and what it foretells."""
     runtime.start()
     prices = menu(offered)
-    whole = float(np.where(np.isfinite(prices.cost), prices.cost, 0).max(axis=1).sum())
+    whole = prices.price(np.ones(len(offered), bool))
     amount = budget * whole
     with warnings.catch_warnings():
         # a fit on a few runs has doubts, of which a study of many says nothing
@@ -164,10 +164,9 @@ def purchase(
         else:
             bought = _at_once(rule, offered, goal, laws, amount, seed)
             posterior = what_is_known(offered, bought, laws, seed)
-    spent = np.where(bought[prices.rows] & (prices.rows >= 0), prices.cost, 0.0)
     figures: dict[str, float] = {
         "runs": int(bought.sum()),
-        "spent": float(spent.max(axis=1).sum() / whole),
+        "spent": prices.price(bought) / whole,
     }
     return [figures | scores(posterior, goal, seed)]
 

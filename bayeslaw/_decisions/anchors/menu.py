@@ -71,6 +71,23 @@ class Menu:
         all_had = np.logical_and.accumulate(along_run, axis=1)
         return replace(self, cost=np.where(all_had, np.inf, self.cost))
 
+    def begun(self, bought: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "run stop"]:
+        """Which stops of each run are among the rows bought, shape (row,)."""
+        return (self.rows >= 0) & bought[self.rows]
+
+    def paid_checkpoints(
+        self, bought: Bool[np.ndarray, " row"]
+    ) -> Int[np.ndarray, " i"]:
+        """Checkpoints that the rows bought start from, shape (i,)."""
+        runs = self.begun(bought).any(axis=1)
+        return np.unique(self.checkpoint[runs])
+
+    def price(self, bought: Bool[np.ndarray, " row"]) -> float:
+        """Cost of all rows bought: of each run up to its last one, checkpoints once."""
+        runs = np.where(self.begun(bought), self.cost, 0.0).max(axis=1)
+        checkpoints = self.checkpoint_cost[self.paid_checkpoints(bought)]
+        return float(runs.sum() + checkpoints.sum())
+
     def names(self, run: int) -> str:
         """The run as its table calls it, or by its row."""
         row = self.rows[run, 0]

@@ -265,7 +265,7 @@ def _next(asked: Asked) -> NextRuns:
     bought = asked.candidates.index.isin(asked.measured["row"])
     posterior = _known(asked, bought)
     offered = menu(asked.candidates)
-    spent = _price(offered, bought)
+    spent = offered.price(bought)
     chosen = _chosen(asked, offered, bought, posterior, asked.budget - spent)
     stop = _why_stop(asked, chosen, posterior)
     now = [] if stop else _now(asked, chosen, posterior, spent)
@@ -313,14 +313,6 @@ def _odd(asked: Asked, posterior: Posterior) -> list[Any]:
 # -- what to buy -----------------------------------------------------------------------
 
 
-def _price(offered: Menu, bought: Bool[np.ndarray, " candidate"]) -> float:
-    """Cost of all rows bought: of each run up to its last one, checkpoints once."""
-    had = (offered.rows >= 0) & bought[offered.rows]
-    costs = np.where(had, offered.cost, 0.0).max(axis=1)
-    used = np.unique(offered.checkpoint[had.any(axis=1)])
-    return float(costs.sum() + offered.checkpoint_cost[used].sum())
-
-
 @dataclass(frozen=True, eq=False)
 class Chosen:
     """The best list for what is left of the budget: ``picks`` and ``cost`` of each of
@@ -342,7 +334,9 @@ def _chosen(
     domain = domain_of(posterior, offered, asked.goal, None)
     approximation = gaussian(_on_sale(offered, bought, asked.budget, left), [domain])
     # who has paid for a checkpoint does not pay again
-    offer = _with_paid(approximation.offer, offered, bought)
+    due = offered.checkpoint_cost.copy()
+    due[offered.paid_checkpoints(bought)] = 0.0
+    offer = replace(approximation.offer, checkpoint_cost=due)
     limits = Limits(left, 1, len(offer.cost))
     picks: list[Pick] = []
     if (offer.cost <= left).any():
@@ -366,15 +360,6 @@ def _on_sale(
     if not (worthwhile <= left).any():
         return unsold
     return replace(unsold, cost=worthwhile)
-
-
-def _with_paid(
-    offer: Any, offered: Menu, bought: Bool[np.ndarray, " candidate"]
-) -> Any:
-    has_bought = (bought[offered.rows] & (offered.rows >= 0)).any(axis=1)
-    due = offer.checkpoint_cost.copy()
-    due[offered.checkpoint[has_bought]] = 0.0
-    return replace(offer, checkpoint_cost=due)
 
 
 def _why_stop(asked: Asked, chosen: Chosen, posterior: Posterior) -> str:
