@@ -22,7 +22,7 @@ import pandas as pd
 
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.numbers import positive
+from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._decisions.anchors import reweighting
 from bayeslaw._decisions.anchors.appraisal import (
@@ -105,6 +105,10 @@ class Goal(NamedTuple):
     domains: list[Domain]
     plan: PlanGoal | None
 
+    @property
+    def has_plan(self) -> bool:
+        return self.plan is not None and self.plan.is_reached
+
 
 @shows_options_of(Settings)
 def anchors(
@@ -143,7 +147,8 @@ def anchors(
     gain
         ``"variance"`` (mean over the goal's runs), ``"information"`` (about the losses
         new runs at the goal would have), ``"plan"`` (FLOPs by which the plan gets
-        cheaper at the same confidence), or ``"parameters"`` (a D-optimal design, for
+        cheaper at the same confidence; while no plan reaches it, the variance of the
+        promises at the most probable one), or ``"parameters"`` (a D-optimal design, for
         comparison). By default the variance, or the plan if that is the goal.
     replicates
         How often one run may be bought (seeds).
@@ -168,8 +173,8 @@ def anchors(
         Candidates or goal lack a column the law reads, or a cost is missing or
         negative.
     PlanError
-        The budget buys nothing, a setting is out of range, or the plan to improve does
-        not exist.
+        The budget buys nothing, a setting is out of range, or no draw keeps the
+        promises of the plan to improve.
     """
     runtime.start()
     settings = read_options(Settings, anchors, options)
@@ -180,6 +185,8 @@ def anchors(
     offered = offered.without(had)
     gain = _gain(settings, goal)
     aim = _goal(posterior, goal, offered, settings)
+    if gain == "plan" and not aim.has_plan:
+        gain = "variance"
     approximation = gaussian(offered, aim.domains)
     criterion = _criterion(gain, approximation, aim)
     picks = choose(approximation.offer, criterion, limits)
@@ -206,7 +213,11 @@ def anchors(
         stop=stop,
         check=check,
         plan=_plan_costs(aim, appraisal) if gain == "plan" else None,
-        warnings=[*_warnings(posterior, settings.sources), *_left_out(had)],
+        warnings=[
+            *_warnings(posterior, settings.sources),
+            *_left_out(had),
+            *_no_plan(aim),
+        ],
     )
 
 
@@ -403,6 +414,18 @@ def _left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
     return [
         f"{had.sum()} of {len(had)} candidates are not offered: the posterior was fitted "
         "to runs of the same settings; for another seed of them give a column 'seed'"
+    ]
+
+
+def _no_plan(goal: Goal) -> list[str]:
+    if goal.plan is None or goal.plan.is_reached:
+        return []
+    choice = goal.plan.choice
+    tokens = format_count(math.exp(choice.log_tokens))
+    return [
+        "no plan reaches the confidence yet, so that runs cannot be priced by what they "
+        "save: chosen are those that tell most of the promises at the most probable "
+        f"plan (D {tokens}, replay {choice.replay:.2f})"
     ]
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._decisions.anchors.criteria import Saving
+from bayeslaw._decisions.anchors.drifting import less_drift
 from bayeslaw._decisions.anchors.evidence import (
     Domain,
     batches,
@@ -56,6 +57,11 @@ class PlanGoal(NamedTuple):
     def flops(self) -> float:
         return self.flops_of(self.choice)
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether there is a plan; else the choice is the most probable one."""
+        return self.choice.margin >= 0
+
     def flops_of(self, choice: Choice) -> float:
         """6 N D of a choice, infinite where it does not reach the confidence."""
         if choice.margin < 0:
@@ -70,7 +76,7 @@ def cheapest_plan(
     asked: Mapping[str, Any],
 ) -> PlanGoal:
     """Pose and solve the question that `bayeslaw.plan` would be asked, for one model
-    without a budget.
+    without a budget. Where no plan reaches the confidence: the most probable one.
 
     Parameters
     ----------
@@ -80,19 +86,18 @@ def cheapest_plan(
     Raises
     ------
     PlanError
-        The question is ill-posed, no plan reaches the confidence, or the plan costs
-        nothing.
+        The question is ill-posed, no draw keeps the promises anywhere, or the plan
+        costs nothing.
     """
     question = _question(target, source, asked)
     problem = pose(question, question.models[0])
     choice = search(problem)
-    if choice.margin < 0:
+    if not math.isfinite(choice.log_tokens):
         raise PlanError(
-            "no plan reaches the confidence yet, so runs cannot be priced by what they "
-            "save; give the run to be planned as the goal (a table), and plan again "
-            "once its forecast is narrower"
+            "no draw keeps the promises with any tokens and replay, so that no run "
+            "leads to a plan; loosen the limits"
         )
-    if choice.log_tokens <= problem.span[0]:
+    if choice.margin >= 0 and choice.log_tokens <= problem.span[0]:
         raise PlanError(
             "the promises are kept without adapting at all: no run can make that "
             "cheaper"
@@ -138,10 +143,12 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
     for constraint in goal.problem.constraints:
         parts = _parts(goal, constraint)
         table = _as_read(offered.table, constraint)
+        of_candidates = log_losses(parts, table, "the table of candidates")
+        planned = _planned(goal, constraint)
         domains.append(
             Domain(
                 name=constraint.name,
-                log_loss=log_losses(parts, table, "the table of candidates"),
+                log_loss=of_candidates + less_drift(parts, table, planned),
                 goal=_excess(goal, constraint)[:, None],
                 at=at,
                 noise=noise_of(parts, run_length),
@@ -160,6 +167,17 @@ def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
         piece = Piece(part.log_loss, values, covariates)
         parts.append(Draws(piece, part.rows))
     return parts
+
+
+def _planned(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
+    """The run to plan, as a constraint's laws read it, draws by their means."""
+    known = {
+        name: float(np.mean(np.asarray(leaf)))
+        for part in constraint.parts
+        for name, leaf in part.fixed.items()
+    }
+    chosen = {"D": math.exp(goal.choice.log_tokens), "replay": goal.choice.replay}
+    return pd.DataFrame([known | chosen])
 
 
 def _excess(

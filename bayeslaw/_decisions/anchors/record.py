@@ -43,7 +43,7 @@ class Anchors:
         ``share_with_a_plan``.
     plan
         For a plan: ``flops_before`` and expected ``flops_after``, at the same
-        confidence.
+        confidence; None while no plan reaches it.
     """
 
     picks: list[dict[str, Any]]
@@ -125,6 +125,9 @@ class Anchors:
         if self.plan is not None:
             before, after = self.plan["flops_before"], self.plan["flops_after"]
             saving = f" and the plan from {before:.3g} to {after:.3g} FLOPs"
+        elif self.check is not None and "share_with_a_plan" in self.check:
+            chance = self.check["share_with_a_plan"]
+            saving = f" and make a plan possible in {chance:.0%} of simulated outcomes"
         count = f"{len(self.picks)} run{'s' * (len(self.picks) > 1)}"
         return (
             f"{count} for {self.spent:.3g} of {self.budget:.3g} take the "
