@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayeslaw._base.errors import LawError, PlanError
+from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
 from bayeslaw.cli.options import (
     AsJson,
@@ -264,8 +264,9 @@ class AnchorsOptions:
         ),
     ] = None
     replicates: Annotated[
-        int, typer.Option(help="How often one run may be bought.", min=1)
-    ] = 4
+        int | None,
+        typer.Option(help="How often one run may be bought; default: 4.", min=1),
+    ] = None
     max_picks: Annotated[int | None, typer.Option(help="Most runs to buy.", min=1)] = (
         None
     )
@@ -273,8 +274,11 @@ class AnchorsOptions:
         float | None, typer.Option(help="Least gain per cost: where to stop.", min=0)
     ] = None
     checks: Annotated[
-        int, typer.Option(help="Outcomes simulated to check the gains; 0: none.", min=0)
-    ] = 48
+        int | None,
+        typer.Option(
+            help="Outcomes simulated to check the gains; 0: none; default: 48.", min=0
+        ),
+    ] = None
     next_batch: Annotated[
         bool,
         typer.Option(
@@ -304,6 +308,12 @@ class AnchorsOptions:
         str | None,
         typer.Option(help="With --next: sd of the goal's loss at which to stop: 1%."),
     ] = None
+    source_law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --next and a plan: law of the source to average (repeatable)."
+        ),
+    ] = None
     seed: Seed = 0
     output: Annotated[
         Path | None,
@@ -332,6 +342,8 @@ def anchors(options: AnchorsOptions) -> None:
     assert options.fit_file is not None
     table = _candidates(options)
     sources = options.source
+    counts = {"replicates": options.replicates, "checks": options.checks}
+    given = {name: count for name, count in counts.items() if count is not None}
     picked = bayeslaw.anchors(
         load_fit(options.fit_file, options.trust_law_file),
         table,
@@ -339,11 +351,10 @@ def anchors(options: AnchorsOptions) -> None:
         number("--budget", options.budget),
         source=load_sources(sources, options.trust_law_file) if sources else None,
         gain=options.gain,  # pyright: ignore[reportArgumentType]
-        replicates=options.replicates,
         max_picks=options.max_picks,
         least=options.least,
-        checks=options.checks,
         seed=options.seed,
+        **given,  # pyright: ignore[reportArgumentType]
     )
     if options.output is not None:
         write_table(picked.runs(table), options.output)
@@ -365,13 +376,15 @@ def _check_next(options: AnchorsOptions) -> None:
         "--law": options.law,
         "--batch": options.batch,
         "--enough": options.enough,
+        "--source-law": options.source_law,
     }
     of_a_fit = {
         "FIT.nc": options.fit_file,
         "--source": options.source,
         "--gain": options.gain,
-        "--least": options.least,
         "--max-picks": options.max_picks,
+        "--replicates": options.replicates,
+        "--checks": options.checks,
     }
     if options.next_batch:
         given = [name for name, value in of_a_fit.items() if value is not None]
@@ -394,10 +407,9 @@ def _next_batch(options: AnchorsOptions) -> None:
 
     table = _candidates(options)
     goal = goal_of(options.goal, options.goal_where, options.column)
-    if isinstance(goal, dict):
-        raise PlanError(
-            "--next buys for a forecast: give a table of the runs to forecast "
-            "(--goal planned.csv)"
+    if options.least is not None and not isinstance(goal, dict):
+        raise LawError(
+            "--least is of a plan: of a forecast, --enough says where to stop"
         )
     following = bayeslaw.next_runs(
         table,
@@ -405,8 +417,10 @@ def _next_batch(options: AnchorsOptions) -> None:
         number("--budget", options.budget),
         measured=_measured(options.measured),
         laws=options.law,
+        source_laws=options.source_law,
         batch=options.batch,
         enough=number("--enough", options.enough or "0"),
+        least=1.0 if options.least is None else options.least,
         seed=options.seed,
     )
     if options.output is not None:

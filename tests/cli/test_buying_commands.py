@@ -85,6 +85,9 @@ def test_a_sequence_of_commands_goes_from_nothing_to_its_end(folder, asked):
     ("words", "line"),
     [
         (["--gain", "variance"], "leave --gain out"),
+        (["--replicates", "2"], "leave --replicates out"),
+        (["--checks", "0"], "leave --checks out"),
+        (["--least", "2"], "--least is of a plan"),
         (["--batch", "0"], "--batch"),
         (["--enough", "much"], "--enough"),
         (["--measured", "no.csv"], "no such file"),
@@ -95,6 +98,20 @@ def test_what_next_cannot_be_asked_is_refused_in_one_line(asked, words, line):
     assert done.returncode == 2
     assert line in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_sequence_for_a_plan_asks_for_both_losses(folder):
+    done = cli(
+        *("anchors", "--next", "--candidates", str(folder / "offer.csv")),
+        *("--goal", "N=8B", "--goal", "ptpp=20", "--goal", "max_target_loss=2.2"),
+        *("--goal", "max_forgetting=2%", "--goal", "baseline_loss=3.0"),
+        *("--law", "chinchilla", "--source-law", "chinchilla", "--budget", BUDGET),
+        *("-o", str(folder / "first.csv"), "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["plan"] is None  # nothing is measured yet
+    first = pd.read_csv(folder / "first.csv")
+    assert first[["loss", "source_loss"]].isna().all(axis=None)
 
 
 def test_without_a_fit_or_next_the_way_on_is_told(folder):

@@ -252,3 +252,101 @@ def test_a_run_beyond_the_data_teaches_of_the_drift_what_a_refit_learns():
     line = np.cov(said, wanted)[0, 1] / tau**2
     assert line == pytest.approx(np.sum(near * far), rel=0.05)
     assert line > 1.15 * shared
+
+
+# -- for a plan ------------------------------------------------------------------------
+
+LIMIT, SIZE = 2.2, 8e9
+
+
+@pytest.fixture(scope="module")
+def planned_pool():
+    """A pool measured on two domains, of which the second never binds."""
+    offered, _ = pool()
+    second = bayeslaw.simulate("chinchilla", design=offered, noise=0.003, seed=5)
+    return offered.assign(source_loss=0.9 * second["loss"].to_numpy())
+
+
+PLAN = {
+    "N": SIZE,
+    "ptpp": 20.0,
+    "max_target_loss": LIMIT,
+    "max_forgetting": 0.5,
+    "baseline_loss": 3.0,
+}
+FOR_A_PLAN = {"laws": LAWS, "source_laws": LAWS, "least": 0.0}
+
+
+@pytest.fixture(scope="module")
+def plan_sequence(planned_pool):
+    first = bayeslaw.next_runs(planned_pool, PLAN, BUDGET, **FOR_A_PLAN)
+    return bought_for_a_plan(first, planned_pool)
+
+
+def bought_for_a_plan(first, offered):
+    batches = [first]
+    while not batches[-1].stop:
+        now = batches[-1]
+        measured = offered.loc[now.runs["row"], ["loss", "source_loss"]]
+        batches.append(now.update(now.runs.assign(**measured.reset_index(drop=True))))
+        assert len(batches) < 10
+    return batches
+
+
+def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence):
+    """The true law says exactly how many tokens reach the limit."""
+    tokens = np.geomspace(1e9, 1e13, 4001)
+    settings = pd.DataFrame({"N": SIZE, "D": tokens})
+    loss = bayeslaw.simulate("chinchilla", design=settings, noise=1e-12)["loss"]
+    needed = tokens[np.argmax(loss.to_numpy() <= LIMIT)]
+
+    first, last = plan_sequence[0], plan_sequence[-1]
+    assert first.plan is None
+    assert first.runs[["loss", "source_loss"]].isna().all(axis=None)
+    assert last.plan is not None
+    assert last.plan["reaches"]
+    # 90% sure of a run ten times beyond those on offer, so more than needed
+    assert needed < last.plan["tokens"] < 2 * needed
+    assert last.plan["flops"] == pytest.approx(6 * SIZE * last.plan["tokens"])
+    assert last.spent <= BUDGET
+    assert f"{last.plan['replay']:.2f}" in last.sentence()
+    run = pd.DataFrame({"N": [SIZE], "D": [last.plan["tokens"]]})
+    kept = last.posterior.log_loss(run, noise=True, seed=3) <= np.log(LIMIT)
+    assert kept.mean() == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_sequence_for_a_plan_ends_where_the_rest_saves_it_too_little(
+    plan_sequence, planned_pool
+):
+    before_last = plan_sequence[1]
+    frugal = bayeslaw.next_runs(
+        planned_pool,
+        PLAN,
+        BUDGET,
+        measured=before_last.asked.measured,
+        **FOR_A_PLAN | {"least": 1e9},
+    )
+    assert "would save the plan" in frugal.stop
+    assert frugal.plan == before_last.plan
+
+
+def test_a_plan_needs_both_losses_of_a_run(plan_sequence, planned_pool):
+    first = plan_sequence[0]
+    losses = planned_pool.loc[first.runs["row"], ["loss", "source_loss"]]
+    rows = first.runs.assign(**losses.reset_index(drop=True))
+    rows.loc[2, "source_loss"] = np.nan
+    with pytest.raises(RunTableError, match="no 'source_loss' beside its other loss"):
+        first.update(rows)
+    with pytest.raises(RunTableError, match="lacks column 'source_loss'"):
+        first.update(rows[["row", "loss"]])
+
+
+def test_questions_that_are_none_are_refused_before_anything_is_drawn(planned_pool):
+    with pytest.raises(PlanError, match="needs max_forgetting"):
+        bayeslaw.next_runs(
+            planned_pool, {"N": 1e9, "ptpp": 1, "max_target_loss": 2.0}, BUDGET
+        )
+    with pytest.raises(PlanError, match="one model"):
+        bayeslaw.next_runs(planned_pool, PLAN | {"N": [1e9, 2e9]}, BUDGET)
+    with pytest.raises(PlanError, match="a forecast has none"):
+        bayeslaw.next_runs(planned_pool, planned_pool, BUDGET, source_laws=LAWS)

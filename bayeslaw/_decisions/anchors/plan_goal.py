@@ -62,6 +62,11 @@ class PlanGoal(NamedTuple):
         """Whether there is a plan; else the choice is the most probable one."""
         return self.choice.margin >= 0
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether any draw keeps the promises somewhere."""
+        return math.isfinite(self.choice.log_tokens)
+
     def flops_of(self, choice: Choice) -> float:
         """6 N D of a choice, infinite where it does not reach the confidence."""
         if choice.margin < 0:
@@ -71,6 +76,33 @@ class PlanGoal(NamedTuple):
 
 
 def cheapest_plan(
+    target: Posterior,
+    source: Posterior | Mapping[str, Posterior],
+    asked: Mapping[str, Any],
+) -> PlanGoal:
+    """The plan as `present_plan` finds it, where runs can be chosen for it.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed, no draw keeps the promises anywhere, or the plan
+        costs nothing.
+    """
+    goal = present_plan(target, source, asked)
+    if not goal.is_possible:
+        raise PlanError(
+            "no draw keeps the promises with any tokens and replay, so that no run "
+            "leads to a plan; loosen the limits"
+        )
+    if goal.is_reached and goal.choice.log_tokens <= goal.problem.span[0]:
+        raise PlanError(
+            "the promises are kept without adapting at all: no run can make that "
+            "cheaper"
+        )
+    return goal
+
+
+def present_plan(
     target: Posterior,
     source: Posterior | Mapping[str, Posterior],
     asked: Mapping[str, Any],
@@ -86,22 +118,11 @@ def cheapest_plan(
     Raises
     ------
     PlanError
-        The question is ill-posed, no draw keeps the promises anywhere, or the plan
-        costs nothing.
+        The question is ill-posed.
     """
     question = _question(target, source, asked)
     problem = pose(question, question.models[0])
     choice = search(problem)
-    if not math.isfinite(choice.log_tokens):
-        raise PlanError(
-            "no draw keeps the promises with any tokens and replay, so that no run "
-            "leads to a plan; loosen the limits"
-        )
-    if choice.margin >= 0 and choice.log_tokens <= problem.span[0]:
-        raise PlanError(
-            "the promises are kept without adapting at all: no run can make that "
-            "cheaper"
-        )
     pieces = [piece for own in question.pieces.values() for piece in own]
     covariates = {piece.log_loss: piece.covariates for piece in pieces}
     return PlanGoal(problem, choice, covariates)
@@ -190,13 +211,18 @@ def _excess(
 
 
 def _as_read(table: pd.DataFrame, constraint: SampledConstraint) -> pd.DataFrame:
-    """A source's ``loss_before`` is its own, and not that of a third domain."""
+    """The table as a constraint's laws read it."""
     if constraint.name == TARGET:
         return table
     if not UNITS[constraint.unit].has_baseline:
         return table.drop(columns="loss_before", errors="ignore")
+    return of_source(table)
+
+
+def of_source(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as a source's laws read it, whose ``loss_before`` is its own."""
     if "source_loss_before" not in table:
-        return table
+        return table.drop(columns="loss_before", errors="ignore")
     return table.assign(loss_before=table["source_loss_before"])
 
 

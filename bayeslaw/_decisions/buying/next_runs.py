@@ -8,7 +8,7 @@ anywhere goes on where it was.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,17 @@ from bayeslaw._base import runtime
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._decisions.anchors.appraisal import goal_sds
-from bayeslaw._decisions.anchors.criteria import Variance
-from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
+from bayeslaw._decisions.anchors.evidence import gaussian
 from bayeslaw._decisions.anchors.gaussian import Pick
 from bayeslaw._decisions.anchors.menu import Menu, menu
 from bayeslaw._decisions.anchors.search import Limits, choose
+from bayeslaw._decisions.buying.aim import Aim, aim_of
+from bayeslaw._decisions.buying.asked import (
+    Asked,
+    as_read,
+    losses_of,
+    read_measured,
+)
 from bayeslaw._decisions.buying.knowledge import (
     PriorKnowledge,
     fewest,
@@ -31,6 +37,7 @@ from bayeslaw._decisions.buying.knowledge import (
     laws_for,
     what_is_known,
 )
+from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
 
@@ -55,9 +62,10 @@ class NextRuns:
     runs
         Rows of the candidates to measure now, cheapest first; none where ``stop`` says
         why. ``row`` is a row's label among the candidates, ``cost`` that of its run up
-        to it.
+        to it; ``loss``, and ``source_loss`` for a plan, are to be filled in.
     goal_sd
-        Sd of the goal's log losses (root mean square over its runs) as it is.
+        Sd of the goal's log losses (root mean square over its runs; of a plan over its
+        promises) as it is.
     goal_sd_after
         The same once all that is chosen for the rest of the budget is measured.
     spent, budget
@@ -69,7 +77,13 @@ class NextRuns:
     failed
         Rows that were bought and gave no loss.
     posterior
-        What is known: a `Fit`, an `Average`, or what priors say.
+        What is known: a `Fit`, an `Average`, or what priors say; of a plan's target.
+    source
+        The same of a plan's source; None for a forecast.
+    plan
+        For a plan what would be chosen now, once there is something to plan with:
+        ``tokens``, ``replay``, ``flops``, and whether it ``reaches`` the confidence
+        (else it is the most probable one, by ``margin`` below it).
     """
 
     runs: pd.DataFrame
@@ -81,6 +95,8 @@ class NextRuns:
     odd: list[Any]
     failed: list[Any]
     posterior: Posterior
+    source: Posterior | None
+    plan: dict[str, Any] | None
     asked: Asked
 
     def update(self, rows: pd.DataFrame) -> NextRuns:
@@ -90,7 +106,8 @@ class NextRuns:
         # none before the first batch, whose columns would have no types
         batches = [table for table in (self.asked.measured, rows) if len(table)]
         all_rows = pd.concat(batches, ignore_index=True) if batches else None
-        measured = _measured(self.asked.candidates, all_rows)
+        columns = losses_of(self.asked.goal)
+        measured = read_measured(self.asked.candidates, all_rows, columns)
         return _next(replace(self.asked, measured=measured))
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,11 +122,12 @@ class NextRuns:
             "odd": self.odd,
             "failed": self.failed,
             "known_from": self.posterior.name,
+            "plan": self.plan,
         }
 
     def table(self) -> pd.DataFrame:
         """A line for each row to measure, as people read it."""
-        shown = self.runs.drop(columns="loss")
+        shown = self.runs.drop(columns=[*losses_of(self.asked.goal).values()])
         counts = [c for c in ("N", "D", "U") if c in shown]
         shown[counts] = shown[counts].map(format_count)
         shown["cost"] = [f"{cost:.3g}" for cost in shown["cost"]]
@@ -117,7 +135,7 @@ class NextRuns:
 
     def sentence(self) -> str:
         """The answer in words."""
-        now = f"the goal's sd is {self.goal_sd:.2%} of the loss"
+        now = f"the goal's sd is {self.goal_sd:.2%} of the loss{self._planned()}"
         if self.stop:
             return f"Buy nothing more: {self.stop}; {now}."
         count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
@@ -127,55 +145,60 @@ class NextRuns:
             f"spent ({self.spent:.3g} so far)."
         )
 
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What `next_runs` was asked, with its defaults filled in."""
-
-    candidates: pd.DataFrame
-    goal: pd.DataFrame
-    budget: float
-    measured: pd.DataFrame
-    laws: tuple[Law, ...]
-    batch: int | None
-    enough: float
-    seed: int
+    def _planned(self) -> str:
+        """The plan as it stands, in words."""
+        if self.plan is None:
+            return ""
+        tokens, replay = self.plan["tokens"], self.plan["replay"]
+        which = (
+            "the plan" if self.plan["reaches"] else "no plan is sure enough, the best"
+        )
+        return f" ({which}: D {format_count(tokens)}, replay {replay:.2f})"
 
 
 def next_runs(
     candidates: pd.DataFrame,
-    goal: pd.DataFrame,
+    goal: pd.DataFrame | Mapping[str, Any],
     budget: float,
     *,
     measured: pd.DataFrame | None = None,
     laws: Sequence[Law | str] | None = None,
+    source_laws: Sequence[Law | str] | None = None,
     batch: int | None = None,
     enough: float = 0.0,
+    least: float = 1.0,
     seed: int = 0,
 ) -> NextRuns:
     """Which of the runs on offer to buy next, from nothing or from what was measured.
 
     From priors alone at most a fifth of the budget is spent, on as many runs as a law
     can be fitted to. Then laws are averaged on what was measured, and the best list for
-    all that is left of the budget is bought: whole, or its cheapest runs first.
+    all that is left of the budget is bought: whole, or its cheapest runs first. For a
+    plan, that is the list that saves it most; while no plan reaches its confidence, the
+    one that tells most of the promises at the most probable plan.
 
     Parameters
     ----------
     candidates
         Runs on offer, as `anchors` takes them; a ``loss`` in it is not looked at.
     goal
-        Runs to be forecast, in the columns that the laws read.
+        Runs to be forecast, in the columns that the laws read; or a plan: the keyword
+        arguments of `plan` for one model.
     budget
         Of the whole sequence, in the unit of the costs.
     measured
-        Rows bought so far: ``row`` (their label among the candidates) and ``loss``,
-        which is NaN for a run that failed; it is paid for and not bought again.
-    laws
-        By default those that suit the candidates' columns.
+        Rows bought so far: ``row`` (their label among the candidates) and ``loss``, for
+        a plan also ``source_loss``; NaN for a run that failed, which is paid for and
+        not bought again.
+    laws, source_laws
+        Of the target and of a plan's source; by default those that suit the candidates'
+        columns.
     batch
         Most runs to buy at once; by default all that are chosen.
     enough
         Sd of the goal's log loss at which to stop.
+    least
+        For a plan: FLOPs that the rest of the list has to save it per unit of cost.
     seed
         Same seed, same machine: same runs.
 
@@ -186,7 +209,7 @@ def next_runs(
     LawError
         A law is unknown, or none suits the columns.
     PlanError
-        The budget buys nothing, or a setting is out of range.
+        The budget buys nothing, a setting is out of range, or the plan is ill-posed.
     """
     if batch is not None and (batch != int(batch) or batch < 1):
         raise PlanError(f"batch must be a whole number of at least 1, got {batch!r}")
@@ -198,63 +221,29 @@ def next_runs(
         raise RunTableError(
             "two candidates have the same row number: number them anew (reset_index)"
         )
-    offered = candidates.drop(columns="loss", errors="ignore")
+    columns = losses_of(goal)
+    if source_laws is not None and FORGETTING not in columns:
+        raise PlanError("source_laws are of a plan's source, and a forecast has none")
+    losses = [*columns.values()]
+    offered = candidates.drop(columns=losses, errors="ignore")
+    if isinstance(goal, pd.DataFrame):
+        goal = goal.drop(columns="loss", errors="ignore")
+    wanted = {TARGET: laws, FORGETTING: source_laws}
     asked = Asked(
         candidates=offered,
-        goal=goal.drop(columns="loss", errors="ignore"),
+        goal=goal,
         budget=positive("budget", budget),
-        measured=_measured(offered, measured),
-        laws=tuple(laws_for(offered, laws)),
+        measured=read_measured(offered, measured, columns),
+        laws={
+            domain: tuple(laws_for(as_read(offered, domain), wanted[domain]))
+            for domain in columns
+        },
         batch=batch,
         enough=enough,
+        least=least,
         seed=seed,
     )
     return _next(asked)
-
-
-def _measured(offered: pd.DataFrame, measured: pd.DataFrame | None) -> pd.DataFrame:
-    """Rows and losses, once every row has been found among the candidates."""
-    if measured is None or not len(measured):
-        return pd.DataFrame({"row": [], "loss": []})
-    for column in ("row", "loss"):
-        if column not in measured:
-            raise RunTableError(
-                f"the table of measured runs lacks column {column!r}: give the rows "
-                "that were to be measured, with their losses"
-            )
-    strange = [row for row in measured["row"] if row not in offered.index]
-    if strange:
-        raise RunTableError(
-            f"measured row {strange[0]!r} is none of the candidates: give the table "
-            "they were chosen from"
-        )
-    table = measured[["row"]].assign(loss=_losses(measured))
-    # a run that failed and was made again has its loss from then on
-    gave = table.dropna(subset="loss")
-    failed = table[~table["row"].isin(gave["row"])].drop_duplicates("row")
-    twice = gave["row"][gave["row"].duplicated()]
-    if len(twice):
-        raise RunTableError(
-            f"measured row {twice.iloc[0]!r} is there twice: give each batch once"
-        )
-    kept = table.index.isin([*gave.index, *failed.index])
-    return table[kept].reset_index(drop=True)
-
-
-def _losses(measured: pd.DataFrame) -> pd.Series:
-    """Losses as numbers, NaN of runs that failed."""
-    losses = pd.to_numeric(measured["loss"], errors="coerce")
-    written = measured["loss"].notna() & (
-        measured["loss"].astype(str).str.strip() != ""
-    )
-    wrong = (losses.isna() & written) | (losses <= 0) | np.isinf(losses)
-    if wrong.any():
-        first = measured[wrong].iloc[0]
-        raise RunTableError(
-            f"measured row {first['row']!r}, column 'loss': {first['loss']!r} is no loss "
-            "above 0; leave it empty if the run failed"
-        )
-    return losses
 
 
 # -- what is known ---------------------------------------------------------------------
@@ -263,51 +252,80 @@ def _losses(measured: pd.DataFrame) -> pd.Series:
 def _next(asked: Asked) -> NextRuns:
     runtime.start()
     bought = asked.candidates.index.isin(asked.measured["row"])
-    posterior = _known(asked, bought)
+    known = {domain: _known(asked, bought, domain) for domain in asked.laws}
     offered = menu(asked.candidates)
     spent = offered.price(bought)
-    chosen = _chosen(asked, offered, bought, posterior, asked.budget - spent)
-    stop = _why_stop(asked, chosen, posterior)
-    now = [] if stop else _now(asked, chosen, posterior, spent)
-    gave_none = asked.measured["loss"].isna()
+    aim = aim_of(asked, known, offered)
+    chosen = _chosen(asked, offered, bought, aim, asked.budget - spent)
+    is_known = not any(isinstance(p, PriorKnowledge) for p in known.values())
+    stop = _why_stop(asked, chosen, aim, is_known)
+    now = [] if stop else _now(asked, chosen, is_known, spent)
+    losses = [*losses_of(asked.goal).values()]
+    gave_none = asked.measured[losses].isna().any(axis=1)
     return NextRuns(
-        runs=_rows(offered, now, bought),
+        runs=_rows(offered, now, bought, losses),
         goal_sd=chosen.sds[0],
         goal_sd_after=chosen.sds[-1],
         spent=spent,
         budget=asked.budget,
         stop=stop,
-        odd=_odd(asked, posterior),
+        odd=_odd(asked, known),
         failed=asked.measured["row"][gave_none].tolist(),
-        posterior=posterior,
+        posterior=known[TARGET],
+        source=known.get(FORGETTING),
+        plan=_plan_record(aim),
         asked=asked,
     )
 
 
-def _known(asked: Asked, bought: Bool[np.ndarray, " candidate"]) -> Posterior:
-    """What the measured runs and the priors say."""
-    gave = asked.measured.dropna(subset="loss")
+def _known(
+    asked: Asked, bought: Bool[np.ndarray, " candidate"], domain: str
+) -> Posterior:
+    """What the measured runs and the priors say of a domain's losses."""
+    column = losses_of(asked.goal)[domain]
+    gave = asked.measured.dropna(subset=column)
+    candidates, laws = asked.table(domain), asked.laws[domain]
     if not len(gave):
-        return from_priors(asked.laws, asked.candidates, asked.seed)
-    measured = asked.candidates.loc[gave["row"]].assign(loss=gave["loss"].to_numpy())
+        return from_priors(laws, candidates, asked.seed)
+    losses = gave[column]
+    measured = candidates.loc[gave["row"]].assign(loss=losses.to_numpy())
     # the runs on offer stay in the table, so that all batches share compiled programs
-    rest = asked.candidates[~bought].assign(loss=float(gave["loss"].median()))
+    rest = candidates[~bought].assign(loss=float(losses.median()))
     table = pd.concat([measured, rest], ignore_index=True)
     is_measured = np.arange(len(table)) < len(measured)
-    return what_is_known(table, is_measured, asked.laws, asked.seed)
+    return what_is_known(table, is_measured, laws, asked.seed)
 
 
-def _odd(asked: Asked, posterior: Posterior) -> list[Any]:
+def _odd(asked: Asked, known: Mapping[str, Posterior]) -> list[Any]:
     """Rows of measured runs whose losses are out of what is known by now."""
-    gave = asked.measured.dropna(subset="loss")
-    if not len(gave) or isinstance(posterior, PriorKnowledge):
-        return []
-    runs = asked.candidates.loc[gave["row"]].reset_index(drop=True)
-    draws = posterior.log_loss(runs, noise=True, seed=asked.seed)
-    # share of the forecast on the far side of what came back, both sides counted
-    above = (draws > np.log(gave["loss"].to_numpy())).mean(axis=0)
-    surprise = 2 * np.minimum(above, 1 - above)
-    return gave["row"][surprise < ODD].tolist()
+    odd = []
+    for domain, column in losses_of(asked.goal).items():
+        gave = asked.measured.dropna(subset=column)
+        posterior = known[domain]
+        if not len(gave) or isinstance(posterior, PriorKnowledge):
+            continue
+        runs = asked.table(domain).loc[gave["row"]].reset_index(drop=True)
+        draws = posterior.log_loss(runs, noise=True, seed=asked.seed)
+        # share of the forecast on the far side of what came back, both sides counted
+        above = (draws > np.log(gave[column].to_numpy())).mean(axis=0)
+        surprise = 2 * np.minimum(above, 1 - above)
+        odd += gave["row"][surprise < ODD].tolist()
+    return list(dict.fromkeys(odd))
+
+
+def _plan_record(aim: Aim) -> dict[str, Any] | None:
+    """The plan as it stands, as JSON holds it."""
+    if aim.plan is None:
+        return None
+    choice = aim.plan.choice
+    tokens = math.exp(choice.log_tokens)
+    return {
+        "tokens": tokens,
+        "replay": float(choice.replay),
+        "flops": 6 * aim.plan.problem.N * tokens,
+        "reaches": aim.plan.is_reached,
+        "margin": float(choice.margin),
+    }
 
 
 # -- what to buy -----------------------------------------------------------------------
@@ -316,36 +334,43 @@ def _odd(asked: Asked, posterior: Posterior) -> list[Any]:
 @dataclass(frozen=True, eq=False)
 class Chosen:
     """The best list for what is left of the budget: ``picks`` and ``cost`` of each of
-    them, cheapest first; ``sds`` of the goal before and after each, in order of worth.
+    them, cheapest first; ``sds`` of the goal before and after each, in order of worth;
+    ``gain`` of all of them, in the unit of the aim's criterion.
     """
 
     picks: list[Pick]
     cost: Float[np.ndarray, " pick"]
     sds: list[float]
+    gain: float
 
 
 def _chosen(
     asked: Asked,
     offered: Menu,
     bought: Bool[np.ndarray, " candidate"],
-    posterior: Posterior,
+    aim: Aim,
     left: float,
 ) -> Chosen:
-    domain = domain_of(posterior, offered, asked.goal, None)
-    approximation = gaussian(_on_sale(offered, bought, asked.budget, left), [domain])
+    on_sale = _on_sale(offered, bought, asked.budget, left)
+    approximation = gaussian(on_sale, aim.domains)
     # who has paid for a checkpoint does not pay again
     due = offered.checkpoint_cost.copy()
     due[offered.paid_checkpoints(bought)] = 0.0
     offer = replace(approximation.offer, checkpoint_cost=due)
+    criterion = aim.criterion(approximation)
     limits = Limits(left, 1, len(offer.cost))
     picks: list[Pick] = []
     if (offer.cost <= left).any():
-        picks = choose(offer, Variance(approximation.goals), limits)
+        picks = choose(offer, criterion, limits)
     sds = goal_sds(approximation, picks)
     cost = np.array([offer.cost[pick] for pick in picks])
+    # before anything is bought the coordinates have unit variance
+    start = np.eye(offer.coordinates)
+    after = start + sum(offer.information(pick) for pick in picks)
+    gain = criterion.value(after) - criterion.value(start)
     # What cheap runs teach may change what the dear ones should be: they go first.
     order = np.argsort(cost, kind="stable")
-    return Chosen([picks[i] for i in order], cost[order], sds)
+    return Chosen([picks[i] for i in order], cost[order], sds, gain)
 
 
 def _on_sale(
@@ -362,8 +387,7 @@ def _on_sale(
     return replace(unsold, cost=worthwhile)
 
 
-def _why_stop(asked: Asked, chosen: Chosen, posterior: Posterior) -> str:
-    is_known = not isinstance(posterior, PriorKnowledge)
+def _why_stop(asked: Asked, chosen: Chosen, aim: Aim, is_known: bool) -> str:
     if is_known and chosen.sds[0] <= asked.enough:
         return f"the goal is known to within the {asked.enough:.2%} asked for"
     if not chosen.picks and not len(asked.measured):
@@ -373,25 +397,32 @@ def _why_stop(asked: Asked, chosen: Chosen, posterior: Posterior) -> str:
         )
     if not chosen.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
+    if aim.is_reached and chosen.gain < asked.least * chosen.cost.sum():
+        return (
+            f"what the rest of the budget pays for would save the plan {chosen.gain:.2g} "
+            f"FLOPs and cost {chosen.cost.sum():.2g}"
+        )
     if is_known and chosen.sds[-1] > (1 - LEAST_FALL) * chosen.sds[0]:
         return "what the rest of the budget pays for would hardly lower it"
     return ""
 
 
-def _now(
-    asked: Asked, chosen: Chosen, posterior: Posterior, spent: float
-) -> list[Pick]:
+def _now(asked: Asked, chosen: Chosen, is_known: bool, spent: float) -> list[Pick]:
     """The part of the list to buy now: of what priors chose, what a first fit needs."""
     count = len(chosen.picks)
-    if isinstance(posterior, PriorKnowledge):
+    if not is_known:
         most = FIRST * asked.budget - spent
         within = int(np.searchsorted(np.cumsum(chosen.cost), most, "right"))
-        count = min(max(within, fewest(asked.laws)), count)
+        needed = max(fewest(laws) for laws in asked.laws.values())
+        count = min(max(within, needed), count)
     return chosen.picks[: min(count, asked.batch or count)]
 
 
 def _rows(
-    offered: Menu, picks: Sequence[Pick], bought: Bool[np.ndarray, " candidate"]
+    offered: Menu,
+    picks: Sequence[Pick],
+    bought: Bool[np.ndarray, " candidate"],
+    losses: Sequence[str],
 ) -> pd.DataFrame:
     """The candidates' rows that these picks measure, in order, with label and cost."""
     places, costs = [], []
@@ -407,4 +438,5 @@ def _rows(
     if "row" in table:
         table = table.drop(columns="row")
     table.insert(0, "row", labels)
-    return table.assign(loss=math.nan).reset_index(drop=True)
+    to_fill_in = dict.fromkeys(losses, math.nan)
+    return table.assign(**to_fill_in).reset_index(drop=True)

@@ -1,0 +1,127 @@
+"""What a sequence buys runs for: a forecast, or a plan that is made again after every
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._decisions.anchors.criteria import Criterion, Variance
+from bayeslaw._decisions.anchors.evidence import Domain, Gaussian, domain_of
+from bayeslaw._decisions.anchors.menu import Menu
+from bayeslaw._decisions.anchors.plan_goal import (
+    PlanGoal,
+    domains_of,
+    present_plan,
+    saving,
+)
+from bayeslaw._decisions.buying.asked import Asked, as_read
+from bayeslaw._decisions.buying.knowledge import PriorKnowledge
+from bayeslaw._decisions.planning.question import FORGETTING, REQUIRED, TARGET
+from bayeslaw._posteriors.posterior import Posterior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+LEVELS = 3  # of replay and of tokens, at which a plan may be before anything is known
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """What the goal's draws say, and the plan once there is something to plan with."""
+
+    domains: list[Domain]
+    plan: PlanGoal | None = None
+
+    @property
+    def is_reached(self) -> bool:
+        return self.plan is not None and self.plan.is_reached
+
+    def criterion(self, approximation: Gaussian) -> Criterion:
+        """What a plan saves; without one, how well the goal is known."""
+        if self.plan is not None and self.plan.is_reached:
+            return saving(self.plan, self.domains, approximation.goals)
+        return Variance(approximation.goals)
+
+
+def aim_of(asked: Asked, known: Mapping[str, Posterior], offered: Menu) -> Aim:
+    """The goal as it is seen with what is known, by domain, before the next batch.
+
+    Raises
+    ------
+    RunTableError
+        The goal lacks a column that a law reads.
+    PlanError
+        The plan's question is ill-posed.
+    """
+    if isinstance(asked.goal, pd.DataFrame):
+        return Aim([_forecast(known[TARGET], offered, asked.goal, TARGET)])
+    # priors are too wide for a plan: first is learned what its losses may be at all
+    if not any(isinstance(p, PriorKnowledge) for p in known.values()):
+        plan = present_plan(known[TARGET], known[FORGETTING], asked.goal)
+        if plan.is_possible:
+            return Aim(domains_of(plan, offered, None), plan)
+        # no draw keeps the promises: perhaps what is known so far is wrong
+    region = where_a_plan_may_be(asked.goal, asked.candidates)
+    views = [_forecast(known[name], offered, region, name) for name in known]
+    return Aim(views)
+
+
+def _forecast(
+    posterior: Posterior, offered: Menu, goal: pd.DataFrame, domain: str
+) -> Domain:
+    """A domain's view of runs to be forecast."""
+    read = replace(offered, table=as_read(offered.table, domain))
+    view = domain_of(posterior, read, as_read(goal, domain), None)
+    return replace(view, name=domain)
+
+
+def where_a_plan_may_be(
+    asked: Mapping[str, Any], candidates: pd.DataFrame
+) -> pd.DataFrame:
+    """Runs of the model to be planned, at replays and tokens per parameter that span
+    those on offer.
+
+    Raises
+    ------
+    PlanError
+        The plan lacks a keyword, or is of several models.
+    RunTableError
+        The table has no sizes or tokens.
+    """
+    missing = [name for name in REQUIRED if name not in asked]
+    if missing:
+        raise PlanError(
+            f"the plan as a goal needs {', '.join(missing)}, as plan() does"
+        )
+    model = {name: asked[name] for name in ("N", "ptpp")}
+    if any(np.ndim(size) for size in model.values()):
+        raise PlanError("runs are chosen for the plan of one model: give one N")
+    lacking = [column for column in ("N", "D") if column not in candidates]
+    if lacking:
+        raise RunTableError(
+            f"the table of candidates lacks column {lacking[0]!r}, which a plan is made of"
+        )
+    known = {name: np.mean(x) for name, x in (asked.get("covariates") or {}).items()}
+    if "source_loss_before" not in known and asked.get("baseline_loss") is not None:
+        known["source_loss_before"] = np.mean(asked["baseline_loss"])
+    # evenly in the logarithm of tokens per parameter, as budgets are
+    per_parameter = np.log(candidates["D"].to_numpy() / candidates["N"].to_numpy())
+    tokens = float(model["N"]) * np.exp(_spread(per_parameter))
+    # laws of size and tokens read no replay: any will do
+    replays = (
+        _spread(candidates["replay"].to_numpy()) if "replay" in candidates else [0]
+    )
+    rows = [model | known | {"D": d, "replay": r} for d in tokens for r in replays]
+    return pd.DataFrame(rows)
+
+
+def _spread(levels: Float[np.ndarray, " run"]) -> Float[np.ndarray, " level"]:
+    """A few numbers from the least to the most."""
+    return np.unique(np.linspace(levels.min(), levels.max(), LEVELS))
