@@ -332,6 +332,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "follow_wrong": partial(kept_page, "follow_wrong.txt"),
     "pools": pools_page,
     "bought_worlds": partial(kept_page, "bought_worlds.txt"),
+    "promised": partial(kept_page, "promised.txt"),
     "mutants": partial(kept_page, "mutants.txt"),
 }
 
