@@ -12,31 +12,11 @@ from collections.abc import Collection, Mapping
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import parse_number
+from bayeslaw._tables.proposals import EXPORTED
 
-# of W&B, MLflow, TensorBoard's tables
-EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 # tokens_B*1e9, replay_pct/100
 SCALED = re.compile(r"(.+?)\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
-# What people call a column of the schema: all words of one of these are in its name.
-CALLED = {
-    "N": ("params", "parameters", "model size", "model", "size"),
-    "D": ("tokens", "adapt tokens", "train tokens"),
-    "replay": ("replay", "mix", "source share", "mixture"),
-    "ptpp": ("tpp", "ptpp", "tokens per parameter", "tokens per param"),
-    "loss": ("loss",),
-}
-# the last word of a name may be its unit
-FACTORS = {
-    "k": "*1e3",
-    "m": "*1e6",
-    "millions": "*1e6",
-    "b": "*1e9",
-    "billions": "*1e9",
-    "pct": "/100",
-    "percent": "/100",
-    "%": "/100",
-}
-WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|%")
 # losses of one run in one row
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -47,13 +27,14 @@ def renamed(
     """The table under the schema's names.
 
     ``columns``: theirs -> ours, where theirs may end in a factor (``"tokens_B*1e9"``,
-    ``"replay_pct/100"``). A tracker's prefix is dropped where the table has no column
-    of that name itself and one column only is meant.
+    ``"replay_pct/100"``), or be a number that all rows share (``"124M"``). A tracker's
+    prefix is dropped where the table has no column of that name itself and one column
+    only is meant.
 
     Raises
     ------
     RunTableError
-        A column that is not there, or cannot be multiplied.
+        A column that is not there, cannot be multiplied, or that there would be twice.
     """
     _check_repeated(table.columns)
     out = table.rename(
@@ -61,6 +42,10 @@ def renamed(
     )
     for theirs, ours in columns.items():
         if theirs in table:
+            continue
+        shared = _shared_number(theirs)
+        if shared is not None:
+            out = _with_new(out, ours, shared)
             continue
         name, factor = _scaled(theirs)
         if name not in table:
@@ -71,10 +56,37 @@ def renamed(
             raise RunTableError(
                 f"column {name!r} is not numbers, so it cannot be read as {theirs!r}"
             ) from None
-        out = out.drop(columns=[name]).assign(**{ours: scaled})
+        if name == ours or name not in known:
+            # tokens counted by steps leave the steps where they are
+            out = out.drop(columns=[name])
+        out = _with_new(out, ours, scaled)
     out = out.rename(columns=_exported(out.columns, known))
     _check_repeated(out.columns)
     return out
+
+
+def replaced(table: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
+    """Columns under names of the schema for which others are given."""
+    read = {theirs if theirs in table else _scaled(theirs)[0] for theirs in columns}
+    return [ours for ours in columns.values() if ours in table and ours not in read]
+
+
+def _shared_number(theirs: str) -> float | None:
+    """The number that is written in a column's stead."""
+    try:
+        return parse_number(theirs)
+    except RunTableError:
+        return None
+
+
+def _with_new(
+    table: pd.DataFrame, ours: str, values: float | pd.Series
+) -> pd.DataFrame:
+    if ours in table:
+        raise RunTableError(
+            f"the table has a column {ours!r} already; rename or drop it to give another"
+        )
+    return table.assign(**{ours: values})
 
 
 def _check_repeated(names: pd.Index) -> None:
@@ -152,32 +164,3 @@ def melt_losses(runs: pd.DataFrame) -> pd.DataFrame:
             part["loss_before"] = runs[before]
         parts.append(part[measured])
     return pd.concat(parts)
-
-
-def mapping_hint(columns: Collection[object]) -> str:
-    """What to write on the command line to map columns that look as if they were meant;
-    nothing where none does, or several do alike.
-    """
-    there = [str(name) for name in columns]
-    meant = {ours: _meant(ours, there) for ours in CALLED if ours not in there}
-    words = [f'--column "{ours}={theirs}"' for ours, theirs in meant.items() if theirs]
-    return f"; perhaps {' '.join(words)}" if words else ""
-
-
-def _meant(ours: str, there: Collection[str]) -> str | None:
-    """The column that is called so, with its factor, where there is one only."""
-    for called in CALLED[ours]:
-        wanted = called.split()
-        found = [name for name in there if _words(name)[: len(wanted)] == wanted]
-        found = found or [name for name in there if set(wanted) <= set(_words(name))]
-        # tokens per parameter are no tokens, a loss before adaptation is not the loss
-        other = {"before"} if ours == "ptpp" else {"before", "per"}
-        found = [name for name in found if not other & set(_words(name))]
-        if len(found) == 1:
-            last = _words(found[0])[-1]
-            return found[0] + FACTORS.get(last, "")
-    return None
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in WORD.findall(name)]

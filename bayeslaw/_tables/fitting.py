@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.priors import fixed
-from bayeslaw._tables.columns import mapping_hint
+from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import NUMERIC, named_rows, refuse
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
         what = NUMERIC.get(name, "covariate")
         raise RunTableError(
             f"law {law.name!r} needs column {name!r} ({what}), which the table "
-            f"lacks{_similar(name, runs)}; "
-            f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs.columns)}"
+            f"lacks{_similar(name, runs)}; {it_has(runs)}"
         )
     empty = runs[name].isna().to_numpy()
     if empty.any():
@@ -125,7 +124,7 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     if "loss" not in runs:
         raise RunTableError(
             "the table has no column 'loss', nor target_loss and source_loss; "
-            f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs.columns)}"
+            f"{it_has(runs)}"
         )
     return runs["loss"].to_numpy(float)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
-from bayeslaw._tables.columns import melt_losses, renamed
-from bayeslaw._tables.files import read_table_file
+from bayeslaw._tables.columns import melt_losses, renamed, replaced
 from bayeslaw._tables.logged import add_areas
+from bayeslaw._tables.sources.points import with_tokens
+from bayeslaw._tables.sources.source import KINDS, is_tracker, read_source
 from bayeslaw._tables.where import select
 
 if TYPE_CHECKING:
@@ -78,18 +79,25 @@ def read_runs(
     ``schedule``, ``curve``), gets its areas S1 and S2 if it has none; they sum over all
     rows of the curve, selected or not (`areas_from_table`).
 
+    The store of an experiment tracker is a table, too: a row for each run and step at
+    which a loss was logged, settings and metrics as columns. Where it has no ``D``, a
+    logged counter of tokens is, else steps times the tokens of a step as the settings
+    tell them, with a warning.
+
     Parameters
     ----------
     source
-        A CSV (commas, semicolons or tabs), JSON lines or Parquet file, or a
-        DataFrame.
+        A CSV (commas, semicolons or tabs), JSON lines, Parquet or Excel file
+        (``"book.xlsx#sheet"``), a DataFrame, or a tracker's store:
+        ``"tensorboard:FOLDER"``, ``"mlflow:PLACE#EXPERIMENT"``, ``"trackio:PROJECT"``,
+        ``"wandb:ENTITY/PROJECT"`` or a folder of offline runs, ``"hf:OUTPUT_DIR"``.
     where
         A pandas query that selects rows, for instance ``"ptpp <= 31 and domain ==
         'target'"``.
     columns
         Your column name -> name of the schema, for tables with other names; yours may
         end in a factor, for other units: ``{"tokens_B*1e9": "D", "replay_pct/100":
-        "replay"}``.
+        "replay"}``, or be a number that all rows share: ``{"124M": "N"}``.
 
     Returns
     -------
@@ -102,12 +110,49 @@ def read_runs(
     RunTableError
         What cannot be used, naming row and column.
     """
-    runs = renamed(load_table(source), columns or {}, (*NUMERIC, *TEXT))
+    return read_with_notes(source, where=where, columns=columns).runs
+
+
+class Reading(NamedTuple):
+    """Runs that were read, and what was made of their source, a line each."""
+
+    runs: pd.DataFrame
+    notes: list[str]
+
+
+def read_with_notes(
+    source: str | Path | pd.DataFrame,
+    *,
+    where: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    grows: bool = False,
+) -> Reading:
+    """`read_runs`, and what was made of the source; of a file that ``grows``, its whole
+    lines.
+    """
+    given = load_table(source, grows=grows)
+    columns = columns or {}
+    if is_tracker(source):
+        # a metric that is called like the schema's gives way to the one that is meant
+        given = given.drop(columns=replaced(given, columns))
+    runs = renamed(given, columns, (*NUMERIC, *TEXT))
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     if runs.empty:
         raise RunTableError(f"{_name(source)}: no rows below the header; add runs")
+    notes: list[str] = []
+    if is_tracker(source) and "D" not in runs:
+        runs, tokens = with_tokens(runs)
+        if tokens is not None:
+            notes.append(tokens.how)
+        if tokens is not None and tokens.assumed:
+            warnings.warn(tokens.how, RunTableWarning, stacklevel=3)
     runs, unread = _numbers(runs)
-    runs = select(melt_losses(add_areas(runs)), where)
+    melted = melt_losses(add_areas(runs))
+    if "loss" not in runs and "loss" in melted:
+        notes.append("both losses of a row became a row each, by domain")
+    if is_tracker(source):
+        melted = _measured(melted, _name(source), notes)
+    runs = select(melted, where)
     for name, reasons in unread.items():
         rows = [row for row in reasons if row in runs.index]
         if rows:
@@ -118,9 +163,37 @@ def read_runs(
     _check_repeats(runs)
     _warn_twins(runs)
     _warn_units(runs)
-    if runs.index.is_unique:
-        return runs
-    return runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
+    if not runs.index.is_unique:
+        runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
+    return Reading(runs, notes)
+
+
+def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
+    """Points of a tracker's runs at which the loss was logged, if it is known which
+    metric that is, after the first token.
+    """
+    if "D" in points:
+        begun = ~(points["D"] == 0)
+        if not begun.all():
+            notes.append(f"{(~begun).sum()} points at step 0 (D = 0) were left out")
+        points = points[begun]
+    if "loss" not in points:
+        return points
+    measured = points[points["loss"].notna()]
+    if measured.empty:
+        raise RunTableError(f"{where}: no run has logged the loss")
+    left_out = len(points) - len(measured)
+    if left_out:
+        notes.append(f"{left_out} logged steps without the loss were left out")
+    without = sorted(set(points["run"]) - set(measured["run"]))
+    if without:
+        warnings.warn(
+            f"{where}: no loss in {len(without)} runs, left out: "
+            f"{', '.join(without[:SHOWN])}",
+            RunTableWarning,
+            stacklevel=4,
+        )
+    return measured
 
 
 def as_runs(given: object) -> pd.DataFrame:
@@ -137,8 +210,8 @@ def as_runs(given: object) -> pd.DataFrame:
     if isinstance(given, str | Path):
         return read_runs(given)
     raise RunTableError(
-        "a table of runs is a DataFrame or the path of a file (a CSV, JSON lines or "
-        f"Parquet); got {type(given).__name__}"
+        f"a table of runs is a DataFrame or the path of a file ({KINDS}); "
+        f"got {type(given).__name__}"
     )
 
 
@@ -148,24 +221,12 @@ def _name(source: str | Path | pd.DataFrame) -> str:
     return str(source)
 
 
-def load_table(source: str | Path | pd.DataFrame) -> pd.DataFrame:
+def load_table(
+    source: str | Path | pd.DataFrame, *, grows: bool = False
+) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame):
         return source.copy()
-    path = Path(source)
-    if not path.is_file():
-        raise RunTableError(
-            f"{path}: no such file; give a CSV, JSON lines or Parquet table of runs"
-        )
-    try:
-        return read_table_file(path)
-    except RunTableError:
-        raise
-    except Exception as error:  # every codec and parser raises its own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunTableError(
-            f"{path}: cannot be read as a table ({reason}); "
-            "give CSV, JSON lines or Parquet"
-        ) from None
+    return read_source(source, grows=grows)
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:

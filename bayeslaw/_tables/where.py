@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.proposals import mapping_hint
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -70,8 +71,7 @@ def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
 
 def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
     """Whether each row is selected, shape (run,)."""
-    columns = tuple(map(str, runs.columns))
-    query = _Query(where, columns, {})
+    query = _Query(where, runs, {})
     checked = ast.unparse(query.parse())
     table = runs.rename(columns=query.placeholders)
     try:
@@ -89,13 +89,17 @@ def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
 
 @dataclass(frozen=True)
 class _Query:
-    """A query, the columns it may name, and the names that stand in for those that it
-    writes in backticks (column -> placeholder).
+    """A query, the table whose columns it may name, and the names that stand in for
+    those that it writes in backticks (column -> placeholder).
     """
 
     text: str
-    columns: tuple[str, ...]
+    runs: pd.DataFrame
     placeholders: dict[str, str]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(map(str, self.runs.columns))
 
     def refusal(self, reason: str) -> RunTableError:
         columns = ", ".join(self.columns)
@@ -175,6 +179,10 @@ class _Query:
             return
         close = difflib.get_close_matches(name, self.columns, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"text is quoted: '{name}'"
+        mapping = mapping_hint(self.runs)
+        if f'"{name}=' in mapping:
+            # it is the schema's name of a column that is called otherwise here
+            hint = mapping.removeprefix("; ")
         raise self.refusal(f"there is no column {name!r}; {hint}")
 
     def _check_arithmetic(

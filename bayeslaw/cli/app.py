@@ -62,6 +62,7 @@ def _options(
 COMMANDS = (
     laws.laws,
     laws.simulate,
+    laws.table,
     fits.fit,
     fits.compare,
     forecasts.forecast,

@@ -278,7 +278,13 @@ def _curve_now(options: FollowOptions) -> pd.DataFrame:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What changes when a file does."""
+    """What changes when a file does; of a tracker's store it is not known, so it is
+    read each time.
+    """
+    from bayeslaw._tables.sources.source import is_tracker
+
+    if is_tracker(path):
+        return time.monotonic_ns(), 0
     try:
         status = path.stat()
     except OSError:

@@ -1,16 +1,29 @@
-"""Laws and runs from them: ``laws``, ``simulate``."""
+"""Laws, and tables of runs: ``laws``, ``simulate``, ``table``."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayeslaw.cli.options import AsJson, Seed, command, complete_law
-from bayeslaw.cli.output import emit, print_table, write_table
-from bayeslaw.cli.parsing import assignments
+from bayeslaw._base.errors import BayeslawError, RunTableError, RunTableWarning
+from bayeslaw.cli.options import (
+    AsJson,
+    Column,
+    Runs,
+    Seed,
+    Where,
+    command,
+    complete_law,
+)
+from bayeslaw.cli.output import check_writable, emit, print_table, write_table
+from bayeslaw.cli.parsing import assignments, columns_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,3 +158,153 @@ def simulate(options: SimulateOptions) -> None:
     }
     sentence = f"{len(runs)} simulated runs of {law} -> {output}"
     emit(record, options.as_json, lambda: print(sentence))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Options of ``table``."""
+
+    runs: Runs
+    where: Where = None
+    column: Column = None
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column to keep beside the schema's: --keep corpus (repeatable)."
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="CSV or Parquet file to write."),
+    ] = None
+    as_json: AsJson = False
+
+
+@command
+def table(options: TableOptions) -> None:
+    """Read a table or a tracker's runs, check them, say what was made of them, and keep
+    them under the schema's names.
+
+    Example: bayeslaw table mine.csv --column N=params --column "D=tokens_B*1e9" -o
+    runs.csv
+    """
+    from bayeslaw._tables.fitting import losses
+    from bayeslaw._tables.proposals import mapping_hint
+    from bayeslaw._tables.runs import read_with_notes
+
+    if options.output is not None:
+        check_writable(options.output)
+    columns = columns_of(options.column)
+    runs, notes = read_with_notes(options.runs, where=options.where, columns=columns)
+    losses(runs)  # refused where there is none, with a mapping
+    # what is left out is not checked, nor read by any law of the catalogue
+    kept, left_out = _kept(runs, options.keep or [])
+    suited, trouble = _suited(kept)
+    if options.output is not None:
+        write_table(kept, options.output)
+    written = None if options.output is None else str(options.output)
+    record = {
+        "source": str(options.runs),
+        "rows": len(kept),
+        "runs": int(kept["run"].nunique()) if "run" in kept else None,
+        "columns": {str(name): _range(kept[name]) for name in kept},
+        "left_out": left_out,
+        "proposal": mapping_hint(runs).removeprefix("; ") or None,
+        "notes": notes,
+        "laws": suited,
+        "trouble": trouble,
+        "output": written,
+        "next": None if written is None else f"bayeslaw review {written}",
+    }
+    emit(record, options.as_json, lambda: _print_table_record(record))
+
+
+def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The columns of the schema, and those that are asked for; names of the others.
+
+    Raises
+    ------
+    RunTableError
+        A column is not there.
+    """
+    from bayeslaw._tables.runs import NUMERIC, TEXT
+
+    unknown = [name for name in more if name not in runs]
+    if unknown:
+        raise RunTableError(
+            f"--keep {unknown[0]}: no such column; there are: "
+            f"{', '.join(map(str, runs.columns))}"
+        )
+    schema = [name for name in (*TEXT, *NUMERIC) if name in runs]
+    names = [*schema, *(name for name in more if name not in schema)]
+    left_out = [str(name) for name in runs if name not in names]
+    return runs[names], left_out
+
+
+def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
+    """By domain, the laws that `fit` takes by default; and why it would refuse one."""
+    from bayeslaw._law.catalogue import law as law_by_name
+    from bayeslaw._posteriors.averaging.compare import default_laws
+    from bayeslaw._tables.fitting import by_domain, check_fittable
+
+    suited: dict[str, list[str]] = {}
+    for domain, rows in by_domain(runs).items():
+        try:
+            names = default_laws(rows)
+            with warnings.catch_warnings():
+                # what looks odd is for a review to say
+                warnings.simplefilter("ignore", RunTableWarning)
+                for name in names:
+                    check_fittable(law_by_name(name), rows)
+        except BayeslawError as error:
+            return suited, str(error)
+        suited[domain] = names
+    return suited, None
+
+
+def _range(column: pd.Series) -> dict[str, Any]:
+    """Least and most of a column of numbers; how many levels, and cells that are empty."""
+    import pandas as pd
+
+    levels = int(column.nunique())
+    empty = int(column.isna().sum())
+    counted = {"levels": levels, "empty": empty}
+    if not pd.api.types.is_numeric_dtype(column):
+        return counted
+    return {"low": float(column.min()), "high": float(column.max())} | counted
+
+
+def _print_table_record(record: dict[str, Any]) -> None:
+    """What was made of a table, for people."""
+    several = "" if record["runs"] == 1 else "s"
+    runs = "" if record["runs"] is None else f", {record['runs']} run{several}"
+    print(f"{record['source']}: {record['rows']} rows{runs}")
+    for name, of in record["columns"].items():
+        print(f"  {name:10} {_range_text(name, of)}")
+    for note in record["notes"]:
+        print(f"note: {note}")
+    if record["left_out"]:
+        print(f"left out (--keep NAME keeps one): {', '.join(record['left_out'])}")
+    if record["proposal"]:
+        print(f"not used: {record['proposal']}")
+    for domain, names in record["laws"].items():
+        print(f"laws that {domain} can be fitted with: {', '.join(names)}")
+    if record["trouble"]:
+        print(f"not to be fitted as it is: {record['trouble']}")
+    if record["output"] is None:
+        print("nothing was written: -o runs.csv keeps it")
+    else:
+        print(f"-> {record['output']}; next: {record['next']}")
+
+
+def _range_text(name: str, of: dict[str, Any]) -> str:
+    from bayeslaw._base.numbers import format_count
+
+    levels = f"{of['levels']} level{'s' if of['levels'] != 1 else ''}"
+    empty = f", {of['empty']} empty" if of["empty"] else ""
+    if "low" not in of:
+        return levels + empty
+    shown = format_count if name in ("N", "D", "U", "step", "cost") else "{:.4g}".format
+    low, high = shown(of["low"]), shown(of["high"])
+    span = low if low == high else f"{low} to {high}"
+    return f"{span}, {levels}{empty}"

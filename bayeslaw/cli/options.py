@@ -61,7 +61,11 @@ def complete_laws(incomplete: str) -> list[str]:
 Runs = Annotated[
     Path,
     typer.Argument(
-        help="Table of runs: CSV or Parquet.", metavar="RUNS", show_default=False
+        help="Table of runs: CSV, JSON lines, Parquet, Excel; or a tracker's store: "
+        "tensorboard:FOLDER, mlflow:PLACE, trackio:PROJECT, wandb:ENTITY/PROJECT, "
+        "hf:FOLDER.",
+        metavar="RUNS",
+        show_default=False,
     ),
 ]
 FitFile = Annotated[
@@ -77,7 +81,8 @@ Column = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
-        help="Your column for one of the schema: --column N=params (repeatable).",
+        help="Your column for one of the schema: --column N=params, with a factor "
+        '--column "D=tokens_B*1e9", a number for all rows --column N=124M (repeatable).',
     ),
 ]
 Reference = Annotated[

@@ -111,19 +111,30 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
 
 
 def read_table(
-    path: Path,
+    source: Path,
     where: str | None,
     column: Sequence[str] | None,
     *,
     grows: bool = False,
 ) -> pd.DataFrame:
     """A table of runs; of a file that ``grows``, its whole lines."""
-    import bayeslaw
-    from bayeslaw._tables.files import read_table_file
+    from bayeslaw._tables.runs import read_with_notes
 
-    columns = {theirs: ours for ours, theirs in name_values(column)}
-    source = read_table_file(path, grows=True) if grows else path
-    return bayeslaw.read_runs(source, where=where, columns=columns)
+    columns = columns_of(column)
+    return read_with_notes(source, where=where, columns=columns, grows=grows).runs
+
+
+def columns_of(column: Sequence[str] | None) -> dict[str, str]:
+    """Names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
+    columns: dict[str, str] = {}
+    for ours, theirs in name_values(column):
+        if theirs in columns:
+            raise RunTableError(
+                f"--column {columns[theirs]}={theirs} and {ours}={theirs} are of one "
+                "column; copy it under a second name"
+            )
+        columns[theirs] = ours
+    return columns
 
 
 def load_fit(path: str | Path, trust_law_file: bool) -> Any:

@@ -11,9 +11,7 @@ import bayeslaw
 from bayeslaw import RunTableError
 from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._base.numbers import format_count, parse_number
-from bayeslaw._tables.columns import mapping_hint, renamed
 from bayeslaw._tables.fitting import check_fittable
-from bayeslaw._tables.runs import NUMERIC
 
 
 def good(n: int = 24) -> pd.DataFrame:
@@ -315,42 +313,6 @@ def test_no_column_of_the_schema_is_offered_for_another():
     with pytest.raises(RunTableError, match="needs column 'loss_before'") as raised:
         check_fittable(bayeslaw.law("state-target"), table)
     assert "rename" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("columns", "hint"),
-    [
-        (
-            ["run", "model_M", "adapt_tokens_M", "replay_pct", "pretrain_tpp"],
-            '"N=model_M*1e6" "D=adapt_tokens_M*1e6" "replay=replay_pct/100" "ptpp=pretrain_tpp"',
-        ),
-        (
-            ["params", "tokens_B", "mix %", "val_loss", "tokens_per_param"],
-            '"N=params" "D=tokens_B*1e9" "replay=mix %/100" "ptpp=tokens_per_param" "loss=val_loss"',
-        ),
-        (["Model size (M)", "trainTokens"], '"N=Model size (M)*1e6" "D=trainTokens"'),
-        (["N", "D", "loss_before"], ""),
-        (["params", "params_total", "loss_a", "loss_b"], ""),
-        (["N", "D", "loss"], ""),
-    ],
-)
-def test_what_looks_meant_is_proposed_with_its_unit(columns, hint):
-    """Nothing where two columns look alike; what is proposed can be written as it stands."""
-    found = mapping_hint(columns)
-    assert found.replace("; perhaps ", "").replace("--column ", "") == hint
-    pairs = re.findall(r'--column "(\w+)=([^"]+)"', found)
-    table = pd.DataFrame({name: [0.5] for name in columns})
-    assert {ours for ours, _ in pairs} <= set(
-        renamed(table, {theirs: ours for ours, theirs in pairs}, NUMERIC)
-    )
-
-
-def test_a_table_of_foreign_columns_says_how_to_map_them():
-    runs = pd.DataFrame({"size_M": [1.0, 2.0], "tokens_B": [1.0, 2.0], "x": [2.0, 3.0]})
-    with pytest.raises(RunTableError, match=r'perhaps --column "N=size_M\*1e6" --col'):
-        bayeslaw.report(runs)
-    with pytest.raises(RunTableError, match=r'--column "D=tokens_B\*1e9"'):
-        check_fittable(bayeslaw.law("chinchilla"), runs.assign(loss=runs["x"]))
 
 
 @pytest.mark.parametrize(

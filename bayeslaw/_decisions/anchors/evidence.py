@@ -20,6 +20,7 @@ from bayeslaw._inference.noise import GAUSSIAN, RunNoise
 from bayeslaw._inference.table import padded_size
 from bayeslaw._posteriors.draws import Draws, all_draws
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " ro
     if name not in table:
         raise RunTableError(
             f"{what} lacks column {name!r} ({NUMERIC.get(name, 'covariate')}), which "
-            f"the law reads; it has: {', '.join(map(str, table.columns))}"
+            f"the law reads; {it_has(table)}"
         )
     values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():

@@ -14,6 +14,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import NUMERIC
 from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 
@@ -303,7 +304,7 @@ def _costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
     if not {"N", "D"} <= set(table):
         raise RunTableError(
             "candidates need a column 'cost', or N and D to price them at 6 N D FLOPs; "
-            f"they have: {', '.join(map(str, table.columns))}"
+            f"the table lacks them; {it_has(table)}"
         )
     counts = table[["N", "D"]].astype(float)
     priced = counts.assign(cost=FLOPS_PER_TOKEN * counts["N"] * counts["D"])

@@ -15,6 +15,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.areas import COLUMNS as AREAS
+from bayeslaw._tables.proposals import it_has
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -158,9 +159,8 @@ def _constant(run: pd.DataFrame, name: str) -> float:
             "steps with their areas (--schedule FILE, in Python schedule=table)"
         )
     if name not in run:
-        have = ", ".join(map(str, run.columns))
         raise RunTableError(
-            f"the law reads column {name!r}, which the curve lacks; it has: {have}"
+            f"the law reads column {name!r}, which the curve lacks; {it_has(run)}"
         )
     values = run[name].astype(float).unique()
     if len(values) > 1 or not np.isfinite(values).all():

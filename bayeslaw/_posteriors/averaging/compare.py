@@ -31,7 +31,7 @@ from bayeslaw._posteriors.averaging.folds import PRODUCTS, Fold, default_axes, f
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.refits import spread
 from bayeslaw._tables import fitting
-from bayeslaw._tables.columns import mapping_hint
+from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -174,10 +174,10 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     if {"S1_pt", "S2_pt"} <= set(runs):
         adapted = "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1
         return ["cpt-dynamics", "cpt-dynamics-power"] if adapted else ["anneal"]
+    missing = " and ".join(c for c in ("N", "D") if c not in runs)
     raise LawError(
-        f"no law is compared by default on columns "
-        f"{', '.join(map(str, runs.columns))}; name laws (--law, --laws)"
-        f"{mapping_hint(runs.columns)}"
+        f"no law is compared by default on a table without {missing}; map columns, or "
+        f"name laws (--law, --laws); {it_has(runs)}"
     )
 
 

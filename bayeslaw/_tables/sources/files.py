@@ -15,7 +15,9 @@ from pathlib import Path
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.sources.library import imported
 
+EXCEL = (".xlsx", ".xlsm")
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -37,6 +39,8 @@ def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
     kind = _kind(path)
     if kind in (".parquet", ".pq"):
         return pd.read_parquet(path)
+    if kind in EXCEL:
+        return _excel(path)
     text = _text(path)
     if grows:
         text = text[: text.rfind("\n") + 1]
@@ -48,10 +52,57 @@ def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
     return pd.read_csv(StringIO(text), sep=separator, skipinitialspace=True)
 
 
+def sheet_of(path: str | Path) -> tuple[Path, str | None]:
+    """A file, and the sheet of it that is named after a ``#``."""
+    name, mark, sheet = str(path).rpartition("#")
+    if mark and Path(name).suffix.lower() in EXCEL:
+        return Path(name), sheet
+    return Path(path), None
+
+
+def _excel(path: Path) -> pd.DataFrame:
+    """The sheet that is named, else the only one with rows.
+
+    Raises
+    ------
+    RunTableError
+        There is none, or several; `openpyxl` is not installed.
+    """
+    imported("openpyxl", "excel")
+    file, sheet = sheet_of(path)
+    sheets = pd.read_excel(file, sheet_name=None, header=None, engine="openpyxl")
+    if sheet is not None and sheet not in sheets:
+        raise RunTableError(f"{file}: no sheet {sheet!r}; it has: {', '.join(sheets)}")
+    filled = [name for name, cells in sheets.items() if len(cells) > 1]
+    if sheet is None and len(filled) > 1:
+        raise RunTableError(
+            f"{file}: rows in {len(filled)} sheets ({', '.join(filled)}); name one, as "
+            f"in '{file}#{filled[0]}'"
+        )
+    cells = sheets[sheet or (filled or list(sheets))[0]]
+    return _below_header(file, cells.dropna(how="all").dropna(how="all", axis=1))
+
+
+def _below_header(file: Path, cells: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a sheet, its first row being names."""
+    if cells.empty:
+        return pd.DataFrame()
+    if cells.iloc[0].isna().any():
+        raise RunTableError(
+            f"{file}: a column has cells but no name in the first row; name all columns, "
+            "and begin the sheet with their names"
+        )
+    names = [str(name).strip() for name in cells.iloc[0]]
+    _check_fields(file, iter([names]))
+    rows = cells.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
+    return rows.infer_objects()
+
+
 def _kind(path: Path) -> str:
     """The end of a file's name, without that of a compressed one."""
     compressed = (*OPENERS, ".zip")
-    ends = [suffix.lower() for suffix in path.suffixes]
+    file, _ = sheet_of(path)
+    ends = [suffix.lower() for suffix in file.suffixes]
     plain = [end for end in ends if end not in compressed]
     return plain[-1] if plain else ""
 

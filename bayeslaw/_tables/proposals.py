@@ -1,0 +1,260 @@
+"""Which of a table's columns are meant by names of the schema, by their own names and
+their range: proposed to a person, never applied.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import parse_number
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# of W&B, MLflow, TensorBoard's tables
+EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
+# What people call a column of the schema: all words of one of these are in its name.
+CALLED = {
+    "N": ("params", "parameters", "model size", "model", "size"),
+    "D": ("tokens", "adapt tokens", "train tokens", "tokens seen", "tok", "toks"),
+    "U": ("unique tokens",),
+    "replay": ("replay", "mix", "source share", "mixture"),
+    "ptpp": ("tpp", "ptpp", "tokens per parameter", "tokens per param"),
+}
+# words by which a column is something else: tokens per parameter are no tokens
+OTHER = {
+    "D": {"before", "per", "unique", "pretrain", "pretraining", "pt"},
+    "ptpp": {"before"},
+}
+OTHER_THAN_ANY = {"before", "per"}
+# a loss before adaptation is not the loss, one that balances experts is none
+OTHER_THAN_LOSS = {"before", "initial", "start", "aux", "balance", "scale", "per"}
+EVALUATED = {"eval", "val", "valid", "validation", "test", "heldout"}
+TRAINED = {"train", "training"}
+# the last word of a name may be its unit, or the first
+FACTORS = {
+    "k": "*1e3",
+    "m": "*1e6",
+    "million": "*1e6",
+    "millions": "*1e6",
+    "b": "*1e9",
+    "bn": "*1e9",
+    "billion": "*1e9",
+    "billions": "*1e9",
+    "pct": "/100",
+    "percent": "/100",
+    "%": "/100",
+}
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|%")
+LOOKED_AT = 10_000  # rows
+FEWEST_PARAMETERS = 2e4  # of a model; a largest N below is in another unit
+FEWEST_TOKENS = 1e4
+MOST = {"N": 1e13, "D": 1e14, "U": 1e14}  # more is another unit than the name's
+USUAL_RATIO = 20.0  # tokens per parameter, between those of adaptations and of training
+
+
+def it_has(runs: pd.DataFrame) -> str:
+    """The columns that a table has in place of one that it lacks, and how to map them;
+    the end of a refusal.
+    """
+    return f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs)}"
+
+
+def mapping_hint(runs: pd.DataFrame) -> str:
+    """What to write on the command line to map columns that look as if they were meant;
+    nothing where none does, or several do alike.
+
+    Units are those of a name (``tokens_B``), else guessed from the range, and then it
+    says so.
+    """
+    columns = Columns(runs)
+    meant = dict(_covariates(columns)) | _losses(columns)
+    guessed = [ours for ours, (_, by_range) in meant.items() if by_range]
+    words = [_option(ours, theirs) for ours, (theirs, _) in meant.items()]
+    hint = f"; perhaps {' '.join(words)}" if words else ""
+    if guessed:
+        hint += f" (unit of {' and '.join(guessed)} guessed from the range: check it)"
+    if "step" in columns.names and "D" not in {*columns.names, *meant}:
+        hint += '; tokens are not in it, steps are: --column "D=step*TOKENS_OF_A_STEP"'
+    alike = _alike(columns)
+    if alike:
+        hint += (
+            f"; {len(alike)} columns may be the loss ({', '.join(alike)}): choose by "
+            "--column loss=, or two by --column target_loss= and --column source_loss="
+        )
+    return hint
+
+
+def _option(ours: str, theirs: str) -> str:
+    text = f"{ours}={theirs}"
+    # what a shell would change within double quotes
+    plain = not set(text) & set('"$`\\!')
+    return f'--column "{text}"' if plain else f"--column {shlex.quote(text)}"
+
+
+class Columns:
+    """Names of a table's columns, and their numbers where they are such."""
+
+    def __init__(self, runs: pd.DataFrame):
+        self._rows = runs.head(LOOKED_AT)
+        self.names = [str(name) for name in runs.columns]
+
+    def numbers(self, name: str) -> Float[np.ndarray, " row"] | None:
+        """What is written in a column, shape (row,); None if it is text."""
+        cells = self._rows[name].dropna()
+        if pd.api.types.is_bool_dtype(cells):
+            return None
+        if pd.api.types.is_numeric_dtype(cells):
+            values = cells.to_numpy(float)
+            return values[np.isfinite(values)]
+        try:
+            return np.array([parse_number(cell) for cell in cells], float)
+        except RunTableError:
+            return None
+
+    def is_plain(self, name: str) -> bool:
+        """Whether it can be multiplied: 20, not 20B or 34%."""
+        return bool(pd.to_numeric(self._rows[name], errors="coerce").notna().any())
+
+    def called(self, wanted: Collection[str], other: Collection[str]) -> list[str]:
+        """Columns of numbers that have these words first in their name, else anywhere
+        in it.
+        """
+        wanted = list(wanted)
+        words = {name: name_words(name) for name in self.names}
+        words = {name: of for name, of in words.items() if not set(other) & set(of)}
+        found = [n for n, of in words.items() if of[: len(wanted)] == wanted]
+        found = found or [n for n, of in words.items() if set(wanted) <= set(of)]
+        return [name for name in found if self.numbers(name) is not None]
+
+
+def name_words(name: str) -> list[str]:
+    """The words of a column's name, without a tracker's prefix."""
+    exported = EXPORTED.fullmatch(name)
+    return [w.lower() for w in WORD.findall(exported[1] if exported else name)]
+
+
+def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
+    """Name of the schema, and what to write for it; whether its unit is a guess."""
+    size: float | None = None
+    for ours, names in CALLED.items():
+        there = ours in columns.names
+        theirs = ours if there else _meant(columns, ours, names)
+        if theirs is None:
+            continue
+        factor, guessed = "", False
+        if not there:
+            factor, guessed = _unit(columns, ours, theirs, size)
+            yield ours, (theirs + factor, guessed)
+        if ours == "N":
+            size = _middle(columns, theirs, factor)
+
+
+def _meant(columns: Columns, ours: str, names: Collection[str]) -> str | None:
+    """The column that is called so, where there is one only."""
+    other = OTHER.get(ours, OTHER_THAN_ANY)
+    for name in names:
+        found = columns.called(name.split(), other)
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _middle(columns: Columns, name: str, factor: str) -> float | None:
+    values = columns.numbers(name)
+    if values is None or not len(values):
+        return None
+    # a size has no factor, or one that multiplies
+    multiple = float(factor.removeprefix("*") or 1)
+    return float(np.median(values)) * multiple
+
+
+def _unit(
+    columns: Columns, ours: str, theirs: str, size: float | None
+) -> tuple[str, bool]:
+    """What a column is to be multiplied by, and whether that is a guess."""
+    values = columns.numbers(theirs)
+    if values is None or not len(values):
+        return _unit_of_name(theirs), False
+    if not columns.is_plain(theirs):
+        return "", False
+    largest = float(values.max())
+    named = _unit_of_name(theirs)
+    if named.startswith("*") and largest * float(named[1:]) > MOST.get(ours, np.inf):
+        named = ""  # tokens_M that are written out
+    if named:
+        return named, False
+    by_range = _unit_of_range(ours, values, size)
+    return by_range, bool(by_range)
+
+
+def _unit_of_name(name: str) -> str:
+    words = name_words(name)
+    ends = [words[-1], words[0]] if len(words) > 1 else []
+    units = [FACTORS[word] for word in ends if word in FACTORS]
+    return units[0] if units else ""
+
+
+def _unit_of_range(
+    ours: str, values: Float[np.ndarray, " row"], size: float | None
+) -> str:
+    least, most = float(values.min()), float(values.max())
+    if ours == "replay":
+        return "/100" if 1 < most <= 100 else ""
+    # models and corpora are larger than what is written, so it is in another unit
+    if ours == "N" and most < FEWEST_PARAMETERS:
+        # 14, 70, 410 are millions; 7, 13, 70 or .4, 1.4 are billions
+        return "*1e6" if least >= 10 and most > 100 else "*1e9"
+    if ours in ("D", "U") and most < FEWEST_TOKENS:
+        if size is None:
+            return "*1e9"
+        ratio = float(np.median(values)) / size
+        return min(
+            ("*1e6", "*1e9"),
+            key=lambda unit: abs(np.log(ratio * float(unit[1:]) / USUAL_RATIO)),
+        )
+    return ""
+
+
+# -- losses ----------------------------------------------------------------------------
+
+
+def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
+    """A column each for target and source, or the one loss."""
+    if {"loss", "target_loss", "source_loss"} & set(columns.names):
+        return {}
+    found = columns.called(["loss"], OTHER_THAN_LOSS)
+    for_domain = {
+        f"{domain}_loss": [name for name in found if domain in name_words(name)]
+        for domain in ("target", "source")
+    }
+    if all(len(names) == 1 for names in for_domain.values()):
+        return {ours: (names[0], False) for ours, names in for_domain.items()}
+    best = _measured_best(found)
+    return {"loss": (best[0], False)} if len(best) == 1 else {}
+
+
+def _alike(columns: Columns) -> list[str]:
+    """Columns of which each may be the loss."""
+    if {"loss", "target_loss", "source_loss"} & set(columns.names) or _losses(columns):
+        return []
+    return _measured_best(columns.called(["loss"], OTHER_THAN_LOSS))
+
+
+def _measured_best(names: Collection[str]) -> list[str]:
+    """Those of an evaluation, else those that are not of the training, else all."""
+    evaluated, other = [], []
+    for name in names:
+        words = set(name_words(name))
+        if EVALUATED & words:
+            evaluated.append(name)
+        if not TRAINED & words:
+            other.append(name)
+    return evaluated or other or list(names)

@@ -1,0 +1,27 @@
+"""Libraries of trackers and of Excel: imported when they are needed, or said to be
+missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from bayeslaw._base.errors import RunTableError
+
+
+def imported(module: str, extra: str) -> ModuleType:
+    """A module of a library that an extra of this package installs.
+
+    Raises
+    ------
+    RunTableError
+        It is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise RunTableError(
+            f"{module.split('.')[0]} is needed to read this ({error}): "
+            f'pip install "bayeslaw[{extra}]"'
+        ) from None

@@ -1,0 +1,142 @@
+"""Stores of MLflow: ``mlflow:PLACE#EXPERIMENT``, PLACE a folder of runs, a SQLite file or
+a server's address.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.sources.library import imported
+from bayeslaw._tables.sources.points import LoggedRun, by_step, points
+
+SERVER = re.compile(r"https?:/")
+FOLDERS = "MLFLOW_ALLOW_FILE_STORE"
+PAGE = 1000  # runs asked for at a time
+
+
+def read(place: str) -> pd.DataFrame:
+    """The points of an experiment's runs; of the only experiment, if none is named.
+
+    Raises
+    ------
+    RunTableError
+        There is no such store or experiment, or MLflow is not installed.
+    """
+    store, _, experiment = place.partition("#")
+    where = f"mlflow:{place}"
+    address = _address(store, where)
+    tracking = imported("mlflow.tracking", "mlflow")
+    errors = imported("mlflow.exceptions", "mlflow")
+    try:
+        with _folders_allowed():
+            client = tracking.MlflowClient(tracking_uri=address)
+            chosen = _experiment(client, experiment, where)
+            runs = [_run(client, run) for run in _runs(client, chosen.experiment_id)]
+    except ModuleNotFoundError as error:  # of SQL, which folders do without
+        raise RunTableError(
+            f'{where}: {error}; pip install "bayeslaw[mlflow]"'
+        ) from None
+    except errors.MlflowException as error:
+        raise RunTableError(f"{where}: {str(error).splitlines()[0]}") from None
+    return points(runs, where)
+
+
+@contextmanager
+def _folders_allowed() -> Iterator[None]:
+    """MLflow refuses stores that are folders, so that people move; to read one is all
+    that is wanted here.
+    """
+    before = os.environ.get(FOLDERS)
+    os.environ[FOLDERS] = "true"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[FOLDERS]
+        else:
+            os.environ[FOLDERS] = before
+
+
+def _address(store: str, where: str) -> str:
+    """The store's URI; a place that is not there would be made by MLflow."""
+    if SERVER.match(store):
+        # a path has lost one of the slashes on its way here
+        return re.sub(r"^(https?):/+", r"\1://", store)
+    path = Path(store)
+    # both are asked for before MLflow is, which would make what is not there
+    if path.is_dir():
+        return path.resolve().as_uri()
+    if path.is_file():
+        return f"sqlite:///{path.resolve()}"
+    raise RunTableError(
+        f"{where}: no such store; give a folder (mlruns), a SQLite file (mlflow.db) or "
+        "a server's address"
+    )
+
+
+def _experiment(client: Any, name: str, where: str) -> Any:
+    experiments = {e.name: e for e in client.search_experiments()}
+    if name:
+        if name not in experiments:
+            known = ", ".join(experiments) or "none"
+            raise RunTableError(f"{where}: no experiment {name!r}; there are: {known}")
+        return experiments[name]
+    used = [
+        e
+        for e in experiments.values()
+        if client.search_runs([e.experiment_id], max_results=1)
+    ]
+    if len(used) == 1:
+        return used[0]
+    if not used:
+        raise RunTableError(f"{where}: no runs in any experiment")
+    raise RunTableError(
+        f"{where}: runs in {len(used)} experiments; name one, as in "
+        f"mlflow:{where.removeprefix('mlflow:').rstrip('#')}#{used[0].name}: "
+        f"{', '.join(e.name for e in used)}"
+    )
+
+
+def _runs(client: Any, experiment_id: str) -> Iterator[Any]:
+    """All runs that were not deleted, the oldest first."""
+    token = None
+    while True:
+        page = client.search_runs(
+            [experiment_id],
+            max_results=PAGE,
+            order_by=["attributes.start_time ASC"],
+            page_token=token,
+        )
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _run(client: Any, run: Any) -> LoggedRun:
+    logged = [
+        (metric.timestamp, metric.step, name, metric.value)
+        for name in run.data.metrics
+        for metric in client.get_metric_history(run.info.run_id, name)
+    ]
+    # what was logged later for a step is what holds
+    in_order = sorted(logged, key=lambda event: event[0])
+    history = by_step([(step, {name: value}) for _, step, name, value in in_order])
+    settings = {name: _number(text) for name, text in run.data.params.items()}
+    return LoggedRun(run.info.run_name or run.info.run_id, settings, history)
+
+
+def _number(text: str) -> float | str:
+    """MLflow keeps all settings as text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,257 @@
+"""Runs as trackers logged them, made into a table of points: a row for each run and
+step, with a column for each metric and each setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_count
+
+# steps of the training, where a tracker counts calls to its own logger
+STEPS = ("train/global_step", "trainer/global_step", "global_step")
+# tokens seen so far, by the last part of a metric's name
+COUNTERS = {
+    *("tokens", "num_tokens", "n_tokens", "total_tokens", "tokens_seen"),
+    *("num_input_tokens_seen", "num_tokens_seen", "total_tokens_seen"),
+    *("consumed_tokens", "tokens_consumed", "train_tokens", "trained_tokens"),
+}
+# settings whose product is the tokens of one optimizer step, by their last part
+PER_STEP = ("tokens_per_step", "tokens_per_batch", "global_batch_tokens")
+BATCH = (
+    "global_batch_size",
+    "total_batch_size",
+    "per_device_train_batch_size",
+    "train_batch_size",
+    "micro_batch_size",
+    "batch_size",
+)
+WHOLE_BATCH = BATCH[:2]  # of all devices and accumulated batches
+LENGTH = ("max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_length")
+# `max_length` is not among them: model configurations have one, of generated text
+LENGTH = (*LENGTH, "context_length", "block_size")
+ACCUMULATED = ("gradient_accumulation_steps", "grad_accum_steps", "accumulation_steps")
+DEVICES = ("world_size", "num_processes", "n_gpus", "num_gpus", "n_gpu", "num_devices")
+AGREE = 1e-3  # relative difference below which two counters are one
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """One run: its name, settings, and metrics by step."""
+
+    name: str
+    config: Mapping[str, Any]
+    # step -> metric -> value
+    history: Mapping[float, Mapping[str, float]] = field(repr=False)
+
+
+def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
+    """A row for each step of each run, columns ``run``, ``step``, metrics, settings.
+
+    A setting that is called like a metric, or like ``run`` or ``step``, is
+    ``config.NAME``.
+
+    Raises
+    ------
+    RunTableError
+        There are no runs, or none that logged a number.
+    """
+    if not runs:
+        raise RunTableError(f"{where}: no runs")
+    logged = _named_apart([run for run in runs if run.history])
+    if not logged:
+        names = ", ".join(run.name for run in runs[:3])
+        raise RunTableError(f"{where}: no run has logged a number (runs: {names})")
+    metrics = {m for run in logged for row in run.history.values() for m in row}
+    taken = {"run", "step", *metrics}
+    rows = []
+    for run in logged:
+        settings = {
+            (f"config.{name}" if name in taken else name): value
+            for name, value in flat(run.config)
+        }
+        for step in sorted(run.history):
+            own = {"run": run.name, "step": step}
+            rows.append(settings | dict(run.history[step]) | own)
+    table = pd.DataFrame(rows)
+    first = ["run", "step", *sorted(metrics - {"run", "step"})]
+    return table[[*first, *(c for c in table if c not in first)]]
+
+
+def _named_apart(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
+    """Runs of one name are told apart by a number."""
+    times: Counter[str] = Counter()
+    apart = []
+    for run in runs:
+        times[run.name] += 1
+        count = times[run.name]
+        # the first keeps its name, which a query may hold
+        name = run.name if count == 1 else f"{run.name}#{count}"
+        apart.append(replace(run, name=name))
+    return apart
+
+
+def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings that are one number or text each, of nested ones by a dotted name."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{above}{name}.")
+        elif isinstance(value, str | bool | int | float):
+            yield f"{above}{name}", value
+
+
+def by_step(
+    logged: Sequence[tuple[float, Mapping[str, Any]]],
+) -> dict[float, dict[str, float]]:
+    """Metrics by step, of what was logged call by call; what was logged later for a
+    step holds.
+
+    A step that the training logs with all it logs goes before the tracker's, which may
+    count calls.
+    """
+    own = next((n for n in STEPS if all(n in row for _, row in logged)), None)
+    history: dict[float, dict[str, float]] = {}
+    for step, values in logged:
+        at = values.get(own, math.nan) if own else step
+        if not (_is_number(at) and math.isfinite(at)):
+            continue
+        row = {
+            name: _finite(value)
+            for name, value in values.items()
+            if _is_number(value) and name not in STEPS and not name.startswith("_")
+        }
+        history.setdefault(float(at), {}).update(row)
+    return {step: row for step, row in history.items() if row}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _finite(value: Any) -> float:
+    """What a diverged run logs is infinite, so that it is refused where it is read, and
+    not taken for a step at which nothing was logged.
+    """
+    return math.inf if math.isnan(value) else float(value)
+
+
+# -- tokens ----------------------------------------------------------------------------
+
+
+class Tokens(NamedTuple):
+    """How a column ``D`` came to be; whether that assumes what was not logged."""
+
+    how: str
+    assumed: bool = False
+
+
+def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
+    """The table with a column ``D``: a counter that was logged, else steps times the
+    tokens of a step that the settings tell. As it was, without either.
+
+    Raises
+    ------
+    RunTableError
+        Counters disagree.
+    """
+    names = [str(name) for name in table]
+    named = [name for name in names if last_part(name) in COUNTERS]
+    # a setting may be called so, too, as the tokens that were planned
+    counters = [name for name in named if _counts(table[name])]
+    if counters:
+        _check_counters(table, counters)
+        filled = [_between(rows, counters[0]) for _, rows in table.groupby("run")]
+        counted = Tokens(f"D is what {counters[0]!r} counted")
+        return table.assign(D=pd.concat(filled)), counted
+    told = _tokens_of_a_step(table)
+    if told is None:
+        return table, None
+    per_step, factors = told
+    text = " or ".join(sorted({format_count(n) for n in per_step.unique()}))
+    how = f"D is steps x {text} tokens ({' x '.join(factors)})"
+    assumed = last_part(factors[0]) not in PER_STEP
+    if assumed:
+        how += '; if a step has others, say so: --column "D=step*TOKENS"'
+    return table.assign(D=table["step"] * per_step), Tokens(how, assumed)
+
+
+def last_part(name: object) -> str:
+    return str(name).rsplit("/", 1)[-1].rsplit(".", 1)[-1].lower()
+
+
+def _counts(values: pd.Series) -> bool:
+    """Whether a column may count: numbers that are not the same at all rows."""
+    return pd.api.types.is_numeric_dtype(values) and values.nunique() > 1
+
+
+def _check_counters(table: pd.DataFrame, counters: list[str]) -> None:
+    first, *others = counters
+    for other in others:
+        both = table[[first, other]].dropna()
+        distance = (both[first] - both[other]).abs()
+        # loggers round large counts
+        apart = distance > AGREE * both[first].abs()
+        # counters that no step shares cannot be compared, so neither is chosen
+        if apart.any() or both.empty:
+            raise RunTableError(
+                f"{first!r} and {other!r} both count tokens, and differ; say which is "
+                f'meant: --column "D={first}" or --column "D={other}"'
+            )
+
+
+def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
+    """A counter at each step of one run: between steps that logged it on a line, beyond
+    them unknown.
+    """
+    logged = rows[["step", counter]].dropna()
+    if logged.empty:
+        return pd.Series(np.nan, rows.index)
+    known = logged.sort_values("step")
+    steps, counts = known["step"], known[counter]
+    # an evaluation after the last count has tokens that nobody knows
+    at = np.interp(rows["step"], steps, counts, left=np.nan, right=np.nan)
+    return pd.Series(at, rows.index)
+
+
+def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None:
+    """Tokens of one optimizer step of each row's run, shape (row,), and the settings
+    that they are the product of.
+    """
+    per_step = _setting(table, PER_STEP)
+    batch, length = _setting(table, BATCH), _setting(table, LENGTH)
+    if per_step:
+        names = [per_step]
+    elif batch and length:
+        names = [batch, length]
+    else:
+        return None
+    # the batch of one device may be one of several, and several of them make a step
+    if batch in names and last_part(batch) not in WHOLE_BATCH:
+        accumulated = _setting(table, ACCUMULATED)
+        devices = _setting(table, DEVICES)
+        names += [name for name in (accumulated, devices) if name]
+    factors = table[names].astype(float)
+    return factors.prod(axis=1, skipna=False), names
+
+
+def _setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
+    """The column of the first of these names that all rows have as a number."""
+    for name in names:
+        called = [str(c) for c in table if last_part(c) == name]
+        whole = []
+        for column in called:
+            numbers = pd.to_numeric(table[column], errors="coerce")
+            # empty in another run, "auto" in one
+            if (numbers > 0).all():
+                whole.append(column)
+        if len(whole) == 1:
+            return whole[0]
+    return None

@@ -1,0 +1,67 @@
+"""What a user names as a table: a file, or a tracker's store as ``SCHEME:PLACE``."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from pathlib import Path
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.sources.files import read_table_file, sheet_of
+
+# how a store is written -> the file here that reads it
+TRACKERS = {
+    "tensorboard": "tensorboard",
+    "mlflow": "mlflow",
+    "trackio": "trackio",
+    "wandb": "wandb",
+    "hf": "trainer",
+}
+KINDS = "CSV, JSON lines, Parquet or Excel"
+
+
+def is_tracker(source: object) -> bool:
+    """Whether it names a tracker's store, not a file."""
+    scheme, colon, _ = str(source).partition(":")
+    return isinstance(source, str | Path) and bool(colon) and scheme in TRACKERS
+
+
+def read_source(source: str | Path, *, grows: bool = False) -> pd.DataFrame:
+    """The table of a file, or the points of a tracker's runs, under their own names.
+
+    Parameters
+    ----------
+    grows
+        Whether another process may be writing to the file: see `read_table_file`.
+
+    Raises
+    ------
+    RunTableError
+        There is none, or it cannot be read.
+    """
+    if is_tracker(source):
+        scheme, _, place = str(source).partition(":")
+        if not place:
+            raise RunTableError(f"{source}: of which store? write {scheme}:PLACE")
+        reader = importlib.import_module(f"{__package__}.{TRACKERS[scheme]}")
+        with warnings.catch_warnings():
+            # of what the tracker's library itself uses
+            warnings.simplefilter("ignore")
+            return reader.read(place)
+    path, _ = sheet_of(source)
+    if not path.is_file():
+        raise RunTableError(
+            f"{source}: no such file; give a table of runs as {KINDS}, or a tracker's "
+            f"store as {':..., '.join(TRACKERS)}:..."
+        )
+    try:
+        return read_table_file(Path(source), grows=grows)
+    except RunTableError:
+        raise
+    except Exception as error:  # every codec and parser raises its own
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunTableError(
+            f"{source}: cannot be read as a table ({reason}); give {KINDS}"
+        ) from None

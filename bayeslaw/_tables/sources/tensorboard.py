@@ -1,0 +1,105 @@
+"""Event files of TensorBoard: ``tensorboard:FOLDER``, each folder of events a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.sources.library import imported
+from bayeslaw._tables.sources.points import LoggedRun, by_step, points
+
+EVENTS = "*tfevents*"
+HPARAMS = "_hparams_/session_start_info"
+TEXTS = ("args/text_summary", "model_config/text_summary")  # of the Trainer, JSON
+
+
+def read(place: str) -> pd.DataFrame:
+    """The points of all runs below a folder (or of one event file).
+
+    Raises
+    ------
+    RunTableError
+        There are none, or `tensorboard` is not installed.
+    """
+    where, folder = f"tensorboard:{place}", Path(place)
+    if not folder.exists():
+        raise RunTableError(f"{where}: no such folder; give one with event files")
+    imported("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
+    files = [folder] if folder.is_file() else sorted(folder.rglob(EVENTS))
+    places = sorted({file if folder.is_file() else file.parent for file in files})
+    if not places:
+        raise RunTableError(f"{where}: no event files ({EVENTS}) in it or below")
+    read_ = {at: _read_run(at) for at in places}
+    runs = []
+    for at, (config, history) in read_.items():
+        # `add_hparams` writes its settings to a folder below the run's
+        if config and at.parent in read_:
+            continue
+        below = [c for other, (c, _) in read_.items() if other.parent == at]
+        merged = {name: value for c in (*below, config) for name, value in c.items()}
+        runs.append(LoggedRun(_run_name(at, folder), merged, history))
+    return points(runs, where)
+
+
+def _run_name(at: Path, folder: Path) -> str:
+    if at == folder:
+        return folder.resolve().name
+    inside = at.relative_to(folder)
+    return inside.as_posix()
+
+
+def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
+    """Settings, and metrics by step."""
+    accumulator = imported(
+        "tensorboard.backend.event_processing.event_accumulator", "tensorboard"
+    )
+    tensor_util = imported("tensorboard.util.tensor_util", "tensorboard")
+    # 0: all points, not a sample of them
+    events = accumulator.EventAccumulator(str(at), {"scalars": 0, "tensors": 0})
+    try:
+        events.Reload()
+    except Exception as error:  # what its decoder raises
+        raise RunTableError(f"{at}: event files cannot be read ({error})") from None
+    logged = []
+    texts: dict[str, str] = {}
+    tags = events.Tags()
+    for tag in tags["scalars"]:
+        logged += [(e.wall_time, e.step, tag, e.value) for e in events.Scalars(tag)]
+    for tag in tags["tensors"]:
+        plugin = events.SummaryMetadata(tag).plugin_data.plugin_name
+        values = [
+            (e.wall_time, e.step, tag, tensor_util.make_ndarray(e.tensor_proto))
+            for e in events.Tensors(tag)
+        ]
+        if plugin == "scalars":
+            logged += [(*when, float(value)) for *when, value in values]
+        elif tag in TEXTS:
+            texts[tag] = values[-1][-1].ravel()[0].decode()
+    # each tag comes by itself; a restart writes some steps again
+    in_order = sorted(logged, key=lambda event: event[0])
+    history = by_step([(step, {tag: value}) for _, step, tag, value in in_order])
+    return _settings(events, texts), history
+
+
+def _settings(events: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Hyperparameters, and what a Trainer logs of itself and its model."""
+    settings: dict[str, Any] = {}
+    for tag in reversed(TEXTS):
+        try:
+            settings |= json.loads(texts.get(tag, "{}"))
+        except ValueError:
+            continue
+    if HPARAMS in events.summary_metadata:
+        content = events.summary_metadata[HPARAMS].plugin_data.content
+        messages = imported(
+            "tensorboard.plugins.hparams.plugin_data_pb2", "tensorboard"
+        )
+        start = messages.HParamsPluginData.FromString(content).session_start_info
+        for name, value in start.hparams.items():
+            settings[name] = getattr(value, value.WhichOneof("kind"))
+    return settings

@@ -1,0 +1,130 @@
+"""Runs of Weights & Biases: ``wandb:ENTITY/PROJECT`` by its API, ``wandb:FOLDER`` the
+files of offline runs (or those a run leaves on its machine).
+
+An offline file is a log in the framing of LevelDB (with a plain CRC-32), whose records
+are the library's own messages. The library has given up its reader of the framing,
+which is therefore here.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.sources.library import imported
+from bayeslaw._tables.sources.points import LoggedRun, by_step, points
+
+MAGIC = b":W&B"
+HEADER = 7  # bytes of a file's beginning, and of each chunk's: crc 4, length 2, type 1
+BLOCK = 2**15
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+def read(place: str) -> pd.DataFrame:
+    """The points of all runs of a project, or of offline runs below a folder.
+
+    Raises
+    ------
+    RunTableError
+        There are none, they cannot be reached, or `wandb` is not installed.
+    """
+    where, folder = f"wandb:{place}", Path(place)
+    wandb = imported("wandb", "wandb")
+    if folder.exists():
+        files = [folder] if folder.is_file() else sorted(folder.rglob("run-*.wandb"))
+        if not files:
+            raise RunTableError(f"{where}: no run-*.wandb files in it or below")
+        # `latest-run` is a link to one of them
+        return points([_offline_run(f) for f in {f.resolve(): f for f in files}], where)
+    if place.count("/") != 1:
+        raise RunTableError(
+            f"{where}: no such folder; give one, or wandb:ENTITY/PROJECT"
+        )
+    try:
+        # the public API's own errors differ from version to version
+        runs = [_online_run(run) for run in wandb.Api().runs(place)]
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunTableError(f"{where}: cannot be read ({reason})") from None
+    return points(runs, where)
+
+
+# -- by the API ------------------------------------------------------------------------
+
+
+def _online_run(run: Any) -> LoggedRun:
+    """All that a run of `wandb.Api` has logged, not a sample of it."""
+    logged = [
+        (row.get("_step", number), row) for number, row in enumerate(run.scan_history())
+    ]
+    return LoggedRun(run.name or run.id, _settings(run.config), by_step(logged))
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if not key.startswith("_")}
+
+
+# -- offline ---------------------------------------------------------------------------
+
+
+def _offline_run(file: Path) -> LoggedRun:
+    messages = imported("wandb.proto.wandb_internal_pb2", "wandb")
+    name, config, logged = file.stem, {}, []
+    for content in _records(file):
+        record = messages.Record.FromString(content)
+        match record.WhichOneof("record_type"):
+            case "run":
+                name = record.run.display_name or record.run.run_id
+                config |= _updated(record.run.config)
+            case "config":
+                config |= _updated(record.config)
+            case "history":
+                row = {_key(i): json.loads(i.value_json) for i in record.history.item}
+                logged.append((row.get("_step", record.history.step.num), row))
+    return LoggedRun(name, _settings(config), by_step(logged))
+
+
+def _updated(config: Any) -> dict[str, Any]:
+    return {_key(item): json.loads(item.value_json) for item in config.update}
+
+
+def _key(item: Any) -> str:
+    return item.key or ".".join(item.nested_key)
+
+
+def _records(file: Path) -> Iterator[bytes]:
+    """Contents of a log's records; a run that is still going ends in half of one.
+
+    Raises
+    ------
+    RunTableError
+        It is no such log, or damaged.
+    """
+    content = file.read_bytes()
+    if content[:4] != MAGIC:
+        raise RunTableError(f"{file}: not a file of W&B's offline runs")
+    at, parts = HEADER, b""
+    while at + HEADER <= len(content):
+        # a chunk never goes over the end of its block; a record of several may
+        left = BLOCK - at % BLOCK
+        if left < HEADER:  # too little for a chunk: filled with zeros
+            at += left
+            continue
+        length = int.from_bytes(content[at + 4 : at + 6], "little")
+        kind = content[at + 6]
+        chunk = content[at + HEADER : at + HEADER + length]
+        if len(chunk) < length:
+            return  # the run is still going, or was killed
+        told = int.from_bytes(content[at : at + 4], "little")
+        if told != zlib.crc32(bytes([kind]) + chunk):
+            raise RunTableError(f"{file}: damaged at byte {at}")
+        parts = chunk if kind in (FULL, FIRST) else parts + chunk
+        if kind in (FULL, LAST):
+            yield parts
+        at += HEADER + length

@@ -1,0 +1,173 @@
+"""Foreign columns: what is proposed for them can be pasted, and then it works; nothing
+is applied unasked.
+"""
+
+import re
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import bayeslaw
+from bayeslaw import RunTableError
+from bayeslaw._tables.fitting import check_fittable
+from bayeslaw._tables.proposals import mapping_hint
+from bayeslaw.cli.app import app
+from bayeslaw.cli.parsing import columns_of
+from known import saved
+
+
+def pasted(hint: str) -> dict[str, str]:
+    """A proposed mapping as a shell and the command line understand it."""
+    proposal = re.search(r"perhaps ((?:--column ('[^']*'|\"[^\"]*\") ?)+)", hint)
+    words = shlex.split(proposal[1]) if proposal else []
+    return columns_of(words[1::2])
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            {"model_M": 70, "adapt_tokens_M": 900, "replay_pct": 20, "pretrain_tpp": 9},
+            "N=model_M*1e6 D=adapt_tokens_M*1e6 replay=replay_pct/100 ptpp=pretrain_tpp",
+        ),
+        (
+            {"params": 7e7, "tokens_B": 2, "mix %": 5, "val_loss": 3, "loss_before": 4},
+            "N=params D=tokens_B*1e9 replay=mix_%/100 loss=val_loss",
+        ),
+        ({"Model size (M)": 7, "trainTokens": 1e9}, "N=Model_size_(M)*1e6 D=trainTokens"),
+        (
+            {"n_params": 1e8, "tok_M": 50, "eval/loss": 3, "train/loss": 2},
+            "N=n_params D=tok_M*1e6 loss=eval/loss",
+        ),
+        (
+            {"config.model_size": 1e9, "params.tokens": 1e9, "metrics.eval_loss": 2},
+            "N=config.model_size D=params.tokens loss=metrics.eval_loss",
+        ),
+        (
+            {"N": 1e8, "eval_target_loss": 2, "eval_source_loss": 3},
+            "target_loss=eval_target_loss source_loss=eval_source_loss",
+        ),
+        ({"n": 1, "tokens_per_step": 5, "pretrain_tokens": 9, "n_layers": 3}, ""),
+        ({"N": 1e8, "D": 1e9, "loss_before": 3}, ""),
+        ({"N": 1e8, "D": 1e9, "loss": 3}, ""),
+        ({"D": 1e9, "loss": 3, "model": "llama"}, ""),
+        ({"D": 1e9, "loss": 3, "params": 1, "params_total": 2}, ""),
+        ({"size_M": 7e7, "tokens_M": 1e10}, "N=size_M D=tokens_M"),
+        ({"params": "8.1B", "tokens_B": "20", "mix": "34%"}, "N=params D=tokens_B*1e9 replay=mix"),
+    ],
+)  # fmt: skip
+def test_what_looks_meant_is_proposed_with_its_unit(columns, expected):
+    """By name, where only one column is called so and holds numbers."""
+    table = pd.DataFrame({name: [value] for name, value in columns.items()})
+    mapping = pasted(mapping_hint(table))
+    shown = [f"{ours}={theirs}".replace(" ", "_") for theirs, ours in mapping.items()]
+    assert " ".join(shown) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"params": [14, 70, 410]}, {"N": 1e6}),
+        ({"params": [7, 13, 70]}, {"N": 1e9}),
+        ({"params": [0.4, 1.4]}, {"N": 1e9}),
+        ({"params": [7e3, 1e5]}, {"N": 1.0}),
+        ({"N": [1e9, 2e9], "tokens": [10, 40]}, {"D": 1e9}),
+        ({"N": [7e7, 7e7], "tokens": [500, 900]}, {"D": 1e6}),
+        ({"tokens": [2e9, 4e9]}, {"D": 1.0}),
+        ({"mix": [0, 10, 50]}, {"replay": 0.01}),
+        ({"mix": [0, 0.1, 1]}, {"replay": 1.0}),
+    ],
+)
+def test_units_are_guessed_from_the_range_and_it_is_said(columns, expected):
+    table = pd.DataFrame(columns)
+    hint = mapping_hint(table)
+    runs = bayeslaw.read_runs(table, columns=pasted(hint))
+    for ours, factor in expected.items():
+        theirs = next(name for name in columns if name not in ("N", ours))
+        assert runs[ours].to_numpy() == pytest.approx(table[theirs] * factor)
+        assert (f"unit of {ours} guessed" in hint) == (factor != 1)
+
+
+def test_names_that_a_shell_would_change_are_quoted():
+    table = pd.DataFrame({'params "$HOME"': [1e8], "tokens": [1e9]})
+    runs = bayeslaw.read_runs(table, columns=pasted(mapping_hint(table)))
+    assert runs["N"].tolist() == [1e8]
+
+
+def test_losses_alike_are_named_and_none_is_chosen():
+    hint = mapping_hint(pd.DataFrame({"eval/fi_loss": [2.0], "eval/en_loss": [3.0]}))
+    assert "perhaps" not in hint
+    assert "2 columns may be the loss (eval/fi_loss, eval/en_loss)" in hint
+
+
+def test_nothing_is_mapped_unasked():
+    table = pd.DataFrame({"n_params": [1e8], "val_loss": [2.0]})
+    assert list(bayeslaw.read_runs(table)) == ["n_params", "val_loss"]
+
+
+def test_functions_propose_it():
+    runs = pd.DataFrame({"size_M": [1.0, 2.0], "tokens_B": [1.0, 2.0], "x": [2.0, 3.0]})
+    with pytest.raises(RunTableError, match=r'perhaps --column "N=size_M\*1e6" --col'):
+        bayeslaw.report(runs)
+    with pytest.raises(RunTableError, match=r'--column "D=tokens_B\*1e9"'):
+        check_fittable(bayeslaw.law("chinchilla"), runs.assign(loss=runs["x"]))
+
+
+# -- every command ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    here = tmp_path_factory.mktemp("foreign")
+    runs = bayeslaw.simulate("ptpp-floor", seed=1)
+    foreign = pd.DataFrame(
+        {
+            "n_params": runs["N"] / 1e6,
+            "tokens_b": runs["D"] / 1e9,
+            "replay_ratio": runs["replay"] * 100,
+            "tpp": runs["ptpp"],
+            "val_loss": runs["loss"],
+        }
+    )
+    foreign.to_csv(here / "foreign.csv", index=False)
+    runs[["N", "D", "replay", "ptpp", "loss"]].to_csv(here / "ours.csv", index=False)
+    saved.save_fit(here / "fit.nc")
+    return here
+
+
+COMMANDS = [
+    "table FOREIGN",
+    "fit FOREIGN -o OUT",
+    "fit FOREIGN --law dcpt -o OUT",
+    "fit FOREIGN --where ptpp<=31 -o OUT",
+    "compare FOREIGN",
+    "forecast FIT FOREIGN",
+    "check FIT FOREIGN",
+    "review FOREIGN",
+    "report FOREIGN -o OUT",
+    "follow FIT FOREIGN --until 20B",
+    "anchors FIT --candidates FOREIGN --goal FOREIGN --budget 1e20",
+    "anchors --next --candidates FOREIGN --goal FOREIGN --budget 1e20",
+    "study pool FOREIGN --offer tpp<=31 --goal tpp>31 --budgets 10%",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_error_of_every_command_proposes_the_whole_mapping(folder, command):
+    """A line that can be pasted: with it, the same table is read as if it were ours."""
+    paths = {
+        "FOREIGN": folder / "foreign.csv",
+        "FIT": folder / "fit.nc",
+        "OUT": folder / "out",
+    }
+    words = [str(paths.get(word, word)) for word in command.split()]
+    done = CliRunner().invoke(app, words)
+    said = str(done.exception) if "review" not in command else done.stdout
+    mapping = pasted(said)
+    assert set(mapping.values()) == {"N", "D", "replay", "ptpp", "loss"}
+    read = bayeslaw.read_runs(folder / "foreign.csv", columns=mapping)
+    ours = bayeslaw.read_runs(folder / "ours.csv")
+    np.testing.assert_allclose(read[list(ours)], ours)

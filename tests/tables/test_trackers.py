@@ -1,0 +1,566 @@
+"""Stores of experiment trackers, each written by the tracker's own library, read as
+tables of runs.
+
+The runs are the same in all of them: two sizes, four evaluations, training losses at
+more steps, 64 tokens a step.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import RunTableError, RunTableWarning
+from bayeslaw._tables.sources import library
+from bayeslaw._tables.sources.points import LoggedRun, by_step, points, with_tokens
+
+SIZES, STEPS, EVERY, PER_STEP = (1000, 2000), 40, 10, 64
+SETTINGS = {"batch_size": 4, "seq_len": 16, "data": {"mix": 0.25}}
+OURS = {"n_params": "N", "eval/loss": "loss", "data.mix": "replay"}
+assumed = pytest.warns(RunTableWarning, match="D is steps x 64 tokens")
+
+
+def loss(size: int, step: int) -> float:
+    return 2 + 30 / size + 1 / step
+
+
+def logs(size: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """What a training logs, call by call."""
+    for step in range(1, STEPS + 1):
+        yield step, {"train/loss": loss(size, step) - 0.1}
+        if step % EVERY == 0:
+            yield step, {"eval/loss": loss(size, step)}
+
+
+def flat_settings(size: int) -> dict[str, float]:
+    """For trackers that have no nested ones."""
+    return {"n_params": size, "batch_size": 4, "seq_len": 16, "data.mix": 0.25}
+
+
+def check(runs: pd.DataFrame) -> None:
+    """These are the runs above: a row for each evaluation, and tokens by steps."""
+    assert len(runs) == len(SIZES) * STEPS // EVERY
+    steps = np.arange(EVERY, STEPS + 1, EVERY)
+    for size in SIZES:
+        run = runs[runs["run"] == f"size{size}"].sort_values("D")
+        assert set(run["N"]) == {size}
+        assert run["D"].tolist() == (PER_STEP * steps).tolist()
+        expected = [loss(size, step) for step in steps]
+        np.testing.assert_allclose(run["loss"], expected, rtol=1e-6)
+        assert set(run["replay"]) == {0.25}
+
+
+def needs(name: str, extra: str):
+    return pytest.importorskip(name, reason=f"needs the extra {extra}")
+
+
+@pytest.fixture(scope="module")
+def outside():
+    """A Python that does not take the folder tests/datasets for Hugging Face's."""
+    with pytest.MonkeyPatch.context() as patch:
+        found = find_spec("datasets")
+        if found is not None and found.origin is None:
+            patch.setitem(sys.modules, "datasets", None)
+        yield
+
+
+# -- TensorBoard -----------------------------------------------------------------------
+
+
+def write_events(folder: Path, size: int) -> None:
+    """An event file in TensorBoard's own format, and one of hyperparameters below it,
+    as torch's `SummaryWriter` leaves them.
+    """
+    writers = needs("tensorboard.summary.writer.event_file_writer", "tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import summary_v2
+
+    writer = writers.EventFileWriter(str(folder))
+    for step, values in logs(size):
+        named = [Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
+        summary = Summary(value=named)
+        writer.add_event(Event(step=step, wall_time=1e9 + step, summary=summary))
+    writer.close()
+    settings = flat_settings(size)
+    below = writers.EventFileWriter(str(folder / "1700000000.0"))
+    below.add_event(Event(wall_time=1e9, summary=summary_v2.hparams_pb(settings)))
+    below.close()
+
+
+@pytest.fixture(scope="module")
+def event_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensorboard")
+    for size in SIZES:
+        write_events(folder / f"size{size}", size)
+    return folder
+
+
+def test_event_files(event_folder):
+    with assumed:
+        check(bayeslaw.read_runs(f"tensorboard:{event_folder}", columns=OURS))
+
+
+def test_event_files_of_torch(tmp_path):
+    """Its writer, with `add_hparams`; more steps than TensorBoard keeps of a sample."""
+    torch = needs("torch.utils.tensorboard", "hf (torch)")
+    needs("tensorboard", "tensorboard")
+    for size in SIZES:
+        writer = torch.SummaryWriter(str(tmp_path / f"size{size}"))
+        writer.add_hparams(flat_settings(size), {"hparam/none": 0.0})
+        for step in range(1, 12_001):
+            writer.add_scalar("grad_norm", 1.0, step)
+        for step, values in logs(size):
+            for name, value in values.items():
+                writer.add_scalar(name, value, step)
+        writer.close()
+    with assumed:
+        check(bayeslaw.read_runs(f"tensorboard:{tmp_path}", columns=OURS))
+    with assumed:
+        table = bayeslaw.read_runs(f"tensorboard:{tmp_path}/size1000")
+    assert len(table) == 12_000
+
+
+def test_what_was_logged_again_after_a_restart_holds(tmp_path):
+    torch = needs("torch.utils.tensorboard", "hf (torch)")
+    needs("tensorboard", "tensorboard")
+    for value in (3.0, 2.0):
+        writer = torch.SummaryWriter(str(tmp_path))
+        writer.add_scalar("eval/loss", value, 10)
+        writer.close()
+    runs = bayeslaw.read_runs(
+        f"tensorboard:{tmp_path}", columns={"eval/loss": "loss", "step*64": "D"}
+    )
+    assert runs[["step", "D", "loss"]].to_numpy().tolist() == [[10, 640, 2]]
+
+
+# -- MLflow ----------------------------------------------------------------------------
+
+
+def write_mlflow(address: str, experiment: str = "grid") -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what MLflow uses
+        _write_mlflow(address, experiment)
+
+
+def _write_mlflow(address: str, experiment: str) -> None:
+    tracking = needs("mlflow.tracking", "mlflow")
+    client = tracking.MlflowClient(tracking_uri=address)
+    at = client.create_experiment(experiment)
+    for size in SIZES:
+        run = client.create_run(at, run_name=f"size{size}").info.run_id
+        for name, value in flat_settings(size).items():
+            client.log_param(run, name, value)
+        for step, values in logs(size):
+            for name, value in values.items():
+                client.log_metric(run, name, value, step=step)
+        client.set_terminated(run)
+
+
+@pytest.fixture(scope="module")
+def mlflow_file(tmp_path_factory):
+    needs("sqlalchemy", "mlflow")
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    write_mlflow(f"sqlite:///{file}")
+    return file
+
+
+def test_an_mlflow_database(mlflow_file):
+    """The only experiment with runs; and by its name."""
+    for place in (mlflow_file, f"{mlflow_file}#grid"):
+        with assumed:
+            check(bayeslaw.read_runs(f"mlflow:{place}", columns=OURS))
+
+
+def test_an_mlflow_folder(tmp_path, monkeypatch):
+    """MLflow itself refuses to open one without a word in the environment."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    write_mlflow((tmp_path / "mlruns").as_uri())
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
+    with assumed:
+        check(bayeslaw.read_runs(f"mlflow:{tmp_path}/mlruns", columns=OURS))
+
+
+def test_an_experiment_is_named_where_there_are_several(tmp_path, mlflow_file):
+    file = tmp_path / "two.db"
+    shutil.copy(mlflow_file, file)
+    write_mlflow(f"sqlite:///{file}", "other")
+    with pytest.raises(RunTableError, match=r"runs in 2 experiments.*#(grid|other): "):
+        bayeslaw.read_runs(f"mlflow:{file}")
+    with pytest.raises(RunTableError, match=r"no experiment 'grit'; there are: .*grid"):
+        bayeslaw.read_runs(f"mlflow:{file}#grit")
+
+
+# -- Trackio ---------------------------------------------------------------------------
+
+TRACKIO = """
+import json, sys, trackio
+for size, settings, rows in json.loads(sys.stdin.read()):
+    trackio.init(project="grid", name=f"size{size}", config=settings)
+    for step, values in rows:
+        trackio.log(values, step=step)
+    trackio.finish()
+"""
+
+
+def test_a_trackio_project(tmp_path, outside):
+    """Read in a process of its own, as Trackio settles its folder when imported."""
+    needs("trackio", "trackio")
+    environment = os.environ | {"TRACKIO_DIR": str(tmp_path)}
+    rows = [(size, SETTINGS | {"n_params": size}, list(logs(size))) for size in SIZES]
+    command = [sys.executable, "-P", "-c", TRACKIO]
+    told = {"capture_output": True, "text": True, "env": environment}
+    subprocess.run(command, input=json.dumps(rows), check=True, cwd=tmp_path, **told)
+    read = [sys.executable, "-P", "-m", "bayeslaw.cli", "table"]
+    mapping = [w for o, t in OURS.items() for w in ("--column", f"{t}={o}")]
+    kept = ["-o", str(tmp_path / "runs.csv")]
+    done = subprocess.run([*read, "trackio:grid", *mapping, *kept], check=False, **told)
+    assert done.returncode == 0, done.stderr
+    assert "warning: D is steps x 64 tokens" in done.stderr
+    check(bayeslaw.read_runs(tmp_path / "runs.csv"))
+    other = subprocess.run([*read, "trackio:grit"], check=False, **told)
+    assert other.returncode == 2
+    assert "no such project; there are: grid" in other.stderr
+
+
+# -- Weights & Biases ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def offline_folder(tmp_path_factory):
+    """Runs of the real library that never reached its server, one call a metric as
+    Hugging Face's Trainer does.
+    """
+    wandb = needs("wandb", "wandb")
+    folder = tmp_path_factory.mktemp("wandb")
+    quiet = wandb.Settings(console="off", silent=True)
+    for size in SIZES:
+        config = SETTINGS | {"n_params": size}
+        run = wandb.init(
+            project="grid",
+            name=f"size{size}",
+            mode="offline",
+            dir=str(folder),
+            config=config,
+            settings=quiet,
+        )
+        for step, values in logs(size):
+            # long enough for records that go over blocks of the file
+            padding = {f"norms/layer{i}": step + i / 7 for i in range(40)}
+            run.log(values | padding | {"train/global_step": step})
+        run.finish()
+    return folder
+
+
+def test_offline_runs_of_wandb(offline_folder):
+    """Steps are those of the training, not calls of `log`."""
+    files = list(offline_folder.rglob("run-*.wandb"))
+    assert min(file.stat().st_size for file in files) > 2 * 2**15
+    with assumed:
+        check(bayeslaw.read_runs(f"wandb:{offline_folder}", columns=OURS))
+
+
+def test_a_run_that_is_still_going_is_read_up_to_its_last_whole_record(
+    offline_folder, tmp_path
+):
+    content = next(iter(offline_folder.rglob("run-*.wandb"))).read_bytes()
+    (tmp_path / "run-half.wandb").write_bytes(content[: len(content) // 2])
+    with assumed:
+        part = bayeslaw.read_runs(f"wandb:{tmp_path}")
+    assert 5 < part["step"].max() < STEPS
+
+
+def test_damaged_offline_runs_are_refused(offline_folder, tmp_path):
+    content = bytearray(next(iter(offline_folder.rglob("run-*.wandb"))).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "run-bad.wandb").write_bytes(content)
+    with pytest.raises(RunTableError, match="damaged at byte"):
+        bayeslaw.read_runs(f"wandb:{tmp_path}")
+    (tmp_path / "run-bad.wandb").write_text("no run")
+    with pytest.raises(RunTableError, match="not a file of W&B"):
+        bayeslaw.read_runs(f"wandb:{tmp_path}")
+
+
+def test_runs_of_the_wandb_api(monkeypatch):
+    """A stand-in for the objects that its documentation describes: the server cannot be
+    reached from here.
+    """
+    wandb = needs("wandb", "wandb")
+
+    def scanned(size):
+        rows = [{"_step": i, "_timestamp": 1e9 + i} | v for i, v in logs(size)]
+        return lambda: iter(rows)
+
+    runs = [
+        SimpleNamespace(
+            id=f"id{size}",
+            name=f"size{size}",
+            config=SETTINGS | {"n_params": size, "_wandb": {"t": 1}},
+            scan_history=scanned(size),
+        )
+        for size in SIZES
+    ]
+    asked = []
+    api = SimpleNamespace(runs=lambda path: asked.append(path) or iter(runs))
+    monkeypatch.setattr(wandb, "Api", lambda: api)
+    with assumed:
+        check(bayeslaw.read_runs("wandb:team/grid", columns=OURS))
+    assert asked == ["team/grid"]
+
+
+def test_an_api_that_cannot_be_reached_is_one_line(monkeypatch):
+    wandb = needs("wandb", "wandb")
+
+    def api():
+        raise wandb.errors.CommError("no route\nto host")
+
+    monkeypatch.setattr(wandb, "Api", api)
+    with pytest.raises(RunTableError, match=r"cannot be read \(no route\)$"):
+        bayeslaw.read_runs("wandb:team/grid")
+
+
+# -- Hugging Face's Trainer ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trainer_folder(tmp_path_factory, outside):
+    """A tiny model trained by the real Trainer, with checkpoints, counting its tokens."""
+    needs("accelerate", "hf")
+    torch = needs("torch", "hf")
+    hf = needs("transformers", "hf")
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("hf")
+    rows = np.random.default_rng(0).integers(0, 32, (64, 16)).tolist()
+    texts = [{"input_ids": row, "labels": row} for row in rows]
+    for run, seed in (("first", 0), ("second", 1)):
+        config = hf.GPT2Config(
+            vocab_size=32, n_positions=16, n_embd=8, n_layer=1, n_head=1,
+            bos_token_id=0, eos_token_id=0,
+        )  # fmt: skip
+        arguments = hf.TrainingArguments(
+            str(folder / run), max_steps=20, eval_steps=5, eval_strategy="steps",
+            save_strategy="steps", save_steps=10, logging_steps=2, report_to=[],
+            per_device_train_batch_size=4, use_cpu=True, disable_tqdm=True, seed=seed,
+            dataloader_pin_memory=False, include_num_input_tokens_seen="all",
+        )  # fmt: skip
+        trainer = hf.Trainer(
+            model=hf.GPT2LMHeadModel(config),
+            args=arguments,
+            train_dataset=texts,
+            eval_dataset=texts[:8],
+        )
+        trainer.train()
+    return folder
+
+
+def test_states_of_a_trainer(trainer_folder):
+    """The longest log of each run, tokens as the Trainer counted them."""
+    columns = {"eval/loss": "loss", "10k": "N"}
+    runs = bayeslaw.read_runs(f"hf:{trainer_folder}", columns=columns)
+    assert sorted(set(runs["run"])) == ["first", "second"]
+    for _, run in runs.groupby("run"):
+        assert run["step"].tolist() == [5, 10, 15, 20]
+        assert run["D"].tolist() == [5 * 64, 10 * 64, 15 * 64, 20 * 64]
+        assert set(run["N"]) == {1e4}
+    state = json.loads(
+        (trainer_folder / "first/checkpoint-20/trainer_state.json").read_text()
+    )
+    logged = [row["eval_loss"] for row in state["log_history"] if "eval_loss" in row]
+    assert runs.loc[runs["run"] == "first", "loss"].tolist() == logged
+    (one,) = {*bayeslaw.read_runs(f"hf:{trainer_folder}/first")["run"]}
+    assert one == "first"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"log_history": 3, "global_step": 1}'])
+def test_a_state_that_is_none_is_refused(tmp_path, text):
+    (tmp_path / "trainer_state.json").write_text(text)
+    with pytest.raises(RunTableError, match="not a state that a Trainer has written"):
+        bayeslaw.read_runs(f"hf:{tmp_path}")
+
+
+# -- any of them -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module"),
+    [
+        ("tensorboard", "tensorboard"),
+        ("mlflow", "mlflow"),
+        ("trackio", "trackio"),
+        ("wandb", "wandb"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    tmp_path, monkeypatch, scheme, module
+):
+    def absent(name):
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(library.importlib, "import_module", absent)
+    with pytest.raises(RunTableError, match=rf"pip install \"bayeslaw\[{module}\]\"$"):
+        library.imported(f"{module}.part", scheme)
+
+
+@pytest.mark.parametrize("scheme", ["tensorboard", "mlflow", "hf"])
+def test_a_store_that_is_not_there_is_said_and_not_made(tmp_path, scheme):
+    with pytest.raises(RunTableError, match="no such") as raised:
+        bayeslaw.read_runs(f"{scheme}:{tmp_path}/nothing")
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module", "says"),
+    [
+        ("tensorboard", "tensorboard", "no event files"),
+        ("mlflow", "mlflow", "no runs in any experiment"),
+        ("wandb", "wandb", "no run-"),
+        ("hf", "json", "no trainer_state.json"),
+    ],
+)
+def test_an_empty_store_is_said(tmp_path, scheme, module, says):
+    needs(module, scheme)
+    with pytest.raises(RunTableError, match=says):
+        bayeslaw.read_runs(f"{scheme}:{tmp_path}")
+
+
+def test_a_scheme_alone_asks_for_a_place():
+    with pytest.raises(RunTableError, match="write hf:PLACE"):
+        bayeslaw.read_runs("hf:")
+
+
+def state_of(folder: Path, *logged: dict, **more) -> str:
+    folder.mkdir(exist_ok=True, parents=True)
+    state = {"log_history": list(logged), "global_step": len(logged)} | more
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    return f"hf:{folder.parent}"
+
+
+def test_runs_without_the_metric_are_left_out_and_named(tmp_path):
+    state_of(tmp_path / "a", {"step": 1, "eval_loss": 3.0})
+    source = state_of(tmp_path / "b", {"step": 1, "loss": 3.0})
+    columns = {"eval/loss": "loss", "step*64": "D"}
+    with pytest.warns(RunTableWarning, match="no loss in 1 runs, left out: b"):
+        runs = bayeslaw.read_runs(source, columns=columns)
+    assert runs["run"].tolist() == ["a"]
+    with pytest.raises(RunTableError, match="the table has no column 'eval/nll'"):
+        bayeslaw.read_runs(source, columns={"eval/nll": "loss"})
+
+
+def test_a_loss_that_diverged_is_refused_not_skipped(tmp_path):
+    rows = {"step": 1, "eval_loss": 3.0}, {"step": 2, "eval_loss": float("nan")}
+    source = state_of(tmp_path / "a", *rows)
+    columns = {"eval/loss": "loss", "step*64": "D"}
+    with pytest.raises(RunTableError, match="row 2, column 'loss': inf"):
+        bayeslaw.read_runs(source, columns=columns)
+    assert len(bayeslaw.read_runs(source, columns=columns, where="step < 2")) == 1
+
+
+def test_an_evaluation_before_the_first_token_is_no_point_of_the_run(tmp_path):
+    rows = {"step": 0, "eval_loss": 4.0}, {"step": 1, "eval_loss": 3.0}
+    source = state_of(tmp_path / "a", *rows)
+    columns = {"eval/loss": "loss", "step*64": "D"}
+    assert bayeslaw.read_runs(source, columns=columns)["loss"].tolist() == [3.0]
+
+
+def test_without_tokens_it_is_said_how_to_count_them(tmp_path):
+    source = state_of(tmp_path / "a", {"step": 1, "eval_loss": 3.0})
+    runs = bayeslaw.read_runs(source, columns={"eval/loss": "loss", "124M": "N"})
+    assert "D" not in runs
+    with pytest.raises(bayeslaw.LawError, match=r'--column "D=step\*TOKENS_OF_A_STEP"'):
+        bayeslaw.compare(runs)
+
+
+# -- tokens ----------------------------------------------------------------------------
+
+
+def table_of(config: dict, *rows: tuple[float, dict]) -> pd.DataFrame:
+    return points([LoggedRun("a", config, by_step(rows))], "here")
+
+
+def test_a_logged_counter_is_on_a_line_between_its_steps_and_unknown_beyond():
+    table = table_of(
+        {"tokens_per_step": 7},
+        (0, {"x": 1.0}),
+        (10, {"train/num_tokens": 100.0}),
+        (15, {"loss": 2.0}),
+        (20, {"train/num_tokens": 300.0}),
+        (30, {"loss": 1.0}),
+    )
+    counted, tokens = with_tokens(table)
+    assert tokens is not None
+    assert not tokens.assumed
+    expected = np.array([np.nan, 100, 200, 300, np.nan])
+    np.testing.assert_array_equal(counted["D"].to_numpy(), expected)
+
+
+def test_counters_that_differ_are_refused_unless_one_is_named(tmp_path):
+    rows = [
+        {"step": s, "eval_loss": 3.0 / s, "num_tokens": 10 * s, "tokens_seen": 11 * s}
+        for s in (1, 2)
+    ]
+    source = state_of(tmp_path / "a", *rows)
+    with pytest.raises(RunTableError, match="both count tokens, and differ") as raised:
+        bayeslaw.read_runs(source, columns={"eval/loss": "loss"})
+    assert '--column "D=train/tokens_seen"' in str(raised.value)
+    columns = {"eval/loss": "loss", "train/tokens_seen": "D"}
+    assert bayeslaw.read_runs(source, columns=columns)["D"].tolist() == [11, 22]
+    same = [row | {"tokens_seen": row["num_tokens"]} for row in rows]
+    source = state_of(tmp_path / "a", *same)
+    assert bayeslaw.read_runs(source, columns={"eval/loss": "loss"})["D"][2] == 20
+
+
+@pytest.mark.parametrize(
+    ("config", "per_step", "is_assumed"),
+    [
+        ({"tokens_per_step": 512}, 512, False),
+        ({"global_batch_size": 8, "seq_len": 4, "world_size": 2}, 32, True),
+        (
+            {
+                "per_device_train_batch_size": 2,
+                "seq_length": 8,
+                "gradient_accumulation_steps": 4,
+                "world_size": 3,
+            },
+            192,
+            True,
+        ),
+        ({"train": {"batch_size": 2, "block_size": 8}}, 16, True),
+        ({"batch_size": 2, "max_length": 20}, None, False),
+        ({"batch_size": "auto", "seq_len": 8}, None, False),
+    ],
+)
+def test_tokens_of_a_step_are_the_product_of_the_settings(config, per_step, is_assumed):
+    table, tokens = with_tokens(table_of(config, (3, {"loss": 2.0})))
+    if per_step is None:
+        assert tokens is None
+        assert "D" not in table
+        return
+    assert tokens is not None
+    assert table["D"].tolist() == [3 * per_step]
+    assert tokens.assumed == is_assumed
+
+
+def test_runs_of_one_name_and_settings_called_like_metrics_are_told_apart():
+    runs = [LoggedRun("a", {"loss": "cross", "lr": 1}, {1.0: {"loss": 2.0}})] * 2
+    table = points(runs, "here")
+    assert table["run"].tolist() == ["a", "a#2"]
+    assert table["config.loss"].tolist() == ["cross"] * 2
+
+
+def test_runs_without_a_number_are_refused():
+    with pytest.raises(RunTableError, match="no runs"):
+        points([], "here")
+    with pytest.raises(RunTableError, match=r"no run has logged a number \(runs: a\)"):
+        points([LoggedRun("a", {}, {})], "here")
