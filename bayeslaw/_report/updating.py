@@ -111,9 +111,7 @@ def _rows(table: Any) -> list[dict[str, Any]]:
     """Rows with their label as ``label``."""
     return [
         {"label": str(label)} | row
-        for label, row in zip(
-            table.index, table.to_dict(orient="records"), strict=True
-        )
+        for label, row in zip(table.index, table.to_dict(orient="records"), strict=True)
     ]
 
 
@@ -123,7 +121,7 @@ def _groups(one: UpdatedDomain) -> list[dict[str, Any]]:
     assert one.attribution is not None
     keys = ["by", "level", "rows"]
     both = one.surprise.groups.merge(one.attribution.groups, on=keys)
-    return both.to_dict(orient="records")
+    return _rows(both)
 
 
 def _drawings(one: UpdatedDomain) -> Iterator[Drawing]:
@@ -157,9 +155,7 @@ def _drawings(one: UpdatedDomain) -> Iterator[Drawing]:
     )
 
 
-def _drawn(
-    draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str
-) -> Drawing:
+def _drawn(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> Drawing:
     """A picture as high as its lines ask for."""
     height = min(max(LINE * lines, 1.6), 12.0)
     # without a hash of their own and a date, equal pictures are equal bytes

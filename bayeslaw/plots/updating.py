@@ -45,15 +45,22 @@ def moved_plan(ax: Axes, change: PlanChange) -> Axes:
         tokens, confidence = ([row[key] for row in rows] for key in ("D", "confidence"))
         ax.plot(tokens, confidence, ".-", color=colour, label=when)
         if plan.D and plan.probability is not None:
-            ax.plot([plan.D], [plan.probability], **STAR | {"color": colour})
+            style: dict[str, Any] = STAR | {"color": colour}
+            ax.plot([plan.D], [plan.probability], **style)
     if change.kept and change.before.D:
-        old = {"color": COLOURS[1], "ms": 9, "label": "the old plan now"}
-        ax.plot([change.before.D], [change.kept["probability"]], "X", **old)
+        cross: dict[str, Any] = {"color": COLOURS[1], "ms": 9, "ls": "none"}
+        ax.plot(
+            [change.before.D],
+            [change.kept["probability"]],
+            marker="X",
+            label="the old plan now",
+            **cross,
+        )
     asked = change.after.confidence
     if not isinstance(asked, dict):
         ax.axhline(asked, color=GREY, lw=0.8, ls=":", zorder=0)
     ax.set_ylim(-0.04, 1.04)
-    ax.set_ylabel("probability that all promises are kept")
+    ax.set_ylabel("promises kept, probability")
     token_axis(ax, "D")
     _legend(ax)
     return ax
@@ -64,7 +71,7 @@ def moved_parameters(ax: Axes, domain: UpdatedDomain) -> Axes:
     dotted lines are half an sd away.
     """
     rows = domain.parameters[domain.parameters["sd"] > 0]
-    ends = rows[[c for c in rows if c.startswith(("before", "after"))]]
+    ends = rows[[c for c in rows if str(c).startswith(("before", "after"))]]
     scaled = ends.sub(rows["before"], axis=0).div(rows["sd"], axis=0)
     for when, (colour, offset) in WHEN.items():
         _intervals(ax, scaled, when, offset, colour)
@@ -90,8 +97,8 @@ def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
     rows = domain.surprise.rows
     along = "D" if "D" in rows else None
     x = rows[along] if along else np.arange(len(rows))
-    ends = [100 * np.log(rows[end] / rows["median"]) for end in ("low", "high")]
-    ax.vlines(x, *ends, color=GREY, lw=1, alpha=0.35, label="foreseen, 90%")
+    low, high = (100 * np.log(rows[end] / rows["median"]) for end in ("low", "high"))
+    ax.vlines(x, low, high, color=GREY, lw=1, alpha=0.35, label="foreseen, 90%")
     by = next((c for c in ("N", "ptpp", "replay") if c in rows), None)
     levels = sorted(rows[by].unique()) if by else [None]
     for i, level in enumerate(levels):
@@ -120,6 +127,7 @@ def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
     why = domain.attribution
     if why is None:
         raise ValueError(f"{domain.name} has no new rows that could move anything")
+    # runs are many, and in the table
     groups = why.groups[why.groups["by"] != "run"]
     groups = groups.head(MOST_BARS)
     names = ["the refit", "all new rows"]
@@ -152,4 +160,3 @@ def _legend(ax: Axes) -> None:
     """Above the picture, where it hides nothing."""
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}
     ax.legend(fontsize=8, frameon=False, columnspacing=1.0, **place)
-

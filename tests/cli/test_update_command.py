@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from report.test_follow_page import CHROMIUM, DESK, PHONE, browser, opened  # noqa: F401
 
 import bayeslaw
 from known import updates
-from report.test_follow_page import CHROMIUM, DESK, PHONE, browser, opened  # noqa: F401
 
 CLI = [sys.executable, "-P", "-m", "bayeslaw.cli", "update"]
 

@@ -64,7 +64,7 @@ def test_rounding_of_a_file_is_no_change_and_a_corrected_covariate_is():
 
 def test_a_second_batch_alone_is_refused():
     alone = NAMED.assign(run="z")
-    with pytest.raises(RunTableError, match="lacks 4 of the 4 rows .* in one table"):
+    with pytest.raises(RunTableError, match=r"lacks 4 of the 4 rows .* in one table"):
         check_enough(row_changes(NAMED, alone), NAMED, "the fit")
     half = NAMED.iloc[:2]
     check_enough(row_changes(NAMED, half), NAMED, "the fit")

@@ -129,6 +129,7 @@ def attribute(
     covariance = covariance_of(shared) + foreseen.own_covariance
     away = shared - shared.mean(axis=0)
     together_with = (before - before.mean()) @ away / (len(before) - 1)
+    # a row weighs by what it shares with the forecast, less what other rows say too
     gain = np.linalg.solve(covariance, together_with)
     adds = gain * (foreseen.y - shared.mean(axis=0))
     return Attribution(

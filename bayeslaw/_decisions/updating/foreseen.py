@@ -107,6 +107,7 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     rows = _along_runs(rows)
     has_length = any("run_length" in part.piece.values for part in parts)
     noise = noise_of(parts, None if has_length else 0.0)
+    # without a length each row has its own error, as the posterior was fitted
     gap = shared_error(rows).gap
     if gap is None:
         gap = np.full(len(rows), np.inf)

@@ -133,6 +133,7 @@ def plan_change(
     models = {(model.N, model.ptpp): model for model in of_new.models}
     problem = pose(of_new, models[before.N, before.ptpp])
     log_tokens = math.log(before.D) if before.D else -math.inf
+    # the same pairs of draws and noise as the plan after, so that both compare
     choice = Choice(log_tokens, _replay(before), 0.0)
     kept = value.probabilities(problem, log_tokens, choice.replay)
     truth = value.perfect_information(problem, choice) if before.D else {}

@@ -20,6 +20,7 @@ from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
 
 Action = Literal["nothing new", "nothing changed", "sharper", "wider", "moved"]
+PROB = 0.9  # inside all intervals
 SHARPER, WIDER = 0.9, 1.1  # widths of forecasts, after over before
 
 
@@ -77,7 +78,8 @@ class UpdatedDomain:
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return table.reset_index().to_dict(orient="records")
+    rows = table.reset_index().to_dict(orient="records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,7 @@ class Updated:
 
     domains: Mapping[str, UpdatedDomain]
     plan: PlanChange | None
-    prob: float
+    prob: float = PROB
 
     def __getitem__(self, name: str) -> UpdatedDomain:
         return self.domains[name]
@@ -127,11 +129,13 @@ class Updated:
             return "nothing new"
         headlines = [one.headline for one in self.domains.values()]
         if self.plan is not None:
+            # a forecast may move without a consequence for the plan
             moved = self.plan.moved
         else:
             moved = any(row["moved"] for row in headlines)
         if moved:
             return "moved"
+        # the geometric mean over domains
         width = float(np.exp(np.mean([np.log(row["width"]) for row in headlines])))
         if width < SHARPER:
             return "sharper"
@@ -141,13 +145,17 @@ class Updated:
         """What happened, in one plain sentence."""
         action = self.action
         if action == "nothing new":
-            return "Nothing new: the table has the rows that were fitted, and no others."
+            return (
+                "Nothing new: the table has the rows that were fitted, and no others."
+            )
         plan, odd = self.plan, _not_foreseen(self)
         if action == "moved":
             moved = plan.headline() if plan is not None else _moved_most(self.domains)
             why = _why(self.domains)
             return f"Moved: {moved}{f', because {why}' if why else ''}{odd}."
-        stays = "the forecasts stay where they were" if plan is None else "the plan stays"
+        stays = (
+            "the forecasts stay where they were" if plan is None else "the plan stays"
+        )
         widths = " and ".join(
             f"{_change(one.headline['width'])} ({name})"
             for name, one in self.domains.items()
@@ -255,6 +263,8 @@ def _odd_group(one: UpdatedDomain) -> pd.Series | None:
         return None
     groups = one.surprise.groups
     if one.attribution.is_told:
+        # levels that add most of the shift; which of them is the news is for the
+        # forecast that they were given to say
         reasons = one.attribution.reasons
         told = set(zip(reasons["by"], reasons["level"], strict=True))
         named = zip(groups["by"], groups["level"], strict=True)
@@ -264,4 +274,4 @@ def _odd_group(one: UpdatedDomain) -> pd.Series | None:
     if groups.empty:
         return None
     far = (groups["miss"] / groups["sd"]).abs()
-    return groups.loc[far.idxmax()]
+    return groups.iloc[int(np.argmax(far))]

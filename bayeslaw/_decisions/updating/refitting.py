@@ -55,7 +55,7 @@ def refit_like(
     )
 
 
-def _settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """What a posterior keeps of how it was made."""
     return json.loads(attrs.get("settings", "{}"))
 

@@ -54,6 +54,7 @@ def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
     """
     naming = _naming(before, after)
     values = [c for c in NUMERIC if c in before and c in after]
+    # rows that are alike in all first, so that of replicates the odd one is the new
     same_before, same_after = _paired(before, after, [*naming, *values])
     left_before = np.setdiff1d(np.arange(len(before)), same_before)
     left_after = np.setdiff1d(np.arange(len(after)), same_after)

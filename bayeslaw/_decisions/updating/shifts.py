@@ -123,6 +123,7 @@ def _moved(
         nothing = dict.fromkeys(("sd", "shift", "expected"), 0.0)
         return nothing | {"moved": False, "beyond": False}
     shift = float(np.median(after) - np.median(before)) / spread
+    # E[var] + var(E) = var: what data take of a variance, the mean moves by
     left = float(after.var() / spread**2)
     expected = float(np.sqrt(max(1 - left, 0.0) + SAMPLING**2))
     moved = abs(shift) >= MATERIAL

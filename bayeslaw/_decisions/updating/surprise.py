@@ -153,6 +153,7 @@ def joint(
     distances = _distances(away, covariance_of(means), foreseen.own_covariance)
     # of each batch, how rare its rarest distance is: the least of three shares, which
     # is itself to be ranked
+    # the measured batch is the first, ranked as any other
     shares = np.stack([rankdata(-each, method="max") for each in distances])
     rarest = shares.min(axis=0)
     return float(np.mean(rarest <= rarest[0]))
@@ -167,12 +168,15 @@ def _distances(
     which many rows blunt; that along what the law moves by more than rows' own errors,
     where it would have to bend; and the mean.
     """
+    # in units of the rows' own errors, turned to the axes of what the law moves
     root = np.linalg.cholesky(of_rows)
     half_white = np.linalg.solve(root, of_law)
     white = np.linalg.solve(root, half_white.T)
     variance, axes = np.linalg.eigh((white + white.T) / 2)
     along = np.linalg.solve(root, away.T).T @ axes
     squares = along**2 / (1 + np.maximum(variance, 0))
+    # an axis along which the law moves by less than one row's error is none to bend
+    # along; the largest is one whatever its size
     is_law = variance >= min(1.0, variance.max())
     level = np.abs(away.mean(axis=1))
     return squares.sum(axis=1), squares[:, is_law].sum(axis=1), level

@@ -44,7 +44,6 @@ def update(
     question: Mapping[str, Any] | None = None,
     at: pd.DataFrame | None = None,
     allow_missing: bool = False,
-    prob: float = 0.9,
     seed: int = 0,
     on_failure: str = "raise",
     progress: Progress | None = None,
@@ -71,8 +70,6 @@ def update(
         are given for; by default that of the old plan, and the largest of the table.
     allow_missing
         Go on where the table lacks most of the old rows.
-    prob
-        Probability inside intervals.
     seed
         Same seed, same machine: same numbers.
     on_failure
@@ -101,6 +98,7 @@ def update(
     batches = {
         role: _batch(posterior, runs, allow_missing) for role, posterior in olds.items()
     }
+    # cheap, and of the old posterior: said before the refits, which take minutes
     surprises = {}
     for role, (_, changes, _) in batches.items():
         told = f"{batches[role][2]}: {changes.sentence()}"
@@ -118,6 +116,7 @@ def update(
         else olds[role]
         for role, (part, changes, _) in batches.items()
     }
+    # the plan comes before the forecasts, whose first is that of the old plan's run
     change = None
     planned: Mapping[str, pd.DataFrame] = {}
     if question is not None:
@@ -136,16 +135,14 @@ def update(
             after=news[role],
             changes=changes,
             surprise=surprise,
-            parameters=parameter_shifts(olds[role], news[role], prob),
+            parameters=parameter_shifts(olds[role], news[role]),
             laws=law_shifts(olds[role], news[role]),
-            forecasts=forecast_shifts(
-                olds[role], news[role], goal, prob=prob, seed=seed
-            ),
+            forecasts=forecast_shifts(olds[role], news[role], goal, seed=seed),
             attribution=None
             if foreseen is None
             else attribute(foreseen, before[:, 0], after[:, 0]),
         )
-    return Updated(domains, change, prob)
+    return Updated(domains, change)
 
 
 def _posterior(given: object) -> Fit | Average:
@@ -178,9 +175,7 @@ def _batch(
     return part, changes, name
 
 
-def _own_domain(
-    fitted: pd.DataFrame, runs: pd.DataFrame
-) -> tuple[pd.DataFrame, str]:
+def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Rows of the domains that were fitted, and their name; "loss" where none is told."""
     if "domain" not in fitted:
         if "domain" in runs and runs["domain"].nunique() > 1:

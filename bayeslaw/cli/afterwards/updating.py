@@ -67,10 +67,6 @@ class UpdateOptions:
             "--allow-missing", help="Go on where most of the old rows are gone."
         ),
     ] = False
-    prob: Annotated[
-        float,
-        typer.Option(help="Probability inside the intervals.", min=0.5, max=0.999),
-    ] = 0.9
     seed: Seed = 0
     output: Annotated[
         Path | None,
@@ -117,7 +113,6 @@ def update(options: UpdateOptions) -> None:
             question=question_of(options.question) if options.question else None,
             at=goal_at(options.at) if options.at else None,
             allow_missing=options.allow_missing,
-            prob=options.prob,
             seed=options.seed,
             on_failure="warn" if options.accept_diagnostics else "raise",
             progress=progress,
