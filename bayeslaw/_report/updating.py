@@ -119,6 +119,7 @@ def _groups(one: UpdatedDomain) -> list[dict[str, Any]]:
     """Groups of new rows, with what they strayed by and what they add."""
     assert one.surprise is not None
     assert one.attribution is not None
+    # both keep the few groups of a column that matter most to them
     keys = ["by", "level", "rows"]
     both = one.surprise.groups.merge(one.attribution.groups, on=keys)
     return _rows(both)
@@ -157,6 +158,7 @@ def _drawings(one: UpdatedDomain) -> Iterator[Drawing]:
 
 def _drawn(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> Drawing:
     """A picture as high as its lines ask for."""
+    # a picture of one line still has axes, and of fifty is scrolled past
     height = min(max(LINE * lines, 1.6), 12.0)
     # without a hash of their own and a date, equal pictures are equal bytes
     with matplotlib.rc_context({"svg.hashsalt": caption}):

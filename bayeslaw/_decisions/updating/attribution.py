@@ -52,6 +52,7 @@ class Attribution:
         """Whether the old draws foretell the refit's shift, so that its parts mean
         something.
         """
+        # a shift that is small beside what was unknown needs no exact account
         allowed = max(CLOSE * abs(self.shift), CLOSE_SD * self.sd)
         return abs(self.together - self.shift) <= allowed
 
@@ -84,6 +85,7 @@ class Attribution:
         where there are any.
         """
         levels = self.groups.groupby("by")["level"].transform("size")
+        # a column of one level says no more than that all rows moved it; runs are many
         several = self.groups[(levels > 1) & (self.groups["by"] != "run")]
         groups = several if len(several) else self.groups
         order = groups["adds"].abs().sort_values(ascending=False).index
@@ -125,6 +127,7 @@ def attribute(
     k-hat allows: of a few rows as a rule. Neither shows what a refit learns again: the
     misfit's scales, and an average's weights and drift.
     """
+    # effects are part of what rows share: a checkpoint that is off moves no law
     shared = foreseen.shared
     covariance = covariance_of(shared) + foreseen.own_covariance
     away = shared - shared.mean(axis=0)

@@ -127,6 +127,8 @@ def _along_runs(rows: pd.DataFrame) -> pd.DataFrame:
     along = [c for c in ("run", "step", "D") if c in rows]
     if "run" not in along:
         return rows
+    # by place, as a table of one's own may repeat labels; names sort as text, since a
+    # run may be called 3 in one row and a3 in another
     named = rows[along].assign(run=rows["run"].astype(str)).reset_index(drop=True)
     order = named.sort_values(along, kind="stable").index
     return rows.iloc[order]

@@ -58,6 +58,7 @@ class PlanChange:
             return (before.D is None) != (after.D is None)
         if not (before.D and after.D):
             return before.D != after.D
+        # either way by the same factor
         tokens = abs(math.log(after.D / before.D)) > math.log1p(TOKENS)
         return tokens or abs(_replay(after) - _replay(before)) > REPLAY
 

@@ -73,6 +73,7 @@ def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
         # files of laws were run when the average was read
         laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
     else:
+        # an older file names laws without a share, but keeps no more of them
         own = {member.law.name: member.law for member in old.members}
         laws = [own.get(str(name)) or find_law(str(name)) for name in old.table.index]
     return [_awake(law, old.runs) for law in laws]

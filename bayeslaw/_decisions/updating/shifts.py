@@ -119,6 +119,7 @@ def _moved(
     ``beyond`` also by over twice what was to be expected.
     """
     spread = float(before.std())
+    # a parameter held by its prior
     if not spread > 0:
         nothing = dict.fromkeys(("sd", "shift", "expected"), 0.0)
         return nothing | {"moved": False, "beyond": False}
@@ -146,6 +147,7 @@ def largest_rows(table: pd.DataFrame, columns: Mapping | tuple) -> pd.DataFrame:
     read.
     """
     orders = (("ptpp", "N", "D"), ("N", "ptpp", "D"), ("D", "N", "ptpp"))
+    # the last stage says more than size: what is planned for is mostly beyond both
     places = []
     for order in orders:
         by = [c for c in order if c in table] or list(columns)[:1]

@@ -102,6 +102,7 @@ def surprise_of(foreseen: Foreseen, seed: int = 0) -> Surprise:
     """How surprising rows are under the posterior that foresaw them."""
     y, rows = foreseen.y, foreseen.rows
     batches = foreseen.simulate(seed)
+    # quantiles, not moments: a Student-t's log loss may have no variance
     median, below, over = np.quantile(batches, [0.5, *ONE_SD], axis=0)
     miss, sd = y - median, (over - below) / 2
     low, high = np.quantile(batches, [0.05, 0.95], axis=0)
@@ -218,6 +219,7 @@ def _groups(
     for by, level, picked in members(rows):
         simulated = away[:, picked].mean(axis=1)
         mean = miss[picked].mean()
+        # two-sided, and never 0: so many batches were simulated and no more
         beyond = min(np.sum(simulated >= mean), np.sum(simulated <= mean))
         yield {
             "by": by,

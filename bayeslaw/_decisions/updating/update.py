@@ -221,6 +221,7 @@ def _goal(
     if at is not None:
         return _named(at, "the run asked for")
     read = tuple(dict.fromkeys(c for piece in old.pieces() for c in piece.covariates))
+    # other columns would be empty in the row of the plan
     largest = _named(largest_rows(part, read), "the largest run")
     if planned is None:
         return largest

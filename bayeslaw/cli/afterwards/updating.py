@@ -118,6 +118,7 @@ def update(options: UpdateOptions) -> None:
             progress=progress,
             tell=lambda line: print(line, file=sys.stderr),
         )
+    # nothing new is no reason to write a fit again, nor a page that says nothing
     written = {} if updated.action == "nothing new" else _write(options, updated)
     record = updated.to_dict() | {name: str(path) for name, path in written.items()}
 
@@ -144,6 +145,7 @@ def _write(options: UpdateOptions, updated: Updated) -> dict[str, Path]:
     """The new fits and the page, by what they are in the JSON."""
     import bayeslaw
 
+    # in the order in which `update` was given them
     target, *sources = updated.domains.values()
     posteriors: dict[str, Any] = {"output": (options.output, target.after)}
     if sources:
