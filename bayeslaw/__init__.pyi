@@ -43,6 +43,8 @@ from ._decisions.planning.record import Plan as Plan
 from ._decisions.review.record import Finding as Finding
 from ._decisions.review.record import Review as Review
 from ._decisions.review.review import review as review
+from ._decisions.updating.record import Updated as Updated
+from ._decisions.updating.update import update as update
 from ._inference.point import PointFit as PointFit
 from ._inference.point import point_fit as point_fit
 from ._law.catalogue import law as law
@@ -72,6 +74,7 @@ from ._posteriors.refits import bootstrap_weights as bootstrap_weights
 from ._posteriors.refits import refits as refits
 from ._report.following import follow_page as follow_page
 from ._report.page import report as report
+from ._report.updating import update_page as update_page
 from ._studies.anchors import anchors_study as anchors_study
 from ._studies.pool import pool_study as pool_study
 from ._tables.areas import schedule_areas as schedule_areas

@@ -43,6 +43,7 @@ NAMES = [
     "RunTableError",
     "RunTableWarning",
     "Term",
+    "Updated",
     "anchors",
     "anchors_study",
     "appraise",
@@ -95,6 +96,8 @@ NAMES = [
     "simulate",
     "simulate_domains",
     "turning_length",
+    "update",
+    "update_page",
     "width_parts",
     "wsd",
 ]

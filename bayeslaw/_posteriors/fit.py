@@ -4,9 +4,11 @@ outlives the session.
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Unpack
 
@@ -115,6 +117,8 @@ def fit(
     problem = nuts.prepare(law, table, at, seed)
     _warn_outliers(law, runs, problem)
     attrs = artifact.provenance(law, seed, "fit")
+    chosen = {"independent": independent, "discrepancy": discrepancy}
+    attrs["settings"] = json.dumps(asdict(sampling) | chosen)
     if sampling.preview:
         draws = sampling.chains * sampling.draws
         drawn, quality = preview(law, problem, draws, seed)

@@ -105,14 +105,7 @@ class Fit:
         """Mean, sd and central interval of each parameter in the paper's units, of the
         noise, and of the misfit: its root mean square over the runs, in log loss.
         """
-        posterior = self.posterior
-        draws = {
-            n: posterior[n] for n in (*self.law.parameters, *NOISE) if n in posterior
-        }
-        if self.misfit is not None:
-            columns = fitting.covariates(self.law, self.runs)
-            at_runs = self.misfit.at(columns)
-            draws["misfit"] = np.sqrt(np.mean(at_runs**2, axis=1))
+        draws = self.parameter_draws()
         tail = (1 - prob) / 2
         rows = {
             n: {
@@ -124,6 +117,17 @@ class Fit:
             for n, d in draws.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
+        """Draws of what `parameters` summarises, by name, each of shape (draw,)."""
+        posterior = self.posterior
+        names = [n for n in (*self.law.parameters, *NOISE) if n in posterior]
+        draws = {name: posterior[name] for name in names}
+        if self.misfit is not None:
+            columns = fitting.covariates(self.law, self.runs)
+            at_runs = self.misfit.at(columns)
+            draws["misfit"] = np.sqrt(np.mean(at_runs**2, axis=1))
+        return draws
 
     @cached_property
     def goodness(self) -> Goodness:
@@ -220,8 +224,15 @@ class Fit:
             return log_loss
         rng = np.random.default_rng(seed)
         own = RunNoise.of(self.posterior).draw(len(runs), rng)
-        effects = [self._effect(kind, runs, rng) for kind in EFFECTS]
-        return log_loss + own + sum(effects)
+        return log_loss + own + self.effects(runs, rng)
+
+    def effects(
+        self, runs: pd.DataFrame, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draw run"] | float:
+        """Draws of what rows of one checkpoint or run share, shape (draw, run): as
+        learned where the fit has seen it, else new; 0 where rows share nothing.
+        """
+        return sum(self._effect(kind, runs, rng) for kind in EFFECTS)
 
     def _effect(
         self, kind: str, runs: pd.DataFrame, rng: np.random.Generator

@@ -315,14 +315,19 @@ def _problems(
     return problems
 
 
+def point_columns(runs: pd.DataFrame) -> list[str]:
+    """Columns that name a point of a run; there can be one loss there."""
+    along = "step" if "step" in runs else "D"
+    return [name for name in ("run", along, "domain") if name in runs]
+
+
 def _check_repeats(runs: pd.DataFrame) -> None:
     """One run cannot have two losses at one point; other runs with equal covariates are
     replicates.
     """
     if not {"run", "loss"} <= set(runs):
         return
-    along = "step" if "step" in runs else "D"
-    keys = [k for k in ("run", along, "domain") if k in runs]
+    keys = point_columns(runs)
     counts = runs.groupby(keys, dropna=False)["loss"].transform("nunique")
     twice = counts.to_numpy() > 1
     if twice.any():

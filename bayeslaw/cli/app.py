@@ -16,7 +16,8 @@ from typing import Annotated
 import typer
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
-from bayeslaw.cli import decisions, fits, following, forecasts, laws, studies
+from bayeslaw.cli import decisions, fits, forecasts, laws, studies
+from bayeslaw.cli.afterwards import following, updating
 from bayeslaw.cli.output import INTERRUPTED, Resumable
 
 app = typer.Typer(
@@ -70,6 +71,7 @@ COMMANDS = (
     forecasts.review,
     decisions.plan,
     following.follow,
+    updating.update,
     decisions.anchors,
     decisions.report,
 )

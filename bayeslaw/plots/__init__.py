@@ -37,3 +37,8 @@ from bayeslaw.plots.plans import forgetting_landscape as forgetting_landscape
 from bayeslaw.plots.plans import frontier as frontier
 from bayeslaw.plots.plans import region as region
 from bayeslaw.plots.plans import tradeoff as tradeoff
+from bayeslaw.plots.updating import moved_parameters as moved_parameters
+from bayeslaw.plots.updating import moved_plan as moved_plan
+from bayeslaw.plots.updating import new_rows as new_rows
+from bayeslaw.plots.updating import updated as updated
+from bayeslaw.plots.updating import what_moved as what_moved

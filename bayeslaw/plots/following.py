@@ -43,7 +43,7 @@ def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> A
         **dots,
     )
     _limit(ax, followed)
-    _token_axis(ax, followed.unit)
+    token_axis(ax, followed.unit)
     ax.set_ylabel("loss (nats per token)")
     return ax
 
@@ -61,7 +61,7 @@ def closing_forecast(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) 
     _bars(ax, start, first, color=GREY, label="before the run")
     _bars(ax, history["at"], after, color=colour, label="after each point")
     _limit(ax, followed)
-    _token_axis(ax, followed.unit)
+    token_axis(ax, followed.unit)
     ax.set_ylabel(f"loss at {format_count(followed.final[followed.unit])}")
     return ax
 
@@ -98,7 +98,7 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
         ax.plot(chances.index, together, **style)
     for level in (following.confidence, 1 - following.confidence):
         ax.axhline(level, color=GREY, lw=0.8, ls="--", zorder=0)
-    _token_axis(ax, next(iter(limited.values())).unit)
+    token_axis(ax, next(iter(limited.values())).unit)
     ax.set_ylim(-0.02, 1.02)
     ax.set_ylabel("probability that the limit is kept")
     return ax
@@ -160,7 +160,7 @@ def _limit(ax: Axes, followed: Followed) -> None:
         ax.axhline(followed.max_loss, label="limit", **LIMIT)
 
 
-def _token_axis(ax: Axes, unit: str) -> None:
+def token_axis(ax: Axes, unit: str) -> None:
     """A logarithmic x axis with counts as people say them: 200k, 500k, 1M, ..."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bayeslaw
 from bayeslaw._base.numbers import format_chance
-from bayeslaw.cli.following import FollowOptions, _curve_now, _stamp, screen
+from bayeslaw.cli.afterwards.following import FollowOptions, _curve_now, _stamp, screen
 
 CLI = [sys.executable, "-P", "-m", "bayeslaw.cli"]
 N = 7e9

@@ -14,7 +14,7 @@ from bayeslaw._decisions.anchors.evidence import Domain, Measurements, measureme
 from bayeslaw._decisions.anchors.gaussian import Pick
 from bayeslaw._decisions.anchors.menu import Menu
 from bayeslaw._inference.diagnostics import pareto_smoothed
-from bayeslaw._inference.noise import draw_effects
+from bayeslaw._inference.noise import RunNoise, draw_effects
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -75,7 +75,7 @@ def reweight(
 
     draws = len(law)
     truths = rng.choice(draws, min(outcomes, draws), replace=False)
-    error = _error(domain, rows)
+    error = RowErrors.along_runs(noise, rows.gap)
     smoothed = [
         pareto_smoothed(_log_likelihood(error, centre, truth, rng)) for truth in truths
     ]
@@ -84,8 +84,9 @@ def reweight(
     return ReweightedDraws(weights, khat, goal)
 
 
-class _Error(NamedTuple):
-    """The measurements' own errors, a first-order autoregression along each run.
+class RowErrors(NamedTuple):
+    """The own errors of rows, a first-order autoregression along each run, whose rows
+    follow each other in order.
 
     ``carried``: correlation with the one before in its run, shape (draw, measurement);
     ``scale``: of what is new in each, of the same shape; ``dof``: of that Student-t,
@@ -96,6 +97,20 @@ class _Error(NamedTuple):
     scale: Float[np.ndarray, "draw measurement"]
     dof: Float[np.ndarray, " draw"]
 
+    @classmethod
+    def along_runs(
+        cls, noise: RunNoise, gap: Float[np.ndarray, " measurement"]
+    ) -> RowErrors:
+        """Of rows this many e-folds after the one before in their run, infinite where
+        there is none.
+        """
+        length = noise.run_length[:, None]
+        decay = np.exp(-gap / np.where(length > 0, length, 1.0))
+        carried = np.where(length > 0, decay, 0.0)
+        # So that every point along a run has the variance of one by itself.
+        scale = np.sqrt(1 - carried**2) * noise.sigma[:, None]
+        return cls(carried, scale, noise.dof)
+
     def draw(
         self, truth: np.integer, rng: np.random.Generator
     ) -> Float[np.ndarray, " measurement"]:
@@ -105,6 +120,16 @@ class _Error(NamedTuple):
         # In the order of the run: each carries what the one before has become.
         for j in np.flatnonzero(carried > 0):
             error[j] += carried[j] * error[j - 1]
+        return error
+
+    def draw_each(
+        self, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draw measurement"]:
+        """Errors under every draw, shape (draw, measurement)."""
+        carried = self.carried
+        error = self.scale * rng.standard_t(self.dof[:, None], carried.shape)
+        for j in np.flatnonzero((carried > 0).any(axis=0)):
+            error[:, j] += carried[:, j] * error[:, j - 1]
         return error
 
     def log_density(
@@ -121,18 +146,8 @@ class _Error(NamedTuple):
         return (norm - tail).sum(axis=1)
 
 
-def _error(domain: Domain, rows: Measurements) -> _Error:
-    noise = domain.noise
-    length = noise.run_length[:, None]
-    decay = np.exp(-rows.gap / np.where(length > 0, length, 1.0))
-    carried = np.where(length > 0, decay, 0.0)
-    # So that every point along a run has the variance of one by itself.
-    scale = np.sqrt(1 - carried**2) * noise.sigma[:, None]
-    return _Error(carried, scale, noise.dof)
-
-
 def _log_likelihood(
-    error: _Error,
+    error: RowErrors,
     centre: Float[np.ndarray, "draw measurement"],
     truth: np.integer,
     rng: np.random.Generator,

@@ -4,6 +4,7 @@ drift beyond the data.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import pandas as pd
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._law.law import Law
+from bayeslaw._law.recipe import recipe_of
 from bayeslaw._posteriors.artifact import settle, versions, warn_each
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
@@ -100,6 +102,7 @@ def average_part(
         "folds": "; ".join(judged.folds),
         "versions": versions(),
         "drift": drift,
+        "settings": json.dumps(settings.kept() | {"laws": _recipes(judged)}),
     }
     result = of_comparison(
         judged,
@@ -111,6 +114,11 @@ def average_part(
     warn_each(result.goodness.doubts)
     settle(result.warnings, on_failure, "--accept-diagnostics")
     return result
+
+
+def _recipes(judged: Comparison) -> list[dict]:
+    """The laws that were compared, those without a share too, to compare them again."""
+    return [recipe_of(one.law) for one in judged.judged]
 
 
 def of_comparison(

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -74,6 +74,17 @@ class Comparing:
         if isinstance(self.hold_out, str):
             return [self.hold_out]
         return list(self.hold_out or default_axes(runs))
+
+    def kept(self) -> dict[str, Any]:
+        """What an average keeps of them, as JSON types, to be made again."""
+        left_out = self.hold_out
+        if left_out is not None and not isinstance(left_out, str):
+            left_out = list(left_out)
+        return {
+            "hold_out": left_out,
+            "independent": self.independent,
+            "discrepancy": self.discrepancy,
+        }
 
     @property
     def setting(self) -> Setting:

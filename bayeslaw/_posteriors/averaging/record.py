@@ -154,16 +154,25 @@ class Average:
         named ``law.parameter``.
         """
         rows, tail = {}, (1 - prob) / 2
-        for member in self.members:
-            for name, draws in _in_paper_units(member):
-                low, high = np.quantile(draws, [tail, 1 - tail])
-                rows[f"{member.law.name}.{name}"] = {
-                    "mean": draws.mean(),
-                    "sd": draws.std(ddof=1) if draws.size > 1 else 0.0,
-                    "low": low,
-                    "high": high,
-                }
+        for name, draws in self.parameter_draws().items():
+            low, high = np.quantile(draws, [tail, 1 - tail])
+            rows[name] = {
+                "mean": draws.mean(),
+                "sd": draws.std(ddof=1) if draws.size > 1 else 0.0,
+                "low": low,
+                "high": high,
+            }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
+        """Draws of what `parameters` summarises, by name, each of shape (draw of the
+        law,).
+        """
+        return {
+            f"{member.law.name}.{name}": draws
+            for member in self.members
+            for name, draws in _in_paper_units(member)
+        }
 
     @property
     def heaviest(self) -> Member:

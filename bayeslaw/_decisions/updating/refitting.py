@@ -1,0 +1,98 @@
+"""The same laws with the same settings on another table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._law.find import find_law
+from bayeslaw._law.law import Law
+from bayeslaw._law.recipe import law_of, recipe_of
+from bayeslaw._posteriors.averaging.average import average
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.fit import fit
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.record import Fit
+
+Progress = Callable[[int, int], None]
+
+
+def refit_like(
+    old: Posterior,
+    runs: pd.DataFrame,
+    *,
+    seed: int = 0,
+    on_failure: str = "raise",
+    progress: Progress | None = None,
+) -> Fit | Average:
+    """Fit what ``old`` is to other runs: a law with its priors, or an average of the
+    same laws; what an older file does not tell of its settings is as by default.
+
+    Raises
+    ------
+    LawError
+        It is neither a fit nor an average.
+    RunTableError
+        The laws cannot be fitted to these runs.
+    DiagnosticsError
+        The diagnostics fail and ``on_failure`` is ``"raise"``.
+    """
+    common = {"seed": seed, "on_failure": on_failure, "progress": progress}
+    if isinstance(old, Fit):
+        return fit(runs, _awake(old.law, old.runs), **_of_fit(old), **common)
+    if isinstance(old, Average):
+        settings = _settings(old.attrs)
+        laws = _compared(old, settings.pop("laws", None))
+        drift = bool(old.attrs.get("drift", True))
+        return average(runs, laws, drift=drift, **settings, **common)
+    raise LawError(
+        f"{type(old).__name__} cannot be updated: give a fit or an average "
+        "(`bayeslaw fit`)"
+    )
+
+
+def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """What a posterior keeps of how it was made."""
+    return json.loads(attrs.get("settings", "{}"))
+
+
+def _of_fit(old: Fit) -> dict[str, Any]:
+    kept = _settings(old.inference_data.attrs)
+    # a preview that nobody asked for stands for chains that disagreed
+    preview = old.is_preview and "chains_rhat" not in old.inference_data.attrs
+    return {"discrepancy": old.misfit is not None, "preview": preview} | kept
+
+
+def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
+    """The laws of an average, those without a share too."""
+    if recipes is not None:
+        # files of laws were run when the average was read
+        laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
+    else:
+        # an older file names laws without a share, but keeps no more of them
+        own = {member.law.name: member.law for member in old.members}
+        laws = [own.get(str(name)) or find_law(str(name)) for name in old.table.index]
+    return [_awake(law, old.runs) for law in laws]
+
+
+def _awake(law: Law, runs: pd.DataFrame) -> Law:
+    """The law with exponents to be learned that were held only because their column had
+    one level (`settled`): at the prior's median.
+    """
+    held = [
+        e.name
+        for e in law.exponents
+        if e.may_rest and e.prior.is_fixed and runs[e.covariate].nunique() == 1
+    ]
+    if not held:
+        return law
+    recipe = recipe_of(law)
+    free = {n: text for n, text in recipe["priors"].items() if n not in held}
+    base = law_of(recipe | {"priors": free}, trust_law_file=True)
+    asked = {n for n in held if law.priors[n].median != base.priors[n].median}
+    kept = {n: law.priors[n] for n in asked}
+    return base.with_priors(kept) if kept else base

@@ -1,0 +1,127 @@
+"""Which rows of a table are new, changed or gone since a posterior was fitted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows, point_columns
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+# measured at a run, or of what it cost: not what names it
+MEASURED = ("cost", *(name for name in NUMERIC if "loss" in name))
+DIGITS = 10  # that two files agree in
+
+
+class RowChanges(NamedTuple):
+    """Rows of a table beside those that a posterior was fitted to.
+
+    ``new``, ``changed``: rows of the table, the latter with the loss that it was as
+    ``loss_was``; ``gone``: rows that it lacks, of the posterior's table; ``same``: how
+    many there are in both.
+    """
+
+    new: pd.DataFrame
+    changed: pd.DataFrame
+    gone: pd.DataFrame
+    same: int
+
+    @property
+    def any(self) -> bool:
+        return bool(len(self.new) or len(self.changed) or len(self.gone))
+
+    def sentence(self) -> str:
+        """In words: 12 new rows, 1 changed, 1 gone, 58 as they were."""
+        many = "rows" if len(self.new) != 1 else "row"
+        parts = [f"{len(self.new)} new {many}"]
+        if len(self.changed):
+            parts.append(f"{len(self.changed)} changed")
+        if len(self.gone):
+            parts.append(f"{len(self.gone)} gone")
+        return ", ".join([*parts, f"{self.same} as they were"])
+
+
+def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
+    """Tell rows apart by the run's name and how far along it they are; where there are
+    no names, by all columns that say which run it is. Replicates are paired by their
+    losses first.
+    """
+    naming = _naming(before, after)
+    values = [c for c in NUMERIC if c in before and c in after]
+    # rows that are alike in all first, so that of replicates the odd one is the new
+    same_before, same_after = _paired(before, after, [*naming, *values])
+    left_before = np.setdiff1d(np.arange(len(before)), same_before)
+    left_after = np.setdiff1d(np.arange(len(after)), same_after)
+    place_before, place_after = _paired(
+        before.iloc[left_before], after.iloc[left_after], naming
+    )
+    was, now = left_before[place_before], left_after[place_after]
+    losses = before["loss"].to_numpy(float)[was]
+    return RowChanges(
+        new=after.iloc[np.setdiff1d(left_after, now)],
+        changed=after.iloc[now].assign(loss_was=losses),
+        gone=before.iloc[np.setdiff1d(left_before, was)],
+        same=len(same_after),
+    )
+
+
+def check_enough(changes: RowChanges, before: pd.DataFrame, what: str) -> None:
+    """Refuse a table that lacks most of the rows that ``what`` was fitted to.
+
+    Raises
+    ------
+    RunTableError
+        It does: most often it is the second batch alone.
+    """
+    if len(changes.gone) <= len(before) / 2:
+        return
+    raise RunTableError(
+        f"the table lacks {len(changes.gone)} of the {len(before)} rows that {what} was "
+        f"fitted to ({named_rows(changes.gone.index)} there): give old rows and new ones "
+        "in one table, or --allow-missing to go on without them"
+    )
+
+
+def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
+    """Columns that name a row in both tables."""
+    points = point_columns(before)
+    if "run" in points and set(points) <= set(after):
+        return points
+    columns = [*NUMERIC, *(name for name in TEXT if name != "run")]
+    return [c for c in columns if c in before and c in after and c not in MEASURED]
+
+
+def _paired(
+    before: pd.DataFrame, after: pd.DataFrame, columns: list[str]
+) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+    """Places of rows that are alike in these columns, each used once, in the order of
+    ``after``.
+    """
+    waiting = defaultdict(list)
+    for place, key in enumerate(_keys(before, columns)):
+        waiting[key].append(place)
+    pairs = []
+    for place, key in enumerate(_keys(after, columns)):
+        if waiting[key]:
+            pairs.append((waiting[key].pop(0), place))
+    both = np.asarray(pairs, int).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def _keys(table: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
+    """Each row's columns as text."""
+    texts = [_texts(table[column]) for column in columns]
+    return list(zip(*texts, strict=True)) if texts else [()] * len(table)
+
+
+def _texts(column: pd.Series) -> list[str]:
+    """Numbers to so many digits, as saved files hold them; a run may be called 3."""
+    if pd.api.types.is_numeric_dtype(column):
+        return [f"{value:.{DIGITS}g}" for value in column.astype(float)]
+    return [str(value) for value in column]

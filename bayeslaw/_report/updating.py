@@ -1,0 +1,170 @@
+"""What a second batch of runs changed, on one HTML page."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bayeslaw import plots
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.files import atomic_write, try_writing
+from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._decisions.updating.record import Updated, UpdatedDomain
+
+WIDTH = 4.8  # inches, so that text can be read at the width of a phone
+LINE = 0.3  # inches of a picture's height for each of its lines
+TEMPLATE = "update.html.jinja"
+
+
+class Drawing(NamedTuple):
+    """A picture as a data URI, with its caption and what it shows in words."""
+
+    uri: str
+    caption: str
+    alt: str
+
+
+def update_page(updated: Updated, path: str | Path) -> Path:
+    """Write what changed to one HTML file that asks for nothing else.
+
+    Parameters
+    ----------
+    updated
+        What `update` returned.
+    path
+        Of the file.
+
+    Raises
+    ------
+    PlanError
+        ``path`` is a folder.
+    """
+    import jinja2
+
+    page = Path(path)
+    if page.is_dir():
+        raise PlanError(
+            f"{page} is a folder; give the name of a file, such as changes.html"
+        )
+    try_writing(page)
+    # A name that the template misspells is an error, not a blank.
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    environment.filters["count"] = format_count
+    environment.filters["chance"] = format_chance
+    folder = files("bayeslaw._report").joinpath("templates")
+    template = folder.joinpath(TEMPLATE).read_text(encoding="utf-8")
+    html = environment.from_string(template).render(
+        updated=updated,
+        verdict=updated.verdict(),
+        surprising=bool(updated.surprising) and updated.action != "moved",
+        interval=f"{updated.prob:.0%}",
+        domains=[_domain(one) for one in updated.domains.values()],
+        drawing=_of_plan(updated),
+    )
+    with atomic_write(page) as part:
+        part.write_text(html, encoding="utf-8")
+    return page
+
+
+def _domain(one: UpdatedDomain) -> dict[str, Any]:
+    """What the page tells of a domain."""
+    surprise, why = one.surprise, one.attribution
+    return {
+        "name": one.name,
+        "rows": one.changes.sentence(),
+        "surprise": surprise,
+        "worst": [] if surprise is None else _rows(surprise.worst),
+        "why": why,
+        "groups": [] if why is None or surprise is None else _groups(one),
+        "parameters": _rows(one.parameters),
+        "laws": _rows(one.laws),
+        "forecasts": _rows(one.forecasts),
+        "changed": _rows(one.changes.changed),
+        "drawings": list(_drawings(one)),
+    }
+
+
+def _of_plan(updated: Updated) -> Drawing | None:
+    change = updated.plan
+    if change is None:
+        return None
+    return _drawn(
+        lambda ax: plots.moved_plan(ax, change),
+        9,
+        "The cheapest plan at each probability of keeping the promises; stars: the "
+        "plans, cross: what the old one is worth now",
+        "Cheapest plans by probability, before and after",
+    )
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    """Rows with their label as ``label``."""
+    return [
+        {"label": str(label)} | row
+        for label, row in zip(table.index, table.to_dict(orient="records"), strict=True)
+    ]
+
+
+def _groups(one: UpdatedDomain) -> list[dict[str, Any]]:
+    """Groups of new rows, with what they strayed by and what they add."""
+    assert one.surprise is not None
+    assert one.attribution is not None
+    # both keep the few groups of a column that matter most to them
+    keys = ["by", "level", "rows"]
+    both = one.surprise.groups.merge(one.attribution.groups, on=keys)
+    return _rows(both)
+
+
+def _drawings(one: UpdatedDomain) -> Iterator[Drawing]:
+    name = one.name
+    yield _drawn(
+        lambda ax: plots.updated(ax, one),
+        len(one.forecasts) + 2,
+        "A new run's loss at these runs, before and after",
+        f"Forecasts of the {name} loss before and after, as intervals",
+    )
+    if one.surprise is not None:
+        yield _drawn(
+            lambda ax: plots.new_rows(ax, one),
+            9,
+            "New rows beside what was foreseen of them",
+            f"New rows of {name}: percent over their forecasts, with intervals",
+        )
+    if one.attribution is not None:
+        groups = one.attribution.groups
+        yield _drawn(
+            lambda ax: plots.what_moved(ax, one),
+            int((groups["by"] != "run").sum()) + 3,
+            f"What moved the forecast of {one.headline.name}",
+            f"Bars: what each group of new rows adds to the {name} forecast's shift",
+        )
+    yield _drawn(
+        lambda ax: plots.moved_parameters(ax, one),
+        len(one.parameters) + 2,
+        "Parameters, in sds that they had before; dotted: half an sd",
+        f"Parameters of the {name} laws before and after, as intervals",
+    )
+
+
+def _drawn(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> Drawing:
+    """A picture as high as its lines ask for."""
+    # a picture of one line still has axes, and of fifty is scrolled past
+    height = min(max(LINE * lines, 1.6), 12.0)
+    # without a hash of their own and a date, equal pictures are equal bytes
+    with matplotlib.rc_context({"svg.hashsalt": caption}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(figure.subplots())
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    encoded = base64.b64encode(buffer.getvalue()).decode()
+    return Drawing(f"data:image/svg+xml;base64,{encoded}", caption, alt)

@@ -1,0 +1,159 @@
+"""A second batch of runs: ``update``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bayeslaw._base.errors import LawError
+from bayeslaw.cli.options import (
+    AsJson,
+    Column,
+    Runs,
+    Seed,
+    TrustLawFile,
+    Where,
+    command,
+)
+from bayeslaw.cli.output import check_writable, emit, progress_bar
+from bayeslaw.cli.parsing import goal_at, load_fit, question_of, read_table
+
+if TYPE_CHECKING:
+    from bayeslaw._decisions.updating.record import Updated
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateOptions:
+    """Options of ``update``."""
+
+    fit_file: Annotated[
+        Path,
+        typer.Argument(
+            help="The fit or average made before.", metavar="OLD.nc", show_default=False
+        ),
+    ]
+    runs: Runs
+    where: Where = None
+    column: Column = None
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Fit of the source loss made before; OLD.nc is then of the target's.",
+            metavar="OLD_S.nc",
+        ),
+    ] = None
+    question: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plan",
+            help="What to plan for, before and after: --plan N=8.1B --plan "
+            "max_forgetting=2% --plan loss_before=2.3 ... (repeatable; needs --source).",
+        ),
+    ] = None
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A run to forecast before and after: --at N=8.1B,D=70B,ptpp=279 "
+            "(repeatable); default: the plan's, and the largest in the table."
+        ),
+    ] = None
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing", help="Go on where most of the old rows are gone."
+        ),
+    ] = False
+    seed: Seed = 0
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File for the new fit (netCDF)."),
+    ] = None
+    source_output: Annotated[
+        Path | None,
+        typer.Option(help="File for the new fit of the source loss.", metavar="S.nc"),
+    ] = None
+    page: Annotated[
+        Path | None,
+        typer.Option(help="HTML file of what changed.", metavar="CHANGES.html"),
+    ] = None
+    accept_diagnostics: Annotated[
+        bool,
+        typer.Option("--accept-diagnostics", help="Keep fits whose diagnostics fail."),
+    ] = False
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def update(options: UpdateOptions) -> None:
+    """Fit the same laws to a longer table: were the new runs foreseen, what changed in
+    laws, forecasts and the plan, and why.
+
+    Example: bayeslaw update target.nc runs.csv --source source.nc --plan N=8.1B --plan
+    ptpp=279 --plan max_target_loss=1.8 --plan max_forgetting=2% --plan
+    baseline_loss=1.64 -o target2.nc --page changes.html
+    """
+    import bayeslaw
+
+    _check(options)
+    old = load_fit(options.fit_file, options.trust_law_file)
+    source = None
+    if options.source is not None:
+        source = load_fit(options.source, options.trust_law_file)
+    table = read_table(options.runs, options.where, options.column)
+    with progress_bar(f"refits of {options.runs.name}") as progress:
+        updated = bayeslaw.update(
+            old,
+            table,
+            source=source,
+            question=question_of(options.question) if options.question else None,
+            at=goal_at(options.at) if options.at else None,
+            allow_missing=options.allow_missing,
+            seed=options.seed,
+            on_failure="warn" if options.accept_diagnostics else "raise",
+            progress=progress,
+            tell=lambda line: print(line, file=sys.stderr),
+        )
+    # nothing new is no reason to write a fit again, nor a page that says nothing
+    written = {} if updated.action == "nothing new" else _write(options, updated)
+    record = updated.to_dict() | {name: str(path) for name, path in written.items()}
+
+    def show() -> None:
+        print(updated.sentence())
+        for path in written.values():
+            print(f"-> {path}")
+
+    emit(record, options.as_json, show)
+
+
+def _check(options: UpdateOptions) -> None:
+    """What can be refused before anything is read."""
+    if options.source is None and options.question:
+        raise LawError("--plan needs the source's fit too: give --source OLD_S.nc")
+    if options.source is None and options.source_output:
+        raise LawError("--source-output is of the source's fit: give --source OLD_S.nc")
+    for path in (options.output, options.source_output, options.page):
+        if path is not None:
+            check_writable(path)
+
+
+def _write(options: UpdateOptions, updated: Updated) -> dict[str, Path]:
+    """The new fits and the page, by what they are in the JSON."""
+    import bayeslaw
+
+    # in the order in which `update` was given them
+    target, *sources = updated.domains.values()
+    posteriors: dict[str, Any] = {"output": (options.output, target.after)}
+    if sources:
+        posteriors["source_output"] = (options.source_output, sources[0].after)
+    written = {}
+    for name, (path, posterior) in posteriors.items():
+        if path is not None:
+            written[name] = posterior.save(path)
+    if options.page is not None:
+        written["page"] = bayeslaw.update_page(updated, options.page)
+    return written

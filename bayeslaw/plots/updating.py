@@ -1,0 +1,162 @@
+"""A second batch of runs: forecasts and parameters before and after, the new rows beside
+what was foreseen of them, and which of them moved a forecast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw.plots.axes import BLACK, COLOURS, GREY, STAR
+from bayeslaw.plots.following import token_axis
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from bayeslaw._decisions.planning.record import Plan
+    from bayeslaw._decisions.updating.plans import PlanChange
+    from bayeslaw._decisions.updating.record import UpdatedDomain
+
+WHEN = {"before": (GREY, 0.14), "after": (COLOURS[0], -0.14)}  # colour, offset
+MOST_BARS = 14
+
+
+def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
+    """The forecast of each run before and after: the median in its interval."""
+    rows = domain.forecasts
+    for when, (colour, offset) in WHEN.items():
+        _intervals(ax, rows, when, offset, colour)
+    _names(ax, [str(name) for name in rows.index])
+    ax.set_xlabel(f"{domain.name} loss (nats per token)")
+    _legend(ax)
+    return ax
+
+
+def moved_plan(ax: Axes, change: PlanChange) -> Axes:
+    """The cheapest plan at each confidence, before and after; stars are the plans, and
+    the cross what the old one is worth now. The dotted line is the confidence asked for.
+    """
+    for when, (colour, _) in WHEN.items():
+        plan: Plan = getattr(change, when)
+        rows = [row for row in plan.frontier if row["D"]]
+        tokens, confidence = ([row[key] for row in rows] for key in ("D", "confidence"))
+        ax.plot(tokens, confidence, ".-", color=colour, label=when)
+        if plan.D and plan.probability is not None:
+            style: dict[str, Any] = STAR | {"color": colour}
+            ax.plot([plan.D], [plan.probability], **style)
+    if change.kept and change.before.D:
+        cross: dict[str, Any] = {"color": COLOURS[1], "ms": 9, "ls": "none"}
+        ax.plot(
+            [change.before.D],
+            [change.kept["probability"]],
+            marker="X",
+            label="the old plan now",
+            **cross,
+        )
+    asked = change.after.confidence
+    if not isinstance(asked, dict):
+        ax.axhline(asked, color=GREY, lw=0.8, ls=":", zorder=0)
+    ax.set_ylim(-0.04, 1.04)
+    ax.set_ylabel("promises kept, probability")
+    token_axis(ax, "D")
+    _legend(ax)
+    return ax
+
+
+def moved_parameters(ax: Axes, domain: UpdatedDomain) -> Axes:
+    """Each parameter before and after, in sds that it had before, from its old median;
+    dotted lines are half an sd away.
+    """
+    rows = domain.parameters[domain.parameters["sd"] > 0]
+    ends = rows[[c for c in rows if str(c).startswith(("before", "after"))]]
+    scaled = ends.sub(rows["before"], axis=0).div(rows["sd"], axis=0)
+    for when, (colour, offset) in WHEN.items():
+        _intervals(ax, scaled, when, offset, colour)
+    for edge in (-0.5, 0.5):
+        ax.axvline(edge, color=GREY, lw=0.8, ls=":", zorder=0)
+    _names(ax, [str(name) for name in rows.index])
+    ax.set_xlabel("sds before the new rows")
+    _legend(ax)
+    return ax
+
+
+def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
+    """How far each new row lies from its forecast, over tokens, a colour for each level
+    of what tells them apart; grey bars are the 90% intervals that were foreseen.
+
+    Raises
+    ------
+    ValueError
+        There are no new rows.
+    """
+    if domain.surprise is None:
+        raise ValueError(f"{domain.name} has no new rows to draw")
+    rows = domain.surprise.rows
+    along = "D" if "D" in rows else None
+    x = rows[along] if along else np.arange(len(rows))
+    low, high = (100 * np.log(rows[end] / rows["median"]) for end in ("low", "high"))
+    ax.vlines(x, low, high, color=GREY, lw=1, alpha=0.35, label="foreseen, 90%")
+    by = next((c for c in ("N", "ptpp", "replay") if c in rows), None)
+    levels = sorted(rows[by].unique()) if by else [None]
+    for i, level in enumerate(levels):
+        picked = np.ones(len(rows), bool) if by is None else rows[by] == level
+        name = "measured" if by is None else f"{by} {format_count(level)}"
+        colour = COLOURS[i % len(COLOURS)]
+        style = {"ms": 4, "mec": "white", "mew": 0.3, "color": colour}
+        ax.plot(x[picked], 100 * rows["miss"][picked], "o", label=name, **style)
+    ax.axhline(0, color=BLACK, lw=0.8)
+    if along:
+        token_axis(ax, "D")
+    ax.set_ylabel("measured over forecast (%)")
+    _legend(ax)
+    return ax
+
+
+def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
+    """What each group of new rows adds to the shift of the first forecast, in percent of
+    the loss; at the top what they add together, and the shift of the refit.
+
+    Raises
+    ------
+    ValueError
+        There are no new rows.
+    """
+    why = domain.attribution
+    if why is None:
+        raise ValueError(f"{domain.name} has no new rows that could move anything")
+    # runs are many, and in the table
+    groups = why.groups[why.groups["by"] != "run"]
+    groups = groups.head(MOST_BARS)
+    names = ["the refit", "all new rows"]
+    names += [f"{g['by']} {g['level']}" for _, g in groups.iterrows()]
+    sizes = 100 * np.array([why.shift, why.together, *groups["adds"]])
+    colours = [COLOURS[0], GREY, *[COLOURS[4]] * len(groups)]
+    ax.barh(-np.arange(len(names)), sizes, color=colours, height=0.7)
+    ax.axvline(0, color=BLACK, lw=0.8)
+    _names(ax, names)
+    ax.set_xlabel(f"shift of {domain.name}, {domain.headline.name} (%)")
+    return ax
+
+
+def _intervals(
+    ax: Axes, rows: pd.DataFrame, when: str, offset: float, colour: str
+) -> None:
+    """Medians in their intervals, one below the other."""
+    y = offset - np.arange(len(rows))
+    style: dict[str, Any] = {"color": colour, "lw": 5, "alpha": 0.45}
+    ax.hlines(y, rows[f"{when}_low"], rows[f"{when}_high"], **style)
+    ax.plot(rows[when], y, "o", ms=5, color=colour, label=when)
+
+
+def _names(ax: Axes, names: list[str]) -> None:
+    ax.set_yticks(-np.arange(len(names)), names)
+    ax.set_ylim(-len(names) + 0.4, 0.6)
+
+
+def _legend(ax: Axes) -> None:
+    """Above the picture, where it hides nothing."""
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}
+    ax.legend(fontsize=8, frameon=False, columnspacing=1.0, **place)

@@ -1,0 +1,86 @@
+"""`update` as people call it: a longer table, a verdict, a page in a real browser; and one that has nothing new."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from report.test_follow_page import CHROMIUM, DESK, PHONE, browser, opened  # noqa: F401
+
+import bayeslaw
+from known import updates
+
+CLI = [sys.executable, "-P", "-m", "bayeslaw.cli", "update"]
+
+
+def run(*args):
+    command = [*CLI, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    here = tmp_path_factory.mktemp("update")
+    updates.old_fit().save(here / "old.nc")
+    updates.first_batch().to_csv(here / "first.csv", index=False)
+    updates.with_second(1.03).to_csv(here / "both.csv", index=False)
+    return here
+
+
+@pytest.fixture(scope="module")
+def done(folder):
+    """Once for all tests: the fit, the page and the JSON."""
+    wanted = ["-o", folder / "new.nc", "--page", folder / "changes.html", "--json"]
+    at = ["--at", "N=8.1B,D=200B", "--at", "N=1B,D=20B"]
+    return run(folder / "old.nc", folder / "both.csv", "--seed", 1, *wanted, *at)
+
+
+def test_json_says_what_changed_and_stderr_first_whether_it_was_foreseen(done, folder):
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    target = record["domains"]["target"]
+    assert record["action"] == "moved"
+    assert target["rows"] == {"new": 21, "changed": 0, "gone": 0, "same": 63}
+    assert target["surprise"]["p_value"] < 0.01
+    assert len(target["forecasts"]) == 2
+    assert record["page"] == str(folder / "changes.html")
+    assert "surprising" in done.stderr
+
+
+def test_the_new_fit_is_of_all_rows(done, folder):
+    assert done.returncode == 0
+    assert len(bayeslaw.load(folder / "new.nc").runs) == 84
+
+
+def test_nothing_new_says_so_and_writes_nothing(folder):
+    wanted = ["-o", folder / "none.nc", "--page", folder / "none.html"]
+    same = run(folder / "old.nc", folder / "first.csv", *wanted)
+    assert same.returncode == 0, same.stderr
+    assert same.stdout.startswith("Nothing new")
+    assert not list(folder.glob("none.*"))
+
+
+def test_what_cannot_be_is_one_line_and_exit_2(folder):
+    for args, words in (
+        (["--plan", "N=1B"], "--source"),
+        (["--where", "N > 5e9"], "--allow-missing"),
+        (["-o", folder], "is a folder"),
+    ):
+        refused = run(folder / "old.nc", folder / "both.csv", *args)
+        assert refused.returncode == 2
+        (line,) = [one for one in refused.stderr.splitlines() if "error:" in one]
+        assert words in line
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_page_opens_without_a_complaint_and_fits(browser, done, folder, width):  # noqa: F811
+    page = opened(browser, folder / "changes.html", width)
+    record = json.loads(done.stdout)
+    assert page.inner_text("#u-verdict") == record["verdict"]
+    assert page.complaints == []
+    assert all(url.startswith(("file:", "data:")) for url in page.asked)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    sizes = page.eval_on_selector_all("img", "them => them.map(i => i.naturalWidth)")
+    assert len(sizes) == 4
+    assert min(sizes) > 0
+    page.close()
