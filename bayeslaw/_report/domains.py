@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,12 +21,14 @@ from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fit import fit
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._report import figures
+from bayeslaw._report.panels import panels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
 
 Progress = Callable[[int, int], None]  # told of what is done, and of how much
 FitKey = tuple[str, str]  # domain, and what is fitted
+LOSS_UNIT = "nats per token"
 HELD_OUT = ("ptpp", "N", "D")  # the first that can be, unless another is named
 
 
@@ -42,12 +44,15 @@ class Setting:
         Column whose largest level is held out.
     on_failure
         What failed diagnostics do: ``"raise"``, ``"warn"`` or ``"ignore"``.
+    unit
+        Of the table's losses.
     """
 
     reference: Mapping[str, float] | None
     hold_out: str
     seed: int
     on_failure: str
+    unit: str = LOSS_UNIT
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,14 @@ class Domain:
         of those not held out.
     check
         Of the forecast of the runs held out, by a fit that has not seen them.
+    printed
+        The forecasts as a picture, where there are ``panels``.
+    panels
+        The forecasts as numbers (`panels`); None without tokens to draw them along.
+    pictures
+        How good the forecasts are, and what makes them wide.
+    inside
+        What the law that weighs most says.
     fitted
         Runs that ``fit`` has seen.
     """
@@ -84,7 +97,10 @@ class Domain:
     name: str
     fit: Fit | Average
     check: Check
+    printed: figures.Picture | None
+    panels: dict[str, Any] | None
     pictures: tuple[figures.Picture, ...]
+    inside: tuple[figures.Picture, ...]
     fitted: int
 
     @property
@@ -252,24 +268,43 @@ def judge(
     along_tokens = {"N", "D"} <= set(runs.runs)
 
     # Pictures in the order of the page: what was not seen comes first.
-    pictures = []
+    drawn = [
+        figures.calibration(runs.held, rows, result, setting.unit),
+        figures.width_parts(judged, runs.held),
+        figures.law_weights(posterior) if is_average else None,
+    ]
+    inside = [
+        figures.misfits(posterior, fitted, main.law),
+        figures.term_contributions(main, runs.runs, setting.unit),
+        figures.exponent_intervals(main, {}),
+    ]
+    printed = numbers = None
     if along_tokens:
-        pictures.append(_held_out_picture(name, runs, rows, setting.hold_out))
-    pictures.append(figures.calibration(runs.held, rows, result))
-    pictures.append(figures.width_parts(judged, runs.held))
-    if is_average:
-        pictures.append(figures.law_weights(posterior))
-    pictures.append(figures.misfits(posterior, fitted, main.law))
-    pictures.append(figures.term_contributions(main, runs.runs))
-    pictures.append(figures.exponent_intervals(main, {}))
-    if along_tokens:
-        pictures.append(_fitted_picture(name, posterior, fitted, setting))
-    return Domain(name, posterior, result, tuple(pictures), len(fitted))
+        printed = _held_out_picture(name, runs, rows, setting)
+        last = _last_stage(fitted, setting.hold_out)
+        of_last = forecast(posterior, last, seed=setting.seed)
+        numbers = panels((runs.held, rows), (last, of_last))
+    return Domain(
+        name=name,
+        fit=posterior,
+        check=result,
+        printed=printed,
+        panels=numbers,
+        pictures=tuple(picture for picture in drawn if picture is not None),
+        inside=tuple(picture for picture in inside if picture is not None),
+        fitted=len(fitted),
+    )
+
+
+def _last_stage(fitted: pd.DataFrame, hold_out: str) -> pd.DataFrame:
+    """The fitted runs at the largest level."""
+    return fitted[fitted[hold_out] == fitted[hold_out].max()]
 
 
 def _held_out_picture(
-    name: str, runs: Split, rows: pd.DataFrame, hold_out: str
+    name: str, runs: Split, rows: pd.DataFrame, setting: Setting
 ) -> figures.Picture:
+    hold_out = setting.hold_out
     level = runs.held[hold_out].iloc[0]
     return figures.forecast_grid(
         runs.held,
@@ -278,19 +313,5 @@ def _held_out_picture(
         caption=f"Forecasts at {hold_out} {level:g} (dashed: median; band: 90% "
         "interval of a new run) against observations the fit has not seen (dots), as "
         "Goffinet 2025, fig. 1, with intervals.",
-    )
-
-
-def _fitted_picture(
-    name: str, posterior: Fit | Average, fitted: pd.DataFrame, setting: Setting
-) -> figures.Picture:
-    level = fitted[setting.hold_out].max()
-    last = fitted[fitted[setting.hold_out] == level]
-    rows = forecast(posterior, last, seed=setting.seed)
-    return figures.forecast_grid(
-        last,
-        rows,
-        title=f"{name}: {setting.hold_out} {level:g}, fitted",
-        caption="In the sample: a check of the fit's quality only (as Goffinet 2025, "
-        "fig. 3).",
+        unit=setting.unit,
     )

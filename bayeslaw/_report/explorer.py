@@ -1,9 +1,11 @@
-"""What the page's explorer plans with: the planner's own draws on a grid, packed small.
+"""What the page's map plans with: the planner's own draws on a grid, packed small.
 
 Log outcomes of all draws on a grid of replay and tokens are of low rank (a handful of
 ways in which draws differ), so that a few numbers a draw and a few surfaces give them
 back: outcome = mean + weights @ surfaces, a truncated singular value decomposition. The
-page multiplies it out once and then only counts.
+page interpolates the surfaces at a point (cubic, in the grid's own coordinates) and
+multiplies the weights out there: every draw's outcome, so that the probability of
+keeping all limits is that of the joint draws.
 """
 
 from __future__ import annotations
@@ -15,105 +17,165 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.planning.question import FORGETTING, TARGET
+from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.sampled import SampledConstraint
 from bayeslaw._decisions.planning.search import Problem
+from bayeslaw._tables.beyond import axis_values
 
-REPLAYS, TOKENS = 41, 64  # of the grid
+REPLAYS, TOKENS = 33, 49  # of the grid
 REACH = 12.0  # the grid's tokens are within this factor of the plan's
 FORGETTING_REACH = 0.1  # the forgetting slider goes this far above the limit asked for
-TOLERANCE = 2e-4  # of a log outcome, between the draws and what the page multiplies out
-MAX_RANK = 40
-BASIS_ROWS = 400  # from which the surfaces are found
+# of a log outcome, mean between the draws and what the page multiplies out: a hundredth
+# of a 90% interval that is a few percent wide
+TOLERANCE = 3e-4
+MAX_RANK = 32
+BASIS_ROWS = 800  # from which the surfaces are found
 REACHED = (0.002, 0.998)  # quantiles of outcomes at which a slider ends
+LARGEST_INT = 32767  # of two bytes
 
 
-def explorer(problem: Problem, log_tokens: float) -> dict[str, Any]:
-    """The explorer's data as JSON types; arrays are float32, little-endian, in base64.
+def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
+    """The map's data as JSON types; arrays are in base64, little-endian.
 
     Parameters
     ----------
     problem
-        The planner's problem, with one promise for a source.
-    log_tokens
-        Of the plan, around which the grid lies.
+        The planner's problem.
+    answer
+        The plan, around which the grid lies.
+    runs
+        The target's: what lies beyond their tokens and replay is hatched.
     """
     # Within the factor, and where the planner itself looks for roots.
-    low = max(log_tokens - math.log(REACH), problem.span[0])
-    high = min(log_tokens + math.log(REACH), problem.span[1])
+    middle = _middle(problem, answer)
+    low = max(middle - math.log(REACH), problem.span[0])
+    high = min(middle + math.log(REACH), problem.span[1])
     grid_tokens = np.linspace(low, high, TOKENS)
-    grid_replay = np.linspace(problem.min_replay, 1.0, REPLAYS)
+    # Even in the planner's search coordinate, dense where replay or its rest is small.
+    grid_replay = problem.replay(np.linspace(0, 1, REPLAYS))
+    promises = [
+        _packed(promise, grid_tokens, grid_replay) for promise in problem.constraints
+    ]
     return {
         "N": problem.N,
-        "ptpp": problem.ptpp,
         "draws": problem.draws,
+        "confidence": problem.confidence,
+        "seeksProbability": problem.most_probable,
+        "minReplay": problem.min_replay,
+        "uniqueTokens": _finite(problem.unique_tokens),
         "logTokens": grid_tokens.tolist(),
         "replay": grid_replay.tolist(),
-        "promises": [
-            _packed(promise, grid_tokens, grid_replay)
-            for promise in problem.constraints
-        ],
+        "plan": {"D": answer.D, "replay": answer.replay} if answer.D else None,
+        "plugIn": {key: answer.plug_in[key] for key in ("D", "replay")},
+        "measured": {name: _ends(runs, name) for name in ("D", "replay")},
+        "promises": promises,
+        "sliders": sliders(problem, promises, (low, high)),
     }
 
 
-def can_explore(problem: Problem, choice: Mapping[str, Any]) -> bool:
-    """Whether the page can plan this.
-
-    It can with one source, forgetting relative to its baseline, one confidence, and a
-    plan to start at.
+def can_explore(problem: Problem) -> bool:
+    """Whether the page can plan this: it has a slider for one confidence of all limits
+    together.
     """
-    units = [promise.unit for promise in problem.constraints]
-    has_one_confidence = isinstance(problem.confidence, float)
-    return units == ["loss", "relative"] and bool(choice["D"]) and has_one_confidence
+    return isinstance(problem.confidence, float)
+
+
+def _middle(problem: Problem, answer: Plan) -> float:
+    """Log tokens of the plan; without one, of the most probable attempt."""
+    best = (answer.explanation or {}).get("best") or {}
+    tokens = answer.D or best.get("D")
+    if tokens:
+        return math.log(tokens)
+    # Nothing need be adapted: the map shows what little would do.
+    return math.log(problem.N)
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _ends(runs: pd.DataFrame, name: str) -> list[float] | None:
+    """The least and the most of a column, where it has numbers."""
+    if name == "replay" and name in runs:
+        return [float(runs[name].min()), float(runs[name].max())]
+    values = axis_values(runs, name)
+    if values is None:
+        return None
+    return [float(values.min()), float(values.max())]
 
 
 # -- sliders ---------------------------------------------------------------------------
 
 
-def sliders(problem: Problem, packed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The sliders: name, label, ends, step and start. Ends are what the draws reach."""
+def sliders(
+    problem: Problem, promises: list[dict[str, Any]], log_tokens: tuple[float, float]
+) -> list[dict[str, Any]]:
+    """The sliders: name, label, unit, ends, step and start.
+
+    A limit's slider ends where the draws do, whatever is asked, so that it stays in
+    place.
+    """
     assert isinstance(problem.confidence, float)
-    target, source = (promise.limit for promise in problem.constraints)
-    reached_target, reached_source = (p["range"] for p in packed["promises"])
-    most_forgetting = min(reached_source[1], max(source, 0.0) + FORGETTING_REACH)
-    # The budget's slider is in log tokens per parameter.
-    log_n = math.log(problem.N)
-    least_tokens = packed["logTokens"][0] - log_n
-    most_tokens = packed["logTokens"][-1] - log_n
-    return [
-        _slider(
-            "target",
-            "Target loss at most",
-            ends=tuple(reached_target),
-            step=0.001,
-            start=target,
-        ),
-        _slider(
-            "forgetting",
-            "Forgetting at most (%)",
-            ends=(100 * reached_source[0], 100 * most_forgetting),
-            step=0.05,
-            start=100 * source,
-        ),
+    rows = [_limit_slider(i, promise) for i, promise in enumerate(promises)]
+    rows.append(
         _slider(
             "confidence",
-            "Probability (%)",
+            "Probability at least",
+            "%",
             ends=(50.0, 99.0),
             step=0.5,
             start=100 * problem.confidence,
-        ),
+        )
+    )
+    # In log tokens; at its end nothing is capped.
+    least, most = log_tokens
+    start = min(math.log(problem.max_tokens), most) if problem.most_probable else most
+    rows.append(
         _slider(
-            "budget",
-            "Budget",
-            ends=(least_tokens, most_tokens),
-            step=0.01,
-            start=most_tokens,
-        ),
-    ]
+            "budget", "Tokens at most", "", ends=(least, most), step=0.01, start=start
+        )
+    )
+    return rows
+
+
+def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = promise["range"]
+    limit, unit = promise["limit"], promise["unit"]
+    is_share = unit == "relative"
+    if unit != "loss":
+        high = min(high, max(limit, 0.0) + FORGETTING_REACH)
+    scale = 100 if is_share else 1
+    return _slider(
+        f"limit-{index}",
+        f"{promise_label(promise['name'], unit)} at most",
+        "%" if is_share else "nats",
+        ends=(scale * low, scale * high),
+        step=0.05 if is_share else 0.001,
+        start=scale * limit,
+    )
+
+
+def promise_label(name: str, unit: str) -> str:
+    """What a limit is on, in words: "Target loss", "Forgetting of code"."""
+    if name == TARGET:
+        return "Target loss"
+    if unit == "loss":
+        return f"Loss of {name}"
+    return "Forgetting" if name == FORGETTING else f"Forgetting of {name}"
 
 
 def _slider(
-    name: str, label: str, *, ends: tuple[float, float], step: float, start: float
+    name: str,
+    label: str,
+    unit: str,
+    *,
+    ends: tuple[float, float],
+    step: float,
+    start: float,
 ) -> dict[str, Any]:
     """A slider whose ends are whole steps from its start, so that it starts there."""
     steps_below = math.ceil(max(start - ends[0], 0) / step)
@@ -121,6 +183,7 @@ def _slider(
     return {
         "name": name,
         "label": label,
+        "unit": unit,
         "step": step,
         "low": f"{start - steps_below * step:.6f}",
         "high": f"{start + steps_above * step:.6f}",
@@ -136,32 +199,39 @@ def _packed(
 ) -> dict[str, Any]:
     """One promise on the grid: a mean surface, surfaces, and each draw's weights.
 
-    Shapes: mean (replay x tokens,), surfaces (rank, replay x tokens), weights (draw,
-    rank).
+    Shapes: mean (replay x tokens,), surfaces (rank, replay x tokens), weights (rank,
+    draw).
     """
     outcome = promise.outcome(promise.log_losses_on_grid(log_tokens, replay))
-    # Forgetting may be negative, but not below -1: its logarithm is that of 1 + it.
-    is_share = promise.unit == "relative"
-    log_outcome = np.log1p(outcome) if is_share else np.log(outcome)
-    rows = log_outcome.reshape(len(outcome), -1)
+    rows = _smooth(outcome, promise.unit).reshape(len(outcome), -1)
     mean = rows.mean(axis=0)
     weights, surfaces = low_rank(rows - mean)
     return {
         "name": promise.name,
+        "label": promise_label(promise.name, promise.unit),
         "unit": promise.unit,
         "limit": promise.limit,
         "range": [float(end) for end in np.quantile(outcome, REACHED)],
         "rank": len(surfaces),
-        "mean": _encoded(mean),
-        "surfaces": _encoded(surfaces),
-        "weights": _encoded(weights),
+        "mean": _encoded(mean, "<f4"),
+        "surfaces": _whole_numbers(surfaces),
+        "weights": _whole_numbers(weights.T),
     }
+
+
+def _smooth(outcome: np.ndarray, unit: str) -> np.ndarray:
+    """Outcomes as they are packed: a loss by its logarithm, a share by that of 1 + it
+    (it may be negative, but not below -1), nats of forgetting as they are.
+    """
+    if unit == "loss":
+        return np.log(outcome)
+    return np.log1p(outcome) if unit == "relative" else outcome
 
 
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Factors (row, rank) and (rank, column) whose product is near a matrix.
 
-    Within `TOLERANCE` everywhere, or of rank `MAX_RANK`. The column space is that of
+    Within `TOLERANCE` on average, or of rank `MAX_RANK`. The column space is that of
     every few rows, found quickly; all rows are projected on it.
     """
     # A few hundred rows span the same space as thousands.
@@ -171,12 +241,25 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     def is_near(rank: int) -> bool:
         error = weights[:, :rank] @ axes[:rank] - matrix
-        return bool(np.abs(error).max() < TOLERANCE)
+        return bool(np.abs(error).mean() < TOLERANCE)
 
     # The error falls with the rank, so that the least rank is found by halving.
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
     return weights[:, :rank], axes[:rank]
 
 
-def _encoded(array: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(array, "<f4").tobytes()).decode()
+def _whole_numbers(rows: np.ndarray) -> dict[str, Any]:
+    """Rows as whole numbers of two bytes, with the step of each row."""
+    largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
+    steps = largest / LARGEST_INT
+    whole = np.round(rows / steps[:, None])
+    return {"steps": steps.tolist(), "whole": _encoded(whole, "<i2")}
+
+
+def _encoded(array: np.ndarray, kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, kind).tobytes()).decode()
+
+
+def size_in_words(problem: Problem) -> str:
+    """The model as the map's text names it."""
+    return f"N = {format_count(problem.N)} at ptpp {problem.ptpp:g}"

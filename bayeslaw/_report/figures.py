@@ -22,12 +22,16 @@ from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.record import Fit
 
 DPI = 110
-MAX_PANELS = 8
+PALETTE = 128  # colours of a picture
+PAPER, PAPER_DPI = 7.3, 180  # inches between the margins of a printed page
+PRINTED_PANELS = 5
 PANELS_A_LINE = 4
 MAX_GROUPS = 24  # bars of the picture of contributions
 PHONE = 8.0  # inches; a wider picture cannot be read at the width of a phone
 WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
 LARGEST_EXPONENT = 10.0
+PER_TOKEN = "nats per token"  # as the axes of `plots` say it
+NO_WEIGHT = 0.005  # a law of less weight has no share in what is shown
 
 
 @dataclass(frozen=True)
@@ -43,25 +47,42 @@ class Picture:
     too_wide: bool
 
 
-def _picture(figure: Figure, caption: str, alt: str) -> Picture:
+def _picture(
+    figure: Figure, caption: str, alt: str, unit: str = PER_TOKEN, dpi: int = DPI
+) -> Picture:
+    """The figure with its losses in ``unit``."""
+    for ax in figure.axes:
+        for label in (ax.xaxis.label, ax.yaxis.label):
+            label.set_text(label.get_text().replace(PER_TOKEN, unit))
     buffer = io.BytesIO()
     # Without the program's name and version, equal pictures are equal bytes.
     metadata = {"Software": None}
     figure.savefig(
-        buffer, format="png", dpi=DPI, bbox_inches="tight", metadata=metadata
+        buffer, format="png", dpi=dpi, bbox_inches="tight", metadata=metadata
     )
-    encoded = base64.b64encode(buffer.getvalue()).decode()
+    encoded = base64.b64encode(_few_colours(buffer)).decode()
     uri = f"data:image/png;base64,{encoded}"
     return Picture(uri, caption, alt, too_wide=figure.get_figwidth() > PHONE)
+
+
+def _few_colours(png: io.BytesIO) -> bytes:
+    """The same picture with a palette: a third of the bytes, alike to the eye."""
+    from PIL import Image
+
+    small = io.BytesIO()
+    with Image.open(png) as image:
+        image.convert("RGB").quantize(PALETTE).save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 # -- forecasts -------------------------------------------------------------------------
 
 
 def forecast_grid(
-    runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str
+    runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str, unit: str
 ) -> Picture:
-    """A panel for each model size: forecasts along D for each replay, and observations.
+    """For paper: a panel for each model size, forecasts along D for each replay, and
+    observations.
 
     Parameters
     ----------
@@ -69,35 +90,39 @@ def forecast_grid(
         The runs observed.
     rows
         What `forecast` returned for them.
+    unit
+        Of the losses.
     """
-    # The smallest models first; more panels than this cannot be read.
-    sizes = sorted(runs["N"].unique())[:MAX_PANELS] if "N" in runs else [None]
-    figure, axes = _panels(len(sizes))
+    # The largest models, which are nearest to what is decided, on one line.
+    sizes = sorted(runs["N"].unique())[-PRINTED_PANELS:] if "N" in runs else [None]
+    figure = Figure(figsize=(PAPER, 2.1), layout="constrained")
+    axes = list(figure.subplots(1, len(sizes), squeeze=False).ravel())
     for ax, size in zip(axes, sizes, strict=True):
         group = runs if size is None else runs[runs["N"] == size]
         name = "all runs" if size is None else f"N = {format_count(size)}"
         plots.forecast_curve(ax, group, rows)
-        ax.set_title(name, fontsize=10)
-        ax.tick_params(labelsize=8)
+        ax.set_title(name, fontsize=7)
+        ax.tick_params(labelsize=6)
+        ax.xaxis.label.set_size(6.5)
+        ax.yaxis.label.set_size(6.5)
     _label_first_column(axes)
     # All panels have the same lines: one legend serves them.
     handles, labels = axes[0].get_legend_handles_labels()
     if handles:
-        place = {"loc": "outside lower center", "ncols": 6}
+        place = {"loc": "outside lower center", "ncols": 8}
         figure.legend(
             handles,
             labels,
-            fontsize=9,
+            fontsize=6.5,
             frameon=False,
             **place,
         )
-    figure.suptitle(title, fontsize=11)
     inside = ((runs["loss"] >= rows["low"]) & (runs["loss"] <= rows["high"])).mean()
     alt = (
         f"{title}: {len(runs)} observations as dots, {inside:.0%} of them inside the "
         "forecast bands"
     )
-    return _picture(figure, caption, alt)
+    return _picture(figure, caption, alt, unit, dpi=PAPER_DPI)
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
@@ -120,7 +145,9 @@ def _label_first_column(axes: list[Axes]) -> None:
             ax.set_ylabel("")
 
 
-def calibration(runs: pd.DataFrame, rows: pd.DataFrame, check: Check) -> Picture:
+def calibration(
+    runs: pd.DataFrame, rows: pd.DataFrame, check: Check, unit: str
+) -> Picture:
     """Observed against forecast, coverage over stated probability, and the PIT."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -139,15 +166,20 @@ def calibration(runs: pd.DataFrame, rows: pd.DataFrame, check: Check) -> Picture
         f"intervals of a new run. Middle: {covered}; below the line intervals are too "
         "narrow. Right: flat when calibrated, piled up at an end when the law is off.",
         f"Calibration on {check.n} held-out runs: {covered}",
+        unit,
     )
 
 
 # -- laws ------------------------------------------------------------------------------
 
 
-def law_weights(average: Average) -> Picture:
-    """Weight of each law, and the probability that it forecasts best."""
+def law_weights(average: Average) -> Picture | None:
+    """Weight of each law, and the probability that it forecasts best; None where one
+    law has all the weight.
+    """
     table = average.table
+    if table["weight"].max() > 1 - NO_WEIGHT:
+        return None
     figure = Figure(figsize=(7.5, 0.42 * len(table) + 1.1), layout="constrained")
     ax = plots.weights(figure.subplots(), average)
     ax.legend(fontsize=8, frameon=False, loc="lower right")
@@ -162,7 +194,9 @@ def law_weights(average: Average) -> Picture:
     )
 
 
-def term_contributions(fit: Fit | Member, runs: pd.DataFrame) -> Picture:
+def term_contributions(
+    fit: Fit | Member, runs: pd.DataFrame, unit: str
+) -> Picture:
     """What each term adds to the loss at one middle run of each stage and size."""
     chosen = _middle_runs(runs)
     labels = [_run_label(run) for _, run in chosen.iterrows()]
@@ -178,6 +212,7 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame) -> Picture:
         f"Contribution of each term of {fit.law.name}, posterior mean, at a middle run "
         "of each stage and size.",
         f"Mean contributions in nats: {listed}",
+        unit,
     )
 
 
@@ -201,12 +236,16 @@ def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
     )
 
 
-def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture:
-    """Where the law is off, a panel for each column that it reads."""
+def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
+    """Where the law is off, a panel for each column that it reads; None where it has no
+    misfit.
+    """
     varied = [c for c in law.covariates if c in runs and runs[c].nunique() > 1]
     curves = {column: misfit_along(fit, runs, column) for column in varied}
     # A column that is no axis of the misfit has a flat one.
     columns = [c for c in varied if np.ptp(curves[c]["median"]) > 0]
+    if not columns:
+        return None
     figure, axes = _panels(len(columns))
     for ax, column in zip(axes, columns, strict=True):
         plots.misfit_curve(ax, curves[column])
@@ -273,7 +312,7 @@ def exponent_intervals(
 # -- plans -----------------------------------------------------------------------------
 
 
-def plan_pictures(plan: Plan) -> tuple[Picture, ...]:
+def plan_pictures(plan: Plan, unit: str) -> tuple[Picture, ...]:
     """Cost against confidence, the feasible region, and the trade-off along replay."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -293,5 +332,6 @@ def plan_pictures(plan: Plan) -> tuple[Picture, ...]:
         "replay with 90% bands, limits dashed (as Goffinet 2025, fig. 2).",
         "Cost in tokens per parameter by confidence: "
         f"{costs or 'no confidence is reached'}",
+        unit,
     )
     return (picture,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import shlex
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 from bayeslaw import datasets
 from bayeslaw._base import runtime
@@ -27,6 +29,7 @@ from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._report import figures
 from bayeslaw._report.domains import (
+    LOSS_UNIT,
     Domain,
     Progress,
     Setting,
@@ -39,6 +42,7 @@ from bayeslaw._report.domains import (
 )
 from bayeslaw._report.planned import Planned, make_plan
 from bayeslaw._report.question import check_question
+from bayeslaw._report.summary import summary, verdict_of
 from bayeslaw._tables import fitting
 
 PAGE = "report.html"
@@ -105,6 +109,7 @@ def report(
     question: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
     on_failure: str = "raise",
+    unit: str | None = None,
 ) -> Report:
     """Write the page.
 
@@ -131,6 +136,9 @@ def report(
         adaptation need not be given where the table has them, or other checkpoints
         from which to forecast them. By default that of the bundled table, if that is
         shown. Planned is with fits of all runs.
+    unit
+        Of the table's losses, as the page names it; by default nats per token (of the
+        bundled table: its own).
 
     Raises
     ------
@@ -147,7 +155,7 @@ def report(
         runs, card = datasets.load(name), bundled.card
         runs = runs.query(bundled.where) if bundled.where else runs
         law, reference = law or bundled.laws, reference or bundled.reference
-        question = question or bundled.question
+        question, unit = question or bundled.question, unit or bundled.unit
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise LawError(f"{folder} is a file; give the name of a folder")
@@ -159,7 +167,7 @@ def report(
     asked = check_question(question, parts, laws) if question else None
     hold_out = hold_out or what_to_hold_out(parts)
     reference = reference or fitting.reference_near(runs)
-    setting = Setting(reference, hold_out, seed, on_failure)
+    setting = Setting(reference, hold_out, seed, on_failure, unit or LOSS_UNIT)
     splits = {domain: split(part, hold_out) for domain, part in parts.items()}
 
     # What is left to fail now is a fit.
@@ -246,44 +254,51 @@ def _render(contents: _Contents) -> str:
     """The page's HTML."""
     import jinja2
 
-    template = files("bayeslaw._report").joinpath("templates/page.html.jinja")
     # A name that the template misspells is an error, not a blank.
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=jinja2.PackageLoader("bayeslaw._report", "templates/page"),
+        autoescape=jinja2.select_autoescape(("html", "jinja")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters |= {"count": format_count, "outcome": _outcome}
-    page = environment.from_string(template.read_text(encoding="utf-8"))
+    environment.filters |= {"count": format_count}
+    environment.globals["inline"] = _inline
+    page = environment.get_template("page.html.jinja")
     table, domains, planned = contents.runs, contents.domains, contents.planned
+    setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
-    pictures = figures.plan_pictures(planned.plan) if planned.plan else ()
     laws = {law.name: law for domain in domains for law in domain.laws}
+    verdict, trust = verdict_of(domains)
     return page.render(
         name=contents.name,
         card=contents.card,
         domains=domains,
         planned=planned,
-        plan=planned.plan,
+        plan=plan,
+        summary=summary(plan, setting.unit) if plan else None,
         explorer=planned.explorer,
         bought=planned.bought,
-        plan_pictures=pictures,
+        plan_pictures=figures.plan_pictures(plan, setting.unit) if plan else (),
+        verdict=verdict,
+        trust=trust,
         laws=list(laws.values()),
-        hold_out=contents.setting.hold_out,
-        level=float(table[contents.setting.hold_out].max()),
+        hold_out=setting.hold_out,
+        level=float(table[setting.hold_out].max()),
         rows=len(table),
+        unit=setting.unit,
+        date=f"{datetime.date.today():%d %B %Y}",
         digest=digest[:16],
         versions=json.loads(versions()),
-        seed=contents.setting.seed,
+        seed=setting.seed,
         command=_command(contents),
     )
 
 
-def _outcome(promise: Mapping[str, Any], value: float | None) -> str:
-    """A loss, or a rise of one, in the unit of a promise."""
-    if value is None:
-        return "unknown"
-    if promise["unit"] == "relative":
-        return f"{100 * value:+.3g}%"
-    return f"{value:.4g} nats"
+def _inline(name: str) -> Markup:
+    """A style sheet or a script of the page, as it is."""
+    path = files("bayeslaw._report").joinpath("templates", "page", name)
+    return Markup(path.read_text(encoding="utf-8"))
 
 
 def _command(contents: _Contents) -> str:

@@ -1,16 +1,13 @@
-"""What the page says of the plan: the plan, its sliders, and the runs to buy first."""
+"""What the page says of the plan: the plan, its map, and the runs to buy first."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
@@ -25,7 +22,7 @@ from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._report.checkpoint import forecast_losses
 from bayeslaw._report.domains import Domain, Setting
-from bayeslaw._report.explorer import can_explore, explorer, sliders
+from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.question import Checked
 
 ANCHOR_SHARE = 0.03  # of the plan's cost, to be spent on runs that improve it
@@ -42,7 +39,7 @@ PROVES = {
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan, what the page's sliders need, and which runs to buy, where there are.
+    """The plan, what the page's map needs, and which runs to buy, where there are.
 
     Parameters
     ----------
@@ -99,7 +96,7 @@ def make_plan(
     offered = _offered(parts["target"], answer)
     return Planned(
         plan=answer,
-        explorer=_explorer(fits, question, answer),
+        explorer=_explorer(fits, question, answer, parts["target"]),
         bought=_bought(fits, question, answer, offered),
         notes=tuple(notes),
         probability_if_as_checked=_if_as_checked(domains, fits, question, answer),
@@ -154,23 +151,13 @@ def _promise(domain: str) -> str:
 
 
 def _explorer(
-    fits: Fits, question: Mapping[str, Any], answer: Plan
+    fits: Fits, question: Mapping[str, Any], answer: Plan, runs: pd.DataFrame
 ) -> dict[str, Any] | None:
-    """What the page's sliders need, where they can plan this question."""
+    """What the page's map needs, where it can plan this question."""
     problem = problem_of(fits["target"], fits["source"], **question)
-    if not can_explore(problem, answer.to_dict()) or answer.D is None:
+    if not can_explore(problem):
         return None
-    # The page's grid lies around the plan.
-    packed = explorer(problem, math.log(answer.D))
-    script = files("bayeslaw._report").joinpath("templates/explorer.js")
-    return {
-        "draws": problem.draws,
-        "size": format_count(problem.N),
-        "ptpp": problem.ptpp,
-        "sliders": sliders(problem, packed),
-        "data": Markup(json.dumps(packed)),
-        "script": Markup(script.read_text(encoding="utf-8")),
-    }
+    return explorer(problem, answer, runs)
 
 
 def _offered(runs: pd.DataFrame, answer: Plan) -> pd.DataFrame | None:

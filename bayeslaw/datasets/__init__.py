@@ -33,6 +33,8 @@ class Bundled:
         takes some ten seconds to compile.
     question
         What the report plans for: keyword arguments of `plan`.
+    unit
+        Of its losses.
     """
 
     card: str
@@ -40,6 +42,7 @@ class Bundled:
     reference: Mapping[str, float] = field(default_factory=dict)
     laws: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     question: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "nats per token"
 
 
 TABLES = {
@@ -64,6 +67,7 @@ TABLES = {
             "baseline_loss": 1.409179,
             "covariates": {"loss_before": 3.141862, "source_loss_before": 1.409179},
         },
+        unit="nats per byte",
     ),
     "microcpt-two-phases": Bundled(
         "measured for this package: decoders of 12 and 23 thousand parameters, as in "
@@ -71,6 +75,7 @@ TABLES = {
         "`replay_then` at `changed_at` of the run (1: it does not); `replay` is the "
         "share of all tokens so far",
         reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
+        unit="nats per byte",
     ),
     "simulated-ptpp-grid": Bundled(
         "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from "

@@ -1,0 +1,258 @@
+"""The first screen in words: what was asked, the answer, what to expect, whether to
+trust it, and what would be cheaper or safer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._decisions.planning.record import Plan
+from bayeslaw._report.domains import Domain
+from bayeslaw._report.explorer import promise_label
+
+# from the best verdict to the worst, and what to do about each
+TRUST = {
+    "trust": "Yes: forecasts of runs that were held out came true as often as stated.",
+    "unknown": "Not known: too few runs were held out to say.",
+    "widen": "With care: forecasts of runs that were held out were surer than right.",
+    "do not extrapolate": "No: forecasts of runs that were held out missed by far.",
+}
+SAME_COST = 0.005  # plans whose costs differ by less are one
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A promise as the first screen shows it, as texts; losses without their unit.
+
+    ``bar``: low, mean, high and limit as shares of a common axis, for the eye.
+    """
+
+    label: str
+    limit: str
+    mean: str
+    low: str
+    high: str
+    kept: str
+    bar: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another plan: what it is called, and a row of the table of confidences."""
+
+    confidence: str
+    tokens: str
+    per_parameter: str
+    replay: str
+    flops: str
+    against: str
+    is_plan: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the first screen says of a plan.
+
+    Parameters
+    ----------
+    answer
+        Tokens, tokens per parameter, replay, cost and probability as texts; None where
+        there is no plan.
+    alternatives
+        The cheapest plan at each confidence.
+    advice
+        What would be cheaper, what safer, a line each.
+    """
+
+    question: str
+    limits: tuple[tuple[str, str], ...]
+    budget: str
+    confidence: str
+    answer: Mapping[str, str] | None
+    expected: tuple[Expected, ...]
+    alternatives: tuple[Alternative, ...]
+    advice: tuple[str, ...]
+
+
+def summary(plan: Plan, unit: str) -> Summary:
+    """The plan for who decides.
+
+    Parameters
+    ----------
+    unit
+        Of the table's losses.
+    """
+    limits = tuple(
+        (
+            promise_label(p["name"], p["unit"]),
+            _text(p, p["limit"]) + ("" if p["unit"] == "relative" else f" {unit}"),
+        )
+        for p in plan.promises
+    )
+    return Summary(
+        question=_model(plan),
+        limits=limits,
+        budget=_budget(plan),
+        confidence=_confidence(plan),
+        answer=_answer(plan) if plan.D is not None else None,
+        expected=tuple(_expected(p) for p in plan.promises),
+        alternatives=_alternatives(plan),
+        advice=(*_cheaper_or_safer(plan), *_worth(plan)),
+    )
+
+
+def verdict_of(domains: Sequence[Domain]) -> tuple[str, str]:
+    """The worst verdict of all domains, and whether to trust the forecasts."""
+    order = list(TRUST)
+    worst = max((domain.check.verdict for domain in domains), key=order.index)
+    return worst, TRUST[worst]
+
+
+# -- question and answer ---------------------------------------------------------------
+
+
+def _model(plan: Plan) -> str:
+    return (
+        f"a model of {format_count(plan.N)} parameters, pre-trained on "
+        f"{plan.ptpp:.4g} tokens per parameter"
+    )
+
+
+def _budget(plan: Plan) -> str:
+    """What may be spent, where that was asked."""
+    most = plan.settings["max_tokens"]
+    unique = plan.settings["max_target_tokens"]
+    parts = []
+    if most is not None:
+        parts.append(f"within {format_count(most)} tokens")
+    if unique is not None:
+        parts.append(f"with at most {format_count(unique)} tokens of the target")
+    return " and ".join(parts)
+
+
+def _confidence(plan: Plan) -> str:
+    if isinstance(plan.confidence, float):
+        return f"{100 * plan.confidence:.3g}%"
+    each = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
+    return " and ".join(each)
+
+
+def _answer(plan: Plan) -> dict[str, str]:
+    assert plan.D is not None
+    assert plan.probability is not None
+    return {
+        "tokens": format_count(plan.D),
+        "per_parameter": f"{plan.atpp:.3g}",
+        "replay": f"{plan.replay or 0:.0%}",
+        "source_tokens": format_count(plan.D * (plan.replay or 0)),
+        "flops": _flops(plan.flops),
+        "probability": format_chance(plan.probability),
+    }
+
+
+def _text(promise: Mapping[str, Any], value: float | None) -> str:
+    """A loss, or a rise of one in percent; a rise in nats has its sign, too."""
+    if value is None:
+        return "unknown"
+    if promise["unit"] == "relative":
+        return f"{100 * value:+.3g}%"
+    return f"{value:.4g}" if promise["unit"] == "loss" else f"{value:+.3g}"
+
+
+def _expected(promise: Mapping[str, Any]) -> Expected:
+    limit, low, high = promise["limit"], promise["low"], promise["high"]
+    mean = promise["mean"]
+    bar: dict[str, float] = {}
+    if None not in (low, mean, high):
+        ends = min(low, limit), max(high, limit)
+        margin = 0.12 * (ends[1] - ends[0]) or 1.0
+        start, length = ends[0] - margin, ends[1] - ends[0] + 2 * margin
+        places = {"low": low, "mean": mean, "high": high, "limit": limit}
+        bar = {name: 100 * (x - start) / length for name, x in places.items()}
+    return Expected(
+        label=promise_label(promise["name"], promise["unit"]),
+        limit=_text(promise, limit),
+        mean=_text(promise, mean),
+        low=_text(promise, low),
+        high=_text(promise, high),
+        kept=f"{promise['probability']:.1%}",
+        bar=bar,
+    )
+
+
+def _flops(flops: float | None) -> str:
+    """A cost in few letters: 2.3e12."""
+    return f"{flops or 0:.1e}".replace("e+", "e")
+
+
+# -- alternatives ----------------------------------------------------------------------
+
+
+def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
+    """The cheapest plan at each confidence that is reached."""
+    rows = [row for row in plan.frontier if row["D"]]
+    return tuple(
+        Alternative(
+            confidence=f"{100 * row['confidence']:.3g}%",
+            tokens=format_count(row["D"]),
+            per_parameter=f"{row['atpp']:.3g}",
+            replay=f"{row['replay']:.0%}",
+            flops=_flops(row["flops"]),
+            against=_against(row["D"], plan.D),
+            is_plan=plan.feasible and row["confidence"] == plan.confidence,
+        )
+        for row in rows
+    )
+
+
+def _against(tokens: float, of_plan: float | None) -> str:
+    """How much dearer than the plan, in percent."""
+    if not of_plan:
+        return ""
+    more = tokens / of_plan - 1
+    return "same" if abs(more) < SAME_COST else f"{100 * more:+.0f}%"
+
+
+def _cheaper_or_safer(plan: Plan) -> list[str]:
+    """The confidences next to the plan's, and what they cost."""
+    if not plan.D or not isinstance(plan.confidence, float) or not plan.feasible:
+        return []
+    asked, lines = plan.confidence, []
+    rows = [row for row in plan.frontier if row["D"]]
+    under = [row for row in rows if row["confidence"] < asked]
+    over = [row for row in rows if row["confidence"] > asked]
+    if under:
+        lines.append(f"Cheaper: {_other(under[-1], plan.D)}")
+    if over:
+        lines.append(f"Safer: {_other(over[0], plan.D)}")
+    elif asked < max(row["confidence"] for row in plan.frontier):
+        lines.append("Safer: no number of tokens reaches the next higher probability.")
+    return lines
+
+
+def _other(row: Mapping[str, Any], of_plan: float) -> str:
+    change = row["D"] / of_plan - 1
+    cost = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens"
+    return (
+        f"{row['confidence']:.0%} probability for {cost} ({row['atpp']:.3g} per "
+        f"parameter, {row['replay']:.0%} replay)."
+    )
+
+
+def _worth(plan: Plan) -> list[str]:
+    """What a looser limit would save."""
+    lines = []
+    for promise in plan.promises:
+        worth = promise.get("worth")
+        if not worth or worth < SAME_COST or plan.settings["max_tokens"] is not None:
+            continue
+        label = promise_label(promise["name"], promise["unit"]).lower()
+        looser = "0.1 points" if promise["unit"] == "relative" else "0.1%"
+        lines.append(
+            f"Looser: a limit on {label} {looser} higher saves {100 * worth:.2g}% of "
+            "the tokens."
+        )
+    return lines
