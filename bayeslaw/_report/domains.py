@@ -273,6 +273,7 @@ def judge(
         figures.width_parts(judged, runs.held),
         figures.law_weights(posterior) if is_average else None,
     ]
+    # What one law says of itself is for who looks closer.
     inside = [
         figures.misfits(posterior, fitted, main.law),
         figures.term_contributions(main, runs.runs, setting.unit),
@@ -281,6 +282,7 @@ def judge(
     printed = numbers = None
     if along_tokens:
         printed = _held_out_picture(name, runs, rows, setting)
+        # In the sample forecasts show the quality of the fit only.
         last = _last_stage(fitted, setting.hold_out)
         of_last = forecast(posterior, last, seed=setting.seed)
         numbers = panels((runs.held, rows), (last, of_last))

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.sampled import SampledConstraint
@@ -100,6 +99,7 @@ def _finite(x: float) -> float | None:
 
 def _ends(runs: pd.DataFrame, name: str) -> list[float] | None:
     """The least and the most of a column, where it has numbers."""
+    # No replay is a share as good as any; axes of counts are positive.
     if name == "replay" and name in runs:
         return [float(runs[name].min()), float(runs[name].max())]
     values = axis_values(runs, name)
@@ -147,6 +147,7 @@ def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
     limit, unit = promise["limit"], promise["unit"]
     is_share = unit == "relative"
     if unit != "loss":
+        # Without replay all may be forgotten, which leaves no room for what is asked.
         high = min(high, max(limit, 0.0) + FORGETTING_REACH)
     scale = 100 if is_share else 1
     return _slider(
@@ -250,6 +251,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _whole_numbers(rows: np.ndarray) -> dict[str, Any]:
     """Rows as whole numbers of two bytes, with the step of each row."""
+    # A row of zeros has a step, too.
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
     steps = largest / LARGEST_INT
     whole = np.round(rows / steps[:, None])
@@ -258,8 +260,3 @@ def _whole_numbers(rows: np.ndarray) -> dict[str, Any]:
 
 def _encoded(array: np.ndarray, kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(array, kind).tobytes()).decode()
-
-
-def size_in_words(problem: Problem) -> str:
-    """The model as the map's text names it."""
-    return f"N = {format_count(problem.N)} at ptpp {problem.ptpp:g}"

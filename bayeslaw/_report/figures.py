@@ -194,9 +194,7 @@ def law_weights(average: Average) -> Picture | None:
     )
 
 
-def term_contributions(
-    fit: Fit | Member, runs: pd.DataFrame, unit: str
-) -> Picture:
+def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Picture:
     """What each term adds to the loss at one middle run of each stage and size."""
     chosen = _middle_runs(runs)
     labels = [_run_label(run) for _, run in chosen.iterrows()]

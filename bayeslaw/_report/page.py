@@ -109,7 +109,6 @@ def report(
     question: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
     on_failure: str = "raise",
-    unit: str | None = None,
 ) -> Report:
     """Write the page.
 
@@ -117,7 +116,8 @@ def report(
     ----------
     runs
         A table as `read_runs` returns it; None for the bundled one. Rows of each
-        ``domain`` are fitted apart.
+        ``domain`` are fitted apart. Losses are in nats per token, unless the table's
+        ``attrs["loss_unit"]`` says otherwise ("nats per byte").
     output
         Folder for ``report.html``.
     law
@@ -136,10 +136,6 @@ def report(
         adaptation need not be given where the table has them, or other checkpoints
         from which to forecast them. By default that of the bundled table, if that is
         shown. Planned is with fits of all runs.
-    unit
-        Of the table's losses, as the page names it; by default nats per token (of the
-        bundled table: its own).
-
     Raises
     ------
     RunTableError, LawError, DiagnosticsError
@@ -155,7 +151,7 @@ def report(
         runs, card = datasets.load(name), bundled.card
         runs = runs.query(bundled.where) if bundled.where else runs
         law, reference = law or bundled.laws, reference or bundled.reference
-        question, unit = question or bundled.question, unit or bundled.unit
+        question = question or bundled.question
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise LawError(f"{folder} is a file; give the name of a folder")
@@ -167,7 +163,8 @@ def report(
     asked = check_question(question, parts, laws) if question else None
     hold_out = hold_out or what_to_hold_out(parts)
     reference = reference or fitting.reference_near(runs)
-    setting = Setting(reference, hold_out, seed, on_failure, unit or LOSS_UNIT)
+    unit = runs.attrs.get("loss_unit", LOSS_UNIT)
+    setting = Setting(reference, hold_out, seed, on_failure, unit)
     splits = {domain: split(part, hold_out) for domain, part in parts.items()}
 
     # What is left to fail now is a fit.
@@ -265,6 +262,7 @@ def _render(contents: _Contents) -> str:
     environment.filters |= {"count": format_count}
     environment.globals["inline"] = _inline
     page = environment.get_template("page.html.jinja")
+    # What several parts of the page say is worked out once.
     table, domains, planned = contents.runs, contents.domains, contents.planned
     setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
@@ -313,5 +311,8 @@ def _command(contents: _Contents) -> str:
     if not contents.card:
         for column, value in (setting.reference or {}).items():
             words += ["--reference", f"{column}={value:g}"]
+        # What the page calls the losses is no column, and so no part of the table.
+        if setting.unit != LOSS_UNIT:
+            words += ["--unit", setting.unit]
     words += ["--hold-out", setting.hold_out, "--seed", str(setting.seed)]
     return shlex.join(words)

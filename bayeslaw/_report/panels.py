@@ -25,6 +25,7 @@ def panels(
         returned for them.
     """
     runs, _ = held
+    # What does not vary tells nothing apart.
     keys = [key for key in KEYS if key in runs and runs[key].nunique() > 1]
     return {
         "keys": keys,

@@ -106,6 +106,7 @@ def summary(plan: Plan, unit: str) -> Summary:
 
 def verdict_of(domains: Sequence[Domain]) -> tuple[str, str]:
     """The worst verdict of all domains, and whether to trust the forecasts."""
+    # A plan rests on all domains, so that it is as good as the worst of them.
     order = list(TRUST)
     worst = max((domain.check.verdict for domain in domains), key=order.index)
     return worst, TRUST[worst]
@@ -134,7 +135,8 @@ def _budget(plan: Plan) -> str:
 
 
 def _confidence(plan: Plan) -> str:
-    if isinstance(plan.confidence, float):
+    # One for all limits together, or one for each.
+    if not isinstance(plan.confidence, dict):
         return f"{100 * plan.confidence:.3g}%"
     each = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
     return " and ".join(each)
@@ -167,6 +169,7 @@ def _expected(promise: Mapping[str, Any]) -> Expected:
     mean = promise["mean"]
     bar: dict[str, float] = {}
     if None not in (low, mean, high):
+        # The interval and the limit are seen whole, with some room on either side.
         ends = min(low, limit), max(high, limit)
         margin = 0.12 * (ends[1] - ends[0]) or 1.0
         start, length = ends[0] - margin, ends[1] - ends[0] + 2 * margin
@@ -185,7 +188,7 @@ def _expected(promise: Mapping[str, Any]) -> Expected:
 
 def _flops(flops: float | None) -> str:
     """A cost in few letters: 2.3e12."""
-    return f"{flops or 0:.1e}".replace("e+", "e")
+    return f"{flops:.1e}".replace("e+", "e") if flops else "0"
 
 
 # -- alternatives ----------------------------------------------------------------------
@@ -193,6 +196,7 @@ def _flops(flops: float | None) -> str:
 
 def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
     """The cheapest plan at each confidence that is reached."""
+    # Rows without tokens are confidences that nothing reaches.
     rows = [row for row in plan.frontier if row["D"]]
     return tuple(
         Alternative(
@@ -247,6 +251,7 @@ def _worth(plan: Plan) -> list[str]:
     lines = []
     for promise in plan.promises:
         worth = promise.get("worth")
+        # Within a budget it is a probability gained, and no saving.
         if not worth or worth < SAME_COST or plan.settings["max_tokens"] is not None:
             continue
         label = promise_label(promise["name"], promise["unit"]).lower()

@@ -500,6 +500,13 @@ class ReportOptions:
             "loss_before=2.3 ... (repeatable).",
         ),
     ] = None
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Unit of the losses, as the page names it: 'nats per byte'; default: "
+            "nats per token."
+        ),
+    ] = None
     where: Where = None
     column: Column = None
     reference: Reference = None
@@ -526,6 +533,8 @@ def report(options: ReportOptions) -> None:
     check_writable(options.output / "report.html")
     path = options.runs
     table = None if path is None else read_table(path, options.where, options.column)
+    if table is not None and options.unit:
+        table.attrs["loss_unit"] = options.unit
     with progress_bar("report") as progress:
         page = bayeslaw.report(
             table,

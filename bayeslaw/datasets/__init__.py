@@ -87,7 +87,8 @@ DEFAULT = "microcpt"
 
 
 def load(name: str = DEFAULT) -> pd.DataFrame:
-    """A bundled table, as `read_runs` returns it.
+    """A bundled table, as `read_runs` returns it, with the unit of its losses in
+    ``attrs["loss_unit"]``.
 
     Raises
     ------
@@ -102,4 +103,7 @@ def load(name: str = DEFAULT) -> pd.DataFrame:
         )
     file = files("bayeslaw.datasets").joinpath(f"{name.replace('-', '_')}.csv")
     with file.open() as stream:
-        return read_runs(pd.read_csv(stream))
+        runs = read_runs(pd.read_csv(stream))
+    # A table of pandas can say so itself; a column of units would be one more to read.
+    runs.attrs["loss_unit"] = TABLES[name].unit
+    return runs

@@ -3,10 +3,10 @@
 (function () {
   const field = (id) => document.getElementById(id);
   const data = JSON.parse(field("explorer-data").textContent);
-  const planner = Planner.planner(data), { mapX, mapReplay } = planner, columns = mapX.length, lines = mapReplay.length;
+  const planner = Planner.planner(data), { x, mapReplay } = planner, columns = x.length, lines = mapReplay.length;
   const { count, percent, signed, flops, chance, marks, colour, axis } = Words;
   const box = field("x-map"), point = field("x-point");
-  const low = mapX[0], high = mapX[columns - 1], least = data.minReplay;
+  const low = x[0], high = x[columns - 1], least = data.minReplay;
   // Cividis (Nuñez, Anderton and Renslow 2018): as dark as it is improbable, to every eye.
   const CIVIDIS = ["00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838"]
     .map((hex) => [0, 2, 4].map((k) => parseInt(hex.slice(k, k + 2), 16)));
@@ -69,7 +69,7 @@
           const [c, d] = corners[(k + 1) % 4], from = over[k], to = over[(k + 1) % 4];
           if (from >= 0 === to >= 0) return;
           const t = from / (from - to);
-          ends.push([mapX[a] + t * (mapX[c] - mapX[a]), mapReplay[b] + t * (mapReplay[d] - mapReplay[b])]);
+          ends.push([x[a] + t * (x[c] - x[a]), mapReplay[b] + t * (mapReplay[d] - mapReplay[b])]);
         });
         for (let k = 0; k + 1 < ends.length; k += 2) pieces.push([ends[k], ends[k + 1]]);
       }
@@ -149,10 +149,13 @@
         context.stroke();
       }
     }
-    if (!isFree()) {
-      context.fillStyle = "rgba(0,0,0,.55)";
-      context.fillRect(X(budget()), top, left + width - X(budget()), height);
-    }
+    // What budget and unique target tokens do not allow lies in the shade.
+    context.fillStyle = "rgba(0,0,0,.55)";
+    context.beginPath();
+    mapReplay.forEach((r) => context.lineTo(X(Math.min(planner.cap(r, budget()), high)), Y(r)));
+    context.lineTo(X(high), Y(1));
+    context.lineTo(X(high), Y(least));
+    context.fill();
     if (data.plugIn.D) mark(context, X(Math.log(data.plugIn.D)), Y(data.plugIn.replay), "cross", ratio);
     if (shown.best) mark(context, X(shown.best.x), Y(shown.best.r), "diamond", ratio);
     context.restore();

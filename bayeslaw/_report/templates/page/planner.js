@@ -4,7 +4,7 @@ const Planner = (function () {
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
   const STEPS = 8;  // between two replays of the grid, where the cheapest plan is sought
   const HALVINGS = 10;  // of the tokens between which it lies
-  const FINER = 2;  // times as many lines and columns on the map as in the data
+  const FINER = 2;  // times as many lines on the map as in the data: along replay limits cut sharply
   const FEW = 1000;  // draws that shade the map; what is read out is of all draws
 
   // Rows of whole numbers, each with its step, as numbers.
@@ -89,8 +89,8 @@ const Planner = (function () {
     function kept(values, limits, from, count) {
       const [first, second] = values, [a, b] = limits, end = from + count;
       let sum = 0;
-      if (values.length === 1) for (let d = from; d < end; d++) sum += first[d] <= a ? 1 : 0;
-      else if (values.length === 2) for (let d = from; d < end; d++) sum += first[d] <= a && second[d] <= b ? 1 : 0;
+      if (values.length === 1) for (let d = from; d < end; d++) sum += first[d] <= a;
+      else if (values.length === 2) for (let d = from; d < end; d++) sum += (first[d] <= a) & (second[d] <= b);
       else for (let d = from; d < end; d++) sum += values.every((v, i) => v[d] <= limits[i]) ? 1 : 0;
       return sum;
     }
@@ -108,10 +108,9 @@ const Planner = (function () {
       return { probability, promises: expected };
     }
 
-    // The map's own grid, finer than the data's: every so-manieth draw's outcome in each cell, shape (cell, few) each.
-    const mapColumns = FINER * (columns - 1) + 1, mapLines = FINER * (lines - 1) + 1, mapCells = mapColumns * mapLines;
+    // The map's own grid, with lines between the data's: every so-manieth draw's outcome in each cell, shape (cell, few) each.
+    const mapLines = FINER * (lines - 1) + 1, mapCells = columns * mapLines;
     const stride = Math.max(1, Math.floor(draws / FEW)), few = Math.floor(draws / stride);
-    const mapX = Array.from({ length: mapColumns }, (_, i) => x[0] + (i / FINER) * step);
     const mapReplay = Array.from({ length: mapLines }, (_, j) => replayAt(j / FINER));
     const some = promises.map((p) => Float32Array.from({ length: p.rank * few }, (_, n) => {
       const k = Math.floor(n / few);
@@ -121,9 +120,9 @@ const Planner = (function () {
     let filled = 0;
     function fillLine() {
       promises.forEach((p, i) => {
-        for (let column = 0; column < mapColumns; column++) {
-          const { mean, values } = surfacesAt(p, column / FINER, filled / FINER);
-          multiply(p.rank, some[i], few, mean, values, grid[i], (filled * mapColumns + column) * few);
+        for (let column = 0; column < columns; column++) {
+          const { mean, values } = surfacesAt(p, column, filled / FINER);
+          multiply(p.rank, some[i], few, mean, values, grid[i], (filled * columns + column) * few);
         }
       });
       filled++;
@@ -145,10 +144,10 @@ const Planner = (function () {
 
     // Smallest log tokens on a line of the map at which the share reaches the confidence; between columns linear.
     function firstOnLine(share, line, confidence, most) {
-      for (let i = 0; i < mapColumns; i++) {
-        const here = share[line * mapColumns + i], before = share[line * mapColumns + i - 1];
+      for (let i = 0; i < columns; i++) {
+        const here = share[line * columns + i], before = share[line * columns + i - 1];
         if (here < confidence) continue;
-        const found = i === 0 ? x[0] : mapX[i - 1] + ((confidence - before) / (here - before)) * (mapX[i] - mapX[i - 1]);
+        const found = i === 0 ? x[0] : x[i - 1] + ((confidence - before) / (here - before)) * step;
         return found <= most ? found : Infinity;
       }
       return Infinity;
@@ -178,16 +177,16 @@ const Planner = (function () {
         const r = replayAt(place), top = Math.min(found.x, cap(r, budget));
         if (isEnough(top, r, some, few)) found = { x: first(Math.max(top - step, x[0]), top, r, some, few), r };
       }
-      const top = Math.min(found.x + 2 * step, cap(found.r, budget), x[columns - 1]);
+      const top = Math.min(found.x + step, cap(found.r, budget), x[columns - 1]);
       if (!isEnough(top, found.r, all, draws)) return mostProbable(share, most, budget);
-      return { x: first(Math.max(found.x - 2 * step, x[0]), top, found.r, all, draws), r: found.r, feasible: true };
+      return { x: first(Math.max(found.x - step, x[0]), top, found.r, all, draws), r: found.r, feasible: true };
     }
 
     function mostProbable(share, most, budget) {
-      const isAllowed = (cell) => mapX[cell % mapColumns] <= cap(mapReplay[Math.floor(cell / mapColumns)], budget);
+      const isAllowed = (cell) => x[cell % columns] <= cap(mapReplay[Math.floor(cell / columns)], budget);
       let cell = 0;
       for (let c = 1; c < mapCells; c++) if (share[c] > share[cell] && isAllowed(c)) cell = c;
-      let found = { x: mapX[cell % mapColumns], line: Math.floor(cell / mapColumns) / FINER, p: -1 };
+      let found = { x: x[cell % columns], line: Math.floor(cell / columns) / FINER, p: -1 };
       for (let width = 0.5; width > 0.05; width /= 2) {
         for (const [across, up] of [[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1], [1, 1], [1, -1], [-1, 1], [-1, -1]]) {
           const line = Math.min(Math.max(found.line + up * width, 0), lines - 1), r = replayAt(line);
@@ -199,7 +198,7 @@ const Planner = (function () {
       return { x: found.x, r: replayAt(found.line), feasible: false };
     }
 
-    return { at, shares, best, fillLine, mapX, mapReplay, lineOf: (replay) => lineOf(replay) * FINER };
+    return { at, shares, best, cap, fillLine, x, mapReplay, lineOf: (replay) => lineOf(replay) * FINER };
   }
   return { planner };
 })();
