@@ -254,10 +254,10 @@ def _worth(plan: Plan) -> list[str]:
         # Within a budget it is a probability gained, and no saving.
         if not worth or worth < SAME_COST or plan.settings["max_tokens"] is not None:
             continue
-        label = promise_label(promise["name"], promise["unit"]).lower()
+        label = promise_label(promise["name"], promise["unit"])
         looser = "0.1 points" if promise["unit"] == "relative" else "0.1%"
         lines.append(
-            f"Looser: a limit on {label} {looser} higher saves {100 * worth:.2g}% of "
+            f"Looser: a limit on {label[0].lower()}{label[1:]} {looser} higher saves {100 * worth:.2g}% of "
             "the tokens."
         )
     return lines

@@ -1,0 +1,179 @@
+// The point that is dragged over the map, the sliders, and what they read out. Data: explorer.py.
+"use strict";
+(function () {
+  const field = (id) => document.getElementById(id);
+  const data = JSON.parse(field("explorer-data").textContent);
+  const planner = Planner.planner(data), { x } = planner;
+  const { count, percent, signed, flops, chance } = Words;
+  const box = field("x-map"), point = field("x-point");
+  const low = x[0], high = x[x.length - 1], least = data.minReplay;
+  const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
+  const NEAR = 0.002;  // of a probability, between these draws as they are packed and the planner's
+  const STEP = { tokens: 0.01, replay: 0.01, large: 10 };
+
+  const limitInputs = data.promises.map((_, i) => field("x-limit-" + i));
+  const confidenceInput = field("x-confidence"), budgetInput = field("x-budget");
+  const tokensInput = field("x-tokens"), replayInput = field("x-replay");
+  const start = data.plan && { x: Math.log(data.plan.D), r: data.plan.replay };
+  const shown = { point: null, follows: true, isReady: false, best: null };
+
+  const clamp = (v, from, to) => Math.min(Math.max(v, from), to);
+  const limits = () => limitInputs.map((e, i) => Number(e.value) / (data.promises[i].unit === "relative" ? 100 : 1));
+  const confidence = () => Number(confidenceInput.value) / 100;
+  const isFree = () => Number(budgetInput.value) >= Number(budgetInput.max);
+  const budget = () => (isFree() ? high : Number(budgetInput.value));
+  const perParameter = (tokens) => Number((tokens / data.N).toPrecision(3));
+  const outcome = (i, v) => (data.promises[i].unit === "relative" ? signed(v, 1) : v.toPrecision(4));
+  const lowered = (text) => text[0].toLowerCase() + text.slice(1);
+  const where = (at) => `${count(Math.exp(at.x))} tokens (${perParameter(Math.exp(at.x))} per parameter), ${percent(at.r)} replay`;
+  const map = MapPicture.picture(box, point, data, planner, () => ({ confidence: confidence(), budget: budget() }));
+
+  // -- what is said --------------------------------------------------------------------
+
+  function tell() {
+    const at = shown.point, most = limits(), found = planner.at(at.x, at.r, most), tokens = Math.exp(at.x);
+    field("x-now-tokens").textContent = `${count(tokens)} (${perParameter(tokens)} per parameter)`;
+    field("x-now-replay").textContent = percent(at.r, 1);
+    const cost = 6 * data.N * tokens;
+    const against = data.plan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
+    field("x-now-cost").textContent = flops(cost) + (against ? ` (${against > 0 ? "+" : "−"}${Math.abs(against)}% against the plan)` : "");
+    found.promises.forEach((p, i) => {
+      field(`x-now-${i}`).textContent = outcome(i, p.mean);
+      field(`x-now-${i}-interval`).textContent = `${outcome(i, p.low)} to ${outcome(i, p.high)}`;
+      field(`x-now-${i}-kept`).textContent = chance(p.probability);
+    });
+    field("x-now-all").textContent = chance(found.probability);
+    field("x-now-all").className = found.probability >= confidence() - NEAR ? "enough" : "short";
+    const losses = found.promises.map((p, i) => `${lowered(data.promises[i].label)} ${outcome(i, p.mean)}`).join(", ");
+    field("x-line").textContent = `${where(at)}: ${losses}; all limits kept with ${chance(found.probability)}`;
+    tokensInput.value = at.x;
+    replayInput.value = at.r;
+    field("x-tokens-now").textContent = count(tokens);
+    field("x-replay-now").textContent = percent(at.r, 1);
+    tokensInput.setAttribute("aria-valuetext", `${count(tokens)} tokens`);
+    replayInput.setAttribute("aria-valuetext", percent(at.r, 1));
+    point.setAttribute("aria-label", `Point at ${where(at)}: all limits kept with ${chance(found.probability)}. Arrow keys move it.`);
+    box.dataset.point = JSON.stringify({ x: at.x, replay: at.r, flops: cost, limits: most, ...found });
+    map.move(at);
+  }
+
+  function tellSliders() {
+    limits().forEach((v, i) => {
+      const text = data.promises[i].unit === "relative" ? signed(v, 2) : v.toPrecision(4) + " nats";
+      field(`x-limit-${i}-now`).textContent = text;
+      limitInputs[i].setAttribute("aria-valuetext", text);
+    });
+    field("x-confidence-now").textContent = percent(confidence(), 1);
+    confidenceInput.setAttribute("aria-valuetext", percent(confidence(), 1));
+    const text = isFree() ? "no limit" : count(Math.exp(budget()));
+    field("x-budget-now").textContent = text;
+    budgetInput.setAttribute("aria-valuetext", text);
+  }
+
+  function tellBest() {
+    const best = shown.best, tokens = Math.exp(best.x), { probability } = planner.at(best.x, best.r, limits());
+    const what = `${where(best)}, ${flops(6 * data.N * tokens)}`;
+    field("x-answer").textContent = best.feasible
+      ? `Cheapest here: ${what}.`
+      : data.seeksProbability
+        ? `Most probable within the budget (${chance(probability)}): ${what}.`
+        : `No plan here keeps all limits with that probability. The most probable (${chance(probability)}): ${what}.`;
+    field("x-answer").dataset.result = JSON.stringify({
+      feasible: best.feasible, atpp: tokens / data.N, replay: best.r, probability,
+    });
+  }
+
+  // -- what moves ----------------------------------------------------------------------
+
+  function moveTo(logTokens, replay) {
+    shown.follows = false;
+    shown.point = { x: clamp(logTokens, low, high), r: clamp(replay, least, 1) };
+    tell();
+  }
+
+  function follow() {
+    shown.follows = true;
+    shown.point = { x: shown.best.x, r: shown.best.r };
+    tell();
+  }
+
+  // A limit has moved: the map, the cheapest point, and the point with it unless it was dragged away.
+  function update() {
+    tellSliders();
+    if (shown.isReady) {
+      const share = planner.shares(limits());
+      shown.best = planner.best(share, limits(), confidence(), budget());
+      map.show(share, shown.best);
+      tellBest();
+      if (shown.follows) return follow();
+    }
+    tell();
+  }
+
+  function reset() {
+    for (const e of [...limitInputs, confidenceInput, budgetInput]) e.value = e.defaultValue;
+    update();
+    if (start) {
+      moveTo(start.x, start.r);
+      shown.follows = true;
+    }
+  }
+
+  function atPointer(event) {
+    const to = map.under(event);
+    moveTo(to.x, to.r);
+  }
+
+  box.addEventListener("pointerdown", (event) => {
+    // A finger scrolls the page over the map; it drags the point, and a tap moves it.
+    const drags = event.target === point || (event.pointerType === "mouse" && map.isOver(event.target));
+    if (!drags) return;
+    event.preventDefault();
+    point.focus({ preventScroll: true });
+    point.setPointerCapture(event.pointerId);
+    atPointer(event);
+  });
+  point.addEventListener("pointermove", (event) => {
+    if (point.hasPointerCapture(event.pointerId)) atPointer(event);
+  });
+  box.addEventListener("click", (event) => {
+    if (event.target !== point && map.isOver(event.target)) atPointer(event);
+  });
+  point.addEventListener("keydown", (event) => {
+    const [across, up] = KEYS[event.key] || [0, 0];
+    if (event.key === "Home" && shown.best) follow();
+    else if (across || up) {
+      const size = event.shiftKey ? STEP.large : 1;
+      moveTo(shown.point.x + across * size * STEP.tokens, shown.point.r + up * size * STEP.replay);
+    } else return;
+    event.preventDefault();
+  });
+  for (const e of [tokensInput, replayInput]) {
+    e.addEventListener("input", () => moveTo(Number(tokensInput.value), Number(replayInput.value)));
+  }
+  for (const e of [...limitInputs, confidenceInput, budgetInput]) e.addEventListener("input", update);
+  field("x-reset").addEventListener("click", reset);
+  field("x-cheapest").addEventListener("click", () => { if (shown.best) follow(); });
+
+  // -- the beginning -------------------------------------------------------------------
+
+  // Read-outs need no grid; the map does, and fills it a line at a time so that nothing waits for it.
+  function fill() {
+    const until = performance.now() + 12;
+    while (performance.now() < until) {
+      if (planner.fillLine()) continue;
+      shown.isReady = true;
+      update();
+      if (start) {
+        shown.point = start;
+        tell();
+      }
+      box.dataset.ready = "";
+      return;
+    }
+    setTimeout(fill);
+  }
+  shown.point = start || { x: (low + high) / 2, r: (least + 1) / 2 };
+  update();
+  fill();
+})();
