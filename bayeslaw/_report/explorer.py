@@ -25,12 +25,12 @@ from bayeslaw._decisions.planning.sampled import SampledConstraint
 from bayeslaw._decisions.planning.search import Problem
 from bayeslaw._tables.beyond import axis_values
 
-REPLAYS, TOKENS = 33, 49  # of the grid
+REPLAYS, TOKENS = 65, 49  # of the grid: along replay losses may bend sharply
 REACH = 12.0  # the grid's tokens are within this factor of the plan's
 FORGETTING_REACH = 0.1  # the forgetting slider goes this far above the limit asked for
 # of a log outcome, mean between the draws and what the page multiplies out: a hundredth
 # of a 90% interval that is a few percent wide
-TOLERANCE = 3e-4
+TOLERANCE = 2e-4
 MAX_RANK = 32
 BASIS_ROWS = 800  # from which the surfaces are found
 REACHED = (0.002, 0.998)  # quantiles of outcomes at which a slider ends

@@ -4,7 +4,7 @@ const Planner = (function () {
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
   const STEPS = 8;  // between two replays of the grid, where the cheapest plan is sought
   const HALVINGS = 10;  // of the tokens between which it lies
-  const FINER = 2;  // times as many lines on the map as in the data: along replay limits cut sharply
+  const FINER = 1;  // times as many lines on the map as in the data
   const FEW = 1000;  // draws that shade the map; what is read out is of all draws
 
   // Rows of whole numbers, each with its step, as numbers.
@@ -108,7 +108,7 @@ const Planner = (function () {
       return { probability, promises: expected };
     }
 
-    // The map's own grid, with lines between the data's: every so-manieth draw's outcome in each cell, shape (cell, few) each.
+    // The grid of the map: every so-manieth draw's outcome in each cell, shape (cell, few) each.
     const mapLines = FINER * (lines - 1) + 1, mapCells = columns * mapLines;
     const stride = Math.max(1, Math.floor(draws / FEW)), few = Math.floor(draws / stride);
     const mapReplay = Array.from({ length: mapLines }, (_, j) => replayAt(j / FINER));
