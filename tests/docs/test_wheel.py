@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = (  # of which a wheel without one would import, and fail later
     "bayeslaw/py.typed",
     "bayeslaw/__init__.pyi",
-    "bayeslaw/_report/templates/page.html.jinja",
+    "bayeslaw/_report/templates/page/page.html.jinja",
+    "bayeslaw/_report/templates/page/uplot.min.js",
     "bayeslaw/datasets/microcpt.csv",
     "bayeslaw/models/chinchilla.py",
 )
