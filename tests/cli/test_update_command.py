@@ -78,6 +78,7 @@ def test_the_page_opens_without_a_complaint_and_fits(browser, done, folder, widt
     record = json.loads(done.stdout)
     assert page.inner_text("#u-verdict") == record["verdict"]
     assert page.complaints == []
+    assert "N 8.1B, D 200B" in page.inner_text("body")
     assert all(url.startswith(("file:", "data:")) for url in page.asked)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     sizes = page.eval_on_selector_all("img", "them => them.map(i => i.naturalWidth)")
