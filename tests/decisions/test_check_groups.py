@@ -67,7 +67,7 @@ def test_trust_is_withheld_where_a_group_fails():
     found = check(Normal(0.01), runs_off_by(*errors, N=sizes))
     assert found.coverage["0.9"] > 0.8
     assert found.verdict == "widen"
-    assert "of the 6 runs of N 1e+11 they hold 0%" in found.reason
+    assert "of the 6 runs of N 100B they hold 0%" in found.reason
     assert found.group_stretch == pytest.approx(0.05 / (1.645 * 0.01), rel=0.05)
     assert good.group_stretch is None
 
