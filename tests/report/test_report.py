@@ -487,6 +487,22 @@ def test_colours_can_be_read(page, scheme):
     assert {pair: v for pair, v in found.items() if v < 4.5} == {}
 
 
+def test_where_there_is_no_plan_the_map_shows_the_best(without_fits, tmp_path):
+    """Limits that 90% of the draws keep nowhere: the page says so, and opens at the most probable."""
+    question = QUESTION | {"max_target_loss": 1.25, "max_forgetting": 0.01}
+    made = bayeslaw.report(output=tmp_path, question=question)
+    assert made.plan.D is None
+    best = made.plan.explanation["best"]
+    with opened(made.path) as page:
+        found = json.loads(page.get_attribute("#x-answer", "data-result"))
+        assert found["feasible"] is False
+        assert found["probability"] == pytest.approx(best["probability"], abs=0.02)
+        assert point(page)["probability"] == found["probability"]
+        assert "There is no plan. No plan keeps" in page.inner_text("#no-plan")
+        assert "against the plan" not in page.inner_text("main")
+        assert page.complaints == []
+
+
 @pytest.fixture(scope="module")
 def axe():
     """axe-core's source, where Node finds it (``npm install axe-core``; NODE_PATH)."""
