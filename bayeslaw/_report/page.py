@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +62,9 @@ class Report:
         them.
     fits
         By domain: where there is a plan, of all runs; else those that were checked.
+    saved
+        By domain: the file beside the page that a fit is saved in, to be asked again or
+        brought up to date with more runs (`update`).
     plan
         Made with ``fits``.
     probability_if_as_checked
@@ -72,6 +76,7 @@ class Report:
     seconds: float
     checks: Mapping[str, Check]
     fits: Mapping[str, Fit | Average]
+    saved: Mapping[str, Path]
     plan: Plan | None
     probability_if_as_checked: float | None = None
 
@@ -86,6 +91,8 @@ class _Contents:
         Of the table; a card where it is a bundled one.
     laws
         The laws named for all domains.
+    question
+        What was to be planned for, as it was asked.
     """
 
     runs: pd.DataFrame
@@ -95,6 +102,7 @@ class _Contents:
     setting: Setting
     domains: Sequence[Domain]
     planned: Planned
+    question: Mapping[str, Any] | None
 
 
 def report(
@@ -110,16 +118,17 @@ def report(
     progress: Callable[[int, int], None] | None = None,
     on_failure: str = "raise",
 ) -> Report:
-    """Write the page.
+    """Write the page, and the fits it is made of beside it.
 
     Parameters
     ----------
     runs
         A table as `read_runs` returns it; None for the bundled one. Rows of each
         ``domain`` are fitted apart. Losses are in nats per token, unless the table's
-        ``attrs["loss_unit"]`` says otherwise ("nats per byte").
+        ``attrs["loss_unit"]`` says otherwise ("nats per byte"). ``attrs["read_with"]``:
+        options of the command that reads the table, to be repeated.
     output
-        Folder for ``report.html``.
+        Folder for ``report.html`` and a file of each domain's fit.
     law
         Name of a law, or several, which are averaged, or those of each domain; by
         default the average of the laws that suit the columns (of the bundled table: of
@@ -173,7 +182,14 @@ def report(
     if asked:
         planned = make_plan(domains, asked, parts, setting)
     contents = _Contents(
-        runs, name or "a table", card, _names(law, ""), setting, domains, planned
+        runs=runs,
+        name=name or "a table",
+        card=card,
+        laws=_names(law, ""),
+        setting=setting,
+        domains=domains,
+        planned=planned,
+        question=question,
     )
 
     # The page appears whole or not at all.
@@ -181,6 +197,9 @@ def report(
     path = folder / PAGE
     with atomic_write(path) as part:
         part.write_text(html, encoding="utf-8")
+    saved = {domain.name: folder / _file_of(domain.name) for domain in domains}
+    for domain in domains:
+        domain.fit.save(saved[domain.name])
     if planned.failure:
         raise PlanError(f"{planned.failure}; {path} has all but the plan")
     return Report(
@@ -188,9 +207,15 @@ def report(
         time.perf_counter() - began,
         {domain.name: domain.check for domain in domains},
         {domain.name: domain.fit for domain in domains},
+        saved,
         planned.plan,
         planned.probability_if_as_checked,
     )
+
+
+def _file_of(domain: str) -> str:
+    """A domain's file: its name, without what a folder or a shell would read."""
+    return re.sub(r"[^\w.-]+", "-", domain) + ".nc"
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:
@@ -290,6 +315,7 @@ def _render(contents: _Contents) -> str:
         versions=json.loads(versions()),
         seed=setting.seed,
         command=_command(contents),
+        saved=[_file_of(domain.name) for domain in domains],
     )
 
 
@@ -315,4 +341,19 @@ def _command(contents: _Contents) -> str:
         if setting.unit != LOSS_UNIT:
             words += ["--unit", setting.unit]
     words += ["--hold-out", setting.hold_out, "--seed", str(setting.seed)]
+    words += contents.runs.attrs.get("read_with", [])
+    if not contents.card:
+        words += _plan_words(contents.question or {})
     return shlex.join(words)
+
+
+def _plan_words(question: Mapping[str, Any]) -> list[str]:
+    """The options that ask for a plan."""
+    covariates = question.get("covariates") or {}
+    given = {n: x for n, x in question.items() if n != "covariates"} | dict(covariates)
+    words = []
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            value = ",".join(f"{domain}={limit}" for domain, limit in value.items())
+        words += ["--plan", f"{name}={value}"]
+    return words

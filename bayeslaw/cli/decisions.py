@@ -520,6 +520,14 @@ class ReportOptions:
     as_json: AsJson = False
 
 
+def _reading(options: ReportOptions) -> list[str]:
+    """The options that read the table, as words of a command."""
+    words = ["--where", options.where] if options.where else []
+    for column in options.column or []:
+        words += ["--column", column]
+    return words
+
+
 @command
 def report(options: ReportOptions) -> None:
     """Fit, forecast the held-out stage, check it, plan, and show it all on one page
@@ -533,6 +541,8 @@ def report(options: ReportOptions) -> None:
     check_writable(options.output / "report.html")
     path = options.runs
     table = None if path is None else read_table(path, options.where, options.column)
+    if table is not None:
+        table.attrs["read_with"] = _reading(options)
     if table is not None and options.unit:
         table.attrs["loss_unit"] = options.unit
     with progress_bar("report") as progress:
@@ -560,9 +570,11 @@ def report(options: ReportOptions) -> None:
                 f"would keep all promises with {page.probability_if_as_checked:.1%}"
             )
         print(f"-> {page.path} ({page.seconds:.0f} s)")
+        print(f"-> {', '.join(map(str, page.saved.values()))}")
 
     record = {
         "report": str(page.path),
+        "fits": {domain: str(path) for domain, path in page.saved.items()},
         "seconds": page.seconds,
         "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
         "plan": page.plan.to_dict() if page.plan else None,

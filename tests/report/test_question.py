@@ -1,6 +1,9 @@
 """What the report is to plan for is checked in full before anything is fitted."""
 
+import shlex
+
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -8,6 +11,8 @@ import bayeslaw
 from bayeslaw import PlanError, datasets
 from bayeslaw._report import page
 from bayeslaw._report.checkpoint import forecast_losses
+from bayeslaw._report.domains import Setting
+from bayeslaw._report.planned import Planned
 from bayeslaw._report.question import check_question
 from bayeslaw.cli.app import app
 
@@ -164,3 +169,48 @@ def test_the_command_takes_what_a_goal_takes(tmp_path, monkeypatch):
             "covariates": {"loss_before": 2.9},
         }
     ]
+
+
+def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
+    """Typed again, it reads the same table the same way and asks for the same plan."""
+    asked = []
+
+    def stop(table, *_, **keywords):
+        asked.append((table, keywords))
+        raise PlanError("stopped here")
+
+    monkeypatch.setattr(bayeslaw, "report", stop)
+    monkeypatch.chdir(tmp_path)
+    runs = datasets.load().assign(mix=lambda t: 100 * t["replay"])
+    runs.drop(columns="replay").to_csv("my runs.csv", index=False)
+    words = ["report", "my runs.csv", "--column", "replay=mix/100"]
+    words += ["--where", "ptpp <= 31 and domain == 'target'", "--unit", "nats per byte"]
+    words += ["--plan", "N=8.1B", "--plan", "ptpp=279", "--plan", "max_target_loss=2"]
+    words += ["--plan", "max_forgetting=2%", "--plan", "loss_before=2.9"]
+    CliRunner().invoke(app, words)
+    table, keywords = asked[0]
+
+    contents = page._Contents(
+        runs=table,
+        name=keywords["name"],
+        card=None,
+        laws=["dcpt"],
+        setting=Setting({"N": 1e9}, "ptpp", 3, "raise", "nats per byte"),
+        domains=(),
+        planned=Planned(),
+        question=keywords["question"],
+    )
+    said = page._command(contents)
+    CliRunner().invoke(app, shlex.split(said)[1:])
+    again, repeated = asked[1]
+    pd.testing.assert_frame_equal(again, table)
+    assert repeated["question"] == keywords["question"]
+    assert repeated["law"] == ["dcpt"]
+    assert repeated["reference"] == {"N": 1e9}
+    assert (repeated["hold_out"], repeated["seed"]) == ("ptpp", 3)
+    assert again.attrs == table.attrs
+
+
+def test_files_of_domains_stay_in_their_folder():
+    assert page._file_of("target") == "target.nc"
+    assert page._file_of("../de wiki") == "..-de-wiki.nc"

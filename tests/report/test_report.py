@@ -128,6 +128,15 @@ def test_what_is_held_out_leaves_two_levels(where, column):
     assert what_to_hold_out(by_domain(datasets.load().query(where))) == column
 
 
+def test_the_fits_are_saved_beside_the_page(made):
+    rows = datasets.load().query("domain == 'target'").head(3)
+    for domain, path in made.saved.items():
+        assert path == made.path.parent / f"{domain}.nc"
+        again = bayeslaw.load(path).log_loss(rows)
+        np.testing.assert_allclose(again, made.fits[domain].log_loss(rows), rtol=1e-9)
+    assert "target.nc, source.nc" in made.path.read_text()
+
+
 def test_the_plan_is_of_all_runs_and_the_check_is_not(made):
     """The fits planned with have seen the level held out; the checks forecast it."""
     shown = datasets.TABLES[datasets.DEFAULT].where
