@@ -76,18 +76,7 @@ def make_plan(
         The runs of each domain: of the target's checkpoints runs are on offer.
     """
     fits = {domain.name: domain.fit for domain in domains}
-    question = {"seed": setting.seed, **asked.keywords}
-    notes = list(asked.told)
-    if asked.forecast:
-        drawn, told = forecast_losses(
-            parts,
-            asked.forecast,
-            question["N"],
-            question["ptpp"],
-            seed=setting.seed,
-        )
-        question["covariates"] = {**(question.get("covariates") or {}), **drawn}
-        notes += told
+    question, notes = completed(asked, parts, setting.seed)
     try:
         answer = plan(fits["target"], fits["source"], **question)
     except PlanError as error:
@@ -101,6 +90,22 @@ def make_plan(
         notes=tuple(notes),
         probability_if_as_checked=_if_as_checked(domains, fits, question, answer),
     )
+
+
+def completed(
+    asked: Checked, parts: Mapping[str, pd.DataFrame], seed: int
+) -> tuple[dict[str, Any], list[str]]:
+    """The keywords of the plan with the losses before adaptation that are not in the
+    table, as draws of a forecast, and where they come from, a line each.
+    """
+    question = {"seed": seed, **asked.keywords}
+    if not asked.forecast:
+        return question, list(asked.told)
+    drawn, told = forecast_losses(
+        parts, asked.forecast, question["N"], question["ptpp"], seed=seed
+    )
+    covariates = {**(question.get("covariates") or {}), **drawn}
+    return question | {"covariates": covariates}, [*asked.told, *told]
 
 
 def _not_covered(answer: Plan, runs: pd.DataFrame, hold_out: str) -> list[str]:

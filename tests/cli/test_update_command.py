@@ -8,6 +8,8 @@ import pytest
 from report.test_follow_page import CHROMIUM, DESK, PHONE, browser, opened  # noqa: F401
 
 import bayeslaw
+from bayeslaw import datasets
+from bayeslaw.cli.afterwards.updating import UpdateOptions, _question
 from known import updates
 
 CLI = [sys.executable, "-P", "-m", "bayeslaw.cli", "update"]
@@ -85,3 +87,23 @@ def test_the_page_opens_without_a_complaint_and_fits(browser, done, folder, widt
     assert len(sizes) == 4
     assert min(sizes) > 0
     page.close()
+
+
+def test_losses_before_adaptation_are_those_of_the_table():
+    """As `report` asks; what is given stays."""
+    table = datasets.load()
+    at = table.query("N == 258528 and ptpp == 31 and domain == 'target'").iloc[0]
+    plan = ["N=258528", "ptpp=31", "max_target_loss=1.5", "max_forgetting=9%"]
+    asked = {"fit_file": "t.nc", "runs": "runs.csv", "source": "s.nc"}
+    question = _question(UpdateOptions(**asked, question=plan), table)
+    assert question["covariates"] == {
+        "loss_before": pytest.approx(at["loss_before"]),
+        "source_loss_before": pytest.approx(at["source_loss_before"]),
+    }
+    given = [*plan, "loss_before=2.5"]
+    question = _question(UpdateOptions(**asked, question=given), table)
+    assert question["covariates"]["loss_before"] == 2.5
+    alone = _question(
+        UpdateOptions(**asked, question=plan), table.drop(columns="domain")
+    )
+    assert alone["covariates"] == {}

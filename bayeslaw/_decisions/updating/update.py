@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.planning.plan import problem_of
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.updating.attribution import attribute
 from bayeslaw._decisions.updating.foreseen import foresee
@@ -98,6 +99,10 @@ def update(
     batches = {
         role: _batch(posterior, runs, allow_missing) for role, posterior in olds.items()
     }
+    if question is not None:
+        # what it lacks is said before minutes of fitting
+        keywords = {"seed": seed} | dict(question)
+        problem_of(olds[TARGET], olds[FORGETTING], **keywords)
     # cheap, and of the old posterior: said before the refits, which take minutes
     surprises = {}
     for role, (_, changes, _) in batches.items():

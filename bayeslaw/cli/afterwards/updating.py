@@ -23,6 +23,8 @@ from bayeslaw.cli.output import check_writable, emit, progress_bar
 from bayeslaw.cli.parsing import goal_at, load_fit, question_of, read_table
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bayeslaw._decisions.updating.record import Updated
 
 
@@ -110,7 +112,7 @@ def update(options: UpdateOptions) -> None:
             old,
             table,
             source=source,
-            question=question_of(options.question) if options.question else None,
+            question=_question(options, table),
             at=goal_at(options.at) if options.at else None,
             allow_missing=options.allow_missing,
             seed=options.seed,
@@ -128,6 +130,27 @@ def update(options: UpdateOptions) -> None:
             print(f"-> {path}")
 
     emit(record, options.as_json, show)
+
+
+def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | None:
+    """What is planned for; losses before adaptation that are not given are the table's,
+    or forecast from its checkpoints, as `report` does.
+    """
+    from bayeslaw._report.planned import completed
+    from bayeslaw._report.question import check_question
+    from bayeslaw._tables.fitting import by_domain
+
+    if not options.question:
+        return None
+    given = question_of(options.question)
+    parts = by_domain(table)
+    if not {"target", "source"} <= set(parts):
+        return given
+    asked = check_question(given, parts, dict.fromkeys(parts, ()))
+    question, told = completed(asked, parts, options.seed)
+    for line in told:
+        print(line, file=sys.stderr)
+    return question
 
 
 def _check(options: UpdateOptions) -> None:
