@@ -101,7 +101,7 @@ def update(
     }
     if question is not None:
         # what it lacks is said before minutes of fitting
-        keywords = {"seed": seed} | dict(question)
+        keywords: dict[str, Any] = {"seed": seed} | dict(question)
         problem_of(olds[TARGET], olds[FORGETTING], **keywords)
     # cheap, and of the old posterior: said before the refits, which take minutes
     surprises = {}
