@@ -24,6 +24,13 @@ def format_count(x: Any) -> str:
     return f"{rounded:.3g}"
 
 
+def format_level(column: str, level: Any) -> str:
+    """A level of a column as people write it: sizes as 259k."""
+    if column == "N":
+        return format_count(level)
+    return f"{level:g}" if isinstance(level, float) else str(level)
+
+
 def format_chance(p: float) -> str:
     """A probability in percent, and never a certainty that finite draws cannot tell."""
     if p > 0.999:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from bayeslaw._base.html import paragraphs, table_html
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_level
 from bayeslaw._decisions.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._posteriors.posterior import Posterior
@@ -195,20 +195,13 @@ def worst_group(runs: pd.DataFrame, inside: Bool[np.ndarray, " run"]) -> Group |
             held, size = int(inside[rows].sum()), len(rows)
             chance = stats.binom.cdf(held, size, TRUSTED_COVERAGE)
             if size >= FEW and chance < GROUP_LEVEL:
-                name = f"{column} {_shown(column, level)}"
+                name = f"{column} {format_level(column, level)}"
                 group = Group(name, held / size, np.asarray(rows))
                 failing.append((chance, group))
     if not failing:
         return None
     _, worst = min(failing, key=lambda one: (one[0], one[1].name))
     return worst
-
-
-def _shown(column: str, level: Any) -> str:
-    """A level as people write it: sizes as 259k."""
-    if column == "N":
-        return format_count(level)
-    return f"{level:g}" if isinstance(level, float) else str(level)
 
 
 def _doubts(half: float, worst: Group | None) -> list[str]:

@@ -249,7 +249,8 @@ def pair():
 
 
 def test_the_same_posteriors_have_the_same_plan(pair):
-    change = plan_change(pair, pair, {**example.QUESTION, "draws": plans.DRAWS})
+    question = {**example.QUESTION, "draws": plans.DRAWS}
+    change = plan_change(bayeslaw.plan(*pair, **question), pair, question)
     assert not change.moved
     assert change.kept["probability"] == pytest.approx(change.before.probability)
     assert change.regret == pytest.approx(change.regret_before)
@@ -262,7 +263,7 @@ def test_the_old_plan_under_a_new_posterior(pair):
     level = question["max_target_loss"]
     assert asked.D
     higher = plans.Draws(tuple(_raised(piece, 0.004) for piece in pair[0].of))
-    change = plan_change(pair, (higher, pair[1]), question)
+    change = plan_change(asked, (higher, pair[1]), question)
     tighter = bayeslaw.plan(
         *pair, **{**question, "max_target_loss": level / np.exp(0.004)}
     )

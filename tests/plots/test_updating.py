@@ -72,7 +72,7 @@ def test_the_old_plan_is_drawn_then_and_now(ax):
         f(sd=0.004, draws=100, sigma=0.002) for f in (plans.target, plans.source)
     ]
     asked = {**example.QUESTION, "draws": plans.DRAWS}
-    change = plan_change(tuple(posteriors), tuple(posteriors), asked)
+    change = plan_change(bayeslaw.plan(*posteriors, **asked), tuple(posteriors), asked)
     plots.moved_plan(ax, change)
     (x,), (y,) = dots(ax, "the old plan now")
     assert (x, y) == (change.before.D, change.kept["probability"])

@@ -134,6 +134,21 @@ def _question(
     asked: Mapping[str, Any],
 ) -> Question:
     """The question of a plan for one model without a budget."""
+    check_keywords(asked)
+    question = question_of(target, source, asked)
+    if len(question.models) > 1:
+        raise PlanError("anchors are chosen for the plan of one model: give one N")
+    return question
+
+
+def check_keywords(asked: Mapping[str, Any]) -> None:
+    """Refuse a plan that runs cannot be chosen for by what it is called with.
+
+    Raises
+    ------
+    PlanError
+        A keyword is missing, or no part of such a question.
+    """
     missing = [name for name in REQUIRED if name not in asked]
     if missing:
         raise PlanError(
@@ -145,10 +160,6 @@ def _question(
         raise PlanError(
             f"{unknown[0]!r} is not part of a question that anchors can be chosen for"
         )
-    question = question_of(target, source, asked)
-    if len(question.models) > 1:
-        raise PlanError("anchors are chosen for the plan of one model: give one N")
-    return question
 
 
 # -- what is known of the plan ---------------------------------------------------------

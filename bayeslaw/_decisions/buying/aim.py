@@ -17,13 +17,14 @@ from bayeslaw._decisions.anchors.evidence import Domain, Gaussian, domain_of
 from bayeslaw._decisions.anchors.menu import Menu
 from bayeslaw._decisions.anchors.plan_goal import (
     PlanGoal,
+    check_keywords,
     domains_of,
     present_plan,
     saving,
 )
 from bayeslaw._decisions.buying.asked import Asked, as_read
 from bayeslaw._decisions.buying.knowledge import PriorKnowledge
-from bayeslaw._decisions.planning.question import FORGETTING, REQUIRED, TARGET
+from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._posteriors.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -91,15 +92,11 @@ def where_a_plan_may_be(
     Raises
     ------
     PlanError
-        The plan lacks a keyword, or is of several models.
+        The plan lacks a keyword, has one too many, or is of several models.
     RunTableError
         The table has no sizes or tokens.
     """
-    missing = [name for name in REQUIRED if name not in asked]
-    if missing:
-        raise PlanError(
-            f"the plan as a goal needs {', '.join(missing)}, as plan() does"
-        )
+    check_keywords(asked)
     model = {name: asked[name] for name in ("N", "ptpp")}
     if any(np.ndim(size) for size in model.values()):
         raise PlanError("runs are chosen for the plan of one model: give one N")

@@ -115,11 +115,9 @@ Sources = Posterior | Mapping[str, Posterior]
 
 
 def plan_change(
-    old: tuple[Posterior, Sources],
-    new: tuple[Posterior, Sources],
-    keywords: Mapping[str, Any],
+    before: Plan, new: tuple[Posterior, Sources], keywords: Mapping[str, Any]
 ) -> PlanChange:
-    """Plans of target and source before and after, asked the same.
+    """The plan made before, and that of target and source now, asked the same.
 
     Raises
     ------
@@ -127,7 +125,7 @@ def plan_change(
         The question is ill-posed.
     """
     asked: Any = dict(keywords)
-    before, after = plan(*old, **asked), plan(*new, **asked)
+    after = plan(*new, **asked)
     if before.D is None:
         return PlanChange(before, after, {}, None, None)
     of_new = question_of(*new, asked)

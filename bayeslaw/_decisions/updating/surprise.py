@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.numbers import format_chance, format_level
 from bayeslaw._decisions.following.track import SURPRISING, UNUSUAL
 from bayeslaw._decisions.forecast import ONE_SD
 from bayeslaw._decisions.updating.foreseen import Foreseen
@@ -203,11 +203,8 @@ def members(rows: pd.DataFrame) -> Iterator[tuple[str, str, Bool[np.ndarray, " r
 
 
 def _words(column: str, level: Any) -> str:
-    if column == "N":
-        return format_count(level)
-    if column == "replay":
-        return f"{level:.3g}"
-    return f"{level:g}" if isinstance(level, float) else str(level)
+    # shares that were worked out have many digits
+    return f"{level:.3g}" if column == "replay" else format_level(column, level)
 
 
 def _groups(

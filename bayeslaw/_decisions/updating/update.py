@@ -12,11 +12,11 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._decisions.planning.plan import problem_of
+from bayeslaw._decisions.planning.plan import plan
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.updating.attribution import attribute
 from bayeslaw._decisions.updating.foreseen import foresee
-from bayeslaw._decisions.updating.plans import PlanChange, plan_change, planned_rows
+from bayeslaw._decisions.updating.plans import plan_change, planned_rows
 from bayeslaw._decisions.updating.record import Updated, UpdatedDomain
 from bayeslaw._decisions.updating.refitting import refit_like
 from bayeslaw._decisions.updating.rows import RowChanges, check_enough, row_changes
@@ -99,10 +99,6 @@ def update(
     batches = {
         role: _batch(posterior, runs, allow_missing) for role, posterior in olds.items()
     }
-    if question is not None:
-        # what it lacks is said before minutes of fitting
-        keywords: dict[str, Any] = {"seed": seed} | dict(question)
-        problem_of(olds[TARGET], olds[FORGETTING], **keywords)
     # cheap, and of the old posterior: said before the refits, which take minutes
     surprises = {}
     for role, (_, changes, _) in batches.items():
@@ -113,6 +109,11 @@ def update(
             told += f"; {surprises[role][1].sentence()}"
         if tell is not None:
             tell(told)
+    keywords: dict[str, Any] = {"seed": seed} | dict(question or {})
+    planned_before = None
+    if question is not None:
+        # what the question lacks is said before minutes of fitting
+        planned_before = plan(olds[TARGET], olds[FORGETTING], **keywords)
     news = {
         role: refit_like(
             olds[role], part, seed=seed, on_failure=on_failure, progress=progress
@@ -124,10 +125,10 @@ def update(
     # the plan comes before the forecasts, whose first is that of the old plan's run
     change = None
     planned: Mapping[str, pd.DataFrame] = {}
-    if question is not None:
-        change = _plan_change(olds, news, question, seed)
+    if planned_before is not None:
+        change = plan_change(planned_before, (news[TARGET], news[FORGETTING]), keywords)
         pair = (olds[TARGET], olds[FORGETTING])
-        planned = planned_rows(pair, question, change.before)
+        planned = planned_rows(pair, keywords, planned_before)
     domains = {}
     for role, (part, changes, name) in batches.items():
         goal = _goal(olds[role], part, planned.get(role), at)
@@ -202,18 +203,6 @@ def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame,
             f"the table has no rows of domain {name}, which was fitted; it has: {there}"
         )
     return own, name
-
-
-def _plan_change(
-    olds: Mapping[str, Posterior],
-    news: Mapping[str, Posterior],
-    question: Mapping[str, Any],
-    seed: int,
-) -> PlanChange:
-    keywords = {"seed": seed} | dict(question)
-    before = (olds[TARGET], olds[FORGETTING])
-    after = (news[TARGET], news[FORGETTING])
-    return plan_change(before, after, keywords)
 
 
 def _goal(
