@@ -1,4 +1,5 @@
-"""The folder of compiled programs, kept free of files that a kill left half written.
+"""The folder of compiled programs, kept free of files that a kill left half written,
+and of executables that nobody uses any more.
 
 JAX passes over a damaged file, compiles, and does not write over it: every process to
 come would compile again.
@@ -13,6 +14,8 @@ import zlib
 from pathlib import Path
 
 ENTRIES = "*-cache"  # as JAX names them
+SUFFIX = ".executable"  # of ours (`program_store`)
+KEPT_SECONDS = 90 * 86_400.0  # since one was last used
 ZLIB = b"\x78"  # first byte of what JAX compresses where it has no zstd
 STAMP = ".looked-at"  # its time is that of the last look
 GRACE = 10.0  # seconds in which another process may still be writing
@@ -33,6 +36,17 @@ def drop_damaged(folder: Path) -> None:
                 entry.unlink(missing_ok=True)
         stamp.touch()
         os.utime(stamp, (until, until))
+
+
+def forget_unused(folder: Path) -> None:
+    """Take away executables that nobody used for `KEPT_SECONDS`: those of a version of
+    this package that is gone.
+    """
+    oldest = time.time() - KEPT_SECONDS
+    for path in folder.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(OSError):  # another process may take it away
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 def _is_whole(entry: Path) -> bool:

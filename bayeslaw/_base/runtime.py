@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from bayeslaw._base.program_cache import drop_damaged
+from bayeslaw._base.program_cache import drop_damaged, forget_unused
 
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each
-# compiles the sampler in half of the time and runs it as fast (jaxlib 0.10.2)
-FASTER_COMPILER = {"xla_cpu_use_fusion_emitters": False}
 # iterations of a chain; one number everywhere, as each is a compiled program of its own
 WARMUP = 500
 
@@ -64,64 +61,9 @@ def start() -> None:
     folder = cache_folder()
     if folder is not None:
         drop_damaged(folder)
+        forget_unused(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-@lru_cache(maxsize=1)
-def _compiler_options() -> dict[str, bool] | None:
-    """`FASTER_COMPILER`, unless the user set it in XLA_FLAGS or this XLA has no such
-    option.
-    """
-    import jax
-
-    if any(option in os.environ.get("XLA_FLAGS", "") for option in FASTER_COMPILER):
-        return None
-    try:
-        jax.jit(lambda: 0.0, compiler_options=FASTER_COMPILER).lower().compile()
-    except jax.errors.JaxRuntimeError:
-        return None
-    return FASTER_COMPILER
-
-
-class Compiled:
-    """A function that is compiled by `compiled`; call it with positional arguments."""
-
-    def __init__(self, function: Callable, static_argnums: int | tuple[int, ...]):
-        self._function = function
-        self._static_argnums = static_argnums
-
-    @cached_property
-    def _program(self) -> Any:
-        import jax
-
-        return jax.jit(
-            self._function,
-            static_argnums=self._static_argnums,
-            compiler_options=_compiler_options(),
-        )
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._program(*arguments)
-
-    def _cache_size(self) -> int:
-        """How many programs there are, as a `jax.jit` says it."""
-        return self._program._cache_size()
-
-
-def compiled(
-    function: Callable | None = None, *, static_argnums: int | tuple[int, ...] = ()
-) -> Any:
-    """`jax.jit` for programs that take seconds to compile: `FASTER_COMPILER` holds for
-    them alone.
-
-    Not for a program that another calls while it is traced: JAX takes options of the
-    outermost only. They are asked for at the first call, so that nothing of JAX starts
-    when a module is imported.
-    """
-    if function is None:
-        return partial(compiled, static_argnums=static_argnums)
-    return Compiled(function, static_argnums)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @contextlib.contextmanager

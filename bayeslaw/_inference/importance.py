@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from scipy.special import gammaln
 
-from bayeslaw._base.runtime import compiled
+from bayeslaw._base.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
@@ -57,7 +57,9 @@ DOF = 5.0  # of the proposal: heavier tails than the posterior's
 COMPONENTS, EM_STEPS = 6, 3
 # of the scales found by the rounds before: tails found late spoil the weights
 INFLATE = 1.6
-TELLING = 1e-6  # weight below which a draw has no say in the next proposal
+# weight below which a draw has no say in the next proposal; most draws that have one:
+# with all of them a late round would cost as much as all before it
+TELLING, MOST_TELLING = 1e-6, 4000
 # below which a component goes; towards the scale of all draws
 LEAST_SHARE, SHRINK = 0.02, 0.1
 # stop when a step gains less than this in log density
@@ -114,13 +116,7 @@ class Approximation(NamedTuple):
         resampling, in random order.
         """
         rng = np.random.default_rng(seed)
-        # Systematic resampling: one uniform shifts a comb of equal teeth, so that a
-        # draw of weight w is taken floor or ceiling of w times draws, mostly with less
-        # variance than independent choices (Douc, Cappe and Moulines 2005).
-        levels = (rng.random() + np.arange(draws)) / draws
-        last = len(self.weight) - 1
-        index = np.searchsorted(np.cumsum(self.weight), levels)
-        index = np.minimum(index, last)
+        index = _by_weight(self.weight, draws, rng)
         return rng.permutation(index)
 
     def resample(
@@ -129,6 +125,31 @@ class Approximation(NamedTuple):
         """Values of equal weight, each of shape (draws,)."""
         chosen = self.chosen(draws, seed)
         return {name: v[chosen] for name, v in self.values.items()}
+
+
+def _by_weight(
+    weight: Float[np.ndarray, " draw"], draws: int, rng: np.random.Generator
+) -> Int[np.ndarray, " chosen"]:
+    """Which draws make an equally weighted sample, shape (draws,), in their order."""
+    # Systematic resampling: one uniform shifts a comb of equal teeth, so that a draw of
+    # weight w is taken floor or ceiling of w times draws, mostly with less variance
+    # than independent choices (Douc, Cappe and Moulines 2005).
+    levels = (rng.random() + np.arange(draws)) / draws
+    index = np.searchsorted(np.cumsum(weight), levels)
+    return np.minimum(index, len(weight) - 1)
+
+
+def _telling(
+    weight: Float[np.ndarray, " draw"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " told"], Float[np.ndarray, " told"]]:
+    """Which draws have a say in the next proposal, shape (told,), and their weights."""
+    index = np.flatnonzero(weight > TELLING)
+    told = weight[index] / weight[index].sum()
+    if len(index) <= MOST_TELLING:
+        return index, told
+    chosen = _by_weight(told, MOST_TELLING, rng)
+    kept, times = np.unique(chosen, return_counts=True)
+    return index[kept], times / MOST_TELLING
 
 
 def approximate(
@@ -176,9 +197,8 @@ def approximate(
             return Approximation(rounds.vectors, rounds.values, weight, k, mode)
         # Smoothed weights fit the next proposal: one raw weight that dwarfs the others
         # would pull all components to its draw.
-        telling = weight > TELLING
-        told = weight[telling] / weight[telling].sum()
-        proposal = fitted_to(rounds.vectors[telling], told, proposal, rng)
+        index, told = _telling(weight, rng)
+        proposal = fitted_to(rounds.vectors[index], told, proposal, rng)
 
 
 class Rounds(NamedTuple):
@@ -454,7 +474,7 @@ def _starts_near(
     return jax.vmap(one)(values)
 
 
-@compiled(static_argnums=0)
+@compiled(static_argnums=0, level=OFTEN)
 def _evaluate(
     law: Law,
     table: Padded,

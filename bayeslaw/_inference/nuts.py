@@ -20,7 +20,8 @@ from jax import Array
 from jax.sharding import PartitionSpec
 from numpyro import infer
 
-from bayeslaw._base.runtime import WARMUP, compiled
+from bayeslaw._base.compiled import OFTEN, compiled
+from bayeslaw._base.runtime import WARMUP
 from bayeslaw._inference import coordinates, diagnostics, point
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
@@ -220,7 +221,7 @@ def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
     return _by_chain(one, len(keys))(problem, keys)
 
 
-@compiled(static_argnums=(0, 1, 2))
+@compiled(static_argnums=(0, 1, 2), level=OFTEN)
 def _advance(program: Program, law: Law, warmup: int, problem, states):
     """A chunk of iterations of every chain; the new states, and draws and statistics of
     the chunk.

@@ -23,7 +23,7 @@ import pandas as pd
 from jax import Array
 
 from bayeslaw._base import runtime
-from bayeslaw._base.runtime import compiled
+from bayeslaw._base.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.table import Padded, pad
@@ -321,7 +321,7 @@ def _best(
     return dict(zip(_free(law), jnp.asarray(best.x), strict=True)), float(best.cost)
 
 
-@compiled(static_argnums=0)
+@compiled(static_argnums=0, level=OFTEN)
 def _refit(
     law: Law,
     table: Padded,

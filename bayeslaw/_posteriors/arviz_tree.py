@@ -4,8 +4,6 @@ is kept about them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.compiled import compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.likelihood import (
     DOF_MIN,
@@ -36,14 +35,15 @@ if TYPE_CHECKING:
 POINTWISE_LIMIT = 5e6
 
 
-@lru_cache(maxsize=64)
-def _derived(law: Law, batch: int) -> Callable:
-    """Compiled: unconstrained sites of draws, and keys, to what the artifact keeps
-    about each draw.
+@compiled(static_argnums=(0, 1))
+def _derived(law: Law, batch: int, u, keys, table: Padded):
+    """Unconstrained sites of draws, and keys, to what the artifact keeps about each
+    draw.
     """
+    shared = table.shared
 
-    def one(u, key, table: Padded):
-        shared = table.shared
+    def one(draw):
+        u, key = draw
         values = coordinates.constrain(law, u)
         error = constrain_error(u, shared)
         effects = {}
@@ -61,21 +61,18 @@ def _derived(law: Law, batch: int) -> Callable:
             "log_prior": log_prior(law, values, error, shared),
         }
 
-    return jax.jit(
-        lambda u, keys, table: jax.lax.map(
-            lambda d: one(d[0], d[1], table), (u, keys), batch_size=batch
-        )
-    )
+    return jax.lax.map(one, (u, keys), batch_size=batch)
 
 
-@lru_cache(maxsize=64)
-def _at_runs(law: Law, batch: int) -> Callable:
-    """Compiled: sites of draws, and effects of their groups, to mean and log likelihood
-    of every row, in float32.
+@compiled(static_argnums=(0, 1))
+def _at_runs(law: Law, batch: int, u, effects, table: Padded):
+    """Sites of draws, and effects of their groups, to mean and log likelihood of every
+    row, in float32.
     """
+    shared = table.shared
 
-    def one(u, effects, table: Padded):
-        shared = table.shared
+    def one(draw):
+        u, effects = draw
         values = coordinates.constrain(law, u)
         error = constrain_error(u, shared)
         mean = log_loss(law, table.covariates, values)
@@ -86,11 +83,7 @@ def _at_runs(law: Law, batch: int) -> Callable:
         centre = mean + effect
         return centre.astype(jnp.float32), likelihood.astype(jnp.float32)
 
-    return jax.jit(
-        lambda u, effects, table: jax.lax.map(
-            lambda d: one(d[0], d[1], table), (u, effects), batch_size=batch
-        )
-    )
+    return jax.lax.map(one, (u, effects), batch_size=batch)
 
 
 def to_arviz(
@@ -105,14 +98,16 @@ def to_arviz(
     draws, batch = shape[0] * shape[1], at_once(table)
     u = {name: v.reshape(-1) for name, v in drawn.sites.items()}
     keys = jax.random.split(jax.random.PRNGKey(seed), draws)
-    derived = jax.tree.map(np.asarray, _derived(law, batch)(u, keys, table))
+    derived = jax.tree.map(np.asarray, _derived(law, batch, u, keys, table))
     posterior = derived["posterior"]
 
     thin = max(1, int(np.ceil(draws * n / POINTWISE_LIMIT)))
     few = np.arange(draws).reshape(shape)[:, ::thin]
     at = few.ravel()
     effects = posterior.get(EFFECTS.get(table.shared.kind or "", ""))
-    mean, likelihood = _at_runs(law, batch)(
+    mean, likelihood = _at_runs(
+        law,
+        batch,
         {name: v[at] for name, v in u.items()},
         None if effects is None else effects[at],
         table,

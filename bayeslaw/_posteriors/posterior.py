@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import jax
@@ -15,6 +15,7 @@ import pandas as pd
 from jax import Array
 from jax.tree_util import Partial
 
+from bayeslaw._base.compiled import compiled
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import NOISE, RunNoise
@@ -170,11 +171,18 @@ def _sum_at(
     return others(tokens) + misfit(tokens)
 
 
-@lru_cache(maxsize=64)
 def over_draws(log_loss: Callable) -> Callable:
     """Compiled map over draws of a piece's log loss at a table, shape (draw, run)."""
-    over = jax.vmap(log_loss, in_axes=(0, None))
-    return jax.jit(over)
+    return partial(_over_draws, log_loss)
+
+
+@compiled(static_argnums=0)
+def _over_draws(
+    log_loss: Callable,
+    draws: Draw,
+    covariates: Mapping[str, Float[AnyArray, " run"]],
+) -> Float[Array, "draw run"]:
+    return jax.vmap(log_loss, in_axes=(0, None))(draws, covariates)
 
 
 class Posterior(Protocol):

@@ -1,14 +1,25 @@
-"""Options of the compiler go with our programs, not with the process."""
+"""Programs: options of the compiler go with them and not with the process, a second process need not make them again."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import jax
+import numpy as np
 import pytest
 
-from bayeslaw._base import program_cache, runtime
+import bayeslaw
+from bayeslaw._base import compiled, program_cache, program_store, runtime
+from bayeslaw._base.compiled import ONCE, program_name
+from bayeslaw._inference import coordinates, density, point
+from bayeslaw._inference.table import pad
+from bayeslaw._law.law import constant
+from bayeslaw._posteriors.posterior import LogLoss
 
 
 def test_the_start_leaves_the_environment_alone():
@@ -24,40 +35,249 @@ def test_the_start_leaves_the_environment_alone():
 def options(monkeypatch):
     """What the compiler is asked for, found out anew."""
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    runtime._compiler_options.cache_clear()
-    yield runtime._compiler_options
-    runtime._compiler_options.cache_clear()
+    compiled.compiler_options.cache_clear()
+    yield compiled.compiler_options
+    compiled.compiler_options.cache_clear()
 
 
 def test_an_option_that_this_xla_lacks_is_not_asked_for(options, monkeypatch):
-    monkeypatch.setattr(runtime, "FASTER_COMPILER", {"xla_cpu_no_such_option": False})
-    assert options() is None
+    monkeypatch.setattr(compiled, "FASTER_COMPILER", {"xla_cpu_no_such_option": False})
+    assert options(ONCE) == {compiled.LEVEL: ONCE}
 
 
 def test_what_the_user_set_stays(options, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
-    assert options() is None
+    monkeypatch.setenv("XLA_FLAGS", f"--{compiled.LEVEL}=2")
+    assert compiled.LEVEL not in options(ONCE)
 
 
 def test_a_compiled_function_is_the_function():
-    """With static arguments, and one program for the same shapes."""
+    """With static arguments, and one program for the same shapes; also inside another program."""
 
-    @runtime.compiled(static_argnums=0)
+    @compiled.compiled(static_argnums=0)
     def power(n, x):
         return x**n
 
     assert float(power(3, 2.0)) == 8.0
     assert float(power(3, 5.0)) == 125.0
-    assert power._cache_size() == 1
-    assert float(runtime.compiled(lambda x: x + 1)(1.0)) == 2.0
+    assert power.count() == 1
+    assert float(compiled.compiled(lambda x: x + 1)(1.0)) == 2.0
+    assert float(jax.jit(lambda x: power(2, x) + 1)(3.0)) == 10.0
+
+
+# -- names -----------------------------------------------------------------------------
+
+
+def test_a_law_is_named_by_all_that_its_programs_depend_on():
+    law = bayeslaw.law("chinchilla")
+    other = law.with_priors({"alpha": "lognormal(0.34, 0.3000000000000001)"})
+    again = law.with_priors({"alpha": "lognormal(0.34, 0.3000000000000001)"})
+    moved = law.with_reference({"N": law.reference["N"] * (1 + 1e-15)})
+    names = {each.program_name for each in (law, other, moved)}
+    assert len(names) == 3
+    assert None not in names
+    assert again.program_name == other.program_name
+
+
+@pytest.mark.parametrize("of", ["terms", "offset", "publish"])
+def test_a_law_of_other_functions_has_no_name(of):
+    """Though it is called as one of the catalogue is."""
+    law = bayeslaw.law("chinchilla")
+    *rest, last = law.terms
+    other = {
+        "terms": (*rest, replace(last, basis=constant)),
+        "offset": lambda x: 0.0 * x["N"],
+        "publish": lambda values: dict(values),
+    }
+    assert law.program_name is not None
+    assert replace(law, **{of: other[of]}).program_name is None
+
+
+def test_formulas_have_no_name():
+    law = bayeslaw.law_from_formula("E + A / N^alpha")
+    assert law.program_name is None
+    assert program_name(LogLoss(law)) is None
+
+
+def test_static_arguments_that_are_equal_are_not_the_same():
+    """1 and 1.0 and True are equal, and make other programs."""
+    assert len({program_name(each) for each in (1, 1.0, True, "1", (1,), (1.0,))}) == 6
+
+
+def _own(x):
+    return x
+
+
+def test_a_function_of_someone_else_has_no_name():
+    """Its text is not in the key."""
+    assert program_name(_own) is None
+    assert program_name(np.sum) is None
+    assert program_name(lambda x: x) is None
+    assert program_name(point.misses) == "bayeslaw._inference.point.misses"
+    assert program_name((point.misses, _own)) is None
+    assert program_name(np.zeros(3)) is None
+
+
+# -- one process -----------------------------------------------------------------------
+
+
+def _problem(rows=40, seed=0):
+    """A law, a table of losses off it, and where its contrasts are taken."""
+    runtime.start()
+    law, rng = bayeslaw.law("chinchilla"), np.random.default_rng(seed)
+    x = {name: np.exp(rng.uniform(18, 24, rows)) for name in ("N", "D")}
+    y = np.log(2 + rng.uniform(0, 1, rows))
+    return law, pad(x, y), coordinates.contrast_points(law, x)
+
+
+def _heights(law, table, points):
+    places = np.linspace(-1, 1, 2 * 7 + 1)[:, None] * np.ones(7)
+    return np.asarray(density.gradients(law, table, points, places)[0])
+
+
+def test_equal_laws_share_a_program():
+    law, table, points = _problem()
+    first = law.with_priors({"alpha": "lognormal(0.3, 0.2)"})
+    _heights(first, table, points)
+    before = density.gradients.count()
+    again = law.with_priors({"alpha": "lognormal(0.3, 0.2)"})
+    _heights(again, table, points)
+    assert density.gradients.count() == before
+    other = law.with_priors({"alpha": "lognormal(0.3, 0.1)"})
+    assert (_heights(other, table, points) != _heights(first, table, points)).all()
+    assert density.gradients.count() == before + 1
+
+
+def test_a_program_is_what_jax_compiles_without_us():
+    law, table, points = _problem()
+    places = np.linspace(-1, 1, 2 * 7 + 1)[:, None] * np.ones(7)
+    plain = jax.jit(jax.vmap(lambda v: density.potential(law, table, points, v)))
+    # LLVM's levels round differently
+    np.testing.assert_allclose(_heights(*_problem()), plain(places), rtol=1e-12)
+
+
+def test_threads_that_ask_for_one_program_have_it_made_once(monkeypatch):
+    made = []
+    whole = program_store.loaded_or
+    monkeypatch.setattr(
+        program_store, "loaded_or", lambda *asked: made.append(asked) or whole(*asked)
+    )
+    law, table, points = _problem()
+    unseen = law.with_priors({"beta": "lognormal(0.31, 0.17)"})
+    before = density.gradients.count()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(_heights, unseen, table, points) for _ in range(4)]
+        heights = [one.result() for one in asked]
+    assert len(made) == 1
+    assert density.gradients.count() == before + 1
+    assert all((each == heights[0]).all() for each in heights)
+
+
+# -- other processes -------------------------------------------------------------------
+
+ELSEWHERE = """
+import json, sys
+from pathlib import Path
+from inference.test_compiled import _problem, _heights, _starts
+from bayeslaw._base import runtime
+runtime.start()
+import jax
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda name, seconds, **of: compiled.append(of.get("fun_name")) if "backend_compile" in name else None)
+problem = _problem()
+numbers = [_heights(*problem).tolist(), _starts(*problem)]
+print(json.dumps([numbers, compiled]))
+"""
+
+
+def _starts(law, table, points):
+    """Least squares, of LAPACK."""
+    return {
+        name: np.asarray(v).tolist()
+        for name, v in point.start_points(law, table, points, 3, 0).items()
+    }
+
+
+def _elsewhere(folder, **environment):
+    """Numbers of another process, and the names of what it compiled."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ELSEWHERE],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        | {runtime.CACHE_VARIABLE: str(folder)}
+        | environment,
+    )
+    assert not done.returncode, done.stderr
+    numbers, made = json.loads(done.stdout)
+    return numbers, {
+        name for name in made if name in ("jit(gradients)", "jit(_starts)")
+    }
+
+
+BOTH = {"jit(gradients)", "jit(_starts)"}
+
+
+def test_a_second_process_compiles_nothing_and_says_the_same(tmp_path):
+    numbers, made = _elsewhere(tmp_path)
+    assert made == BOTH
+    kept = sorted(tmp_path.glob("*.executable"))
+    assert len(kept) == 2
+    again, made = _elsewhere(tmp_path)
+    assert again == numbers
+    assert not made
+    # half of one file, as a full disk leaves it, and a bit of the other
+    half, flipped = (path.read_bytes() for path in kept)
+    kept[0].write_bytes(half[: len(half) // 2])
+    kept[1].write_bytes(flipped[:-9] + bytes([flipped[-9] ^ 1]) + flipped[-8:])
+    again, made = _elsewhere(tmp_path)
+    assert again == numbers
+    assert made == BOTH
+    assert [
+        path.read_bytes() != each
+        for path, each in zip(kept, (half[:9], b""), strict=True)
+    ]
+    again, made = _elsewhere(tmp_path)
+    assert again == numbers
+    assert not made
+    # another processor, another setting: another program
+    _, made = _elsewhere(tmp_path, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
+    assert made == BOTH
+
+
+def test_a_folder_that_cannot_be_written_to_costs_nothing_but_time(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    numbers, made = _elsewhere(blocked)
+    assert made == BOTH
+    assert numbers == _elsewhere("")[0]
+
+
+def test_the_key_holds_the_text_of_the_package(monkeypatch, tmp_path):
+    (tmp_path / "law.py").write_text("floor = 1")
+    monkeypatch.setattr(program_store, "_folders", lambda: [tmp_path])
+    before = program_store._package.__wrapped__()
+    (tmp_path / "law.py").write_text("floor = 2")
+    assert program_store._package.__wrapped__() != before
+
+
+def test_programs_that_nobody_uses_go(tmp_path):
+    seconds = {"old.executable": 91 * 86_400, "used.executable": 89 * 86_400}
+    for name, ago in seconds.items():
+        (tmp_path / name).touch()
+        _written(tmp_path / name, ago)
+    program_cache.forget_unused(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["used.executable"]
 
 
 COMPILE = """
 from bayeslaw._base import runtime
+from bayeslaw._base.compiled import compiled
 runtime.start()
 import jax, jax.numpy as jnp
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-program = runtime.compiled(lambda x: jnp.linalg.cholesky(x @ x.T + 9 * jnp.eye(7)))
+program = compiled(lambda x: jnp.linalg.cholesky(x @ x.T + 9 * jnp.eye(7)))
 print(float(program(jnp.ones((7, 7))).sum()))
 """
 

@@ -29,11 +29,16 @@ def heavy() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def fitted(heavy):
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", FitWarning)
-        result = bayeslaw.fit(heavy, "chinchilla", discrepancy=False, seed=0)
-    assert any("the chains disagreed (R-hat 1" in str(one.message) for one in told)
-    return result
+    """With the first seed whose chains disagree: some do, and which depends on rounding."""
+    for seed in (3, 0, 1, 2, 4, 5):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", FitWarning)
+            result = bayeslaw.fit(
+                heavy, "chinchilla", discrepancy=False, seed=seed, on_failure="ignore"
+            )
+        if any("the chains disagreed (R-hat 1" in str(one.message) for one in told):
+            return result
+    pytest.fail("chains of no seed disagree")
 
 
 def by_prior_draws(runs: pd.DataFrame, draws: int) -> tuple[np.ndarray, np.ndarray]:

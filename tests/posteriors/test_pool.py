@@ -299,12 +299,12 @@ def test_a_domain_is_a_posterior_like_any_other(world, pooled):
 
 def test_same_seed_same_numbers(five, pooled):
     """The first draws of a shorter run with the same seed are those of the longer; a short run that fails says so."""
-    before = nuts._advance._cache_size()
+    before = nuts._advance.count()
     with pytest.warns(FitWarning, match="law forgetting pooled by domain: "):
         again = short(
             five, "forgetting", seed=1, draws=100, max_draws=100, on_failure="warn"
         )
-    assert nuts._advance._cache_size() == before  # nothing is compiled again
+    assert nuts._advance.count() == before  # nothing is compiled again
     assert any(
         "too few effective draws; draw more (draws)" in line for line in again.warnings
     )

@@ -8,13 +8,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from bayeslaw._base import runtime
+from bayeslaw._base.compiled import compiled
 from bayeslaw._base.errors import PlanError
 from bayeslaw._decisions.curves.phases import finite_number
 from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
@@ -54,7 +55,7 @@ class Side(NamedTuple):
             if by_draw:
                 shape = (self.pairs, points)
                 read = {c: np.broadcast_to(v, shape)[rows] for c, v in read.items()}
-                log_loss = _over_draws_and_rows(piece.log_loss)
+                log_loss = partial(_over_draws_and_rows, piece.log_loss)
             else:
                 read = dict(zip(read, np.broadcast_arrays(*read.values()), strict=True))
                 log_loss = over_draws(piece.log_loss)
@@ -71,11 +72,10 @@ class Side(NamedTuple):
         return losses
 
 
-@lru_cache(maxsize=64)
-def _over_draws_and_rows(log_loss: Callable) -> Callable:
+@compiled(static_argnums=0)
+def _over_draws_and_rows(log_loss: Callable, draws, covariates):
     """Like `over_draws`, with covariates of each draw's own, shape (draw, point)."""
-    over_draws = jax.vmap(log_loss, in_axes=(0, 0))
-    return jax.jit(over_draws)
+    return jax.vmap(log_loss, in_axes=(0, 0))(draws, covariates)
 
 
 def _needed(

@@ -21,6 +21,7 @@ import numpy as np
 import optimistix as optx
 from jax.tree_util import Partial
 
+from bayeslaw._base.compiled import OFTEN, compiled
 from bayeslaw._posteriors.posterior import along_tokens
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _at_log_tokens(
 # -- losses ----------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnames="log_loss")
+@compiled(static_argnums=0, level=OFTEN)
 def losses_at(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -103,7 +104,7 @@ def losses_at(
     return jax.vmap(of_draw)(values, fixed, log_tokens, replay)
 
 
-@partial(jax.jit, static_argnames="log_loss")
+@compiled(static_argnums=0, level=OFTEN)
 def losses_on_grid(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -128,7 +129,7 @@ def losses_on_grid(
     return jax.vmap(of_draw)(values, fixed)
 
 
-@partial(jax.jit, static_argnames="log_loss")
+@compiled(static_argnums=0, level=OFTEN)
 def kept_on_grid(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -143,7 +144,7 @@ def kept_on_grid(
     return losses <= limit
 
 
-@partial(jax.jit, static_argnames="log_loss")
+@compiled(static_argnums=0, level=OFTEN)
 def rises_and_falls(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -199,7 +200,7 @@ def _find_root(
     return jnp.where(exists, solution, jnp.inf), ~exists | is_root
 
 
-@partial(jax.jit, static_argnames="log_loss")
+@compiled(static_argnums=0, level=OFTEN)
 def crossing(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -233,7 +234,7 @@ def crossing(
     return jax.vmap(of_draw)(values, fixed, log_limit, replay)
 
 
-@partial(jax.jit, static_argnames=("log_loss", "ladder", "newton"))
+@compiled(static_argnums=(0, 6, 7), level=OFTEN)
 def crossings(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -305,7 +306,7 @@ def blocks(rows: Int[np.ndarray, " row"]) -> list[Int[np.ndarray, " block"]]:
     return [np.resize(part, BLOCK) for part in parts]
 
 
-@jax.jit
+@compiled
 def take_rows(
     tree: PyTree[Shaped[jax.Array, "draw ..."]], rows: Int[jax.Array, " row"]
 ) -> PyTree[Shaped[jax.Array, "row ..."]]:

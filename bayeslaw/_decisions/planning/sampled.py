@@ -289,13 +289,13 @@ class SampledConstraint:
         if self.ladder is None:
             newton = crossing(*at)
         else:
-            newton = crossings(*at, self.ladder, newton=True)
+            newton = crossings(*at, self.ladder, True)
         roots, is_kept, converged = map(np.array, newton)
         finer = (WAVY[0], MOST) if self.ladder == WAVY else MONOTONE
         for rows in blocks(np.flatnonzero(~converged)):
             values, fixed = take_rows((part.values, part.fixed), rows)
             at = part.log_loss, values, fixed, limit[rows], replay[rows], self.span
-            bisection = np.array(crossings(*at, finer, newton=False)[0])
+            bisection = np.array(crossings(*at, finer, False)[0])
             if np.isfinite(bisection[:, roots.shape[1] :]).any():
                 roots = pad_columns(roots, MOST)
             roots[rows] = bisection[:, : roots.shape[1]]

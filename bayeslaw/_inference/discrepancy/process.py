@@ -176,6 +176,11 @@ class Process:
     pairs: tuple[tuple[int, int], ...]
     walks: tuple[Walk, ...]
 
+    @cached_property
+    def program_name(self) -> str:
+        """What its compiled programs are kept under."""
+        return repr(self)
+
     @property
     def size(self) -> int:
         """How many basis functions there are."""

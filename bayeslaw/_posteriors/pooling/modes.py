@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bayeslaw._base.runtime import compiled
+from bayeslaw._base.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates, point
 from bayeslaw._inference.noise import DOF_MIN
 from bayeslaw._law.law import Law
@@ -141,7 +141,7 @@ def _newton(
     return _Step(u, jnp.max(heights, axis=0), precision, gradient, information)
 
 
-@compiled(static_argnums=0)
+@compiled(static_argnums=0, level=OFTEN)
 def _expand_at_modes(
     law: Law,
     domains: Domains,

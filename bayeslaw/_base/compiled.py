@@ -1,0 +1,210 @@
+"""Functions that XLA compiles: once in a process for arguments of one form, and once on
+a machine.
+
+`jax.jit` finds its program on disk only after the function was traced and lowered anew,
+which takes a process longer than to load it. Here the executable is kept under a key
+that needs no trace: the function's name, what its static arguments say they are, the
+form of the others, and all that a program depends on beside them (`program_store`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
+from functools import cached_property, lru_cache, partial
+from threading import Lock
+from typing import Any
+from weakref import WeakSet
+
+from bayeslaw._base import program_store
+
+# LLVM's levels: what runs a few times, and what runs for seconds. The default (3) takes
+# a chain twice as long to compile and runs it no faster (docs/speed.md)
+ONCE, OFTEN = 0, 1
+LEVEL = "xla_backend_optimization_level"
+# numbers in the arguments from which a program that runs once takes long enough to be
+# worth its compiling
+MANY = 20_000
+# compiles the sampler in half of the time and runs it as fast (jaxlib 0.10.2; later
+# ones know no such option)
+FASTER_COMPILER = {"xla_cpu_use_fusion_emitters": False}
+
+
+@lru_cache(maxsize=8)
+def compiler_options(level: int) -> dict[str, Any]:
+    """The level and `FASTER_COMPILER`, less what the user set in XLA_FLAGS and what this
+    XLA does not know.
+    """
+    import jax
+
+    options: dict[str, Any] = {}
+    for name, value in (FASTER_COMPILER | {LEVEL: level}).items():
+        if name in os.environ.get("XLA_FLAGS", ""):
+            continue
+        try:
+            asked = {name: value}
+            jax.jit(lambda: 0.0, compiler_options=asked).lower().compile()
+        except jax.errors.JaxRuntimeError:
+            continue
+        options[name] = value
+    return options
+
+
+class Compiled:
+    """A function that is compiled by `compiled`; call it with positional arguments."""
+
+    def __init__(self, function: Callable, static_argnums: tuple[int, ...], level: int):
+        self._function = function
+        self._static = static_argnums
+        self._level = level
+        self._programs: dict[Hashable, Callable] = {}
+        self._making: dict[Hashable, Lock] = {}
+        _all.add(self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        import jax
+
+        at = range(len(arguments))
+        static = [arguments[i] for i in at if i in self._static]
+        others = [arguments[i] for i in at if i not in self._static]
+        leaves, tree = jax.tree.flatten(others)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return self._traced(*arguments)  # by a program that calls this one
+        level = OFTEN if sum(map(_size, leaves)) > MANY else self._level
+        name = self._name(static)
+        if name is None or jax.config.jax_disable_jit:
+            return self._jitted[level](*arguments)
+        form = (name, level, tree, tuple(map(_form, leaves)))
+        program = self._programs.get(form)
+        if program is None:
+            program = self._made(form, level, arguments)
+        return program(*others)
+
+    def _made(self, form: tuple, level: int, arguments: tuple) -> Callable:
+        """The program for this form, from disk or compiled now: by one thread, while
+        others that ask for it wait.
+        """
+        with self._making.setdefault(form, Lock()):
+            if form not in self._programs:
+                lowering = partial(self._jitted[level].lower, *arguments)
+                # a tree says the names of its nodes
+                words = repr((form[0], level, str(form[2]), form[3]))
+                program = program_store.loaded_or(lowering, words)
+                self._programs[form] = program
+        return self._programs[form]
+
+    def _name(self, static: list) -> str | None:
+        """What the function and its static arguments are called; None where one of them
+        has no name of its own.
+        """
+        names = [program_name(each) for each in (self._function, *static)]
+        if None in names:
+            return None
+        return repr(names)
+
+    @cached_property
+    def _traced(self) -> Callable:
+        import jax
+
+        return jax.jit(self._function, static_argnums=self._static)
+
+    @cached_property
+    def _jitted(self) -> dict[int, Any]:
+        import jax
+
+        return {
+            level: jax.jit(
+                self._function,
+                static_argnums=self._static,
+                compiler_options=compiler_options(level),
+            )
+            for level in {self._level, OFTEN}
+        }
+
+    def forget(self) -> None:
+        self._programs.clear()
+        self._making.clear()
+
+    def count(self) -> int:
+        """How many programs there are."""
+        unnamed = sum(each._cache_size() for each in self._jitted.values())
+        return len(self._programs) + unnamed
+
+
+_all: WeakSet[Compiled] = WeakSet()
+
+
+def forget_programs() -> None:
+    """Let go of all programs of this process, as `jax.clear_caches` does of JAX's."""
+    for each in _all:
+        each.forget()
+
+
+def compiled(
+    function: Callable | None = None,
+    *,
+    static_argnums: int | tuple[int, ...] = (),
+    level: int = ONCE,
+) -> Any:
+    """`jax.jit` for programs that take seconds to compile.
+
+    Called while another program is traced it becomes part of that one, whose level
+    holds for both. Nothing of JAX starts before the first call.
+
+    Parameters
+    ----------
+    static_argnums
+        Arguments that a program is compiled for: numbers, text, this package's
+        functions, records of those, and what has a ``program_name``. With others it is
+        a plain `jax.jit`.
+    level
+        `ONCE` or `OFTEN`; with many numbers in the arguments it is `OFTEN` anyway.
+    """
+    if function is None:
+        return partial(compiled, static_argnums=static_argnums, level=level)
+    static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+    return Compiled(function, static, level)
+
+
+def program_name(static: Any) -> str | None:
+    """What a static argument is called, where no other can be called the same."""
+    if isinstance(static, int | str | float | None):
+        return repr(static)
+    if isinstance(static, tuple):
+        parts = [program_name(part) for part in static]
+        return None if None in parts else repr(parts)
+    if hasattr(static, "program_name"):
+        return static.program_name
+    if is_dataclass(static) and not isinstance(static, type):
+        kind = _function_name(type(static))
+        values = [getattr(static, each.name) for each in fields(static)]
+        return program_name((kind, *values)) if kind else None
+    return _function_name(static)
+
+
+def _function_name(function: Any) -> str | None:
+    """Module and name of a function of this package, whose text the store's keys hold;
+    None for any other.
+    """
+    module = getattr(function, "__module__", "")
+    name = getattr(function, "__qualname__", "<")
+    is_ours = module.partition(".")[0] == __name__.partition(".")[0]
+    return f"{module}.{name}" if is_ours and "<" not in name else None
+
+
+def _size(leaf: Any) -> int:
+    return getattr(leaf, "size", 1)
+
+
+def _form(leaf: Any) -> tuple:
+    """All that a program is compiled for of one array: its shape, type and where it is."""
+    import jax
+
+    shape = tuple(getattr(leaf, "shape", ()))
+    if isinstance(leaf, jax.Array):
+        where = str(leaf.sharding) if leaf.committed else ""
+        return shape, str(leaf.dtype), leaf.weak_type, where
+    dtype = getattr(leaf, "dtype", None)
+    # a plain number takes the type of what it meets
+    return shape, str(dtype or type(leaf).__name__), dtype is None, ""
