@@ -307,14 +307,19 @@ def _directions(
     residuals: Float[np.ndarray, "draw row"],
 ) -> Float[np.ndarray, "row direction"]:
     """Principal directions of the law's uncertainty at the runs, (row, direction)."""
-    # The draws' covariance at the runs is centred' centred: its leading directions
-    # enter the linear model as columns of unit prior variance.
+    # The leading directions of the draws' covariance at the runs enter the linear model
+    # as columns of unit prior variance. Where there are fewer draws than runs it is the
+    # smaller matrix of the two that has its sizes.
     freedom = max(len(residuals) - 1, 1)
     away = residuals - residuals.mean(axis=0)
     centred = away / np.sqrt(freedom)
-    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    least = 1e-3 * max(sizes[0], 1e-12)
-    count = int(np.sum(sizes > least))
-    kept = min(DIRECTIONS, count)
-    columns = sizes[:kept, None] * axes[:kept]
-    return columns.T
+    by_draw = len(centred) < centred.shape[1]
+    square = centred @ centred.T if by_draw else centred.T @ centred
+    most = len(square)
+    leading = (max(most - DIRECTIONS, 0), most - 1)
+    squares, axes = linalg.eigh(square, subset_by_index=leading)
+    sizes = np.sqrt(np.maximum(squares, 0.0))
+    kept = sizes > 1e-3 * max(sizes[-1], 1e-12)
+    if by_draw:
+        return centred.T @ axes[:, kept]
+    return axes[:, kept] * sizes[kept]
