@@ -87,6 +87,7 @@ NAMES = [
     "pool",
     "pool_study",
     "prior_predictive",
+    "progress_bar",
     "progress_lost",
     "read_runs",
     "refits",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.progress import Progress
 from bayeslaw._decisions.check import Check, check
 from bayeslaw._decisions.forecast import forecast
 from bayeslaw._law.law import Law
@@ -26,8 +26,6 @@ from bayeslaw._report.panels import panels
 if TYPE_CHECKING:
     from jaxtyping import Bool
 
-Progress = Callable[[int, int], None]  # told of what is done, and of how much
-FitKey = tuple[str, str]  # domain, and what is fitted
 LOSS_UNIT = "nats per token"
 HELD_OUT = ("ptpp", "N", "D")  # the first that can be, unless another is named
 
@@ -182,26 +180,6 @@ def split(runs: pd.DataFrame, hold_out: str) -> Split:
     # Rows that lack a level are fitted.
     is_held = runs[hold_out] == levels[-1]
     return Split(runs, is_held.to_numpy())
-
-
-def joint_progress(
-    progress: Progress | None, fits: Sequence[FitKey]
-) -> dict[FitKey, Progress | None]:
-    """Progress of each fit, told as one.
-
-    A fit that has not begun counts as the longest of the others.
-    """
-    if progress is None:
-        return dict.fromkeys(fits)
-    so_far: dict[FitKey, tuple[int, int]] = dict.fromkeys(fits, (0, 0))
-
-    def tell(fit: FitKey, done: int, total: int) -> None:
-        so_far[fit] = done, total
-        # Fits are of like length, so that the bar does not jump as one begins.
-        longest = max(total for _, total in so_far.values())
-        progress(sum(done for done, _ in so_far.values()), len(fits) * longest)
-
-    return {fit: partial(tell, fit) for fit in fits}
 
 
 # -- the fit and its pictures ----------------------------------------------------------

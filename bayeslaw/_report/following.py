@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +17,13 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.progress import Progress
 from bayeslaw._decisions.following.course import UNITS
 from bayeslaw._decisions.following.follow import Follower, Posteriors
 from bayeslaw._decisions.following.record import Followed, Following, format_final
 
 FRAMES = 40  # at most; a run of more points is thinned evenly
 DIGITS = 6  # of numbers on the page, significant
-
-Progress = Callable[[int, int], None]
 
 
 class Frame(NamedTuple):

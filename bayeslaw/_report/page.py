@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +23,7 @@ from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.progress import Progress, Stages
 from bayeslaw._decisions.check import Check
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._posteriors.artifact import versions
@@ -32,21 +33,21 @@ from bayeslaw._report import figures
 from bayeslaw._report.domains import (
     LOSS_UNIT,
     Domain,
-    Progress,
     Setting,
     Split,
     fit_laws,
-    joint_progress,
     judge,
     split,
     what_to_hold_out,
 )
-from bayeslaw._report.planned import Planned, make_plan
+from bayeslaw._report.planned import PLANNING, Planned, make_plan
 from bayeslaw._report.question import check_question
 from bayeslaw._report.summary import summary, verdict_of
 from bayeslaw._tables import fitting
 
 PAGE = "report.html"
+# seconds that a domain's fit, its pictures and the page took (microcpt, two cores)
+FIT, DRAWN, WRITTEN = 20.0, 8.0, 3.0
 
 LawNames = str | Sequence[str] | Mapping[str, Sequence[str]]
 
@@ -115,7 +116,7 @@ def report(
     seed: int = 0,
     name: str | None = None,
     question: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     on_failure: str = "raise",
 ) -> Report:
     """Write the page, and the fits it is made of beside it.
@@ -145,6 +146,10 @@ def report(
         adaptation need not be given where the table has them, or other checkpoints
         from which to forecast them. By default that of the bundled table, if that is
         shown. Planned is with fits of all runs.
+    progress
+        Called with what is done of the whole page, and how much that is
+        (`progress_bar` shows it).
+
     Raises
     ------
     RunTableError, LawError, DiagnosticsError
@@ -177,10 +182,11 @@ def report(
     splits = {domain: split(part, hold_out) for domain, part in parts.items()}
 
     # What is left to fail now is a fit.
-    domains = _fit_all(splits, laws, setting, progress, refit=asked is not None)
+    stages = Stages(progress, _shares(splits, is_planned=asked is not None))
+    domains = _fit_all(splits, laws, setting, stages, refit=asked is not None)
     planned = Planned()
     if asked:
-        planned = make_plan(domains, asked, parts, setting)
+        planned = make_plan(domains, asked, parts, setting, stages)
     contents = _Contents(
         runs=runs,
         name=name or "a table",
@@ -200,6 +206,7 @@ def report(
     saved = {domain.name: folder / _file_of(domain.name) for domain in domains}
     for domain in domains:
         domain.fit.save(saved[domain.name])
+    stages.finish("written")
     if planned.failure:
         raise PlanError(f"{planned.failure}; {path} has all but the plan")
     return Report(
@@ -226,11 +233,21 @@ def _names(law: LawNames | None, domain: str) -> list[str]:
     return list(names or [])
 
 
+def _shares(splits: Iterable[str], *, is_planned: bool) -> dict[Any, float]:
+    """Stages of the page by the seconds they took where they were measured."""
+    kinds = ("judged", "final") if is_planned else ("judged",)
+    shares: dict[Any, float] = {(name, kind): FIT for name in splits for kind in kinds}
+    shares |= {(name, "drawn"): DRAWN for name in splits}
+    if is_planned:
+        shares |= PLANNING
+    return shares | {"written": WRITTEN}
+
+
 def _fit_all(
     splits: Mapping[str, Split],
     laws: Mapping[str, Sequence[str]],
     setting: Setting,
-    progress: Progress | None,
+    stages: Stages,
     *,
     refit: bool,
 ) -> list[Domain]:
@@ -246,7 +263,6 @@ def _fit_all(
             (name, "final"): np.ones(len(runs.runs), bool)
             for name, runs in splits.items()
         }
-    told = joint_progress(progress, list(fitted))
     with runtime.threads() as cores, runtime.threads(fits_at_once) as helpers:
         # Laws of all domains wait for the same cores; what is done is drawn meanwhile.
         fits = {
@@ -256,7 +272,7 @@ def _fit_all(
                 rows,
                 laws[name],
                 setting,
-                told[name, kind],
+                stages.of((name, kind)),
                 cores,
             )
             for (name, kind), rows in fitted.items()
@@ -266,6 +282,7 @@ def _fit_all(
             judged = fits[name, "judged"].result()
             final = fits[name, "final"].result() if refit else None
             made.append(judge(name, judged, final, runs, setting))
+            stages.finish((name, "drawn"))
         return made
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.progress import Stages
 from bayeslaw._decisions.anchors.anchors import anchors
 from bayeslaw._decisions.anchors.menu import candidates
 from bayeslaw._decisions.check import Check
@@ -25,6 +26,8 @@ from bayeslaw._report.domains import Domain, Setting
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.question import Checked
 
+# stages of planning, by the seconds they took on microcpt and two cores
+PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 ANCHOR_SHARE = 0.03  # of the plan's cost, to be spent on runs that improve it
 MOST_ANCHORS = 12
 
@@ -67,6 +70,7 @@ def make_plan(
     asked: Checked,
     parts: Mapping[str, pd.DataFrame],
     setting: Setting,
+    stages: Stages,
 ) -> Planned:
     """Plan from the fits of ``target`` and ``source``.
 
@@ -74,6 +78,8 @@ def make_plan(
     ----------
     parts
         The runs of each domain: of the target's checkpoints runs are on offer.
+    stages
+        Told when each of `PLANNING` is done.
     """
     fits = {domain.name: domain.fit for domain in domains}
     question, notes = completed(asked, parts, setting.seed)
@@ -81,14 +87,21 @@ def make_plan(
         answer = plan(fits["target"], fits["source"], **question)
     except PlanError as error:
         return Planned(notes=tuple(notes), failure=str(error))
+    stages.finish("plan")
     notes += _not_covered(answer, parts["target"], setting.hold_out)
+    mapped = _explorer(fits, question, answer, parts["target"])
+    stages.finish("map")
     offered = _offered(parts["target"], answer)
+    bought = _bought(fits, question, answer, offered)
+    stages.finish("bought")
+    if_as_checked = _if_as_checked(domains, fits, question, answer)
+    stages.finish("checked")
     return Planned(
         plan=answer,
-        explorer=_explorer(fits, question, answer, parts["target"]),
-        bought=_bought(fits, question, answer, offered),
+        explorer=mapped,
+        bought=bought,
         notes=tuple(notes),
-        probability_if_as_checked=_if_as_checked(domains, fits, question, answer),
+        probability_if_as_checked=if_as_checked,
     )
 
 

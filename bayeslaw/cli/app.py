@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from functools import cache
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ import typer
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
 from bayeslaw.cli import decisions, fits, forecasts, laws, studies
 from bayeslaw.cli.afterwards import following, updating
-from bayeslaw.cli.output import INTERRUPTED, Resumable
+from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
 
 app = typer.Typer(
     name="bayeslaw",
@@ -85,10 +84,12 @@ def main() -> None:
     """Run the command line; bad input is one line on stderr and exit 2, failed
     diagnostics exit 3.
     """
-    warnings.showwarning = _print_warning
-    warnings.simplefilter("always")  # `_say_once` tells each once
+    warnings.showwarning = keep_warning
+    # Python forgets what it has shown wherever warnings are caught on the way:
+    # `say_warnings` tells each once
+    warnings.simplefilter("always")
     try:
-        app()
+        _run()
     except DiagnosticsError as error:
         raise _refusal(error, 3) from None
     except BayeslawError as error:
@@ -99,16 +100,12 @@ def main() -> None:
         raise _interruption(stopped) from None
 
 
-def _print_warning(message: Warning | str, *_: object) -> None:
-    _say_once(f"warning: {message}")
-
-
-@cache
-def _say_once(line: str) -> None:
-    """A line on stderr, however often it is said: Python forgets what it has shown
-    wherever warnings are caught on the way.
-    """
-    print(line, file=sys.stderr)
+def _run() -> None:
+    """The command, and its warnings when it is over."""
+    try:
+        app()
+    finally:
+        say_warnings()
 
 
 def _of_system(error: OSError) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +11,7 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
+from bayeslaw._base.progress import progress_bar
 from bayeslaw.cli.options import (
     AsJson,
     Before,
@@ -24,7 +23,7 @@ from bayeslaw.cli.options import (
     command,
     complete_law,
 )
-from bayeslaw.cli.output import check_writable, emit, finite, progress_bar, write_table
+from bayeslaw.cli.output import check_writable, emit, finite, keep_warning, write_table
 from bayeslaw.cli.parsing import (
     assignments,
     count,
@@ -147,12 +146,14 @@ def plan(options: PlanOptions) -> None:
     source = load_sources(options.source, options.trust_law_file)
     posteriors = [target, *(source.values() if isinstance(source, dict) else [source])]
     covariates = _covariates(options, posteriors, question["N"], question["ptpp"])
-    answer = bayeslaw.plan(target, source, covariates=covariates, **question)
+    with progress_bar("plan", expected=30):
+        answer = bayeslaw.plan(target, source, covariates=covariates, **question)
     record = answer.to_dict()
     if options.output is not None:
         with atomic_write(options.output) as part:
             part.write_text(json.dumps(finite(record), indent=1) + "\n")
-    _print_warnings(answer.warnings)
+    for line in answer.warnings:
+        keep_warning(line)
     emit(record, options.as_json, lambda: print(answer.sentence()))
 
 
@@ -191,11 +192,6 @@ def _covariates(
     befores = load_befores(options.before, posteriors, options.trust_law_file)
     losses = losses_before(befores, sizes, ptpp, seed=options.seed)
     return losses | assignments(options.covariate)
-
-
-def _print_warnings(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(f"warning: {line}", file=sys.stderr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,21 +340,23 @@ def anchors(options: AnchorsOptions) -> None:
     sources = options.source
     counts = {"replicates": options.replicates, "checks": options.checks}
     given = {name: count for name, count in counts.items() if count is not None}
-    picked = bayeslaw.anchors(
-        load_fit(options.fit_file, options.trust_law_file),
-        table,
-        goal_of(options.goal, options.goal_where, options.column),
-        number("--budget", options.budget),
-        source=load_sources(sources, options.trust_law_file) if sources else None,
-        gain=options.gain,  # pyright: ignore[reportArgumentType]
-        max_picks=options.max_picks,
-        least=options.least,
-        seed=options.seed,
-        **given,  # pyright: ignore[reportArgumentType]
-    )
+    with progress_bar(f"anchors among {len(table)} runs", expected=40):
+        picked = bayeslaw.anchors(
+            load_fit(options.fit_file, options.trust_law_file),
+            table,
+            goal_of(options.goal, options.goal_where, options.column),
+            number("--budget", options.budget),
+            source=load_sources(sources, options.trust_law_file) if sources else None,
+            gain=options.gain,  # pyright: ignore[reportArgumentType]
+            max_picks=options.max_picks,
+            least=options.least,
+            seed=options.seed,
+            **given,  # pyright: ignore[reportArgumentType]
+        )
     if options.output is not None:
         write_table(picked.runs(table), options.output)
-    _print_warnings(picked.warnings)
+    for line in picked.warnings:
+        keep_warning(line)
 
     def show() -> None:
         if picked.picks:
@@ -411,18 +409,19 @@ def _next_batch(options: AnchorsOptions) -> None:
         raise LawError(
             "--least is of a plan: of a forecast, --enough says where to stop"
         )
-    following = bayeslaw.next_runs(
-        table,
-        goal,
-        number("--budget", options.budget),
-        measured=_measured(options.measured),
-        laws=options.law,
-        source_laws=options.source_law,
-        batch=options.batch,
-        enough=number("--enough", options.enough or "0"),
-        least=1.0 if options.least is None else options.least,
-        seed=options.seed,
-    )
+    with progress_bar(f"anchors among {len(table)} runs, next", expected=60):
+        following = bayeslaw.next_runs(
+            table,
+            goal,
+            number("--budget", options.budget),
+            measured=_measured(options.measured),
+            laws=options.law,
+            source_laws=options.source_law,
+            batch=options.batch,
+            enough=number("--enough", options.enough or "0"),
+            least=1.0 if options.least is None else options.least,
+            seed=options.seed,
+        )
     if options.output is not None:
         write_table(following.runs, options.output)
 
@@ -528,6 +527,18 @@ def _reading(options: ReportOptions) -> list[str]:
     return words
 
 
+def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
+    """What the page is made of, as far as that tells how long it takes."""
+    words = ["report"]
+    if table is not None:
+        words.append(f"on {len(table)} runs")
+    if options.law:
+        words.append(f"by {len(options.law)} laws")
+    if options.question:
+        words.append("with a plan")
+    return " ".join(words)
+
+
 @command
 def report(options: ReportOptions) -> None:
     """Fit, forecast the held-out stage, check it, plan, and show it all on one page
@@ -545,7 +556,7 @@ def report(options: ReportOptions) -> None:
         table.attrs["read_with"] = _reading(options)
     if table is not None and options.unit:
         table.attrs["loss_unit"] = options.unit
-    with progress_bar("report") as progress:
+    with progress_bar(_name_of(options, table), expected=170) as progress:
         page = bayeslaw.report(
             table,
             options.output,

@@ -10,6 +10,7 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.executors import executor_at
+from bayeslaw._base.progress import progress_bar
 from bayeslaw._base.runtime import WARMUP
 from bayeslaw.cli.options import (
     AsJson,
@@ -25,7 +26,7 @@ from bayeslaw.cli.options import (
     complete_law,
     complete_laws,
 )
-from bayeslaw.cli.output import check_writable, emit, progress_bar
+from bayeslaw.cli.output import check_writable, emit
 from bayeslaw.cli.parsing import assignments, prior_file, read_table
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
 # text that spreadsheets run as a formula when they open a CSV file
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# what may differ between lines that are alike: names in quotes, and numbers
+PARTS = re.compile(r"""('[^']*'|"[^"]*"|[-+]?\d[\d.,]*(?:e[-+]?\d+)?[%KMBT]?)""")
+SHOWN = 5  # names of others that are listed
 
 
 class Resumable(SystemExit):
@@ -99,27 +103,48 @@ def print_table(rows: list[dict], names: tuple[str, ...]) -> None:
         print("  ".join(padded).rstrip())
 
 
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with the time left, on stderr."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+# -- warnings --------------------------------------------------------------------------
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+_kept: list[str] = []  # of the command that runs, in order
+
+
+def keep_warning(message: Warning | str, *_: object) -> None:
+    """Keep a warning for the end of the command, where it is not scrolled away."""
+    _kept.append(str(message))
+
+
+def say_warnings() -> None:
+    """Say on stderr what was kept, each once and what is alike in one line."""
+    for line in merge_alike(_kept):
+        print(f"warning: {line}", file=sys.stderr)
+    _kept.clear()
+
+
+def merge_alike(lines: Iterable[str]) -> list[str]:
+    """The first of all lines that differ in names and numbers only, and what the others
+    are about.
+
+    ``law 'a' explains 3%``, ``law 'b' explains 4%`` become ``law 'a' explains 3%
+    (likewise 'b')``; where no name differs, ``(and 8 like it)``.
+    """
+    groups: dict[tuple[str, ...], list[list[str]]] = {}
+    for line in dict.fromkeys(lines):
+        pieces = PARTS.split(line)
+        groups.setdefault(tuple(pieces[::2]), []).append(pieces)
+    return [_merged(group) for group in groups.values()]
+
+
+def _merged(group: list[list[str]]) -> str:
+    first, *others = group
+    line = "".join(first)
+    if not others:
+        return line
+    # the first name in which they differ tells them apart
+    for place in range(1, len(first), 2):
+        names = list(dict.fromkeys(pieces[place] for pieces in group))
+        if first[place][0] in "'\"" and len(names) > 1:
+            rest = names[1 : 1 + SHOWN]
+            more = len(names) - 1 - len(rest)
+            listed = ", ".join(rest) + (f" and {more} more" if more else "")
+            return f"{line} (likewise {listed})"
+    return f"{line} (and {len(others)} like it)"

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from bayeslaw._base.executors import executor_at
+from bayeslaw._base.progress import progress_bar
 from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where, command
 from bayeslaw.cli.output import (
     INTERRUPTED,
@@ -19,7 +20,6 @@ from bayeslaw.cli.output import (
     check_writable,
     emit,
     print_table,
-    progress_bar,
 )
 from bayeslaw.cli.parsing import number, read_table
 

@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 import bayeslaw
+from bayeslaw._base.errors import FitWarning
 from bayeslaw.cli import app as cli
+from bayeslaw.cli.output import merge_alike
 
 SMALL = ["--warmup", "300", "--draws", "300"]
 
@@ -646,10 +648,38 @@ def test_a_limit_in_the_wrong_unit_is_refused(fitted, folder, limits, says):
     assert out.stderr.count("\n") == 1
 
 
-def test_a_warning_is_said_once_however_often_it_is_caught(capsys):
+def test_warnings_come_at_the_end_each_once_and_nine_alike_as_one(monkeypatch, capsys):
     """Each `catch_warnings` on the way makes Python forget what it has shown."""
-    cli._say_once.cache_clear()
-    for line in ("one", "two", "one", "one"):
-        with warnings.catch_warnings():
-            cli._print_warning(line)
-    assert capsys.readouterr().err == "warning: one\nwarning: two\n"
+
+    def warns():
+        for line in ("look here", *(f"fold {i}: too short" for i in range(9))):
+            for _ in range(2):
+                with warnings.catch_warnings():
+                    warnings.warn(line, FitWarning, stacklevel=1)
+        print("the result")
+        raise SystemExit(0)
+
+    monkeypatch.setattr(cli, "app", warns)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(sys, "stderr", sys.stdout)  # so that their order is seen
+    with warnings.catch_warnings(), pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().out.splitlines() == [
+        "the result",
+        "warning: look here",
+        "warning: fold 0: too short (and 8 like it)",
+    ]
+
+
+def test_lines_that_differ_in_names_and_numbers_become_one():
+    """Which laws it was is kept; what is said only once stays as it is."""
+    laws = [f"law '{name}' explains {10 + i}% of it" for i, name in enumerate("abcdefgh")]  # fmt: skip
+    other = "column 'N' has two levels"
+    assert merge_alike([*laws, other, other]) == [
+        "law 'a' explains 10% of it (likewise 'b', 'c', 'd', 'e', 'f' and 2 more)",
+        other,
+    ]
+
+
+def test_lines_that_differ_in_words_stay_apart():
+    assert merge_alike(["3 are odd", "3 are even"]) == ["3 are odd", "3 are even"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.progress import Progress
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import law_of, recipe_of
@@ -17,8 +18,6 @@ from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fit import fit
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
-
-Progress = Callable[[int, int], None]
 
 
 def refit_like(

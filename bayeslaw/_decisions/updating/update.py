@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.progress import Progress, Stages
 from bayeslaw._decisions.planning.plan import plan
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.updating.attribution import attribute
@@ -33,7 +34,6 @@ from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables.fitting import losses
 from bayeslaw._tables.runs import as_runs
 
-Progress = Callable[[int, int], None]
 Told = Callable[[str], None]
 
 
@@ -76,7 +76,7 @@ def update(
     on_failure
         ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics of a refit fail.
     progress
-        Of the refits, as `fit` and `average` call it.
+        Called with what is done of all refits, and how much that is.
     tell
         Called with each line that is known before the refits: which rows are new, and
         whether they were foreseen.
@@ -114,14 +114,14 @@ def update(
     if question is not None:
         # what the question lacks is said before minutes of fitting
         planned_before = plan(olds[TARGET], olds[FORGETTING], **keywords)
-    news = {
-        role: refit_like(
-            olds[role], part, seed=seed, on_failure=on_failure, progress=progress
+    changed = [role for role, (_, changes, _) in batches.items() if changes.any]
+    stages = Stages(progress, dict.fromkeys(changed, 1.0))
+    news = dict(olds)
+    for role in changed:
+        part, told = batches[role][0], stages.of(role)
+        news[role] = refit_like(
+            olds[role], part, seed=seed, on_failure=on_failure, progress=told
         )
-        if changes.any
-        else olds[role]
-        for role, (part, changes, _) in batches.items()
-    }
     # the plan comes before the forecasts, whose first is that of the old plan's run
     change = None
     planned: Mapping[str, pd.DataFrame] = {}

@@ -15,6 +15,7 @@ import typer
 from bayeslaw._base.errors import BayeslawError, PlanError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.progress import progress_bar
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -30,7 +31,7 @@ from bayeslaw.cli.output import (
     check_writable,
     emit,
     finite,
-    progress_bar,
+    say_warnings,
 )
 from bayeslaw.cli.parsing import (
     count,
@@ -239,6 +240,7 @@ def _watch(options: FollowOptions, start: Follower, warmup: float | None) -> Non
     """Keep one screen up to date until the run is at its end, or Ctrl-C; what was last
     known is in the output file.
     """
+    say_warnings()  # the end may be days away
     try:
         _keep_watching(options, start, warmup)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.progress import progress_bar
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -19,7 +20,7 @@ from bayeslaw.cli.options import (
     Where,
     command,
 )
-from bayeslaw.cli.output import check_writable, emit, progress_bar
+from bayeslaw.cli.output import check_writable, emit
 from bayeslaw.cli.parsing import goal_at, load_fit, question_of, read_table
 
 if TYPE_CHECKING:

@@ -1,0 +1,201 @@
+"""The time left only falls, ends at 0, and is right where the work is steady; where it is shown."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from bayeslaw._base import progress
+from bayeslaw._base.progress import Stages, TimeLeft, progress_bar, time_text
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESLAW_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def told(expected, seconds, steps, *, whole=20):
+    """What is said each second of a job of so many steps, done at these seconds."""
+    clock = Clock()
+    left = TimeLeft(expected, clock)
+    said = []
+    for second in range(int(seconds) + 1):
+        clock.now = 1000.0 + second
+        left.tell(int(np.sum(np.asarray(steps) <= second)), whole)
+        said.append(left.seconds())
+    left.finish()
+    return np.array([*said, left.seconds()])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_time_left_never_rises_and_ends_at_nought(seed):
+    """Jobs of any pace, with silences, taken for a tenth or for ten times as long."""
+    rng = np.random.default_rng(seed)
+    seconds = rng.uniform(20, 400)
+    steps = np.sort(seconds * rng.beta(*rng.uniform(0.2, 5, 2), size=20))
+    said = told(seconds * 10 ** rng.uniform(-1, 1), seconds, steps)
+    assert np.all(np.diff(said) <= 0)
+    assert np.all(said[:-1] > 0)
+    assert said[-1] == 0
+
+
+def test_a_steady_job_of_known_length_is_told_by_the_clock():
+    """An independent route: seconds left are those to its end."""
+    said = told(100, 100, np.linspace(1, 100, 100), whole=100)
+    np.testing.assert_allclose(said[:-2], np.arange(100, 0, -1), rtol=1e-6)
+
+
+def test_what_was_said_too_long_is_taken_back():
+    """A steady job of 100 s that was taken for 200: from half of it on within a fifth and two seconds."""
+    said = told(200, 100, np.linspace(1, 100, 100), whole=100)
+    assert said[0] == pytest.approx(200, rel=0.01)
+    np.testing.assert_allclose(said[50:100], np.arange(50, 0, -1), rtol=0.2, atol=2)
+
+
+def test_what_was_said_too_short_falls_slower_than_the_clock():
+    """Taken for 50, it cannot rise: but there is always a third left of what there should be."""
+    said = told(50, 100, np.linspace(1, 100, 100), whole=100)
+    left = np.arange(100, 0, -1)
+    assert np.all(said[:100] < left)
+    assert np.all(said[20:100] > left[20:] / 3)
+
+
+def test_a_silent_job_is_never_said_to_be_over():
+    """One that tells nothing takes three times as long as it should: some time is always left."""
+    said = told(30, 90, [])
+    assert said[30] > 1
+    assert said[89] > 0
+
+
+def test_stages_add_up_by_their_shares_and_never_fall():
+    """A stage's count that grows, or is told twice, takes nothing back."""
+    whole = []
+    stages = Stages(lambda *done: whole.append(done), {"a": 30, "b": 10})
+    stages.of("a")(1, 2)
+    stages.of("b")(1, 4)
+    stages.of("a")(1, 3)
+    stages.finish("b")
+    stages.finish("a")
+    assert whole == [(375, 1000), (438, 1000), (438, 1000), (625, 1000), (1000, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min"), (100, "1 min 40 s"), (199, "3 min 15 s")],
+)  # fmt: skip
+def test_times_in_words(seconds, text):
+    assert time_text(seconds) == text
+
+
+def test_a_log_has_lines_now_and_then(own_cache, monkeypatch, capsys):
+    """Without a terminal: shares rise, the time left falls, the last line says how long it took."""
+    monkeypatch.setattr(progress, "FIRST_LINE", 0.01)
+    monkeypatch.setattr(progress, "EVERY", 0.02)
+    with progress_bar("a job", expected=5) as tell:
+        for done in range(5):
+            tell(done, 5)
+            time.sleep(0.05)
+    *lines, last = capsys.readouterr().err.splitlines()
+    matched = [re.fullmatch(r"a job: (\d+)%, about (\d+) s left", x) for x in lines]
+    assert len(lines) > 3
+    assert all(matched)
+    shares = [int(m[1]) for m in matched if m]
+    said = [int(m[2]) for m in matched if m]
+    assert shares == sorted(shares)
+    assert shares[-1] > 0
+    assert said == sorted(said, reverse=True)
+    assert last == "a job: done in 0 s"
+
+
+def test_a_job_that_fails_is_not_called_done_nor_timed(own_cache, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "FIRST_LINE", 0.001)
+
+    def fails():
+        with progress_bar("a job"):
+            time.sleep(0.05)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fails()
+    assert "done" not in capsys.readouterr().err
+    assert not own_cache.exists()
+
+
+@pytest.mark.parametrize("damage", [None, "{", "[1]", '{"a job": "soon"}'])
+def test_the_next_job_of_a_name_is_taken_for_as_long(own_cache, monkeypatch, damage):
+    """What was kept is read back; of a damaged file nothing is."""
+    expected = []
+    monkeypatch.setattr(
+        progress, "TimeLeft", lambda s: expected.append(s) or TimeLeft(s)
+    )
+    with progress_bar("a job", expected=7):
+        time.sleep(0.02)
+    if damage is not None:
+        (own_cache / progress.TIMES).write_text(damage)
+    with progress_bar("a job", expected=7):
+        pass
+    with progress_bar("another job"):
+        pass
+    assert expected[0] == 7
+    assert expected[1] == 7 if damage else expected[1] < 1
+    assert expected[2] == progress.UNTIMED
+
+
+JOB = """
+import time
+from bayeslaw._base.progress import progress_bar
+with progress_bar("a job", expected=3) as tell:
+    for done in range(5):
+        tell(done, 5)
+        time.sleep(.3)
+"""
+
+
+def test_a_terminal_has_a_bar(own_cache):
+    """In a real one: the bar, the time left that only falls, and at the end what it took."""
+    ours, theirs = pty.openpty()
+    here = dict(os.environ, TERM="xterm", COLUMNS="90")
+    with subprocess.Popen([sys.executable, "-c", JOB], stderr=theirs, env=here):
+        os.close(theirs)
+        shown = b""
+        try:
+            while more := os.read(ours, 4096):
+                shown += more
+        except OSError:  # Linux ends a terminal so
+            pass
+    os.close(ours)
+    text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", shown).decode()
+    said = [int(s) for s in re.findall(r"about (\d+) s left", text)]
+    assert "━" in text
+    assert said[0] >= 2
+    assert said == sorted(said, reverse=True)
+    assert "done in" in text
+
+
+def test_a_notebook_has_a_line_that_changes(own_cache):
+    """In a kernel: one output, whose text is at the end what it took."""
+    for name in ("nbformat", "nbclient", "ipykernel"):
+        pytest.importorskip(name)
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(JOB)])
+    nbclient.NotebookClient(notebook, timeout=60).execute()
+    (output,) = notebook.cells[0].outputs
+    assert output["data"]["text/plain"] == "a job: done in 1 s"
