@@ -71,6 +71,17 @@ def replaced(table: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
     return [ours for ours in columns.values() if ours in table and ours not in read]
 
 
+def is_there(theirs: str, ours: str, names: Collection[str]) -> bool:
+    """Whether a table of columns ``names`` has what `renamed` would read as ``ours``; a
+    number that all rows share is what a table without that column has.
+    """
+    if theirs in names:
+        return True
+    if _shared_number(theirs) is not None:
+        return ours not in names
+    return _scaled(theirs)[0] in names
+
+
 def _shared_number(theirs: str) -> float | None:
     """The number that is written in a column's stead."""
     try:

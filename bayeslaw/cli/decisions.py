@@ -12,6 +12,7 @@ import typer
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress import progress_bar
+from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AsJson,
     Before,
@@ -37,6 +38,7 @@ from bayeslaw.cli.parsing import (
     number_or_none,
     question_of,
     read_table,
+    table_of_goal,
     target_limit,
 )
 
@@ -211,18 +213,18 @@ class AnchorsOptions:
         typer.Option(help="Table of runs on offer; with --offer, of runs that exist."),
     ]
     goal: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Table of runs to forecast; or the plan: "
             "--goal N=8.1B --goal max_forgetting=2% ... (repeatable)."
         ),
-    ]
+    ] = None
     budget: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="In the unit of the candidates' costs, by default FLOPs: 2e20."
         ),
-    ]
+    ] = None
     where: Annotated[
         str | None, typer.Option(help="Candidates to use, a pandas query.")
     ] = None
@@ -329,8 +331,10 @@ def anchors(options: AnchorsOptions) -> None:
     """
     import bayeslaw
 
+    options = with_file(options, options.candidates)
     if options.output is not None:
         check_writable(options.output)
+    _check_asked(options)
     _check_next(options)
     if options.next_batch:
         _next_batch(options)
@@ -344,8 +348,8 @@ def anchors(options: AnchorsOptions) -> None:
         picked = bayeslaw.anchors(
             load_fit(options.fit_file, options.trust_law_file),
             table,
-            goal_of(options.goal, options.goal_where, options.column),
-            number("--budget", options.budget),
+            _goal(options),
+            number("--budget", options.budget or ""),
             source=load_sources(sources, options.trust_law_file) if sources else None,
             gain=options.gain,  # pyright: ignore[reportArgumentType]
             max_picks=options.max_picks,
@@ -365,6 +369,29 @@ def anchors(options: AnchorsOptions) -> None:
 
     written = None if options.output is None else str(options.output)
     emit(picked.to_dict() | {"output": written}, options.as_json, show)
+
+
+def _check_asked(options: AnchorsOptions) -> None:
+    """What has to be said, typed or in the file beside the candidates."""
+    if not options.goal:
+        raise LawError(
+            "what are the runs for? give --goal planned.csv, or the plan: --goal N=8.1B "
+            "--goal max_forgetting=2% ... (or [plan] in bayeslaw.toml beside the "
+            "candidates)"
+        )
+    if options.budget is None:
+        raise LawError(
+            "give --budget 2e20, in the unit of the candidates' costs (or budget under "
+            "[anchors] in bayeslaw.toml beside them)"
+        )
+
+
+def _goal(options: AnchorsOptions) -> Any:
+    """Runs to forecast, in the names of the candidates' table, or what to plan for."""
+    goal = options.goal or []
+    table = table_of_goal(goal)
+    columns = None if table is None else columns_there(options.column, table)
+    return goal_of(goal, options.goal_where, columns)
 
 
 def _check_next(options: AnchorsOptions) -> None:
@@ -404,7 +431,7 @@ def _next_batch(options: AnchorsOptions) -> None:
     import bayeslaw
 
     table = _candidates(options)
-    goal = goal_of(options.goal, options.goal_where, options.column)
+    goal = _goal(options)
     if options.least is not None and not isinstance(goal, dict):
         raise LawError(
             "--least is of a plan: of a forecast, --enough says where to stop"
@@ -413,7 +440,7 @@ def _next_batch(options: AnchorsOptions) -> None:
         following = bayeslaw.next_runs(
             table,
             goal,
-            number("--budget", options.budget),
+            number("--budget", options.budget or ""),
             measured=_measured(options.measured),
             laws=options.law,
             source_laws=options.source_law,
@@ -549,6 +576,7 @@ def report(options: ReportOptions) -> None:
     """
     import bayeslaw
 
+    options = with_file(options, options.runs)
     check_writable(options.output / "report.html")
     path = options.runs
     table = None if path is None else read_table(path, options.where, options.column)

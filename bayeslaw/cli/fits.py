@@ -12,6 +12,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.executors import executor_at
 from bayeslaw._base.progress import progress_bar
 from bayeslaw._base.runtime import WARMUP
+from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -114,6 +115,7 @@ def fit(options: FitOptions) -> None:
 
     Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
     """
+    options = with_file(options, options.runs)
     if options.output is not None:
         check_writable(options.output)
     settings = prior_file(options.priors)
@@ -258,6 +260,7 @@ def compare(options: CompareOptions) -> None:
     """
     import bayeslaw
 
+    options = with_file(options, options.runs)
     if options.output is not None:
         check_writable(options.output)
     table = read_table(options.runs, options.where, options.column)

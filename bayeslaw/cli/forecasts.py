@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AsJson,
     Before,
@@ -66,6 +67,7 @@ def forecast(options: ForecastOptions) -> None:
     from bayeslaw._base.numbers import format_count
     from bayeslaw._posteriors.chain import chain
 
+    options = with_file(options, options.runs)
     if options.output is not None:
         check_writable(options.output)
     trusted = options.trust_law_file
@@ -114,6 +116,7 @@ def check(options: CheckOptions) -> None:
     """
     import bayeslaw
 
+    options = with_file(options, options.runs)
     posterior = load_fit(options.fit_file, options.trust_law_file)
     table = read_table(options.runs, options.where, options.column)
     result = bayeslaw.check(posterior, table, seed=options.seed)
@@ -195,8 +198,10 @@ def review(options: ReviewOptions) -> None:
 
     if len(set(options.paths)) < len(options.paths):
         raise RunTableError("a file is named twice; name each once")
+    are_fits = all(is_fit_file(path) for path in options.paths)
+    options = with_file(options, options.held_out if are_fits else options.paths[0])
     goal = _goal(options)
-    if all(is_fit_file(path) for path in options.paths):
+    if are_fits:
         result = bayeslaw.review(
             {str(p): load_fit(p, options.trust_law_file) for p in options.paths},
             goal=goal,
@@ -215,7 +220,9 @@ def _goal(options: ReviewOptions) -> Any:
     if options.goal is not None and options.at:
         raise RunTableError("give --goal or --at, not both")
     if options.goal is not None:
-        return read_table(options.goal, None, options.column)
+        return read_table(
+            options.goal, None, columns_there(options.column, options.goal)
+        )
     return goal_at(options.at) if options.at else None
 
 

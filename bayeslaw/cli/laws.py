@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayeslaw._base.errors import BayeslawError, RunTableError, RunTableWarning
+from bayeslaw.cli.beside import with_file, write_columns
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -173,6 +174,14 @@ class TableOptions:
             help="A column to keep beside the schema's: --keep corpus (repeatable)."
         ),
     ] = None
+    remember: Annotated[
+        bool,
+        typer.Option(
+            "--remember",
+            help="Keep the mapping in bayeslaw.toml beside the table, which every "
+            "command reads.",
+        ),
+    ] = False
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="CSV or Parquet file to write."),
@@ -194,6 +203,8 @@ def table(options: TableOptions) -> None:
 
     if options.output is not None:
         check_writable(options.output)
+    typed = options.column or []
+    options = with_file(options, options.runs)
     columns = columns_of(options.column)
     runs, notes = read_with_notes(options.runs, where=options.where, columns=columns)
     losses(runs)  # refused where there is none, with a mapping
@@ -202,6 +213,7 @@ def table(options: TableOptions) -> None:
     suited, trouble = _suited(kept)
     if options.output is not None:
         write_table(kept, options.output)
+    remembered = write_columns(options.runs, typed) if options.remember else None
     written = None if options.output is None else str(options.output)
     record = {
         "source": str(options.runs),
@@ -214,6 +226,7 @@ def table(options: TableOptions) -> None:
         "laws": suited,
         "trouble": trouble,
         "output": written,
+        "remembered": None if remembered is None else str(remembered),
         "next": None if written is None else f"bayeslaw review {written}",
     }
     emit(record, options.as_json, lambda: _print_table_record(record))
@@ -291,9 +304,11 @@ def _print_table_record(record: dict[str, Any]) -> None:
         print(f"laws that {domain} can be fitted with: {', '.join(names)}")
     if record["trouble"]:
         print(f"not to be fitted as it is: {record['trouble']}")
-    if record["output"] is None:
+    if record["remembered"] is not None:
+        print(f"-> {record['remembered']}, which every command reads beside the table")
+    if record["output"] is None and record["remembered"] is None:
         print("nothing was written: -o runs.csv keeps it")
-    else:
+    elif record["output"] is not None:
         print(f"-> {record['output']}; next: {record['next']}")
 
 

@@ -176,9 +176,14 @@ def goal_of(
     options: Sequence[str], where: str | None, column: Sequence[str] | None
 ) -> Any:
     """Runs to forecast, or the question a plan answers."""
-    if len(options) == 1 and ("=" not in options[0] or Path(options[0]).exists()):
-        return read_table(Path(options[0]), where, column)
-    return question_of(options)
+    table = table_of_goal(options)
+    return question_of(options) if table is None else read_table(table, where, column)
+
+
+def table_of_goal(options: Sequence[str]) -> Path | None:
+    """The file of runs to forecast; None where a plan is asked for."""
+    is_file = len(options) == 1 and ("=" not in options[0] or Path(options[0]).exists())
+    return Path(options[0]) if is_file else None
 
 
 def goal_at(options: Sequence[str]) -> pd.DataFrame:

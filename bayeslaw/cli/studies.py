@@ -13,6 +13,7 @@ import typer
 
 from bayeslaw._base.executors import executor_at
 from bayeslaw._base.progress import progress_bar
+from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where, command
 from bayeslaw.cli.output import (
     INTERRUPTED,
@@ -172,6 +173,7 @@ def study_pool(options: PoolStudyOptions) -> None:
     import bayeslaw
     from bayeslaw._studies.pool import pool_summary
 
+    options = with_file(options, options.runs)
     output = options.output
     if output is not None:
         check_writable(output)

@@ -16,6 +16,7 @@ from bayeslaw._base.errors import BayeslawError, PlanError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress import progress_bar
+from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -142,6 +143,7 @@ def follow(options: FollowOptions) -> None:
 
     Example: bayeslaw follow target.nc run.csv --until 20B --max-loss 1.8 --watch
     """
+    options = with_file(options, options.curve)
     if options.output is not None:
         check_writable(options.output)
     if options.page is not None:

@@ -11,6 +11,7 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress import progress_bar
+from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -102,6 +103,7 @@ def update(options: UpdateOptions) -> None:
     """
     import bayeslaw
 
+    options = with_file(options, options.runs)
     _check(options)
     old = load_fit(options.fit_file, options.trust_law_file)
     source = None

@@ -1,0 +1,256 @@
+"""``bayeslaw.toml`` beside a table: what is said once for every command that reads it.
+
+Values only, read by `tomllib`: nothing of it is run. What is typed goes before it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.files import atomic_write
+from bayeslaw.cli.parsing import LEVELS, LOSSES_BEFORE, columns_of, name_values
+
+Options = TypeVar("Options")
+
+FILE = "bayeslaw.toml"
+# sections of names and values, and the options whose NAME=VALUE they are
+OPTIONS = {"columns": "--column", "reference": "--reference", "plan": "--plan"}
+ANCHORS = ("budget", "offer")
+ALLOWED = "[columns], [reference], [plan], [anchors] and unit"
+BARE = re.compile(r"[\w-]+")  # a TOML key that needs no quotes
+
+
+class Beside(NamedTuple):
+    """What a file says, as it would be typed: NAME=VALUE in its sections."""
+
+    path: Path
+    columns: list[str]
+    reference: list[str]
+    plan: list[str]
+    budget: str | None
+    offer: list[str]
+    unit: str | None
+
+
+def with_file(options: Options, table: Path | None) -> Options:
+    """The options with what the file beside the table says and was not typed; what was
+    taken is told in one line on stderr.
+
+    Parameters
+    ----------
+    options
+        The record of a command.
+    table
+        What it reads; of a tracker's store, and of none, there is no file beside it.
+
+    Raises
+    ------
+    LawError
+        The file cannot be read, or has an unknown key or a value of the wrong type.
+    """
+    path = _beside(table)
+    if path is None:
+        return options
+    assert table is not None
+    said = read_file(path)
+    known = {field.name for field in fields(options)}  # pyright: ignore[reportArgumentType]
+    given: Any = options
+    taken: dict[str, Any] = {}
+    words: list[str] = []
+
+    def take(field: str, option: str, values: list[str]) -> None:
+        """Names that were not typed."""
+        typed = list(getattr(given, field) or [])
+        names = {name for name, _ in name_values(typed)}
+        new = [pair for pair in values if pair.partition("=")[0] not in names]
+        if new:
+            taken[field] = [*new, *typed]
+            words.extend(word for pair in new for word in (option, pair))
+
+    def take_whole(field: str, option: str, value: Any) -> None:
+        """All or nothing."""
+        if value and getattr(given, field) in (None, []):
+            taken[field] = value
+            several = value if isinstance(value, list) else [value]
+            words.extend(word for each in several for word in (option, each))
+
+    if "column" in known:
+        take("column", OPTIONS["columns"], columns_there(said.columns, table))
+    if "reference" in known:
+        take("reference", OPTIONS["reference"], said.reference)
+    # a plan needs both fits: `update` without --source makes none
+    if "question" in known and getattr(given, "source", True) is not None:
+        take("question", OPTIONS["plan"], said.plan)
+    if "unit" in known:
+        take_whole("unit", "--unit", said.unit)
+    if "offer" in known and "candidates" in known:
+        take_whole("offer", "--offer", said.offer)
+        take_whole("budget", "--budget", said.budget)
+        take_whole("goal", "--goal", said.plan)
+    if words:
+        print(f"from {path}: {shlex.join(words)}", file=sys.stderr)
+    return replace(given, **taken)
+
+
+def _beside(table: Path | None) -> Path | None:
+    from bayeslaw._tables.sources.source import is_tracker
+
+    if table is None or is_tracker(table):
+        return None
+    path = table.parent / FILE
+    return path if path.is_file() else None
+
+
+def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
+    """The mapping of those columns that a table has: one that was kept under the
+    schema's names lies beside the one it is of, and a goal has no losses.
+    """
+    from bayeslaw._tables.columns import is_there
+    from bayeslaw._tables.runs import load_table
+
+    if not columns:
+        return []
+    names = list(map(str, load_table(table).columns))
+    there = []
+    for pair in columns:
+        ours, _, theirs = pair.partition("=")
+        if is_there(theirs, ours, names):
+            there.append(pair)
+    return there
+
+
+# -- the file --------------------------------------------------------------------------
+
+
+def read_file(path: Path) -> Beside:
+    """What a file says, checked in full.
+
+    Raises
+    ------
+    LawError
+        As `with_file` does.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # TOML and its encoding
+        reason = str(error).splitlines()[0]
+        raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
+    for name in content:
+        if name not in (*OPTIONS, "anchors", "unit"):
+            raise LawError(f"{path}: unknown key {name!r}; there are: {ALLOWED}")
+    unit = content.get("unit")
+    if unit is not None and not isinstance(unit, str):
+        raise LawError(f"{path}: unit is text, such as 'nats per byte'; got {unit!r}")
+    anchors = _section(path, content, "anchors")
+    _refuse_unknown(path, "anchors", anchors, ANCHORS)
+    offer = _section(path, anchors, "offer")
+    _refuse_unknown(path, "anchors.offer", offer, LEVELS)
+    plan = _section(path, content, "plan")
+    if plan:
+        _refuse_unknown(path, "plan", plan, _plan_names())
+    budget = anchors.get("budget")
+    return Beside(
+        path,
+        _pairs(path, "columns", _section(path, content, "columns")),
+        _pairs(path, "reference", _section(path, content, "reference")),
+        _pairs(path, "plan", plan),
+        None if budget is None else _text(path, "anchors.budget", budget),
+        [f"{n}={_levels(path, f'anchors.offer.{n}', v)}" for n, v in offer.items()],
+        unit,
+    )
+
+
+def _plan_names() -> tuple[str, ...]:
+    """What ``--plan`` takes: the planner's numbers, and columns that laws read."""
+    from bayeslaw._decisions.planning.question import Keywords
+    from bayeslaw._tables.runs import NUMERIC
+
+    keywords = (*Keywords.__required_keys__, *Keywords.__optional_keys__)
+    no_number = ("covariates", "point", "forgetting_unit")
+    names = {*keywords, *LOSSES_BEFORE, *NUMERIC} - {*no_number, "D", "replay", "loss"}
+    return tuple(sorted(names))
+
+
+def _section(path: Path, content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = content.get(name, {})
+    if not isinstance(section, dict):
+        raise LawError(
+            f"{path}: {name} is a value; write it as names and values under [{name}]"
+        )
+    return section
+
+
+def _refuse_unknown(
+    path: Path, section: str, given: Mapping[str, Any], allowed: Sequence[str]
+) -> None:
+    for name in given:
+        if name not in allowed:
+            raise LawError(
+                f"{path}: unknown key {name!r} in [{section}]; there are: "
+                f"{', '.join(allowed)}"
+            )
+
+
+def _pairs(path: Path, section: str, given: Mapping[str, Any]) -> list[str]:
+    return [f"{n}={_text(path, f'{section}.{n}', v)}" for n, v in given.items()]
+
+
+def _text(path: Path, key: str, value: Any) -> str:
+    """A value as it would be typed."""
+    is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if not is_value or value == "":
+        raise LawError(
+            f"{path}: {key} is a number or text, as on the command line (8.1B, '2%', "
+            f"'tokens_B*1e9'); got {value!r}"
+        )
+    return str(value)
+
+
+def _levels(path: Path, key: str, value: Any) -> str:
+    """Levels on offer: one, or a list of them."""
+    several = value if isinstance(value, list) else [value]
+    return ",".join(_text(path, key, level) for level in several)
+
+
+def write_columns(table: Path, columns: Sequence[str]) -> Path:
+    """Keep a mapping beside its table.
+
+    Raises
+    ------
+    LawError
+        There is nothing to keep, no folder to keep it in, or a file that says something
+        else.
+    """
+    from bayeslaw._tables.sources.source import is_tracker
+
+    if is_tracker(table):
+        raise LawError(f"--remember: {table} is no file to write {FILE} beside")
+    if not columns:
+        raise LawError("--remember keeps a mapping: give --column N=yours ...")
+    columns_of(columns)  # refused as any command refuses it
+    path = table.parent / FILE
+    lines = [f"{_key(n)} = {json.dumps(v)}" for n, v in name_values(columns)]
+    if path.is_file():
+        if set(read_file(path).columns) == {
+            f"{n}={v}" for n, v in name_values(columns)
+        }:
+            return path
+        raise LawError(
+            f"{path} is there already; write into its [columns]: {'; '.join(lines)}"
+        )
+    with atomic_write(path) as part:
+        part.write_text("\n".join(["[columns]", *lines, ""]), encoding="utf-8")
+    return path
+
+
+def _key(name: str) -> str:
+    return name if BARE.fullmatch(name) else json.dumps(name)
