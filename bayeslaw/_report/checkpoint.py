@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.numbers import format_count
 from bayeslaw._posteriors.averaging.average import average
+from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
 
 if TYPE_CHECKING:
@@ -102,16 +103,7 @@ def forecast_losses(
     for column in columns:
         runs = _rows(parts, column)
         assert runs is not None, "looked up in losses_at_hand"
-        table = checkpoints(runs, column)
-        # priors in nats hold at a checkpoint amid these
-        middle = {name: float(table[name].median()) for name in ("N", "D")}
-        fits[column] = average(
-            table,
-            [LAW],
-            reference=middle,
-            seed=seed,
-            on_failure="warn",
-        )
+        fits[column] = _fit_checkpoints(runs, column, seed)
     draws = losses_before(fits, N, ptpp, seed=seed)
     for column, drawn in draws.items():
         each = drawn if isinstance(drawn, list) else [drawn]
@@ -122,6 +114,54 @@ def forecast_losses(
             f"from {len(fits[column].runs)} checkpoints by {LAW}: {intervals}"
         )
     return draws, told
+
+
+def fill_losses(
+    offered: pd.DataFrame, runs: pd.DataFrame, columns: Collection[str], *, seed: int
+) -> tuple[pd.DataFrame, list[str]]:
+    """Runs on offer with the losses of checkpoints that do not exist yet: medians of a
+    forecast from those that do, and a line about each column.
+
+    A checkpoint is measured before a run from it is: what a run is worth is reckoned as
+    if its loss were known, at the median.
+
+    Parameters
+    ----------
+    offered
+        As `candidates` makes them.
+    runs
+        The table of their checkpoints; where fewer than `FEWEST` are measured, a column
+        stays as it is.
+    columns
+        Of `DOMAINS`: those that laws read.
+    """
+    told = []
+    for column in columns:
+        if column not in offered or not {column, "N", "ptpp"} <= set(runs):
+            continue
+        is_new = offered[column].isna()
+        if not is_new.any() or len(_distinct(runs, column)) < FEWEST:
+            continue
+        fit = _fit_checkpoints(runs, column, seed)
+        new = offered.loc[is_new, ["N", "ptpp"]]
+        log_losses = fit.log_loss(new.assign(D=new["N"] * new["ptpp"]))
+        losses = np.exp(np.median(log_losses, axis=0))
+        offered = offered.copy()
+        offered.loc[is_new, column] = losses
+        told.append(
+            f"{column} of {len(new.drop_duplicates())} checkpoints on offer that do not "
+            f"exist yet is forecast from {len(fit.runs)} that do, by {LAW}: "
+            f"{losses.min():.3g} to {losses.max():.3g}; measure it when they do"
+        )
+    return offered, told
+
+
+def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
+    """A law of pre-training of the checkpoints at which the column is measured."""
+    table = checkpoints(runs, column)
+    # priors in nats hold at a checkpoint amid these
+    middle = {name: float(table[name].median()) for name in ("N", "D")}
+    return average(table, [LAW], reference=middle, seed=seed, on_failure="warn")
 
 
 def _interval(drawn: Float[np.ndarray, " draw"]) -> str:

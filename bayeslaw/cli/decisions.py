@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +28,7 @@ from bayeslaw.cli.options import (
 )
 from bayeslaw.cli.output import check_writable, emit, finite, keep_warning, write_table
 from bayeslaw.cli.parsing import (
+    LOSSES_BEFORE,
     assignments,
     count,
     forgetting_text,
@@ -340,17 +343,20 @@ def anchors(options: AnchorsOptions) -> None:
         _next_batch(options)
         return
     assert options.fit_file is not None
-    table = _candidates(options)
-    sources = options.source
+    posterior = load_fit(options.fit_file, options.trust_law_file)
+    source = None
+    if options.source:
+        source = load_sources(options.source, options.trust_law_file)
+    table = _candidates(options, _losses_read(posterior, source))
     counts = {"replicates": options.replicates, "checks": options.checks}
     given = {name: count for name, count in counts.items() if count is not None}
     with progress_bar(f"anchors among {len(table)} runs", expected=40):
         picked = bayeslaw.anchors(
-            load_fit(options.fit_file, options.trust_law_file),
+            posterior,
             table,
             _goal(options),
             number("--budget", options.budget or ""),
-            source=load_sources(sources, options.trust_law_file) if sources else None,
+            source=source,
             gain=options.gain,  # pyright: ignore[reportArgumentType]
             max_picks=options.max_picks,
             least=options.least,
@@ -430,7 +436,7 @@ def _next_batch(options: AnchorsOptions) -> None:
     """``anchors --next``: one batch of a sequence."""
     import bayeslaw
 
-    table = _candidates(options)
+    table = _candidates(options, LOSSES_BEFORE)
     goal = _goal(options)
     if options.least is not None and not isinstance(goal, dict):
         raise LawError(
@@ -475,19 +481,47 @@ def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
     return pd.concat([load_table(path) for path in paths], ignore_index=True)
 
 
-def _candidates(options: AnchorsOptions) -> Any:
-    """The runs on offer: those of the table, or those made from its checkpoints."""
+def _candidates(options: AnchorsOptions, read: Collection[str]) -> Any:
+    """The runs on offer: those of the table, or those made from its checkpoints.
+
+    Parameters
+    ----------
+    read
+        Losses before adaptation that laws read: of checkpoints that do not exist yet
+        they are forecast, as `report` does.
+    """
     import bayeslaw
+    from bayeslaw._report.checkpoint import fill_losses
 
     table = read_table(options.candidates, options.where, options.column)
     if options.offer:
         levels = levels_of(options.offer)
-        return bayeslaw.candidates(table, **levels, along_run=not options.alone)
+        made = bayeslaw.candidates(table, **levels, along_run=not options.alone)
+        filled, told = fill_losses(made, table, read, seed=options.seed)
+        for line in told:
+            print(line, file=sys.stderr)
+        return filled
     if options.alone:
         raise LawError(
             "--alone is about made candidates: say which (--offer N=241M,517M ...)"
         )
     return table
+
+
+def _losses_read(target: Any, source: Any) -> list[str]:
+    """Losses before adaptation that fits read; a source's own is ``source_loss_before``
+    in a table of runs.
+    """
+    sources = source.values() if isinstance(source, dict) else [source]
+    read = _columns_read(target)
+    if any(fit is not None and _columns_read(fit) for fit in sources):
+        read.add("source_loss_before")
+    return sorted(read)
+
+
+def _columns_read(fit: Any) -> set[str]:
+    covariates = {column for piece in fit.pieces() for column in piece.covariates}
+    return covariates & set(LOSSES_BEFORE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,7 +146,8 @@ def _one_law(
 ) -> Any:
     import bayeslaw
 
-    with progress_bar(f"{law} on {len(table)} runs") as progress:
+    kind = "preview of " if options.preview else ""
+    with progress_bar(f"{kind}{law} on {len(table)} runs") as progress:
         return bayeslaw.fit(
             table,
             law,

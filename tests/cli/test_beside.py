@@ -188,7 +188,9 @@ def test_remember_writes_what_is_read_again(folder):
     (folder / "here").mkdir()
     again = json.loads(call("table", folder / "mine.csv", "--json").stdout)
     assert again == first
-    call("table", folder / "mine.csv", *typed, "--remember")  # the same again is no harm
+    call(
+        "table", folder / "mine.csv", *typed, "--remember"
+    )  # the same again is no harm
     with pytest.raises(LawError, match=r"is there already; write into its \[columns\]"):
         call("table", folder / "mine.csv", *typed[2:], "--remember")
 

@@ -141,7 +141,8 @@ def _missing_checkpoint(column: str, row: pd.Series) -> str:
     at = [f"{c} {format_count(row[c])}" for c in ("N", "ptpp") if c in row]
     return (
         f"; its checkpoint ({', '.join(at)}) does not exist yet: offer checkpoints "
-        "that do, or give its loss in the table"
+        "that do, give its loss in the table, or that of six other checkpoints, from "
+        "which `bayeslaw anchors --offer` forecasts it"
     )
 
 
