@@ -1,6 +1,11 @@
-"""Draw the README's picture: ``python docs/make_pictures.py``."""
+"""Draw the README's pictures: ``python docs/make_pictures.py`` the forecasts, and with
+``--page report/report.html`` that page as a browser shows it (Chromium and Pillow).
+"""
 
+import argparse
+import shutil
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +14,10 @@ from matplotlib.figure import Figure
 import bayeslaw
 from bayeslaw import datasets, plots
 
+HERE = Path(__file__).parent
 TITLE = "simulated grid: forecast at ptpp 279, fitted at 15 and 31"
+WIDTH, COLOURS = 1200, 96  # pixels; fewer colours make a small file
+BELOW = 24  # pixels
 
 
 def picture(held: pd.DataFrame, rows: pd.DataFrame) -> Figure:
@@ -31,16 +39,48 @@ def picture(held: pd.DataFrame, rows: pd.DataFrame) -> Figure:
     return figure
 
 
-def main() -> None:
+def draw_forecasts() -> Path:
     warnings.simplefilter("ignore")
     runs = datasets.load("simulated-ptpp-grid").query("domain == 'target'")
     fit = bayeslaw.fit(runs.query("ptpp <= 31"), "ptpp-gate-floor", seed=0)
     held = runs.query("ptpp == 279")
-    path = Path(__file__).with_name("forecast.png")
+    path = HERE / "forecast.png"
     drawn = picture(held, bayeslaw.forecast(fit, held))
     metadata = {"Software": None}  # equal pictures are equal bytes
     drawn.savefig(path, dpi=110, bbox_inches="tight", metadata=metadata)
-    print(path)
+    return path
+
+
+def draw_page(page: Path) -> Path:
+    """The report's page, from its top to the end of the map."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        view = {"width": WIDTH, "height": 900}
+        shown = browser.new_page(viewport=view, color_scheme="light")
+        shown.goto(page.absolute().as_uri())
+        shown.wait_for_selector("#x-map[data-ready]")
+        end = shown.evaluate("document.querySelector('#explore').offsetHeight")
+        top = shown.evaluate("document.querySelector('#explore').offsetTop")
+        whole = {"x": 0, "y": 0, "width": WIDTH, "height": top + end + BELOW}
+        taken = shown.screenshot(full_page=True, clip=whole)
+        browser.close()
+    path = HERE / "page.png"
+    Image.open(BytesIO(taken)).convert("RGB").quantize(COLOURS).save(
+        path, optimize=True
+    )
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path)
+    asked = parser.parse_args()
+    print(draw_page(asked.page) if asked.page else draw_forecasts())
 
 
 if __name__ == "__main__":

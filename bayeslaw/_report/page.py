@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import time
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -303,13 +304,14 @@ def _render(contents: _Contents) -> str:
     )
     environment.filters |= {"count": format_count}
     environment.globals["inline"] = _inline
+    environment.globals["TERMS"] = tomllib.loads(_inline("glossary.toml"))
     page = environment.get_template("page.html.jinja")
     # What several parts of the page say is worked out once.
     table, domains, planned = contents.runs, contents.domains, contents.planned
     setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
     laws = {law.name: law for domain in domains for law in domain.laws}
-    verdict, trust = verdict_of(domains)
+    verdict, trust = verdict_of(domains, planned.untested)
     return page.render(
         name=contents.name,
         card=contents.card,
@@ -337,7 +339,7 @@ def _render(contents: _Contents) -> str:
 
 
 def _inline(name: str) -> Markup:
-    """A style sheet or a script of the page, as it is."""
+    """A style sheet, a script or the glossary of the page, as it is."""
     path = files("bayeslaw._report").joinpath("templates", "page", name)
     return Markup(path.read_text(encoding="utf-8"))
 

@@ -21,8 +21,8 @@ from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.value import stretched_probability
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.record import Fit
-from bayeslaw._report.checkpoint import forecast_losses
-from bayeslaw._report.domains import Domain, Setting
+from bayeslaw._report.checkpoint import SAME, forecast_losses
+from bayeslaw._report.domains import Domain, Setting, split
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.question import Checked
 
@@ -32,6 +32,7 @@ ANCHOR_SHARE = 0.03  # of the plan's cost, to be spent on runs that improve it
 MOST_ANCHORS = 12
 
 Fits = Mapping[str, Fit | Average]  # by domain
+UNITS = {"ptpp": "{} tokens per parameter of pre-training", "N": "{} parameters"}
 # what holding out the largest level of a column proves
 PROVES = {
     "ptpp": "a stage of pre-training that was not fitted",
@@ -48,6 +49,8 @@ class Planned:
     ----------
     explorer, bought
         What the page's template reads.
+    untested
+        Stages and sizes of the plan that lie beyond all runs held out, in words.
     notes
         Where losses before adaptation come from, and what no check here covers.
     probability_if_as_checked
@@ -60,6 +63,7 @@ class Planned:
     plan: Plan | None = None
     explorer: dict[str, Any] | None = None
     bought: dict[str, Any] | None = None
+    untested: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     probability_if_as_checked: float | None = None
     failure: str | None = None
@@ -100,6 +104,7 @@ def make_plan(
         plan=answer,
         explorer=mapped,
         bought=bought,
+        untested=untested(answer, split(parts["target"], setting.hold_out).held),
         notes=tuple(notes),
         probability_if_as_checked=if_as_checked,
     )
@@ -119,6 +124,26 @@ def completed(
     )
     covariates = {**(question.get("covariates") or {}), **drawn}
     return question | {"covariates": covariates}, [*asked.told, *told]
+
+
+def untested(answer: Plan, held: pd.DataFrame) -> tuple[str, ...]:
+    """The plan's stage and size, where they lie beyond all runs held out.
+
+    Parameters
+    ----------
+    held
+        The target's runs that were held out.
+    """
+    planned = {"ptpp": answer.ptpp, "N": answer.N}
+    beyond = []
+    for column, value in planned.items():
+        most = held[column].max() if column in held else math.nan
+        # a column that the table lacks is as little tested as a larger level
+        if value <= (1 + SAME) * most:
+            continue
+        tested = "" if math.isnan(most) else f" (tested up to {format_count(most)})"
+        beyond.append(f"{UNITS[column].format(format_count(value))}{tested}")
+    return tuple(beyond)
 
 
 def _not_covered(answer: Plan, runs: pd.DataFrame, hold_out: str) -> list[str]:

@@ -104,12 +104,29 @@ def summary(plan: Plan, unit: str) -> Summary:
     )
 
 
-def verdict_of(domains: Sequence[Domain]) -> tuple[str, str]:
-    """The worst verdict of all domains, and whether to trust the forecasts."""
+def verdict_of(
+    domains: Sequence[Domain], untested: Sequence[str] = ()
+) -> tuple[str, str]:
+    """The worst verdict of all domains, and whether to trust the forecasts: as far as
+    they were tested.
+
+    Parameters
+    ----------
+    untested
+        What of the plan lies beyond all runs held out (`planned.untested`).
+    """
     # A plan rests on all domains, so that it is as good as the worst of them.
     order = list(TRUST)
     worst = max((domain.check.verdict for domain in domains), key=order.index)
-    return worst, TRUST[worst]
+    answer = TRUST[worst]
+    if not untested:
+        return worst, answer
+    _, _, reason = answer.partition(": ")
+    not_at = f"Not tested at {' and '.join(untested)}."
+    if worst == "trust":
+        # Nobody knows: it is no yes.
+        return "unknown", f"As far as it was tested: {reason} {not_at}"
+    return worst, f"{answer} {not_at}"
 
 
 # -- question and answer ---------------------------------------------------------------

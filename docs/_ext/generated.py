@@ -6,6 +6,7 @@ which is replaced when the page is read; pictures go to the site's ``_images``.
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -24,7 +25,8 @@ NOTEBOOKS, OUTPUTS = DOCS.parent / "notebooks", DOCS / "outputs"
 REAL_TABLES = DOCS / "real_tables.csv"
 # Pages that the index names.
 OWN = {"index", "laws", "inference", "decisions", "comparison", "architecture"}
-OWN |= {"commands", "python", "discrepancy", "follow"}
+OWN |= {"commands", "python", "discrepancy", "follow", "glossary", "gallery"}
+GLOSSARY = DOCS.parent / "bayeslaw/_report/templates/page/glossary.toml"
 TUTORIALS = (
     "first_forecast",
     "measured_runs",
@@ -83,6 +85,7 @@ TOPICS = {
     ),
     "Forgetting": ("_decisions.forgetting",),
     "Report": ("_report",),
+    "Progress": ("_base.progress",),
     "Errors": ("_base.errors",),
 }
 
@@ -308,6 +311,37 @@ def pools_page() -> str:
     return "\n".join(lines)
 
 
+def glossary_page() -> str:
+    """The words that the report's page explains, from its own file."""
+    entries = tomllib.loads(GLOSSARY.read_text(encoding="utf-8"))
+    ordered = sorted(entries.items(), key=lambda item: item[1]["word"].lower())
+    return "\n\n".join(
+        f"(g-{key})=\n**{entry['word']}**\n: {entry['meaning']}" for key, entry in ordered
+    )
+
+
+def gallery_page() -> str:
+    """Every picture that the tutorials drew, under the tutorial's title."""
+    parts = []
+    for name in TUTORIALS:
+        kept = json.loads((OUTPUTS / f"{name}.json").read_text())["cells"]
+        drawn = [
+            each["picture"]
+            for cell in kept.values()
+            for each in cell
+            if "picture" in each
+        ]
+        title = notebook(name).splitlines()[0].lstrip("# ")
+        shown = [
+            f'<a href="tutorials/{name}.html"><img src="_images/{picture}" '
+            f'alt="{title}" width="340" loading="lazy"></a>'
+            for picture in drawn
+        ]
+        if shown:
+            parts += [f"## [{title}](tutorials/{name}.md)", "\n".join(shown)]
+    return "\n\n".join(parts)
+
+
 def kept_page(name: str) -> str:
     """A table that a study printed, as it was kept."""
     return (DOCS / name).read_text()
@@ -319,6 +353,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands": commands_page,
     "tutorials": tutorials_page,
     "studies": studies_page,
+    "glossary": glossary_page,
+    "gallery": gallery_page,
     "real_tables": real_tables_page,
     "misfit_sbc": partial(kept_page, "misfit_sbc.txt"),
     "misfit_sbc_right": partial(kept_page, "misfit_sbc_right.txt"),

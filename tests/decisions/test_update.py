@@ -213,7 +213,14 @@ def test_an_average_is_made_again_of_all_the_laws_it_was_made_of():
     rows = updates.first_batch()
     options = {"hold_out": "D", "discrepancy": False, "seed": 2}
     old = bayeslaw.average(rows, ["chinchilla", "coupled"], **options)
-    updated = bayeslaw.update(old, updates.with_second(), seed=2)
+    told = []
+    updated = bayeslaw.update(
+        old, updates.with_second(), seed=2, progress=lambda *done: told.append(done)
+    )
+    # of the whole command: the refits' posteriors, and what is compared then
+    assert told == sorted(told)
+    assert len(told) > 2
+    assert told[-1] == (1000, 1000)
     again = bayeslaw.average(
         updates.with_second(), ["chinchilla", "coupled"], **options
     )

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayeslaw
@@ -20,7 +22,7 @@ from bayeslaw._decisions.planning.search import Choice
 from bayeslaw._report import page as page_file
 from bayeslaw._report import planned
 from bayeslaw._report.domains import what_to_hold_out
-from bayeslaw._report.summary import TRUST
+from bayeslaw._report.summary import TRUST, verdict_of
 from bayeslaw._tables.fitting import by_domain
 
 CHROMIUM = next(
@@ -236,6 +238,47 @@ def test_a_plan_that_fails_leaves_a_page(without_fits, tmp_path, monkeypatch):
     assert "<b>No plan.</b> no such plan" in page
     assert "data-goodness" in page
     assert 'id="explore"' not in page
+
+
+def test_beyond_what_was_held_out_the_heading_is_no_yes(without_fits, made, tmp_path):
+    """The plan's own stage was held out; a later one nobody tested, and the heading says so."""
+    assert "Not tested at" not in made.path.read_text()
+    later = bayeslaw.report(output=tmp_path, question=QUESTION | {"ptpp": 500.0})
+    (heading,) = re.findall(
+        r'id="trusted"><strong>(.*?)</strong>', later.path.read_text()
+    )
+    said = "Not tested at 500 tokens per parameter of pre-training (tested up to 279)."
+    assert heading.endswith(said)
+    assert not heading.startswith("Yes")
+
+
+@pytest.mark.parametrize("verdict", list(TRUST))
+def test_what_no_check_tests_is_said_with_every_verdict(verdict):
+    """And a pass is then as unknown as what is beyond it."""
+    domains = [SimpleNamespace(check=SimpleNamespace(verdict=v)) for v in ("trust", verdict)]  # fmt: skip
+    assert verdict_of(domains) == (verdict, TRUST[verdict])
+    level, said = verdict_of(domains, ["9B parameters", "ptpp 300"])
+    assert level == ("unknown" if verdict == "trust" else verdict)
+    assert said.endswith(" Not tested at 9B parameters and ptpp 300.")
+    assert TRUST[verdict].partition(": ")[2] in said
+    assert not said.startswith("Yes")
+
+
+@pytest.mark.parametrize(
+    ("size", "stage", "beyond"),
+    [
+        (1e9, 100.0, []),
+        (1.005e9, 100.0, []),
+        (2e9, 100.0, ["2B parameters (tested up to 1B)"]),
+        (1e9, 300.0, ["300 tokens per parameter of pre-training (tested up to 100)"]),
+    ],
+)
+def test_what_lies_beyond_all_runs_held_out(size, stage, beyond):
+    held = pd.DataFrame({"N": [1e8, 1e9], "ptpp": [100.0, 50.0]})
+    plan = SimpleNamespace(N=size, ptpp=stage)
+    assert list(planned.untested(plan, held)) == beyond
+    without = planned.untested(plan, held[["N"]])
+    assert any("tokens per parameter" in line for line in without)
 
 
 def test_where_there_is_no_plan_the_map_shows_the_best(without_fits, tmp_path):
@@ -559,3 +602,27 @@ def test_nothing_is_asked_for_and_nothing_goes_wrong(page, made):
 def test_a_phone_need_not_scroll_sideways(page):
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= PHONE
+
+
+@pytest.mark.parametrize("width", [641, 768, 960, 1040, 1184, 1185, 1280])
+def test_nothing_runs_into_what_stands_beside_it(page, width):
+    """Tables, pictures and rows of sliders end where the part of the page does that holds them."""
+    page.set_viewport_size({"width": width, "height": 900})
+    beyond = page.evaluate(
+        """() => [...document.querySelectorAll("#promises, #x-now, .facts, .sliders > div, .sliders output, nav ul")]
+        .filter(e => e.offsetParent && e.getBoundingClientRect().right > e.closest("section, nav, .instrument > div").getBoundingClientRect().right + 1)
+        .map(e => e.id || e.className)"""
+    )
+    assert beyond == []
+    page.set_viewport_size({"width": PHONE, "height": 844})
+
+
+def test_a_tablet_names_all_parts_and_has_what_is_asked_beside_the_point(page):
+    page.set_viewport_size({"width": 768, "height": 900})
+    lists = page.evaluate(
+        """() => { const nav = document.querySelector("nav ul");
+        const tops = [...document.querySelectorAll(".instrument h3")].map(h => h.getBoundingClientRect().top);
+        return [nav.scrollWidth - nav.clientWidth, tops[1] - tops[0]]; }"""
+    )
+    page.set_viewport_size({"width": PHONE, "height": 844})
+    assert lists == [0, 0]

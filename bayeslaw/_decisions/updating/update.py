@@ -35,6 +35,8 @@ from bayeslaw._tables.fitting import losses
 from bayeslaw._tables.runs import as_runs
 
 Told = Callable[[str], None]
+# times a refit takes, with the plan made again and without
+COMPARED_WITH_PLAN, COMPARED = 0.5, 0.1
 
 
 def update(
@@ -76,7 +78,8 @@ def update(
     on_failure
         ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics of a refit fail.
     progress
-        Called with what is done of all refits, and how much that is.
+        Called with what is done of the refits and of comparing them, and how much that
+        is.
     tell
         Called with each line that is known before the refits: which rows are new, and
         whether they were foreseen.
@@ -115,12 +118,14 @@ def update(
         # what the question lacks is said before minutes of fitting
         planned_before = plan(olds[TARGET], olds[FORGETTING], **keywords)
     changed = [role for role, (_, changes, _) in batches.items() if changes.any]
-    stages = Stages(progress, dict.fromkeys(changed, 1.0))
+    compared = COMPARED_WITH_PLAN if planned_before is not None else COMPARED
+    stages = Stages(progress, dict.fromkeys(changed, 1.0) | {"compared": compared})
     news = dict(olds)
     for role in changed:
-        part, told = batches[role][0], stages.of(role)
+        part = batches[role][0]
+        tick = stages.of(role)
         news[role] = refit_like(
-            olds[role], part, seed=seed, on_failure=on_failure, progress=told
+            olds[role], part, seed=seed, on_failure=on_failure, progress=tick
         )
     # the plan comes before the forecasts, whose first is that of the old plan's run
     change = None
@@ -148,6 +153,7 @@ def update(
             if foreseen is None
             else attribute(foreseen, before[:, 0], after[:, 0]),
         )
+    stages.finish("compared")
     return Updated(domains, change)
 
 
