@@ -316,7 +316,8 @@ def glossary_page() -> str:
     entries = tomllib.loads(GLOSSARY.read_text(encoding="utf-8"))
     ordered = sorted(entries.items(), key=lambda item: item[1]["word"].lower())
     return "\n\n".join(
-        f"(g-{key})=\n**{entry['word']}**\n: {entry['meaning']}" for key, entry in ordered
+        f"(g-{key})=\n**{entry['word']}**\n: {entry['meaning']}"
+        for key, entry in ordered
     )
 
 

@@ -1,12 +1,14 @@
 """The site builds strictly, and what its pages tell people to type exists."""
 
 import ast
+import html
 import importlib.util
 import inspect
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,3 +195,38 @@ def test_links_within_the_site_lead_somewhere(site: Path):
             assert found.exists(), (page.name, target)
             if anchor and found.suffix == ".html":
                 assert f'id="{anchor}"' in found.read_text(), (page.name, target)
+
+
+def test_the_glossary_is_that_of_the_page(site: Path):
+    """One source: each word and meaning of the report's page, on a page of its own that the map names."""
+    package = Path(bayeslaw.__file__).parent
+    source = package / "_report/templates/page/glossary.toml"
+    entries = tomllib.loads(source.read_text())
+    shown = html.unescape(re.sub(r"<[^>]+>", "", (site / "glossary.html").read_text()))
+    for entry in entries.values():
+        assert entry["word"] in shown
+        assert entry["meaning"] in shown
+    assert "glossary.html" in (site / "index.html").read_text()
+
+
+def test_the_gallery_has_every_picture_of_the_tutorials(site: Path):
+    shown = (site / "gallery.html").read_text()
+    kept = [path.name for path in (DOCS / "outputs").glob("*.png")]
+    assert len(kept) > 10
+    assert not [name for name in kept if f"_images/{name}" not in shown]
+
+
+@on_page
+def test_pictures_are_there_and_small(page: Path):
+    """A page is read over a slow line, too: no picture of 150 kB."""
+    for target in re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text()):
+        assert (page.parent / target).stat().st_size < 150_000, target
+
+
+def test_the_map_leads_to_every_how_to():
+    """From what one wants to the page: none of them is left out."""
+    text = (DOCS / "index.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    named = set(re.findall(r"\(([^)#]+\.md)", "\n".join(rows)))
+    how_to = {f"howto/{p.name}" for p in (DOCS / "howto").glob("*.md")}
+    assert how_to - named == {"howto/index.md"}
