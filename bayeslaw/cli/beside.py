@@ -22,23 +22,35 @@ from bayeslaw.cli.parsing import LEVELS, LOSSES_BEFORE, columns_of, name_values
 Options = TypeVar("Options")
 
 FILE = "bayeslaw.toml"
-# sections of names and values, and the options whose NAME=VALUE they are
-OPTIONS = {"columns": "--column", "reference": "--reference", "plan": "--plan"}
+SECTIONS = ("columns", "reference", "plan")  # of names and values
+OPTION = {  # of a record's field
+    "column": "--column",
+    "reference": "--reference",
+    "question": "--plan",
+    "unit": "--unit",
+    "offer": "--offer",
+    "budget": "--budget",
+    "goal": "--goal",
+}
+NAMED = ("column", "reference", "question")  # taken name by name, the others whole
+SINGLE = ("unit", "budget")
 ANCHORS = ("budget", "offer")
 ALLOWED = "[columns], [reference], [plan], [anchors] and unit"
 BARE = re.compile(r"[\w-]+")  # a TOML key that needs no quotes
 
 
 class Beside(NamedTuple):
-    """What a file says, as it would be typed: NAME=VALUE in its sections."""
+    """What a file says, as it would be typed: NAME=VALUE in its sections, and texts; none
+    where it says nothing.
+    """
 
     path: Path
     columns: list[str]
     reference: list[str]
     plan: list[str]
-    budget: str | None
+    budget: list[str]
     offer: list[str]
-    unit: str | None
+    unit: list[str]
 
 
 def with_file(options: Options, table: Path | None) -> Options:
@@ -61,44 +73,50 @@ def with_file(options: Options, table: Path | None) -> Options:
     if path is None:
         return options
     assert table is not None
-    said = read_file(path)
-    known = {field.name for field in fields(options)}  # pyright: ignore[reportArgumentType]
-    given: Any = options
-    taken: dict[str, Any] = {}
-    words: list[str] = []
-
-    def take(field: str, option: str, values: list[str]) -> None:
-        """Names that were not typed."""
-        typed = list(getattr(given, field) or [])
-        names = {name for name, _ in name_values(typed)}
-        new = [pair for pair in values if pair.partition("=")[0] not in names]
-        if new:
-            taken[field] = [*new, *typed]
-            words.extend(word for pair in new for word in (option, pair))
-
-    def take_whole(field: str, option: str, value: Any) -> None:
-        """All or nothing."""
-        if value and getattr(given, field) in (None, []):
-            taken[field] = value
-            several = value if isinstance(value, list) else [value]
-            words.extend(word for each in several for word in (option, each))
-
-    if "column" in known:
-        take("column", OPTIONS["columns"], columns_there(said.columns, table))
-    if "reference" in known:
-        take("reference", OPTIONS["reference"], said.reference)
-    # a plan needs both fits: `update` without --source makes none
-    if "question" in known and getattr(given, "source", True) is not None:
-        take("question", OPTIONS["plan"], said.plan)
-    if "unit" in known:
-        take_whole("unit", "--unit", said.unit)
-    if "offer" in known and "candidates" in known:
-        take_whole("offer", "--offer", said.offer)
-        take_whole("budget", "--budget", said.budget)
-        take_whole("goal", "--goal", said.plan)
+    record: Any = options
+    offered = _offered(read_file(path), record, table)
+    taken = {
+        field: _not_typed(field, values, getattr(record, field))
+        for field, values in offered.items()
+    }
+    words = [w for f, values in taken.items() for v in values for w in (OPTION[f], v)]
     if words:
         print(f"from {path}: {shlex.join(words)}", file=sys.stderr)
-    return replace(given, **taken)
+    changed = {
+        field: values[0]
+        if field in SINGLE
+        else [*values, *(getattr(record, field) or [])]
+        for field, values in taken.items()
+        if values
+    }
+    return replace(record, **changed)
+
+
+def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
+    """What the file says, by the fields of the record that it is for."""
+    of_fields = {
+        "column": columns_there(said.columns, table),
+        "reference": said.reference,
+        "question": said.plan,
+        "unit": said.unit,
+    }
+    names = {field.name for field in fields(options)}
+    if "candidates" in names:
+        of_fields |= {"offer": said.offer, "budget": said.budget, "goal": said.plan}
+    # a plan needs both fits: `update` without --source makes none
+    if getattr(options, "source", True) is None:
+        of_fields.pop("question")
+    return {field: values for field, values in of_fields.items() if field in names}
+
+
+def _not_typed(field: str, values: list[str], typed: Any) -> list[str]:
+    """What goes to an option beside what was typed: names that were not, or all."""
+    if not typed:
+        return values
+    if field not in NAMED:
+        return []
+    names = {name for name, _ in name_values(typed)}
+    return [pair for pair in values if pair.partition("=")[0] not in names]
 
 
 def _beside(table: Path | None) -> Path | None:
@@ -145,7 +163,7 @@ def read_file(path: Path) -> Beside:
         reason = str(error).splitlines()[0]
         raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
     for name in content:
-        if name not in (*OPTIONS, "anchors", "unit"):
+        if name not in (*SECTIONS, "anchors", "unit"):
             raise LawError(f"{path}: unknown key {name!r}; there are: {ALLOWED}")
     unit = content.get("unit")
     if unit is not None and not isinstance(unit, str):
@@ -163,9 +181,9 @@ def read_file(path: Path) -> Beside:
         _pairs(path, "columns", _section(path, content, "columns")),
         _pairs(path, "reference", _section(path, content, "reference")),
         _pairs(path, "plan", plan),
-        None if budget is None else _text(path, "anchors.budget", budget),
+        [] if budget is None else [_text(path, "anchors.budget", budget)],
         [f"{n}={_levels(path, f'anchors.offer.{n}', v)}" for n, v in offer.items()],
-        unit,
+        [] if unit is None else [unit],
     )
 
 

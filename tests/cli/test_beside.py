@@ -16,6 +16,7 @@ import bayeslaw
 from bayeslaw import LawError
 from bayeslaw._decisions.planning.plan import plan
 from bayeslaw.cli import app as cli
+from bayeslaw.cli.afterwards.updating import UpdateOptions
 from bayeslaw.cli.beside import columns_there, read_file, with_file
 from bayeslaw.cli.decisions import AnchorsOptions, ReportOptions
 from bayeslaw.cli.fits import CompareOptions, FitOptions
@@ -214,3 +215,12 @@ def test_the_page_repeats_what_came_from_the_file(folder):
     words = shlex.split(shlex.join(_reading(options)))
     assert words[:2] == ["--column", "N=size_M*1e6"]
     assert words.count("--column") == 5
+
+
+def test_update_makes_a_plan_only_of_both_fits(folder):
+    path = folder / "mine.csv"
+    one = UpdateOptions(fit_file=Path("t.nc"), runs=path)
+    assert with_file(one, path).question is None
+    both = dataclasses.replace(one, source=Path("s.nc"), question=["max_forgetting=3%"])
+    asked = with_file(both, path).question
+    assert asked == ["N=8.1B", "ptpp=279", "max_target_loss=1.8", "max_forgetting=3%"]
