@@ -218,11 +218,17 @@ def _keep(what: str, seconds: float) -> None:
 
 
 def _shown(what: str, left: TimeLeft) -> contextlib.AbstractContextManager[None]:
-    if "ipykernel" in sys.modules:
+    if _is_notebook():
         return _in_notebook(what, left)
     if sys.stderr.isatty():
         return _on_terminal(what, left)
     return _in_log(what, left)
+
+
+def _is_notebook() -> bool:
+    """Whether a kernel runs this: without one, IPython has a terminal or nothing."""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def _line(what: str, left: TimeLeft) -> str:
