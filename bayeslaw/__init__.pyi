@@ -5,7 +5,7 @@ from ._base.errors import LawError as LawError
 from ._base.errors import PlanError as PlanError
 from ._base.errors import RunTableError as RunTableError
 from ._base.errors import RunTableWarning as RunTableWarning
-from ._base.progress import progress_bar as progress_bar
+from ._base.progress.bar import progress_bar as progress_bar
 from ._decisions.anchors.anchors import Anchors as Anchors
 from ._decisions.anchors.anchors import anchors as anchors
 from ._decisions.anchors.anchors import appraise as appraise

@@ -10,8 +10,9 @@ import time
 import numpy as np
 import pytest
 
-from bayeslaw._base import progress
-from bayeslaw._base.progress import Stages, TimeLeft, progress_bar, time_text
+from bayeslaw._base.progress import bar
+from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.progress.time_left import Stages, TimeLeft, time_text
 
 
 class Clock:
@@ -105,8 +106,8 @@ def test_times_in_words(seconds, text):
 
 def test_a_log_has_lines_now_and_then(own_cache, monkeypatch, capsys):
     """Without a terminal: shares rise, the time left falls, the last line says how long it took."""
-    monkeypatch.setattr(progress, "FIRST_LINE", 0.01)
-    monkeypatch.setattr(progress, "EVERY", 0.02)
+    monkeypatch.setattr(bar, "FIRST_LINE", 0.01)
+    monkeypatch.setattr(bar, "EVERY", 0.02)
     with progress_bar("a job", expected=5) as tell:
         for done in range(5):
             tell(done, 5)
@@ -124,7 +125,7 @@ def test_a_log_has_lines_now_and_then(own_cache, monkeypatch, capsys):
 
 
 def test_a_job_that_fails_is_not_called_done_nor_timed(own_cache, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "FIRST_LINE", 0.001)
+    monkeypatch.setattr(bar, "FIRST_LINE", 0.001)
 
     def fails():
         with progress_bar("a job"):
@@ -141,25 +142,23 @@ def test_a_job_that_fails_is_not_called_done_nor_timed(own_cache, monkeypatch, c
 def test_the_next_job_of_a_name_is_taken_for_as_long(own_cache, monkeypatch, damage):
     """What was kept is read back; of a damaged file nothing is."""
     expected = []
-    monkeypatch.setattr(
-        progress, "TimeLeft", lambda s: expected.append(s) or TimeLeft(s)
-    )
+    monkeypatch.setattr(bar, "TimeLeft", lambda s: expected.append(s) or TimeLeft(s))
     with progress_bar("a job", expected=7):
         time.sleep(0.02)
     if damage is not None:
-        (own_cache / progress.TIMES).write_text(damage)
+        (own_cache / bar.TIMES).write_text(damage)
     with progress_bar("a job", expected=7):
         pass
     with progress_bar("another job"):
         pass
     assert expected[0] == 7
     assert expected[1] == 7 if damage else expected[1] < 1
-    assert expected[2] == progress.UNTIMED
+    assert expected[2] == bar.UNTIMED
 
 
 JOB = """
 import time
-from bayeslaw._base.progress import progress_bar
+from bayeslaw._base.progress.bar import progress_bar
 with progress_bar("a job", expected=3) as tell:
     for done in range(5):
         tell(done, 5)

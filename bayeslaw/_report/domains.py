@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._base.progress import Progress
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._decisions.check import Check, check
 from bayeslaw._decisions.forecast import forecast
 from bayeslaw._law.law import Law

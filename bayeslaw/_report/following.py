@@ -17,7 +17,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._base.progress import Progress
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._decisions.following.course import UNITS
 from bayeslaw._decisions.following.follow import Follower, Posteriors
 from bayeslaw._decisions.following.record import Followed, Following, format_final

@@ -24,7 +24,7 @@ from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.numbers import format_count
-from bayeslaw._base.progress import Progress, Stages
+from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._decisions.check import Check
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._posteriors.artifact import versions

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._base.progress import Stages
+from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._decisions.anchors.anchors import anchors
 from bayeslaw._decisions.anchors.menu import candidates
 from bayeslaw._decisions.check import Check

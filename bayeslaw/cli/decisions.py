@@ -13,7 +13,7 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
-from bayeslaw._base.progress import progress_bar
+from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AsJson,

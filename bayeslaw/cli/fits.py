@@ -10,7 +10,7 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.executors import executor_at
-from bayeslaw._base.progress import progress_bar
+from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.runtime import WARMUP
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from bayeslaw._base.executors import executor_at
-from bayeslaw._base.progress import progress_bar
+from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where, command
 from bayeslaw.cli.output import (

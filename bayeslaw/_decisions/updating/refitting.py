@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.progress import Progress
+from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import law_of, recipe_of

@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._base.progress import Progress, Stages
+from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._decisions.planning.plan import plan
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.updating.attribution import attribute

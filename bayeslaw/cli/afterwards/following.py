@@ -15,7 +15,7 @@ import typer
 from bayeslaw._base.errors import BayeslawError, PlanError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._base.progress import progress_bar
+from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.progress import progress_bar
+from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,

@@ -1,153 +1,26 @@
-"""How far a job is and how long it still takes: on a terminal, in a notebook, in a log.
-
-Functions that take minutes call ``progress(done, total)``. `Stages` makes one such count
-of a job's many, `TimeLeft` makes seconds of it, and `progress_bar` shows them.
-"""
+"""The time left, shown: on a terminal, in a notebook, in a log."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sys
-import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any
 
 from bayeslaw._base.files import atomic_write
+from bayeslaw._base.progress.time_left import Progress, TimeLeft, time_text
 from bayeslaw._base.runtime import cache_folder
 
-Progress = Callable[[int, int], None]  # told of what is done, and of how much
-WHOLE = 1000  # in which `Stages` counts
-MINUTE = 60.0
 # seconds a job is taken for that was never timed here
 UNTIMED = 60.0
 # times as long as last time is a job taken for at first: what is said cannot rise
 MARGIN = 1.25
-SMOOTH = 5.0  # seconds in which what was said too long is mostly taken back
-# share of a job that what it was taken for counts as, at its beginning
-PRIOR_SHARE = 0.1
 FIRST_LINE, EVERY = 1.0, 10.0  # seconds before the first line of a log, and between two
 NOTEBOOK_EVERY = 1.0
 TIMES = "took.json"  # in the cache folder: seconds by what was done
-
-
-class Stages:
-    """Stages of one job, each with its own count, told as one that never falls.
-
-    Parameters
-    ----------
-    progress
-        Told of the whole; None tells nobody.
-    shares
-        Of the whole that each stage takes, in any unit.
-    """
-
-    def __init__(self, progress: Progress | None, shares: Mapping[Any, float]):
-        whole = sum(shares.values())
-        self._progress = progress
-        self._shares = {stage: share / whole for stage, share in shares.items()}
-        self._done = dict.fromkeys(shares, 0.0)
-        self._lock = Lock()  # stages run in threads
-
-    def of(self, stage: Hashable) -> Progress:
-        """What a stage tells of itself."""
-        return partial(self._tell, stage)
-
-    def finish(self, stage: Hashable) -> None:
-        """The stage is done, whether it told anything or not."""
-        self._tell(stage, 1, 1)
-
-    def _tell(self, stage: Hashable, done: int, total: int) -> None:
-        with self._lock:
-            share = min(1.0, done / total) if total else 0.0
-            self._done[stage] = max(self._done[stage], share)
-            whole = sum(self._shares[each] * x for each, x in self._done.items())
-            if self._progress is not None:
-                self._progress(round(WHOLE * whole), WHOLE)
-
-
-class TimeLeft:
-    """Seconds that a job still takes, told so that they only fall, to 0 at its end.
-
-    Parameters
-    ----------
-    expected
-        Seconds that the job is taken for before it has told anything.
-    clock
-        Seconds since any moment.
-    """
-
-    def __init__(self, expected: float, clock: Callable[[], float] = time.monotonic):
-        self._clock, self._began = clock, clock()
-        self._expected = expected
-        self._share, self._share_at = 0.0, 0.0
-        self._said, self._said_at = expected, 0.0
-        self._lock = Lock()
-
-    @property
-    def share(self) -> float:
-        """How much of the job is done."""
-        return self._share
-
-    @property
-    def passed(self) -> float:
-        """Seconds since the job began."""
-        return self._clock() - self._began
-
-    def tell(self, done: int, total: int) -> None:
-        """So much of the job is done; less than before is passed over."""
-        share = min(1.0, done / total) if total else 0.0
-        with self._lock:
-            self._advance()  # what was said until now was by what was known
-            if share > self._share:
-                self._share, self._share_at = share, self.passed
-
-    def finish(self) -> None:
-        """The job is over."""
-        with self._lock:
-            self._share, self._said = 1.0, 0.0
-
-    def seconds(self) -> float:
-        """The time left."""
-        with self._lock:
-            self._advance()
-            return self._said
-
-    def _advance(self) -> None:
-        now = self.passed
-        since = now - self._said_at
-        estimate = self._estimate(now)
-        too_much = self._said - (estimate + since)
-        if too_much > 0:
-            falling = estimate + too_much * math.exp(-since / SMOOTH)
-            self._said = min(self._said, falling)
-        else:
-            # It cannot rise: it falls slower than the clock, to reach 0 together with
-            # the estimate.
-            self._said *= estimate / (estimate + since)
-        self._said_at = now
-
-    def _estimate(self, now: float) -> float:
-        """Seconds left by the pace so far, which weighs more the more is done."""
-        prior = PRIOR_SHARE * (1 - self._share)
-        whole = (self._share_at + prior * self._expected) / (self._share + prior)
-        # A job that is silent for longer than it should be goes on for as long.
-        return max(whole - now, now - self._share_at, 1e-9)
-
-
-def time_text(seconds: float) -> str:
-    """2 min 10 s; from two minutes on in steps of 5 s, as nobody knows it better."""
-    whole = int(seconds)
-    if whole >= 2 * MINUTE:
-        whole -= whole % 5
-    minutes, rest = divmod(whole, int(MINUTE))
-    if not minutes:
-        return f"{rest} s"
-    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
 @contextlib.contextmanager
