@@ -594,7 +594,7 @@ def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
     if table is not None:
         words.append(f"on {len(table)} runs")
     if options.law:
-        words.append(f"by {len(options.law)} laws")
+        words.append(f"by {', '.join(options.law)}")
     if options.question:
         words.append("with a plan")
     return " ".join(words)
