@@ -39,7 +39,7 @@ def _let_go_of_programs():
     yield
     import jax
 
-    from bayeslaw._base.compiled import forget_programs
+    from bayeslaw._base.programs.compiled import forget_programs
 
     jax.clear_caches()
     forget_programs()

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from bayeslaw._base.program_cache import drop_damaged, forget_unused
+from bayeslaw._base.programs.folder import drop_damaged, forget_unused
 
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each

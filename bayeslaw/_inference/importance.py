@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from scipy.special import gammaln
 
-from bayeslaw._base.compiled import OFTEN, compiled
+from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (

@@ -20,7 +20,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 from numpyro import infer
 
-from bayeslaw._base.compiled import OFTEN, compiled
+from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._base.runtime import WARMUP
 from bayeslaw._inference import coordinates, diagnostics, point
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained

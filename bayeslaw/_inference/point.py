@@ -23,7 +23,7 @@ import pandas as pd
 from jax import Array
 
 from bayeslaw._base import runtime
-from bayeslaw._base.compiled import OFTEN, compiled
+from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.table import Padded, pad

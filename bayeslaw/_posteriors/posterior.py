@@ -15,7 +15,7 @@ import pandas as pd
 from jax import Array
 from jax.tree_util import Partial
 
-from bayeslaw._base.compiled import compiled
+from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import NOISE, RunNoise

@@ -1,87 +1,125 @@
-"""Cold wall time: from process start to a saved converged posterior of Form 3, with ratios, in one run.
+"""A user's wait, from process start to the end of a command: docs/speed.md.
 
-    python tests/benchmarks/start.py [--law ptpp-gate-floor]
+    python tests/benchmarks/start.py [--laws chinchilla ptpp-gate-floor | --laws all] [--only page plan] [-o docs/starts.csv]
 
-First start: no compiled program on disk. Second start: those of the first. Plain: the same model written in NumPyro as one
-would, four chains on the same cores, drawing until R-hat and ESS pass as bayeslaw's do. Table: the simulated grid of
-Goffinet 2025 at ptpp 15 and 31 (168 runs), errors independent.
+Each command runs twice, each time as a process of its own: with nothing compiled on disk (cold), then with what the first left there
+(second). CPU seconds are those of the process and all that it started, so that other work on the machine counts less. Tables: Form 3
+(`ptpp-gate-floor`) on the simulated grid of Goffinet 2025 at ptpp 15 and 31 (168 runs), errors independent; every other law on what
+`bayeslaw simulate` makes of it; average, plan and page on the simulated table of the README.
 """
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-OURS = "import sys, bayeslaw; bayeslaw.fit(bayeslaw.read_runs(sys.argv[2]), sys.argv[1], independent=True).save(sys.argv[3])"
-PLAIN = """
-import sys
-import numpyro
-numpyro.set_host_device_count(2)
-numpyro.enable_x64()
-import jax, numpy as np, bayeslaw
-from numpyro.infer import MCMC, NUTS
-from bayeslaw._inference.diagnostics import are_enough
-from bayeslaw._inference.likelihood import model
-runs, law = bayeslaw.read_runs(sys.argv[2]), bayeslaw.law(sys.argv[1])
-x, y = {c: runs[c].to_numpy(float) for c in law.covariates}, np.log(runs["loss"].to_numpy())
-mcmc = MCMC(NUTS(lambda: model(law, x, y), dense_mass=True, target_accept_prob=0.95), num_warmup=1000, num_samples=1000,
-            num_chains=4, chain_method=lambda f: (lambda s: jax.lax.map(f, s)), progress_bar=False)
-mcmc.run(jax.random.PRNGKey(0))
-parts = [mcmc.get_samples(group_by_chain=True)]
-def joined():
-    return {n: np.concatenate([np.asarray(p[n]) for p in parts], axis=1) for n in (*law.priors, "sigma", "dof_above_2")}
-while not are_enough(joined()) and len(parts) < 4:
-    mcmc.post_warmup_state = mcmc.last_state
-    mcmc.run(mcmc.post_warmup_state.rng_key)
-    parts.append(mcmc.get_samples(group_by_chain=True))
-np.savez(sys.argv[3], **joined())
-print("converged" if are_enough(joined()) else "NOT converged", len(parts), "thousand draws a chain")
-"""
+import pandas as pd
+
+import bayeslaw
+from bayeslaw import datasets
+
+FORM_3 = "ptpp-gate-floor"
+PLAN = (
+    "--N 8.1B --ptpp 279 --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.64"
+)
 
 
-def timed(program: str, law: str, runs: Path, output: Path, cache: Path) -> float:
-    environment = os.environ | {"BAYESLAW_CACHE": str(cache)}
+class Case(NamedTuple):
+    """A command in words."""
+
+    name: str
+    words: str
+
+
+POINT = "import sys, bayeslaw; bayeslaw.point_fit(bayeslaw.read_runs(sys.argv[1]), bayeslaw.law(sys.argv[2]))"
+CASES = [
+    Case("import", "-c pass"),
+    Case("laws", "laws"),
+    Case("preview of Form 3", f"fit grid.csv --law {FORM_3} --independent --preview -o preview.nc"),
+    Case("point fit of Form 3", f"-c point grid.csv {FORM_3}"),
+    Case("average, target", "fit runs.csv --where domain=='target' -o target.nc"),
+    Case("average, source", "fit runs.csv --where domain=='source' -o source.nc"),
+    Case("plan on both", f"plan --target target.nc --source source.nc {PLAN}"),
+    Case("follow", "follow target.nc curve.csv --until 80B --max-loss 1.8"),
+    Case("page", "report -o page"),
+]  # fmt: skip
+
+
+def of_law(name: str) -> Case:
+    table = "grid.csv" if name == FORM_3 else f"{name}.csv"
+    return Case(
+        f"fit of {name}",
+        f"fit {table} --law {name} --independent --accept-diagnostics -o fit.nc",
+    )
+
+
+def write_tables(folder: Path, laws: list[str]) -> None:
+    grid = bayeslaw.simulate(FORM_3, seed=1).query("ptpp <= 31")
+    grid.drop(columns=["run", "checkpoint"]).to_csv(folder / "grid.csv", index=False)
+    runs = datasets.load("simulated-ptpp-grid")
+    runs.to_csv(folder / "runs.csv", index=False)
+    held = runs.query("ptpp == 279 and domain == 'target'")
+    _, one = max(held.groupby(["N", "replay"]), key=lambda group: len(group[1]))
+    one.to_csv(folder / "curve.csv", index=False)
+    for name in laws:
+        bayeslaw.simulate(name, seed=1).to_csv(folder / f"{name}.csv", index=False)
+
+
+def waited(case: Case, folder: Path, cache: Path) -> tuple[float, float]:
+    """Wall and CPU seconds of a case."""
+    words = case.words.split()
+    program = ["-c", "import bayeslaw" if words[1] == "pass" else POINT] if words[0] == "-c" else ["-m", "bayeslaw"]  # fmt: skip
+    given = words[2:] if words[0] == "-c" else words
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", program, law, str(runs), str(output)],
-        env=environment,
-        check=True,
+        [sys.executable, "-W", "ignore", *program, *given],
+        cwd=folder,
+        env=os.environ | {"BAYESLAW_CACHE": str(cache)},
         capture_output=True,
         text=True,
     )
-    seconds = time.perf_counter() - began
-    print(f"  {seconds:.1f} s {done.stdout.strip()}", flush=True)
-    return seconds
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1):  # 1: there is no plan, a check failed
+        sys.exit(f"{case.name}: {done.stderr}")
+    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    return wall, user + system
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--law", default="ptpp-gate-floor")
+    parser.add_argument("--laws", nargs="*", default=["chinchilla", FORM_3])
+    parser.add_argument("--only", nargs="*", help="cases whose name has one of these")
+    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    import bayeslaw
-
-    with tempfile.TemporaryDirectory() as folder:
-        runs, cache = Path(folder, "runs.csv"), Path(folder, "cache")
-        grid = (
-            bayeslaw.simulate(options.law, seed=1)
-            .query("ptpp <= 31")
-            .drop(columns=["run", "checkpoint"])
-        )
-        grid.to_csv(runs, index=False)
-        first = timed(OURS, options.law, runs, Path(folder, "a.nc"), cache)
-        second = timed(OURS, options.law, runs, Path(folder, "b.nc"), cache)
-        plain = timed(
-            PLAIN, options.law, runs, Path(folder, "c.npz"), Path(folder, "none")
-        )
-    print(
-        f"first start {first:.1f} s, second {second:.1f} s ({second / first:.0%} of it), plain NumPyro {plain:.1f} s: "
-        f"first start takes {first / plain:.0%} of its time; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    )
+    every = [law.name for law in bayeslaw.laws()]
+    laws = every if options.laws == ["all"] else options.laws
+    cases = CASES[:4] + [of_law(name) for name in laws] + CASES[4:]
+    if options.only:
+        cases = [c for c in cases if any(part in c.name for part in options.only)]
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_tables(folder, [law for law in laws if law != FORM_3])
+        for case in cases:
+            with tempfile.TemporaryDirectory() as cache:
+                cold = waited(case, folder, Path(cache))
+                second = waited(case, folder, Path(cache))
+            row = (case.name, *(f"{seconds:.1f}" for seconds in (*cold, *second)))
+            print(*row, sep="\t", flush=True)
+            rows.append(row)
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    if options.output:
+        columns = ["wait", "cold, s", "cold, CPU s", "second, s", "second, CPU s"]
+        pd.DataFrame(rows, columns=columns).to_csv(options.output, index=False)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._base import compiled, program_cache, program_store, runtime
-from bayeslaw._base.compiled import ONCE, program_name
+from bayeslaw._base import runtime
+from bayeslaw._base.programs import compiled, store
+from bayeslaw._base.programs import folder as programs
+from bayeslaw._base.programs.compiled import ONCE, program_name
 from bayeslaw._inference import coordinates, density, point
 from bayeslaw._inference.table import pad
 from bayeslaw._law.law import constant
@@ -157,9 +159,9 @@ def test_a_program_is_what_jax_compiles_without_us():
 
 def test_threads_that_ask_for_one_program_have_it_made_once(monkeypatch):
     made = []
-    whole = program_store.loaded_or
+    whole = store.loaded_or
     monkeypatch.setattr(
-        program_store, "loaded_or", lambda *asked: made.append(asked) or whole(*asked)
+        store, "loaded_or", lambda *asked: made.append(asked) or whole(*asked)
     )
     law, table, points = _problem()
     unseen = law.with_priors({"beta": "lognormal(0.31, 0.17)"})
@@ -256,10 +258,10 @@ def test_a_folder_that_cannot_be_written_to_costs_nothing_but_time(tmp_path):
 
 def test_the_key_holds_the_text_of_the_package(monkeypatch, tmp_path):
     (tmp_path / "law.py").write_text("floor = 1")
-    monkeypatch.setattr(program_store, "_folders", lambda: [tmp_path])
-    before = program_store._package.__wrapped__()
+    monkeypatch.setattr(store, "_folders", lambda: [tmp_path])
+    before = store._package.__wrapped__()
     (tmp_path / "law.py").write_text("floor = 2")
-    assert program_store._package.__wrapped__() != before
+    assert store._package.__wrapped__() != before
 
 
 def test_programs_that_nobody_uses_go(tmp_path):
@@ -267,13 +269,13 @@ def test_programs_that_nobody_uses_go(tmp_path):
     for name, ago in seconds.items():
         (tmp_path / name).touch()
         _written(tmp_path / name, ago)
-    program_cache.forget_unused(tmp_path)
+    programs.forget_unused(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["used.executable"]
 
 
 COMPILE = """
 from bayeslaw._base import runtime
-from bayeslaw._base.compiled import compiled
+from bayeslaw._base.programs.compiled import compiled
 runtime.start()
 import jax, jax.numpy as jnp
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -309,7 +311,7 @@ def test_a_damaged_program_is_thrown_away_and_made_again(left, tmp_path):
     for path, content in entries.items():
         path.write_bytes(content[: int(left * len(content))])
         _written(path, 60)
-    _written(tmp_path / program_cache.STAMP, 120)
+    _written(tmp_path / programs.STAMP, 120)
     again, said = _compile(tmp_path)
     assert again == printed
     assert "Error reading" not in said
@@ -321,16 +323,16 @@ def test_programs_looked_at_are_not_looked_at_again(tmp_path, monkeypatch):
     """Nor those that another process may still be writing."""
     looked = []
     monkeypatch.setattr(
-        program_cache, "_is_whole", lambda path: not looked.append(path.name)
+        programs, "_is_whole", lambda path: not looked.append(path.name)
     )
     seconds = {"old-cache": 3600, "older-cache": 7200, "being_written-cache": 0}
     for name, ago in seconds.items():
         path = tmp_path / name
         path.touch()
         _written(path, ago)
-    program_cache.drop_damaged(tmp_path)
+    programs.drop_damaged(tmp_path)
     assert sorted(looked) == ["old-cache", "older-cache"]
-    program_cache.drop_damaged(tmp_path)
+    programs.drop_damaged(tmp_path)
     assert len(looked) == 2
 
 
@@ -339,8 +341,8 @@ def test_a_clock_that_was_put_back_hides_nothing(tmp_path):
     damaged = tmp_path / "half-cache"
     damaged.write_bytes(zlib.compress(b"program")[:5])
     _written(damaged, 60)
-    stamp = tmp_path / program_cache.STAMP
+    stamp = tmp_path / programs.STAMP
     stamp.touch()
     _written(stamp, -86_400)
-    program_cache.drop_damaged(tmp_path)
+    programs.drop_damaged(tmp_path)
     assert not damaged.exists()

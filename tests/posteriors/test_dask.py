@@ -34,7 +34,7 @@ def runs():
 
 def test_a_killed_worker_s_refits_are_done_again(cluster, runs):
     """One of two workers is killed after the first results; all are there, equal to those made here."""
-    weights, killed = bootstrap_weights(len(runs), 64, seed=1), []
+    weights, killed = bootstrap_weights(len(runs), 24, seed=1), []
 
     def kill(done: int, total: int) -> None:
         if not killed:

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from bayeslaw._base import runtime
-from bayeslaw._base.compiled import compiled
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._decisions.curves.phases import finite_number
 from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
 from bayeslaw._tables.areas import COLUMNS

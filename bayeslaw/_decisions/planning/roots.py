@@ -21,7 +21,7 @@ import numpy as np
 import optimistix as optx
 from jax.tree_util import Partial
 
-from bayeslaw._base.compiled import OFTEN, compiled
+from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._posteriors.posterior import along_tokens
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bayeslaw._base.compiled import OFTEN, compiled
+from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates, point
 from bayeslaw._inference.noise import DOF_MIN
 from bayeslaw._law.law import Law

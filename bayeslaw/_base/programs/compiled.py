@@ -4,7 +4,7 @@ a machine.
 `jax.jit` finds its program on disk only after the function was traced and lowered anew,
 which takes a process longer than to load it. Here the executable is kept under a key
 that needs no trace: the function's name, what its static arguments say they are, the
-form of the others, and all that a program depends on beside them (`program_store`).
+form of the others, and all that a program depends on beside them (`store`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
-from bayeslaw._base import program_store
+from bayeslaw._base.programs import store
 
 # LLVM's levels: what runs a few times, and what runs for seconds. The default (3) takes
 # a chain twice as long to compile and runs it no faster (docs/speed.md)
@@ -64,16 +64,18 @@ class Compiled:
 
     def __call__(self, *arguments: Any) -> Any:
         import jax
+        from jax.core import Tracer
 
+        config: Any = jax.config
         at = range(len(arguments))
         static = [arguments[i] for i in at if i in self._static]
         others = [arguments[i] for i in at if i not in self._static]
         leaves, tree = jax.tree.flatten(others)
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
             return self._traced(*arguments)  # by a program that calls this one
         level = OFTEN if sum(map(_size, leaves)) > MANY else self._level
         name = self._name(static)
-        if name is None or jax.config.jax_disable_jit:
+        if name is None or config.jax_disable_jit:
             return self._jitted[level](*arguments)
         form = (name, level, tree, tuple(map(_form, leaves)))
         program = self._programs.get(form)
@@ -90,7 +92,7 @@ class Compiled:
                 lowering = partial(self._jitted[level].lower, *arguments)
                 # a tree says the names of its nodes
                 words = repr((form[0], level, str(form[2]), form[3]))
-                program = program_store.loaded_or(lowering, words)
+                program = store.loaded_or(lowering, words)
                 self._programs[form] = program
         return self._programs[form]
 

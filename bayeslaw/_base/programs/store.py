@@ -22,11 +22,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from bayeslaw._base.files import write_bytes
-from bayeslaw._base.program_cache import SUFFIX
+from bayeslaw._base.programs.folder import SUFFIX
 
 COMPILERS = ("jax", "jaxlib", "numpyro", "optimistix", "equinox")
 QUICK = 1  # of zlib: a third of the size, and a tenth of a second for the largest
@@ -38,7 +39,8 @@ def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
     """
     import jax
 
-    named = jax.config.jax_compilation_cache_dir
+    config: Any = jax.config
+    named = config.jax_compilation_cache_dir
     if named is None:
         return lowering().compile()
     path = Path(named, _digest(words + _surroundings()) + SUFFIX)
@@ -178,10 +180,11 @@ def _surroundings() -> str:
     """All that a program depends on beside its name."""
     import jax
 
+    config: Any = jax.config
     settings = [
-        jax.config.jax_enable_x64,
-        jax.config.jax_default_matmul_precision,
-        jax.config.jax_debug_nans,
+        config.jax_enable_x64,
+        config.jax_default_matmul_precision,
+        config.jax_debug_nans,
         os.environ.get("XLA_FLAGS", ""),
         [device.device_kind for device in jax.devices()],
     ]
@@ -200,11 +203,10 @@ def _package() -> str:
 
 def _folders() -> list[Path]:
     """Of the package and of its laws, which may be installed from another place."""
-    import bayeslaw.models
-
-    package = Path(__file__).parents[1]
-    laws = Path(bayeslaw.models.__path__[0])
-    return [package] if package in laws.parents else [package, laws]
+    package = Path(__file__).parents[2]
+    spec = find_spec("bayeslaw.models")  # which imports this package: not imported here
+    places = [] if spec is None else spec.submodule_search_locations or []
+    return [package, *(Path(place) for place in places)]
 
 
 def _versions() -> list[str]:
