@@ -292,6 +292,11 @@ def real_tables_page() -> str:
     return markdown(pd.read_csv(REAL_TABLES))
 
 
+def csv_page(name: str) -> str:
+    """A table that a benchmark wrote."""
+    return markdown(pd.read_csv(DOCS / name))
+
+
 def pools_page() -> str:
     """What buying runs of measured pools came to, medians over seeds."""
     rows = pd.read_csv(DOCS / "pool_study.csv")
@@ -369,6 +374,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "follow_wrong": partial(kept_page, "follow_wrong.txt"),
     "pools": pools_page,
     "bought_worlds": partial(kept_page, "bought_worlds.txt"),
+    "starts": partial(csv_page, "starts.csv"),
+    "levels": partial(csv_page, "levels.csv"),
     "promised": partial(kept_page, "promised.txt"),
     "mutants": partial(kept_page, "mutants.txt"),
 }

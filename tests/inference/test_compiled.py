@@ -174,6 +174,18 @@ def test_threads_that_ask_for_one_program_have_it_made_once(monkeypatch):
     assert all((each == heights[0]).all() for each in heights)
 
 
+def test_a_function_keeps_the_last_of_its_programs(monkeypatch):
+    """A study of thousands of tables would run out of memory maps."""
+    monkeypatch.setattr(compiled, "MOST", 2)
+    law, _, _ = _problem()
+    numbers = {}
+    for rows in (20, 60, 100, 20):
+        _, table, points = _problem(rows)
+        heights = _heights(law, table, points)
+        np.testing.assert_array_equal(numbers.setdefault(rows, heights), heights)
+    assert len(density.gradients._programs) == 2
+
+
 # -- other processes -------------------------------------------------------------------
 
 ELSEWHERE = """

@@ -20,12 +20,15 @@ from weakref import WeakSet
 from bayeslaw._base.programs import store
 
 # LLVM's levels: what runs a few times, and what runs for seconds. The default (3) takes
-# a chain twice as long to compile and runs it no faster (docs/speed.md)
+# longer to compile and runs no faster (docs/speed.md)
 ONCE, OFTEN = 0, 1
 LEVEL = "xla_backend_optimization_level"
 # numbers in the arguments from which a program that runs once takes long enough to be
 # worth its compiling
 MANY = 20_000
+# programs of one function in a process, the last made: each is a few memory maps, of
+# which a system allows some ten thousand
+MOST = 64
 # compiles the sampler in half of the time and runs it as fast (jaxlib 0.10.2; later
 # ones know no such option)
 FASTER_COMPILER = {"xla_cpu_use_fusion_emitters": False}
@@ -88,13 +91,17 @@ class Compiled:
         others that ask for it wait.
         """
         with self._making.setdefault(form, Lock()):
-            if form not in self._programs:
+            program = self._programs.get(form)
+            if program is None:
                 lowering = partial(self._jitted[level].lower, *arguments)
                 # a tree says the names of its nodes
                 words = repr((form[0], level, str(form[2]), form[3]))
                 program = store.loaded_or(lowering, words)
                 self._programs[form] = program
-        return self._programs[form]
+                while len(self._programs) > MOST:
+                    oldest = next(iter(self._programs))
+                    self._programs.pop(oldest, None)
+        return program
 
     def _name(self, static: list) -> str | None:
         """What the function and its static arguments are called; None where one of them
@@ -125,6 +132,7 @@ class Compiled:
         }
 
     def forget(self) -> None:
+        """Let go of all."""
         self._programs.clear()
         self._making.clear()
 
