@@ -164,8 +164,9 @@ def test_roots_are_those_of_bisection_whatever_newton_finds(monkeypatch):
     found, asked = promise.intervals(replay), []
     crossings = sampled.crossings
 
-    def failing(*given, newton):
-        roots, first, converged = crossings(*given, newton=newton)
+    def failing(*given):
+        roots, first, converged = crossings(*given)
+        newton = given[-1]
         asked.append((len(roots), newton))
         if not newton:
             return roots, first, converged

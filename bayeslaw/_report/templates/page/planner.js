@@ -3,7 +3,8 @@
 const Planner = (function () {
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
   const STEPS = 8;  // between two replays of the grid, where the cheapest plan is sought
-  const HALVINGS = 10;  // of the tokens between which it lies
+  const HALVINGS = 12;  // of the tokens between which it lies
+  const REACH = 2;  // columns of the map by which all draws may move it
   const FINER = 1;  // times as many lines on the map as in the data
   const FEW = 1000;  // draws that shade the map; what is read out is of all draws
 
@@ -156,30 +157,29 @@ const Planner = (function () {
     // The cheapest point that keeps all limits with the confidence; where there is none, the most probable.
     function best(share, limits, confidence, budget) {
       const most = packedLimits(limits);
-      const isEnough = (logTokens, replay, weights, count) =>
-        kept(outcomes(logTokens, replay, weights, count), most, 0, count) >= Math.ceil(confidence * count - 1e-9);
+      const isEnough = (logTokens, replay) =>
+        kept(outcomes(logTokens, replay, all, draws), most, 0, draws) >= Math.ceil(confidence * draws - 1e-9);
       // Between log tokens too few and enough, by halving.
-      function first(low, high, replay, weights, count) {
+      function first(low, high, replay) {
         for (let n = 0; n < HALVINGS; n++) {
           const middle = (low + high) / 2;
-          if (isEnough(middle, replay, weights, count)) high = middle; else low = middle;
+          if (isEnough(middle, replay)) high = middle; else low = middle;
         }
         return high;
       }
       const curve = mapReplay.map((r, j) => firstOnLine(share, j, confidence, cap(r, budget)));
       const line = curve.indexOf(Math.min(...curve)), start = curve[line];
       if (data.seeksProbability || start === Infinity) return mostProbable(share, most, budget);
-      // Replay by the few draws, which agree on where it is cheapest; tokens by all of them.
-      let found = { x: start, r: mapReplay[line] };
+      // The few draws of the map say near which line it is cheapest; tokens and replay there are by all of them.
+      const low = Math.max(start - REACH * step, x[0]);
+      let found = { x: Math.min(start + REACH * step, x[columns - 1]), r: null };
       for (let k = -STEPS; k <= STEPS; k++) {
         const place = (line + (1.5 * k) / STEPS) / FINER;
         if (place < 0 || place > lines - 1) continue;
         const r = replayAt(place), top = Math.min(found.x, cap(r, budget));
-        if (isEnough(top, r, some, few)) found = { x: first(Math.max(top - step, x[0]), top, r, some, few), r };
+        if (isEnough(top, r)) found = { x: first(low, top, r), r };
       }
-      const top = Math.min(found.x + step, cap(found.r, budget), x[columns - 1]);
-      if (!isEnough(top, found.r, all, draws)) return mostProbable(share, most, budget);
-      return { x: first(Math.max(found.x - step, x[0]), top, found.r, all, draws), r: found.r, feasible: true };
+      return found.r === null ? mostProbable(share, most, budget) : { ...found, feasible: true };
     }
 
     function mostProbable(share, most, budget) {
