@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 # Of a posterior to report: R-hat, bulk ESS (or effective draws of weights), and share
 # of divergent draws.
@@ -88,6 +88,18 @@ def pareto_smoothed(
             k, smooth = np.inf, plain
     weight = np.exp(smooth - smooth.max())
     return weight / weight.sum(), float(k)
+
+
+def by_weight(
+    weight: Float[np.ndarray, " draw"], draws: int, rng: np.random.Generator
+) -> Int[np.ndarray, " chosen"]:
+    """Which draws make an equally weighted sample, shape (draws,), in their order."""
+    # Systematic resampling: one uniform shifts a comb of equal teeth, so that a draw of
+    # weight w is taken floor or ceiling of w times draws, mostly with less variance
+    # than independent choices (Douc, Cappe and Moulines 2005).
+    levels = (rng.random() + np.arange(draws)) / draws
+    index = np.searchsorted(np.cumsum(weight), levels)
+    return np.minimum(index, len(weight) - 1)
 
 
 def interval_score(

@@ -37,6 +37,7 @@ from bayeslaw._inference.diagnostics import (
     GOOD_K,
     REFIT_ESS,
     TRUSTED_K,
+    by_weight,
     pareto_smoothed,
 )
 from bayeslaw._inference.noise import error_sites, error_values
@@ -116,7 +117,7 @@ class Approximation(NamedTuple):
         resampling, in random order.
         """
         rng = np.random.default_rng(seed)
-        index = _by_weight(self.weight, draws, rng)
+        index = by_weight(self.weight, draws, rng)
         return rng.permutation(index)
 
     def resample(
@@ -127,18 +128,6 @@ class Approximation(NamedTuple):
         return {name: v[chosen] for name, v in self.values.items()}
 
 
-def _by_weight(
-    weight: Float[np.ndarray, " draw"], draws: int, rng: np.random.Generator
-) -> Int[np.ndarray, " chosen"]:
-    """Which draws make an equally weighted sample, shape (draws,), in their order."""
-    # Systematic resampling: one uniform shifts a comb of equal teeth, so that a draw of
-    # weight w is taken floor or ceiling of w times draws, mostly with less variance
-    # than independent choices (Douc, Cappe and Moulines 2005).
-    levels = (rng.random() + np.arange(draws)) / draws
-    index = np.searchsorted(np.cumsum(weight), levels)
-    return np.minimum(index, len(weight) - 1)
-
-
 def _telling(
     weight: Float[np.ndarray, " draw"], rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " told"], Float[np.ndarray, " told"]]:
@@ -147,7 +136,7 @@ def _telling(
     told = weight[index] / weight[index].sum()
     if len(index) <= MOST_TELLING:
         return index, told
-    chosen = _by_weight(told, MOST_TELLING, rng)
+    chosen = by_weight(told, MOST_TELLING, rng)
     kept, times = np.unique(chosen, return_counts=True)
     return index[kept], times / MOST_TELLING
 

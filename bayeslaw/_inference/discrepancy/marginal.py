@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import linalg, optimize, stats
 
-from bayeslaw._inference.diagnostics import pareto_smoothed
+from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
 from bayeslaw._inference.discrepancy.process import Process, log_variances
 from bayeslaw._law.priors import Prior, lognormal
 
@@ -260,9 +260,7 @@ class Marginal:
         tried = mode + standard.reshape(tries, size) @ root.T
         log_p = np.array([self.log_density(one) for one in tried])
         weight, khat = pareto_smoothed(log_p - proposal.logpdf(standard))
-        at = (rng.random() + np.arange(count)) / count
-        chosen = np.searchsorted(np.cumsum(weight), at)
-        return tried[np.minimum(chosen, tries - 1)], khat
+        return tried[by_weight(weight, count, rng)], khat
 
     def draw_linear(
         self,
