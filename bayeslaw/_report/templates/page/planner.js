@@ -2,8 +2,8 @@
 "use strict";
 const Planner = (function () {
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
-  const STEPS = 8;  // between two replays of the grid, where the cheapest plan is sought
-  const HALVINGS = 12;  // of the tokens between which it lies
+  const STRIDES = [0.75, 0.375, 0.1875];  // in lines of the grid, by which the cheapest plan is sought, each from the best so far
+  const HALVINGS = 10;  // of the tokens between which it lies
   const REACH = 2;  // columns of the map by which all draws may move it
   const FINER = 1;  // times as many lines on the map as in the data
   const FEW = 1000;  // draws that shade the map; what is read out is of all draws
@@ -172,14 +172,16 @@ const Planner = (function () {
       if (data.seeksProbability || start === Infinity) return mostProbable(share, most, budget);
       // The few draws of the map say near which line it is cheapest; tokens and replay there are by all of them.
       const low = Math.max(start - REACH * step, x[0]);
-      let found = { x: Math.min(start + REACH * step, x[columns - 1]), r: null };
-      for (let k = -STEPS; k <= STEPS; k++) {
-        const place = (line + (1.5 * k) / STEPS) / FINER;
-        if (place < 0 || place > lines - 1) continue;
+      let found = { x: Math.min(start + REACH * step, x[columns - 1]), r: null, line };
+      const seek = (at) => {
+        const place = at / FINER;
+        if (place < 0 || place > lines - 1) return;
         const r = replayAt(place), top = Math.min(found.x, cap(r, budget));
-        if (isEnough(top, r)) found = { x: first(low, top, r), r };
-      }
-      return found.r === null ? mostProbable(share, most, budget) : { ...found, feasible: true };
+        if (isEnough(top, r)) found = { x: first(low, top, r), r, line: at };
+      };
+      seek(line);
+      for (const stride of STRIDES) for (const at of [found.line - stride, found.line + stride]) seek(at);
+      return found.r === null ? mostProbable(share, most, budget) : { x: found.x, r: found.r, feasible: true };
     }
 
     function mostProbable(share, most, budget) {
