@@ -22,12 +22,16 @@ SHARED = Path(os.environ.get("BAYESLAW_SHARED", Path(__file__).parents[2] / "sha
 def pytest_configure(config):
     import bayeslaw.models
     from bayeslaw._base import runtime
+    from bayeslaw._base.programs import compiled
 
     ours = Path(__file__).parents[1] / "models"
     of_package = [Path(folder).resolve() for folder in bayeslaw.models.__path__]
     if ours.is_dir() and ours.resolve() not in of_package:
         pytest.exit(f"bayeslaw.models is of another checkout: {of_package[0]}", 3)
     runtime.start()
+    if "BAYESLAW_MUTANT" in os.environ:
+        # programs by their own text: those by the package's would all be made again
+        compiled.program_name = lambda static: None
 
 
 @pytest.fixture(scope="module", autouse=True)

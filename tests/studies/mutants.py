@@ -271,7 +271,10 @@ class Copy:
         there = [name for name in tests if (self.folder / name).exists()]
         options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
         command = [sys.executable, "-B", "-m", "pytest", *options, *there]
-        environment = os.environ | {"PYTHONPATH": str(self.folder)}
+        environment = os.environ | {
+            "PYTHONPATH": str(self.folder),
+            "BAYESLAW_MUTANT": "1",  # read by conftest
+        }
         try:
             result = subprocess.run(
                 command,
