@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from measured import SHARED
 
 from shapes import check_shapes
 
@@ -15,8 +16,6 @@ from shapes import check_shapes
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 # before any test imports them
 check_shapes("_base", "_decisions", "_inference", "_law", "_posteriors", "_tables")
-
-SHARED = Path(os.environ.get("BAYESLAW_SHARED", Path(__file__).parents[2] / "shared"))
 
 
 def pytest_configure(config):

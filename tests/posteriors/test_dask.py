@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -71,13 +70,11 @@ def test_laws_compared_by_workers_have_the_same_weights(cluster, runs):
 
 def test_no_scheduler_at_the_address_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr("bayeslaw._base.executors.CONNECT_SECONDS", 0.2)
-    began = time.monotonic()
     with (
         pytest.raises(BayeslawError, match="no Dask scheduler answers"),
         executor_at("tcp://127.0.0.1:9"),
     ):
         pass
-    assert time.monotonic() - began < 30
 
 
 def test_without_a_scheduler_the_work_is_done_here():

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from follow_runs import line, power_law, scored
+from measured import DATA
 
 import bayeslaw
 from bayeslaw._decisions.following.follow import Follower
@@ -110,7 +111,7 @@ def markdown(rows: pd.DataFrame) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("-o", "--output", type=Path, default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")

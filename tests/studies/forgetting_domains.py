@@ -14,7 +14,6 @@ Reads the paper's tables 2 and 3 from ../shared/reference (or $BAYESLAW_SHARED/r
 """
 
 import argparse
-import os
 import sys
 import time
 import warnings
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from measured import SHARED
 
 import bayeslaw
 from bayeslaw import (
@@ -36,7 +36,6 @@ from bayeslaw import (
 )
 from bayeslaw._decisions.check import crps
 
-SHARED = Path(os.environ.get("BAYESLAW_SHARED", Path(__file__).parents[3] / "shared"))
 PREFIX = {"forgetting": "fg_", "finetune": "ft_"}
 
 

@@ -11,6 +11,8 @@ import argparse
 import warnings
 from pathlib import Path
 
+from measured import DATA
+
 import bayeslaw
 
 FITTED = ["cosine_24000", "constant_24000", "wsdcon_9"]
@@ -46,7 +48,7 @@ def by_schedule(path: Path, preview: bool) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--preview", action="store_true", help="draw without chains")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()

@@ -280,8 +280,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_TABLES}/runs.py",
-        '[k for k in ("run", along, "domain") if k in runs]',
-        '[k for k in ("run", along) if k in runs]',
+        '[name for name in ("run", along, "domain") if name in runs]',
+        '[name for name in ("run", along) if name in runs]',
     ),
     (
         f"{_TABLES}/fitting.py",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from measured import DATA
 
 import bayeslaw
 from bayeslaw._studies.resumable import study
@@ -119,7 +120,7 @@ def told(rows: pd.DataFrame) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--rows", type=Path, default=Path("promised.csv"))
     parser.add_argument("-o", "--output", type=Path)
     asked = parser.parse_args()

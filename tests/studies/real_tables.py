@@ -29,6 +29,7 @@ import jax
 import numpy as np
 import pandas as pd
 from averages import scores
+from measured import DATA
 
 import bayeslaw
 from bayeslaw import datasets
@@ -217,7 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--cache", type=Path, default=ROOT / "docs" / "real_tables.csv")
     parser.add_argument("--only", default="", help="cases whose name begins with this")
     options = parser.parse_args()

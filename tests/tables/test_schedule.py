@@ -1,8 +1,5 @@
 """Learning-rate schedules and their areas, against the sums as the papers write them and against real loss curves."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,10 +8,6 @@ from scipy.optimize import least_squares
 from bayeslaw import read_runs
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._tables import areas, logged, schedules
-
-DATA = Path(
-    os.environ.get("BAYESLAW_DATA", Path(__file__).parents[3] / "shared" / "data")
-)
 
 SCHEDULES = {
     "constant": schedules.constant(3e-4, 60, warmup=7),
@@ -360,11 +353,9 @@ def test_the_areas_of_real_curves_are_a_direct_sum(data):
 
 
 @pytest.mark.parametrize("size", ["25m", "100m"])
-def test_the_annealing_law_forecasts_schedules_it_has_not_seen(size):
+def test_the_annealing_law_forecasts_schedules_it_has_not_seen(size, data):
     """Eq. 1 fitted to three schedules (Huber loss on log residuals) is within .25% on each of the other six."""
-    path = DATA / f"lr_curves_{size}.csv"
-    if not path.is_file():
-        pytest.skip(f"no {path}: real loss curves are not part of the repository")
+    path = data(f"lr_curves_{size}.csv")
     with pytest.warns(RunTableWarning, match="warm-up"):
         runs = read_runs(path)
     seen = runs["schedule"].isin(["cosine_24000", "constant_24000", "wsdcon_9"])

@@ -49,7 +49,12 @@ def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
         return pd.read_json(lines, lines=True, dtype=False)
     separator = _separator(text, kind)
     _check_fields(path, _rows(text, separator))
-    return pd.read_csv(StringIO(text), sep=separator, skipinitialspace=True)
+    return pd.read_csv(
+        StringIO(text),
+        sep=separator,
+        skipinitialspace=True,
+        float_precision="round_trip",  # as pandas 3 reads them anyway
+    )
 
 
 def sheet_of(path: str | Path) -> tuple[Path, str | None]:
