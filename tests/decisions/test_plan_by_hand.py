@@ -91,6 +91,8 @@ def test_the_most_probable_budget_is_the_least_of_the_best():
     both = cheapest([intervals, later], [0.6, 0.3], np.inf)
     assert both == (2.0, 0.0)
     assert cheapest([intervals, later], [0.6, 0.6], np.inf) == (3.0, 0.0)
+    # a budget of the second group lies between two of the first
+    assert cheapest([intervals, later], [0.3, 0.3], np.inf) == (1.6, 0.0)
     assert cheapest([intervals, later], [0.3, 0.6], 0.99) == (np.inf, -0.6)
     # only where the second group's draws begin is its share reached
     always = (np.zeros((3, 1)), np.full((3, 1), np.inf))

@@ -158,6 +158,23 @@ def test_laws_far_behind_have_no_share_and_equal_laws_share_equally():
     assert weigh([_Judged()], []).tolist() == [1.0]
 
 
+@pytest.mark.parametrize(("stages", "share"), [(2, 0.125 / 2.25), (3, 0.0)])
+def test_a_law_has_no_share_below_a_twentieth_of_the_best_one_s(stages, share):
+    """Of a law that is always worse the prior is left: .125 of 2.25 stages is more than
+    a twentieth of the rest, .125 of 3.25 is less.
+    """
+    columns = ["N", "D", "ptpp"][:stages]
+    always_worse = [_Judged(*[[2.0]] * stages), _Judged(*[[-30.0]] * stages)]
+    expected = [1 - share, share]
+    np.testing.assert_allclose(weigh(always_worse, columns), expected, atol=1e-5)
+
+
+def test_densities_are_compared_however_far_apart():
+    """A thousand nats are as sure as a hundred, and no overflow."""
+    far, farther = (weigh([_Judged([x]), _Judged([0.0])], ["N"]) for x in (1e2, 1e3))
+    np.testing.assert_allclose(far, farther)
+
+
 def test_the_state_law_of_the_table_s_own_domain_competes():
     target = bayeslaw.simulate("state-target")
     source = target.assign(loss_before=target["source_loss_before"])

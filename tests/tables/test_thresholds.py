@@ -11,8 +11,8 @@ from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._tables import fitting
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.columns import melt_losses
-from bayeslaw._tables.runs import NUMERIC, named_rows
-from bayeslaw._tables.slopes import partial_slope
+from bayeslaw._tables.runs import NUMERIC, _measured, named_rows
+from bayeslaw._tables.slopes import partial_slope, surface_misses
 
 ROW = {"N": 1e8, "D": 1e9, "replay": 0.2, "ptpp": 30.0, "loss": 2.5}
 
@@ -245,3 +245,34 @@ def test_a_partial_slope_is_that_of_least_squares():
     assert partial_slope(runs.head(3), "replay", ("N",)) == (0.0, 0.0)
     assert partial_slope(runs.drop(columns="loss"), "replay", ()) == (0.0, 0.0)
     assert partial_slope(runs.assign(replay=0.1), "replay", ()) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(1e12, 1), (1.001e12, 2)])
+def test_rows_far_beyond_are_counted(tokens, told):
+    """More than ten times, not ten."""
+    table = pd.DataFrame({"D": [1e9, 1e11]})
+    asked = pd.DataFrame({"D": [5e10, tokens, 2e12]})
+    (line,) = far_beyond(table, asked)
+    assert f"in {told} of 3 rows" in line
+
+
+@pytest.mark.parametrize("rows", [17, 18])
+def test_a_surface_is_curved_where_there_are_three_rows_a_term(rows):
+    """Two axes: a level, two slopes and three squares and products."""
+    rng = np.random.default_rng(4)
+    n, d = np.exp(rng.uniform(18, 22, (2, rows)))
+    x, z = np.log(n) - 20, np.log(d) - 20
+    y = 1.0 - 0.1 * x - 0.2 * z + 0.03 * x**2 - 0.02 * x * z + 0.01 * z**2
+    runs = pd.DataFrame({"N": n, "D": d, "ptpp": 15.0, "loss": np.exp(y)})
+    misses = surface_misses(runs, ["N", "D", "ptpp", "replay"])
+    is_curved = bool(np.abs(misses).max() < 1e-6)
+    assert is_curved == (rows == 18)
+
+
+def test_points_before_the_first_token_are_left_out():
+    """Of a tracker's runs, and it is said how many."""
+    notes = []
+    points = pd.DataFrame({"D": [0.0, 1e6, 2e6], "loss": [9.0, 3.0, np.nan]})
+    points["run"] = "one"
+    assert _measured(points, "here", notes)["D"].tolist() == [1e6]
+    assert "1 points at step 0 (D = 0) were left out" in notes[0]
