@@ -35,7 +35,10 @@ def found(name: str, preview: bool) -> pd.DataFrame:
     draws = {n: v.to_numpy() for n, v in fit.inference_data["posterior"].items()}
     free = {n: draws[n] for n, p in fit.law.priors.items() if not p.is_fixed}
     error = {n: draws[n] for n in ERROR if n in draws}
-    return golden.summaries(golden.quantities(fit.law, runs, free, error))
+    told = golden.quantities(fit.law, runs, free, error)
+    if case.is_shared:
+        told |= golden.of_effects(draws["checkpoint_effect"])
+    return golden.summaries(told)
 
 
 @pytest.mark.parametrize("name", KEPT["posterior"].unique())

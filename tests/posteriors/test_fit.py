@@ -5,18 +5,14 @@ import subprocess
 import sys
 import warnings
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
-from numpyro.infer import MCMC, NUTS
 
 import bayeslaw
 from bayeslaw import DiagnosticsError, FitFileError, LawError, RunTableError
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference import weighted
-from bayeslaw._inference.likelihood import model
-from bayeslaw._inference.table import NONE, shared_error
 
 SEPARABLE = "D/N > 0.41"  # five of Chinchilla's points have less data than that and wreck a point fit
 
@@ -43,51 +39,6 @@ def test_the_truth_lies_inside_the_intervals(fitted):
     for name, value in truth.items():
         assert rows.loc[name, "low"] < value < rows.loc[name, "high"], name
     assert fitted.warnings == ()
-
-
-@pytest.mark.parametrize(
-    "independent", [True, False], ids=["independent", "checkpoint effects"]
-)
-def test_same_posterior_as_the_plain_numpyro_model(table, independent):
-    """Means and sds agree with NUTS on the model as written, without coordinates, padding or quadrature over effects,
-    within Monte Carlo error.
-    """
-    law = bayeslaw.law("chinchilla")
-    shared = NONE if independent else shared_error(table)
-    assert (shared.kind is None) == independent
-    x = {c: table[c].to_numpy() for c in law.covariates}
-    plain = MCMC(
-        NUTS(model, dense_mass=True),
-        num_warmup=1000,
-        num_samples=8000,
-        num_chains=1,
-        progress_bar=False,
-    )
-    plain.run(
-        jax.random.PRNGKey(0), law, x, np.log(table["loss"].to_numpy()), shared=shared
-    )
-    ours, theirs = (
-        plain_fit(table, law, seed=1, independent=independent, draws=2000).posterior,
-        plain.get_samples(),
-    )
-    for name in [*law.priors, "sigma"]:
-        a, b = np.log(ours[name]), np.log(np.asarray(theirs[name]))
-        assert abs(a.mean() - b.mean()) < 0.15 * b.std(), name
-        assert abs(np.log(a.std() / b.std())) < 0.12, name
-    if not independent:
-        effect = np.asarray(theirs["tau_checkpoint"][:, None] * theirs["z"])[
-            :, : ours["checkpoint_effect"].shape[1]
-        ]
-        difference = ours["checkpoint_effect"].mean(0) - effect.mean(0)
-        assert (np.abs(difference) < 0.2 * effect.std(0)).all()
-        np.testing.assert_allclose(
-            ours["checkpoint_effect"].std(0), effect.std(0), rtol=0.15
-        )
-        wide = [
-            np.diff(np.quantile(e, [0.05, 0.95], axis=0), axis=0)
-            for e in (ours["checkpoint_effect"], effect)
-        ]
-        np.testing.assert_allclose(*wide, rtol=0.12)
 
 
 def test_same_seed_same_numbers_other_seed_other_numbers(fitted, table):

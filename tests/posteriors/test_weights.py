@@ -185,6 +185,16 @@ def test_the_state_law_of_the_table_s_own_domain_competes():
     )
 
 
+def test_laws_of_stages_need_several_sizes_too():
+    """With one size they cannot be told from a law of the checkpoint's losses."""
+    runs = bayeslaw.simulate("state-target")
+    one_size = runs[runs["N"] == runs["N"].min()]
+    assert one_size["ptpp"].nunique() > 1
+    assert default_laws(one_size) == ["state-target"]
+    of_stages = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
+    assert default_laws(runs)[:4] == of_stages
+
+
 def test_a_table_without_adaptation_is_not_one_of_adaptation():
     """A column that does not vary does not choose the law."""
     areas = pd.DataFrame(

@@ -125,6 +125,13 @@ def quantities(
     return {n: np.asarray(v) for n, v in values.items()} | error | forecasts
 
 
+def of_effects(effects: np.ndarray) -> Draws:
+    """Of what the rows of a checkpoint share, the first two; ``effects``: shape (chain,
+    draw, checkpoint).
+    """
+    return {f"effect {k}": effects[..., k] for k in range(2)}
+
+
 def summaries(draws: Draws) -> pd.DataFrame:
     """Mean, sd and quantiles with Monte Carlo standard errors; a row each, indexed by
     quantity and summary.
@@ -176,6 +183,10 @@ def long_run(case: Case, runs: pd.DataFrame, draws: int) -> tuple[Draws, dict]:
     known = {*law.priors, "z"}
     error = {n: np.abs(np.asarray(v)) for n, v in sites.items() if n not in known}
     found = quantities(law, runs, values, error)
+    if "z" in sites:
+        # of one sign together: a negative scale turns the effects over
+        scale = np.asarray(sites[f"tau_{shared.kind}"])[..., None]
+        found |= of_effects(scale * np.asarray(sites["z"]))
     extra = chains.get_extra_fields(group_by_chain=True)
     energy = np.asarray(extra["energy"])
     moved = np.square(np.diff(energy, axis=1)).mean(axis=1)
