@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
+import plan_worlds
+import true_forms
 from lawpictures import draw
 from real_tables import markdown
 from typer.main import get_command
@@ -318,6 +320,11 @@ def pools_page() -> str:
     return "\n".join(lines)
 
 
+def rows_page(name: str, table: Callable[[pd.DataFrame], str]) -> str:
+    """A table made of kept rows by the study that made them."""
+    return table(pd.read_csv(DOCS / name))
+
+
 def glossary_page() -> str:
     """The words that the report's page explains, from its own file."""
     entries = tomllib.loads(GLOSSARY.read_text(encoding="utf-8"))
@@ -366,7 +373,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "real_tables": real_tables_page,
     "misfit_sbc": partial(kept_page, "misfit_sbc.txt"),
     "misfit_sbc_right": partial(kept_page, "misfit_sbc_right.txt"),
-    "missed_worlds": partial(kept_page, "missed_worlds.txt"),
+    "missed_worlds": partial(rows_page, "missed_worlds.csv", plan_worlds.table),
+    "true_forms": partial(rows_page, "true_forms.csv", true_forms.table),
     "simulated_grids": partial(kept_page, "simulated_grids.txt"),
     "learning_curves": partial(kept_page, "learning_curves.txt"),
     "kills": partial(kept_page, "kills.txt"),

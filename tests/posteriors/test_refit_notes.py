@@ -28,12 +28,17 @@ def test_importance_sampling_has_the_draws_asked_for(case):
     assert len(values["sigma"]) == 300
 
 
-@pytest.mark.parametrize(
-    "asked", [NUTS(2, 100, 100), {"chains": 2, "warmup": 100, "draws": 100}]
-)
-def test_chains_say_how_many_draws_their_divergences_are_of(case, asked):
-    """Importance sampling is refused by asking more of it than it can give."""
-    values, note = refit(*case, seed=1, importance=Importance(min_ess=1e9), nuts=asked)
+def test_chains_say_how_many_draws_their_divergences_are_of(case):
+    """Importance sampling is refused by asking more of it than it can give; chains are
+    asked for in two ways, and a seed is one's own.
+    """
+    refused = Importance(min_ess=1e9)
+    asked = {"chains": 2, "warmup": 100, "draws": 100}
+    values, note = refit(*case, seed=1, importance=refused, nuts=asked)
     assert note["sampler"].startswith("NUTS")
     assert note["draws"] == 200 == len(values["sigma"])
     assert 0 <= note["divergences"] <= note["draws"]
+    again, _ = refit(*case, seed=1, importance=refused, nuts=NUTS(2, 100, 100))
+    np.testing.assert_array_equal(again["sigma"], values["sigma"])
+    other, _ = refit(*case, seed=2, importance=refused, nuts=asked)
+    assert (np.asarray(other["sigma"]) != np.asarray(values["sigma"])).any()

@@ -47,7 +47,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_decisions/planning/together.py": ("tests/decisions/test_together.py",),
     "bayeslaw/_decisions/planning/value.py": PLANNING,
     "bayeslaw/_posteriors/averaging/": COMPARED,
-    "bayeslaw/_posteriors/refits.py": COMPARED,
+    "bayeslaw/_posteriors/refits.py": (
+        *COMPARED,
+        "tests/posteriors/test_refit_notes.py",
+    ),
     "bayeslaw/_inference/diagnostics.py": (
         "tests/inference/test_diagnostics.py",
         *COMPARED,
@@ -374,6 +377,7 @@ REASONS: dict[tuple[str, str], str] = {
         "y > point -> (y >= point)",
     ): "equal: no median is a measured loss exactly",
     ("bayeslaw/_inference/noise.py", "200 -> 201"): _DRAWS,
+    (f"{_PLANNING}/question.py", "4000 -> 4001"): _DRAWS,
     (f"{_AVERAGING}/judge.py", "300 -> 301"): _DRAWS,
     (
         f"{_ANCHORS}/gaussian.py",

@@ -1,0 +1,71 @@
+"""Figures that people read are those of the kept rows, and a row made today is the one
+that was kept.
+"""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import plan_worlds
+import pytest
+import true_forms
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def shares(table: str, column: int, rows: str) -> list[float]:
+    """Percentages in a column of a table, of the rows whose second cell matches."""
+    cells = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines()]
+    found = [row[column] for row in cells if re.fullmatch(rows, row[1])]
+    return [float(text.removesuffix("%")) for text in found]
+
+
+def test_readme_says_what_became_of_the_plans():
+    """How many worlds, and how often both promises were kept."""
+    rows = pd.read_csv(DOCS / "missed_worlds.csv")
+    kept, plug_in = rows["kept"].mean(), rows["plug_in_kept"].mean()
+    text = " ".join((ROOT / "README.md").read_text().split())
+    said = re.search(
+        r"In (\d+) simulated worlds .*? in (\d+)%, plug-in plans in (\d+)%", text
+    )
+    expected = len(rows), round(100 * kept), round(100 * plug_in)
+    assert tuple(map(int, said.groups())) == expected
+    assert f"| {kept:.0%} |" in plan_worlds.table(rows)
+
+
+def test_the_comparison_says_what_a_bootstrap_holds():
+    """And the average, on the simulated grids."""
+    kept = (DOCS / "simulated_grids.txt").read_text()
+    text = " ".join((DOCS / "comparison.md").read_text().split())
+    said = re.search(
+        r"held (\d+) to (\d+)% .*? the average's (\d+) to (\d+)%", text
+    ).groups()
+    held = shares(kept, 3, ".* bootstrap"), shares(kept, 3, "average")
+    expected = [round(of(each)) for each in held for of in (min, max)]
+    assert list(map(int, said)) == expected
+
+
+@pytest.mark.parametrize("form", ["ptpp-floor"])
+def test_a_seed_is_as_it_was_kept(form):
+    """Coverage, width and error at the stage left out, of the same data; a row of the
+    next seed is another.
+    """
+    kept = pd.read_csv(true_forms.KEPT).set_index(["form", "seed"])
+    new = true_forms.one(form, 0)
+    assert true_forms.differences(new, kept.loc[(form, 0)]) == []
+    assert true_forms.differences(new, kept.loc[(form, 1)]) != []
+
+
+def test_a_change_beyond_monte_carlo_error_is_told():
+    """Of each figure by itself; the table is made of the rows."""
+    row = {"coverage90": 0.95, "width90": 0.03, "mae_rel": 0.005}
+    assert true_forms.differences(row, row) == []
+    others = {"coverage90": 0.9, "width90": 0.033, "mae_rel": 0.0056}
+    for name, value in others.items():
+        (told,) = true_forms.differences(row | {name: value}, row)
+        assert name in told
+    rows = [row | {"form": "one", "interval_score90": 0.04}] * 2
+    rows.append(rows[0] | {"coverage90": 0.8})
+    table = true_forms.table(pd.DataFrame(rows))
+    assert table.splitlines()[2] == "| one | 3 | 90.0% | 80.0% | 3.0% | 0.50% | 4.0% |"
