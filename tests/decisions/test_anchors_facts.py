@@ -176,6 +176,22 @@ def test_variance_is_the_mean_of_the_goals_and_none_before_data():
     assert goal.rounding() == pytest.approx(1e-9 * goal.total)
 
 
+def test_a_plan_s_saving_is_the_mean_of_what_limits_will_cost():
+    """Of two promises, by draws of how far their losses will move."""
+    rows, rest = np.array([[0.02, 0.0], [0.01, 0.03]]), np.array([1e-4, 4e-4])
+    price, z = np.array([2.0, 1.5]), np.array([1.28, 0.8])
+    saving = criteria.Saving(rows, rest, price, z, cost=5e9)
+    precision = np.diag([4.0, 2.0])
+    before, after = (np.sum(rows**2 / p, axis=1) for p in ([1.0, 1.0], [4.0, 2.0]))
+    moved = np.sqrt(before - after) * np.random.default_rng(0).standard_normal(
+        (10**6, 2)
+    )
+    sds = np.sqrt(after + rest) - np.sqrt(before + rest)
+    costs = 5e9 * np.exp(np.sum(price * (z * sds + moved), axis=1))
+    assert saving.value(precision) == pytest.approx(5e9 - costs.mean(), rel=5e-3)
+    assert saving.value(np.eye(2)) == pytest.approx(0.0, abs=1.0)
+
+
 def test_a_list_is_in_order_of_gain_for_cost():
     """One coordinate each: the gain of a run is known, and apart from the others'."""
     offer = gaussian.Offer(
