@@ -216,6 +216,41 @@ class RunNoise:
         return stats.t.pdf(error / sigma, dof) / sigma
 
 
+def draw_errors(
+    rows: int,
+    error: Mapping[str, float],
+    shared: SharedError,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, " row"]:
+    """Errors of the rows of a table on log loss, as the likelihood has them: new effects
+    of their groups, and along a run an autoregression with Student-t innovations.
+
+    Parameters
+    ----------
+    error
+        Values of the sites of `error_sites`.
+    """
+    effect = np.zeros(rows)
+    if shared.kind is not None:
+        tau = error[f"tau_{shared.kind}"]
+        standard = rng.standard_normal(len(shared.group.slots))
+        effect = tau * standard[shared.group.code]
+    dof = DOF_MIN + error["dof_above_2"]
+    own = error["sigma"] * rng.standard_t(dof, rows)
+    if shared.previous is None or shared.gap is None:
+        return effect + own
+    previous, gap = np.asarray(shared.previous), np.asarray(shared.gap)
+    known = np.isinf(gap)
+    alike = np.exp(-gap / error["run_length"])
+    while not known.all():
+        # of each run the next point, wherever in the table it stands
+        next_ones = ~known & known[previous]
+        before, rho = own[previous[next_ones]], alike[next_ones]
+        own[next_ones] = rho * before + np.sqrt(1 - rho**2) * own[next_ones]
+        known = known | next_ones
+    return effect + own
+
+
 def draw_effects(
     tau: Float[np.ndarray, " draw"], groups: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw group"]:

@@ -122,6 +122,23 @@ def shared_error(runs: pd.DataFrame) -> SharedError:
     return SharedError(_group(labels("checkpoint", runs)), previous=previous, gap=gap)
 
 
+def twice(shared: SharedError) -> SharedError:
+    """What the rows of a table and of new runs of the same design, below them, share:
+    the new runs' checkpoints and runs are new ones, each with its own effect.
+    """
+    doubled: dict[str, Any] = {}
+    if shared.kind is not None:
+        code = np.asarray(shared.group.code)
+        groups = int(code.max()) + 1
+        both = np.concatenate([code, code + groups])
+        doubled[shared.kind] = Group(both, _slots(2 * groups))
+    if shared.previous is not None and shared.gap is not None:
+        previous = np.asarray(shared.previous)
+        doubled["previous"] = np.concatenate([previous, previous + len(previous)])
+        doubled["gap"] = np.tile(np.asarray(shared.gap), 2)
+    return SharedError(**doubled)
+
+
 def _efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
     """Where each row is along its run, in e-folds of steps or else of tokens, shape
     (row,).
@@ -136,7 +153,13 @@ def _group(names: pd.Series | None) -> Group | None:
     if names is None or not 1 < names.nunique() < len(names):
         return None
     code, levels = pd.factorize(names, sort=True)
-    return Group(code, np.zeros(-(-len(levels) // SLOTS) * SLOTS))
+    return Group(code, _slots(len(levels)))
+
+
+def _slots(groups: int) -> Float[np.ndarray, " slot"]:
+    """One for each group, and some to spare."""
+    padded = -(-groups // SLOTS) * SLOTS  # rounded up
+    return np.zeros(padded)
 
 
 def _before(

@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from sbc import design, draw_posterior, draw_table, uniformity
+from sbc import design, draw_posterior, draw_table
 
 import bayeslaw
 from bayeslaw._base import runtime
@@ -24,6 +24,7 @@ from bayeslaw._inference import coordinates
 from bayeslaw._inference.discrepancy.marginal import SIGMA
 from bayeslaw._inference.discrepancy.process import log_variances, process_of
 from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
+from bayeslaw._inference.ranks import uniformity
 from bayeslaw._inference.table import NONE, pad
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._posteriors.misfit import TrainingRuns, learn_misfit

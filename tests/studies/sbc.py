@@ -17,31 +17,29 @@ import argparse
 import sys
 import time
 import warnings
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 import bayeslaw
 from bayeslaw._base import runtime
 from bayeslaw._inference import coordinates
 from bayeslaw._inference import nuts as sampler
 from bayeslaw._inference.importance import approximate
-from bayeslaw._inference.likelihood import log_likelihood
 from bayeslaw._inference.noise import (
     CURVE_LENGTH,
-    DOF_MIN,
     DOF_RATE,
     DOF_SHAPE,
     LADDER_LENGTH,
     SIGMA,
     TAU_CHECKPOINT,
     TAU_RUN,
+    draw_errors,
 )
+from bayeslaw._inference.ranks import ALPHA, shares_below, uniformity
 from bayeslaw._inference.table import NONE, Padded, SharedError, pad, shared_error
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables.simulate import ptpp_grid
@@ -51,9 +49,6 @@ MEASURED = (0.01, 100.0)  # nats per token: losses somebody could have measured
 MIN_ESS = 200  # effective draws below which importance sampling gives way to NUTS; a share is then off by at most .035
 NUTS = {"chains": 2, "warmup": 300, "draws": 400, "max_draws": 1600}
 CONVERGED = 1.05  # R-hat above which chains are counted as not converged
-ALPHA = 0.01  # of the whole study, shared by all its quantities
-TAIL = 0.01  # of a posterior, on either side
-NULL_SETS = 200_000  # of uniform shares, for the null distribution of the statistic
 
 # Runs of the papers: Bethune 2025 (fine-tuning), Wang 2025 (areas; 4 schedules of 12 points), else the grid of Goffinet 2025
 FINETUNING = {
@@ -129,35 +124,12 @@ def draw_error(shared: SharedError, rng: np.random.Generator) -> dict[str, float
     return error
 
 
-def draw_noise(
-    n: int, error: dict[str, float], shared: SharedError, rng: np.random.Generator
-) -> np.ndarray:
-    """Errors of n rows on log loss: effect of the group, and along a run an autoregression with Student-t innovations."""
-    effect = np.zeros(n)
-    if shared.kind is not None:
-        effect = (
-            error[f"tau_{shared.kind}"]
-            * rng.standard_normal(len(shared.group.slots))[shared.group.code]
-        )
-    noise = error["sigma"] * rng.standard_t(DOF_MIN + error["dof_above_2"], n)
-    if shared.along_run:
-        for i in np.argsort(
-            ~np.isinf(shared.gap), kind="stable"
-        ):  # the first of each run first; rows are in order
-            if np.isfinite(shared.gap[i]):
-                alike = np.exp(-shared.gap[i] / error["run_length"])
-                noise[i] = (
-                    alike * noise[shared.previous[i]] + np.sqrt(1 - alike**2) * noise[i]
-                )
-    return effect + noise
-
-
 def draw_table(law: Law, x: dict, shared: SharedError, rng: np.random.Generator):
     """True values and error from the prior, a table of log losses from them, and how many tables were drawn again."""
     for again in range(10_000):
         values = {n: float(p.draw(rng, 1)[0]) for n, p in law.priors.items()}
         error = draw_error(shared, rng)
-        y = np.asarray(_mean(law, x, values)) + draw_noise(ROWS, error, shared, rng)
+        y = np.asarray(_mean(law, x, values)) + draw_errors(ROWS, error, shared, rng)
         if np.all((np.log(MEASURED[0]) < y) & (y < np.log(MEASURED[1]))):
             return values, error, y, again
     raise RuntimeError(
@@ -179,32 +151,6 @@ def draw_posterior(
     values, note = sampler.draw(law, problem, sampler.NUTS(**NUTS), seed=seed)
     n = len(values["sigma"])
     return Draws(values, np.full(n, 1 / n), True, note["rhat"] < CONVERGED)
-
-
-@partial(jax.jit, static_argnums=0)
-def _log_likelihoods(law: Law, table: Padded, values) -> jax.Array:
-    def one(v):
-        return log_likelihood(
-            log_loss(law, table.covariates, v), table.y, table.weight, v, table.shared
-        )
-
-    return jax.vmap(one)(values)
-
-
-def shares_below(
-    law: Law, table: Padded, draws: Draws, truth: dict[str, float]
-) -> dict[str, float]:
-    """Share of the posterior below the truth: of each free parameter, of the error's, and of the log likelihood."""
-    free = [n for n, p in law.priors.items() if not p.is_fixed]
-    names = [*free, *(n for n in truth if n not in law.priors)]
-    kept = {n: np.asarray(draws.values[n]) for n in {*law.priors, *names}}
-    both = {n: np.append(v, truth[n]) for n, v in kept.items()}
-    heights = np.asarray(_log_likelihoods(law, table, both))
-    size = {n: np.abs(both[n]) if n == "tau_checkpoint" else both[n] for n in names}
-    return {
-        n: float(draws.weight @ (v[:-1] < v[-1]))
-        for n, v in (size | {"log likelihood": heights}).items()
-    }
 
 
 # -- many --------------------------------------------------------------------------------------------------------------
@@ -242,7 +188,9 @@ def calibrate(
         values, error, y, redrawn = draw_table(law, x, structure, rng)
         table = pad(x, y, structure)
         draws = draw_posterior(law, table, at, seed=i)
-        rows.append(shares_below(law, table, draws, values | error))
+        rows.append(
+            shares_below(law, table, draws.values, draws.weight, values | error)
+        )
         nuts, not_converged, again = (
             nuts + draws.is_nuts,
             not_converged + (not draws.converged),
@@ -251,47 +199,6 @@ def calibrate(
         progress(i + 1)
     shares = {n: np.array([r[n] for r in rows]) for n in rows[0]}
     return Result(shares, nuts, not_converged, again, time.perf_counter() - began)
-
-
-def uniformity(shares: np.ndarray) -> float:
-    """P-value of uniform shares: of the band and of the tails, the smaller one doubled."""
-    n, shares = len(shares), np.asarray(shares)
-    band = (
-        1 + np.searchsorted(_null(n), _extreme(shares[None], n)[0], side="right")
-    ) / (1 + NULL_SETS)
-    outermost = np.sum(np.minimum(shares, 1 - shares) < TAIL)
-    return float(min(1.0, 2 * min(band, stats.binom.sf(outermost - 1, n, 2 * TAIL))))
-
-
-def _extreme(shares: np.ndarray, n: int) -> np.ndarray:
-    """The statistic of Säilynoja et al. 2022, section 2.2, for sets of shares, shape (set, n): the smallest binomial tail
-    of their empirical distribution at 1/n, 2/n, ...
-    """
-    points = np.arange(1, n) / n
-    tails = _tails(n)
-    bins = np.minimum((np.clip(shares, 0, 1) * n).astype(int), n - 1)
-    offset = np.arange(len(shares))[:, None] * n
-    counts = np.bincount((bins + offset).ravel(), minlength=len(shares) * n).reshape(
-        -1, n
-    )
-    below = np.cumsum(counts, axis=1)[:, :-1]
-    return tails[below, np.arange(len(points))].min(axis=1)
-
-
-@lru_cache
-def _tails(n: int) -> np.ndarray:
-    """Smaller tail of a binomial count of n at each point, shape (count, point)."""
-    counts, points = np.arange(n + 1)[:, None], np.arange(1, n)[None] / n
-    return np.minimum(
-        stats.binom.cdf(counts, n, points), stats.binom.sf(counts - 1, n, points)
-    )
-
-
-@lru_cache
-def _null(n: int) -> np.ndarray:
-    rng, size = np.random.default_rng(214), 10_000
-    sets = [_extreme(rng.random((size, n)), n) for _ in range(NULL_SETS // size)]
-    return np.sort(np.concatenate(sets))
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

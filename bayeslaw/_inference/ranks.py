@@ -1,0 +1,121 @@
+"""Whether posteriors are right, from where truths lie among their draws: the share of
+draws below the truth is uniform over simulations (Talts et al. 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jax import Array
+from scipy import stats
+
+from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._inference.likelihood import log_likelihood
+from bayeslaw._inference.table import Padded
+from bayeslaw._law.law import Law, log_loss
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+# p-value below which shares are not uniform, divided among all that are looked at
+ALPHA = 0.01
+TAIL = 0.01  # of a posterior, on either side
+NULL_SETS = 200_000  # of uniform shares, for the null distribution of the statistic
+LOG_LIKELIHOOD = "log likelihood"
+
+
+def shares_below(
+    law: Law,
+    table: Padded,
+    values: Mapping[str, Float[AnyArray, " draw"]],
+    weight: Float[np.ndarray, " draw"],
+    truth: Mapping[str, float],
+) -> dict[str, float]:
+    """Share of a posterior below the truth: of each free parameter, of the error's, and
+    of the log likelihood, which depends on the data too (Modrak et al. 2023).
+
+    Parameters
+    ----------
+    values
+        Draws of the law's values and of its error by name.
+    weight
+        Of the draws; they sum to 1.
+    truth
+        The law's values and the error's.
+    """
+    names = [*_free(law), *(name for name in truth if name not in law.priors)]
+    both = {
+        name: np.append(np.asarray(values[name]), truth[name])
+        for name in {*law.priors, *names}
+    }
+    sizes = {n: np.abs(both[n]) if n == "tau_checkpoint" else both[n] for n in names}
+    sizes[LOG_LIKELIHOOD] = np.asarray(_log_likelihoods(law, table, both))
+    return {name: float(weight @ (v[:-1] < v[-1])) for name, v in sizes.items()}
+
+
+def _free(law: Law) -> list[str]:
+    return [name for name, prior in law.priors.items() if not prior.is_fixed]
+
+
+@compiled(static_argnums=0)
+def _log_likelihoods(law: Law, table: Padded, values) -> Float[Array, " draw"]:
+    def one(draw):
+        mean = log_loss(law, table.covariates, draw)
+        return log_likelihood(mean, table.y, table.weight, draw, table.shared)
+
+    return jax.vmap(one)(values)
+
+
+# -- uniform shares --------------------------------------------------------------------
+
+
+def uniformity(shares: Float[np.ndarray, " simulation"] | Collection[float]) -> float:
+    """P-value of uniform shares: of the simultaneous band of their empirical
+    distribution (Sailynoja et al. 2022) and of how many lie in the outermost 1% on
+    either side, the smaller one doubled.
+    """
+    shares = np.asarray(shares, float)
+    n = len(shares)
+    statistic = _extreme(shares[None], n)[0]
+    as_extreme = np.searchsorted(_null(n), statistic, side="right")
+    band = (1 + as_extreme) / (1 + NULL_SETS)
+    outermost = np.sum(np.minimum(shares, 1 - shares) < TAIL)
+    tails = stats.binom.sf(outermost - 1, n, 2 * TAIL)
+    return float(min(1.0, 2 * min(band, tails)))
+
+
+def _extreme(shares: Float[np.ndarray, "set n"], n: int) -> Float[np.ndarray, " set"]:
+    """The statistic of Sailynoja et al. 2022, section 2.2, of each set of shares: the
+    smallest binomial tail of their empirical distribution at 1/n, 2/n, ...
+    """
+    bins = np.minimum((np.clip(shares, 0, 1) * n).astype(int), n - 1)
+    # one count for all sets: those of a set have numbers of their own
+    offset = np.arange(len(shares))[:, None] * n
+    numbers = (bins + offset).ravel()
+    counts = np.bincount(numbers, minlength=len(shares) * n).reshape(-1, n)
+    below = np.cumsum(counts, axis=1)[:, :-1]
+    return _tails(n)[below, np.arange(n - 1)].min(axis=1)
+
+
+@lru_cache
+def _tails(n: int) -> Float[np.ndarray, "count point"]:
+    """Smaller tail of a binomial count of n at each point."""
+    counts = np.arange(n + 1)[:, None]
+    points = np.arange(1, n)[None] / n
+    at_most = stats.binom.cdf(counts, n, points)
+    at_least = stats.binom.sf(counts - 1, n, points)
+    return np.minimum(at_most, at_least)
+
+
+@lru_cache
+def _null(n: int) -> Float[np.ndarray, " set"]:
+    """The statistic of many sets of uniform shares, in order."""
+    rng, size = np.random.default_rng(214), 10_000
+    sets = [_extreme(rng.random((size, n)), n) for _ in range(NULL_SETS // size)]
+    return np.sort(np.concatenate(sets))
