@@ -14,6 +14,10 @@ from ._decisions.buying.next_runs import NextRuns as NextRuns
 from ._decisions.buying.next_runs import next_runs as next_runs
 from ._decisions.check import Check as Check
 from ._decisions.check import check as check
+from ._decisions.checking.inference import check_inference as check_inference
+from ._decisions.checking.replicates import InferenceCheck as InferenceCheck
+from ._decisions.checking.stages import StagesCheck as StagesCheck
+from ._decisions.checking.stages import check_stages as check_stages
 from ._decisions.curves.curve import loss_curve as loss_curve
 from ._decisions.curves.optimum import best_loss_potential as best_loss_potential
 from ._decisions.curves.optimum import best_peak_lr as best_peak_lr

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (  # each imports only itself and those before it; imports inside functions and for types count, too
     "_base", "_law", "models", "_tables", "_inference", "_posteriors", "_posteriors.averaging", "_posteriors.pooling",
     "_decisions", "_decisions.planning", "_decisions.anchors", "_decisions.buying", "_decisions.curves", "_decisions.following",
-    "_decisions.review", "_decisions.updating", "plots", "datasets", "_report", "_studies", "cli", "callbacks", "__main__",
+    "_decisions.review", "_decisions.updating", "_decisions.checking", "plots", "datasets", "_report", "_studies", "cli", "callbacks", "__main__",
 )  # fmt: skip
 ONLY = {
     "models": {"_base", "_law"},

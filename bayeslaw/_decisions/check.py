@@ -128,8 +128,8 @@ def check(
     inside = {f"{p:g}": _inside(new, y, p) for p in LEVELS}
     coverage = {name: float(held.mean()) for name, held in inside.items()}
     low, high = np.quantile(new, [0.05, 0.95], axis=0)
-    reach = np.abs(y - point) / np.where(y > point, high - point, point - low)
-    stretch = _stretch(reach)
+    reach = reaches(new, y)
+    stretch = stretch_of(reach)
     worst = worst_group(runs, inside["0.9"])
     found = reasons(posterior, runs, law)
     bias = metrics["bias_log"], intervals["bias_log"]
@@ -160,7 +160,7 @@ def check(
         width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
         interval_score90=float(interval_score(low, high, y).mean()),
         stretch=stretch,
-        group_stretch=_stretch(reach[worst.rows]) if worst else None,
+        group_stretch=stretch_of(reach[worst.rows]) if worst else None,
         verdict=verdict,
         reason="; ".join((reason, *found)),
         reasons=found,
@@ -178,8 +178,18 @@ class Group(NamedTuple):
     rows: Int[np.ndarray, " member"]
 
 
-def _stretch(reach: Float[np.ndarray, " run"]) -> float:
-    """What 90% of the runs lie within, in half widths of their intervals, (run,)."""
+def reaches(
+    new: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"]
+) -> Float[np.ndarray, " run"]:
+    """How far log losses lie from the median of their forecast, in half widths of the
+    90% interval on their side.
+    """
+    low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
+    return np.abs(y - point) / np.where(y > point, high - point, point - low)
+
+
+def stretch_of(reach: Float[np.ndarray, " run"]) -> float:
+    """What 90% of the runs lie within, in half widths of their intervals."""
     return float(np.quantile(reach, 0.9))
 
 

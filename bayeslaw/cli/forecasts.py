@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -103,6 +104,31 @@ class CheckOptions:
     runs: Runs
     where: Where = None
     column: Column = None
+    replicates: Annotated[
+        int,
+        typer.Option(
+            help="Is the inference right at the fitted runs? Posterior SBC with so many "
+            "replicates of them: 40 find gross faults (two minutes). Of a fit of one "
+            "law.",
+            min=0,
+        ),
+    ] = 0
+    conformal: Annotated[
+        bool,
+        typer.Option(
+            "--conformal",
+            help="Leave out the upper stages of the fitted runs in turn: how much wider "
+            "would intervals have had to be, and what does that say of the next stage?",
+        ),
+    ] = False
+    hold_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Of --conformal: what tells stages apart, a column, D/N or N*D; "
+            "default: that along which RUNS lie beyond the fitted runs.",
+            metavar="COLUMN",
+        ),
+    ] = None
     seed: Seed = 0
     trust_law_file: TrustLawFile = False
     as_json: AsJson = False
@@ -119,7 +145,12 @@ def check(options: CheckOptions) -> None:
     options = with_file(options, options.runs)
     posterior = load_fit(options.fit_file, options.trust_law_file)
     table = read_table(options.runs, options.where, options.column)
+    if options.hold_out is not None and not options.conformal:
+        raise RunTableError(
+            "--hold-out is of the stages left out: give --conformal too"
+        )
     result = bayeslaw.check(posterior, table, seed=options.seed)
+    further = _further_checks(posterior, table, options)
 
     def show() -> None:
         print(f"{result.verdict.upper()}: {result.reason}")
@@ -136,8 +167,38 @@ def check(options: CheckOptions) -> None:
             f"  CRPS {result.crps:.4g} nats; "
             f"90% intervals {result.width90:.1%} wide on average"
         )
+        for one in further.values():
+            print("\n  ".join(one.lines))
 
-    emit({"law": posterior.name} | result.to_dict(), options.as_json, show)
+    record = {"law": posterior.name} | result.to_dict()
+    record |= {name: one.to_dict() for name, one in further.items()}
+    emit(record, options.as_json, show)
+
+
+def _further_checks(posterior: Any, table: Any, options: CheckOptions) -> dict:
+    """What was asked for beside the check, by its name in JSON."""
+    import bayeslaw
+
+    checks = {}
+    if options.replicates:
+        with progress_bar(f"{options.replicates} replicates", 120) as progress:
+            checks["posterior_sbc"] = bayeslaw.check_inference(
+                posterior,
+                table,
+                replicates=options.replicates,
+                seed=options.seed,
+                progress=progress,
+            )
+    if options.conformal:
+        with progress_bar(f"stages of {posterior.name}", 120) as progress:
+            checks["conformal"] = bayeslaw.check_stages(
+                posterior,
+                table,
+                column=options.hold_out,
+                seed=options.seed,
+                progress=progress,
+            )
+    return checks
 
 
 @dataclass(frozen=True, kw_only=True)

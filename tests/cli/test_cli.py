@@ -189,6 +189,32 @@ def test_the_table_a_person_reads_is_on_stdout_too(folder, fitted):
     assert "held-out runs" in out.stdout
 
 
+def test_further_checks_are_made_when_asked_for_and_change_no_key(folder):
+    """Posterior SBC and the stages left out, each under a key of its own; what they need is refused in a line."""
+    table, below = folder / "runs.csv", folder / "preview.nc"
+    where = ["--where", "N < 2e9 and replay == 0.1", "--preview", "-o"]
+    run_json("fit", table, "--law", "chinchilla", *where, below)
+    checked = ["check", below, table, "--where", "N > 2e9 and replay == 0.1"]
+    plain = run_json(*checked)
+    further = run_json(*checked, "--replicates", 10, "--conformal")
+    sbc, conformal = further.pop("posterior_sbc"), further.pop("conformal")
+    assert further == plain
+    assert sbc["replicates"] == 10
+    assert {"E_nats", "sigma", "log likelihood"} < set(sbc["p_values"])
+    assert [s["name"] for s in conformal["stages"]] == ["N 1.4B", "N 8.1B"]
+    assert conformal["probability"] == pytest.approx(2 / 3)
+    assert conformal["factor90"] is None
+    told = run(*checked, "--conformal", "--hold-out", "replay").stdout
+    assert "\nstages left out: the fitted runs have one stage only" in told
+    assert "posterior SBC" not in told
+    refused = run(*checked, "--hold-out", "N")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr.strip().splitlines() == [
+        "error: --hold-out is of the stages left out: give --conformal too"
+    ]
+
+
 @pytest.fixture(scope="module")
 def two_fits(folder):
     """Fits of a target and a source that fall with D, at two sizes and three replay ratios."""

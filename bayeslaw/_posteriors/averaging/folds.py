@@ -5,6 +5,7 @@ and stages it has not seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -69,16 +70,44 @@ def folds(
     stages: list[Fold] = []
     for column in columns:
         x = axis_values(runs, column)
-        levels = np.unique(x)
-        if len(levels) > LEVELS:
-            levels = np.unique(np.quantile(x, np.linspace(0, 1, BINS + 1)[:-1]))
+        levels, _ = _levels(x)
         held = x >= levels[-1]
         enough = max(parameters, MIN_ROWS, MIN_SHARE * len(x))
         known = any(np.array_equal(held, stage.held) for stage in stages)
         if len(levels) > 1 and not known and (~held).sum() >= enough:
-            name = f"{column}{FROM}{_edge(levels[-1])}"
-            stages.append(Fold(name, column, ~held, held))
+            stages.append(Fold(_from(column, levels[-1]), column, ~held, held))
     return stages
+
+
+def upper_stages(runs: pd.DataFrame, column: str) -> list[Fold]:
+    """Each level of a column above the first, to be forecast from all below it."""
+    x = axis_values(runs, column)
+    levels, exact = _levels(x)
+    ends = [*levels, np.inf]
+    stages = []
+    for low, high in pairwise(ends[1:]):
+        if exact:
+            name = f"{column} {_edge(low)}"
+        elif high < np.inf:
+            name = f"{column} {_edge(low)} to {_edge(high)}"
+        else:
+            name = _from(column, low)
+        stages.append(Fold(name, column, x < low, (low <= x) & (x < high)))
+    return stages
+
+
+def _levels(
+    x: Float[np.ndarray, " run"],
+) -> tuple[Float[np.ndarray, " level"], bool]:
+    """Levels of a column, or where bins of it begin; and whether they are levels."""
+    levels = np.unique(x)
+    if len(levels) <= LEVELS:
+        return levels, True
+    return np.unique(np.quantile(x, np.linspace(0, 1, BINS + 1)[:-1])), False
+
+
+def _from(column: str, low: float) -> str:
+    return f"{column}{FROM}{_edge(low)}"
 
 
 def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:

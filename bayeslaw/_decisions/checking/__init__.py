@@ -1,0 +1,3 @@
+"""Further checks of a posterior: whether its inference is right at the runs that were
+fitted, and what the stages left out say of the next one.
+"""

@@ -1,0 +1,172 @@
+"""What the stages left out say of the next one, without assuming a distribution: how
+much wider 90% intervals would have had to be at each (split conformal prediction: Vovk,
+Gammerman and Shafer 2005, a stage in the place of a row).
+
+If the next stage is exchangeable with m stages left out, the factor that it asks for is
+below the largest of theirs with probability m / (m + 1); a statement at 90% needs nine.
+It is a check and no promise: an extrapolation is a reason to doubt that they are
+exchangeable.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.html import paragraphs, table_html
+
+PROB = 0.9  # of the intervals, and what is wanted of a statement about the next stage
+# of stages, from which one can be made at `PROB`: m / (m + 1) is .9
+NEEDED = math.ceil(PROB / (1 - PROB) - 1e-9)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage forecast from those below it.
+
+    ``n``: its runs; ``coverage90``: share of them inside 90% intervals; ``stretch``:
+    factor by which the intervals would have had to widen to hold 90% of them;
+    ``failed``: whether what it was forecast by failed its diagnostics.
+    """
+
+    name: str
+    n: int
+    coverage90: float
+    stretch: float
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class StagesCheck:
+    """Stages left out, and what they say of the next one.
+
+    Parameters
+    ----------
+    column
+        What tells the stages apart; None where the runs have one stage only.
+    stages
+        Each forecast from all that lie below it.
+    skipped
+        Stages that could not be left out, and why, a line each.
+    """
+
+    column: str | None
+    stages: tuple[Stage, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def largest(self) -> float | None:
+        """The largest stretch; None without stages."""
+        return max((stage.stretch for stage in self.stages), default=None)
+
+    @property
+    def factor(self) -> float | None:
+        """What to widen 90% intervals by, so that they hold 90% of the next stage's runs
+        with `probability`: the largest stretch, or nothing; None without stages.
+        """
+        return None if self.largest is None else max(1.0, self.largest)
+
+    @property
+    def probability(self) -> float | None:
+        """That the next stage's stretch is below the largest, if it is exchangeable with
+        the stages left out; None without stages.
+        """
+        m = len(self.stages)
+        return m / (m + 1) if m else None
+
+    @property
+    def factor90(self) -> float | None:
+        """As `factor`, with a probability of 90% at least; None with fewer than nine
+        stages, with which no such statement can be made.
+        """
+        m = len(self.stages)
+        if m < NEEDED:
+            return None
+        # of m + 1 exchangeable stretches the last is the k-th smallest or below with
+        # probability k / (m + 1)
+        k = math.ceil(PROB * (m + 1) - 1e-9)
+        ordered = sorted(stage.stretch for stage in self.stages)
+        return max(1.0, ordered[k - 1])
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each stage, by name."""
+        rows = [asdict(stage) for stage in self.stages]
+        columns = ["name", "n", "coverage90", "stretch", "failed"]
+        return pd.DataFrame(rows, columns=columns).set_index("name")
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What it says, in words."""
+        if self.factor is None:
+            return (f"stages left out: {self._nothing()}",)
+        m = len(self.stages)
+        told = ", ".join(f"{s.stretch:.2f} ({s.name}, {s.n} runs)" for s in self.stages)
+        chance = f"{m}/{m + 1} = {self.probability:.0%}"
+        if self.factor > 1:
+            wide = f"{self.factor:.2f} times as wide"
+        else:
+            wide, chance = "as they are", f"at least {chance}"
+        lines = [
+            f"stages left out along {self.column}, each forecast from those below: to "
+            f"hold 90% of its runs, 90% intervals would have had to be {told} times as "
+            "wide",
+            f"if the next stage is exchangeable with {_these(m)}, 90% intervals {wide} "
+            f"hold 90% of its runs with probability {chance}",
+        ]
+        if self.factor90 is None:
+            lines.append(
+                "that is all that can be said without assuming a distribution: a "
+                f"statement at 90% takes {NEEDED} stages, and here are {m}"
+            )
+        else:
+            lines.append(f"and {self.factor90:.2f} times as wide with 90% at least")
+        lines.append(
+            "a check and no promise: a stage further beyond the runs than these were "
+            "beyond theirs is not exchangeable with them"
+        )
+        failed = [stage.name for stage in self.stages if stage.failed]
+        if failed:
+            lines.append(f"what forecast {', '.join(failed)} failed its diagnostics")
+        return (*lines, *(f"not left out: {why}" for why in self.skipped))
+
+    def sentence(self) -> str:
+        """All of it in one line."""
+        return "; ".join(self.lines)
+
+    def _nothing(self) -> str:
+        if self.column is None:
+            return "the fitted runs have one stage only, so there is nothing to say"
+        reasons = "; ".join(self.skipped)
+        return (
+            f"none can be left out along {self.column}, so there is nothing to say of the "
+            f"next one ({reasons})"
+        )
+
+    def __repr__(self) -> str:
+        return f"StagesCheck({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sentence, and a row for each stage."""
+        return paragraphs(self.sentence()) + table_html(self.table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON types."""
+        return {
+            "column": self.column,
+            "stages": [asdict(stage) for stage in self.stages],
+            "skipped": list(self.skipped),
+            "largest": self.largest,
+            "factor": self.factor,
+            "probability": self.probability,
+            "factor90": self.factor90,
+            "stages_for_90": NEEDED,
+            "reason": self.sentence(),
+        }
+
+
+def _these(count: int) -> str:
+    return "this one" if count == 1 else f"these {count}"
