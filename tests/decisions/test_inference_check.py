@@ -205,6 +205,14 @@ def test_the_noise_of_replicates_is_that_of_the_law_by_itself(missing_fit):
     assert not np.array_equal(missing_fit.posterior["sigma"], own)
 
 
+def test_parameters_and_error_are_drawn_together():
+    """One draw of the posterior, not each from its own."""
+    inference = FittedLaw.of(exact.fit_on_a_grid(), None)
+    truth = inference.draw(np.random.default_rng(2))
+    (at,) = np.flatnonzero(inference.draws["sigma"] == truth["sigma"])
+    assert truth == {name: draws[at] for name, draws in inference.draws.items()}
+
+
 def test_eight_runs_are_ranked_of_many_from_the_lowest_to_the_highest(missing_fit):
     runs = bayeslaw.simulate("chinchilla", seed=5)
     named = FittedLaw.of(missing_fit, runs).named
