@@ -142,13 +142,13 @@ def check(options: CheckOptions) -> None:
     """
     import bayeslaw
 
-    options = with_file(options, options.runs)
-    posterior = load_fit(options.fit_file, options.trust_law_file)
-    table = read_table(options.runs, options.where, options.column)
     if options.hold_out is not None and not options.conformal:
         raise RunTableError(
             "--hold-out is of the stages left out: give --conformal too"
         )
+    options = with_file(options, options.runs)
+    posterior = load_fit(options.fit_file, options.trust_law_file)
+    table = read_table(options.runs, options.where, options.column)
     result = bayeslaw.check(posterior, table, seed=options.seed)
     further = _further_checks(posterior, table, options)
 

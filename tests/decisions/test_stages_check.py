@@ -181,7 +181,9 @@ def test_one_stage_only_is_said_without_a_refit(monkeypatch):
     assert bayeslaw.check_stages(old_fit(), column="replay").column is None
 
 
-def test_what_has_no_stages_is_refused_in_a_line(tmp_path):
+def test_what_has_no_stages_is_refused_in_a_line():
+    with pytest.raises(RunTableError, match="'domain' has no numbers: hold out by one"):
+        bayeslaw.check_stages(old_fit(), column="domain")
     with pytest.raises(RunTableError, match=r"column 'depth' to hold out by is not"):
         bayeslaw.check_stages(old_fit(), column="depth")
     with pytest.raises(LawError, match="not of a Lines"):

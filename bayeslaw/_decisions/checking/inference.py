@@ -151,8 +151,9 @@ class FittedLaw:
         Which of them share their error.
     draws
         Of the law's values and of the error given these runs, by name.
-    held
-        Columns of the runs whose log losses are ranked, by what they are called.
+    held, named
+        Columns of the runs whose mean log loss is ranked; None for none. Places of
+        those whose own is ranked too, by what they are called.
     """
 
     law: Law

@@ -164,8 +164,9 @@ class InferenceCheck:
             named = ", ".join(f"{name} (p {p[name]:.2g})" for name in self.wrong)
             verdict = (
                 f"truths do NOT lie among the draws as they should: {named}, where "
-                f"p is to be over {self.limit:.2g}; the fit's draws are not its "
-                "posterior's: fit it again with more draws, or take a smaller law"
+                f"p is to be over {self.limit:.2g}; the fit's draws, or those given "
+                "the replicates too, are not their posterior's: fit it again with more "
+                "draws, or take a smaller law"
             )
         lines = [
             f"{head}: {verdict}",

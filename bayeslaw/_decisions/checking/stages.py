@@ -102,6 +102,11 @@ def _column(
                 f"column {asked!r} to hold out by is not among the fitted runs'; "
                 f"{it_has(known)}"
             )
+        if not all(pd.api.types.is_numeric_dtype(known[c]) for c in needed):
+            raise RunTableError(
+                f"column {asked!r} has no numbers: hold out by one of "
+                f"{', '.join(default_axes(known))}"
+            )
         is_one = len(np.unique(axis_values(known, asked))) == 1
         return None if is_one else asked
     columns = default_axes(known)
