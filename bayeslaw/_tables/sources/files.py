@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -18,6 +19,10 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
 
 EXCEL = (".xlsx", ".xlsm")
+# numbers to their last digit, as pandas 3 reads them by itself
+AS_WRITTEN: dict[str, Any] = (
+    {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
+)
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -53,7 +58,7 @@ def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
         StringIO(text),
         sep=separator,
         skipinitialspace=True,
-        float_precision="round_trip",  # as pandas 3 reads them anyway
+        **AS_WRITTEN,
     )
 
 
