@@ -46,8 +46,8 @@ class Quality(NamedTuple):
         return (
             f"law {name!r}: the chains disagreed (R-hat {self.chains_rhat:.3f}), as they "
             "do between modes and in heavy tails; drawn by importance sampling from "
-            f"where they have been instead, which converged (k-hat {self.khat:.2f}, "
-            f"{self.ess:.0f} effective draws)"
+            f"where they have been instead (k-hat {self.khat:.2f}, {self.ess:.0f} "
+            "effective draws), which does not see a thin tail that they did not reach"
         )
 
 

@@ -13,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
-import plan_worlds
 import true_forms
 from lawpictures import draw
 from real_tables import markdown
@@ -373,7 +372,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "real_tables": real_tables_page,
     "misfit_sbc": partial(kept_page, "misfit_sbc.txt"),
     "misfit_sbc_right": partial(kept_page, "misfit_sbc_right.txt"),
-    "missed_worlds": partial(rows_page, "missed_worlds.csv", plan_worlds.table),
+    "missed_worlds": partial(kept_page, "missed_worlds.txt"),
     "true_forms": partial(rows_page, "true_forms.csv", true_forms.table),
     "simulated_grids": partial(kept_page, "simulated_grids.txt"),
     "learning_curves": partial(kept_page, "learning_curves.txt"),
