@@ -252,3 +252,15 @@ def test_exchanges_sell_what_stands_in_the_way_of_better():
     limits = search.Limits(5.0, 1, 9)
     assert search.exchange(offer, goal, limits, [(0, 0)]) == [(1, 0)]
     assert search.exchange(offer, goal, limits, [(1, 0)]) == [(1, 0)]
+
+
+def test_principal_coordinates_are_as_few_as_the_tolerance_allows():
+    """Four directions of known size: the two small ones hold less than is left out."""
+    rng = np.random.default_rng(1)
+    directions = np.linalg.qr(rng.standard_normal((400, 4)))[0]
+    directions -= directions.mean(axis=0)
+    columns = directions * np.array([1.0, 0.1, 0.01, 0.001]) * np.sqrt(399)
+    basis, loadings = gaussian.principal(columns, tolerance=1e-3)
+    assert basis.shape == (400, 2)
+    covariance = columns.T @ columns / 399
+    np.testing.assert_allclose(loadings @ loadings.T, covariance, atol=2e-3)

@@ -91,3 +91,12 @@ def test_exchanges_find_what_no_greedy_search_does():
     greedy = [search.greedy(offer, goal, limits, power) for power in search.POWERS]
     worths = [goal.value(gaussian.precision_of(offer, one)) for one in greedy]
     assert max(worths) < 0.96 * best
+
+
+def test_checkpoints_that_one_can_pay_for():
+    """Those that cost something, less than the budget."""
+    one, each = np.ones((4, 1, 1)), np.arange(4)
+    costs = np.array([0.0, 3.0, 5.0, 8.0])
+    offer = gaussian.Offer(one, one, 1, np.ones((4, 1)), each, costs)
+    limits = search.Limits(budget=5.0, replicates=1, picks=4)
+    assert search._affordable_checkpoints(offer, limits) == [1]

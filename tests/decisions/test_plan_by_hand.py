@@ -4,12 +4,13 @@ form; nothing here is compiled.
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize
 
 from bayeslaw._decisions.planning import plan as planning
-from bayeslaw._decisions.planning import value
+from bayeslaw._decisions.planning import roots, value
 from bayeslaw._decisions.planning.question import Model
 from bayeslaw._decisions.planning.sampled import cheapest, draws_needed
 from bayeslaw._decisions.planning.search import Choice, scan, search
@@ -528,3 +529,30 @@ def test_pictures_are_drawn_at_a_finite_budget(problem):
     at = planning._shown(problem, PLAN._replace(log_tokens=np.inf)).log_tokens
     assert at == (low + high) / 2
     assert planning._shown(problem, PLAN._replace(log_tokens=-np.inf)).log_tokens == low
+
+
+# -- losses that turn ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slopes", "turns"),
+    [
+        ((-1.0, -1.0), False),
+        ((1.0, 1.0), False),
+        ((-1.0, 1.0), True),
+        ((1.0, -1.0), True),
+    ],
+)
+def test_a_loss_that_rises_and_falls_is_seen(slopes, turns):
+    """Of one draw; two of which one rises and the other falls do not turn."""
+    values = {"slopes": jnp.array([slopes, (1.0, 1.0)])}
+    span = (jnp.asarray(20.0), jnp.asarray(24.0))
+    found = roots.rises_and_falls(_bent, values, {}, jnp.full(2, 0.3), span)
+    assert bool(found) == turns
+
+
+def _bent(values, columns):
+    """Straight in log tokens, on either side of the middle of the span."""
+    away = jnp.log(columns["D"]) - 22.0
+    slope = jnp.where(away < 0, values["slopes"][0], values["slopes"][1])
+    return 0.1 * slope * away

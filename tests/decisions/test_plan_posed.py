@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bayeslaw._base.errors import PlanError
 from bayeslaw._decisions.planning.posing import point_pieces, pose
 from bayeslaw._decisions.planning.question import question_of
 from bayeslaw._posteriors.posterior import Piece
@@ -134,6 +135,15 @@ def test_joint_draws_of_covariates_stay_paired():
     # forgetting is of the same draw's loss before
     np.testing.assert_array_equal(source.baseline, fixed["source_loss_before"])
     assert (np.diff(fixed["loss_before"]) < 0).any()
+
+
+def test_a_covariate_may_be_below_one():
+    """A loss of .4 nats is a loss; 0 is none."""
+    falls = piece(falling, covariates=("loss_before", "D", "replay"))
+    posed = problem(falls, piece(rising), covariates={"loss_before": 0.4})
+    np.testing.assert_array_equal(part(posed.constraints[0]).fixed["loss_before"], 0.4)
+    with pytest.raises(PlanError, match="loss_before must be a positive number"):
+        problem(falls, piece(rising), covariates={"loss_before": 0.0})
 
 
 def test_a_measured_baseline_is_paired_too():

@@ -135,3 +135,11 @@ def test_a_forecast_far_beyond_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         forecast(posterior, near)
+
+
+def test_one_loss_in_common_is_not_the_same_fit():
+    """Nor are tables of which one lacks what tells checkpoints apart."""
+    common = FALLING.copy()
+    common.iloc[0] = RISING.iloc[0]
+    planned(RISING, common)
+    planned(RISING, FALLING.drop(columns="ptpp"))

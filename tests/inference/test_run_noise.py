@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from bayeslaw._inference.noise import RunNoise, error_values, student_t
+from bayeslaw._inference.noise import RunNoise, draw_effects, error_values, student_t
 from bayeslaw._inference.table import NONE
 
 
@@ -75,3 +75,11 @@ def test_the_variance_is_of_the_noise_and_the_effects(noise):
     own = integrate.quad(second_moment, -2, 2, points=[0], limit=400)[0]
     assert one.variance[0] == pytest.approx(own + 0.004**2, rel=1e-6)
     assert np.isinf(RunNoise(np.ones(1), np.full(1, 2.0)).variance).all()
+
+
+def test_effects_of_new_groups_have_each_draw_s_scale():
+    tau = np.array([0.001, 0.03])
+    drawn = draw_effects(tau, 4000, np.random.default_rng(0))
+    assert drawn.shape == (2, 4000)
+    for of_draw, scale in zip(drawn, tau, strict=True):
+        assert stats.kstest(of_draw / scale, "norm").pvalue > 1e-3

@@ -8,7 +8,7 @@ from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import Importance
 from bayeslaw._inference.nuts import NUTS, prepare
 from bayeslaw._inference.table import pad
-from bayeslaw._posteriors.refits import refit
+from bayeslaw._posteriors.refits import bootstrap_weights, refit, spread
 from bayeslaw._tables import fitting
 
 
@@ -42,3 +42,26 @@ def test_chains_say_how_many_draws_their_divergences_are_of(case):
     np.testing.assert_array_equal(again["sigma"], values["sigma"])
     other, _ = refit(*case, seed=2, importance=refused, nuts=asked)
     assert (np.asarray(other["sigma"]) != np.asarray(values["sigma"])).any()
+
+
+def test_results_come_in_the_order_of_their_jobs_and_progress_counts_them():
+    told = []
+    parts = spread(
+        lambda *job: [10 * each for each in job],
+        [(1, 2), (3,)],
+        None,
+        lambda done, total: told.append((done, total)),
+        3,
+    )
+    assert parts == [10, 20, 30]
+    assert told == [(2, 3), (3, 3)]
+
+
+def test_whole_groups_are_drawn():
+    """As many as there are, in each resample, and all rows of one as often."""
+    group = ["a", "a", "b", "c", "c", "c"]
+    counts = bootstrap_weights(6, 50, seed=1, group=group)
+    first = counts[:, [0, 2, 3]]
+    np.testing.assert_array_equal(counts, first[:, [0, 0, 1, 2, 2, 2]])
+    assert (first.sum(axis=1) == 3).all()
+    assert len(np.unique(first, axis=0)) > 5

@@ -276,3 +276,10 @@ def test_points_before_the_first_token_are_left_out():
     points["run"] = "one"
     assert _measured(points, "here", notes)["D"].tolist() == [1e6]
     assert "1 points at step 0 (D = 0) were left out" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("replay", "told"), [([1.5, 1.2], "look like percent"), ([1.5, 0.2], "is a share")]
+)
+def test_shares_over_one_in_most_rows_look_like_percent(replay, told):
+    assert told in refusal(replay=replay)
