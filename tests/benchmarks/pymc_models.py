@@ -3,6 +3,8 @@
 Sites have bayeslaw's names: contributions in nats at the reference run (``A_nats``), exponents, ``sigma``, ``dof_above_2``.
 """
 
+import inspect
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -184,13 +186,17 @@ def sample_compiled(program, *, draws, tune, chains, seed, target_accept=0.95):
     """Posterior and sampler statistics, by nutpie with its low-rank metric."""
     import nutpie
 
+    # two names of one thing, by the version of nutpie
+    before = "low_rank_modified_mass_matrix"
+    is_before = before in inspect.signature(nutpie.sample).parameters
+    low_rank = {before: True} if is_before else {"adaptation": "low_rank"}
     return nutpie.sample(
         program,
         draws=draws,
         tune=tune,
         chains=chains,
         seed=seed,
-        adaptation="low_rank",
+        **low_rank,
         target_accept=target_accept,
         progress_bar=False,
     )
