@@ -39,7 +39,7 @@ def domains(published):
     )
     known = known.rename(columns=lambda c: c.removeprefix("fg_")).astype(float)
     return known, simulate_domains(
-        "forgetting", finetuning_grid(MODELS), known, known["mre"], seed=0
+        "forgetting", finetuning_grid(MODELS), known, known["mre"].to_dict(), seed=0
     )
 
 
