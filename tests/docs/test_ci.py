@@ -47,6 +47,13 @@ def test_a_test_that_no_step_ran_fails_by_name(tmp_path):
     assert told(tmp_path, suite=there + shared, extras=ran).returncode == 0
 
 
+def test_one_that_is_expected_to_fail_was_run(tmp_path):
+    expected = '<skipped type="pytest.xfail" message="not yet" />'
+    done = told(tmp_path, suite=CASE.format("tests.a", "test_it", expected))
+    assert done.returncode == 0
+    assert "suite 1; skipped by every step: 0" in done.stdout
+
+
 def test_a_file_skipped_as_a_whole_is_seen(tmp_path):
     """pytest tells such a file by its name alone, and the reason in the text."""
     text = "('/x/test_c.py', 3, 'Skipped: needs the extra peers')"
