@@ -27,10 +27,10 @@ RUNS = pd.DataFrame(
 NOISE = np.random.default_rng(0).normal(0, 0.002, len(RUNS))
 
 
-def losses(slope: float) -> pd.DataFrame:
-    """The runs, with losses that move so much in log with replay."""
+def losses(slope: float, times: float = 1.0) -> pd.DataFrame:
+    """The runs, with losses that move so much in log with replay, and so much noise."""
     log_loss = 1 - 0.05 * np.log(RUNS["D"] / 1e9) + slope * RUNS["replay"]
-    return RUNS.assign(loss=np.exp(log_loss + NOISE))
+    return RUNS.assign(loss=np.exp(log_loss + times * NOISE))
 
 
 class Of:
@@ -67,6 +67,21 @@ def test_losses_that_move_the_wrong_way_with_replay_are_told():
     assert not [w for w in planned().warnings if "swapped" in w]
     slight = planned(losses(-0.02), losses(0.02)).warnings
     assert not [w for w in slight if "swapped" in w]
+
+
+@pytest.mark.parametrize(("times", "told"), [(10, 1), (20, 0)])
+def test_slopes_are_clear_from_four_standard_errors(times, told):
+    """By least squares written out: the target's slope is 4.4 of its errors, then 1.2."""
+    falling, rising = losses(-0.1, times), losses(0.1, times)
+    columns = [np.log(RUNS[c]) for c in ("N", "D", "ptpp")]
+    design = np.column_stack([RUNS["replay"], np.ones(len(RUNS)), *columns])
+    y = np.log(falling["loss"].to_numpy())
+    slope, *_ = found = np.linalg.lstsq(design, y, rcond=None)[0]
+    variance = np.sum((y - design @ found) ** 2) / (len(y) - 5)
+    error = np.sqrt(variance * np.linalg.inv(design.T @ design)[0, 0])
+    assert (-slope > 4 * error) == bool(told)
+    swapped = [w for w in planned(falling, rising).warnings if "swapped" in w]
+    assert len(swapped) == told
 
 
 def test_one_fit_given_twice_is_refused():

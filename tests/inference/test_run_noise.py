@@ -58,6 +58,7 @@ def test_the_density_is_that_of_the_draws(noise):
     error = error_values(
         {"sigma": np.log(one.sigma[0]), "dof_above_2": np.log(one.dof[0] - 2)}, NONE
     )
+    assert error["dof"] == pytest.approx(one.dof[0])
     at = np.linspace(-0.02, 0.02, 5)
     ours = np.log(one.density(at[None]))[0]
     np.testing.assert_allclose(

@@ -47,6 +47,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_decisions/planning/together.py": ("tests/decisions/test_together.py",),
     "bayeslaw/_decisions/planning/value.py": PLANNING,
     "bayeslaw/_posteriors/averaging/": COMPARED,
+    "bayeslaw/_posteriors/averaging/folds.py": (
+        *COMPARED,
+        "tests/decisions/test_stages_check.py",
+    ),
     "bayeslaw/_posteriors/averaging/average.py": (
         *COMPARED,
         "tests/posteriors/test_average.py",
@@ -83,6 +87,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_tables/runs.py": TABLES,
     "bayeslaw/_tables/slopes.py": (
         *TABLES,
+        "tests/decisions/test_together.py",
         "tests/decisions/test_review_table.py",
         "tests/posteriors/test_goodness.py",
     ),
