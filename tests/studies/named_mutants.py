@@ -414,4 +414,8 @@ REASONS: dict[tuple[str, str], str] = {
         f"{_AVERAGING}/average.py",
         "time.perf_counter() - began -> (time.perf_counter() + began)",
     ): "how long it took, which is told and decides nothing",
+    (
+        "bayeslaw/_inference/noise.py",
+        "tau[:, None] * standard -> (-(tau[:, None] * standard))",
+    ): "equal: a normal effect has no sign",
 }
