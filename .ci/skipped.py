@@ -7,10 +7,14 @@ Fails where a reason is not among `KNOWN`.
 """
 
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
+
+Outcome = tuple[str, str | None]
+"""A test, and why it was skipped, if it was."""
 
 # Part of a reason, and why it may stand.
 KNOWN = {
@@ -19,8 +23,8 @@ KNOWN = {
 }
 
 
-def outcomes(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Each test of a file of results, and why it was skipped, if it was."""
+def outcomes(path: Path) -> Iterator[Outcome]:
+    """Each test of a file of results."""
     for case in ElementTree.parse(path).iter("testcase"):
         place = case.get("classname") or ""
         name = f"{place}::{case.get('name')}".removeprefix("::")
@@ -38,29 +42,29 @@ def _reason(skipped: ElementTree.Element) -> str:
     return message
 
 
-def never_run(paths: Sequence[Path]) -> dict[str, str]:
+def never_run(steps: Mapping[str, Sequence[Outcome]]) -> dict[str, str]:
     """Reasons of tests that were skipped wherever they were collected."""
     ran: set[str] = set()
     reasons: dict[str, str] = {}
-    for path in paths:
-        for name, reason in outcomes(path):
-            if reason is None:
-                # a file whose tests ran was not skipped as a whole
-                ran |= {name, name.partition("::")[0]}
-            else:
-                reasons[name] = reason
+    for name, reason in chain.from_iterable(steps.values()):
+        if reason is None:
+            # a file whose tests ran was not skipped as a whole
+            ran |= {name, name.partition("::")[0]}
+        else:
+            reasons[name] = reason
     return {name: why for name, why in reasons.items() if name not in ran}
 
 
 def main(names: Sequence[str]) -> int:
     """Print them by reason; 1 where one is not known."""
-    paths = [Path(name) for name in names]
-    steps = Counter()
-    for path in paths:
-        steps[path.stem] = sum(reason is None for _, reason in outcomes(path))
-    told = ", ".join(f"{name} {count}" for name, count in steps.items())
+    steps = {Path(name).stem: list(outcomes(Path(name))) for name in names}
+    counts = [
+        f"{step} {sum(reason is None for _, reason in tests)}"
+        for step, tests in steps.items()
+    ]
+    told = ", ".join(counts)
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for name, reason in never_run(paths).items():
+    for name, reason in never_run(steps).items():
         by_reason[reason].append(name)
     total = sum(map(len, by_reason.values()))
     print(f"tests run: {told}; skipped by every step: {total}")
