@@ -128,7 +128,7 @@ def check(
     inside = {f"{p:g}": _inside(new, y, p) for p in LEVELS}
     coverage = {name: float(held.mean()) for name, held in inside.items()}
     low, high = np.quantile(new, [0.05, 0.95], axis=0)
-    reach = reaches(new, y)
+    reach = reaches(y, low, point, high)
     stretch = stretch_of(reach)
     worst = worst_group(runs, inside["0.9"])
     found = reasons(posterior, runs, law)
@@ -179,12 +179,14 @@ class Group(NamedTuple):
 
 
 def reaches(
-    new: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"]
+    y: Float[np.ndarray, " run"],
+    low: Float[np.ndarray, " run"],
+    point: Float[np.ndarray, " run"],
+    high: Float[np.ndarray, " run"],
 ) -> Float[np.ndarray, " run"]:
     """How far log losses lie from the median of their forecast, in half widths of the
     90% interval on their side.
     """
-    low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     return np.abs(y - point) / np.where(y > point, high - point, point - low)
 
 

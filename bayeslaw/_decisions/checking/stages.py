@@ -162,7 +162,8 @@ def _stage(name: str, below: Fit | Average, held: pd.DataFrame, seed: int) -> St
     """How the forecast of a stage came out."""
     y = np.log(fitting.losses(held))
     new = below.log_loss(held, noise=True, seed=seed)
-    reach = reaches(new, y)
+    low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
+    reach = reaches(y, low, point, high)
     return Stage(
         name,
         n=len(y),
