@@ -517,13 +517,16 @@ def test_arrow_keys_read_a_forecast(page):
 
 
 def test_panels_are_by_replay_or_by_size(page):
+    """A picture is drawn once its box has a width, which the browser tells a frame later."""
+    from playwright.sync_api import expect
+
     section = page.locator("#domain-1")
     assert section.locator(".panel h3").first.inner_text().startswith("replay")
     section.get_by_label("model size").check()
     assert section.locator(".panel h3").first.inner_text().startswith("N =")
-    assert section.locator(".panel canvas").count() == 5
+    expect(section.locator(".panel canvas")).to_have_count(5)
     section.locator("select").select_option("all")
-    assert section.locator(".panels .key li").count() == 5
+    expect(section.locator(".panels .key li")).to_have_count(5)
 
 
 # -- who cannot see it, or prints it -----------------------------------------------------------------------------------------
