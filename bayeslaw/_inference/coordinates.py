@@ -43,8 +43,8 @@ Unconstrained = dict[str, Array]
 
 # nats: above, a contribution is sampled as it is; below, its logarithm
 RESOLUTION = 0.005
-# basis contrasts below this share of their size at the median exponents are not
-# resolved further
+# contrasts of a term below this share of what they are at the median exponents, per
+# unit of its site, are not resolved further
 SOFT = 0.05
 # nor are effects of an exponent below this change of its term's log basis
 SOFT_LOG = 0.02
@@ -60,7 +60,8 @@ class ContrastPoints(NamedTuple):
     ``middle``: each covariate at the middle of the table, shape (); ``span``: its
     largest and smallest value, shape (2,). ``ends``: each covariate, shape (term, 2):
     the two runs, alike but for the term's own covariate, between which its contrast is
-    taken. ``size``: contrast of each basis at the median exponents, shape (term,).
+    taken. ``size``: that contrast per unit of the term's site, at the median exponents,
+    shape (term,).
     """
 
     middle: Mapping[str, Float[AnyArray, ""]]
@@ -100,9 +101,11 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
     span = {c: np.array([v.max(), v.min()]) for c, v in x.items()}
     # A little off the medians: at an exponent of exactly 0 a basis is constant, and no
     # covariate would be its own.
-    exponents = {e.name: jnp.asarray(e.prior.median + 0.01) for e in law.exponents}
+    exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
     ends, sizes = [], []
-    for term in scaled_terms(law):
+    terms = scaled_terms(law)
+    scales = _site_scales(law, terms, exponents)
+    for term, scale in zip(terms, scales, strict=True):
         # Along each covariate by itself, all others at the middle of the table.
         runs, basis = {}, {}
         for c in x:
@@ -116,9 +119,21 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
         order = [0, 1] if first >= last else [1, 0]
         ends.append({name: v[order] for name, v in runs[own].items()})
         # Where a table has one value of the covariate there is no contrast.
-        sizes.append(max(abs(first - last), 1e-6 * abs(first), TINY))
+        size = max(abs(first - last), 1e-6 * abs(first), TINY)
+        sizes.append(size / float(scale))
     stacked = {c: np.array([run[c] for run in ends]).reshape(-1, 2) for c in x}
     return ContrastPoints(middle, span, stacked, np.array(sizes))
+
+
+def _site_scales(law: Law, terms: list[Term], exponents: Values) -> list[Array]:
+    """What a coefficient is multiplied by to give its term's site: its basis at the
+    reference run where that is in nats, each of shape ().
+    """
+    reference = {c: np.asarray(v) for c, v in law.reference.items()}
+    return [
+        jnp.asarray(t.basis(reference, exponents)) if t.in_nats else jnp.ones(())
+        for t in terms
+    ]
 
 
 def constrain(
@@ -268,14 +283,8 @@ class _Contrast(NamedTuple):
 
 
 def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Contrast]:
-    reference = {c: jnp.asarray(v) for c, v in law.reference.items()}
     terms = scaled_terms(law)
-    # A site in nats is the coefficient times its basis at the reference run: per unit
-    # of the site the basis is divided by that.
-    scales = [
-        jnp.asarray(t.basis(reference, exponents)) if t.in_nats else jnp.ones(())
-        for t in terms
-    ]
+    scales = _site_scales(law, terms, exponents)
 
     def basis(j: int, i: int, end: int) -> Float[Array, ""]:
         """Of term j at an end of term i."""
@@ -291,8 +300,9 @@ def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Con
     contrasts = []
     for i, term in enumerate(terms):
         contrast = difference(i, i)
-        soft = SOFT * points.size[i] / scales[i]
-        # log |contrast|, rounded off where exponents make it vanish.
+        # log |contrast|, rounded off where exponents make it vanish. Per unit of the
+        # site: a basis itself changes by orders of magnitude with its exponent.
+        soft = SOFT * points.size[i]
         log_size = 0.5 * jnp.log(contrast**2 + soft**2)
         before = [
             earlier.sign * difference(j, i)  # in their order, as `_move_terms` has them

@@ -90,3 +90,16 @@ def test_gradients_are_finite_over_the_prior(case):
         )
 
     assert np.isfinite(jax.jit(jax.vmap(gradient))(u)).all()
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.35, 0.5, 0.8])
+def test_a_term_s_coordinate_is_its_contrast_at_any_exponent(alpha):
+    """By hand, in nats: not a number that grows by orders of magnitude with the exponent, which makes a tail thin."""
+    law = bayeslaw.law("chinchilla")
+    N = np.array([2.4e8, 5e8, 1.4e9, 8e9])
+    at = coordinates.contrast_points(law, {"N": N, "D": N / 4})
+    values = {"E_nats": 1.8, "A_nats": 0.4, "B_nats": 0.3, "alpha": alpha, "beta": 0.37}
+    sites = coordinates.unconstrain(law, {n: jnp.asarray(v) for n, v in values.items()})
+    z = coordinates.from_sites(law, at, sites)
+    contrast = 0.4 * (0.24**-alpha - 8**-alpha)
+    assert z["A_nats"] == pytest.approx(contrast, rel=0.02)

@@ -16,18 +16,7 @@ import bayeslaw
 ERRORS = 4.2
 ERROR = ("sigma", "dof_above_2", "tau_checkpoint", "tau_run", "run_length")
 KEPT = pd.read_csv(golden.SUMMARIES)
-LOST = {"chinchilla-ratio": "a thin bent tail, found neither by chains nor by weights"}
-
-
-def parameter(name: str):
-    """A golden posterior; one that the package is known to miss is expected to fail."""
-    if name not in LOST:
-        return name
-    expected = pytest.mark.xfail(strict=True, reason=LOST[name])
-    return pytest.param(name, marks=expected)
-
-
-NAMES = [parameter(name) for name in KEPT["posterior"].unique()]
+NAMES = KEPT["posterior"].unique()
 
 
 def found(name: str, preview: bool) -> pd.DataFrame:
