@@ -52,14 +52,14 @@ def test_chains_are_golden(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_previews_are_close(name):
-    """Each quantile within half a standard deviation: importance sampling loses some of
-    a heavy tail, whatever k-hat says.
+    """Each quantile within .35 standard deviations: importance sampling loses some of a
+    heavy tail, whatever k-hat says.
     """
     kept, ours = told_twice(name, preview=True)
     sds = kept["value"].xs("sd", level="summary")
     sd = sds.reindex(kept.index.get_level_values("quantity")).to_numpy()
     away = (ours["value"] - kept["value"]).abs() / sd
-    assert away.drop("sd", level="summary").max() < 0.5, away.idxmax()
+    assert away.drop("sd", level="summary").max() < 0.35, away.idxmax()
 
 
 def told_twice(name: str, *, preview: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
