@@ -187,7 +187,7 @@ def write(tree: DataTree, path: str | Path) -> Path:
 
 
 def read(
-    path: str | Path, kind: str, make: str, trust_law_file: bool = False
+    path: str | Path, kind: str, make: str, trust_law_file: bool
 ) -> tuple[Law, DataTree]:
     """A saved posterior and its law; ``kind`` is what the file should be, ``make`` how
     to make one, ``trust_law_file`` whether a Python file that it names may be run.
@@ -216,9 +216,7 @@ def read(
     return law_from_recipe(recipe, path, trust_law_file), tree
 
 
-def law_from_recipe(
-    recipe: dict, path: str | Path, trust_law_file: bool = False
-) -> Law:
+def law_from_recipe(recipe: dict, path: str | Path, trust_law_file: bool) -> Law:
     """The law as it was fitted.
 
     Raises

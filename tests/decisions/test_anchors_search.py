@@ -1,6 +1,7 @@
 """The search for the best runs, against all of them."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,6 +92,22 @@ def test_exchanges_find_what_no_greedy_search_does():
     greedy = [search.greedy(offer, goal, limits, power) for power in search.POWERS]
     worths = [goal.value(gaussian.precision_of(offer, one)) for one in greedy]
     assert max(worths) < 0.96 * best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_unit_of_cost_changes_nothing(seed):
+    """Petaflops, GPU-hours or dollars: the same runs."""
+    offer, goal, limits = random_problem(seed)
+    found = search.choose(offer, goal, limits)
+    cheap = replace(
+        offer,
+        cost=1e-4 * offer.cost,
+        checkpoint_cost=1e-4 * offer.checkpoint_cost,
+    )
+    few = limits._replace(budget=1e-4 * limits.budget)
+    assert search.choose(cheap, goal, few) == found
+    paid = search._affordable_checkpoints(offer, limits)
+    assert search._affordable_checkpoints(cheap, few) == paid
 
 
 def test_checkpoints_that_one_can_pay_for():

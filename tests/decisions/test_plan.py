@@ -73,6 +73,15 @@ def exact(which):
     return {k: float(v) for k, v in values.items()}
 
 
+def test_the_plug_in_plan_knows_no_noise():
+    """However far a new run may lie from the law: the plan of the law's own loss."""
+    noisy = example_plan(sd=0.005, count=200, sigma=0.02)
+    law_only = example_plan(sd=0.005, count=200, sigma=0.02, new_run=False)
+    assert noisy.atpp > 1.1 * law_only.atpp
+    for name in ("atpp", "replay"):
+        assert noisy.plug_in[name] == pytest.approx(law_only.plug_in[name], rel=1e-4)
+
+
 def test_uncertainty_costs_tokens_and_buys_safety():
     """Around the same parameters the 90% plan is dearer; the published one is the plug-in plan, and a gamble."""
     made = uncertain()

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bayeslaw._decisions.planning import sampled
-from bayeslaw._decisions.planning.roots import BLOCK
+from bayeslaw._decisions.planning.roots import BLOCK, WAVY
 from bayeslaw._decisions.planning.sampled import cheapest, intersect
 from bayeslaw._decisions.planning.search import Problem, search
 from known.plans import (
@@ -30,6 +31,20 @@ SOURCES = {
     "dips": (dip_source, {"w": 0.004, "D1": 1e10}),
     "waves": (wave_source, {"w": 0.06, "D1": 1e10}),
 }
+
+
+def bends_with_much_replay(v, x, xp=jnp):
+    """Falls with tokens; falls and rises where replay is over .9, of which there is no plan that asks."""
+    z = xp.log(x["D"] / 1e10)
+    return v["L"] - 0.1 * z + xp.where(x["replay"] > v["from"], 0.05 * z**2, 0.0)
+
+
+@pytest.mark.parametrize(("bend", "ladder"), [(0.9, WAVY), (1.0, None)])
+def test_the_shape_of_a_law_is_looked_at_at_shares_of_replay(bend, ladder):
+    """At each from 0 to 1, and at none over 1."""
+    values = {"L": np.full(100, 1.0), "from": np.full(100, bend)}
+    made = promise("target", bends_with_much_replay, values, {}, 2.0)
+    assert made.ladder == ladder
 
 
 def random_state_problem(seed, kind="rises"):

@@ -112,6 +112,8 @@ def test_a_column_of_many_levels_is_cut_into_bins():
         assert (high.kept == (low.kept | low.held)).all()
     assert bins[-1].kept.sum() == 50
     assert len({b.name for b in bins}) == 5
+    assert bins[0].name == "D 10.8 to 20.7"
+    assert bins[-1].name == "D >= 50.2"
 
 
 # -- of a fit --------------------------------------------------------------------------

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from bayeslaw._inference.noise import RunNoise, draw_effects, error_values, student_t
-from bayeslaw._inference.table import NONE
+from bayeslaw._inference.noise import (
+    RunNoise,
+    draw_effects,
+    draw_errors,
+    error_values,
+    student_t,
+)
+from bayeslaw._inference.table import NONE, SharedError
 
 
 @pytest.fixture
@@ -84,3 +90,27 @@ def test_effects_of_new_groups_have_each_draw_s_scale():
     assert drawn.shape == (2, 4000)
     for of_draw, scale in zip(drawn, tau, strict=True):
         assert stats.kstest(of_draw / scale, "norm").pvalue > 1e-3
+
+
+def test_errors_along_a_run_are_alike_by_the_gap_and_as_wide_as_any():
+    """Three points of each of 20,000 runs: correlation exp(-gap / length), and the
+    variance of a Student-t, at each of them.
+    """
+    runs = np.arange(20_000)
+    first = 3 * runs
+    gap = np.tile([np.inf, 0.5, 1.0], len(runs))
+    previous = np.stack([first, first, first + 1], axis=1).ravel()
+    error = {"sigma": 0.01, "dof_above_2": 8.0, "run_length": 0.5}
+    shared = SharedError(previous=previous, gap=gap)
+    drawn = draw_errors(3 * len(runs), error, shared, np.random.default_rng(0))
+    points = drawn.reshape(-1, 3)
+    found = np.corrcoef(points.T)
+    expected = [np.exp(-1.0), np.exp(-3.0), np.exp(-2.0)]
+    np.testing.assert_allclose(found[[0, 0, 1], [1, 2, 2]], expected, atol=0.02)
+    np.testing.assert_allclose(points.var(axis=0), 0.01**2 * 10 / 8, rtol=0.05)
+
+
+def test_errors_of_rows_that_share_nothing_are_independent():
+    error = {"sigma": 0.01, "dof_above_2": 8.0}
+    drawn = draw_errors(4000, error, NONE, np.random.default_rng(1))
+    assert stats.kstest(drawn / 0.01, "t", args=(10,)).pvalue > 1e-3

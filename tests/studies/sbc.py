@@ -50,13 +50,15 @@ MIN_ESS = 200  # effective draws below which importance sampling gives way to NU
 NUTS = {"chains": 2, "warmup": 300, "draws": 400, "max_draws": 1600}
 CONVERGED = 1.05  # R-hat above which chains are counted as not converged
 
-# Runs of the papers: Bethune 2025 (fine-tuning), Wang 2025 (areas; 4 schedules of 12 points), else the grid of Goffinet 2025
+# Runs of the papers: Bethune 2025 (fine-tuning), Muennighoff 2023 (repeated tokens), Wang 2025 (areas; 4 schedules of 12
+# points), else the grid of Goffinet 2025
 FINETUNING = {
     "N": (4e7, 1.3e9),
     "D": (3e5, 3e7),
     "replay": (0.001, 0.05),
     "loss_before": (2.0, 3.5),
 }
+REPEATED = {"N": (1e7, 1e10), "D": (1e9, 1e11), "U": (1e8, 1e11)}
 DOMAINS = {"source_loss": (1.5, 5.0), "target_loss": (1.0, 5.0)}
 PEAK_AREAS = (0.3, 60.0)
 
@@ -77,7 +79,8 @@ def design(law: Law, shared: bool = False) -> pd.DataFrame:
         curves = [_curve(i, rng) for i in range(4)]
         return pd.concat(curves, ignore_index=True)
     grid = ptpp_grid()
-    ranges = FINETUNING if law.reference.get("N") == 334e6 else DOMAINS
+    ranges = REPEATED if "U" in columns else DOMAINS
+    ranges = FINETUNING if law.reference.get("N") == 334e6 else ranges
     if ranges is FINETUNING or not columns <= set(grid):
         spans = {c: ranges[c] for c in law.covariates}
         return pd.DataFrame(

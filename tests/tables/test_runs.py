@@ -223,6 +223,16 @@ def test_other_units_are_multiplied():
     assert (named["loss"] == good()["loss"].to_numpy()).all()
 
 
+def test_a_column_read_in_other_units_goes_but_steps_stay_where_they_are():
+    table = good().assign(billions=lambda t: t["D"] / 1e9).drop(columns="D")
+    runs = bayeslaw.read_runs(table, columns={"billions*1e9": "D"})
+    assert "billions" not in runs
+    steps = good().assign(step=lambda t: t["D"] / 1e6).drop(columns="D")
+    runs = bayeslaw.read_runs(steps, columns={"step*1e6": "D"})
+    np.testing.assert_allclose(runs["step"], good()["D"] / 1e6)
+    np.testing.assert_allclose(runs["D"], good()["D"])
+
+
 @pytest.mark.parametrize(
     ("columns", "says"),
     [

@@ -108,6 +108,7 @@ def warned(**columns):
         ({"D": [10000.0, 5000.0]}, None),
         ({"D": [9999.0, 5000.0], "N": [10000.0, 10000.0]}, None),
         ({"D": [1e9, 1.01e13]}, "two units in one column?"),
+        ({"cost": [1e-5, 0.2]}, "two units in one column?"),
         ({"D": [1e9, 0.99e13]}, None),
     ],
 )
@@ -254,6 +255,10 @@ def test_rows_far_beyond_are_counted(tokens, told):
     asked = pd.DataFrame({"D": [5e10, tokens, 2e12]})
     (line,) = far_beyond(table, asked)
     assert f"in {told} of 3 rows" in line
+    (line,) = far_beyond(table, asked.iloc[[0, 2]])
+    assert "in 1 of 2 rows" in line
+    (line,) = far_beyond(table, asked.iloc[[2]])
+    assert "rows" not in line
 
 
 @pytest.mark.parametrize("rows", [17, 18])

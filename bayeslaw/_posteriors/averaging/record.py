@@ -239,7 +239,7 @@ class Average:
         return write(xr.DataTree.from_dict(nodes), path)
 
     @classmethod
-    def from_tree(cls, tree, path: str | Path, trust_law_file: bool = False) -> Average:
+    def from_tree(cls, tree, path: str | Path, trust_law_file: bool) -> Average:
         """Read from the netCDF file's groups."""
         members = []
         named = [name for name in tree.children if name.startswith("law")]
