@@ -42,6 +42,7 @@ from named_mutants import NAMED, REASONS, TESTS
 
 ROOT = Path(__file__).parents[2]
 BY_HAND, DRAWN = "Thought of by hand", "Drawn"
+TOLERANCE = 1e-5  # a number below is one: twice as much is no fault
 SLACK = 3.0  # times what a file's tests take on the code as it is, and half a minute
 
 COMPARISONS: dict[type, tuple[type, ...]] = {
@@ -157,8 +158,16 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
             is_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(
                 child.test
             )
-            if isinstance(child, ast.AST) and not is_message and not is_types:
+            is_skipped = is_message or is_types or _is_strict(child)
+            if isinstance(child, ast.AST) and not is_skipped:
                 yield child
+
+
+def _is_strict(node: object) -> bool:
+    """Whether this is the ``strict`` of a zip: an assertion, and what holds may be left
+    out.
+    """
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _with(node: ast.AST, **fields) -> ast.AST:
@@ -185,7 +194,7 @@ def _of_node(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | str]]:
         case ast.Constant(value=int() as value):
             yield node, ast.Constant(value + 1)
         case ast.Constant(value=float() as value):
-            yield node, ast.Constant(2 * value or 1.0)
+            yield node, ast.Constant(value + 1 if value < TOLERANCE else 2 * value)
         case ast.IfExp(test=test):
             yield test, ast.UnaryOp(ast.Not(), test)
         case ast.If(test=test):
@@ -210,7 +219,7 @@ def _of_call(node: ast.Call) -> Iterator[tuple[ast.AST, ast.AST | str]]:
     if not _is_function(node):
         return  # records need all of their fields
     for keyword in node.keywords:
-        if keyword.arg:
+        if keyword.arg and not _is_strict(keyword):
             others = [other for other in node.keywords if other is not keyword]
             yield node, _with(node, keywords=others)
 
