@@ -71,13 +71,13 @@ class ContrastPoints(NamedTuple):
 
 
 def scaled_terms(law: Law) -> list[Term]:
-    """Terms whose coefficient the coordinates replace by a contrast: positive, free,
-    and no floor.
+    """Terms whose coefficient the coordinates replace by a contrast: positive or of
+    either sign, free, and no floor.
     """
     return [
         term
         for term in law.terms
-        if not term.is_floor and term.prior.support == "positive"
+        if not term.is_floor and term.prior.support in ("positive", "real")
     ]
 
 
@@ -118,9 +118,10 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
         # The end with the larger basis first, so that the contrast is positive.
         order = [0, 1] if first >= last else [1, 0]
         ends.append({name: v[order] for name, v in runs[own].items()})
-        # Where a table has one value of the covariate there is no contrast.
-        size = max(abs(first - last), 1e-6 * abs(first), TINY)
-        sizes.append(size / float(scale))
+        # Where a table has one value of the covariate there is no contrast; where the
+        # term vanishes at it, any size will do.
+        size = max(abs(first - last), 1e-6 * abs(first)) / float(scale)
+        sizes.append(size or 1.0)
     stacked = {c: np.array([run[c] for run in ends]).reshape(-1, 2) for c in x}
     return ContrastPoints(middle, span, stacked, np.array(sizes))
 
@@ -270,16 +271,35 @@ def _left_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
 
 
 class _Contrast(NamedTuple):
-    """One term along its own covariate, in the loss per unit of the term's site.
+    """One term along its own covariate, in the loss per unit of the term's value.
 
+    ``is_signed``: its value may be negative, and is the site itself, not its logarithm.
     ``log_size``: log of the term's contrast, shape (). ``before``: what each earlier
-    term adds between the same runs per unit of its own site, shape (earlier term,).
+    term adds between the same runs per unit of its own value, shape (earlier term,).
     """
 
-    site: str
+    name: str
     sign: int
+    is_signed: bool
     log_size: Float[Array, ""]
     before: Float[Array, " earlier_term"]
+
+    def site(self, left: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The site of the term's share of a contrast, and the log slope of that map."""
+        if self.is_signed:
+            return left * jnp.exp(-self.log_size), -self.log_size
+        log_value, log_slope = _log_positive(left)
+        return log_value - self.log_size, log_slope
+
+    def left(self, site: Float[Array, ""]) -> Float[Array, ""]:
+        """The inverse of `site`."""
+        if self.is_signed:
+            return site * jnp.exp(self.log_size)
+        return _left_of(site + self.log_size)
+
+    def value(self, site: Float[Array, ""]) -> Float[Array, ""]:
+        """Of the term, which is linear in it."""
+        return site if self.is_signed else jnp.exp(site)
 
 
 def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Contrast]:
@@ -312,6 +332,7 @@ def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Con
         contrast_of_term = _Contrast(
             term.site,
             term.sign,
+            term.prior.support == "real",
             log_size,
             stacked,
         )
@@ -337,21 +358,20 @@ def _move_terms(
     exponents: Values,
     to_site: bool,
 ) -> tuple[Unconstrained, Float[Array, ""]]:
-    """Coefficients from coordinates to log contributions (or back), in the order of the
-    law; log determinant.
+    """Coefficients from coordinates to sites (or back), in the order of the law; log
+    determinant.
     """
     moved, logdet, values = {}, jnp.zeros(()), []
     for c in _contrasts(law, points, exponents):
-        # total contrast = sign site size + what earlier terms add: the map is
+        # total contrast = sign value size + what earlier terms add: the map is
         # triangular in the terms' order, and its Jacobian a product of slopes.
         others = c.before @ jnp.stack(values) if values else jnp.zeros(())
         if to_site:
-            log_value, log_slope = _log_positive(c.sign * (given[c.site] - others))
-            moved[c.site] = log_value - c.log_size
+            moved[c.name], log_slope = c.site(c.sign * (given[c.name] - others))
             logdet = logdet + log_slope
         else:
-            moved[c.site] = c.sign * _left_of(given[c.site] + c.log_size) + others
-        values.append(jnp.exp(moved[c.site] if to_site else given[c.site]))
+            moved[c.name] = c.sign * c.left(given[c.name]) + others
+        values.append(c.value(moved[c.name] if to_site else given[c.name]))
     return moved, logdet
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sbc
 from numpyro.infer.util import potential_energy
 
 import bayeslaw
@@ -12,14 +13,23 @@ from bayeslaw._inference.likelihood import model
 from bayeslaw._inference.table import pad
 from bayeslaw._tables import fitting
 
-LAWS = ["chinchilla", "coupled", "dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
+LAWS = [
+    "chinchilla",
+    "coupled",
+    "dcpt",
+    "ptpp-floor",
+    "ptpp-gate",
+    "ptpp-gate-floor",
+    "cpt-dynamics",  # a coefficient of either sign
+]
 
 
 @pytest.fixture(scope="module", params=LAWS)
 def case(request):
     """A law, its padded table, its anchors, and unconstrained sites at prior draws."""
     law = bayeslaw.law(request.param)
-    runs = bayeslaw.simulate(law, seed=3)
+    of_curves = {"design": sbc.design(law)} if "S1_cpt" in law.covariates else {}
+    runs = bayeslaw.simulate(law, seed=3, **of_curves)
     x, y = fitting.covariates(law, runs), np.log(runs["loss"].to_numpy())
     rng = np.random.default_rng(1)
     names = density.site_names(law)
@@ -103,3 +113,28 @@ def test_a_term_s_coordinate_is_its_contrast_at_any_exponent(alpha):
     z = coordinates.from_sites(law, at, sites)
     contrast = 0.4 * (0.24**-alpha - 8**-alpha)
     assert z["A_nats"] == pytest.approx(contrast, rel=0.02)
+
+
+@pytest.mark.parametrize("B", [0.3, 0.0, -0.3])
+def test_a_term_of_either_sign_has_the_contrast_with_those_before_it(B):
+    """By hand, along the adaptation: the shift by B, beside what the forward area takes away."""
+    law = bayeslaw.law("cpt-dynamics")
+    S = np.linspace(0.1, 2.0, 11)
+    still = np.zeros(11)
+    at = coordinates.contrast_points(
+        law, {"S1_pt": still + 7.0, "S2_pt": still, "S1_cpt": S, "S2_cpt": still}
+    )
+    free = {"alpha": 0.5, "E": 90.0, "beta": 0.4, "C1": 0.3, "C2": 0.3}
+    values = free | {"L0_nats": 2.7, "A_nats": 0.2, "B_nats": B}
+    sites = coordinates.unconstrain(law, {n: jnp.asarray(v) for n, v in values.items()})
+    z = coordinates.from_sites(law, at, sites)
+
+    def moved(s):
+        return 1 - (1 + 90 * s) ** -0.4
+
+    # per nat at the reference run: a forward area of 7.2 and 1, and of 1 alone
+    forward = 0.2 * (9.0**-0.5 - 7.1**-0.5) / 8.2**-0.5
+    shift = B * (moved(2.0) - moved(0.1)) / moved(1.0)
+    assert z["B_nats"] == pytest.approx(shift + forward, rel=0.01)
+    back, _ = coordinates.to_sites(law, at, z)
+    assert back["B_nats"] == pytest.approx(B, abs=1e-9)
