@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._decisions.planning import posing
 from bayeslaw._decisions.planning.posing import point_pieces, pose
 from bayeslaw._decisions.planning.question import question_of
 from bayeslaw._posteriors.posterior import Piece
@@ -214,3 +215,24 @@ def test_draws_beyond_those_there_are_only_where_noise_makes_them_new():
     posteriors = Draws((piece(falling, **NOISY),)), Draws((piece(rising, **NOISY),))
     assert question_of(*posteriors, asked).draws == 5000
     assert question_of(*posteriors, asked | {"new_run": False}).draws == DRAWS
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "says"),
+    [
+        ("math", "loss_before", "baseline_loss={'math': ...}"),
+        ("math", "S1_pt", "covariates={'S1_pt': ...}"),
+        ("math", "source_loss_before", "covariates={'source_loss_before': ...}"),
+        ("forgetting", "loss_before", "give baseline_loss, its loss"),
+        ("forgetting", "source_loss_before", "give baseline_loss, its loss"),
+        ("forgetting", "S1_pt", "covariates={'S1_pt': ...}"),
+        ("target", "loss_before", "covariates={'loss_before': ...}"),
+    ],
+)
+def test_what_a_law_reads_beside_the_plan_is_asked_for_by_name(name, column, says):
+    """A source's losses before adaptation are its baseline."""
+    reads = piece(falling, covariates=("D", "replay", column))
+    with pytest.raises(PlanError) as caught:
+        posing._columns_read(reads, name, {}, others=("math",))
+    assert says in str(caught.value)
+    assert posing._columns_read(reads, name, {column: NUMBER}, ("math",)) == [column]

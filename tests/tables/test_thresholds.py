@@ -11,8 +11,9 @@ from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._tables import fitting
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.columns import melt_losses
+from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.runs import NUMERIC, _measured, named_rows
-from bayeslaw._tables.slopes import partial_slope, surface_misses
+from bayeslaw._tables.slopes import outliers, partial_slope, surface_misses
 
 ROW = {"N": 1e8, "D": 1e9, "replay": 0.2, "ptpp": 30.0, "loss": 2.5}
 
@@ -272,6 +273,57 @@ def test_a_surface_is_curved_where_there_are_three_rows_a_term(rows):
     misses = surface_misses(runs, ["N", "D", "ptpp", "replay"])
     is_curved = bool(np.abs(misses).max() < 1e-6)
     assert is_curved == (rows == 18)
+
+
+def test_one_wrong_row_does_not_bend_a_surface():
+    """It is off by what is wrong with it, and the others by next to nothing; a fit by
+    least squares shares it out.
+    """
+    rng = np.random.default_rng(5)
+    n, d = np.exp(rng.uniform(18, 22, (2, 40)))
+    noise = 1e-4 * rng.standard_normal(40)
+    y = 1.0 - 0.1 * np.log(n) - 0.2 * np.log(d) + noise
+    y[7] += 0.5
+    runs = pd.DataFrame({"N": n, "D": d, "loss": np.exp(y)})
+    misses = surface_misses(runs, ["N", "D"])
+    assert misses[7] == pytest.approx(0.5, abs=0.01)
+    assert np.abs(np.delete(misses, 7)).max() < 0.01
+
+
+def test_exact_losses_lie_on_their_surface():
+    """Those that are a plane's to the last digit have no scale to weigh a miss by."""
+    runs = pd.DataFrame({"N": [1e8, 1e9, 1e8, 1e9], "loss": [2.0, 2.0, 2.0, 2.0]})
+    np.testing.assert_allclose(surface_misses(runs, ["N"]), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "far", "told"), [(40, 5, 5), (40, 6, 0), (200, 10, 10), (200, 11, 0)]
+)
+def test_outliers_are_few(rows, far, told):
+    """Five, or one row in twenty; more of them are the surface's fault."""
+    misses = 0.001 * np.cos(np.arange(rows))
+    misses[:far] = -0.2
+    found = outliers(misses, 10.0)
+    assert found.sum() == told
+    assert not found[far:].any()
+
+
+@pytest.mark.parametrize(
+    ("fitted", "asked", "told"),
+    [
+        ({"domain": "target"}, {"domain": "source"}, 1),
+        ({"domain": "target"}, {"domain": "target"}, 0),
+        ({"domain": "target"}, {}, 0),
+        ({}, {"domain": "source"}, 0),
+    ],
+)
+def test_runs_of_another_domain_are_warned_of(fitted, asked, told):
+    table = pd.DataFrame([ROW, ROW])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_other_domain(table.assign(**fitted), table.assign(**asked))
+    assert len(caught) == told
+    assert all("2 of 2 rows are of 'source'" in str(one.message) for one in caught)
 
 
 def test_points_before_the_first_token_are_left_out():
