@@ -418,4 +418,45 @@ REASONS: dict[tuple[str, str], str] = {
         "bayeslaw/_inference/noise.py",
         "tau[:, None] * standard -> (-(tau[:, None] * standard))",
     ): "equal: a normal effect has no sign",
+    (
+        f"{_PLANNING}/roots.py",
+        "loss_at(x) - limit -> (-(loss_at(x) - limit))",
+    ): "equal: the root of a function turned over is the same",
+    (
+        f"{_PLANNING}/search.py",
+        "x <= problem.log_cap(replay)[:, None] + 1e-12 -> "
+        "(x < problem.log_cap(replay)[:, None] + 1e-12)",
+    ): "equal but for tokens that are the cap and a rounding error to the last digit",
+    (
+        f"{_PLANNING}/search.py",
+        "(scores <= padded[:-2]) & (scores <= padded[2:]) -> "
+        "((scores <= padded[:-2]) | (scores <= padded[2:]))",
+    ): "where a search begins: what comes near is challenged afterwards",
+    (f"{_ANCHORS}/search.py", "max -> min"): "which short menus are searched more",
+    (f"{_ANCHORS}/search.py", "0.75 -> 1.5"): "one of five searches that begin",
+    (
+        f"{_ANCHORS}/evidence.py",
+        "np.zeros -> np.ones",
+    ): "equal: every row is given its checkpoint after",
+    (
+        "bayeslaw/_inference/diagnostics.py",
+        "rhat <= MAX_RHAT -> (rhat < MAX_RHAT)",
+    ): "equal: no R-hat is a limit exactly",
+    (
+        "bayeslaw/_inference/discrepancy/marginal.py",
+        "6 -> 7",
+    ): "tails of a proposal: weights correct what is drawn",
+    (
+        "bayeslaw/_inference/discrepancy/marginal.py",
+        "1 -> 2",
+    ): "equal: the conjugate of a real matrix is the matrix",
+    (
+        "bayeslaw/_inference/likelihood.py",
+        "shared.previous is None or shared.gap is None -> "
+        "(shared.previous is None and shared.gap is None)",
+    ): "equal: both are None or neither is",
+    (
+        "bayeslaw/_tables/slopes.py",
+        "values - values.mean() -> (values + values.mean())",
+    ): "equal: a plane takes up the shift of an axis",
 }
