@@ -37,7 +37,7 @@ from bayeslaw._inference.table import Padded
 from bayeslaw._law.law import Law
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
+    from jaxtyping import Bool, Float, Shaped
 
 CHUNK = 100  # iterations between two looks at the clock
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
@@ -46,6 +46,7 @@ TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
 TREE_DEPTH = (6, 7)
 # times the step size is halved, and the draws begun again, while too many diverge
 SHRINKS = 3
+NEAREST = 1e-3  # share of the way to a chain's start, below which it is the mode
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,13 @@ class Program(NamedTuple):
     """What one sampler does its own way, in functions of a module (their identity names
     the compiled program).
 
-    ``kernel(law, problem)``: NUTS; ``first(problem, key)``: coordinates to start a
-    chain from; ``sites(law, problem, w)``: what is kept of a draw.
+    ``potential(law, problem)``: of coordinates, their negative log density;
+    ``kernel(potential)``: NUTS; ``first(problem, key)``: coordinates to start a chain
+    from; ``sites(law, problem, w)``: what is kept of a draw.
     """
 
-    kernel: Callable[[Law, Any], infer.NUTS]
+    potential: Callable[[Law, Any], Callable[[Any], Float[Array, ""]]]
+    kernel: Callable[[Callable], infer.NUTS]
     first: Callable[[Any, Array], Any]
     sites: Callable[[Law, Any, Any], dict[str, Array]]
 
@@ -131,13 +134,19 @@ def _sites(
     )
 
 
-def _kernel(law: Law, problem: WhitenedPosterior) -> infer.NUTS:
+def _whitened(
+    law: Law, problem: WhitenedPosterior
+) -> Callable[[Float[Array, " coordinate"]], Float[Array, ""]]:
     def whitened(w: Float[Array, " coordinate"]) -> Float[Array, ""]:
         vector = _unwhitened(problem, w)
         return potential(law, problem.table, problem.points, vector)
 
+    return whitened
+
+
+def _kernel(potential_fn: Callable) -> infer.NUTS:
     return infer.NUTS(
-        potential_fn=whitened,
+        potential_fn=potential_fn,
         dense_mass=True,
         target_accept_prob=TARGET_ACCEPT,
         max_tree_depth=TREE_DEPTH,  # pyright: ignore[reportArgumentType]
@@ -150,7 +159,7 @@ def _first(problem: WhitenedPosterior, key: Array) -> Float[Array, " coordinate"
     return jax.random.normal(key, shape)
 
 
-ONE_TABLE = Program(_kernel, _first, _sites)
+ONE_TABLE = Program(_whitened, _kernel, _first, _sites)
 
 
 def prepare(
@@ -213,12 +222,28 @@ def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
 
     def one(problem, key):
         spread, key = jax.random.split(key)
-        w = program.first(problem, spread)
-        return program.kernel(law, problem).init(
+        potential_fn = program.potential(law, problem)
+        w = _nearer(potential_fn, program.first(problem, spread))
+        return program.kernel(potential_fn).init(
             key, warmup, init_params=w, model_args=(), model_kwargs={}
         )
 
     return _by_chain(one, len(keys))(problem, keys)
+
+
+def _nearer(potential: Callable, w: Any) -> Any:
+    """A start around the mode, half as far from it until its density is defined: NUTS
+    never leaves a point where it is not.
+    """
+
+    def at(share: Float[Array, ""]) -> Any:
+        return jax.tree.map(lambda v: share * v, w)
+
+    def is_undefined(share: Float[Array, ""]) -> Bool[Array, ""]:
+        return ~jnp.isfinite(potential(at(share))) & (share > NEAREST)
+
+    share = jax.lax.while_loop(is_undefined, lambda share: share / 2, jnp.ones(()))
+    return at(share)
 
 
 @compiled(static_argnums=(0, 1, 2), level=OFTEN)
@@ -228,7 +253,7 @@ def _advance(program: Program, law: Law, warmup: int, problem, states):
     """
 
     def one(problem, state):
-        kernel = program.kernel(law, problem)
+        kernel = program.kernel(program.potential(law, problem))
         # sets the kernel up
         kernel.init(
             state.rng_key, warmup, init_params=state.z, model_args=(), model_kwargs={}

@@ -1,10 +1,11 @@
-"""The mode that chains start from is that of the rows that count, wherever these are."""
+"""What chains start from: the mode of the rows that count, wherever these are, and points near it that have a density."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._inference import coordinates
+from bayeslaw._inference import coordinates, nuts
 from bayeslaw._inference.point import misses, posterior_mode
 from bayeslaw._inference.table import pad
 from bayeslaw._tables import fitting
@@ -39,3 +40,19 @@ def test_a_row_that_counts_twice_is_no_further_off(case):
     z, _ = posterior_mode(law, table, points)
     twice = misses(law, table._replace(weight=2 * table.weight), points, z)
     np.testing.assert_allclose(twice, misses(law, table, points, z))
+
+
+def test_a_chain_starts_where_its_density_is_defined():
+    """Half as far from the mode, as often as it takes; a point that has a density is left alone."""
+
+    def potential(w):
+        size = jnp.abs(w["a"]) + jnp.abs(w["b"]).sum()
+        return jnp.where(size < 1, size, jnp.nan)
+
+    far = {"a": jnp.asarray(2.0), "b": jnp.asarray([-1.0, 0.5])}
+    near = nuts._nearer(potential, far)
+    assert near["a"] == 0.5
+    assert near["b"].tolist() == [-0.25, 0.125]
+    assert nuts._nearer(potential, near)["b"].tolist() == near["b"].tolist()
+    nowhere = nuts._nearer(lambda w: jnp.inf * jnp.ones(()), far)
+    assert 0 < nowhere["a"] < 0.01

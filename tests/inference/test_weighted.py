@@ -1,4 +1,4 @@
-"""Where chains disagree, weights decide: heavy-tailed runs leave a posterior of several modes."""
+"""Where chains disagree, weights decide: on runs of heavy tails, with chains that each kept to a part."""
 
 import warnings
 
@@ -9,6 +9,7 @@ from scipy import stats
 
 import bayeslaw
 from bayeslaw._base.errors import FitWarning
+from bayeslaw._inference import nuts
 
 PRIOR_DRAWS = 4_000_000
 FAR = {"N": 3e10, "D": 1e12}
@@ -16,9 +17,7 @@ FAR = {"N": 3e10, "D": 1e12}
 
 @pytest.fixture(scope="module")
 def heavy() -> pd.DataFrame:
-    """Fifteen runs under Student-t noise of 10% and 1.5 degrees of freedom: chains of
-    16,000 draws have an R-hat of 1.12.
-    """
+    """Fifteen runs under Student-t noise of 10% and 1.5 degrees of freedom."""
     rng = np.random.default_rng(0)
     n = 10 ** rng.uniform(7, 10, 15)
     d = n * 10 ** rng.uniform(0.5, 2.5, 15)
@@ -29,16 +28,28 @@ def heavy() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def fitted(heavy):
-    """With the first seed whose chains disagree: some do, and which depends on rounding."""
-    for seed in (3, 0, 1, 2, 4, 5):
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always", FitWarning)
-            result = bayeslaw.fit(
-                heavy, "chinchilla", discrepancy=False, seed=seed, on_failure="ignore"
-            )
-        if any("the chains disagreed (R-hat 1" in str(one.message) for one in told):
-            return result
-    pytest.fail("chains of no seed disagree")
+    """By chains of which each seems to have stayed in a quarter of what all of them drew."""
+    sample = nuts.sample
+
+    def apart(*args, **options):
+        drawn = sample(*args, **options)
+        order = np.argsort(drawn.sites["alpha"], axis=None)
+        sites = {
+            n: v.reshape(-1)[order].reshape(v.shape) for n, v in drawn.sites.items()
+        }
+        return drawn._replace(sites=sites)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(record=True) as told,
+    ):
+        warnings.simplefilter("always", FitWarning)
+        patch.setattr(nuts, "sample", apart)
+        result = bayeslaw.fit(
+            heavy, "chinchilla", discrepancy=False, seed=3, on_failure="ignore"
+        )
+    assert any("the chains disagreed (R-hat" in str(one.message) for one in told)
+    return result
 
 
 def by_prior_draws(runs: pd.DataFrame, draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,13 +101,13 @@ def test_it_passes_and_says_how_it_was_drawn(fitted):
     assert fitted.is_preview
     assert np.isnan(fitted.diagnostics["rhat"])
     assert fitted.diagnostics["khat"] < 0.7
-    assert fitted.inference_data.attrs["chains_rhat"] > 1.01
+    assert fitted.inference_data.attrs["chains_rhat"] > 1.5
 
 
 def test_it_survives_its_file(fitted, tmp_path):
     back = bayeslaw.load(fitted.save(tmp_path / "fit.nc"))
     assert back.is_preview
-    assert back.inference_data.attrs["chains_rhat"] > 1.01
+    assert back.inference_data.attrs["chains_rhat"] > 1.5
 
 
 def test_short_chains_are_left_as_they_are(heavy):

@@ -81,9 +81,6 @@ CASES: dict[str, Case] = {
     "chinchilla-ratio": Case("chinchilla", False, _grid("chinchilla", "D > 0", 7)),
     "chinchilla-shared": Case("chinchilla", True, _grid("chinchilla", "D > 1e9", 4)),
     "dcpt": Case("dcpt", False, _grid("dcpt", "D > 1e9", 4)),
-    "ptpp-gate-floor": Case(
-        "ptpp-gate-floor", False, _grid("ptpp-gate-floor", "D > 1e9", 2)
-    ),
     "state-target": Case("state-target", False, _design("state-target")),
     "forgetting": Case("forgetting", False, _design("forgetting")),
     "cpt-dynamics": Case("cpt-dynamics", False, _design("cpt-dynamics")),

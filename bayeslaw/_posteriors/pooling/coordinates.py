@@ -12,7 +12,7 @@ triangular scale, whose Jacobian is the diagonal of a Cholesky factor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -155,15 +155,21 @@ def _implied_floor(
     return jnp.log(soft * jax.nn.softplus(left / soft))
 
 
-def _kernel(law: Law, problem: WhitenedPool) -> infer.NUTS:
+def _potential(
+    law: Law, problem: WhitenedPool
+) -> Callable[[Mapping[str, Float[Array, " ..."]]], Float[Array, ""]]:
     def potential(w: Mapping[str, Float[Array, " ..."]]) -> Float[Array, ""]:
         state, logdet = to_state(law, problem, w)
         density = log_density(law, problem.domains, problem.half_normal, state)
         return -density - logdet
 
+    return potential
+
+
+def _kernel(potential_fn: Callable) -> infer.NUTS:
     blocks: Any = [("population",)]  # dense; diagonal elsewhere
     return infer.NUTS(
-        potential_fn=potential, dense_mass=blocks, target_accept_prob=TARGET_ACCEPT
+        potential_fn=potential_fn, dense_mass=blocks, target_accept_prob=TARGET_ACCEPT
     )
 
 
@@ -184,4 +190,4 @@ def _sites(
     return state._asdict()
 
 
-POOLED = Program(_kernel, _first, _sites)
+POOLED = Program(_potential, _kernel, _first, _sites)
