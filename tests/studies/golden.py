@@ -81,6 +81,10 @@ CASES: dict[str, Case] = {
     "chinchilla-ratio": Case("chinchilla", False, _grid("chinchilla", "D > 0", 7)),
     "chinchilla-shared": Case("chinchilla", True, _grid("chinchilla", "D > 1e9", 4)),
     "dcpt": Case("dcpt", False, _grid("dcpt", "D > 1e9", 4)),
+    # Form 3; of 4,000 draws a chain: of 2,500 R-hat was over the limit
+    "ptpp-gate-floor": Case(
+        "ptpp-gate-floor", False, _grid("ptpp-gate-floor", "D > 1e9", 2)
+    ),
     "state-target": Case("state-target", False, _design("state-target")),
     "forgetting": Case("forgetting", False, _design("forgetting")),
     "cpt-dynamics": Case("cpt-dynamics", False, _design("cpt-dynamics")),
