@@ -556,3 +556,25 @@ def _bent(values, columns):
     away = jnp.log(columns["D"]) - 22.0
     slope = jnp.where(away < 0, values["slopes"][0], values["slopes"][1])
     return 0.1 * slope * away
+
+
+def _rooted(values, columns):
+    """Log loss that is a steep arctangent around 5.1 and falls on a line from 10 on, of log tokens; Newton's method
+    flees from the root of an arctangent.
+    """
+    x = jnp.log(columns["D"]) - values["from"]
+    return jnp.where(x < 10, jnp.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
+
+
+@pytest.mark.parametrize("newton", [True, False])
+def test_all_crossings_of_a_draw_must_be_found(newton):
+    """One of two by Newton's method, which is not enough; both by bisection."""
+    values = {"from": jnp.zeros(1)}
+    one = jnp.zeros(1)
+    span = jnp.asarray(0.0), jnp.asarray(20.0)
+    found = roots.crossings(_rooted, values, {}, one, one, span, roots.WAVY, newton)
+    second = 10 + 1.0 / 0.4
+    assert found.roots[0, 1] == pytest.approx(second, abs=1e-6)
+    assert bool(found.converged[0]) == (not newton)
+    if not newton:
+        assert found.roots[0, 0] == pytest.approx(5.1, abs=1e-6)

@@ -459,4 +459,19 @@ REASONS: dict[tuple[str, str], str] = {
         "bayeslaw/_tables/slopes.py",
         "values - values.mean() -> (values + values.mean())",
     ): "equal: a plane takes up the shift of an axis",
+    (
+        f"{_PLANNING}/together.py",
+        "-of_target > max(CLEAR * target_error, LARGE) -> "
+        "(-of_target >= max(CLEAR * target_error, LARGE))",
+    ): "equal: no slope is a limit exactly",
+    (
+        f"{_PLANNING}/together.py",
+        "source[CHECKPOINT].itertuples(index=False, name=None) -> "
+        "source[CHECKPOINT].itertuples(index=False)",
+    ): "equal: a named tuple is the tuple of its fields",
+    ("bayeslaw/_posteriors/refits.py", "0 -> 1"): "which seed it is, where none is",
+    (
+        f"{_PLANNING}/value.py",
+        "1 - 1e-12 -> (1 + 1e-12)",
+    ): "rounding: twelve digits",
 }

@@ -190,6 +190,12 @@ def test_models_a_hundred_times_off_the_reference_are_told(sizes, far):
     assert bool(caught) == far
 
 
+def test_a_reference_lies_amid_the_logs_of_sizes():
+    """Three models of 10k and one of a million: at the mean of their logs."""
+    table = pd.DataFrame({"N": [1e4, 1e4, 1e4, 1e6]})
+    assert fitting.reference_near(table) == {"N": 3e4}
+
+
 def test_rows_that_were_fitted_are_known_by_all_their_numbers():
     table = pd.DataFrame({"N": [1.0, 2.0], "loss": [2.5, 2.4], "D": [np.nan, 3.0]})
     asked = pd.concat([table, table.assign(loss=2.6), table.assign(N=9.0)])
