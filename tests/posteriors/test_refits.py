@@ -48,6 +48,13 @@ def test_a_refit_is_the_posterior_of_the_rows_that_count(runs, folds, found):
             assert values[name].std() == pytest.approx(sd, rel=0.15), name
 
 
+def test_a_refit_has_as_many_draws_as_asked(runs, folds):
+    (values, note), *_ = refits(
+        runs, "chinchilla", folds[:1], independent=True, draws=300
+    )
+    assert len(values["sigma"]) == note["draws"] == 300
+
+
 def test_counts_are_copies(runs):
     """A row that counts twice is two rows."""
     twice = np.ones((1, len(runs)))
