@@ -474,4 +474,8 @@ REASONS: dict[tuple[str, str], str] = {
         f"{_PLANNING}/value.py",
         "1 - 1e-12 -> (1 + 1e-12)",
     ): "rounding: twelve digits",
+    (
+        f"{_PLANNING}/plan.py",
+        "best - 1 -> (best + 1)",
+    ): "where a search polishes: within the accuracy asked of it",
 }
