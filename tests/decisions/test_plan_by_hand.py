@@ -65,6 +65,13 @@ def test_what_is_limited_is_told_with_the_noise(several):
         assert c.size == pytest.approx(size)
 
 
+def test_a_plan_of_source_data_alone_names_its_limits_too(problem):
+    """At a replay of 1 no token is of the target, and no logarithm of that is taken."""
+    only = Choice(BILLION + 1.7, 1.0, 0.0)
+    worths = {"target": 1.0, "web": 0.5}
+    assert value.binding(problem, only, worths) == "target and web"
+
+
 def test_a_plan_with_a_draw_fewer_is_the_same_problem_of_those_draws(several):
     index = np.array([5, 5, 199, 0])
     some = several.with_draws(index)

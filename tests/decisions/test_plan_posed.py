@@ -210,6 +210,17 @@ def test_the_plug_in_point_is_the_mean_of_the_law_with_most_draws():
     assert other.values["level"] == [9.5]
 
 
+def test_four_thousand_draws_are_looked_at_where_nobody_says_more():
+    """As the documentation has it."""
+    many = {"level": np.full(9000, 2.0)}
+    posteriors = (
+        Draws((Piece(falling, many, ("D", "replay")),)),
+        Draws((Piece(rising, many, ("D", "replay")),)),
+    )
+    asked = {name: value for name, value in ASKED.items() if name != "draws"}
+    assert question_of(*posteriors, asked).draws == 4000
+
+
 def test_draws_beyond_those_there_are_only_where_noise_makes_them_new():
     asked = ASKED | {"draws": 5000, "baseline_loss": 2.0}
     posteriors = Draws((piece(falling, **NOISY),)), Draws((piece(rising, **NOISY),))

@@ -130,6 +130,10 @@ def test_an_average_plans_and_has_parameters(mixed):
     assert mixed.warnings == ()
 
 
+def test_an_average_says_how_long_it_took(mixed):
+    assert 0 < mixed.seconds < 3600
+
+
 def test_what_cannot_be_compared_is_refused(coupled):
     runs, _ = coupled
     with pytest.raises(LawError, match="named twice"):
