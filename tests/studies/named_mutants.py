@@ -38,7 +38,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/decisions/test_check_groups.py",
     ),
     "bayeslaw/_decisions/planning/constraint.py": PLANNING,
-    "bayeslaw/_decisions/planning/plan.py": ASKED,
+    "bayeslaw/_decisions/planning/plan.py": (*ASKED, "tests/decisions/test_plan.py"),
     "bayeslaw/_decisions/planning/posing.py": PLANNING,
     "bayeslaw/_decisions/planning/question.py": ASKED,
     "bayeslaw/_decisions/planning/roots.py": ROOTS,
@@ -47,6 +47,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_decisions/planning/together.py": ("tests/decisions/test_together.py",),
     "bayeslaw/_decisions/planning/value.py": PLANNING,
     "bayeslaw/_posteriors/averaging/": COMPARED,
+    "bayeslaw/_posteriors/averaging/record.py": (
+        *COMPARED,
+        "tests/law/test_own_laws.py",
+    ),
     "bayeslaw/_posteriors/averaging/folds.py": (
         *COMPARED,
         "tests/decisions/test_stages_check.py",
