@@ -231,7 +231,7 @@ def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
     return _by_chain(one, len(keys))(problem, keys)
 
 
-def _nearer(potential: Callable, w: Any) -> Any:
+def _nearer(potential_fn: Callable, w: Any) -> Any:
     """A start around the mode, half as far from it until its density is defined: NUTS
     never leaves a point where it is not.
     """
@@ -240,7 +240,7 @@ def _nearer(potential: Callable, w: Any) -> Any:
         return jax.tree.map(lambda v: share * v, w)
 
     def is_undefined(share: Float[Array, ""]) -> Bool[Array, ""]:
-        return ~jnp.isfinite(potential(at(share))) & (share > NEAREST)
+        return ~jnp.isfinite(potential_fn(at(share))) & (share > NEAREST)
 
     share = jax.lax.while_loop(is_undefined, lambda share: share / 2, jnp.ones(()))
     return at(share)

@@ -577,9 +577,10 @@ def _rooted(values, columns):
 def test_all_crossings_of_a_draw_must_be_found(newton):
     """One of two by Newton's method, which is not enough; both by bisection."""
     values = {"from": jnp.zeros(1)}
-    one = jnp.zeros(1)
+    limit = replay = jnp.zeros(1)
     span = jnp.asarray(0.0), jnp.asarray(20.0)
-    found = roots.crossings(_rooted, values, {}, one, one, span, roots.WAVY, newton)
+    asked = values, {}, limit, replay, span
+    found = roots.crossings(_rooted, *asked, roots.WAVY, newton)
     second = 10 + 1.0 / 0.4
     assert found.roots[0, 1] == pytest.approx(second, abs=1e-6)
     assert bool(found.converged[0]) == (not newton)

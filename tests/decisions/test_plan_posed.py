@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._decisions.planning import posing
-from bayeslaw._decisions.planning.posing import point_pieces, pose
+from bayeslaw._decisions.planning.posing import _columns_read, point_pieces, pose
 from bayeslaw._decisions.planning.question import question_of
 from bayeslaw._posteriors.posterior import Piece
 
@@ -244,6 +243,6 @@ def test_what_a_law_reads_beside_the_plan_is_asked_for_by_name(name, column, say
     """A source's losses before adaptation are its baseline."""
     reads = piece(falling, covariates=("D", "replay", column))
     with pytest.raises(PlanError) as caught:
-        posing._columns_read(reads, name, {}, others=("math",))
+        _columns_read(reads, name, {}, others=("math",))
     assert says in str(caught.value)
-    assert posing._columns_read(reads, name, {column: NUMBER}, ("math",)) == [column]
+    assert _columns_read(reads, name, {column: NUMBER}, ("math",)) == [column]

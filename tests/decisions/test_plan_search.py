@@ -34,7 +34,7 @@ SOURCES = {
 
 
 def bends_with_much_replay(v, x, xp=jnp):
-    """Falls with tokens; falls and rises where replay is over .9, of which there is no plan that asks."""
+    """Falls with tokens; where replay is over ``from`` it falls and rises."""
     z = xp.log(x["D"] / 1e10)
     return v["L"] - 0.1 * z + xp.where(x["replay"] > v["from"], 0.05 * z**2, 0.0)
 

@@ -350,8 +350,6 @@ REASONS: dict[tuple[str, str], str] = {
         'np.argsort(limits, axis=None, kind="stable") -> np.argsort(limits, axis=None)',
     ): "the order of equal starts of a search",
     (f"{_PLANNING}/sampled.py", "1 -> 2"): "equal where -1 means none, as -2 does",
-    (f"{_PLANNING}/sampled.py", "True -> False"): "a guard: the lengths are the same",
-    (f"{_PLANNING}/search.py", "True -> False"): "a guard: the lengths are the same",
     (
         f"{_PLANNING}/search.py",
         "SCAN[1] - SCAN[0] -> (SCAN[1] + SCAN[0])",

@@ -79,8 +79,10 @@ def design(law: Law, shared: bool = False) -> pd.DataFrame:
         curves = [_curve(i, rng) for i in range(4)]
         return pd.concat(curves, ignore_index=True)
     grid = ptpp_grid()
-    ranges = REPEATED if "U" in columns else DOMAINS
-    ranges = FINETUNING if law.reference.get("N") == 334e6 else ranges
+    if law.reference.get("N") == 334e6:
+        ranges = FINETUNING
+    else:
+        ranges = REPEATED if "U" in columns else DOMAINS
     if ranges is FINETUNING or not columns <= set(grid):
         spans = {c: ranges[c] for c in law.covariates}
         return pd.DataFrame(
