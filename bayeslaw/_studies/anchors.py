@@ -308,7 +308,7 @@ def plan_scores(
 
     NaN where no plan reaches the confidence.
     """
-    from bayeslaw._decisions.anchors.plan_goal import cheapest_plan
+    from bayeslaw._decisions.anchors.goals.plan import cheapest_plan
 
     reference = pd.DataFrame([PLANNED])
     # A run keeps both promises with the confidence, where its own noise alone may break

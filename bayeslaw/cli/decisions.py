@@ -260,8 +260,9 @@ class AnchorsOptions:
     gain: Annotated[
         str | None,
         typer.Option(
-            help="What runs add: variance, information, plan, or parameters "
-            "(D-optimal)."
+            help="What runs add: variance, information, plan, best (which recipe: rows "
+            "of the goal), law (which is right), optimum (of the one column in which "
+            "the goal's rows differ), or parameters (D-optimal)."
         ),
     ] = None
     replicates: Annotated[
@@ -307,7 +308,10 @@ class AnchorsOptions:
     ] = None
     enough: Annotated[
         str | None,
-        typer.Option(help="With --next: sd of the goal's loss at which to stop: 1%."),
+        typer.Option(
+            help="With --next: sd of the goal's loss at which to stop: 1%; for --gain "
+            "best or law what the choice is expected to lose."
+        ),
     ] = None
     source_law: Annotated[
         list[str] | None,
@@ -315,6 +319,7 @@ class AnchorsOptions:
             help="With --next and a plan: law of the source to average (repeatable)."
         ),
     ] = None
+    reference: Reference = None
     seed: Seed = 0
     output: Annotated[
         Path | None,
@@ -408,11 +413,11 @@ def _check_next(options: AnchorsOptions) -> None:
         "--batch": options.batch,
         "--enough": options.enough,
         "--source-law": options.source_law,
+        "--reference": options.reference,
     }
     of_a_fit = {
         "FIT.nc": options.fit_file,
         "--source": options.source,
-        "--gain": options.gain,
         "--max-picks": options.max_picks,
         "--replicates": options.replicates,
         "--checks": options.checks,
@@ -453,6 +458,8 @@ def _next_batch(options: AnchorsOptions) -> None:
             batch=options.batch,
             enough=number("--enough", options.enough or "0"),
             least=1.0 if options.least is None else options.least,
+            gain=options.gain,  # pyright: ignore[reportArgumentType]
+            reference=assignments(options.reference),
             seed=options.seed,
         )
     if options.output is not None:

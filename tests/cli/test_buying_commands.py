@@ -84,7 +84,9 @@ def test_a_sequence_of_commands_goes_from_nothing_to_its_end(folder, asked):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--gain", "variance"], "leave --gain out"),
+        (["--gain", "everything"], "gain must be one of variance,"),
+        (["--gain", "optimum"], "differ in one column"),
+        (["--reference", "replay=0.1"], "reads 'replay'"),
         (["--replicates", "2"], "leave --replicates out"),
         (["--checks", "0"], "leave --checks out"),
         (["--least", "2"], "--least is of a plan"),
@@ -112,6 +114,20 @@ def test_a_sequence_for_a_plan_asks_for_both_losses(folder):
     assert json.loads(done.stdout)["plan"] is None  # nothing is measured yet
     first = pd.read_csv(folder / "first.csv")
     assert first[["loss", "source_loss"]].isna().all(axis=None)
+
+
+def test_runs_are_bought_for_the_choice_between_recipes(folder):
+    goal = pd.DataFrame({"N": [2e9, 8e9], "D": [4e11, 1e11], "recipe": ["wide", "deep"]})  # fmt: skip
+    goal.to_csv(folder / "recipes.csv", index=False)
+    asked = [
+        *("anchors", "--next", "--candidates", str(folder / "offer.csv")),
+        *("--goal", str(folder / "recipes.csv"), "--gain", "best"),
+        *("--law", "chinchilla", "--budget", BUDGET, "--reference", "N=500M"),
+    ]
+    record = json.loads(cli(*asked, "--json").stdout)
+    assert record["gain"] == "best"
+    assert record["choice"]["best"] in ("wide", "deep")
+    assert "is best by" in cli(*asked).stdout
 
 
 def test_without_a_fit_or_next_the_way_on_is_told(folder):

@@ -7,8 +7,8 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._decisions.anchors import plan_goal
 from bayeslaw._decisions.anchors.anchors import anchors
+from bayeslaw._decisions.anchors.goals import plan as plan_goal
 from bayeslaw._decisions.anchors.menu import candidates, menu
 from bayeslaw._decisions.planning import example
 from bayeslaw._inference.discrepancy.drift import training_range

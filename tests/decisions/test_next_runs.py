@@ -10,7 +10,7 @@ import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
 from bayeslaw._decisions.anchors.drifting import covariance, less_drift
 from bayeslaw._decisions.buying.knowledge import from_priors, laws_for, what_is_known
-from bayeslaw._decisions.buying.next_runs import FIRST, TRIFLE
+from bayeslaw._decisions.buying.purchase import FIRST, TRIFLE
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss
@@ -176,6 +176,73 @@ def test_a_budget_that_buys_nothing_is_refused(measured_pool):
         bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, batch=0)
     with pytest.raises(LawError):
         bayeslaw.next_runs(offered, goal, BUDGET, laws=["no-such-law"])
+
+
+# -- what is asked of the goal ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recipes():
+    """Two ways to spend the same compute, of which the law knows the better one."""
+    return pd.DataFrame({"N": [2e9, 8e9], "D": [4e11, 1e11], "recipe": ["small", "large"]})  # fmt: skip
+
+
+def test_runs_are_bought_until_a_choice_is_sure_enough(measured_pool, recipes):
+    offered, _ = measured_pool
+    first = bayeslaw.next_runs(
+        offered, recipes, BUDGET, laws=LAWS, gain="best", enough=1e-3
+    )
+    batches = buy_all(first, offered)
+    last = batches[-1]
+    losses = bayeslaw.simulate("chinchilla", design=recipes, noise=1e-12)["loss"]
+    truly_best = recipes["recipe"].iloc[int(np.argmin(losses))]
+    assert last.choice["best"] == truly_best
+    assert last.choice["chance"] > 0.9
+    assert last.choice["regret"] <= 1e-3
+    assert "asked for" in last.stop
+    assert last.spent < BUDGET
+    assert last.choice["regret"] < first.choice["regret"]
+    assert f"{truly_best} is best by" in last.sentence()
+    assert last.to_dict()["gain"] == "best"
+
+
+def test_before_anything_is_measured_runs_are_bought_that_tell_laws_apart(
+    measured_pool,
+):
+    offered, goal = measured_pool
+    both = {"laws": ["chinchilla", "coupled"]}
+    for_laws = bayeslaw.next_runs(offered, goal, BUDGET, gain="law", **both)
+    for_losses = bayeslaw.next_runs(offered, goal, BUDGET, **both)
+    assert for_laws.gain == "law"
+    assert for_laws.choice["chance"] == pytest.approx(0.5)
+    assert for_laws.goal_sd == pytest.approx(0.5, abs=0.01)
+    assert set(for_laws.runs["row"]) != set(for_losses.runs["row"])
+
+
+def test_with_one_law_nothing_is_to_be_told_apart(sequence, measured_pool):
+    offered, goal = measured_pool
+    made = bayeslaw.next_runs(
+        offered,
+        goal,
+        BUDGET,
+        laws=LAWS,
+        gain="law",
+        measured=sequence[0].runs.assign(
+            loss=offered["loss"].loc[sequence[0].runs["row"]].to_numpy()
+        ),
+    )
+    assert made.gain == "variance"
+    assert made.runs["row"].tolist() == sequence[1].runs["row"].tolist()
+
+
+def test_a_reference_run_moves_the_priors_of_the_laws_that_read_it(measured_pool):
+    offered, goal = measured_pool
+    at = {"N": 1e5, "D": 1e6}
+    made = bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, reference=at)
+    (law,) = made.asked.laws["target"]
+    assert {c: law.reference[c] for c in at} == at
+    with pytest.raises(LawError, match="reads 'replay'"):
+        bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, reference={"replay": 0.1})
 
 
 # -- what is known ---------------------------------------------------------------------

@@ -7,15 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NamedTuple,
-    TypedDict,
-    Unpack,
-    no_type_check,
-)
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, no_type_check
 
 import numpy as np
 import pandas as pd
@@ -31,15 +23,19 @@ from bayeslaw._decisions.anchors.appraisal import (
     goal_sds,
     where_to_stop,
 )
-from bayeslaw._decisions.anchors.criteria import Criterion, Information, Variance
-from bayeslaw._decisions.anchors.evidence import (
-    Domain,
-    Gaussian,
-    already_had,
-    domain_of,
-    gaussian,
-)
+from bayeslaw._decisions.anchors.criteria import Choosing, Criterion, Variance
+from bayeslaw._decisions.anchors.evidence import already_had, domain_of, gaussian
 from bayeslaw._decisions.anchors.gaussian import Pick
+from bayeslaw._decisions.anchors.goals.choice import foreseen
+from bayeslaw._decisions.anchors.goals.goal import (
+    KINDS,
+    Gain,
+    Goal,
+    gain_for,
+    goal_of,
+    goal_of_plan,
+)
+from bayeslaw._decisions.anchors.goals.quantities import Options
 from bayeslaw._decisions.anchors.menu import Menu, menu
 from bayeslaw._decisions.anchors.record import Anchors as Anchors
 from bayeslaw._decisions.anchors.search import Limits, choose
@@ -47,18 +43,6 @@ from bayeslaw._posteriors.posterior import Posterior
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
-
-    from bayeslaw._decisions.anchors.plan_goal import PlanGoal
-
-Gain = Literal["variance", "information", "parameters", "plan"]
-
-UNITS = {
-    "variance": "squared log loss",
-    "information": "nats about new runs at the goal",
-    "parameters": "nats about all parameters",
-    "plan": "FLOPs of the plan",
-}
-LEAST = {"variance": 0.01, "information": 0.01, "parameters": 0.0, "plan": 1.0}
 
 
 class AnchorOptions(TypedDict, total=False):
@@ -95,19 +79,6 @@ class Settings:
         if isinstance(self.source, Mapping):
             return dict(self.source)
         return {"forgetting": self.source}
-
-
-class Goal(NamedTuple):
-    """What runs are to improve: what each domain's draws say of it, and the plan, if it
-    is one.
-    """
-
-    domains: list[Domain]
-    plan: PlanGoal | None
-
-    @property
-    def has_plan(self) -> bool:
-        return self.plan is not None and self.plan.is_reached
 
 
 @shows_options_of(Settings)
@@ -148,7 +119,11 @@ def anchors(
         ``"variance"`` (mean over the goal's runs), ``"information"`` (about the losses
         new runs at the goal would have), ``"plan"`` (FLOPs by which the plan gets
         cheaper at the same confidence; while no plan reaches it, the variance of the
-        promises at the most probable one), or ``"parameters"`` (a D-optimal design, for
+        promises at the most probable one), ``"best"`` (log loss by which a better
+        choice is made among recipes: the goal's rows, or those of one name in its
+        column ``recipe``), ``"law"`` (variance of which law of an average is right),
+        ``"optimum"`` (variance of where the loss is least along the one column in which
+        the goal's rows differ), or ``"parameters"`` (a D-optimal design, for
         comparison). By default the variance, or the plan if that is the goal.
     replicates
         How often one run may be bought (seeds).
@@ -183,15 +158,12 @@ def anchors(
     limits = _limits(offered, budget, settings)
     had = _had(candidates, [posterior, *settings.sources.values()])
     offered = offered.without(had)
-    gain = _gain(settings, goal)
     aim = _goal(posterior, goal, offered, settings)
-    if gain == "plan" and not aim.has_plan:
-        gain = "variance"
     approximation = gaussian(offered, aim.domains)
-    criterion = _criterion(gain, approximation, aim)
+    criterion = aim.criterion(approximation)
     picks = choose(approximation.offer, criterion, limits)
     appraisal = appraisal_of(approximation, criterion, picks)
-    least = _least_rate(settings.least, gain, approximation, limits)
+    least = _least_rate(settings.least, aim.gain, criterion, limits)
     count, stop = where_to_stop(
         approximation.offer, criterion, appraisal, limits, least
     )
@@ -204,15 +176,16 @@ def anchors(
         check = _check(offered, aim, appraisal.picks, sds, settings)
     return Anchors(
         picks=_lines(offered, appraisal, sds),
-        gain=gain,
-        unit=UNITS[gain],
+        gain=aim.gain,
+        unit=KINDS[aim.gain].unit,
         goal_sd_before=sds[0],
         goal_sd_after=sds[-1],
         spent=approximation.offer.price(appraisal.picks),
         budget=limits.budget,
         stop=stop,
         check=check,
-        plan=_plan_costs(aim, appraisal) if gain == "plan" else None,
+        plan=_plan_costs(aim, appraisal) if aim.gain == "plan" else None,
+        choice=foreseen(aim, approximation, appraisal.picks, settings.seed),
         warnings=[
             *_warnings(posterior, settings.sources),
             *_left_out(had),
@@ -291,75 +264,32 @@ def _check_count(name: str, count: float) -> None:
         raise PlanError(f"{name} must be a whole number of at least 1, got {count!r}")
 
 
-def _gain(settings: Settings, goal: Any) -> Gain:
-    """What gains are, if the goal can be gained so."""
-    is_plan = isinstance(goal, Mapping)
-    gain: Gain = settings.gain or ("plan" if is_plan else "variance")
-    if gain not in UNITS:
-        raise PlanError(f"gain must be one of {', '.join(UNITS)}; got {gain!r}")
-    if is_plan != (settings.source is not None):
-        raise PlanError(
-            "a plan as the goal needs the source's posterior, and runs as the goal "
-            "need none"
-        )
-    if gain == "plan" and not is_plan:
-        raise PlanError(
-            "gain 'plan' needs a plan as the goal: the keyword arguments of plan()"
-        )
-    if not is_plan and not len(goal):
-        raise RunTableError(
-            "the goal's table has no rows: give the runs to be forecast"
-        )
-    return gain
-
-
 def _goal(
     posterior: Posterior,
     goal: pd.DataFrame | Mapping[str, Any],
     offered: Menu,
     settings: Settings,
 ) -> Goal:
-    run_length = settings.run_length
-    if not isinstance(goal, Mapping):
-        domain = domain_of(posterior, offered, goal, run_length)
-        return Goal([domain], None)
-    from bayeslaw._decisions.anchors import plan_goal
-
-    plan = plan_goal.cheapest_plan(posterior, settings.sources, goal)
-    domains = plan_goal.domains_of(plan, offered, run_length)
-    return Goal(domains, plan)
-
-
-def _criterion(gain: Gain, approximation: Gaussian, goal: Goal) -> Criterion:
-    rows = approximation.goals
-    if gain == "plan":
-        from bayeslaw._decisions.anchors import plan_goal
-
-        assert goal.plan is not None
-        return plan_goal.saving(goal.plan, goal.domains, rows)
-    if gain == "variance":
-        return Variance(rows)
-    if gain == "parameters":
-        return Information(None)
-    noise = [np.full(d.goal.shape[1], d.noise.variance.mean()) for d in goal.domains]
-    # what measuring the goal's runs would add to the precision
-    weighted = rows / np.concatenate(noise)[:, None]
-    return Information(weighted.T @ rows)
+    gain = gain_for(settings.gain, goal, settings.source is not None)
+    length = settings.run_length
+    if isinstance(goal, Mapping):
+        return goal_of_plan(posterior, settings.sources, goal, gain, offered, length)
+    return goal_of(posterior, goal, gain, offered, length)
 
 
 # -- the answer ------------------------------------------------------------------------
 
 
 def _least_rate(
-    least: float | None, gain: Gain, approximation: Gaussian, limits: Limits
+    least: float | None, gain: Gain, criterion: Criterion, limits: Limits
 ) -> float:
     """Gain per cost below which nothing is bought."""
-    least = LEAST[gain] if least is None else least
+    least = KINDS[gain].least if least is None else least
     if gain == "plan":
         return least
-    if gain == "variance":
-        return least * (Variance(approximation.goals).total / limits.budget)
-    return least * (1 / limits.budget)
+    # of all there is to gain, where that is limited
+    total = criterion.total if isinstance(criterion, Variance | Choosing) else 1.0
+    return least * (total / limits.budget)
 
 
 def _lines(
@@ -461,8 +391,24 @@ def _check(
         "khat": khat,
         "reliable": khat <= reweighting.MAX_KHAT,
     }
+    if goal.options is not None:
+        return record | _choice_after(goal.options, views)
     if goal.plan is None:
         return record
-    from bayeslaw._decisions.anchors import plan_goal
+    from bayeslaw._decisions.anchors.goals.plan import replan
 
-    return record | plan_goal.replan(goal.plan, views, settings.seed)
+    return record | replan(goal.plan, views, settings.seed)
+
+
+def _choice_after(
+    options: Options, views: Sequence[reweighting.ReweightedDraws]
+) -> dict[str, float]:
+    """Chance that what is chosen after an outcome is the best, and regret: means over
+    outcomes.
+    """
+    (view,) = views
+    chances = options.chances(view.weights).max(axis=1)
+    return {
+        "chance": float(chances.mean()),
+        "regret": float(options.regret(view.weights).mean()),
+    }

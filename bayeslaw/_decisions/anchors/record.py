@@ -11,6 +11,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
+from bayeslaw._decisions.anchors.goals.kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Anchors:
     plan
         For a plan: ``flops_before`` and expected ``flops_after``, at the same
         confidence; None while no plan reaches it.
+    choice
+        For a choice (gains ``best`` and ``law``): the option that is ``best`` on
+        average, the ``chance`` that it is the best, and the ``regret``: what it is
+        expected to lose to the best, in log loss, or in probability for a law. Of
+        recipes also both ``_after`` all picks. The check has both as simulated.
     """
 
     picks: list[dict[str, Any]]
@@ -57,6 +63,7 @@ class Anchors:
     check: dict[str, Any] | None
     plan: dict[str, float] | None
     warnings: list[str]
+    choice: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON holds it."""
@@ -71,7 +78,8 @@ class Anchors:
         PlanError
             A key is missing or unknown.
         """
-        odd = sorted({f.name for f in fields(cls)} ^ set(record))
+        # lists saved before there were choices have none
+        odd = sorted({f.name for f in fields(cls)} ^ {"choice", *record})
         if odd:
             raise PlanError(
                 f"not a saved list of anchors: {odd[0]!r} is missing or unknown"
@@ -103,7 +111,8 @@ class Anchors:
         table.insert(0, "run", [pick["run"] for pick in self.picks])
         table["cost"] = [f"{pick['cost']:.3g}" for pick in self.picks]
         table[f"gain ({self.unit})"] = [f"{pick['gain']:.3g}" for pick in self.picks]
-        table["goal sd"] = [f"{pick['goal_sd']:.2%}" for pick in self.picks]
+        shown = KINDS[self.gain].shown
+        table["goal sd"] = [shown(pick["goal_sd"]) for pick in self.picks]
         return table
 
     def __repr__(self) -> str:
@@ -128,9 +137,23 @@ class Anchors:
         elif self.check is not None and "share_with_a_plan" in self.check:
             chance = self.check["share_with_a_plan"]
             saving = f" and make a plan possible in {chance:.0%} of simulated outcomes"
+        kind = KINDS[self.gain]
         count = f"{len(self.picks)} run{'s' * (len(self.picks) > 1)}"
         return (
-            f"{count} for {self.spent:.3g} of {self.budget:.3g} take the "
-            f"goal's sd from {self.goal_sd_before:.2%} to {self.goal_sd_after:.2%} of "
-            f"the loss{saving}; {self.stop}."
+            f"{count} for {self.spent:.3g} of {self.budget:.3g} take {kind.sd_of} from "
+            f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
+            f"{kind.of_what}{saving}{self._chosen()}; {self.stop}."
+        )
+
+    def _chosen(self) -> str:
+        """The choice now, and how sure it will be, in words."""
+        if self.choice is None:
+            return ""
+        now = f"; now {self.choice['best']} is best by {self.choice['chance']:.0%}"
+        if "chance_after" not in self.choice:
+            return now
+        return (
+            f"{now}, and the choice after them is right in "
+            f"{self.choice['chance_after']:.0%} (expected loss for want of knowing the "
+            f"best {self.choice['regret']:.2%}, then {self.choice['regret_after']:.2%})"
         )

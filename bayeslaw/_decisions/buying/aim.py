@@ -5,23 +5,21 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._decisions.anchors.criteria import Criterion, Variance
-from bayeslaw._decisions.anchors.evidence import Domain, Gaussian, domain_of
-from bayeslaw._decisions.anchors.menu import Menu
-from bayeslaw._decisions.anchors.plan_goal import (
-    PlanGoal,
+from bayeslaw._decisions.anchors.evidence import Domain, domain_of
+from bayeslaw._decisions.anchors.goals.goal import Goal, asked_of
+from bayeslaw._decisions.anchors.goals.plan import (
     check_keywords,
     domains_of,
     present_plan,
-    saving,
 )
+from bayeslaw._decisions.anchors.menu import Menu
 from bayeslaw._decisions.buying.asked import Asked, as_read
 from bayeslaw._decisions.buying.knowledge import PriorKnowledge
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
@@ -33,25 +31,7 @@ if TYPE_CHECKING:
 LEVELS = 3  # of replay and of tokens, at which a plan may be before anything is known
 
 
-@dataclass(frozen=True, eq=False)
-class Aim:
-    """What the goal's draws say, and the plan once there is something to plan with."""
-
-    domains: list[Domain]
-    plan: PlanGoal | None = None
-
-    @property
-    def is_reached(self) -> bool:
-        return self.plan is not None and self.plan.is_reached
-
-    def criterion(self, approximation: Gaussian) -> Criterion:
-        """What a plan saves; without one, how well the goal is known."""
-        if self.plan is not None and self.plan.is_reached:
-            return saving(self.plan, self.domains, approximation.goals)
-        return Variance(approximation.goals)
-
-
-def aim_of(asked: Asked, known: Mapping[str, Posterior], offered: Menu) -> Aim:
+def goal_now(asked: Asked, known: Mapping[str, Posterior], offered: Menu) -> Goal:
     """The goal as it is seen with what is known, by domain, before the next batch.
 
     Raises
@@ -62,16 +42,21 @@ def aim_of(asked: Asked, known: Mapping[str, Posterior], offered: Menu) -> Aim:
         The plan's question is ill-posed.
     """
     if isinstance(asked.goal, pd.DataFrame):
-        return Aim([_forecast(known[TARGET], offered, asked.goal, TARGET)])
+        view = _forecast(known[TARGET], offered, asked.goal, TARGET)
+        # with few runs one law is fitted: which is right they do not tell yet
+        is_one_law = len(known[TARGET].pieces()) == 1
+        gain = "variance" if asked.gain == "law" and is_one_law else asked.gain
+        return asked_of(view, known[TARGET], asked.goal, gain)
     # priors are too wide for a plan: first is learned what its losses may be at all
     if not any(isinstance(p, PriorKnowledge) for p in known.values()):
         plan = present_plan(known[TARGET], known[FORGETTING], asked.goal)
         if plan.is_possible:
-            return Aim(domains_of(plan, offered, None), plan)
+            gain = "plan" if plan.is_reached else "variance"
+            return Goal(domains_of(plan, offered, None), gain, plan=plan)
         # no draw keeps the promises: perhaps what is known so far is wrong
     region = where_a_plan_may_be(asked.goal, asked.candidates)
     views = [_forecast(known[name], offered, region, name) for name in known]
-    return Aim(views)
+    return Goal(views, "variance")
 
 
 def _forecast(

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._decisions.anchors.plan_goal import of_source
+from bayeslaw._decisions.anchors.goals.kinds import Gain
+from bayeslaw._decisions.anchors.goals.plan import of_source
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._law.law import Law
 
@@ -22,7 +23,7 @@ class Asked:
     """What `next_runs` was asked, with its defaults filled in.
 
     ``goal``: runs to be forecast, or the keywords of a plan. ``laws``: by domain; a
-    plan has the source's too.
+    plan has the source's too. ``gain``: what is asked of runs to be forecast.
     """
 
     candidates: pd.DataFrame
@@ -33,6 +34,7 @@ class Asked:
     batch: int | None
     enough: float
     least: float
+    gain: Gain
     seed: int
 
     def table(self, domain: str) -> pd.DataFrame:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -18,12 +19,11 @@ import pandas as pd
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._decisions.anchors.appraisal import goal_sds
-from bayeslaw._decisions.anchors.evidence import gaussian
-from bayeslaw._decisions.anchors.gaussian import Pick
-from bayeslaw._decisions.anchors.menu import Menu, menu
-from bayeslaw._decisions.anchors.search import Limits, choose
-from bayeslaw._decisions.buying.aim import Aim, aim_of
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._decisions.anchors.goals.goal import Goal, gain_for
+from bayeslaw._decisions.anchors.goals.kinds import KINDS, Gain
+from bayeslaw._decisions.anchors.menu import menu
+from bayeslaw._decisions.buying.aim import goal_now
 from bayeslaw._decisions.buying.asked import (
     Asked,
     as_read,
@@ -32,24 +32,25 @@ from bayeslaw._decisions.buying.asked import (
 )
 from bayeslaw._decisions.buying.knowledge import (
     PriorKnowledge,
-    fewest,
     from_priors,
     laws_for,
     what_is_known,
 )
+from bayeslaw._decisions.buying.purchase import (
+    list_for,
+    rows_of,
+    to_buy_now,
+    why_stop,
+)
+from bayeslaw._decisions.buying.settings import Buying, NextOptions
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.compare import at_reference
 from bayeslaw._posteriors.posterior import Posterior
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool
 
-FIRST = 0.2  # of the budget, at most, for what the priors alone choose
-# Of the budget: cheaper runs are left. A law is fitted by itself before its misfit is,
-# so that many runs far below the goal bend it: with them forecasts got worse
-# (docs/anchors.md).
-TRIFLE = 2e-3
-LEAST_FALL = 0.05  # of the goal's sd, by which the rest of the budget has to lower it
 ODD = 1e-3  # chance of a loss as far from its forecast, below which it is called odd
 
 
@@ -84,6 +85,11 @@ class NextRuns:
         For a plan what would be chosen now, once there is something to plan with:
         ``tokens``, ``replay``, ``flops``, and whether it ``reaches`` the confidence
         (else it is the most probable one, by ``margin`` below it).
+    choice
+        For gains ``best`` and ``law`` the option that is ``best`` on average, the
+        ``chance`` that it is the best, and its ``regret``, as `Anchors` has them.
+    gain
+        What runs are bought for now.
     """
 
     runs: pd.DataFrame
@@ -97,6 +103,8 @@ class NextRuns:
     posterior: Posterior
     source: Posterior | None
     plan: dict[str, Any] | None
+    choice: dict[str, Any] | None
+    gain: Gain
     asked: Asked
 
     def update(self, rows: pd.DataFrame) -> NextRuns:
@@ -123,6 +131,8 @@ class NextRuns:
             "failed": self.failed,
             "known_from": self.posterior.name,
             "plan": self.plan,
+            "choice": self.choice,
+            "gain": self.gain,
         }
 
     def table(self) -> pd.DataFrame:
@@ -135,15 +145,25 @@ class NextRuns:
 
     def sentence(self) -> str:
         """The answer in words."""
-        now = f"the goal's sd is {self.goal_sd:.2%} of the loss{self._planned()}"
+        kind = KINDS[self.gain]
+        now = (
+            f"{kind.sd_of} is {kind.shown(self.goal_sd)}{kind.of_what}"
+            f"{self._planned()}{self._chosen()}"
+        )
         if self.stop:
             return f"Buy nothing more: {self.stop}; {now}."
         count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
         return (
             f"Measure these {count} run{'s' * (count > 1)} and come back; {now}, "
-            f"{self.goal_sd_after:.2%} expected once the budget of {self.budget:.3g} is "
+            f"{kind.shown(self.goal_sd_after)} expected once the budget of {self.budget:.3g} is "
             f"spent ({self.spent:.3g} so far)."
         )
+
+    def _chosen(self) -> str:
+        """The choice as it stands, in words."""
+        if self.choice is None:
+            return ""
+        return f" ({self.choice['best']} is best by {self.choice['chance']:.0%})"
 
     def _planned(self) -> str:
         """The plan as it stands, in words."""
@@ -156,18 +176,12 @@ class NextRuns:
         return f" ({which}: D {format_count(tokens)}, replay {replay:.2f})"
 
 
+@shows_options_of(Buying)
 def next_runs(
     candidates: pd.DataFrame,
     goal: pd.DataFrame | Mapping[str, Any],
     budget: float,
-    *,
-    measured: pd.DataFrame | None = None,
-    laws: Sequence[Law | str] | None = None,
-    source_laws: Sequence[Law | str] | None = None,
-    batch: int | None = None,
-    enough: float = 0.0,
-    least: float = 1.0,
-    seed: int = 0,
+    **options: Unpack[NextOptions],
 ) -> NextRuns:
     """Which of the runs on offer to buy next, from nothing or from what was measured.
 
@@ -196,9 +210,16 @@ def next_runs(
     batch
         Most runs to buy at once; by default all that are chosen.
     enough
-        Sd of the goal's log loss at which to stop.
+        Sd of the goal at which to stop; for gains ``best`` and ``law`` the regret: log
+        loss, or the chance that the most probable law is not the right one.
     least
         For a plan: FLOPs that the rest of the list has to save it per unit of cost.
+    gain
+        What is asked of runs to be forecast, as `anchors` has it: ``variance``,
+        ``best``, ``law`` (once several laws can be fitted, until then ``variance``) or
+        ``optimum``.
+    reference
+        Columns of the laws' reference run to replace, for the laws that read them.
     seed
         Same seed, same machine: same runs.
 
@@ -211,6 +232,33 @@ def next_runs(
     PlanError
         The budget buys nothing, a setting is out of range, or the plan is ill-posed.
     """
+    settings = read_options(Buying, next_runs, options)
+    _check(candidates, goal, settings)
+    columns = losses_of(goal)
+    losses = [*columns.values()]
+    offered = candidates.drop(columns=losses, errors="ignore")
+    gain = gain_for(settings.gain, goal, FORGETTING in columns)
+    if isinstance(goal, pd.DataFrame):
+        goal = goal.drop(columns="loss", errors="ignore")
+    asked = Asked(
+        candidates=offered,
+        goal=goal,
+        budget=positive("budget", budget),
+        measured=read_measured(offered, settings.measured, columns),
+        laws=_laws(offered, settings, [*columns]),
+        batch=settings.batch,
+        enough=settings.enough,
+        least=settings.least,
+        gain=gain,
+        seed=settings.seed,
+    )
+    return _next(asked)
+
+
+def _check(
+    candidates: pd.DataFrame, goal: pd.DataFrame | Mapping[str, Any], settings: Buying
+) -> None:
+    batch = settings.batch
     if batch is not None and (batch != int(batch) or batch < 1):
         raise PlanError(f"batch must be a whole number of at least 1, got {batch!r}")
     if not len(goal):
@@ -221,29 +269,21 @@ def next_runs(
         raise RunTableError(
             "two candidates have the same row number: number them anew (reset_index)"
         )
-    columns = losses_of(goal)
-    if source_laws is not None and FORGETTING not in columns:
+    if settings.source_laws is not None and FORGETTING not in losses_of(goal):
         raise PlanError("source_laws are of a plan's source, and a forecast has none")
-    losses = [*columns.values()]
-    offered = candidates.drop(columns=losses, errors="ignore")
-    if isinstance(goal, pd.DataFrame):
-        goal = goal.drop(columns="loss", errors="ignore")
-    wanted = {TARGET: laws, FORGETTING: source_laws}
-    asked = Asked(
-        candidates=offered,
-        goal=goal,
-        budget=positive("budget", budget),
-        measured=read_measured(offered, measured, columns),
-        laws={
-            domain: tuple(laws_for(as_read(offered, domain), wanted[domain]))
-            for domain in columns
-        },
-        batch=batch,
-        enough=enough,
-        least=least,
-        seed=seed,
-    )
-    return _next(asked)
+
+
+def _laws(
+    offered: pd.DataFrame, settings: Buying, domains: Sequence[str]
+) -> dict[str, tuple[Law, ...]]:
+    """The laws of each domain, those that read it at the reference run asked for."""
+    wanted = {TARGET: settings.laws, FORGETTING: settings.source_laws}
+    found = {
+        domain: laws_for(as_read(offered, domain), wanted[domain]) for domain in domains
+    }
+    every = [law for laws in found.values() for law in laws]
+    placed = iter(at_reference(every, settings.reference or {}))
+    return {domain: tuple(islice(placed, len(found[domain]))) for domain in found}
 
 
 # -- what is known ---------------------------------------------------------------------
@@ -255,15 +295,15 @@ def _next(asked: Asked) -> NextRuns:
     known = {domain: _known(asked, bought, domain) for domain in asked.laws}
     offered = menu(asked.candidates)
     spent = offered.price(bought)
-    aim = aim_of(asked, known, offered)
-    chosen = _chosen(asked, offered, bought, aim, asked.budget - spent)
+    aim = goal_now(asked, known, offered)
+    chosen = list_for(asked, offered, bought, aim, asked.budget - spent)
     is_known = not any(isinstance(p, PriorKnowledge) for p in known.values())
-    stop = _why_stop(asked, chosen, aim, is_known)
-    now = [] if stop else _now(asked, chosen, is_known, spent)
+    stop = why_stop(asked, chosen, aim, is_known)
+    now = [] if stop else to_buy_now(asked, chosen, is_known, spent)
     losses = [*losses_of(asked.goal).values()]
     gave_none = asked.measured[losses].isna().any(axis=1)
     return NextRuns(
-        runs=_rows(offered, now, bought, losses),
+        runs=rows_of(offered, now, bought, losses),
         goal_sd=chosen.sds[0],
         goal_sd_after=chosen.sds[-1],
         spent=spent,
@@ -274,6 +314,8 @@ def _next(asked: Asked) -> NextRuns:
         posterior=known[TARGET],
         source=known.get(FORGETTING),
         plan=_plan_record(aim),
+        choice=None if aim.options is None else aim.options.now(),
+        gain=aim.gain,
         asked=asked,
     )
 
@@ -313,7 +355,7 @@ def _odd(asked: Asked, known: Mapping[str, Posterior]) -> list[Any]:
     return list(dict.fromkeys(odd))
 
 
-def _plan_record(aim: Aim) -> dict[str, Any] | None:
+def _plan_record(aim: Goal) -> dict[str, Any] | None:
     """The plan as it stands, as JSON holds it."""
     if aim.plan is None:
         return None
@@ -326,117 +368,3 @@ def _plan_record(aim: Aim) -> dict[str, Any] | None:
         "reaches": aim.plan.is_reached,
         "margin": float(choice.margin),
     }
-
-
-# -- what to buy -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The best list for what is left of the budget: ``picks`` and ``cost`` of each of
-    them, cheapest first; ``sds`` of the goal before and after each, in order of worth;
-    ``gain`` of all of them, in the unit of the aim's criterion.
-    """
-
-    picks: list[Pick]
-    cost: Float[np.ndarray, " pick"]
-    sds: list[float]
-    gain: float
-
-
-def _chosen(
-    asked: Asked,
-    offered: Menu,
-    bought: Bool[np.ndarray, " candidate"],
-    aim: Aim,
-    left: float,
-) -> Chosen:
-    on_sale = _on_sale(offered, bought, asked.budget, left)
-    approximation = gaussian(on_sale, aim.domains)
-    # who has paid for a checkpoint does not pay again
-    due = offered.checkpoint_cost.copy()
-    due[offered.paid_checkpoints(bought)] = 0.0
-    offer = replace(approximation.offer, checkpoint_cost=due)
-    criterion = aim.criterion(approximation)
-    limits = Limits(left, 1, len(offer.cost))
-    picks: list[Pick] = []
-    if (offer.cost <= left).any():
-        picks = choose(offer, criterion, limits)
-    sds = goal_sds(approximation, picks)
-    cost = np.array([offer.cost[pick] for pick in picks])
-    # before anything is bought the coordinates have unit variance
-    start = np.eye(offer.coordinates)
-    after = start + sum(offer.information(pick) for pick in picks)
-    gain = criterion.value(after) - criterion.value(start)
-    # What cheap runs teach may change what the dear ones should be: they go first.
-    order = np.argsort(cost, kind="stable")
-    return Chosen([picks[i] for i in order], cost[order], sds, gain)
-
-
-def _on_sale(
-    offered: Menu, bought: Bool[np.ndarray, " candidate"], budget: float, left: float
-) -> Menu:
-    """The menu without what is bought, and without trifles as long as something else
-    can be paid for.
-    """
-    unsold = offered.without(bought)
-    trifling = unsold.cost < TRIFLE * budget
-    worthwhile = np.where(trifling, np.inf, unsold.cost)
-    if not (worthwhile <= left).any():
-        return unsold
-    return replace(unsold, cost=worthwhile)
-
-
-def _why_stop(asked: Asked, chosen: Chosen, aim: Aim, is_known: bool) -> str:
-    if is_known and chosen.sds[0] <= asked.enough:
-        return f"the goal is known to within the {asked.enough:.2%} asked for"
-    if not chosen.picks and not len(asked.measured):
-        raise PlanError(
-            f"budget {asked.budget:g} buys none of the candidates; raise it, or offer "
-            "smaller runs"
-        )
-    if not chosen.picks:
-        return "nothing on offer that the rest of the budget pays for adds anything"
-    if aim.is_reached and chosen.gain < asked.least * chosen.cost.sum():
-        return (
-            f"what the rest of the budget pays for would save the plan {chosen.gain:.2g} "
-            f"FLOPs and cost {chosen.cost.sum():.2g}"
-        )
-    if is_known and chosen.sds[-1] > (1 - LEAST_FALL) * chosen.sds[0]:
-        return "what the rest of the budget pays for would hardly lower it"
-    return ""
-
-
-def _now(asked: Asked, chosen: Chosen, is_known: bool, spent: float) -> list[Pick]:
-    """The part of the list to buy now: of what priors chose, what a first fit needs."""
-    count = len(chosen.picks)
-    if not is_known:
-        most = FIRST * asked.budget - spent
-        within = int(np.searchsorted(np.cumsum(chosen.cost), most, "right"))
-        needed = max(fewest(laws) for laws in asked.laws.values())
-        count = min(max(within, needed), count)
-    return chosen.picks[: min(count, asked.batch or count)]
-
-
-def _rows(
-    offered: Menu,
-    picks: Sequence[Pick],
-    bought: Bool[np.ndarray, " candidate"],
-    losses: Sequence[str],
-) -> pd.DataFrame:
-    """The candidates' rows that these picks measure, in order, with label and cost."""
-    places, costs = [], []
-    for run, stop in picks:
-        for at in range(stop + 1):
-            place = int(offered.rows[run, at])
-            if not bought[place]:
-                places.append(place)
-                costs.append(float(offered.cost[run, at]))
-    table = offered.table.iloc[places].copy()
-    table["cost"] = costs
-    labels = offered.table.index[places]
-    if "row" in table:
-        table = table.drop(columns="row")
-    table.insert(0, "row", labels)
-    to_fill_in = dict.fromkeys(losses, math.nan)
-    return table.assign(**to_fill_in).reset_index(drop=True)

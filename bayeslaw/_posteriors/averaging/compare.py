@@ -291,7 +291,7 @@ def _chosen(
         find_law(law, runs) if isinstance(law, str) else law
         for law in laws or default_laws(runs)
     ]
-    chosen = [fitting.settled(law, runs) for law in _at_reference(chosen, reference)]
+    chosen = [fitting.settled(law, runs) for law in at_reference(chosen, reference)]
     counts = Counter(law.name for law in chosen)
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
@@ -361,7 +361,7 @@ def _probabilities(
     return best(densities, held, settings.seed)
 
 
-def _at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
+def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
     """The laws with their priors stated at another run; each takes the columns that it
     reads.
     """

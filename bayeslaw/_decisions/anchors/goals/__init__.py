@@ -1,0 +1,1 @@
+"""What runs are bought for: a forecast, a choice among recipes or laws, an optimum, a plan."""

@@ -1,0 +1,55 @@
+"""A choice as it stands, and as it is expected to be once runs are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bayeslaw._decisions.anchors.evidence import Gaussian
+from bayeslaw._decisions.anchors.gaussian import Pick, precision_of
+from bayeslaw._decisions.anchors.goals.goal import Goal
+
+OUTCOMES = 20_000  # simulated
+STREAM = 12  # keeps these random numbers apart from others of the same seed
+
+
+def foreseen(
+    goal: Goal, approximation: Gaussian, picks: Sequence[Pick], seed: int
+) -> dict[str, Any] | None:
+    """The option that is best on average, the chance that it is the best and what it is
+    expected to lose to the best; of recipes also what both will be after the runs.
+    None where there is nothing to choose.
+    """
+    if goal.options is None:
+        return None
+    now = goal.options.now()
+    if goal.gain != "best":
+        return now
+    # In principal coordinates what is known is a standard normal: the part that the
+    # runs tell, and what is left after them.
+    rows = approximation.goals
+    covariance = np.linalg.inv(precision_of(approximation.offer, picks))
+    rng = np.random.default_rng([seed, STREAM])
+    mean = goal.options.worse.mean(axis=0)
+    told = mean + _draws(rows, np.eye(len(covariance)) - covariance, rng)
+    truth = told + _draws(rows, covariance, rng)
+    chosen = np.argmin(told, axis=1)
+    lost = truth[np.arange(OUTCOMES), chosen] - truth.min(axis=1)
+    return now | {
+        "chance_after": float(np.mean(chosen == np.argmin(truth, axis=1))),
+        "regret_after": float(lost.mean()),
+    }
+
+
+def _draws(
+    rows: np.ndarray, covariance: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Of options with these loadings on coordinates of this covariance, shape (outcome,
+    option).
+    """
+    # an eigenvalue may be below zero by rounding
+    values, vectors = np.linalg.eigh(rows @ covariance @ rows.T)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return rng.standard_normal((OUTCOMES, len(rows))) @ root.T

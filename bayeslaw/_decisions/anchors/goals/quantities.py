@@ -1,0 +1,210 @@
+"""What is asked of the runs of a goal, draw by draw: which recipe is best, which law is
+right, where the optimum lies.
+
+Any number that each draw has is a goal like the losses themselves: how it varies with
+what candidates would measure is all that the choice of runs needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._decisions.anchors.evidence import Domain
+from bayeslaw._posteriors.draws import Draws
+from bayeslaw._posteriors.posterior import LogLoss
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+RECIPE = "recipe"  # column that names which rows of a goal belong together
+FEWEST_LEVELS = 3  # of a sweep: with two there is no optimum between
+SHARES = ("replay",)  # columns of which positions are differences; of others, e-folds
+
+
+class Options(NamedTuple):
+    """What there is to choose between.
+
+    ``worse``: how much worse each is in every draw, up to a constant, shape (draw,
+    option): log loss, or 0 for the law of the draw and 1 for others.
+    """
+
+    names: list[str]
+    worse: Float[np.ndarray, "draw option"]
+
+    def chances(
+        self, weights: Float[np.ndarray, "*outcome draw"]
+    ) -> Float[Any, "*outcome option"]:
+        """Chance of each to be the best under weights of the draws, shape (..., draw)
+        -> (..., option).
+        """
+        best = np.argmin(self.worse, axis=1)
+        return weights @ np.eye(len(self.names))[best]
+
+    def regret(
+        self, weights: Float[np.ndarray, "*outcome draw"]
+    ) -> Float[Any, "*outcome"]:
+        """How much worse than the best of each draw the best on average is expected to
+        be, under weights of the draws, shape (..., draw) -> (...).
+        """
+        of_best = weights @ self.worse.min(axis=1)
+        return (weights @ self.worse).min(axis=-1) - of_best
+
+    def now(self) -> dict[str, Any]:
+        """The best on average, the chance that it is the best, and the regret."""
+        draws = len(self.worse)
+        even = np.full(draws, 1 / draws)
+        chosen = int(np.argmin(even @ self.worse))
+        return {
+            "best": self.names[chosen],
+            "chance": float(self.chances(even)[chosen]),
+            "regret": float(self.regret(even)),
+        }
+
+
+# -- which recipe is best --------------------------------------------------------------
+
+
+def recipes(domain: Domain, goal: pd.DataFrame) -> tuple[Domain, Options]:
+    """The mean log loss of each recipe: of the rows of one name in `RECIPE`, else of
+    each row.
+
+    Raises
+    ------
+    PlanError
+        There is only one.
+    """
+    rows = goal[RECIPE].astype(str) if RECIPE in goal else _settings(goal)
+    names = list(dict.fromkeys(rows))
+    if len(names) < 2:
+        raise PlanError(
+            "gain 'best' needs two recipes or more to choose between: rows of the "
+            f"goal that differ, or are named in a column {RECIPE!r}"
+        )
+    places = [np.flatnonzero(rows == name) for name in names]
+    means = [domain.goal[:, own].mean(axis=1) for own in places]
+    worse = np.stack(means, axis=1)
+    at = np.array([_common(domain.at[own]) for own in places])
+    return replace(domain, goal=worse, at=at), Options(names, worse)
+
+
+def _settings(goal: pd.DataFrame) -> pd.Series:
+    """Rows named by the columns in which they differ."""
+    varying = [c for c in goal if goal[c].nunique() > 1] or list(goal)[:1]
+    named = [
+        " ".join(f"{c}={_short(row[c])}" for c in varying)
+        for row in goal[varying].to_dict("records")
+    ]
+    return pd.Series(named, index=goal.index)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+
+
+def _common(at: Int[np.ndarray, " row"]) -> int:
+    """The checkpoint of all rows, -1 where there is no one."""
+    return int(at[0]) if (at == at[0]).all() else -1
+
+
+# -- which law is right ----------------------------------------------------------------
+
+
+def laws(domain: Domain, parts: Sequence[Draws]) -> tuple[Domain, Options]:
+    """Whether each draw is of each law.
+
+    Raises
+    ------
+    PlanError
+        All draws are of one law.
+    """
+    names = [_law_of(part, number) for number, part in enumerate(parts)]
+    different = list(dict.fromkeys(names))
+    if len(different) < 2:
+        raise PlanError(
+            "gain 'law' needs an average of two laws or more: this posterior holds "
+            f"{different[0]} alone"
+        )
+    other = np.ones((len(domain.goal), len(different)))
+    for name, part in zip(names, parts, strict=True):
+        other[part.rows, different.index(name)] = 0.0
+    nowhere = np.full(len(different), -1)
+    return replace(domain, goal=other, at=nowhere), Options(different, other)
+
+
+def _law_of(part: Draws, number: int) -> str:
+    formula = part.piece.log_loss
+    return formula.law.name if isinstance(formula, LogLoss) else f"formula {number + 1}"
+
+
+# -- where the optimum lies ------------------------------------------------------------
+
+
+def optimum(domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame) -> Domain:
+    """Where the loss is least along the column that the goal sweeps: its value for a
+    share, its logarithm for others; the sweep's end where it is not between.
+
+    Raises
+    ------
+    RunTableError
+        The goal is no sweep of one column.
+    """
+    name = swept(parts, goal)
+    levels = goal[name].to_numpy(float)
+    order = np.argsort(levels)
+    along = levels[order] if name in SHARES else np.log(levels[order])
+    position = _least_along(along, domain.goal[:, order])
+    return replace(domain, goal=position[:, None], at=np.array([-1]))
+
+
+def swept(parts: Sequence[Draws], goal: pd.DataFrame) -> str:
+    """The one column of those that the laws read in which the goal's rows differ.
+
+    Raises
+    ------
+    RunTableError
+        None does, several do, or the levels are too few or repeated.
+    """
+    read = dict.fromkeys(c for part in parts for c in part.piece.covariates)
+    varying = [c for c in read if c in goal and goal[c].nunique() > 1]
+    if len(varying) != 1:
+        raise RunTableError(
+            "gain 'optimum' needs a goal whose rows differ in one column, along which "
+            f"the least loss is sought; they differ in {', '.join(varying) or 'none'}"
+        )
+    (name,) = varying
+    levels = goal[name]
+    if len(levels) < FEWEST_LEVELS or not levels.is_unique:
+        raise RunTableError(
+            f"gain 'optimum' needs {FEWEST_LEVELS} or more different levels of "
+            f"{name!r}, a row each; got {levels.nunique()} in {len(levels)} rows"
+        )
+    if name not in SHARES and (levels <= 0).any():
+        raise RunTableError(f"column {name!r} of the goal: levels must be above 0")
+    return name
+
+
+def _least_along(
+    along: Float[np.ndarray, " level"], log_loss: Float[np.ndarray, "draw level"]
+) -> Float[np.ndarray, " draw"]:
+    """Where the parabola through the least of each draw and its neighbours has its
+    bottom, shape (draw,); an end where that is the least.
+    """
+    last = len(along) - 1
+    least = np.argmin(log_loss, axis=1)
+    middle = np.clip(least, 1, last - 1)
+    rows = np.arange(len(log_loss))
+    left, x, right = along[middle - 1], along[middle], along[middle + 1]
+    below, y, above = (log_loss[rows, middle + step] for step in (-1, 0, 1))
+    # slopes to both sides, and where the line between them crosses zero
+    before = (y - below) / (x - left)
+    after = (above - y) / (right - x)
+    bend = (after - before) / ((right - left) / 2)
+    bottom = (left + x) / 2 - before / np.where(bend > 0, bend, 1.0)
+    inside = (least > 0) & (least < last) & (bend > 0)
+    return np.where(inside, np.clip(bottom, left, right), along[least])
