@@ -160,9 +160,9 @@ def purchase(
         # a fit on a few runs has doubts, of which a study of many says nothing
         warnings.simplefilter("ignore")
         if rule == "chosen":
-            bought, posterior = _in_batches(offered, goal, laws, amount, seed)
+            bought, posterior = in_batches(offered, goal, laws, amount, seed)
         else:
-            bought = _at_once(rule, offered, goal, laws, amount, seed)
+            bought = bought_at_once(rule, offered, goal, laws, amount, seed)
             posterior = what_is_known(offered, bought, laws, seed)
     figures: dict[str, float] = {
         "runs": int(bought.sum()),
@@ -171,7 +171,7 @@ def purchase(
     return [figures | scores(posterior, goal, seed)]
 
 
-def _in_batches(
+def in_batches(
     offered: pd.DataFrame, goal: pd.DataFrame, laws: list[Law], amount: float, seed: int
 ) -> tuple[Bool[np.ndarray, " row"], Posterior]:
     """As `next_runs` says, until it stops."""
@@ -186,7 +186,7 @@ def _in_batches(
     return bought, now.posterior
 
 
-def _at_once(
+def bought_at_once(
     rule: str,
     offered: pd.DataFrame,
     goal: pd.DataFrame,

@@ -106,6 +106,9 @@ def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
     # a plan needs both fits: `update` without --source makes none
     if getattr(options, "source", True) is None:
         of_fields.pop("question")
+    # the laws of a fit were placed when it was made
+    if not getattr(options, "next_batch", True):
+        of_fields.pop("reference")
     return {field: values for field, values in of_fields.items() if field in names}
 
 

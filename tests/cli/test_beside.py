@@ -118,6 +118,10 @@ def test_a_command_takes_what_it_has_options_for(folder):
     anchors = with_file(asked, path)
     assert anchors.offer == ["N=241M,517M", "ptpp=279"]
     assert (anchors.budget, anchors.goal) == ("2e+20", report.question)
+    # priors are placed where laws are still to be fitted
+    assert anchors.reference is None
+    following = dataclasses.replace(asked, next_batch=True)
+    assert with_file(following, path).reference == report.reference
     typed = dataclasses.replace(asked, budget="1e18", goal=["goal.csv"])
     got = with_file(typed, path)
     assert (got.budget, got.goal) == ("1e18", ["goal.csv"])

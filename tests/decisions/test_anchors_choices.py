@@ -43,7 +43,8 @@ def test_the_gain_of_choosing_between_two_is_the_integral_over_outcomes(gap):
 def test_gains_of_single_runs_are_those_of_their_precision():
     posterior = straight()
     offered = menu(table(x=[0.0, 1.0, 4.0], cost=1.0))
-    domain, _ = recipes(domain_of(posterior, offered, TWO, None), TWO)
+    parts = all_draws(posterior.pieces())
+    domain, _ = recipes(domain_of(posterior, offered, TWO, None), parts, TWO)
     approximation = gaussian(offered, [domain])
     criterion = Choosing.between(approximation.goals, domain.goal.mean(axis=0))
     start = np.eye(approximation.offer.coordinates)
@@ -109,15 +110,36 @@ def test_rows_of_one_recipe_are_judged_together():
     goal = pd.DataFrame({"x": [1.0, 3.0, 5.0], "recipe": ["a", "b", "a"]})
     offered = menu(table(x=[0.0], cost=1.0))
     domain = domain_of(straight(), offered, goal, None)
-    judged, options = recipes(domain, goal)
+    judged, options = recipes(domain, all_draws(straight().pieces()), goal)
     assert options.names == ["a", "b"]
     assert judged.goal[:, 0] == pytest.approx(domain.goal[:, [0, 2]].mean(axis=1))
     assert judged.goal[:, 1] == pytest.approx(domain.goal[:, 1])
 
 
-def test_one_recipe_is_no_choice():
-    with pytest.raises(PlanError, match="two recipes or more"):
-        anchors(straight(), table(x=[0.0], cost=1.0), TWO.head(1), 1e30, gain="best")
+def test_rows_are_recipes_by_what_the_law_reads():
+    """A loss or a note that differs makes no recipe; names that look alike tell their rows."""
+    goal = pd.DataFrame(
+        {"x": [1.0, 1.0, 2.0, 2.000001], "loss": [1.0, 2.0, 3.0, 4.0]}, index=[5, 6, 7, 8]
+    )  # fmt: skip
+    offered = menu(table(x=[0.0], cost=1.0))
+    domain = domain_of(straight(), offered, goal, None)
+    judged, options = recipes(domain, all_draws(straight().pieces()), goal)
+    assert options.names == ["x=1", "x=2 (row 7)", "x=2 (row 8)"]
+    assert judged.goal[:, 1] == pytest.approx(domain.goal[:, 2])
+
+
+@pytest.mark.parametrize(
+    ("goal", "error", "says"),
+    [
+        (TWO.head(1), PlanError, "two recipes or more"),
+        (TWO.assign(x=2.0, loss=[1.0, 2.0]), PlanError, "two recipes or more"),
+        (TWO.assign(recipe=["a", None]), RunTableError, "row 1: column 'recipe' is empty"),
+        (TWO.assign(recipe="a"), PlanError, "two recipes or more"),
+    ],
+)  # fmt: skip
+def test_one_recipe_is_no_choice(goal, error, says):
+    with pytest.raises(error, match=says):
+        anchors(straight(), table(x=[0.0], cost=1.0), goal, 1e30, gain="best")
 
 
 # -- which law is right ----------------------------------------------------------------

@@ -123,10 +123,10 @@ def asked_of(
     """What is asked of the runs to be forecast, given their losses; `goal_of` says what
     is refused.
     """
-    if gain == "best":
-        of_recipes, options = recipes(domain, goal)
-        return Goal([of_recipes], gain, options)
     parts = all_draws(posterior.pieces())
+    if gain == "best":
+        of_recipes, options = recipes(domain, parts, goal)
+        return Goal([of_recipes], gain, options)
     if gain == "law":
         of_laws, options = laws(domain, parts)
         return Goal([of_laws], gain, options)

@@ -15,9 +15,11 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.anchors.evidence import Domain
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import LogLoss
+from bayeslaw._tables.runs import COUNTS
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -44,7 +46,8 @@ class Options(NamedTuple):
         -> (..., option).
         """
         best = np.argmin(self.worse, axis=1)
-        return weights @ np.eye(len(self.names))[best]
+        chances = weights @ np.eye(len(self.names))[best]
+        return np.minimum(chances, 1.0)  # up to rounding
 
     def regret(
         self, weights: Float[np.ndarray, "*outcome draw"]
@@ -53,7 +56,8 @@ class Options(NamedTuple):
         be, under weights of the draws, shape (..., draw) -> (...).
         """
         of_best = weights @ self.worse.min(axis=1)
-        return (weights @ self.worse).min(axis=-1) - of_best
+        lost = (weights @ self.worse).min(axis=-1) - of_best
+        return np.maximum(lost, 0.0)  # up to rounding
 
     def now(self) -> dict[str, Any]:
         """The best on average, the chance that it is the best, and the regret."""
@@ -70,7 +74,9 @@ class Options(NamedTuple):
 # -- which recipe is best --------------------------------------------------------------
 
 
-def recipes(domain: Domain, goal: pd.DataFrame) -> tuple[Domain, Options]:
+def recipes(
+    domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame
+) -> tuple[Domain, Options]:
     """The mean log loss of each recipe: of the rows of one name in `RECIPE`, else of
     each row.
 
@@ -78,33 +84,57 @@ def recipes(domain: Domain, goal: pd.DataFrame) -> tuple[Domain, Options]:
     ------
     PlanError
         There is only one.
+    RunTableError
+        A row has no recipe.
     """
-    rows = goal[RECIPE].astype(str) if RECIPE in goal else _settings(goal)
-    names = list(dict.fromkeys(rows))
+    names, places = _by_name(goal) if RECIPE in goal else _by_row(parts, goal)
     if len(names) < 2:
         raise PlanError(
-            "gain 'best' needs two recipes or more to choose between: rows of the "
-            f"goal that differ, or are named in a column {RECIPE!r}"
+            "gain 'best' needs two recipes or more to choose between: rows of the goal "
+            f"that differ in what the laws read, or are named in a column {RECIPE!r}"
         )
-    places = [np.flatnonzero(rows == name) for name in names]
     means = [domain.goal[:, own].mean(axis=1) for own in places]
     worse = np.stack(means, axis=1)
     at = np.array([_common(domain.at[own]) for own in places])
     return replace(domain, goal=worse, at=at), Options(names, worse)
 
 
-def _settings(goal: pd.DataFrame) -> pd.Series:
-    """Rows named by the columns in which they differ."""
-    varying = [c for c in goal if goal[c].nunique() > 1] or list(goal)[:1]
-    named = [
-        " ".join(f"{c}={_short(row[c])}" for c in varying)
-        for row in goal[varying].to_dict("records")
+def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
+    """Recipes by their names, and the places of their rows."""
+    if goal[RECIPE].isna().any():
+        row = goal.index[goal[RECIPE].isna()][0]
+        raise RunTableError(f"the goal's table, row {row}: column {RECIPE!r} is empty")
+    named = goal[RECIPE].astype(str)
+    names = list(dict.fromkeys(named))
+    return names, [np.flatnonzero(named == name) for name in names]
+
+
+def _by_row(
+    parts: Sequence[Draws], goal: pd.DataFrame
+) -> tuple[list[str], list[np.ndarray]]:
+    """Rows as recipes of their own, named by the columns in which they differ."""
+    varying = _varying(parts, goal)
+    rows = goal[varying].drop_duplicates() if varying else goal.head(1)
+    names = [
+        " ".join(f"{c}={_short(c, row[c])}" for c in varying)
+        for row in rows.to_dict("records")
     ]
-    return pd.Series(named, index=goal.index)
+    told_apart = [
+        name if names.count(name) == 1 else f"{name} (row {label})"
+        for name, label in zip(names, rows.index, strict=True)
+    ]
+    places = np.flatnonzero(~goal[varying].duplicated()) if varying else [0]
+    return told_apart, [np.array([place]) for place in places]
 
 
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+def _varying(parts: Sequence[Draws], goal: pd.DataFrame) -> list[str]:
+    """Columns that the laws read and in which the goal's rows differ."""
+    read = dict.fromkeys(c for part in parts for c in part.piece.covariates)
+    return [c for c in read if c in goal and goal[c].nunique() > 1]
+
+
+def _short(column: str, value: float) -> str:
+    return format_count(value) if column in COUNTS else f"{value:.4g}"
 
 
 def _common(at: Int[np.ndarray, " row"]) -> int:
@@ -170,12 +200,12 @@ def swept(parts: Sequence[Draws], goal: pd.DataFrame) -> str:
     RunTableError
         None does, several do, or the levels are too few or repeated.
     """
-    read = dict.fromkeys(c for part in parts for c in part.piece.covariates)
-    varying = [c for c in read if c in goal and goal[c].nunique() > 1]
+    varying = _varying(parts, goal)
     if len(varying) != 1:
         raise RunTableError(
             "gain 'optimum' needs a goal whose rows differ in one column, along which "
-            f"the least loss is sought; they differ in {', '.join(varying) or 'none'}"
+            f"the least loss is sought; they differ in {', '.join(varying) or 'none'} "
+            "(gain 'best' chooses among any rows)"
         )
     (name,) = varying
     levels = goal[name]

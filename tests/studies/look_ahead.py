@@ -1,0 +1,154 @@
+"""Lists of runs for a whole budget against buying one run after the other, and against looking two runs ahead.
+
+    python tests/studies/look_ahead.py [--seeds 3] [--rows look_ahead.csv] [-o docs/look_ahead.txt]
+
+On each measured pool (`../shared/data`) a fifth of the budget is spent by the priors, and laws are averaged on what came back, as `bayeslaw anchors
+--next` does. The rest is spent *one by one* (each run the best gain for its cost), *two ahead* (each the first of the pair with the best gain for their cost,
+the firsts those with the best gain for their own), and as a *list* (`bayeslaw._decisions.anchors.search.choose`). In the Gaussian
+approximation outcomes do not change what later runs will tell, so that the expected variance of the goal is the whole worth of a way to buy. Then the
+runs are looked up and the goal is forecast from them.
+"""
+
+import argparse
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import bayeslaw
+from bayeslaw._decisions.anchors.appraisal import goal_sds
+from bayeslaw._decisions.anchors.criteria import Criterion, Variance
+from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
+from bayeslaw._decisions.anchors.gaussian import Offer, Pick
+from bayeslaw._decisions.anchors.menu import menu
+from bayeslaw._decisions.anchors.search import Limits, choose, greedy
+from bayeslaw._decisions.buying.knowledge import laws_for, what_is_known
+from bayeslaw._decisions.buying.next_runs import next_runs
+from bayeslaw._studies.pool import scores
+from bayeslaw._studies.resumable import study
+
+DATA = Path(os.environ.get("BAYESLAW_SHARED", "../shared")) / "data"
+POOLS = ("farseer", "data_constrained")
+BUDGETS = (0.01, 0.05, 0.1)
+FIRSTS = 20  # runs looked at as the first of a pair
+
+
+def two_ahead(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
+    """Each run bought as the first of the pair that gains most for what both cost."""
+    picks: list[Pick] = []
+    precision, left = np.eye(offer.coordinates), limits.budget
+    while True:
+        free = _unsold(offer, picks)
+        gains = criterion.gains(precision, offer)
+        rate = np.where(free & (offer.cost <= left), gains / offer.cost, -np.inf)
+        if not np.isfinite(rate).any() or rate.max() <= 0:
+            return picks
+        firsts = np.argsort(rate, axis=None)[::-1][:FIRSTS]
+        worth = {}
+        for flat in firsts:
+            pick = tuple(int(i) for i in np.unravel_index(flat, rate.shape))
+            if not np.isfinite(rate[pick]):
+                continue
+            after = precision + offer.information(pick)
+            second = criterion.gains(after, offer)
+            rest = left - offer.cost[pick]
+            possible = _unsold(offer, [*picks, pick]) & (offer.cost <= rest)
+            paid = offer.cost[pick] + offer.cost
+            both = np.where(possible, (gains[pick] + second) / paid, -np.inf)
+            worth[pick] = max(both.max(), rate[pick])
+        best = max(worth, key=lambda pick: worth[pick])
+        picks.append(best)
+        precision = precision + offer.information(best)
+        left -= offer.cost[best]
+
+
+def _unsold(offer: Offer, picks: list[Pick]) -> np.ndarray:
+    sold = np.isin(np.arange(len(offer.cost)), [run for run, _ in picks])
+    return ~sold[:, None] & np.isfinite(offer.cost)
+
+
+WAYS = {
+    "one by one": lambda offer, gain, limits: greedy(offer, gain, limits, 1.0),
+    "two ahead": two_ahead,
+    "list": choose,
+}
+
+
+def bought(*, pool: str, budget: float, seed: int) -> list[dict]:
+    """The rest of a budget spent in each way, after the same first batch."""
+    runs = bayeslaw.read_runs(DATA / f"{pool}.csv")
+    parts = [runs[runs["split"] == part] for part in ("train", "test")]
+    offered, goal = (part.reset_index(drop=True) for part in parts)
+    laws = laws_for(offered, None)
+    prices = menu(offered)
+    amount = budget * prices.price(np.ones(len(offered), bool))
+    first = next_runs(offered, goal, amount, laws=laws, seed=seed)
+    has_first = offered.index.isin(first.runs["row"])
+    known = what_is_known(offered, has_first, laws, seed)
+    unsold = prices.without(has_first)
+    approximation = gaussian(unsold, [domain_of(known, unsold, goal, None)])
+    left = amount - prices.price(has_first)
+    limits = Limits(left, 1, len(unsold.cost))
+    rows = []
+    for way, buy in WAYS.items():
+        began = time.process_time()
+        picks = buy(approximation.offer, Variance(approximation.goals), limits)
+        spent = time.process_time() - began
+        sds = goal_sds(approximation, picks)
+        own = has_first.copy()
+        for run, stop in picks:
+            own[unsold.rows[run, : stop + 1]] = True
+        figures = scores(what_is_known(offered, own, laws, seed), goal, seed)
+        rows.append(
+            {"way": way, "picks": len(picks), "sd_before": sds[0], "sd": sds[-1], "cpu_s": spent}
+            | figures
+        )  # fmt: skip
+    return rows
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Of the list's by case: expected sd, error and score."""
+    keys = ["pool", "budget", "seed"]
+    ours = rows[rows["way"] == "list"].set_index(keys)
+    lines = [
+        "| bought | cases | runs | expected sd, of the list's | error, of the list's | score, of the list's | coverage | CPU s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for way in WAYS:
+        own = rows[rows["way"] == way].set_index(keys).loc[ours.index]
+        ratios = [
+            np.exp(np.log(own[c] / ours[c]).mean())
+            for c in ("sd", "mae", "interval_score90")
+        ]
+        shown = " | ".join(f"{ratio:.2f}" for ratio in ratios)
+        lines.append(
+            f"| {way} | {len(own)} | {own['picks'].median():.0f} | {shown} | "
+            f"{own['cover90'].mean():.0%} | {own['cpu_s'].median():.1f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", type=Path, default=Path("look_ahead.csv"))
+    parser.add_argument("-o", "--output", type=Path)
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    jobs = [
+        {"pool": pool, "budget": budget, "seed": seed}
+        for seed in range(asked.seeds)
+        for pool in POOLS
+        for budget in BUDGETS
+    ]
+    told = table(study(bought, jobs, asked.rows, progress=print))
+    print(told)
+    if asked.output:
+        asked.output.write_text(told)
+
+
+if __name__ == "__main__":
+    main()
