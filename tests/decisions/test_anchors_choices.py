@@ -214,11 +214,23 @@ def test_the_optimum_of_a_parabola_is_found_between_the_levels_of_a_sweep():
 
 
 def test_an_optimum_beyond_the_sweep_is_at_its_end():
-    posterior, goal = bowl(), sweep(0.7, 0.8, 0.9)
+    posterior, goal = bowl(), sweep(0.42, 0.6, 0.8)
     offered = menu(table(replay=[0.0], cost=1.0))
     view = domain_of(posterior, offered, goal, None)
     found = optimum(view, all_draws(posterior.pieces()), goal).goal[:, 0]
-    assert found == pytest.approx(0.7)
+    best = posterior.pieces()[0].values["best"]
+    assert found == pytest.approx(np.maximum(best, 0.42))
+
+
+def test_an_optimum_at_an_end_in_every_draw_is_told():
+    with pytest.raises(PlanError, match=r"at replay = 0.9 in every draw"):
+        anchors(
+            bowl(),
+            table(replay=[0.0], cost=1.0),
+            sweep(0.9, 0.95, 1.0),
+            1e3,
+            gain="optimum",
+        )
 
 
 def test_runs_for_an_optimum_are_a_pair_whose_difference_tells_it():

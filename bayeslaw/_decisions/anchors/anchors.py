@@ -26,7 +26,7 @@ from bayeslaw._decisions.anchors.appraisal import (
 from bayeslaw._decisions.anchors.criteria import Choosing, Criterion, Variance
 from bayeslaw._decisions.anchors.evidence import already_had, domain_of, gaussian
 from bayeslaw._decisions.anchors.gaussian import Pick
-from bayeslaw._decisions.anchors.goals.choice import foreseen
+from bayeslaw._decisions.anchors.goals.choice import foreseen, simulated
 from bayeslaw._decisions.anchors.goals.goal import (
     KINDS,
     Gain,
@@ -35,7 +35,6 @@ from bayeslaw._decisions.anchors.goals.goal import (
     goal_of,
     goal_of_plan,
 )
-from bayeslaw._decisions.anchors.goals.quantities import Options
 from bayeslaw._decisions.anchors.menu import Menu, menu
 from bayeslaw._decisions.anchors.record import Anchors as Anchors
 from bayeslaw._decisions.anchors.search import Limits, choose
@@ -392,23 +391,9 @@ def _check(
         "reliable": khat <= reweighting.MAX_KHAT,
     }
     if goal.options is not None:
-        return record | _choice_after(goal.options, views)
+        return record | simulated(goal.options, views)
     if goal.plan is None:
         return record
     from bayeslaw._decisions.anchors.goals.plan import replan
 
     return record | replan(goal.plan, views, settings.seed)
-
-
-def _choice_after(
-    options: Options, views: Sequence[reweighting.ReweightedDraws]
-) -> dict[str, float]:
-    """Chance that what is chosen after an outcome is the best, and regret: means over
-    outcomes.
-    """
-    (view,) = views
-    chances = options.chances(view.weights).max(axis=1)
-    return {
-        "chance": float(chances.mean()),
-        "regret": float(options.regret(view.weights).mean()),
-    }

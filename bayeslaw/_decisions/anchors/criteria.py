@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from bayeslaw._decisions.anchors.gaussian import Offer
 
@@ -201,7 +201,8 @@ class Choosing:
         """
         sd = np.sqrt(np.maximum(learned, TINY))
         z = self.gap / sd
-        gained = sd * norm.pdf(z) - self.gap * norm.sf(z)
+        density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+        gained = sd * density - self.gap * ndtr(-z)
         return gained.sum(axis=-1)
 
     def _learned(

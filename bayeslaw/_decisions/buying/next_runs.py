@@ -233,11 +233,11 @@ def next_runs(
         The budget buys nothing, a setting is out of range, or the plan is ill-posed.
     """
     settings = read_options(Buying, next_runs, options)
-    _check(candidates, goal, settings)
     columns = losses_of(goal)
+    gain = gain_for(settings.gain, goal, FORGETTING in columns)
+    _check(candidates, settings, columns)
     losses = [*columns.values()]
     offered = candidates.drop(columns=losses, errors="ignore")
-    gain = gain_for(settings.gain, goal, FORGETTING in columns)
     if isinstance(goal, pd.DataFrame):
         goal = goal.drop(columns="loss", errors="ignore")
     asked = Asked(
@@ -256,20 +256,16 @@ def next_runs(
 
 
 def _check(
-    candidates: pd.DataFrame, goal: pd.DataFrame | Mapping[str, Any], settings: Buying
+    candidates: pd.DataFrame, settings: Buying, columns: Mapping[str, str]
 ) -> None:
     batch = settings.batch
     if batch is not None and (batch != int(batch) or batch < 1):
         raise PlanError(f"batch must be a whole number of at least 1, got {batch!r}")
-    if not len(goal):
-        raise RunTableError(
-            "the goal's table has no rows: give the runs to be forecast"
-        )
     if not candidates.index.is_unique:
         raise RunTableError(
             "two candidates have the same row number: number them anew (reset_index)"
         )
-    if settings.source_laws is not None and FORGETTING not in losses_of(goal):
+    if settings.source_laws is not None and FORGETTING not in columns:
         raise PlanError("source_laws are of a plan's source, and a forecast has none")
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayeslaw._decisions.anchors.evidence import Gaussian
 from bayeslaw._decisions.anchors.gaussian import Pick, precision_of
 from bayeslaw._decisions.anchors.goals.goal import Goal
+from bayeslaw._decisions.anchors.goals.quantities import Options
+from bayeslaw._decisions.anchors.reweighting import ReweightedDraws
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 OUTCOMES = 20_000  # simulated
 STREAM = 12  # keeps these random numbers apart from others of the same seed
@@ -43,9 +48,23 @@ def foreseen(
     }
 
 
+def simulated(options: Options, views: Sequence[ReweightedDraws]) -> dict[str, float]:
+    """Chance that what is chosen after an outcome is the best, and regret: means over
+    simulated outcomes.
+    """
+    (view,) = views
+    judged = options.judged(view.weights)
+    return {
+        "chance": float(judged.chance.mean()),
+        "regret": float(judged.regret.mean()),
+    }
+
+
 def _draws(
-    rows: np.ndarray, covariance: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+    rows: Float[np.ndarray, "option coordinate"],
+    covariance: Float[np.ndarray, "coordinate coordinate"],
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "outcome option"]:
     """Of options with these loadings on coordinates of this covariance, shape (outcome,
     option).
     """

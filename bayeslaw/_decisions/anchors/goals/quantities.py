@@ -39,36 +39,39 @@ class Options(NamedTuple):
     names: list[str]
     worse: Float[np.ndarray, "draw option"]
 
-    def chances(
-        self, weights: Float[np.ndarray, "*outcome draw"]
-    ) -> Float[Any, "*outcome option"]:
-        """Chance of each to be the best under weights of the draws, shape (..., draw)
-        -> (..., option).
+    def judged(self, weights: Float[np.ndarray, "outcome draw"]) -> Judged:
+        """What would be chosen under weights of the draws, shape (outcome, draw): the
+        best on average.
         """
-        best = np.argmin(self.worse, axis=1)
-        chances = weights @ np.eye(len(self.names))[best]
-        return np.minimum(chances, 1.0)  # up to rounding
-
-    def regret(
-        self, weights: Float[np.ndarray, "*outcome draw"]
-    ) -> Float[Any, "*outcome"]:
-        """How much worse than the best of each draw the best on average is expected to
-        be, under weights of the draws, shape (..., draw) -> (...).
-        """
+        mean = weights @ self.worse
+        chosen = np.argmin(mean, axis=1)
         of_best = weights @ self.worse.min(axis=1)
-        lost = (weights @ self.worse).min(axis=-1) - of_best
-        return np.maximum(lost, 0.0)  # up to rounding
+        is_best = np.eye(len(self.names))[np.argmin(self.worse, axis=1)]
+        chance = (weights @ is_best)[np.arange(len(chosen)), chosen]
+        regret = mean.min(axis=1) - of_best
+        # up to rounding
+        return Judged(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
 
     def now(self) -> dict[str, Any]:
         """The best on average, the chance that it is the best, and the regret."""
         draws = len(self.worse)
-        even = np.full(draws, 1 / draws)
-        chosen = int(np.argmin(even @ self.worse))
+        judged = self.judged(np.full((1, draws), 1 / draws))
         return {
-            "best": self.names[chosen],
-            "chance": float(self.chances(even)[chosen]),
-            "regret": float(self.regret(even)),
+            "best": self.names[int(judged.chosen[0])],
+            "chance": float(judged.chance[0]),
+            "regret": float(judged.regret[0]),
         }
+
+
+class Judged(NamedTuple):
+    """Under each outcome the option ``chosen``, the ``chance`` that it is the best, and
+    its ``regret``: how much worse than the best of each draw it is expected to be; each
+    of shape (outcome,).
+    """
+
+    chosen: Int[np.ndarray, " outcome"]
+    chance: Float[np.ndarray, " outcome"]
+    regret: Float[np.ndarray, " outcome"]
 
 
 # -- which recipe is best --------------------------------------------------------------
@@ -183,12 +186,20 @@ def optimum(domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame) -> Domai
     ------
     RunTableError
         The goal is no sweep of one column.
+    PlanError
+        It is at the same end in every draw.
     """
     name = swept(parts, goal)
     levels = goal[name].to_numpy(float)
     order = np.argsort(levels)
     along = levels[order] if name in SHARES else np.log(levels[order])
     position = _least_along(along, domain.goal[:, order])
+    if np.ptp(position) == 0:
+        end = _short(name, levels[order][0 if position[0] == along[0] else -1])
+        raise PlanError(
+            f"the least loss is at {name} = {end} in every draw, an end of the goal's "
+            "sweep: there is nothing to learn; sweep further"
+        )
     return replace(domain, goal=position[:, None], at=np.array([-1]))
 
 
@@ -223,7 +234,7 @@ def _least_along(
     along: Float[np.ndarray, " level"], log_loss: Float[np.ndarray, "draw level"]
 ) -> Float[np.ndarray, " draw"]:
     """Where the parabola through the least of each draw and its neighbours has its
-    bottom, shape (draw,); an end where that is the least.
+    bottom, shape (draw,); an end where that is beyond it.
     """
     last = len(along) - 1
     least = np.argmin(log_loss, axis=1)
@@ -236,5 +247,4 @@ def _least_along(
     after = (above - y) / (right - x)
     bend = (after - before) / ((right - left) / 2)
     bottom = (left + x) / 2 - before / np.where(bend > 0, bend, 1.0)
-    inside = (least > 0) & (least < last) & (bend > 0)
-    return np.where(inside, np.clip(bottom, left, right), along[least])
+    return np.where(bend > 0, np.clip(bottom, left, right), along[least])
