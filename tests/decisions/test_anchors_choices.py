@@ -170,6 +170,7 @@ def test_runs_are_bought_where_laws_differ():
     # apart by .01 at .5, given the level, which a run elsewhere tells
     assert sorted(p["row"] for p in made.picks)[0] != 2
     assert 2 in {p["row"] for p in made.picks}
+    assert made.choice["best"] == "formula 1"
     assert made.choice["chance"] == pytest.approx(0.5, abs=1e-9)
     assert made.goal_sd_before == pytest.approx(0.5, abs=1e-3)
     # what two runs tell: a difference of .01 against an error of SIGMA * sqrt(2)

@@ -18,6 +18,7 @@ MISFIT = (
     "tests/inference/test_discrepancy.py",
 )
 CHOSEN = (
+    "tests/decisions/test_anchors_choices.py",
     "tests/decisions/test_anchors_facts.py",
     "tests/decisions/test_anchors_gains.py",
     "tests/decisions/test_anchors_search.py",
@@ -32,6 +33,7 @@ TABLES = (
 LAWS = ("tests/law/test_laws_by_hand.py",)
 
 # By the beginning of a file's path; tests in the order in which they run, fast first.
+CHOICES = ("tests/decisions/test_anchors_choices.py",)
 TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_decisions/check.py": (
         "tests/decisions/test_check_by_hand.py",
@@ -84,6 +86,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_decisions/anchors/criteria.py": CHOSEN,
     "bayeslaw/_decisions/anchors/evidence.py": CHOSEN,
     "bayeslaw/_decisions/anchors/gaussian.py": CHOSEN,
+    "bayeslaw/_decisions/anchors/goals/choice.py": CHOICES,
+    "bayeslaw/_decisions/anchors/goals/quantities.py": CHOICES,
     "bayeslaw/_decisions/anchors/search.py": CHOSEN,
     "bayeslaw/_tables/beyond.py": TABLES,
     "bayeslaw/_tables/columns.py": TABLES,

@@ -1,0 +1,321 @@
+"""Runs bought from the measured grid: forecasts against random ones and the paper's grid, and plans against those of all runs.
+
+    python tests/studies/measured_pool.py [--rows pool] [--cases forecasts,plans] [-o docs/measured_pool.txt]
+
+*Forecasts*: the goal is the largest size at the last stage of `microcpt`, all other runs are on offer. The paper's grid are the runs at
+15 and 31 tokens per parameter: of all sizes, and of those below the largest. Runs are chosen as `bayeslaw anchors --next` does, and
+drawn at random, at its cost and at 5% of the offer's.
+
+*Plans*: the largest size at each stage, its own runs there not on offer. Limits are the medians that all runs forecast at 8 tokens per
+parameter and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% with which a plan exists at this confidence. Runs for at most 15% of the offer's
+cost are bought for the plan. A decision is the same if it takes tokens within a quarter and a replay within .1 of the plan of all
+runs. Losses are forecast by the laws of checkpoint state, with their misfit (*state*); forecasts also by the *average* of the default laws.
+Interrupted, the same command goes on.
+"""
+
+import argparse
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import bayeslaw
+from bayeslaw import datasets
+from bayeslaw._decisions.anchors.goals.plan import PlanGoal, of_source, present_plan
+from bayeslaw._decisions.anchors.menu import menu
+from bayeslaw._decisions.buying.knowledge import laws_for, what_is_known
+from bayeslaw._decisions.buying.next_runs import next_runs
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.compare import at_reference
+from bayeslaw._studies.pool import MOST_BATCHES, bought_at_once, purchase, scores
+from bayeslaw._studies.resumable import study
+
+WARM = 20  # steps of adaptation from which rows count: the rate rises over the first 10
+REFERENCE = datasets.TABLES["microcpt"].reference
+LAST, EARLY = 279.0, (15.0, 31.0)
+CHEAP = 0.05  # of what all on offer cost
+SHARE = 0.15
+ASKED = {"atpp": 8.0, "replay": 0.3}
+LOOSER = (0.0, 0.01, 0.02, 0.04, 0.08)
+STAGES, CONFIDENCES = (15.0, 31.0, 93.0, 279.0), (0.5, 0.8, 0.9)
+CLOSE_TOKENS, CLOSE_REPLAY = 1.25, 0.1
+
+
+def measured() -> pd.DataFrame:
+    """A row for each point, with the losses of both domains."""
+    runs = datasets.load("microcpt")
+    runs = runs[runs["step"] >= WARM]
+    parts = {name: part.drop(columns="domain") for name, part in runs.groupby("domain")}
+    source = parts["source"][["run", "step", "loss"]]
+    both = parts["target"].merge(
+        source.rename(columns={"loss": "source_loss"}), on=["run", "step"]
+    )
+    return both.reset_index(drop=True)
+
+
+def laws_of(domain: str) -> list[Law]:
+    """The law of checkpoint state of a domain, at the table's reference run."""
+    law = bayeslaw.law(f"state-{domain}")
+    at = {c: v for c, v in REFERENCE.items() if c in law.covariates}
+    return at_reference([law], at)
+
+
+# -- forecasts -------------------------------------------------------------------------
+
+
+def forecast_parts() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What is on offer, and the goal."""
+    table = measured().drop(columns="source_loss")
+    is_goal = (table["N"] == table["N"].max()) & (table["ptpp"] == LAST)
+    return table[~is_goal].reset_index(drop=True), table[is_goal].reset_index(drop=True)
+
+
+def grids(offered: pd.DataFrame) -> dict[str, np.ndarray]:
+    """The paper's grid, of all sizes and below the largest, as truth values of rows."""
+    early = offered["ptpp"].isin(EARLY).to_numpy()
+    small = (offered["N"] < offered["N"].max()).to_numpy()
+    return {"grid": early, "small grid": early & small}
+
+
+def forecast(*, laws: str, rule: str, budget: str, seed: int) -> list[dict]:
+    """One rule's purchase at the cost of 5% of the offer, or of a grid."""
+    offered, goal = forecast_parts()
+    known = laws_of("target")
+    if laws == "average":
+        known = at_reference(laws_for(offered, None), REFERENCE)
+    prices = menu(offered)
+    whole = prices.price(np.ones(len(offered), bool))
+    shares = {name: prices.price(g) / whole for name, g in grids(offered).items()}
+    shares["5%"] = CHEAP
+    if rule == "grid":
+        bought = grids(offered)[budget]
+        figures = {"runs": int(bought.sum()), "spent": shares[budget]}
+        posterior = what_is_known(offered, bought, known, seed)
+        return [figures | scores(posterior, goal, seed)]
+    # a grid's cost pays for itself by rounding only
+    share = shares[budget] * (1 + 1e-9)
+    return purchase(offered, goal, known, rule=rule, budget=share, seed=seed)
+
+
+SEEDS = {"state": {"5%": 6, "small grid": 3, "grid": 2}, "average": {"5%": 1, "small grid": 1}}  # fmt: skip
+
+
+def forecast_jobs() -> list[dict]:
+    jobs = []
+    for laws, budgets in SEEDS.items():
+        for budget, seeds in budgets.items():
+            rules = ["chosen", "random", *([] if budget == "5%" else ["grid"])]
+            jobs += [
+                {"laws": laws, "rule": rule, "budget": budget, "seed": seed}
+                for seed in range(seeds)
+                for rule in rules
+            ]
+    return jobs
+
+
+# -- plans -----------------------------------------------------------------------------
+
+
+def offered_for(stage: float) -> pd.DataFrame:
+    """All runs but the planned checkpoint's own."""
+    table = measured()
+    own = (table["N"] == table["N"].max()) & (table["ptpp"] == stage)
+    return table[~own].reset_index(drop=True)
+
+
+def as_source(table: pd.DataFrame) -> pd.DataFrame:
+    return of_source(table).drop(columns="loss").rename(columns={"source_loss": "loss"})
+
+
+@lru_cache(maxsize=1)
+def of_all_runs(stage: float) -> tuple:
+    """Averages of all runs on offer, of the target and the source."""
+    return of_runs(stage, np.ones(len(offered_for(stage)), bool))
+
+
+@lru_cache(maxsize=1)
+def of_random_runs(stage: float) -> tuple:
+    """The same of random runs for the budget, with their share of the cost."""
+    table = offered_for(stage)
+    prices = menu(table)
+    whole = prices.price(np.ones(len(table), bool))
+    drawn = bought_at_once("random", table, table, [], SHARE * whole, int(stage))
+    return *of_runs(stage, drawn), int(drawn.sum()), prices.price(drawn) / whole
+
+
+def of_runs(stage: float, bought: np.ndarray) -> tuple:
+    """Averages of these runs, of the target and the source."""
+    table = offered_for(stage)
+    target, source = table.drop(columns="source_loss"), as_source(table)
+    return tuple(
+        what_is_known(part, bought, laws_of(domain), 0)
+        for domain, part in (("target", target), ("source", source))
+    )
+
+
+def question(stage: float, confidence: float) -> tuple[dict, PlanGoal]:
+    """The limits asked for, and the plan of all runs."""
+    target, source = of_all_runs(stage)
+    table = measured()
+    own = table[(table["N"] == table["N"].max()) & (table["ptpp"] == stage)].iloc[0]
+    before = {
+        "loss_before": float(own["loss_before"]),
+        "source_loss_before": float(own["source_loss_before"]),
+    }
+    n = float(own["N"])
+    run = pd.DataFrame(
+        [{"N": n, "D": ASKED["atpp"] * n, "replay": ASKED["replay"], "ptpp": stage}]
+    ).assign(**before)
+    middle = float(np.exp(np.median(target.log_loss(run))))
+    after = float(np.exp(np.median(source.log_loss(of_source(run)))))
+    risen = after / before["source_loss_before"] - 1
+    for looser in LOOSER:
+        asked = {
+            "N": n,
+            "ptpp": stage,
+            "max_target_loss": middle * (1 + looser),
+            "max_forgetting": risen + looser,
+            "baseline_loss": before["source_loss_before"],
+            "confidence": confidence,
+            "covariates": before,
+        }
+        plan = present_plan(target, source, asked)
+        if plan.is_reached:
+            break
+    return asked, plan
+
+
+def planned(*, rule: str, stage: float, confidence: float) -> list[dict]:
+    """A plan from bought runs, and that of all runs."""
+    asked, best = question(stage, confidence)
+    buy = {"chosen": of_chosen, "random": of_random}[rule]
+    made, figures = buy(stage, asked)
+    tokens = float(np.exp(best.choice.log_tokens))
+    kept = np.nan
+    if np.isfinite(made["tokens"]):
+        margin = best.problem.margin_at(np.log(made["tokens"]), made["replay"])
+        kept = margin + confidence
+    own = {f"bought_{name}": made[name] for name in ("reaches", "tokens", "replay")}
+    return [
+        {"reaches": best.is_reached, "tokens": tokens, "replay": float(best.choice.replay)}
+        | own | {"bought_kept": kept} | figures
+    ]  # fmt: skip
+
+
+def of_chosen(stage: float, asked: dict) -> tuple[dict, dict]:
+    """The plan of a sequence, and what it bought."""
+    table = offered_for(stage)
+    whole = menu(table).price(np.ones(len(table), bool))
+    laws = {"laws": laws_of("target"), "source_laws": laws_of("source")}
+    now = next_runs(table, asked, SHARE * whole, **laws, least=0.0, seed=0)
+    for _ in range(MOST_BATCHES):
+        if now.stop:
+            break
+        rows = table.loc[now.runs["row"], ["loss", "source_loss"]]
+        now = now.update(now.runs.assign(**rows.reset_index(drop=True)))
+    made = now.plan or {"tokens": np.nan, "replay": np.nan, "reaches": False}
+    return made, {"runs": len(now.asked.measured), "spent": now.spent / whole}
+
+
+def of_random(stage: float, asked: dict) -> tuple[dict, dict]:
+    """The plan of random runs, and what they are."""
+    target, source, runs, spent = of_random_runs(stage)
+    plan = present_plan(target, source, asked)
+    made = {
+        "tokens": float(np.exp(plan.choice.log_tokens)),
+        "replay": float(plan.choice.replay),
+        "reaches": plan.is_reached,
+    }
+    return made, {"runs": runs, "spent": spent}
+
+
+def plan_jobs() -> list[dict]:
+    return [
+        {"rule": rule, "stage": stage, "confidence": confidence}
+        for stage in STAGES
+        for rule in ("chosen", "random")
+        for confidence in CONFIDENCES
+    ]
+
+
+# -- the answer ------------------------------------------------------------------------
+
+
+def forecast_table(rows: pd.DataFrame) -> list[str]:
+    """Medians over seeds."""
+    lines = [
+        "| laws | for the cost of | bought | seeds | share of the offer | runs | error | coverage | width | score | score of ours, of theirs |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    named = {"5%": "5%", "small grid": "the grid below 259k", "grid": "the grid"}
+    for (laws, budget), own in rows.groupby(["laws", "budget"], sort=False):
+        ours = own[own["rule"] == "chosen"]["interval_score90"].median()
+        for rule, part in own.groupby("rule", sort=False):
+            middle = part.median(numeric_only=True)
+            score = middle["interval_score90"]
+            lines.append(
+                f"| {laws} | {named[budget]} | {rule} | {len(part)} | {middle['spent']:.1%} | {middle['runs']:.0f} | {middle['mae']:.2%} | "
+                f"{part['cover90'].mean():.0%} | {middle['width90']:.1%} | {score:.1%} | {ours / score:.2f} |"
+            )
+    return lines
+
+
+def plan_table(rows: pd.DataFrame) -> list[str]:
+    """A line for each case, and how many decisions were the same."""
+    lines = [
+        "| stage | confidence | bought | plan of all runs: D, replay | of the runs bought | tokens, of all runs' | kept, by all runs | share of the offer | same |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows.to_dict("records"):
+        shown = "no plan"
+        if np.isfinite(row["bought_tokens"]):
+            sure = "" if row["bought_reaches"] else " (not sure enough)"
+            shown = (
+                f"{row['bought_tokens'] / 1e6:.2f}M, {row['bought_replay']:.2f}{sure}"
+            )
+        lines.append(
+            f"| {row['stage']:g} | {row['confidence']:.0%} | {row['rule']} | {row['tokens'] / 1e6:.2f}M, {row['replay']:.2f} | {shown} | "
+            f"{row['bought_tokens'] / row['tokens']:.2f} | {row['bought_kept']:.0%} | {row['spent']:.1%} | "
+            f"{'yes' if is_same(row) else 'no'} |"
+        )
+    told = [
+        f"{rule}: {sum(map(is_same, part.to_dict('records')))} of {len(part)}"
+        for rule, part in rows.groupby("rule")
+    ]
+    return [*lines, "", f"The same decision as all runs: {', '.join(told)} cases."]
+
+
+def is_same(row: dict) -> bool:
+    """Whether the runs bought lead to the decision of all runs."""
+    ratio = row["bought_tokens"] / row["tokens"]
+    near = abs(row["bought_replay"] - row["replay"]) <= CLOSE_REPLAY
+    is_plan = row["reaches"] == row["bought_reaches"]
+    return bool(is_plan and near and 1 / CLOSE_TOKENS <= ratio <= CLOSE_TOKENS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", default="measured_pool", help="start of two files")
+    parser.add_argument("--cases", default="forecasts,plans")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    parts = {"forecasts": (forecast, forecast_jobs), "plans": (planned, plan_jobs)}
+    made = {}
+    for case in options.cases.split(","):
+        task, jobs = parts[case]
+        path = Path(f"{options.rows}_{case}.csv")
+        made[case] = study(task, jobs(), path, progress=print)
+    tables = {"forecasts": forecast_table, "plans": plan_table}
+    told = [line for case, rows in made.items() for line in [*tables[case](rows), ""]]
+    print("\n".join(told))
+    if options.output:
+        options.output.write_text("\n".join(told).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()
