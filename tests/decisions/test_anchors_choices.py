@@ -10,6 +10,7 @@ from bayeslaw import PlanError, RunTableError
 from bayeslaw._decisions.anchors.anchors import Anchors, anchors
 from bayeslaw._decisions.anchors.criteria import Choosing
 from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
+from bayeslaw._decisions.anchors.goals.goal import asked_of
 from bayeslaw._decisions.anchors.goals.quantities import optimum, recipes, swept
 from bayeslaw._decisions.anchors.menu import menu
 from bayeslaw._posteriors.draws import all_draws
@@ -232,6 +233,14 @@ def test_an_optimum_at_an_end_in_every_draw_is_told():
             1e3,
             gain="optimum",
         )
+
+
+def test_an_optimum_may_be_settled_by_the_runs_of_a_sequence():
+    posterior, goal = bowl(), sweep(0.9, 0.95, 1.0)
+    offered = menu(table(replay=[0.0], cost=1.0))
+    view = domain_of(posterior, offered, goal, None)
+    settled = asked_of(view, posterior, goal, "optimum", may_be_settled=True)
+    assert np.ptp(settled.domains[0].goal) == 0
 
 
 def test_runs_for_an_optimum_are_a_pair_whose_difference_tells_it():

@@ -235,6 +235,19 @@ def test_with_one_law_nothing_is_to_be_told_apart(sequence, measured_pool):
     assert made.runs["row"].tolist() == sequence[1].runs["row"].tolist()
 
 
+def test_where_the_optimum_lies_is_learned_batch_by_batch(sequence, measured_pool):
+    """More tokens are better under the law; with its misfit only the runs tell."""
+    offered, _ = measured_pool
+    sweep = pd.DataFrame({"N": 5e9, "D": [1e11, 2e11, 4e11]})
+    asked = {"laws": LAWS, "gain": "optimum"}
+    first = bayeslaw.next_runs(offered, sweep, BUDGET, **asked)
+    assert first.gain == "optimum"
+    assert "the optimum's position is" in first.sentence()
+    measured = sequence[1].asked.measured
+    later = bayeslaw.next_runs(offered, sweep, BUDGET, measured=measured, **asked)
+    assert later.goal_sd < 0.5 * first.goal_sd
+
+
 def test_a_reference_run_moves_the_priors_of_the_laws_that_read_it(measured_pool):
     offered, goal = measured_pool
     at = {"N": 1e5, "D": 1e6}

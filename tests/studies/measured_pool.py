@@ -246,17 +246,16 @@ def plan_jobs() -> list[dict]:
 def forecast_table(rows: pd.DataFrame) -> list[str]:
     """Medians over seeds."""
     lines = [
-        "| laws | for the cost of | bought | seeds | share of the offer | runs | error | coverage | width | score | score of ours, of theirs |",
+        "| laws | cost of | bought | seeds | of the offer | points | error | coverage | width | score | ours / theirs |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    named = {"5%": "5%", "small grid": "the grid below 259k", "grid": "the grid"}
     for (laws, budget), own in rows.groupby(["laws", "budget"], sort=False):
         ours = own[own["rule"] == "chosen"]["interval_score90"].median()
         for rule, part in own.groupby("rule", sort=False):
             middle = part.median(numeric_only=True)
             score = middle["interval_score90"]
             lines.append(
-                f"| {laws} | {named[budget]} | {rule} | {len(part)} | {middle['spent']:.1%} | {middle['runs']:.0f} | {middle['mae']:.2%} | "
+                f"| {laws} | {budget} | {rule} | {len(part)} | {middle['spent']:.1%} | {middle['runs']:.0f} | {middle['mae']:.2%} | "
                 f"{part['cover90'].mean():.0%} | {middle['width90']:.1%} | {score:.1%} | {ours / score:.2f} |"
             )
     return lines

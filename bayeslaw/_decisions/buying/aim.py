@@ -46,7 +46,8 @@ def goal_now(asked: Asked, known: Mapping[str, Posterior], offered: Menu) -> Goa
         # with few runs one law is fitted: which is right they do not tell yet
         is_one_law = len(known[TARGET].pieces()) == 1
         gain = "variance" if asked.gain == "law" and is_one_law else asked.gain
-        return asked_of(view, known[TARGET], asked.goal, gain)
+        is_begun = not isinstance(known[TARGET], PriorKnowledge)
+        return asked_of(view, known[TARGET], asked.goal, gain, may_be_settled=is_begun)
     # priors are too wide for a plan: first is learned what its losses may be at all
     if not any(isinstance(p, PriorKnowledge) for p in known.values()):
         plan = present_plan(known[TARGET], known[FORGETTING], asked.goal)

@@ -155,8 +155,8 @@ class NextRuns:
         count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
         return (
             f"Measure these {count} run{'s' * (count > 1)} and come back; {now}, "
-            f"{kind.shown(self.goal_sd_after)} expected once the budget of {self.budget:.3g} is "
-            f"spent ({self.spent:.3g} so far)."
+            f"{kind.shown(self.goal_sd_after)} expected once the budget of "
+            f"{self.budget:.3g} is spent ({self.spent:.3g} so far)."
         )
 
     def _chosen(self) -> str:

@@ -118,10 +118,17 @@ def goal_of(
 
 
 def asked_of(
-    domain: Domain, posterior: Posterior, goal: pd.DataFrame, gain: Gain
+    domain: Domain,
+    posterior: Posterior,
+    goal: pd.DataFrame,
+    gain: Gain,
+    *,
+    may_be_settled: bool = False,
 ) -> Goal:
     """What is asked of the runs to be forecast, given their losses; `goal_of` says what
     is refused.
+
+    ``may_be_settled``: whether runs may have told already where the optimum lies.
     """
     parts = all_draws(posterior.pieces())
     if gain == "best":
@@ -131,7 +138,8 @@ def asked_of(
         of_laws, options = laws(domain, parts)
         return Goal([of_laws], gain, options)
     if gain == "optimum":
-        return Goal([optimum(domain, parts, goal)], gain)
+        place = optimum(domain, parts, goal, may_be_settled=may_be_settled)
+        return Goal([place], gain)
     return Goal([domain], gain)
 
 

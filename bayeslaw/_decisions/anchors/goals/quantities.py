@@ -178,7 +178,13 @@ def _law_of(part: Draws, number: int) -> str:
 # -- where the optimum lies ------------------------------------------------------------
 
 
-def optimum(domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame) -> Domain:
+def optimum(
+    domain: Domain,
+    parts: Sequence[Draws],
+    goal: pd.DataFrame,
+    *,
+    may_be_settled: bool = False,
+) -> Domain:
     """Where the loss is least along the column that the goal sweeps: its value for a
     share, its logarithm for others; the sweep's end where it is not between.
 
@@ -187,14 +193,14 @@ def optimum(domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame) -> Domai
     RunTableError
         The goal is no sweep of one column.
     PlanError
-        It is at the same end in every draw.
+        It is at the same end in every draw, unless it ``may_be_settled``.
     """
     name = swept(parts, goal)
     levels = goal[name].to_numpy(float)
     order = np.argsort(levels)
     along = levels[order] if name in SHARES else np.log(levels[order])
     position = _least_along(along, domain.goal[:, order])
-    if np.ptp(position) == 0:
+    if np.ptp(position) == 0 and not may_be_settled:
         end = _short(name, levels[order][0 if position[0] == along[0] else -1])
         raise PlanError(
             f"the least loss is at {name} = {end} in every draw, an end of the goal's "
