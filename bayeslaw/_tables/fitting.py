@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # times the reference run's size, or a share of it, beyond which priors in nats may not
 # suit
 FAR = 100.0
+LADDER = 0.05  # sd of log tokens given the size, below which runs are on one line
 USUAL_SIZE = 1e9  # parameters of the reference run of the laws that come with this
 
 
@@ -257,11 +258,33 @@ def check_fittable(
     if one_domain:
         _warn_domains(runs)
     _warn_far(law, x)
+    _warn_ladder(x)
     _check_finite(law, runs, x)
     for name in law.covariates:
         tied = [e.name for e in _learned(law, requested) if _column(e, x) == name]
         if tied:
             _check_levels(law, name, np.unique(x[name]), tied)
+
+
+def _warn_ladder(x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
+    """Runs whose tokens follow their size tell of both together only."""
+    if not {"N", "D"} <= set(x):
+        return
+    size, tokens = np.log(x["N"]), np.log(x["D"])
+    if min(np.ptp(size), np.ptp(tokens)) == 0:
+        return
+    slope, level = np.polyfit(size, tokens, 1)
+    apart = np.std(tokens - slope * size - level)
+    if apart < LADDER:
+        warnings.warn(
+            f"tokens follow the size in all runs (D as N^{slope:.2g}, within "
+            f"{apart:.1%}): the losses tell of both together, and what size and tokens "
+            "do by themselves is as the priors say, so that forecasts at other tokens "
+            "for a size are, too; runs off this line would tell. Draw with chains: "
+            "previews lose tails here",
+            RunTableWarning,
+            stacklevel=4,
+        )
 
 
 def _check_finite(

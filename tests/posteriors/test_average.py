@@ -14,7 +14,7 @@ from bayeslaw._inference.table import NONE
 from bayeslaw._posteriors.averaging.average import DRAWS, average_part, shares
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
-    _at_reference,
+    at_reference,
 )
 from bayeslaw._posteriors.misfit import fitted_errors
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_compared_is_refused(coupled):
 
 def test_laws_take_the_columns_of_a_reference_run_that_they_read():
     """Each its own of them; what it does not read is passed over."""
-    moved = _at_reference(
+    moved = at_reference(
         [bayeslaw.law("chinchilla"), bayeslaw.law("dcpt")], {"N": 1e6, "replay": 0.5}
     )
     assert [law.reference["N"] for law in moved] == [1e6, 1e6]

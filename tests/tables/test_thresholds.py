@@ -129,11 +129,11 @@ def test_rows_are_named_up_to_three():
 
 
 def grid(rows):
-    """Distinct sizes and budgets, three levels at least of each."""
+    """Distinct sizes and budgets, three levels at least of each, not on one line."""
     return pd.DataFrame(
         {
             "N": np.geomspace(1e8, 1e10, rows),
-            "D": np.geomspace(1e9, 1e11, rows),
+            "D": np.geomspace(1e9, 1e11, rows) * np.resize([1.0, 2.0, 0.7], rows),
             "loss": np.linspace(3, 2, rows),
         }
     )
@@ -188,6 +188,24 @@ def test_models_a_hundred_times_off_the_reference_are_told(sizes, far):
         warnings.simplefilter("always")
         fitting.check_fittable(law, table)
     assert bool(caught) == far
+
+
+@pytest.mark.parametrize(("off", "is_ladder"), [(0.049, True), (0.051, False)])
+def test_runs_whose_tokens_follow_the_size_are_told(off, is_ladder):
+    """Within 5% of 20 tokens a parameter, as a standard deviation; along one size or one budget nothing follows."""
+    size = np.geomspace(1e8, 1e10, 8)
+    # orthogonal to a line in the logarithm, so that the line is not moved
+    wave = np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0])
+    tokens = 20 * size * np.exp(off * wave)
+    table = pd.DataFrame({"N": size, "D": tokens, "loss": np.linspace(3, 2, 8)})
+    law = bayeslaw.law("chinchilla")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitting.check_fittable(law, table)
+    told = [str(one.message) for one in caught]
+    assert len(told) == is_ladder
+    assert all("tokens follow the size in all runs (D as N^1," in line for line in told)
+    fitting.check_fittable(law, table.assign(D=1e9), requested=["beta"])
 
 
 def test_a_reference_lies_amid_the_logs_of_sizes():
