@@ -332,10 +332,11 @@ def test_curves_without_areas_are_warned_about_and_the_others_computed():
 
 def test_the_areas_of_real_curves_are_a_direct_sum(data):
     """On the published curves S1_pt and S2_pt are the sums over a ramp to the first row and lines between rows."""
+    path = data("lr_curves_100m.csv")
     with pytest.warns(
         RunTableWarning, match="9 of 9 curves start at step 2160 to 2176"
     ):
-        runs = read_runs(data("lr_curves_100m.csv"))
+        runs = read_runs(path)
     for _, rows in runs.groupby("schedule"):
         last = int(rows["step"].max())
         eta = np.interp(np.arange(last + 1), [0, *rows["step"]], [0, *rows["lr"]])
