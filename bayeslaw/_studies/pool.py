@@ -25,7 +25,7 @@ from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
 from bayeslaw._decisions.anchors.menu import Menu, menu
 from bayeslaw._decisions.anchors.search import Limits, choose
 from bayeslaw._decisions.buying.knowledge import from_priors, laws_for, what_is_known
-from bayeslaw._decisions.buying.next_runs import next_runs
+from bayeslaw._decisions.buying.next_runs import NextRuns, next_runs
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
@@ -164,26 +164,47 @@ def purchase(
         else:
             bought = bought_at_once(rule, offered, goal, laws, amount, seed)
             posterior = what_is_known(offered, bought, laws, seed)
+    return [outcome(prices, bought, posterior, goal, seed)]
+
+
+def outcome(
+    prices: Menu,
+    bought: Bool[np.ndarray, " row"],
+    posterior: Posterior,
+    goal: pd.DataFrame,
+    seed: int,
+) -> dict[str, float]:
+    """What was bought, and what it foretells."""
+    everything = np.ones(len(bought), bool)
+    share = prices.price(bought) / prices.price(everything)
     figures: dict[str, float] = {
         "runs": int(bought.sum()),
-        "spent": prices.price(bought) / whole,
+        "spent": share,
     }
-    return [figures | scores(posterior, goal, seed)]
+    return figures | scores(posterior, goal, seed)
 
 
 def in_batches(
     offered: pd.DataFrame, goal: pd.DataFrame, laws: list[Law], amount: float, seed: int
 ) -> tuple[Bool[np.ndarray, " row"], Posterior]:
     """As `next_runs` says, until it stops."""
-    losses = offered["loss"]
-    now = next_runs(offered, goal, amount, laws=laws, seed=seed)
+    first = next_runs(offered, goal, amount, laws=laws, seed=seed)
+    last = looked_up(first, offered[["loss"]])
+    bought = offered.index.isin(last.asked.measured["row"])
+    return bought, last.posterior
+
+
+def looked_up(now: NextRuns, losses: pd.DataFrame) -> NextRuns:
+    """The end of a sequence whose runs have these losses, a column for each domain."""
     for _ in range(MOST_BATCHES):
         if now.stop:
             break
-        looked_up = losses.loc[now.runs["row"]].to_numpy()
-        now = now.update(now.runs.assign(loss=looked_up))
-    bought = offered.index.isin(now.asked.measured["row"])
-    return bought, now.posterior
+        measured = now.runs.copy()
+        for name in losses:
+            column = losses[name]
+            measured[name] = column.loc[measured["row"]].to_numpy()
+        now = now.update(measured)
+    return now
 
 
 def bought_at_once(

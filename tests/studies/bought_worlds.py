@@ -21,7 +21,7 @@ import bayeslaw
 from bayeslaw._base import runtime
 from bayeslaw._decisions.anchors.menu import menu
 from bayeslaw._decisions.buying.knowledge import what_is_known
-from bayeslaw._studies.pool import in_batches, purchase, scores
+from bayeslaw._studies.pool import in_batches, outcome, purchase
 from bayeslaw._studies.resumable import study
 
 LAWS = ("chinchilla", "coupled")
@@ -66,9 +66,8 @@ def bought(*, rule: str, seed: int) -> list[dict]:
         whole = prices.price(np.ones(len(offered), bool))
         runtime.start()
         bought, _ = in_batches(offered, goal, [other], BUDGET * whole, seed)
-        figures = {"runs": int(bought.sum()), "spent": prices.price(bought) / whole}
         posterior = what_is_known(offered, bought, laws, seed)
-        return [figures | scores(posterior, goal, seed)]
+        return [outcome(prices, bought, posterior, goal, seed)]
     return purchase(offered, goal, laws, rule=rule, budget=BUDGET, seed=seed)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from trained_plans import LOOSER, REFERENCE, WARM, known_before, medians
 
 import bayeslaw
 from bayeslaw import datasets
@@ -29,16 +30,12 @@ from bayeslaw._decisions.buying.knowledge import laws_for, what_is_known
 from bayeslaw._decisions.buying.next_runs import next_runs
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.compare import at_reference
-from bayeslaw._studies.pool import MOST_BATCHES, bought_at_once, purchase, scores
+from bayeslaw._studies.pool import bought_at_once, looked_up, outcome, purchase
 from bayeslaw._studies.resumable import study
 
-WARM = 20  # steps of adaptation from which rows count: the rate rises over the first 10
-REFERENCE = datasets.TABLES["microcpt"].reference
 LAST, EARLY = 279.0, (15.0, 31.0)
 CHEAP = 0.05  # of what all on offer cost
 SHARE = 0.15
-ASKED = {"atpp": 8.0, "replay": 0.3}
-LOOSER = (0.0, 0.01, 0.02, 0.04, 0.08)
 STAGES, CONFIDENCES = (15.0, 31.0, 93.0, 279.0), (0.5, 0.8, 0.9)
 CLOSE_TOKENS, CLOSE_REPLAY = 1.25, 0.1
 
@@ -62,13 +59,18 @@ def laws_of(domain: str) -> list[Law]:
     return at_reference([law], at)
 
 
+def of_largest(table: pd.DataFrame, stage: float) -> pd.Series:
+    """Which rows are of the largest size at a stage."""
+    return (table["N"] == table["N"].max()) & (table["ptpp"] == stage)
+
+
 # -- forecasts -------------------------------------------------------------------------
 
 
 def forecast_parts() -> tuple[pd.DataFrame, pd.DataFrame]:
     """What is on offer, and the goal."""
     table = measured().drop(columns="source_loss")
-    is_goal = (table["N"] == table["N"].max()) & (table["ptpp"] == LAST)
+    is_goal = of_largest(table, LAST)
     return table[~is_goal].reset_index(drop=True), table[is_goal].reset_index(drop=True)
 
 
@@ -91,9 +93,8 @@ def forecast(*, laws: str, rule: str, budget: str, seed: int) -> list[dict]:
     shares["5%"] = CHEAP
     if rule == "grid":
         bought = grids(offered)[budget]
-        figures = {"runs": int(bought.sum()), "spent": shares[budget]}
         posterior = what_is_known(offered, bought, known, seed)
-        return [figures | scores(posterior, goal, seed)]
+        return [outcome(prices, bought, posterior, goal, seed)]
     # a grid's cost pays for itself by rounding only
     share = shares[budget] * (1 + 1e-9)
     return purchase(offered, goal, known, rule=rule, budget=share, seed=seed)
@@ -121,8 +122,7 @@ def forecast_jobs() -> list[dict]:
 def offered_for(stage: float) -> pd.DataFrame:
     """All runs but the planned checkpoint's own."""
     table = measured()
-    own = (table["N"] == table["N"].max()) & (table["ptpp"] == stage)
-    return table[~own].reset_index(drop=True)
+    return table[~of_largest(table, stage)].reset_index(drop=True)
 
 
 def as_source(table: pd.DataFrame) -> pd.DataFrame:
@@ -159,27 +159,22 @@ def question(stage: float, confidence: float) -> tuple[dict, PlanGoal]:
     """The limits asked for, and the plan of all runs."""
     target, source = of_all_runs(stage)
     table = measured()
-    own = table[(table["N"] == table["N"].max()) & (table["ptpp"] == stage)].iloc[0]
-    before = {
-        "loss_before": float(own["loss_before"]),
-        "source_loss_before": float(own["source_loss_before"]),
-    }
+    own = table[of_largest(table, stage)].iloc[0]
     n = float(own["N"])
-    run = pd.DataFrame(
-        [{"N": n, "D": ASKED["atpp"] * n, "replay": ASKED["replay"], "ptpp": stage}]
-    ).assign(**before)
-    middle = float(np.exp(np.median(target.log_loss(run))))
-    after = float(np.exp(np.median(source.log_loss(of_source(run)))))
-    risen = after / before["source_loss_before"] - 1
+    before = {
+        "target": float(own["loss_before"]),
+        "source": float(own["source_loss_before"]),
+    }
+    middle, risen = medians(target, source, n, stage, before)
     for looser in LOOSER:
         asked = {
             "N": n,
             "ptpp": stage,
             "max_target_loss": middle * (1 + looser),
             "max_forgetting": risen + looser,
-            "baseline_loss": before["source_loss_before"],
+            "baseline_loss": before["source"],
             "confidence": confidence,
-            "covariates": before,
+            "covariates": known_before(before),
         }
         plan = present_plan(target, source, asked)
         if plan.is_reached:
@@ -209,12 +204,8 @@ def of_chosen(stage: float, asked: dict) -> tuple[dict, dict]:
     table = offered_for(stage)
     whole = menu(table).price(np.ones(len(table), bool))
     laws = {"laws": laws_of("target"), "source_laws": laws_of("source")}
-    now = next_runs(table, asked, SHARE * whole, **laws, least=0.0, seed=0)
-    for _ in range(MOST_BATCHES):
-        if now.stop:
-            break
-        rows = table.loc[now.runs["row"], ["loss", "source_loss"]]
-        now = now.update(now.runs.assign(**rows.reset_index(drop=True)))
+    first = next_runs(table, asked, SHARE * whole, **laws, least=0.0, seed=0)
+    now = looked_up(first, table[["loss", "source_loss"]])
     made = now.plan or {"tokens": np.nan, "replay": np.nan, "reaches": False}
     return made, {"runs": len(now.asked.measured), "spent": now.spent / whole}
 

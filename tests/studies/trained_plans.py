@@ -44,25 +44,33 @@ def fitted(runs: pd.DataFrame, domain: str, path: Path) -> bayeslaw.Average:
     return bayeslaw.load(path)
 
 
-def planned(
-    target, source, n: int, ptpp: float, before: dict[str, float], confidence: float
-) -> tuple[dict, object]:
-    """Limits and the plan."""
+def medians(
+    target, source, n: float, ptpp: float, before: dict[str, float]
+) -> tuple[float, float]:
+    """The median target loss and forgetting forecast for the run of `ASKED`."""
     run = pd.DataFrame(
         [{"N": n, "D": ASKED["atpp"] * n, "replay": ASKED["replay"], "ptpp": ptpp}]
     )
     run = run.assign(source_loss_before=before["source"])
-    middle = float(
-        np.exp(np.median(target.log_loss(run.assign(loss_before=before["target"]))))
-    )
-    risen = (
-        float(
-            np.exp(np.median(source.log_loss(run.assign(loss_before=before["source"]))))
+    after = {
+        name: float(
+            np.exp(np.median(fit.log_loss(run.assign(loss_before=before[name]))))
         )
-        / before["source"]
-        - 1
-    )
-    known = {"loss_before": before["target"], "source_loss_before": before["source"]}
+        for name, fit in (("target", target), ("source", source))
+    }
+    return after["target"], after["source"] / before["source"] - 1
+
+
+def known_before(before: dict[str, float]) -> dict[str, float]:
+    """Losses of the checkpoint, as a plan's covariates."""
+    return {"loss_before": before["target"], "source_loss_before": before["source"]}
+
+
+def planned(
+    target, source, n: int, ptpp: float, before: dict[str, float], confidence: float
+) -> tuple[dict, object]:
+    """Limits and the plan."""
+    middle, risen = medians(target, source, n, ptpp, before)
     for looser in LOOSER:
         limits = {
             "max_target_loss": middle * (1 + looser),
@@ -70,7 +78,7 @@ def planned(
         }
         plan = bayeslaw.plan(
             target, source, N=n, ptpp=ptpp, confidence=confidence, baseline_loss=before["source"],
-            covariates=known, **limits,
+            covariates=known_before(before), **limits,
         )  # fmt: skip
         if plan.feasible:
             break

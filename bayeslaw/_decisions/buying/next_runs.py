@@ -294,10 +294,14 @@ def _next(asked: Asked) -> NextRuns:
     aim = goal_now(asked, known, offered)
     chosen = list_for(asked, offered, bought, aim, asked.budget - spent)
     is_known = not any(isinstance(p, PriorKnowledge) for p in known.values())
-    stop = why_stop(asked, chosen, aim, is_known)
+    choice = None if aim.options is None else aim.options.now()
+    unsure = chosen.sds[0] if choice is None else choice["regret"]
+    stop = why_stop(asked, chosen, aim.gain, unsure, is_known)
     now = [] if stop else to_buy_now(asked, chosen, is_known, spent)
     losses = [*losses_of(asked.goal).values()]
-    gave_none = asked.measured[losses].isna().any(axis=1)
+    measured = asked.measured
+    gave_none = measured[losses].isna().any(axis=1)
+    failed = measured["row"][gave_none]
     return NextRuns(
         runs=rows_of(offered, now, bought, losses),
         goal_sd=chosen.sds[0],
@@ -306,11 +310,11 @@ def _next(asked: Asked) -> NextRuns:
         budget=asked.budget,
         stop=stop,
         odd=_odd(asked, known),
-        failed=asked.measured["row"][gave_none].tolist(),
+        failed=failed.tolist(),
         posterior=known[TARGET],
         source=known.get(FORGETTING),
         plan=_plan_record(aim),
-        choice=None if aim.options is None else aim.options.now(),
+        choice=choice,
         gain=aim.gain,
         asked=asked,
     )

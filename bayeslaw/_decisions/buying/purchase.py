@@ -16,7 +16,7 @@ from bayeslaw._decisions.anchors.criteria import Choosing
 from bayeslaw._decisions.anchors.evidence import gaussian
 from bayeslaw._decisions.anchors.gaussian import Pick
 from bayeslaw._decisions.anchors.goals.goal import Goal
-from bayeslaw._decisions.anchors.goals.kinds import KINDS
+from bayeslaw._decisions.anchors.goals.kinds import KINDS, Gain
 from bayeslaw._decisions.anchors.menu import Menu
 from bayeslaw._decisions.anchors.search import Limits, choose
 from bayeslaw._decisions.buying.asked import Asked
@@ -96,10 +96,14 @@ def _on_sale(
     return replace(unsold, cost=worthwhile)
 
 
-def why_stop(asked: Asked, chosen: Chosen, aim: Goal, is_known: bool) -> str:
-    unsure = chosen.sds[0] if aim.options is None else aim.options.now()["regret"]
+def why_stop(
+    asked: Asked, chosen: Chosen, gain: Gain, unsure: float, is_known: bool
+) -> str:
+    """Why nothing is bought any more, or nothing; ``unsure``: what is to be brought to
+    what is enough.
+    """
     if is_known and unsure <= asked.enough:
-        within = KINDS[aim.gain].shown(asked.enough)
+        within = KINDS[gain].shown(asked.enough)
         return f"the goal is known to within the {within} asked for"
     if not chosen.picks and not len(asked.measured):
         raise PlanError(
@@ -108,7 +112,7 @@ def why_stop(asked: Asked, chosen: Chosen, aim: Goal, is_known: bool) -> str:
         )
     if not chosen.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
-    if aim.gain == "plan" and chosen.gain < asked.least * chosen.cost.sum():
+    if gain == "plan" and chosen.gain < asked.least * chosen.cost.sum():
         return (
             f"what the rest of the budget pays for would save the plan {chosen.gain:.2g} "
             f"FLOPs and cost {chosen.cost.sum():.2g}"
