@@ -10,7 +10,7 @@ priors of C, C1, C2 are stated on the coefficients themselves, in nats per unit 
 
 import jax.numpy as jnp
 
-from bayeslaw._law.law import Covariates, Exponent, Term, Values, constant
+from bayeslaw._law.law import Covariates, Exponent, Term, Values, constant, power
 from bayeslaw._law.priors import Prior, lognormal, normal
 
 TISSUE = "Tissue 2024 (scaling law with learning rate annealing)"
@@ -62,7 +62,7 @@ def forward(
     """A S1^-alpha."""
     return Term(
         "A",
-        lambda x, e: area(x) ** -e["alpha"],
+        lambda x, e: power(area(x), -e["alpha"]),
         lognormal(0.2, 1.0, f"{FIG19}: .17 nats at a forward area of 8"),
         latex,
     )

@@ -6,7 +6,7 @@ loss of 2.60 nats before fine-tuning. Medians and sds of the log are those of it
 domains (table 2).
 """
 
-from bayeslaw._law.law import Covariates, Exponent, Term, Values
+from bayeslaw._law.law import Covariates, Exponent, Term, Values, power
 from bayeslaw._law.priors import lognormal
 
 BETHUNE = "Bethune 2025 (scaling laws for forgetting during finetuning)"
@@ -41,8 +41,8 @@ def forgetting() -> Term:
     """
 
     def basis(x: Covariates, e: Values):
-        along_tokens = x["D"] ** e["beta"]
+        along_tokens = power(x["D"], e["beta"])
         effective_size = (1 + e["B"] * x["replay"]) * x["N"]
-        return along_tokens * effective_size ** -e["alpha"]
+        return along_tokens * power(effective_size, -e["alpha"])
 
     return Term("A", basis, DRIFT, r"\frac{A\,D^{\beta}}{((1+B\,r)N)^{\alpha}}")

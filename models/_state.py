@@ -11,7 +11,7 @@ import math
 
 import jax.numpy as jnp
 
-from bayeslaw._law.law import Covariates, Exponent, Values
+from bayeslaw._law.law import Covariates, Exponent, Values, power
 from bayeslaw._law.priors import lognormal
 
 OURS = (
@@ -53,11 +53,11 @@ def size(name: str) -> Exponent:
     return Exponent(f"{name}4", prior, "N", name, may_rest=True)
 
 
-def power(e: Values, name: str):
+def size_power(e: Values, name: str):
     """g from g4."""
     return jnp.log(e[f"{name}4"]) / math.log(DECADES)
 
 
 def factor(x: Covariates, e: Values, name: str):
     """(N/N0)^g, shape (run,)."""
-    return (x["N"] / N0) ** power(e, name)
+    return power(x["N"] / N0, size_power(e, name))

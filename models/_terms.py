@@ -8,7 +8,7 @@ factor of 5 of the median.
 
 import jax.numpy as jnp
 
-from bayeslaw._law.law import Exponent, Term, clip_replay, constant
+from bayeslaw._law.law import Exponent, Term, clip_replay, constant, power
 from bayeslaw._law.priors import lognormal
 
 HOFFMANN = "Hoffmann 2022, eq. 2"
@@ -39,7 +39,7 @@ def size(median: float = 0.3, sigma: float = 1.0) -> Term:
     """A/N^alpha."""
     return Term(
         "A",
-        lambda x, e: x["N"] ** -e["alpha"],
+        lambda x, e: power(x["N"], -e["alpha"]),
         lognormal(median, sigma, "Besiroglu 2024 has .36 nats at 1e9 parameters"),
         r"\frac{A}{N^{\alpha}}",
     )
@@ -49,7 +49,7 @@ def replay_barrier() -> Term:
     """C/(r+eps)^gamma (Que 2024; Goffinet 2025, eq. 1)."""
     return Term(
         "C",
-        lambda x, e: (clip_replay(x["replay"]) + EPS_REPLAY) ** -e["gamma"],
+        lambda x, e: power(clip_replay(x["replay"]) + EPS_REPLAY, -e["gamma"]),
         lognormal(
             0.05,
             1.0,
@@ -64,7 +64,7 @@ def ptpp_floor() -> Term:
     """F/ptpp^eta (Goffinet 2025, eq. 1)."""
     return Term(
         "F",
-        lambda x, e: x["ptpp"] ** -e["eta"],
+        lambda x, e: power(x["ptpp"], -e["eta"]),
         lognormal(
             0.1,
             1.0,
@@ -105,7 +105,7 @@ def adaptation_data(
     return Term(
         "B",
         lambda x, e: (
-            clip_replay(x["replay"]) ** e["nu"]
+            power(clip_replay(x["replay"]), e["nu"])
             * jnp.exp(-exponent(x, e) * jnp.log(x["D"]))
         ),
         lognormal(

@@ -3,7 +3,7 @@
 Not for tables where the two interact: see `coupled`.
 """
 
-from bayeslaw._law.law import Exponent, Law, Term
+from bayeslaw._law.law import Exponent, Law, Term, power
 from bayeslaw._law.priors import lognormal
 
 from ._terms import ALPHA, BESIROGLU, HOFFMANN, floor, size
@@ -21,7 +21,7 @@ LAW = Law(
         size(),
         Term(
             "B",
-            lambda x, e: x["D"] ** -e["beta"],
+            lambda x, e: power(x["D"], -e["beta"]),
             lognormal(0.3, 1.0, "Besiroglu 2024 has .36 nats at 2e10 tokens"),
             r"\frac{B}{D^{\beta}}",
         ),

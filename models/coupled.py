@@ -7,7 +7,7 @@ Its reducible part is one term. With N0, D0 fixed once and for all below,
 linear in T; s is the share of size in the bracket at (N0, D0).
 """
 
-from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, power
 from bayeslaw._law.priors import beta as beta_prior
 from bayeslaw._law.priors import lognormal
 
@@ -20,9 +20,9 @@ N0, D0 = 1e9, 2e10
 def bracket(x: Covariates, e: Values):
     """(s (N/N0)^(-alpha/k) + (1-s) (D/D0)^(-beta/k))^k, shape (run,)."""
     s, k = e["share"], e["k"]
-    size = (x["N"] / N0) ** (-e["alpha"] / k)
-    data = (x["D"] / D0) ** (-e["beta"] / k)
-    return (s * size + (1 - s) * data) ** k
+    size = power(x["N"] / N0, -e["alpha"] / k)
+    data = power(x["D"] / D0, -e["beta"] / k)
+    return power(s * size + (1 - s) * data, k)
 
 
 def publish(p: Values) -> dict:

@@ -7,7 +7,7 @@ keeps the sign, sign(S2) |S2|^z, on which the paper is silent. Two parameters mo
 
 import jax.numpy as jnp
 
-from bayeslaw._law.law import Exponent, Law
+from bayeslaw._law.law import Exponent, Law, power
 from bayeslaw._law.priors import lognormal
 
 from ._dynamics import REFERENCE, WANG, annealing
@@ -17,7 +17,7 @@ from .cpt_dynamics import LAW as DYNAMICS
 def signed_power(s, z):
     """sign(s) |s|^z, with finite derivatives in z at s = 0."""
     size = jnp.maximum(jnp.abs(s), 1e-12)
-    return jnp.sign(s) * jnp.exp(z * jnp.log(size))
+    return jnp.sign(s) * power(size, z)
 
 
 POWER = lognormal(1.0, 0.4, "unpublished; centred on eq. 4")

@@ -6,7 +6,7 @@ are sampled at the reference size, as C1_ref and C2_ref, and published at N = 1,
 the paper.
 """
 
-from bayeslaw._law.law import Exponent, Law, Term, Values
+from bayeslaw._law.law import Exponent, Law, Term, Values, power
 from bayeslaw._law.priors import lognormal
 
 from ._dynamics import (
@@ -60,18 +60,18 @@ LAW = Law(
         forward(),
         annealing(
             "C1_ref",
-            lambda x, e: x["S2_pt"] * (x["N"] / N0) ** e["g1"],
+            lambda x, e: x["S2_pt"] * power(x["N"] / N0, e["g1"]),
             r"C_1 S_2^{pt} N^{\gamma_1}",
         ),
         annealing(
             "C2_ref",
-            lambda x, e: x["S2_cpt"] * (x["N"] / N0) ** e["g2"],
+            lambda x, e: x["S2_cpt"] * power(x["N"] / N0, e["g2"]),
             r"C_2 S_2^{cpt} N^{\gamma_2}",
         ),
         shift(),
         Term(
             "F",
-            lambda x, e: x["N"] ** -e["g3"],
+            lambda x, e: power(x["N"], -e["g3"]),
             lognormal(0.7, 0.8, "Besiroglu 2024 has .78 nats at 106M parameters"),
             r"F N^{-\gamma_3}",
         ),

@@ -4,7 +4,7 @@ N' and D' are what parameters and tokens are worth where U unique tokens are rep
 to one epoch and the size that is best for U the law is `chinchilla`.
 """
 
-from bayeslaw._law.law import Law, Term
+from bayeslaw._law.law import Law, Term, power
 from bayeslaw._law.priors import lognormal
 
 from ._repeats import MUENNIGHOFF, REPEATS, effective_size, effective_tokens
@@ -21,13 +21,13 @@ LAW = Law(
         floor(),
         Term(
             "A",
-            lambda x, e: effective_size(x, e) ** -e["alpha"],
+            lambda x, e: power(effective_size(x, e), -e["alpha"]),
             lognormal(0.3, 1.0, "Besiroglu 2024 has .36 nats at 1e9 parameters"),
             r"\frac{A}{N'^{\alpha}}",
         ),
         Term(
             "B",
-            lambda x, e: effective_tokens(x, e) ** -e["beta"],
+            lambda x, e: power(effective_tokens(x, e), -e["beta"]),
             lognormal(0.3, 1.0, "Besiroglu 2024 has .36 nats at 2e10 tokens"),
             r"\frac{B}{D'^{\beta}}",
         ),

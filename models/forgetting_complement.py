@@ -3,7 +3,7 @@
 Mean relative error .67% against .40% of `forgetting` (Bethune 2025, appendix A).
 """
 
-from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay, power
 from bayeslaw._law.priors import lognormal
 
 from ._finetuning import BETHUNE, DATA, DRIFT, REFERENCE, SIZE
@@ -13,9 +13,9 @@ from .forgetting_floor import LEVEL
 def drift(x: Covariates, e: Values):
     """D^beta (1-r)^kappa/N^alpha, shape (run,)."""
     return (
-        x["D"] ** e["beta"]
-        * (1 - clip_replay(x["replay"])) ** e["kappa"]
-        * x["N"] ** -e["alpha"]
+        power(x["D"], e["beta"])
+        * power(1 - clip_replay(x["replay"]), e["kappa"])
+        * power(x["N"], -e["alpha"])
     )
 
 

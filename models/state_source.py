@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
 from bayeslaw._law.priors import lognormal
 
-from ._state import DECADES, N0, OURS, REFERENCE, factor, power, scale, size
+from ._state import DECADES, N0, OURS, REFERENCE, factor, scale, size, size_power
 
 GAP = r"(S_1 - S_0)\,a N^{g} e^{-\kappa r}\left(1-e^{-D/D_1}\right)"
 
@@ -33,7 +33,7 @@ def source_tokens(x: Covariates, e: Values):
 
 def publish(p: Values) -> dict:
     """share at 1e9 parameters to a, g4 to g, ratio of the scales to D2."""
-    g = power(p, "g")
+    g = size_power(p, "g")
     return {**p, "a": p["share"] * N0**-g, "g": g, "D2": p["ratio"] * p["D1"]}
 
 

@@ -10,24 +10,24 @@ some percent has a floor lower by as many. With w the share of the way, written 
 
 import jax.numpy as jnp
 
-from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay, power
 from bayeslaw._law.priors import fixed, lognormal
 
-from ._state import DECADES, N0, OURS, REFERENCE, factor, power, scale, size
+from ._state import DECADES, N0, OURS, REFERENCE, factor, scale, size, size_power
 
 
 def way(x: Covariates, e: Values):
     """w, the share of the way to the floor that was made. Shape (run,)."""
     seen = x["D"] * factor(x, e, "h") / e["D1_ref"]
     learned = -jnp.expm1(-e["beta"] * jnp.log1p(seen))
-    return (1 - clip_replay(x["replay"])) ** e["q"] * learned
+    return power(1 - clip_replay(x["replay"]), e["q"]) * learned
 
 
 def publish(p: Values) -> dict:
     """D1 at 1e9 parameters to D1 of the formula, h4 to h; the coefficient 1 is no
     parameter.
     """
-    h = power(p, "h")
+    h = size_power(p, "h")
     return {**p, "h": h, "D1": p["D1_ref"] * N0**h}
 
 

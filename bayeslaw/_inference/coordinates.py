@@ -274,15 +274,15 @@ class _Contrast(NamedTuple):
     """One term along its own covariate, in the loss per unit of the term's value.
 
     ``is_signed``: its value may be negative, and is the site itself, not its logarithm.
-    ``log_size``: log of the term's contrast, shape (). ``before``: what each earlier
-    term adds between the same runs per unit of its own value, shape (earlier term,).
+    ``log_size``: log of the term's contrast, shape (). ``between``: what it adds
+    between the two runs of each term per unit of its value, shape (term,).
     """
 
     name: str
     sign: int
     is_signed: bool
     log_size: Float[Array, ""]
-    before: Float[Array, " earlier_term"]
+    between: Float[Array, " term"]
 
     def site(self, left: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The site of the term's share of a contrast, and the log slope of that map."""
@@ -305,38 +305,25 @@ class _Contrast(NamedTuple):
 def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Contrast]:
     terms = scaled_terms(law)
     scales = _site_scales(law, terms, exponents)
-
-    def basis(j: int, i: int, end: int) -> Float[Array, ""]:
-        """Of term j at an end of term i."""
-        run = {c: jnp.asarray(v)[i, end] for c, v in points.ends.items()}
-        return jnp.asarray(terms[j].basis(run, exponents))
-
-    def difference(j: int, i: int) -> Float[Array, ""]:
-        """Of term j between the ends of term i."""
-        high = basis(j, i, 0)
-        low = basis(j, i, 1)
-        return (high - low) / scales[j]
-
+    # each basis once at the ends of all terms: programs are traced operation by operation
+    ends = {c: jnp.asarray(v).reshape(-1) for c, v in points.ends.items()}
     contrasts = []
-    for i, term in enumerate(terms):
-        contrast = difference(i, i)
+    for i, (term, scale) in enumerate(zip(terms, scales, strict=True)):
+        basis = jnp.broadcast_to(term.basis(ends, exponents), (2 * len(terms),))
+        high, low = basis.reshape(-1, 2).T
+        difference = (high - low) / scale
         # log |contrast|, rounded off where exponents make it vanish. Per unit of the
         # site: a basis itself changes by orders of magnitude with its exponent.
         soft = SOFT * points.size[i]
-        log_size = 0.5 * jnp.log(contrast**2 + soft**2)
-        before = [
-            earlier.sign * difference(j, i)  # in their order, as `_move_terms` has them
-            for j, earlier in enumerate(terms[:i])
-        ]
-        stacked = jnp.stack(before) if before else jnp.zeros(0)
-        contrast_of_term = _Contrast(
+        log_size = 0.5 * jnp.log(difference[i] ** 2 + soft**2)
+        contrast = _Contrast(
             term.site,
             term.sign,
             term.prior.support == "real",
             log_size,
-            stacked,
+            term.sign * difference,
         )
-        contrasts.append(contrast_of_term)
+        contrasts.append(contrast)
     return contrasts
 
 
@@ -361,17 +348,19 @@ def _move_terms(
     """Coefficients from coordinates to sites (or back), in the order of the law; log
     determinant.
     """
-    moved, logdet, values = {}, jnp.zeros(()), []
-    for c in _contrasts(law, points, exponents):
+    moved, logdet = {}, jnp.zeros(())
+    added = jnp.zeros(len(points.size))  # by the terms so far, between each term's runs
+    for i, c in enumerate(_contrasts(law, points, exponents)):
         # total contrast = sign value size + what earlier terms add: the map is
         # triangular in the terms' order, and its Jacobian a product of slopes.
-        others = c.before @ jnp.stack(values) if values else jnp.zeros(())
+        others = added[i]
         if to_site:
             moved[c.name], log_slope = c.site(c.sign * (given[c.name] - others))
             logdet = logdet + log_slope
         else:
             moved[c.name] = c.sign * c.left(given[c.name]) + others
-        values.append(c.value(moved[c.name] if to_site else given[c.name]))
+        value = c.value(moved[c.name] if to_site else given[c.name])
+        added = added + value * c.between
     return moved, logdet
 
 

@@ -139,7 +139,7 @@ def log_prior(
 ) -> dict[str, Array]:
     """Log prior density of each sampled site, in its own units."""
     of_law = {
-        name: jnp.asarray(prior.distribution().log_prob(values[name]))
+        name: prior.log_density(values[name])
         for name, prior in law.priors.items()
         if not prior.is_fixed
     }

@@ -14,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._law.law import power
 
 FUNCTIONS: dict[str, Callable] = {"exp": jnp.exp, "log": jnp.log, "sqrt": jnp.sqrt}
 OPERATORS: dict[type[ast.operator], Callable] = {
@@ -21,7 +22,7 @@ OPERATORS: dict[type[ast.operator], Callable] = {
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
-    ast.Pow: lambda a, b: a**b,
+    ast.Pow: power,
 }
 LONGEST = 1000  # characters
 LONGEST_SHOWN = 60  # characters of what is refused
@@ -104,6 +105,9 @@ def names(node: ast.AST) -> set[str]:
 def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
     """Value of a checked formula, its names taken from ``env``; shapes broadcast."""
     match node:
+        case ast.BinOp(left=left, op=ast.Pow(), right=right) if not names(right):
+            # a whole number, which may be of a negative base
+            return evaluate(left, env) ** evaluate(right, env)
         case ast.BinOp(left=left, op=op, right=right):
             return OPERATORS[type(op)](evaluate(left, env), evaluate(right, env))
         case ast.UnaryOp(op=op, operand=operand):

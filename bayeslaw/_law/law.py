@@ -37,6 +37,8 @@ Covariates = Mapping[str, Any]  # arrays of shape (run,), JAX's or NumPy's
 Values = Mapping[str, Any]  # scalars
 Basis = Callable[[Covariates, Values], "AnyArray"]
 
+SMALLEST = 1e-300  # of a base, whose logarithm is finite
+
 NATS = "_nats"
 # names that a posterior has beside the law's own: of its noise and effects, of an
 # average's drift, of its dimensions
@@ -94,6 +96,19 @@ def constant(x: Covariates, e: Values) -> Float[Array, ""]:
 def clip_replay(replay: Float[AnyArray, "*run"]) -> Float[AnyArray, "*run"]:
     """Replay ratio kept off 0 and 1 by 1e-9 (Goffinet 2025, fitting constraints)."""
     return jnp.clip(replay, 1e-9, 1 - 1e-9)
+
+
+def power(
+    base: Float[AnyArray, "*run"], exponent: Float[AnyArray, "*run"]
+) -> Float[Array, "*run"]:
+    """``base ** exponent`` of a base that is not negative; with derivatives at 0, where
+    it is 0.
+
+    On a processor XLA's own power takes ten times as long as an exponential and a
+    logarithm: most of what a posterior of a power law would take.
+    """
+    log_base = jnp.log(jnp.maximum(base, SMALLEST))
+    return jnp.exp(exponent * log_base)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from bayeslaw._base.errors import LawError
 
@@ -112,6 +114,24 @@ class Prior:
                 return rng.beta(a, b, size)
         return np.full(size, self.args[0])
 
+    def log_density(self, value: Float[Array, ""]) -> Float[Array, ""]:
+        """Log density at a value inside the support; 0 of a fixed one.
+
+        As that of `distribution`, in a fifth of the operations: every program of a
+        posterior holds one for each parameter.
+        """
+        match self.family, self.args:
+            case "lognormal", (median, sigma):
+                log_value = jnp.log(value)
+                return _log_normal(log_value, math.log(median), sigma) - log_value
+            case "normal", (mean, sd):
+                return _log_normal(value, mean, sd)
+            case "beta", (a, b):
+                log_size = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+                inside = (a - 1) * jnp.log(value) + (b - 1) * jnp.log1p(-value)
+                return inside - log_size
+        return jnp.zeros(())
+
     def distribution(self) -> dist.Distribution:
         """The NumPyro distribution. A fixed value has none."""
         import numpyro.distributions as dist
@@ -124,6 +144,12 @@ class Prior:
             case "beta", (a, b):
                 return dist.Beta(a, b)
         raise LawError(f"prior {self} is a fixed value and is not sampled")
+
+
+def _log_normal(x: Float[Array, ""], mean: float, sd: float) -> Float[Array, ""]:
+    """Log density of a normal distribution."""
+    height = -math.log(sd) - 0.5 * math.log(2 * math.pi)
+    return height - 0.5 * ((x - mean) / sd) ** 2
 
 
 def lognormal(median: float, sigma: float, source: str = "") -> Prior:
