@@ -18,7 +18,12 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 
-from bayeslaw._inference.noise import DOF_MIN, constrain_error, error_sites, student_t
+from bayeslaw._inference.noise import (
+    DOF_MIN,
+    constrain_error,
+    error_sites,
+    log_density_of_error,
+)
 from bayeslaw._inference.table import NONE, SharedError
 from bayeslaw._law.law import Covariates, Law, Values, log_loss
 from bayeslaw._law.priors import Prior
@@ -198,7 +203,8 @@ def log_likelihood(
     """
     new = innovations(mean, y, error, shared)
     if shared.kind is None:
-        return jnp.sum(student_t(error, new.scale).log_prob(new.value) * measured)
+        rows = log_density_of_error(error, new.scale, new.value)
+        return jnp.sum(rows * measured)
     centre, width = _effect_modes(new, measured, error, shared)
     # Integral of f(z) dz with z = c + sqrt(2) w t is sqrt(2) w sum_k a_k exp(t_k^2)
     # f(z_k): exact where f is normal around c with sd w times a polynomial of degree 13
@@ -262,7 +268,7 @@ def _log_joint(
     tau = error[f"tau_{shared.kind}"]
     of_row = z[:, shared.group.code]
     rest = new.value[None] - new.share[None] * tau * of_row
-    rows = student_t(error, new.scale[None]).log_prob(rest)
+    rows = log_density_of_error(error, new.scale[None], rest)
     inside = _membership(measured, shared)
     prior = jax.scipy.stats.norm.logpdf(z)
     return rows @ inside + prior
@@ -310,5 +316,4 @@ def pointwise(
     """
     new = innovations(mean, y, error, shared)
     rest = new.value - new.share * effect
-    density = student_t(error, new.scale)
-    return density.log_prob(rest)
+    return log_density_of_error(error, new.scale, rest)

@@ -9,7 +9,7 @@ from bayeslaw._inference.noise import (
     draw_effects,
     draw_errors,
     error_values,
-    student_t,
+    log_density_of_error,
 )
 from bayeslaw._inference.table import NONE, SharedError
 
@@ -68,7 +68,7 @@ def test_the_density_is_that_of_the_draws(noise):
     at = np.linspace(-0.02, 0.02, 5)
     ours = np.log(one.density(at[None]))[0]
     np.testing.assert_allclose(
-        student_t(error, error["sigma"]).log_prob(at), ours, rtol=1e-9
+        log_density_of_error(error, error["sigma"], at), ours, rtol=1e-9
     )
 
 
