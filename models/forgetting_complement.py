@@ -3,7 +3,15 @@
 Mean relative error .67% against .40% of `forgetting` (Bethune 2025, appendix A).
 """
 
-from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay, power
+from bayeslaw._law.law import (
+    Covariates,
+    Exponent,
+    Law,
+    Term,
+    Values,
+    clip_replay,
+    power,
+)
 from bayeslaw._law.priors import lognormal
 
 from ._finetuning import BETHUNE, DATA, DRIFT, REFERENCE, SIZE

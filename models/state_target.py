@@ -10,7 +10,15 @@ some percent has a floor lower by as many. With w the share of the way, written 
 
 import jax.numpy as jnp
 
-from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, clip_replay, power
+from bayeslaw._law.law import (
+    Covariates,
+    Exponent,
+    Law,
+    Term,
+    Values,
+    clip_replay,
+    power,
+)
 from bayeslaw._law.priors import fixed, lognormal
 
 from ._state import DECADES, N0, OURS, REFERENCE, factor, scale, size, size_power

@@ -26,6 +26,7 @@ from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (
     at_each,
     error_start,
+    from_vector,
     hessian,
     potential,
     sites_of,
@@ -41,6 +42,7 @@ from bayeslaw._inference.diagnostics import (
     pareto_smoothed,
 )
 from bayeslaw._inference.noise import error_sites, error_values
+from bayeslaw._inference.point import Objective, least_cost
 from bayeslaw._inference.table import Padded, at_once
 from bayeslaw._law.law import Law
 
@@ -65,6 +67,7 @@ TELLING, MOST_TELLING = 1e-6, 4000
 LEAST_SHARE, SHRINK = 0.02, 0.1
 # stop when a step gains less than this in log density
 NEWTON_STEPS, TOLERANCE = 100, 1e-6
+SAME = 1e-3  # difference of coordinates below which two starts are one
 SHORTENED = 0.3 ** np.arange(7.0)  # of a Newton step, all tried at once
 LONGEST = 10.0  # norm of a Newton step
 
@@ -161,7 +164,8 @@ def approximate(
         Coordinate vectors where chains have been, shape (visited, coordinate): the
         first proposal covers them, whatever modes they lie around.
     """
-    minima = [_minimum(law, table, points, np.asarray(start)) for start in starts]
+    nearer = [_nearer(law, table, points, np.asarray(start)) for start in starts]
+    minima = [_minimum(law, table, points, start) for start in _distinct(nearer)]
     mode, height = min(minima, key=lambda minimum: minimum[1])
     if not np.isfinite(height):
         nowhere = np.zeros((0, len(mode)))
@@ -480,6 +484,38 @@ def _evaluate(
         return -height, of_law | of_error
 
     return jax.lax.map(one, vectors, batch_size=at_once(table))
+
+
+def _nearer(
+    law: Law, table: Padded, points: ContrastPoints, x: Float[np.ndarray, " coordinate"]
+) -> Float[np.ndarray, " coordinate"]:
+    """From a start to the least squares of the residuals and the priors, if that is a
+    better start: a step of those costs a hundredth of a Newton step's.
+    """
+    z = from_vector(law, table.shared, jnp.asarray(x))
+    sigma = float(np.exp(z["sigma"]))
+    objective = Objective(1.5 * sigma, sigma, 1.0)
+    found, _ = least_cost(
+        law,
+        table,
+        points,
+        {name: v[None] for name, v in z.items()},
+        objective,
+    )
+    moved = np.asarray(to_vector(law, table.shared, z | found))
+    heights, _ = at_each(law, table, points, np.stack([x, moved]))
+    return moved if heights[1] < heights[0] else x
+
+
+def _distinct(
+    vectors: Sequence[Float[np.ndarray, " coordinate"]],
+) -> list[Float[np.ndarray, " coordinate"]]:
+    """Vectors that are not all but the same as one before."""
+    kept: list[np.ndarray] = []
+    for vector in vectors:
+        if not any(np.allclose(vector, other, rtol=SAME, atol=SAME) for other in kept):
+            kept.append(vector)
+    return kept
 
 
 def _minimum(

@@ -94,9 +94,11 @@ def error_values(sites: Values, shared: SharedError) -> dict[str, Array]:
 
 
 def log_density_of_error(
-    error: Values, scale: Float[AnyArray, "*row"], residual: Float[AnyArray, "*row"]
+    error: Values,
+    scale: Float[AnyArray, "*#row"],
+    residual: Float[AnyArray, "*#row"],
 ) -> Float[Array, "*row"]:
-    """Log density of a run's own Student-t error, of this scale and the error's tails.
+    """Log density, shape (row,), of a run's own Student-t error, of this scale and the error's tails.
 
     JAX's own density: NumPyro's takes two gamma functions of every row, though all rows
     have the same degrees of freedom, and they were most of a posterior's time.

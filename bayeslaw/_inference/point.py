@@ -118,7 +118,7 @@ def point_fit(
     # As in variable projection (Golub and Pereyra 1973): a law is linear in its coefficients,
     # so that starts need exponents only.
     vectors = start_points(law, table, points, starts, seed)
-    best, cost = _best(law, table, points, vectors, Objective(delta))
+    best, cost = least_cost(law, table, points, vectors, Objective(delta))
     one = _published(law, points, jax.tree.map(lambda v: v[None], best))
     resampled: dict[str, np.ndarray] = {}
     if bootstrap:
@@ -283,7 +283,7 @@ def _free(law: Law) -> list[str]:
     return [name for name, prior in law.priors.items() if not prior.is_fixed]
 
 
-def _best(
+def least_cost(
     law: Law,
     table: Padded,
     points: ContrastPoints,
@@ -363,7 +363,7 @@ def posterior_mode(
     counts = np.asarray(table.weight) > 0
     # from every start at a wide scale, then twice from the best at the scale found
     for _ in range(3):
-        best, _ = _best(law, table, points, z, Objective(1.5 * scale, scale, 1.0))
+        best, _ = least_cost(law, table, points, z, Objective(1.5 * scale, scale, 1.0))
         miss = np.abs(misses(law, table, points, best)[counts])
         # the sd of a normal from the median of its absolute deviations
         scale = float(np.clip(1.4826 * np.median(miss), 1e-5, 0.3))

@@ -99,9 +99,9 @@ def clip_replay(replay: Float[AnyArray, "*run"]) -> Float[AnyArray, "*run"]:
 
 
 def power(
-    base: Float[AnyArray, "*run"], exponent: Float[AnyArray, "*run"]
+    base: Float[AnyArray, "*#run"] | float, exponent: Float[AnyArray, "*#run"] | float
 ) -> Float[Array, "*run"]:
-    """``base ** exponent`` of a base that is not negative; with derivatives at 0, where
+    """``base ** exponent``, shape (run,), of a base that is not negative; with derivatives at 0, where
     it is 0.
 
     On a processor XLA's own power takes ten times as long as an exponential and a
