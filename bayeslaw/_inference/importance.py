@@ -164,7 +164,7 @@ def approximate(
         Coordinate vectors where chains have been, shape (visited, coordinate): the
         first proposal covers them, whatever modes they lie around.
     """
-    nearer = [_nearer(law, table, points, np.asarray(start)) for start in starts]
+    nearer = [_least_squares(law, table, points, np.asarray(start)) for start in starts]
     minima = [_minimum(law, table, points, start) for start in _distinct(nearer)]
     mode, height = min(minima, key=lambda minimum: minimum[1])
     if not np.isfinite(height):
@@ -486,7 +486,7 @@ def _evaluate(
     return jax.lax.map(one, vectors, batch_size=at_once(table))
 
 
-def _nearer(
+def _least_squares(
     law: Law, table: Padded, points: ContrastPoints, x: Float[np.ndarray, " coordinate"]
 ) -> Float[np.ndarray, " coordinate"]:
     """From a start to the least squares of the residuals and the priors, if that is a

@@ -16,13 +16,23 @@ import jax.numpy as jnp
 from bayeslaw._base.errors import LawError
 from bayeslaw._law.law import power
 
+
+def _power(base: Any, exponent: Any) -> Any:
+    """`power`, which has no say of a base that is negative, or 0 below a fraction line:
+    here, as everywhere, NaN and infinity.
+    """
+    at_zero = jnp.where(exponent < 0, jnp.inf, 0.0)
+    elsewhere = jnp.where(base < 0, jnp.nan, at_zero)
+    return jnp.where(base > 0, power(base, exponent), elsewhere)
+
+
 FUNCTIONS: dict[str, Callable] = {"exp": jnp.exp, "log": jnp.log, "sqrt": jnp.sqrt}
 OPERATORS: dict[type[ast.operator], Callable] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
-    ast.Pow: power,
+    ast.Pow: _power,
 }
 LONGEST = 1000  # characters
 LONGEST_SHOWN = 60  # characters of what is refused

@@ -101,8 +101,8 @@ def clip_replay(replay: Float[AnyArray, "*run"]) -> Float[AnyArray, "*run"]:
 def power(
     base: Float[AnyArray, "*#run"] | float, exponent: Float[AnyArray, "*#run"] | float
 ) -> Float[Array, "*run"]:
-    """``base ** exponent``, shape (run,), of a base that is not negative; with derivatives at 0, where
-    it is 0.
+    """``base ** exponent``, shape (run,), of a base that is not negative; 0 counts as
+    1e-300, so that there are derivatives.
 
     On a processor XLA's own power takes ten times as long as an exponential and a
     logarithm: most of what a posterior of a power law would take.
