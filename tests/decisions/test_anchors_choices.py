@@ -169,8 +169,8 @@ def test_runs_are_bought_where_laws_differ():
     common = {"replicates": 2, "max_picks": 2, "least": 0.0}
     made = anchors(lines_and_bends(), offered, goal, 2.0, gain="law", checks=200, **common)  # fmt: skip
     # apart by .01 at .5, given the level, which a run elsewhere tells
-    assert sorted(p["row"] for p in made.picks)[0] != 2
-    assert 2 in {p["row"] for p in made.picks}
+    bought = {p["row"] for p in made.picks}
+    assert bought in ({1, 2}, {2, 3})  # as good, by the same difference
     assert made.choice["best"] == "formula 1"
     assert made.choice["chance"] == pytest.approx(0.5, abs=1e-9)
     assert made.goal_sd_before == pytest.approx(0.5, abs=1e-3)

@@ -319,8 +319,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     # laws
     (
         "models/cpt_dynamics_size.py",
-        'x["S2_cpt"] * (x["N"] / N0) ** e["g2"]',
-        'x["S2_cpt"] * (x["N"] / N0) ** e["g1"]',
+        'x["S2_cpt"] * power(x["N"] / N0, e["g2"])',
+        'x["S2_cpt"] * power(x["N"] / N0, e["g1"])',
     ),
     (
         "models/cpt_dynamics_power.py",
@@ -329,8 +329,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "models/forgetting_complement.py",
-        '(1 - clip_replay(x["replay"])) ** e["kappa"]',
-        'clip_replay(x["replay"]) ** e["kappa"]',
+        'power(1 - clip_replay(x["replay"]), e["kappa"])',
+        'power(clip_replay(x["replay"]), e["kappa"])',
     ),
 )
 _DRAWS = "a number of draws: one more changes nothing that is promised"
