@@ -309,7 +309,8 @@ def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Con
     ends = {c: jnp.asarray(v).reshape(-1) for c, v in points.ends.items()}
     contrasts = []
     for i, (term, scale) in enumerate(zip(terms, scales, strict=True)):
-        basis = jnp.broadcast_to(term.basis(ends, exponents), (2 * len(terms),))
+        at_ends = term.basis(ends, exponents)
+        basis = jnp.broadcast_to(at_ends, (2 * len(terms),))
         high, low = basis.reshape(-1, 2).T
         difference = (high - low) / scale
         # log |contrast|, rounded off where exponents make it vanish. Per unit of the

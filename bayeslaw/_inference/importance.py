@@ -513,7 +513,8 @@ def _distinct(
     """Vectors that are not all but the same as one before."""
     kept: list[np.ndarray] = []
     for vector in vectors:
-        if not any(np.allclose(vector, other, rtol=SAME, atol=SAME) for other in kept):
+        is_close = partial(np.allclose, vector, rtol=SAME, atol=SAME)
+        if not any(map(is_close, kept)):
             kept.append(vector)
     return kept
 
