@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import bayeslaw
 from bayeslaw import RunTableError
 from bayeslaw.datasets.microcpt import debian_text, train, work
+from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays
 from bayeslaw.datasets.microcpt.corpus import read_corpus
 from bayeslaw.datasets.microcpt.grid import Grid, measure
 from bayeslaw.datasets.microcpt.model import WIDTHS, Decoder, parameters
@@ -30,7 +32,7 @@ from bayeslaw.datasets.microcpt.work import open_work
 GRID = Grid(
     cells=(("12k", 0),),
     stages=(0.5, 1.0),
-    replays=(0.25, 0.75),
+    adaptations=at_replays((0.25, 0.75)),
     ladder=(0.25, 0.5, 1.0),
 )
 FILES, FILE_WORDS = 100, 2400
@@ -116,19 +118,121 @@ def test_text_that_is_not_there_or_too_little_is_refused(tmp_path):
         read_corpus(tmp_path, context=128, windows=8)
 
 
+BOUNDARY, AVAILABLE = 1000, 1000  # bytes of source and of target text
+
+
+def drawn_windows(adaptation: Adaptation, steps: int) -> np.ndarray:
+    """Windows of each step of a run of so many: the source's bytes are 0, the target's
+    count up from 1; shape (step, window, byte).
+    """
+    target = jnp.arange(AVAILABLE) // 10 + 1  # 1 to 100
+    text = jnp.concatenate([jnp.zeros(BOUNDARY), target]).astype(jnp.uint8)
+    courses = train.courses(5, 15.0, [adaptation], steps, AVAILABLE)
+    course = jax.tree.map(lambda x: x[0], courses)
+    drawn = jax.vmap(lambda step: train.batch(text, BOUNDARY, course, step))
+    return np.asarray(drawn(jnp.arange(steps)))
+
+
 @pytest.mark.parametrize("replay", [0.05, 0.25, 0.5, 1.0])
 def test_the_share_of_source_windows_is_the_replay(replay):
-    boundary = 1000
-    text = jnp.concatenate([jnp.zeros(boundary, jnp.uint8), jnp.ones(1000, jnp.uint8)])
-    key = train.run_key(5, 15.0, replay)
-    drawn = jax.vmap(
-        lambda step: train.batch(text, boundary, jnp.float32(replay), key, step)
-    )(jnp.arange(100))
+    drawn = drawn_windows(Adaptation(replay), 100)
     from_source = (drawn[..., 0] == 0).reshape(-1)
     assert abs(int(from_source.sum()) - replay * from_source.size) <= 1
-    assert bool(
-        (drawn == drawn[..., :1]).all()
-    )  # no window crosses from one domain into the other
+    # no window crosses from one domain into the other
+    assert ((drawn == 0) == (drawn[..., :1] == 0)).all()
+
+
+def test_the_share_changes_where_it_is_told():
+    """Before the change the run is that of its first share, after it the second's."""
+    changing = Adaptation(0.1, then=0.5, changed_at=0.25)
+    drawn = drawn_windows(changing, 200)
+    np.testing.assert_array_equal(drawn[:50], drawn_windows(Adaptation(0.1), 200)[:50])
+    from_source = (drawn[..., 0] == 0).mean(axis=1)
+    assert from_source[50:].mean() == pytest.approx(0.5, abs=0.005)
+    seen = from_source.cumsum() / np.arange(1, 201)
+    for step in (20, 50, 100, 200):
+        told = changing.mean_replay(step, 200)
+        assert told == pytest.approx(seen[step - 1], abs=0.01)
+
+
+def test_repeated_text_is_the_first_of_all_there_is():
+    """Half the tokens are of the target: at four epochs, an eighth of them are unique."""
+    steps = 13  # so few that the text is not all of it
+    run = Adaptation(0.5, epochs=16.0)
+    unique = run.unique(steps * train.TOKENS_PER_STEP, steps, AVAILABLE)
+    assert unique == round(0.5 * steps * 512 / 16)
+    largest = drawn_windows(run, steps).max()
+    assert largest <= (unique - 1) // 10 + 1
+    assert drawn_windows(Adaptation(0.5), steps).max() > 2 * largest
+    # more than there is cannot be asked for
+    assert run.unique(10**6, steps, AVAILABLE) == AVAILABLE
+
+
+def test_the_rate_scales_every_step(text, tmp_path):
+    """A first step at double the rate moves the weights twice as far; at once, what
+    others do beside it changes nothing.
+    """
+    states = open_work(*text, tmp_path / "work")
+    trainer = states.trainer("12k")
+    begun = trainer.fresh(0)
+    adaptations = [Adaptation(0.5), Adaptation(0.5, rate=2.0)]
+    courses = train.courses(0, 1.0, adaptations, 9, len(states.target.train))
+    # the warm-up's first rate is 0
+    moved = trainer.train(trainer.branch(begun, 2), courses, 2)
+    for before, after in zip(
+        jax.tree.leaves(begun.weights), jax.tree.leaves(moved.weights), strict=True
+    ):
+        change = np.asarray(after) - np.asarray(before)
+        np.testing.assert_allclose(change[1], 2 * change[0], atol=2e-6)
+        assert np.abs(change[0]).max() > 1e-5
+
+
+def test_tables_tell_what_their_runs_vary(text, tmp_path):
+    """Phases, rates and repeats have columns of their own, and runs that share a name
+    with the plain ones are the plain ones.
+    """
+    varied = (
+        Adaptation(0.25),
+        Adaptation(0.25, then=0.5, changed_at=0.5),
+        Adaptation(0.25, rate=2.0),
+        Adaptation(0.25, epochs=4.0),
+    )
+    grid = Grid((("12k", 0),), (0.5,), varied, (0.5, 1.0))
+    states = open_work(*text, tmp_path / "work")
+    measure(grid, states, tmp_path / "varied.csv")
+    plain = replace(grid, adaptations=varied[:1])
+    measure(plain, states, tmp_path / "plain.csv")
+    runs = bayeslaw.read_runs(tmp_path / "varied.csv")
+    last = runs[runs["step"] == 24].query("domain == 'target'").set_index("run")
+    base, changed, faster, repeated = (
+        last.loc[f"12k-s0-ptpp0.5-{a.name}"] for a in varied
+    )
+    assert changed["replay"] == pytest.approx(0.375)
+    assert (changed["replay_first"], changed["replay_then"]) == (0.25, 0.5)
+    assert faster["rate"] == 2.0
+    assert repeated["epochs"] == pytest.approx(4.0, rel=1e-3)
+    assert repeated["D"] / repeated["U"] == pytest.approx(repeated["epochs"], rel=1e-3)
+    assert last["loss"].nunique() == 4
+    (alone,) = pd.read_csv(tmp_path / "plain.csv").query(
+        "step == 24 and domain == 'target'"
+    )["loss"]
+    assert alone == pytest.approx(base["loss"], rel=1e-5)
+    with pytest.raises(RunTableError, match="not a table of this harness and grid"):
+        measure(plain, states, tmp_path / "varied.csv")
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"replay": 1.5}, "at most 1"),
+        ({"replay": 0.5, "then": -0.1}, "at least 0"),
+        ({"replay": 0.5, "rate": 0.0}, "above 0"),
+        ({"replay": 0.5, "epochs": 0.0}, "above 0"),
+    ],
+)
+def test_adaptations_that_are_none_are_refused(told, says):
+    with pytest.raises(RunTableError, match=says):
+        Adaptation(**told)
 
 
 def test_the_average_is_the_power_average():
@@ -185,7 +289,7 @@ def test_the_seed_decides_everything(text, measured, tmp_path):
     one = Grid(
         cells=(("12k", 0), ("12k", 1)),
         stages=(0.5,),
-        replays=(0.25, 0.75),
+        adaptations=at_replays((0.25, 0.75)),
         ladder=(0.25, 0.5),
     )
     states = open_work(*text, tmp_path / "work")
@@ -234,7 +338,12 @@ def test_after_a_kill_the_same_rows(text, measured, tmp_path):
 def test_training_goes_on_from_the_last_saved_state(text, tmp_path, monkeypatch):
     """Stopped between two measurements, an adaptation takes up its saved state: fewer steps are trained the second time."""
     states = open_work(*text, tmp_path / "work")
-    grid = Grid(cells=(("12k", 0),), stages=(0.25,), replays=(0.5,), ladder=(0.5, 3.0))
+    grid = Grid(
+        cells=(("12k", 0),),
+        stages=(0.25,),
+        adaptations=at_replays((0.5,)),
+        ladder=(0.5, 3.0),
+    )
     monkeypatch.setattr(work, "SAVE_EVERY", 0.0)
     trainer = states.trainer("12k")
     checkpoint = Checkpoint("12k", 0, 0.25)
@@ -250,16 +359,16 @@ def test_training_goes_on_from_the_last_saved_state(text, tmp_path, monkeypatch)
         return tick, done
 
     work.pretrain(states, trainer, [checkpoint], stop_at(1e9)[0])
-    steps = grid.steps("12k")
+    steps, half = grid.steps("12k"), at_replays([0.5])
     tick, first = stop_at(60 * train.TOKENS_PER_STEP)
     with pytest.raises(KeyboardInterrupt):
-        list(work.adapt(states, trainer, checkpoint, [0.5], steps, tick))
+        list(work.adapt(states, trainer, checkpoint, half, steps, tick))
     tick, second = stop_at(1e9)
-    after_kill = list(work.adapt(states, trainer, checkpoint, [0.5], steps[1:], tick))
+    after_kill = list(work.adapt(states, trainer, checkpoint, half, steps[1:], tick))
     assert 0 < sum(second) < steps[-1] * train.TOKENS_PER_STEP
     assert sum(first) + sum(second) >= steps[-1] * train.TOKENS_PER_STEP
     straight = list(
-        work.adapt(states, trainer, checkpoint, [0.5], steps, stop_at(1e9)[0])
+        work.adapt(states, trainer, checkpoint, half, steps, stop_at(1e9)[0])
     )
     assert after_kill[-1][0] == straight[-1][0] == steps[-1]
     assert after_kill[-1][1][0] == pytest.approx(straight[-1][1][0], abs=1e-6)
@@ -303,7 +412,7 @@ def test_states_of_other_text_and_tables_in_use_are_refused(text, measured, tmp_
 
 @pytest.mark.parametrize(
     ("levels", "says"),
-    [({"cells": (("9k", 0),)}, "no size '9k'"), ({"stages": (31.0, 15.0)}, "rising order"), ({"replays": (0.5, 1.5)}, "at most 1"),
+    [({"cells": (("9k", 0),)}, "no size '9k'"), ({"stages": (31.0, 15.0)}, "rising order"), ({"adaptations": at_replays((0.5, 0.5))}, "each once"),
      ({"ladder": ()}, "ladder"), ({"cells": (("12k", -1),)}, "seed -1")],
 )  # fmt: skip
 def test_levels_that_are_none_are_refused(levels, says):

@@ -5,29 +5,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bayeslaw._base.errors import BayeslawError
+from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import parse_number
-from bayeslaw.datasets.microcpt.grid import (
-    CELLS,
-    LADDER,
-    REPLAYS,
-    STAGES,
-    Cell,
-    Grid,
-    measure,
-)
+from bayeslaw.datasets.microcpt.adaptation import at_replays
+from bayeslaw.datasets.microcpt.grid import Cell, Grid, measure
+from bayeslaw.datasets.microcpt.grids import GRIDS
 from bayeslaw.datasets.microcpt.model import WIDTHS
 from bayeslaw.datasets.microcpt.work import open_work
-
-
-def _written(levels: tuple[float, ...]) -> str:
-    texts = [f"{level:g}" for level in levels]
-    return ",".join(texts)
 
 
 def _levels(text: str) -> tuple[float, ...]:
@@ -36,12 +26,16 @@ def _levels(text: str) -> tuple[float, ...]:
 
 
 def _cells(sizes: str | None, seeds: str | None) -> tuple[Cell, ...]:
-    """Every size with every seed; the bundled grid where neither is given."""
-    if sizes is None and seeds is None:
-        return CELLS
+    """Every size with every seed."""
     names = sizes.split(",") if sizes else list(WIDTHS)
     numbers = [int(seed) for seed in _levels(seeds or "0")]
     return tuple((name, number) for name in names for number in numbers)
+
+
+def _grid(table: str) -> Grid:
+    if table not in GRIDS:
+        raise RunTableError(f"no table {table!r}; there are: {', '.join(GRIDS)}")
+    return GRIDS[table]
 
 
 def main(
@@ -57,31 +51,41 @@ def main(
             help="Folder of saved states (default: the table's name with .work)."
         ),
     ] = None,
+    table: Annotated[
+        str, typer.Option(help=f"A bundled table's grid: {', '.join(GRIDS)}.")
+    ] = "microcpt",
     sizes: Annotated[
         str | None, typer.Option(help=f"Some of {','.join(WIDTHS)}.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="For instance 0,1.")] = None,
     stages: Annotated[
-        str, typer.Option(help="Pre-training tokens per parameter.")
-    ] = _written(STAGES),
-    replay: Annotated[str, typer.Option(help="Shares of source data.")] = _written(
-        REPLAYS
-    ),
+        str | None, typer.Option(help="Pre-training tokens per parameter.")
+    ] = None,
+    replay: Annotated[
+        str | None, typer.Option(help="Shares of source data, in the usual runs.")
+    ] = None,
     ladder: Annotated[
-        str, typer.Option(help="Adaptation tokens per parameter.")
-    ] = _written(LADDER),
+        str | None, typer.Option(help="Adaptation tokens per parameter.")
+    ] = None,
 ) -> None:
     """Pre-train byte-level decoders on one folder of text, adapt them to another, and
     write down the losses.
 
-    Run it again after a kill: it goes on. Without --sizes and --seeds: the bundled
-    grid, in its working order.
+    Run it again after a kill: it goes on. What is not given is as in the bundled
+    table's grid, in its working order.
     """
     # The default stands beside the table, so that the next start finds it.
     folder = work or output.with_suffix(".work")
     try:
-        cells = _cells(sizes, seeds)
-        grid = Grid(cells, _levels(stages), _levels(replay), _levels(ladder))
+        grid = _grid(table)
+        if sizes or seeds:
+            grid = replace(grid, cells=_cells(sizes, seeds))
+        if stages:
+            grid = replace(grid, stages=_levels(stages))
+        if replay:
+            grid = replace(grid, adaptations=at_replays(_levels(replay)))
+        if ladder:
+            grid = replace(grid, ladder=_levels(ladder))
         measure(grid, open_work(source, target, folder), output)
     except BayeslawError as error:
         typer.echo(f"error: {error}", err=True)

@@ -13,8 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays, varied
 from bayeslaw.datasets.microcpt.model import WIDTHS, parameters
-from bayeslaw.datasets.microcpt.table import Checkpoint, Table, rows
+from bayeslaw.datasets.microcpt.table import Checkpoint, Run, Table, rows
 from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP, steps_for
 from bayeslaw.datasets.microcpt.work import Work, adapt, losses, pretrain
 
@@ -47,7 +48,7 @@ class Grid:
 
     cells: tuple[Cell, ...] = CELLS
     stages: tuple[float, ...] = STAGES
-    replays: tuple[float, ...] = REPLAYS
+    adaptations: tuple[Adaptation, ...] = at_replays(REPLAYS)
     ladder: tuple[float, ...] = LADDER
 
     def __post_init__(self) -> None:
@@ -56,16 +57,15 @@ class Grid:
                 raise RunTableError(f"no size {size!r}; there are: {', '.join(WIDTHS)}")
             if seed < 0:
                 raise RunTableError(f"seed {seed}: give a whole number from 0")
-        for name in ("stages", "replays", "ladder"):
+        for name in ("stages", "ladder"):
             levels = getattr(self, name)
             if not levels or any(a >= b for a, b in pairwise((0.0, *levels))):
                 raise RunTableError(
                     f"{name} {levels}: give levels above 0, in rising order"
                 )
-        if self.replays[-1] > 1:
-            raise RunTableError(
-                f"replay {self.replays[-1]:g}: a share of source data, at most 1"
-            )
+        names = [adaptation.name for adaptation in self.adaptations]
+        if not names or len(set(names)) < len(names):
+            raise RunTableError(f"adaptations {names}: give some, each once")
 
     def checkpoints(self, cell: Cell) -> list[Checkpoint]:
         return [Checkpoint(*cell, ptpp) for ptpp in self.stages]
@@ -83,7 +83,7 @@ def measure(grid: Grid, work: Work, output: Path) -> None:
     RunTableError
         A run diverged, or the file cannot be added to.
     """
-    with Table(output) as table:
+    with Table(output, varied(grid.adaptations)) as table:
         # Known beforehand, so that the first line can say how long it takes.
         left = {cell: _tokens(grid, work, table, cell) for cell in grid.cells}
         progress = Progress(left, table)
@@ -103,34 +103,42 @@ def _measure_cell(
 
     # A stage goes on from the one before: all are one run of pre-training.
     for k, checkpoint in enumerate(checkpoints, 1):
-        replays, steps = _missing(grid, table, checkpoint)
-        if not replays:
+        adaptations, steps = _missing(grid, table, checkpoint)
+        if not adaptations:
             continue
+        runs = [_run(work, checkpoint, a, steps[-1]) for a in adaptations]
         state = pretrain(work, trainer, checkpoints[:k], tick)
         (before,) = losses(trainer, state)
-        for step, measured in adapt(work, trainer, checkpoint, replays, steps, tick):
-            for replay, loss in zip(replays, measured, strict=True):
-                for row in rows(checkpoint, replay, step, loss, before):
+        along = adapt(work, trainer, checkpoint, adaptations, steps, tick)
+        for step, measured in along:
+            for run, loss in zip(runs, measured, strict=True):
+                for row in rows(run, step, loss, before):
                     table.append(row)
+
+
+def _run(work: Work, checkpoint: Checkpoint, adaptation: Adaptation, last: int) -> Run:
+    available = len(work.target.train)
+    unique = adaptation.unique(last * TOKENS_PER_STEP, last, available)
+    return Run(checkpoint, adaptation, last, unique)
 
 
 def _missing(
     grid: Grid, table: Table, checkpoint: Checkpoint
-) -> tuple[list[float], list[int]]:
-    """The replays of a checkpoint that lack measurements, and the steps to look at.
+) -> tuple[list[Adaptation], list[int]]:
+    """The adaptations of a checkpoint that lack measurements, and the steps to look at.
 
-    Replays train together, so that all go on from the first step that one lacks.
+    They train together, so that all go on from the first step that one lacks.
     """
     steps = grid.steps(checkpoint.size)
     lacking = [
-        (replay, step)
-        for replay in grid.replays
+        (adaptation, step)
+        for adaptation in grid.adaptations
         for step in steps
-        if table.lacks(checkpoint.run(replay), step)
+        if table.lacks(checkpoint.run(adaptation), step)
     ]
     first = min((step for _, step in lacking), default=0)
-    replays = sorted({replay for replay, _ in lacking})
-    return replays, [step for step in steps if step >= first]
+    adaptations = list(dict.fromkeys(adaptation for adaptation, _ in lacking))
+    return adaptations, [step for step in steps if step >= first]
 
 
 def _tokens(grid: Grid, work: Work, table: Table, cell: Cell) -> int:

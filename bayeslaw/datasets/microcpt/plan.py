@@ -15,8 +15,9 @@ import typer
 
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import parse_number
+from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.model import WIDTHS
-from bayeslaw.datasets.microcpt.table import Checkpoint, rows
+from bayeslaw.datasets.microcpt.table import Checkpoint, Run, rows
 from bayeslaw.datasets.microcpt.train import load, steps_for
 from bayeslaw.datasets.microcpt.work import Work, adapt, losses, open_work
 
@@ -55,11 +56,11 @@ def train_plan(
     state = load(work.saved(checkpoint), trainer.fresh(seed))
     (before,) = losses(trainer, state)
     # One run, measured once.
-    measured = adapt(
-        work, trainer, checkpoint, [replay], [steps_for(D)], lambda *_: None
-    )
+    last, planned = steps_for(D), Adaptation(replay)
+    measured = adapt(work, trainer, checkpoint, [planned], [last], lambda *_: None)
     ((step, (after,)),) = measured
-    source, target = rows(checkpoint, replay, step, after, before)
+    run = Run(checkpoint, planned, last, len(work.target.train))
+    source, target = rows(run, step, after, before)
     of_run = ("checkpoint", "N", "D", "replay", "ptpp", "seed", "cost")
     return {
         **{key: source[key] for key in of_run},

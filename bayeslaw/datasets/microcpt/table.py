@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw.datasets.microcpt.adaptation import Adaptation, cells_of
 from bayeslaw.datasets.microcpt.model import parameters
 from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP
 
@@ -47,44 +48,56 @@ class Checkpoint:
     def name(self) -> str:
         return f"{self.size}-s{self.seed}-ptpp{self.ptpp:g}"
 
-    def run(self, replay: float) -> str:
-        """Name of its adaptation at a replay."""
-        return f"{self.name}-r{replay:g}"
+    def run(self, adaptation: Adaptation) -> str:
+        """Name of an adaptation of it."""
+        return f"{self.name}-{adaptation.name}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """An adaptation of a checkpoint: so many steps in all, on so many bytes of target
+    text.
+    """
+
+    checkpoint: Checkpoint
+    adaptation: Adaptation
+    last: int
+    unique_target: int
+
+    @property
+    def name(self) -> str:
+        return self.checkpoint.run(self.adaptation)
 
 
 def rows(
-    checkpoint: Checkpoint,
-    replay: float,
-    step: int,
-    losses: dict[str, float],
-    before: dict[str, float],
+    run: Run, step: int, losses: dict[str, float], before: dict[str, float]
 ) -> list[dict[str, Any]]:
     """The rows of one measurement, a row for each domain.
 
     Losses in nats per byte; cost in FLOPs of the adaptation, 6 N D (Kaplan 2020,
-    section 2.1).
+    section 2.1). Beside `COLUMNS` they have those of `adaptation.varied`.
 
     Raises
     ------
     RunTableError
         A loss is not finite.
     """
-    run = checkpoint.run(replay)
+    checkpoint = run.checkpoint
     for domain in DOMAINS:
         if not np.isfinite(losses[domain]):
             raise RunTableError(
-                f"run {run}, step {step}: the {domain} loss is {losses[domain]}; "
+                f"run {run.name}, step {step}: the {domain} loss is {losses[domain]}; "
                 "the run diverged"
             )
     n, d = parameters(checkpoint.size), step * TOKENS_PER_STEP
     of_run = {
-        "run": run,
+        "run": run.name,
         "checkpoint": checkpoint.name,
         "seed": checkpoint.seed,
         "step": step,
         "N": n,
         "D": d,
-        "replay": replay,
+        **cells_of(run.adaptation, step, run.last, d, run.unique_target),
         "ptpp": checkpoint.ptpp,
         "source_loss_before": round(before["source"], PLACES),
         "cost": 6 * n * d,
@@ -101,7 +114,8 @@ def rows(
 
 
 class Table:
-    """A CSV file of rows that one process at a time adds to.
+    """A CSV file of rows that one process at a time adds to, in `COLUMNS` and what its
+    adaptations vary beside.
 
     A last line cut short by a kill goes when the file is opened.
 
@@ -111,7 +125,8 @@ class Table:
         The file holds another table, or another process is adding to it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, varied: tuple[str, ...] = ()) -> None:
+        self.columns = (*COLUMNS, *varied)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.stream = path.open("a", newline="")
         try:
@@ -133,16 +148,20 @@ class Table:
         text = path.read_bytes()
         os.truncate(path, text.rfind(b"\n") + 1)
         self.writer: csv.DictWriter[str] = csv.DictWriter(
-            self.stream, list(COLUMNS), lineterminator="\n"
+            self.stream,
+            self.columns,
+            extrasaction="ignore",
+            lineterminator="\n",
         )
         if b"\n" not in text:
             self.writer.writeheader()
             self.stream.flush()
         written = pd.read_csv(path)
-        if tuple(written.columns) != COLUMNS:
+        if tuple(written.columns) != self.columns:
             columns = ", ".join(map(str, written))
             raise RunTableError(
-                f"{path}: not a table of this harness; its columns are {columns}"
+                f"{path}: not a table of this harness and grid; its columns are "
+                f"{columns}"
             )
         return set(zip(written["run"], written["step"], written["domain"], strict=True))
 

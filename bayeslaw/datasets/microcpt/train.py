@@ -15,6 +15,7 @@ import optax
 from jax import Array
 
 from bayeslaw._base.files import atomic_write
+from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus
 from bayeslaw.datasets.microcpt.model import CONTEXT, WIDTHS, Decoder, loss, parameters
 
@@ -37,11 +38,34 @@ class State(NamedTuple):
     step: Array
 
 
+class Courses(NamedTuple):
+    """What runs are trained on, and how fast; every array is of shape (run,).
+
+    Parameters
+    ----------
+    key
+        Of the data's order.
+    replay, then, change
+        Share of source windows; from the step ``change`` on it is ``then``.
+    rate
+        Times the usual learning rate.
+    unique
+        Bytes of target text that windows are drawn from, the first of all there are.
+    """
+
+    key: Array
+    replay: Array
+    then: Array
+    change: Array
+    rate: Array
+    unique: Array
+
+
 class Trainer(NamedTuple):
     """What one size can do; pure functions, compiled once for each number of runs.
 
     ``fresh(seed)``: one run at its start. ``branch(state, runs)``: so many adaptations
-    at their start, from the averaged weights of one run. ``train(states, replay, keys,
+    at their start, from the averaged weights of one run. ``train(states, courses,
     steps)``: the states so many steps later; what it is given is used up.
     ``evaluate(states)``: losses of the averaged weights, domain -> shape (run,), nats
     per byte.
@@ -51,7 +75,7 @@ class Trainer(NamedTuple):
     parameters: int
     fresh: Callable[[int], State]
     branch: Callable[[State, int], State]
-    train: Callable[[State, Array, Array, int], State]
+    train: Callable[[State, Courses, int], State]
     evaluate: Callable[[State], dict[str, np.ndarray]]
 
 
@@ -71,8 +95,8 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
     def branch(state: State, runs: int) -> State:
         return _branch(state.average, size=size, runs=runs)
 
-    def train(states: State, replay: Array, keys: Array, steps: int) -> State:
-        return _train(states, replay, keys, text, boundary, jnp.int32(steps), size=size)
+    def train(states: State, courses: Courses, steps: int) -> State:
+        return _train(states, courses, text, boundary, jnp.int32(steps), size=size)
 
     def evaluate(states: State) -> dict[str, np.ndarray]:
         return {
@@ -119,23 +143,22 @@ def _branch(average: Any, *, size: str, runs: int) -> State:
 @partial(jax.jit, static_argnames="size", donate_argnames="states")
 def _train(
     states: State,
-    replay: Array,
-    keys: Array,
+    courses: Courses,
     text: Array,
     boundary: Array,
     steps: Array,
     *,
     size: str,
 ) -> State:
-    """The states so many steps later; replay and keys of shape (run,).
+    """The states so many steps later.
 
     ``steps`` is traced, so that one compiled loop serves every stretch of every run of
     a size.
     """
     optimizer = _optimizer(size)
 
-    def of_run(state: State, replay: Array, key: Array) -> State:
-        windows = batch(text, boundary, replay, key, state.step)
+    def of_run(state: State, course: Courses) -> State:
+        windows = batch(text, boundary, course, state.step)
 
         def score(weights: Any) -> Array:
             model = eqx.combine(weights, _skeleton(size))
@@ -143,13 +166,15 @@ def _train(
 
         gradient = jax.grad(score)(state.weights)
         change, memory = optimizer.update(gradient, state.optimizer, state.weights)
+        # Both parts of AdamW's change are proportional to the rate.
+        change = jax.tree.map(lambda x: course.rate * x, change)
         weights = optax.apply_updates(state.weights, change)
         share = average_share(state.step + 1)
         average = optax.incremental_update(weights, state.average, share)
         return State(weights, average, memory, state.step + 1)
 
     def of_all(_: Array, states: State) -> State:
-        return jax.vmap(of_run)(states, replay, keys)
+        return jax.vmap(of_run)(states, courses)
 
     return jax.lax.fori_loop(0, steps, of_all, states)
 
@@ -174,24 +199,22 @@ def average_share(step: Array) -> Array:
     return -jnp.expm1((AVERAGE_POWER + 1) * jnp.log1p(-1 / step.astype(jnp.float32)))
 
 
-def batch(
-    text: Array, boundary: Array | int, replay: Array, key: Array, step: Array
-) -> Array:
+def batch(text: Array, boundary: Array | int, course: Courses, step: Array) -> Array:
     """Windows of one step at random places, shape (window, context + 1).
 
     The first ``boundary`` bytes of the text, of shape (byte,), are the source's. Source
     windows come at every 1/replay-th turn, so that their share is exact over any
     stretch of a run.
     """
+    replay = jnp.where(step < course.change, course.replay, course.then)
     # Turn t is the source's where t * replay passes a whole number.
-    offset = jax.random.uniform(jax.random.fold_in(key, 0), dtype=jnp.float32)
+    offset = jax.random.uniform(jax.random.fold_in(course.key, 0), dtype=jnp.float32)
     turn = step * BATCH + jnp.arange(BATCH, dtype=jnp.int32)
     from_source = (turn.astype(jnp.float32) * replay + offset) % 1.0 < replay
-    k1, k2 = jax.random.split(jax.random.fold_in(key, step + 1))
+    k1, k2 = jax.random.split(jax.random.fold_in(course.key, step + 1))
     in_source = jax.random.randint(k1, (BATCH,), 0, boundary - CONTEXT, jnp.int32)
-    in_target = jax.random.randint(
-        k2, (BATCH,), boundary, len(text) - CONTEXT, jnp.int32
-    )
+    last = boundary + course.unique - CONTEXT
+    in_target = jax.random.randint(k2, (BATCH,), boundary, last, jnp.int32)
     first = jnp.where(from_source, in_source, in_target)  # (window,)
     window = jnp.arange(CONTEXT + 1, dtype=jnp.int32)
     places = first[:, None] + window[None, :]
@@ -206,9 +229,40 @@ def run_key(seed: int, ptpp: float = 0.0, replay: float = 1.0) -> Array:
     return jax.random.fold_in(key, round(1e6 * replay))
 
 
-def run_keys(seed: int, ptpp: float, replays: Sequence[float]) -> Array:
-    """`run_key` of several adaptations, shape (run,)."""
-    return jnp.stack([run_key(seed, ptpp, replay) for replay in replays])
+def courses(
+    seed: int,
+    ptpp: float,
+    adaptations: Sequence[Adaptation],
+    last: int,
+    available: int,
+) -> Courses:
+    """Of adaptations of so many steps, where so many bytes of target text are there.
+
+    Those that begin with the same replay draw by the same numbers, so that what differs
+    between them is what was done otherwise.
+    """
+    tokens = last * TOKENS_PER_STEP
+    unique = [a.unique(tokens, last, available) for a in adaptations]
+    return Courses(
+        key=jnp.stack([run_key(seed, ptpp, a.replay) for a in adaptations]),
+        replay=jnp.asarray([a.replay for a in adaptations], jnp.float32),
+        then=jnp.asarray([a.last_replay for a in adaptations], jnp.float32),
+        change=jnp.asarray([a.change(last) for a in adaptations], jnp.int32),
+        rate=jnp.asarray([a.rate for a in adaptations], jnp.float32),
+        unique=jnp.asarray(unique, jnp.int32),
+    )
+
+
+def pretraining(seed: int, available: int) -> Courses:
+    """Of one run on source text only."""
+    return Courses(
+        key=run_key(seed)[None],
+        replay=jnp.ones(1, jnp.float32),
+        then=jnp.ones(1, jnp.float32),
+        change=jnp.zeros(1, jnp.int32),
+        rate=jnp.ones(1, jnp.float32),
+        unique=jnp.full(1, available, jnp.int32),
+    )
 
 
 def steps_for(tokens: float) -> int:

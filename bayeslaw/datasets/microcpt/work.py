@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.files import atomic_write
 from bayeslaw.datasets.microcpt import model, train
+from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus, read_corpus
 from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint
-from bayeslaw.datasets.microcpt.train import State, Trainer
+from bayeslaw.datasets.microcpt.train import Courses, State, Trainer
 
 WINDOWS = 512  # validation windows of a domain
 SAVE_EVERY = 60.0  # seconds
@@ -125,7 +125,7 @@ def pretrain(
     begun = max((s for s in saved if _step(s) <= until), key=_step, default=fresh)
 
     # Pre-training is one run that sees source text only.
-    runs = Runs(jnp.ones(1, jnp.float32), train.run_key(goal.seed)[None], part)
+    runs = Runs(train.pretraining(goal.seed, len(work.target.train)), part)
 
     def tell(tokens: int, seconds: float) -> None:
         tick(tokens, seconds, f"to ptpp {goal.ptpp:g}")
@@ -140,23 +140,30 @@ def adapt(
     work: Work,
     trainer: Trainer,
     checkpoint: Checkpoint,
-    replays: Sequence[float],
+    adaptations: Sequence[Adaptation],
     steps: Sequence[int],
     tick: Tick,
 ) -> Iterator[tuple[int, list[dict[str, float]]]]:
-    """Adapt a saved checkpoint at several replays together.
+    """Adapt a saved checkpoint in several ways together, to the last of the steps.
 
-    Yields each of the steps with the losses there, by domain, of each replay.
+    Yields each of the steps with the losses there, by domain, of each run.
     """
     begun = train.load(work.saved(checkpoint), trainer.fresh(checkpoint.seed))
-    states = trainer.branch(begun, len(replays))
-    part = work.part("-".join([checkpoint.name, *(f"r{r:g}" for r in replays)]))
+    states = trainer.branch(begun, len(adaptations))
+    names = [adaptation.name for adaptation in adaptations]
+    part = work.part("-".join([checkpoint.name, *names]))
     # Saved beyond the first step asked for, it cannot be gone back to.
     if part.exists():
         saved = train.load(part, states)
         states = saved if _step(saved) <= steps[0] else states
-    keys = train.run_keys(checkpoint.seed, checkpoint.ptpp, replays)
-    runs = Runs(jnp.asarray(replays, jnp.float32), keys, part)
+    courses = train.courses(
+        checkpoint.seed,
+        checkpoint.ptpp,
+        adaptations,
+        steps[-1],
+        len(work.target.train),
+    )
+    runs = Runs(courses, part)
 
     def tell(tokens: int, seconds: float) -> None:
         tick(tokens, seconds, f"ptpp {checkpoint.ptpp:g} adapting")
@@ -184,19 +191,13 @@ def _step(states: State) -> int:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs that train together, and the file that keeps their states on the way.
+    """Runs that train together, and the file that keeps their states on the way."""
 
-    Parameters
-    ----------
-    replays
-        Shares of source text, shape (run,).
-    keys
-        Of their data orders, shape (run,).
-    """
-
-    replays: jax.Array
-    keys: jax.Array
+    courses: Courses
     part: Path
+
+    def __len__(self) -> int:
+        return len(self.courses.key)
 
 
 def _advance(
@@ -208,20 +209,20 @@ def _advance(
 ) -> State:
     """Train to a step, saving every minute on the way."""
     # No steps: only compiles, so that the speed told is the training's.
-    states = trainer.train(states, runs.replays, runs.keys, 0)
+    states = trainer.train(states, runs.courses, 0)
     at, steps = _step(states), FIRST_DISPATCH
     saved = time.monotonic()
     while at < until:
         now = min(steps, until - at)
         started = time.monotonic()
-        states = trainer.train(states, runs.replays, runs.keys, now)
+        states = trainer.train(states, runs.courses, now)
         states = jax.block_until_ready(states)
         seconds = time.monotonic() - started
         at += now
         # As many steps as fill the time between two looks, at most twice as many.
         in_time = int(DISPATCH * now / seconds)
         steps = max(FIRST_DISPATCH, min(2 * steps, in_time))
-        tell(now * train.TOKENS_PER_STEP * len(runs.replays), seconds)
+        tell(now * train.TOKENS_PER_STEP * len(runs), seconds)
         if time.monotonic() - saved > SAVE_EVERY:
             train.save(runs.part, states)
             saved = time.monotonic()

@@ -1,0 +1,125 @@
+"""How a checkpoint is adapted: its replay, and what may differ from the usual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bayeslaw._base.errors import RunTableError
+
+PLACES = 6  # of a share that is computed
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """One run from a checkpoint, told by what does not depend on the checkpoint.
+
+    Parameters
+    ----------
+    replay
+        Share of source text.
+    then
+        The share from ``changed_at`` of the run on; None: it does not change.
+    changed_at
+        Share of the run's steps.
+    rate
+        Times the usual peak of the learning rate.
+    epochs
+        How often the whole run reads its target text, in the mean: windows are drawn at
+        random places of so short a text. None: all there is.
+
+    Raises
+    ------
+    RunTableError
+        A share beyond 0 to 1, or a number that is not above 0.
+    """
+
+    replay: float
+    then: float | None = None
+    changed_at: float = 1.0
+    rate: float = 1.0
+    epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        for share in (self.replay, self.last_replay, self.changed_at):
+            if not 0 <= share <= 1:
+                raise RunTableError(
+                    f"{self.name}: {share:g} is a share, at least 0 and at most 1"
+                )
+        if self.rate <= 0 or (self.epochs is not None and self.epochs <= 0):
+            raise RunTableError(f"{self.name}: give a rate and epochs above 0")
+
+    @property
+    def name(self) -> str:
+        """What it adds to the name of its checkpoint."""
+        changed = "" if self.then is None else f"-r{self.then:g}-at{self.changed_at:g}"
+        rate = "" if self.rate == 1 else f"-x{self.rate:g}"
+        epochs = "" if self.epochs is None else f"-e{self.epochs:g}"
+        return f"r{self.replay:g}{changed}{rate}{epochs}"
+
+    @property
+    def last_replay(self) -> float:
+        return self.replay if self.then is None else self.then
+
+    def change(self, last: int) -> int:
+        """The step from which the second share counts, of so many."""
+        return round(self.changed_at * last)
+
+    def mean_replay(self, step: int, last: int) -> float:
+        """The share of source text in all tokens up to a step, of so many."""
+        later = max(0, step - self.change(last)) / step
+        return (1 - later) * self.replay + later * self.last_replay
+
+    def unique(self, tokens: int, last: int, available: int) -> int:
+        """Bytes of target text that a run of so many tokens and steps draws from."""
+        if self.epochs is None:
+            return available
+        drawn = (1 - self.mean_replay(last, last)) * tokens
+        return min(available, round(drawn / self.epochs))
+
+
+def at_replays(shares: Sequence[float]) -> tuple[Adaptation, ...]:
+    """The usual adaptation at several shares of source text."""
+    return tuple(map(Adaptation, shares))
+
+
+def varied(adaptations: Sequence[Adaptation]) -> tuple[str, ...]:
+    """The columns of a table that tell its adaptations apart, beside ``replay``."""
+    columns = []
+    if any(a.then is not None for a in adaptations):
+        columns += ["replay_first", "replay_then", "changed_at"]
+    if any(a.rate != 1 for a in adaptations):
+        columns += ["rate"]
+    if any(a.epochs is not None for a in adaptations):
+        columns += ["unique_target", "U", "epochs"]
+    return tuple(columns)
+
+
+def cells_of(
+    adaptation: Adaptation, step: int, last: int, tokens: int, unique_target: int
+) -> dict[str, Any]:
+    """``replay`` and the columns of `varied` after a step.
+
+    Parameters
+    ----------
+    last
+        Steps of the whole run.
+    tokens
+        Trained up to the step.
+    unique_target
+        Bytes of target text that the run draws from.
+    """
+    replay = adaptation.mean_replay(step, last)
+    # The law of repeated tokens reads D / U as the number of epochs; D counts replay.
+    read = tokens * (1 - replay)
+    return {
+        "replay": round(replay, PLACES),
+        "replay_first": adaptation.replay,
+        "replay_then": adaptation.last_replay,
+        "changed_at": adaptation.changed_at,
+        "rate": adaptation.rate,
+        "unique_target": unique_target,
+        "U": round(unique_target * tokens / read) if read else unique_target,
+        "epochs": round(read / unique_target, PLACES),
+    }
