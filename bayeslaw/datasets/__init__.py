@@ -45,6 +45,10 @@ class Bundled:
     unit: str = "nats per token"
 
 
+# Priors in nats are stated at a run that models of 12 to 259 thousand parameters know.
+TINY = {"N": 1e5, "D": 1e6, "ptpp": 100.0}
+BYTES = "nats per byte"
+
 TABLES = {
     "microcpt": Bundled(
         "measured for this package: byte-level decoders of 12 to 259 thousand "
@@ -54,7 +58,7 @@ TABLES = {
         "replay and stage, and one of the checkpoint's own losses. The plan is for the "
         "largest model at the largest stage",
         where="seed == 0 and D > 4 * N",
-        reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
+        reference=TINY,
         laws={
             "target": ("ptpp-floor", "state-target"),
             "source": ("ptpp-floor", "state-source"),
@@ -67,15 +71,42 @@ TABLES = {
             "baseline_loss": 1.409179,
             "covariates": {"loss_before": 3.141862, "source_loss_before": 1.409179},
         },
-        unit="nats per byte",
+        unit=BYTES,
     ),
-    "microcpt-two-phases": Bundled(
-        "measured for this package: decoders of 12 and 23 thousand parameters, as in "
+    "microcpt-de": Bundled(
+        "measured for this package: the checkpoints of microcpt of 12, 23 and 54 "
+        "thousand parameters, two seeds each, adapted to German instead of French",
+        reference=TINY,
+        unit=BYTES,
+    ),
+    "microcpt-phases": Bundled(
+        "measured for this package: decoders of 12, 23 and 54 thousand parameters, as in "
         "microcpt, whose share of replay changes on the way from `replay_first` to "
         "`replay_then` at `changed_at` of the run (1: it does not); `replay` is the "
         "share of all tokens so far",
-        reference={"N": 1e5, "D": 1e6, "ptpp": 100.0},
-        unit="nats per byte",
+        reference=TINY,
+        unit=BYTES,
+    ),
+    "microcpt-repeats": Bundled(
+        "measured for this package: decoders of 12, 23 and 54 thousand parameters, as in "
+        "microcpt, that read a small French text again and again: `unique_target` bytes "
+        "of it, drawn from `epochs` times so far in the mean, up to 1, 2, 4, 8 and 16 "
+        "times at the end of the run, or less than once (all French text)",
+        reference=TINY,
+        unit=BYTES,
+    ),
+    "microcpt-rates": Bundled(
+        "measured for this package: decoders of 12, 23 and 54 thousand parameters, as in "
+        "microcpt, adapted at half, once and twice the learning rate (`rate`: times "
+        "the usual)",
+        reference=TINY,
+        unit=BYTES,
+    ),
+    "microcpt-curves": Bundled(
+        "measured for this package: the runs of microcpt of 54 thousand parameters and "
+        "one seed, at every fiftieth of 20 tokens per parameter",
+        reference=TINY,
+        unit=BYTES,
     ),
     "simulated-ptpp-grid": Bundled(
         "SIMULATED, not measured: the grid of Goffinet 2025 with losses drawn from "

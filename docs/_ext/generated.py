@@ -12,8 +12,12 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import measured_grid
+import measured_tables
 import pandas as pd
+import planned_table
 import true_forms
+import two_phases
 from lawpictures import draw
 from real_tables import markdown
 from typer.main import get_command
@@ -324,6 +328,18 @@ def rows_page(name: str, table: Callable[[pd.DataFrame], str]) -> str:
     return table(pd.read_csv(DOCS / name))
 
 
+def measured_grid_page(table: str) -> str:
+    """Every law's forecasts of a measured grid."""
+    rows = pd.read_csv(DOCS / "measured_grids.csv")
+    return measured_grid.markdown(rows, table)
+
+
+def trained_plans_259k_page() -> str:
+    """Plans that were trained before there was a second language."""
+    rows = pd.read_csv(DOCS / "trained_plans_259k.csv")
+    return "\n".join(planned_table.each(rows.assign(language="fr", seed=0)))
+
+
 def glossary_page() -> str:
     """The words that the report's page explains, from its own file."""
     entries = tomllib.loads(GLOSSARY.read_text(encoding="utf-8"))
@@ -379,7 +395,12 @@ PAGES: dict[str, Callable[[], str]] = {
     "kills": partial(kept_page, "kills.txt"),
     "follow_runs": partial(kept_page, "follow_runs.txt"),
     "follow_curves": partial(kept_page, "follow_curves.txt"),
-    "two_phases": partial(kept_page, "two_phases.txt"),
+    "two_phases": two_phases.table,
+    "measured_grid_fr": partial(measured_grid_page, "microcpt"),
+    "measured_grid_de": partial(measured_grid_page, "microcpt-de"),
+    "trained_plans": partial(rows_page, "trained_plans.csv", planned_table.markdown),
+    "trained_plans_259k": trained_plans_259k_page,
+    **measured_tables.SHOWN,
     "follow_wrong": partial(kept_page, "follow_wrong.txt"),
     "pools": pools_page,
     "bought_worlds": partial(kept_page, "bought_worlds.txt"),

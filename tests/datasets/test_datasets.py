@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayeslaw import RunTableError, datasets
@@ -77,19 +78,58 @@ def test_the_measured_grid_is_what_its_card_says():
     assert default_laws(target)[-1] == "state-target"
 
 
+SMALLER = (12368, 23160, 53960)
+FEWER_STAGES = (15, 93, 279)
+EVERY = 512 / 2  # bytes: half a step, to which tokens are rounded
+
+
+def is_whole(name: str, points: int) -> bool:
+    """Whether every run has so many points in both domains, once, all of them numbers."""
+    runs = datasets.load(name)
+    keys = ["run", "D", "domain"]
+    counts = runs.groupby("run")["D"].agg(["size", "nunique"])
+    return bool(
+        not runs.duplicated(keys).any()
+        and (counts["size"] == 2 * points).all()
+        and (counts["nunique"] == points).all()
+        and np.isfinite(runs[["loss", "loss_before", "source_loss_before"]]).all(
+            axis=None
+        )
+    )
+
+
+def test_german_runs_start_from_the_checkpoints_of_the_french():
+    """The whole grid of two seeds at three sizes; the source loss before adaptation is that of the French table."""
+    german, french = datasets.load("microcpt-de"), datasets.load("microcpt")
+    assert is_whole("microcpt-de", len(LADDER))
+    cells = ["N", "seed", "ptpp", "replay"]
+    assert set(german.groupby(cells).groups) == set(
+        itertools.product(SMALLER, (0, 1), STAGES, REPLAYS)
+    )
+    key = ["N", "seed", "ptpp"]
+    both = pd.DataFrame(
+        {
+            name: runs.groupby(key)["source_loss_before"].first()
+            for name, runs in (("de", german), ("fr", french))
+        }
+    ).dropna()
+    assert len(both) == 20  # a second seed of 23k there is in German only
+    np.testing.assert_allclose(both["de"], both["fr"], atol=1e-5)
+    target = german[german["domain"] == "target"]
+    assert (target["loss"] < target["loss_before"]).all()
+
+
 def test_two_phase_runs_are_what_their_card_says():
     """Both orders, both places and all stages, from one checkpoint each; replay is the mean of the tokens so far, and phases agree until they part."""
-    runs = datasets.load("microcpt-two-phases")
-    assert np.isfinite(runs[["loss", "loss_before", "source_loss_before", "D"]]).all(
-        axis=None
-    )
+    runs = datasets.load("microcpt-phases")
+    assert is_whole("microcpt-phases", len(LADDER))
     phases = runs.groupby("run")[["replay_first", "replay_then", "changed_at"]].first()
     assert set(map(tuple, phases.to_numpy())) == {
         *itertools.product((0.1,), (0.5,), (0.25, 0.5)), *itertools.product((0.5,), (0.1,), (0.25, 0.5)),
         *((share, share, 1.0) for share in (0.1, 0.25, 0.5)),
     }  # fmt: skip
     cells = runs.groupby(["N", "ptpp"])
-    assert set(cells.groups) == set(itertools.product((12368, 23160), (15, 93, 279)))
+    assert set(cells.groups) == set(itertools.product(SMALLER, FEWER_STAGES))
     assert (cells["source_loss_before"].nunique() == 1).all()
     ends = runs[runs["D"] == runs.groupby("run")["D"].transform("max")]
     weight = 1 - ends["changed_at"]
@@ -97,4 +137,56 @@ def test_two_phase_runs_are_what_their_card_says():
     assert (ends["replay"] - mean).abs().max() < 0.001
     early = runs[runs["D"] < 0.2 * runs.groupby("run")["D"].transform("max")]
     same = early.groupby(["N", "ptpp", "replay_first", "D", "domain"])["loss"]
-    assert ((same.max() - same.min()) < 1e-3).all()
+    assert ((same.max() - same.min()) < 1e-5).all()
+
+
+def test_repeated_text_is_read_as_often_as_is_told():
+    runs = datasets.load("microcpt-repeats")
+    assert is_whole("microcpt-repeats", len(LADDER))
+    cells = set(runs.groupby(["N", "ptpp", "replay"]).groups)
+    assert cells == set(itertools.product(SMALLER, FEWER_STAGES, (0.1, 0.5)))
+    read = runs["D"] * (1 - runs["replay"])
+    np.testing.assert_allclose(runs["epochs"], read / runs["unique_target"], rtol=1e-4)
+    np.testing.assert_allclose(runs["epochs"], runs["D"] / runs["U"], rtol=1e-3)
+    ends = runs[runs["D"] == runs.groupby("run")["D"].transform("max")]
+    times = ends["run"].str.extract(r"-e([\d.]+)$")[0]
+    assert set(times.dropna()) == {"1", "2", "4", "8", "16"}
+    told = times.astype(float)
+    assert ((ends["epochs"] / told - 1).abs()[told.notna()] < 0.01).all()
+    assert (ends.loc[told.isna(), "epochs"] < 0.1).all()  # all French text
+
+
+def test_rates_are_beside_the_usual_one():
+    runs = datasets.load("microcpt-rates")
+    assert is_whole("microcpt-rates", len(LADDER))
+    cells = ["N", "ptpp", "replay", "rate"]
+    assert set(runs.groupby(cells).groups) == set(
+        itertools.product(SMALLER, FEWER_STAGES, (0.1, 0.5), (0.5, 1.0, 2.0))
+    )
+
+
+def test_tables_that_share_runs_agree():
+    """Plain runs of phases, rates, repeats and curves are those of microcpt, point by point."""
+    keys = ["run", "D", "domain"]
+    plain = datasets.load("microcpt").set_index(keys)["loss"]
+    for name, points in (
+        ("microcpt-phases", 3 * 9 * len(LADDER) * 2),
+        ("microcpt-rates", 2 * 9 * len(LADDER) * 2),
+        ("microcpt-repeats", 2 * 9 * len(LADDER) * 2),
+        ("microcpt-curves", 20 * 5 * 2),  # 20 runs at 2.4 of 2.5 ...
+    ):
+        there = datasets.load(name).set_index(keys)["loss"]
+        both = pd.DataFrame({"plain": plain, "there": there}).dropna()
+        assert len(both) == points, name
+        np.testing.assert_allclose(both["there"], both["plain"], rtol=2e-5)
+
+
+def test_curves_have_fifty_points():
+    runs = datasets.load("microcpt-curves")
+    assert is_whole("microcpt-curves", 50)
+    assert set(runs.groupby(["N", "seed", "ptpp", "replay"]).groups) == set(
+        itertools.product((53960,), (0,), STAGES, REPLAYS)
+    )
+    asked = 0.4 * np.arange(1, 51) * 53960
+    found = np.sort(runs["D"].unique())
+    assert np.abs(found - asked).max() <= EVERY

@@ -17,13 +17,16 @@ pytest.importorskip("optax", reason="training needs optax: the extra 'train'")
 
 import jax
 import jax.numpy as jnp
+import typer
 
 import bayeslaw
-from bayeslaw import RunTableError
+from bayeslaw import RunTableError, datasets
 from bayeslaw.datasets.microcpt import debian_text, train, work
-from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays
+from bayeslaw.datasets.microcpt.__main__ import main
+from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays, varied
 from bayeslaw.datasets.microcpt.corpus import read_corpus
 from bayeslaw.datasets.microcpt.grid import Grid, measure
+from bayeslaw.datasets.microcpt.grids import GRIDS
 from bayeslaw.datasets.microcpt.model import WIDTHS, Decoder, parameters
 from bayeslaw.datasets.microcpt.plan import train_plan
 from bayeslaw.datasets.microcpt.table import COLUMNS, Checkpoint, Table
@@ -188,37 +191,35 @@ def test_the_rate_scales_every_step(text, tmp_path):
 
 
 def test_tables_tell_what_their_runs_vary(text, tmp_path):
-    """Phases, rates and repeats have columns of their own, and runs that share a name
-    with the plain ones are the plain ones.
+    """Phases, rates and repeats have columns of their own; what is done beside a plain
+    run does not change it, and a table is of one grid.
     """
-    varied = (
-        Adaptation(0.25),
-        Adaptation(0.25, then=0.5, changed_at=0.5),
-        Adaptation(0.25, rate=2.0),
-        Adaptation(0.25, epochs=4.0),
-    )
-    grid = Grid((("12k", 0),), (0.5,), varied, (0.5, 1.0))
+    plain = Adaptation(0.25)
+    other = Adaptation(0.25, then=0.5, changed_at=0.5, rate=2.0, epochs=4.0)
+    grid = Grid((("12k", 0),), (0.5,), (plain, other), (0.5, 1.0))
     states = open_work(*text, tmp_path / "work")
     measure(grid, states, tmp_path / "varied.csv")
-    plain = replace(grid, adaptations=varied[:1])
-    measure(plain, states, tmp_path / "plain.csv")
-    runs = bayeslaw.read_runs(tmp_path / "varied.csv")
-    last = runs[runs["step"] == 24].query("domain == 'target'").set_index("run")
-    base, changed, faster, repeated = (
-        last.loc[f"12k-s0-ptpp0.5-{a.name}"] for a in varied
-    )
+    alone = replace(grid, adaptations=(plain,))
+    measure(alone, states, tmp_path / "plain.csv")
+    runs = bayeslaw.read_runs(tmp_path / "varied.csv").query("domain == 'target'")
+    last = runs[runs["step"] == 24].set_index("run")
+    usual, changed = (last.loc[f"12k-s0-ptpp0.5-{a.name}"] for a in (plain, other))
+    assert changed.name.endswith("-r0.25-r0.5-at0.5-x2-e4")
     assert changed["replay"] == pytest.approx(0.375)
     assert (changed["replay_first"], changed["replay_then"]) == (0.25, 0.5)
-    assert faster["rate"] == 2.0
-    assert repeated["epochs"] == pytest.approx(4.0, rel=1e-3)
-    assert repeated["D"] / repeated["U"] == pytest.approx(repeated["epochs"], rel=1e-3)
-    assert last["loss"].nunique() == 4
-    (alone,) = pd.read_csv(tmp_path / "plain.csv").query(
-        "step == 24 and domain == 'target'"
-    )["loss"]
-    assert alone == pytest.approx(base["loss"], rel=1e-5)
+    assert (usual["replay"], usual["replay_then"], usual["rate"]) == (0.25, 0.25, 1.0)
+    assert (changed["changed_at"], changed["rate"]) == (0.5, 2.0)
+    assert changed["epochs"] == pytest.approx(4.0, rel=1e-3)
+    assert changed["D"] / changed["U"] == pytest.approx(changed["epochs"], rel=1e-3)
+    assert usual["unique_target"] == len(states.target.train)
+    assert changed["loss"] != usual["loss"]
+    by_itself = pd.read_csv(tmp_path / "plain.csv").query("domain == 'target'")
+    assert "rate" not in by_itself
+    np.testing.assert_allclose(
+        by_itself["loss"], runs[runs["run"] == usual.name]["loss"], rtol=1e-5
+    )
     with pytest.raises(RunTableError, match="not a table of this harness and grid"):
-        measure(plain, states, tmp_path / "varied.csv")
+        measure(alone, states, tmp_path / "varied.csv")
 
 
 @pytest.mark.parametrize(
@@ -418,6 +419,24 @@ def test_states_of_other_text_and_tables_in_use_are_refused(text, measured, tmp_
 def test_levels_that_are_none_are_refused(levels, says):
     with pytest.raises(RunTableError, match=says):
         Grid(**levels)
+
+
+def test_every_measured_table_has_its_grid(text, tmp_path, capsys):
+    """`--table` takes the names of the bundled tables, and an unknown one is refused before anything is read."""
+    measured_tables = {name for name in datasets.TABLES if name.startswith("microcpt")}
+    assert set(GRIDS) == measured_tables
+    for name, grid in GRIDS.items():
+        runs = datasets.load(name)
+        assert {(parameters(size), seed) for size, seed in grid.cells} >= set(
+            zip(runs["N"], runs["seed"], strict=True)
+        )
+        assert {*COLUMNS, *varied(grid.adaptations)} == set(runs.columns)
+    with pytest.raises(typer.Exit):
+        main(*text, tmp_path / "runs.csv", table="nosuch")
+    assert (
+        "no table 'nosuch'; there are: microcpt, microcpt-de" in capsys.readouterr().err
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_markup_goes_and_words_stay():

@@ -1,8 +1,8 @@
 """The end of measured runs foretold from their first points: docs/follow.md.
 
-    python tests/studies/follow_runs.py [--fits follow_fits] [--cache follow_runs.csv]
+    python tests/studies/follow_runs.py [--table microcpt-de] [--fits follow_fits] [--cache follow_runs.csv]
 
-The bundled grid. Averages at default settings and seed 0 are fitted to the first seeds' rows from step 20 on (the rate rises over
+A bundled grid (`microcpt`). Averages at default settings and seed 0 are fitted to the first seeds' rows from step 20 on (the rate rises over
 10 steps), once without any run of the largest stage, 279 tokens per parameter, and once for each size without that size's runs
 there. Every run left out, of all seeds, is then followed (`bayeslaw.follow`, defaults) and its loss at 20 tokens per parameter foretold
 from the points in its first 5, 12.5, 25 and 50%. Beside it: the same average before the run; a line through the run's last two points
@@ -29,19 +29,21 @@ from bayeslaw import datasets
 from bayeslaw._decisions.check import interval_score
 from bayeslaw._decisions.following.follow import Follower
 
-MICROCPT, STAGE, END, WARM = "microcpt", 279, 20.0, 20
+STAGE, END, WARM = 279, 20.0, 20
 PREFIXES = (0.05, 0.125, 0.25, 0.5)
 LIMITS = (-0.02, -0.01, 0.0, 0.01, 0.02)
 DOMAINS = ("target", "source")
 SURE = 0.9
 
 
-def table() -> pd.DataFrame:
-    rows = datasets.load(MICROCPT)
+def after_warm_up(table: str) -> pd.DataFrame:
+    rows = datasets.load(table)
     return rows[rows["step"] >= WARM]
 
 
-def fitted(domain: str, left_out: float | None, folder: Path) -> bayeslaw.Average:
+def fitted(
+    table: str, domain: str, left_out: float | None, folder: Path
+) -> bayeslaw.Average:
     """The average without the largest stage, or without one size's runs there."""
     path = (
         folder / f"{domain}-{left_out:g}.nc"
@@ -49,12 +51,12 @@ def fitted(domain: str, left_out: float | None, folder: Path) -> bayeslaw.Averag
         else folder / f"{domain}-None.nc"
     )
     if not path.exists():
-        rows = table()
+        rows = after_warm_up(table)
         rows = rows[(rows["seed"] == 0) & (rows["domain"] == domain)]
         held = rows["ptpp"] == STAGE
         if left_out:
             held &= rows["N"] == left_out
-        reference = dict(datasets.TABLES[MICROCPT].reference)
+        reference = dict(datasets.TABLES[table].reference)
         bayeslaw.average(rows[~held], reference=reference, on_failure="warn").save(path)
     return bayeslaw.load(path)
 
@@ -151,18 +153,18 @@ def of_run(follower: Follower, run: pd.DataFrame, domain: str) -> list[dict[str,
     return rows
 
 
-def study(folder: Path, cache: Path) -> pd.DataFrame:
+def study(table: str, folder: Path, cache: Path) -> pd.DataFrame:
     folder.mkdir(exist_ok=True)
     done = pd.read_csv(cache) if cache.exists() else pd.DataFrame({"key": []})
     parts = [done]
-    all_runs = table()
+    all_runs = after_warm_up(table)
     sizes = [None, *sorted(all_runs["N"].unique())]
     for domain in DOMAINS:
         for left_out in sizes:
             key = f"{domain}-{left_out}"
             if key in set(done["key"]):
                 continue
-            posterior = fitted(domain, left_out, folder)
+            posterior = fitted(table, domain, left_out, folder)
             runs = all_runs[
                 (all_runs["domain"] == domain) & (all_runs["ptpp"] == STAGE)
             ]
@@ -282,12 +284,13 @@ def trust_table(rows: pd.DataFrame) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--table", default="microcpt")
     parser.add_argument("--fits", type=Path, default=Path("follow_fits"))
     parser.add_argument("--cache", type=Path, default=Path("follow_runs.csv"))
     parser.add_argument("-o", "--output", type=Path, default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = study(options.fits, options.cache)
+    rows = study(options.table, options.fits, options.cache)
     text = (
         "\n\n".join(
             [

@@ -11,14 +11,11 @@ the two folders already is neither trained nor fitted again. Run it with ``nice`
 
 import argparse
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -26,6 +23,7 @@ import bayeslaw
 from bayeslaw import datasets
 from bayeslaw._base.files import atomic_write
 from bayeslaw.datasets.microcpt import train
+from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus
 from bayeslaw.datasets.microcpt.grid import LADDER
 from bayeslaw.datasets.microcpt.grid import STAGES as PRETRAINED
@@ -93,25 +91,6 @@ CELLS = (
 # -- training --------------------------------------------------------------------------
 
 
-@contextmanager
-def rate_times(factor: float) -> Iterator[None]:
-    """Training inside it has so many times the learning rate."""
-    usual = train.RATE
-    try:
-        _set_rate(factor * usual)
-        yield
-    finally:
-        _set_rate(usual)
-
-
-def _set_rate(rate: float) -> None:
-    if rate != train.RATE:
-        train.RATE = rate
-        # the rate is compiled into both
-        train._optimizer.cache_clear()
-        train._train.clear_cache()
-
-
 def leak(target: Corpus, share: float) -> Corpus:
     """The corpus with so much of its training text replaced by validation windows."""
     held_out = target.validation.ravel()
@@ -151,21 +130,23 @@ def train_way(work: Work, cell: Cell, name: str) -> pd.DataFrame:
     """The curves of a checkpoint adapted in one way."""
     way, checkpoint = WAYS[name], cell.checkpoint
     told = [r for r in cell.replays if way.replay is None or r > 2 * way.replay]
-    trained = [way.trained(r) for r in told]
-    trainer = train.trainer(checkpoint.size, work.source, leak(work.target, way.leaked))
+    target = leak(work.target, way.leaked)
+    trainer = train.trainer(checkpoint.size, work.source, target)
     begun = checkpoint_state(work, trainer, checkpoint)
     (before,) = losses(trainer, begun)
-    rows = []
-    with rate_times(way.rate):
-        states = trainer.branch(begun, len(told))
-        keys = train.run_keys(SEED, checkpoint.ptpp, trained)
-        at, shares = 0, jnp.asarray(trained, jnp.float32)
-        for step in measured_at(checkpoint.size):
-            states = trainer.train(states, shares, keys, step - at)
-            at = step
-            for replay, after in zip(told, losses(trainer, states), strict=True):
-                run = f"{checkpoint.run(replay)} {name}"
-                rows += curve_rows(checkpoint, run, replay, step, after, before)
+    steps = measured_at(checkpoint.size)
+    states = trainer.branch(begun, len(told))
+    trained = [Adaptation(way.trained(r), rate=way.rate) for r in told]
+    courses = train.courses(
+        SEED, checkpoint.ptpp, trained, steps[-1], len(target.train)
+    )
+    at, rows = 0, []
+    for step in steps:
+        states = trainer.train(states, courses, step - at)
+        at = step
+        for replay, after in zip(told, losses(trainer, states), strict=True):
+            run = f"{checkpoint.run(Adaptation(replay))} {name}"
+            rows += curve_rows(checkpoint, run, replay, step, after, before)
     return pd.DataFrame(rows).assign(way=name)
 
 

@@ -1,34 +1,44 @@
-"""The papers' tables on measured runs: fitted at the smaller stages, forecast at the largest ptpp, every law and the average.
+"""Every law on the measured grids: fitted at the smaller stages, forecast at the largest.
 
-    python tests/studies/measured_grid.py [RUNS.csv] [--cache FILE.csv] [--only target]
+    python tests/studies/measured_grid.py [--only "microcpt-de source"]
 
-RUNS is a table of `bayeslaw.datasets.microcpt` (by default the bundled one). Fitted at all stages but the largest, and at the two
-smallest (15 and 31); forecast are all runs at the largest stage that are of sizes fitted (``stage``), and those of the largest
-size when it was left out of the fit (``stage and size``). Default settings, fixed seed. Fitted are the runs that the report shows
-(of one seed, at 5, 10 and 20 tokens per parameter); forecast are the runs of both seeds at these budgets.
+Fitted are runs of one seed at 5, 10 and 20 tokens per parameter, of all stages but the
+largest; forecast are those of all seeds at the largest stage: of the sizes fitted, or of
+the largest size when it was left out of the fit. Default
+settings, seed 0. Every law that knows more than the checkpoint's losses, and those, is
+judged with its smooth misfit and without; an average is weighed over all of them, and
+drifts beyond the data, which a law alone does not. Errors, widths and scores are
+relative to the loss, of 90% intervals of a new run.
 
-Laws alone are without drift, as fitted; ``average`` is the default of `fit` and `report`; ``average of all`` weighs
-every law of the table. ``coverage``, ``width``: of 90% intervals of a new run.
+Rows are kept in --cache as they are made, so that an interrupted study goes on; the pages
+of the tables show them.
 """
 
 import argparse
 import sys
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 from averages import scores
+from real_tables import one_law
 
 import bayeslaw
 from bayeslaw import datasets
+from bayeslaw._decisions.check import interval_score
 from bayeslaw._posteriors.averaging.average import of_comparison
-from bayeslaw._posteriors.averaging.compare import Comparison, default_laws, weigh
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._studies.resumable import study
 
-GRID = [
+ROOT = Path(__file__).parents[2]
+SEED = 0
+TABLES = ("microcpt-de", "microcpt")
+GRID = (
     "chinchilla",
     "coupled",
     "finetune",
@@ -36,138 +46,182 @@ GRID = [
     "ptpp-floor",
     "ptpp-gate",
     "ptpp-gate-floor",
-]
+)
+FORGETTING = (
+    "forgetting",
+    "forgetting-complement",
+    "forgetting-floor",
+    "forgetting-rewarm",
+)
 LAWS = {
     "target": [*GRID, "state-target"],
-    "source": [
-        *GRID,
-        "forgetting",
-        "forgetting-complement",
-        "forgetting-floor",
-        "forgetting-rewarm",
-        "state-source",
-    ],
+    "source": [*GRID, *FORGETTING, "state-source"],
 }
+AVERAGE = "average"
+JOBS = [
+    {"table": table, "domain": domain, "new_size": new_size}
+    for table, domain, new_size in product(TABLES, LAWS, (False, True))
+]
 
 
-def cases(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Name, runs fitted, runs forecast."""
-    stages, largest = np.sort(runs["ptpp"].unique()), runs["N"].max()
-    unseen = runs["ptpp"] == stages[-1]
-    for fitted in (stages[:-1], stages[:2]):
-        seen = runs["ptpp"].isin(fitted) & (runs["seed"] == 0)
-        levels = ", ".join(f"{s:g}" for s in fitted)
-        yield f"stage, from {levels}", runs[seen], runs[unseen]
-        yield (
-            f"stage and size, from {levels}",
-            runs[seen & (runs["N"] < largest)],
-            runs[unseen & (runs["N"] == largest)],
-        )
+def split(table: str, domain: str, new_size: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs fitted and runs forecast."""
+    runs = datasets.load(table)
+    runs = runs[(runs["D"] > 4 * runs["N"]) & (runs["domain"] == domain)]
+    forecast = runs["ptpp"] == runs["ptpp"].max()
+    fitted = ~forecast & (runs["seed"] == 0)
+    if new_size:
+        is_largest = runs["N"] == runs["N"].max()
+        fitted, forecast = fitted & ~is_largest, forecast & is_largest
+    return runs[fitted], runs[forecast]
 
 
-def part(found: Comparison, names: list[str]) -> Comparison:
-    """Fewer laws, weighed anew."""
-    judged = tuple(j for j in found.judged if j.law.name in names)
-    columns = [name.partition(" >= ")[0] for name in found.folds]
-    return replace(
-        found,
-        judged=judged,
-        weights=weigh(judged, columns),
-        probabilities=np.full(len(judged), np.nan),
-    )
+def contest(table: str, domain: str, new_size: bool) -> list[dict[str, Any]]:
+    """A row for the average and each law, with their misfits and without."""
+    fitted, forecast = split(table, domain, new_size)
+    y, rows = np.log(forecast["loss"].to_numpy()), []
 
-
-def contest(
-    domain: str, train: pd.DataFrame, test: pd.DataFrame, seed: int
-) -> pd.DataFrame:
-    """A row for the averages and each law alone."""
-    began = time.perf_counter()
-    found = bayeslaw.compare(
-        train, LAWS[domain], reference=datasets.TABLES["microcpt"].reference, seed=seed
-    )
-    seconds = time.perf_counter() - began
-    y, rows = np.log(test["loss"].to_numpy()), []
-
-    def add(name: str, comparison: Comparison, **row) -> None:
-        drift = name.startswith("average")
-        mixed = of_comparison(comparison, train, drift=drift, seed=seed)
+    def add(name: str, misfit: bool, posterior: Average, weight: str) -> None:
+        draws = posterior.log_loss(forecast, noise=True, seed=SEED)
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        found = scores(draws, y, 0.9)
         rows.append(
-            {"forecast": name, **scores(mixed.log_loss(test, noise=True, seed=seed), y, 0.9)} | row
-            | {"weights": ", ".join(f"{k} {v:.2f}" for k, v in mixed.weights.items() if v >= 0.005) if drift else ""}
-        )  # fmt: skip
-
-    suited = [name for name in default_laws(train) if name in LAWS[domain]]
-    add("average", part(found, suited), seconds=seconds)
-    add("average of all", found)
-    for judged, weight, probability in zip(
-        found.judged, found.weights, found.probabilities, strict=True
-    ):
-        add(
-            judged.law.name,
-            part(found, [judged.law.name]),
-            weight=weight,
-            before=probability,
+            {
+                "forecast": name,
+                "misfit": misfit,
+                "fitted": len(fitted),
+                "forecast_runs": len(forecast),
+                **{c: found[c] for c in ("mae", "coverage", "width")},
+                "interval_score": float(interval_score(low, high, y).mean()),
+                "weight": weight,
+            }
         )
-    return pd.DataFrame(rows)
+
+    reference = dict(datasets.TABLES[table].reference)
+    for misfit in (True, False):
+        began = time.perf_counter()
+        compared = bayeslaw.compare(
+            fitted,
+            LAWS[domain],
+            reference=reference,
+            discrepancy=misfit,
+            seed=SEED,
+        )
+        seconds = time.perf_counter() - began
+        average = of_comparison(compared, fitted, seed=SEED)
+        weights = (f"{n} {w:.2f}" for n, w in average.weights.items() if w >= 0.005)
+        add(AVERAGE, misfit, average, ", ".join(weights))
+        rows[-1]["seconds"] = seconds
+        for judged, weight in zip(compared.judged, compared.weights, strict=True):
+            alone = one_law(compared, judged)
+            of_law = of_comparison(alone, fitted, drift=False, seed=SEED)
+            add(judged.law.name, misfit, of_law, f"{weight:.2f}")
+    jax.clear_caches()  # programs of this table's shapes, which no other has
+    return rows
+
+
+# -- table -----------------------------------------------------------------------------
+
+HEADER = (
+    "| forecast | MAE | coverage | width | score | weight "
+    "| without misfit: MAE | coverage | width | score |"
+)
+
+
+def figures(row: pd.Series) -> str:
+    return (
+        f"{row['mae']:.2%} | {row['coverage']:.0%} | {row['width']:.1%} "
+        f"| {100 * row['interval_score']:.1f}"
+    )
+
+
+STATE = {"target": "state-target", "source": "state-source"}
+
+
+def verdict(rows: pd.DataFrame, table: str) -> str:
+    """The law of checkpoint state beside the best of the others, each alone and with its
+    misfit, by case; and in how many of them it is ahead, with misfits and without.
+    """
+    heads = ["case", "state law: MAE", "coverage", "score"]
+    heads += ["best other", "MAE", "coverage", "score", "ahead"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    alone = rows[(rows["table"] == table) & (rows["forecast"] != AVERAGE)]
+    ahead: dict[bool, list[bool]] = {True: [], False: []}
+    for case, part in alone.groupby(["misfit", "domain", "new_size"], sort=False):
+        misfit, domain, new_size = case
+        is_state = part["forecast"] == STATE[domain]
+        state, others = part[is_state].iloc[0], part[~is_state]
+        other = others.loc[others["interval_score"].idxmin()]
+        is_ahead = state["interval_score"] < other["interval_score"]
+        ahead[misfit].append(is_ahead)
+        if misfit:
+            told = f"{judged(state)} | {other['forecast']} | {judged(other)}"
+            said = "yes" if is_ahead else "**no**"
+            lines.append(f"| {domain}, unseen {unseen(new_size)} | {told} | {said} |")
+    both = ahead[True] + ahead[False]
+    word = "confirmed" if all(both) else "confirmed in part" if any(both) else "refuted"
+    sentence = (
+        f"By the score the state law is ahead of every other in {sum(ahead[True])} of "
+        f"{len(ahead[True])} cases with misfits and in {sum(ahead[False])} of "
+        f"{len(ahead[False])} without: **{word}** on this table."
+    )
+    return "\n".join([*lines, "", sentence])
+
+
+def unseen(new_size: bool) -> str:
+    return "stage and size" if new_size else "stage"
+
+
+def judged(row: pd.Series) -> str:
+    return (
+        f"{row['mae']:.2%} | {row['coverage']:.0%} | {100 * row['interval_score']:.1f}"
+    )
+
+
+def markdown(rows: pd.DataFrame, table: str) -> str:
+    """The rows of a table of runs, a part for each case."""
+    parts = [verdict(rows, table)]
+    of_table = rows[rows["table"] == table]
+    for case, part in of_table.groupby(["domain", "new_size"], sort=False):
+        domain, new_size = case
+        first = part.iloc[0]
+        lines = [
+            f"**{domain}, unseen {unseen(new_size)}** "
+            f"({first['fitted']} runs fitted, {first['forecast_runs']} forecast)",
+            "",
+            HEADER,
+            "|---" * (HEADER.count("|") - 1) + "|",
+        ]
+        with_misfit = part[part["misfit"]].set_index("forecast")
+        without = part[~part["misfit"]].set_index("forecast")
+        for name, row in with_misfit.iterrows():
+            told = f"{figures(row)} | {row['weight']} | {figures(without.loc[name])}"
+            lines.append(f"| {name} | {told} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("runs", nargs="?", help="CSV (default: the bundled table)")
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        default=Path("measured_grid.csv"),
-        help="kept here, so that it can go on",
-    )
-    parser.add_argument("--only", default="target,source", help="domains")
-    parser.add_argument("--seed", type=int, default=0)
+    cache = ROOT / "docs" / "measured_grids.csv"
+    parser.add_argument("--cache", type=Path, default=cache)
+    parser.add_argument("--only", default="", help="of one table and domain")
     options = parser.parse_args()
+    jobs = [
+        job
+        for job in JOBS
+        if f"{job['table']} {job['domain']}".startswith(options.only)
+    ]
     warnings.simplefilter("ignore")
-    table = (
-        bayeslaw.read_runs(options.runs) if options.runs else datasets.load("microcpt")
-    )
-    table = table[table["D"] > 4 * table["N"]]
-    done = (
-        pd.read_csv(options.cache)
-        if options.cache.exists()
-        else pd.DataFrame(columns=["domain", "case"])
-    )
-    for domain in options.only.split(","):
-        for case, train, test in cases(table[table["domain"] == domain]):
-            if ((done["domain"] == domain) & (done["case"] == case)).any():
-                continue
-            rows = contest(domain, train, test, options.seed)
-            rows = rows.assign(
-                domain=domain, case=case, fitted=len(train), forecast_runs=len(test)
-            )
-            done = pd.concat([done, rows], ignore_index=True) if len(done) else rows
-            done.to_csv(options.cache, index=False)
-            print(
-                f"{domain}, {case}: {rows['seconds'].iloc[0]:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-    for (domain, case), rows in done.groupby(["domain", "case"], sort=False):
-        fitted, forecast = rows["fitted"].iloc[0], rows["forecast_runs"].iloc[0]
-        print(
-            f"\n**{domain}, unseen {case}** ({fitted} runs fitted, {forecast} forecast)\n"
-        )
-        print(
-            "| forecast | MAE | coverage | width | CRPS (nats) | weight | best with probability |"
-        )
-        print("|---|---|---|---|---|---|---|")
-        for _, row in rows.iterrows():
-            weight = (
-                row["weights"]
-                if row["forecast"].startswith("average")
-                else f"{row['weight']:.2f}"
-            )
-            before = "" if np.isnan(row["before"]) else f"{row['before']:.2f}"
-            figures = f"{row['mae']:.2%} | {row['coverage']:.0%} | {row['width']:.1%} | {row['crps']:.4f}"
-            print(f"| {row['forecast']} | {figures} | {weight} | {before} |")
+
+    def progress(done: int, total: int) -> None:
+        print(f"{done} of {total} cases", file=sys.stderr, flush=True)
+
+    rows = study(contest, jobs, options.cache, progress=progress)
+    for table in dict.fromkeys(job["table"] for job in jobs):
+        print(markdown(rows, table))
 
 
 if __name__ == "__main__":

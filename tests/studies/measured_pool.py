@@ -1,8 +1,8 @@
 """Runs bought from the measured grid: forecasts against random ones and the paper's grid, and plans against those of all runs.
 
-    python tests/studies/measured_pool.py [--rows pool] [--cases forecasts,plans] [-o docs/measured_pool.txt]
+    python tests/studies/measured_pool.py [--table microcpt-de] [--rows pool] [--cases forecasts,plans] [-o docs/measured_pool.txt]
 
-*Forecasts*: the goal is the largest size at the last stage of `microcpt`, all other runs are on offer. The paper's grid are the runs at
+*Forecasts*: the goal is the largest size at the last stage of the table (`microcpt`), all other runs are on offer. The paper's grid are the runs at
 15 and 31 tokens per parameter: of all sizes, and of those below the largest. Runs are chosen as `bayeslaw anchors --next` does, and
 drawn at random, at its cost and at 5% of the offer's.
 
@@ -40,9 +40,9 @@ STAGES, CONFIDENCES = (15.0, 31.0, 93.0, 279.0), (0.5, 0.8, 0.9)
 CLOSE_TOKENS, CLOSE_REPLAY = 1.25, 0.1
 
 
-def measured() -> pd.DataFrame:
+def measured(table: str) -> pd.DataFrame:
     """A row for each point, with the losses of both domains."""
-    runs = datasets.load("microcpt")
+    runs = datasets.load(table)
     runs = runs[runs["step"] >= WARM]
     parts = {name: part.drop(columns="domain") for name, part in runs.groupby("domain")}
     source = parts["source"][["run", "step", "loss"]]
@@ -59,19 +59,19 @@ def laws_of(domain: str) -> list[Law]:
     return at_reference([law], at)
 
 
-def of_largest(table: pd.DataFrame, stage: float) -> pd.Series:
+def of_largest(runs: pd.DataFrame, stage: float) -> pd.Series:
     """Which rows are of the largest size at a stage."""
-    return (table["N"] == table["N"].max()) & (table["ptpp"] == stage)
+    return (runs["N"] == runs["N"].max()) & (runs["ptpp"] == stage)
 
 
 # -- forecasts -------------------------------------------------------------------------
 
 
-def forecast_parts() -> tuple[pd.DataFrame, pd.DataFrame]:
+def forecast_parts(table: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What is on offer, and the goal."""
-    table = measured().drop(columns="source_loss")
-    is_goal = of_largest(table, LAST)
-    return table[~is_goal].reset_index(drop=True), table[is_goal].reset_index(drop=True)
+    runs = measured(table).drop(columns="source_loss")
+    is_goal = of_largest(runs, LAST)
+    return runs[~is_goal].reset_index(drop=True), runs[is_goal].reset_index(drop=True)
 
 
 def grids(offered: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -81,9 +81,9 @@ def grids(offered: pd.DataFrame) -> dict[str, np.ndarray]:
     return {"grid": early, "small grid": early & small}
 
 
-def forecast(*, laws: str, rule: str, budget: str, seed: int) -> list[dict]:
+def forecast(*, table: str, laws: str, rule: str, budget: str, seed: int) -> list[dict]:
     """One rule's purchase at the cost of 5% of the offer, or of a grid."""
-    offered, goal = forecast_parts()
+    offered, goal = forecast_parts(table)
     known = laws_of("target")
     if laws == "average":
         known = at_reference(laws_for(offered, None), REFERENCE)
@@ -103,13 +103,19 @@ def forecast(*, laws: str, rule: str, budget: str, seed: int) -> list[dict]:
 SEEDS = {"state": {"5%": 6, "small grid": 3, "grid": 2}, "average": {"5%": 1, "small grid": 1}}  # fmt: skip
 
 
-def forecast_jobs() -> list[dict]:
+def forecast_jobs(table: str) -> list[dict]:
     jobs = []
     for laws, budgets in SEEDS.items():
         for budget, seeds in budgets.items():
             rules = ["chosen", "random", *([] if budget == "5%" else ["grid"])]
             jobs += [
-                {"laws": laws, "rule": rule, "budget": budget, "seed": seed}
+                {
+                    "table": table,
+                    "laws": laws,
+                    "rule": rule,
+                    "budget": budget,
+                    "seed": seed,
+                }
                 for seed in range(seeds)
                 for rule in rules
             ]
@@ -119,47 +125,47 @@ def forecast_jobs() -> list[dict]:
 # -- plans -----------------------------------------------------------------------------
 
 
-def offered_for(stage: float) -> pd.DataFrame:
+def offered_for(table: str, stage: float) -> pd.DataFrame:
     """All runs but the planned checkpoint's own."""
-    table = measured()
-    return table[~of_largest(table, stage)].reset_index(drop=True)
+    runs = measured(table)
+    return runs[~of_largest(runs, stage)].reset_index(drop=True)
 
 
-def as_source(table: pd.DataFrame) -> pd.DataFrame:
-    return of_source(table).drop(columns="loss").rename(columns={"source_loss": "loss"})
+def as_source(runs: pd.DataFrame) -> pd.DataFrame:
+    return of_source(runs).drop(columns="loss").rename(columns={"source_loss": "loss"})
 
 
 @lru_cache(maxsize=1)
-def of_all_runs(stage: float) -> tuple:
+def of_all_runs(table: str, stage: float) -> tuple:
     """Averages of all runs on offer, of the target and the source."""
-    return of_runs(stage, np.ones(len(offered_for(stage)), bool))
+    runs = offered_for(table, stage)
+    return of_runs(runs, np.ones(len(runs), bool))
 
 
 @lru_cache(maxsize=1)
-def of_random_runs(stage: float) -> tuple:
+def of_random_runs(table: str, stage: float) -> tuple:
     """The same of random runs for the budget, with their share of the cost."""
-    table = offered_for(stage)
-    prices = menu(table)
-    whole = prices.price(np.ones(len(table), bool))
-    drawn = bought_at_once("random", table, table, [], SHARE * whole, int(stage))
-    return *of_runs(stage, drawn), int(drawn.sum()), prices.price(drawn) / whole
+    runs = offered_for(table, stage)
+    prices = menu(runs)
+    whole = prices.price(np.ones(len(runs), bool))
+    drawn = bought_at_once("random", runs, runs, [], SHARE * whole, int(stage))
+    return *of_runs(runs, drawn), int(drawn.sum()), prices.price(drawn) / whole
 
 
-def of_runs(stage: float, bought: np.ndarray) -> tuple:
+def of_runs(runs: pd.DataFrame, bought: np.ndarray) -> tuple:
     """Averages of these runs, of the target and the source."""
-    table = offered_for(stage)
-    target, source = table.drop(columns="source_loss"), as_source(table)
+    target, source = runs.drop(columns="source_loss"), as_source(runs)
     return tuple(
         what_is_known(part, bought, laws_of(domain), 0)
         for domain, part in (("target", target), ("source", source))
     )
 
 
-def question(stage: float, confidence: float) -> tuple[dict, PlanGoal]:
+def question(table: str, stage: float, confidence: float) -> tuple[dict, PlanGoal]:
     """The limits asked for, and the plan of all runs."""
-    target, source = of_all_runs(stage)
-    table = measured()
-    own = table[of_largest(table, stage)].iloc[0]
+    target, source = of_all_runs(table, stage)
+    runs = measured(table)
+    own = runs[of_largest(runs, stage)].iloc[0]
     n = float(own["N"])
     before = {
         "target": float(own["loss_before"]),
@@ -182,11 +188,11 @@ def question(stage: float, confidence: float) -> tuple[dict, PlanGoal]:
     return asked, plan
 
 
-def planned(*, rule: str, stage: float, confidence: float) -> list[dict]:
+def planned(*, table: str, rule: str, stage: float, confidence: float) -> list[dict]:
     """A plan from bought runs, and that of all runs."""
-    asked, best = question(stage, confidence)
+    asked, best = question(table, stage, confidence)
     buy = {"chosen": of_chosen, "random": of_random}[rule]
-    made, figures = buy(stage, asked)
+    made, figures = buy(table, stage, asked)
     tokens = float(np.exp(best.choice.log_tokens))
     kept = np.nan
     if np.isfinite(made["tokens"]):
@@ -199,20 +205,20 @@ def planned(*, rule: str, stage: float, confidence: float) -> list[dict]:
     ]  # fmt: skip
 
 
-def of_chosen(stage: float, asked: dict) -> tuple[dict, dict]:
+def of_chosen(table: str, stage: float, asked: dict) -> tuple[dict, dict]:
     """The plan of a sequence, and what it bought."""
-    table = offered_for(stage)
-    whole = menu(table).price(np.ones(len(table), bool))
+    runs = offered_for(table, stage)
+    whole = menu(runs).price(np.ones(len(runs), bool))
     laws = {"laws": laws_of("target"), "source_laws": laws_of("source")}
-    first = next_runs(table, asked, SHARE * whole, **laws, least=0.0, seed=0)
-    now = looked_up(first, table[["loss", "source_loss"]])
+    first = next_runs(runs, asked, SHARE * whole, **laws, least=0.0, seed=0)
+    now = looked_up(first, runs[["loss", "source_loss"]])
     made = now.plan or {"tokens": np.nan, "replay": np.nan, "reaches": False}
     return made, {"runs": len(now.asked.measured), "spent": now.spent / whole}
 
 
-def of_random(stage: float, asked: dict) -> tuple[dict, dict]:
+def of_random(table: str, stage: float, asked: dict) -> tuple[dict, dict]:
     """The plan of random runs, and what they are."""
-    target, source, runs, spent = of_random_runs(stage)
+    target, source, runs, spent = of_random_runs(table, stage)
     plan = present_plan(target, source, asked)
     made = {
         "tokens": float(np.exp(plan.choice.log_tokens)),
@@ -222,9 +228,9 @@ def of_random(stage: float, asked: dict) -> tuple[dict, dict]:
     return made, {"runs": runs, "spent": spent}
 
 
-def plan_jobs() -> list[dict]:
+def plan_jobs(table: str) -> list[dict]:
     return [
-        {"rule": rule, "stage": stage, "confidence": confidence}
+        {"table": table, "rule": rule, "stage": stage, "confidence": confidence}
         for stage in STAGES
         for rule in ("chosen", "random")
         for confidence in CONFIDENCES
@@ -289,6 +295,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--table", default="microcpt")
     parser.add_argument("--rows", default="measured_pool", help="start of two files")
     parser.add_argument("--cases", default="forecasts,plans")
     parser.add_argument("-o", "--output", type=Path)
@@ -299,7 +306,7 @@ def main() -> None:
     for case in options.cases.split(","):
         task, jobs = parts[case]
         path = Path(f"{options.rows}_{case}.csv")
-        made[case] = study(task, jobs(), path, progress=print)
+        made[case] = study(task, jobs(options.table), path, progress=print)
     tables = {"forecasts": forecast_table, "plans": plan_table}
     told = [line for case, rows in made.items() for line in [*tables[case](rows), ""]]
     print("\n".join(told))

@@ -1,46 +1,65 @@
-"""Plans that were trained: do the promises made for the largest model, from the smaller ones, hold?
+"""Plans that were trained: are the promises made for a larger model, from the smaller ones, kept?
 
-    python tests/studies/trained_plans.py RUNS.csv --source text/source --target text/target --work runs.work [-o FILE.csv]
+    python tests/studies/trained_plans.py --text text --work plans [-o docs/trained_plans.csv]
 
-RUNS, and the folder of states, are of `bayeslaw.datasets.microcpt`. Averages of the laws by default are fitted to the sizes below the largest
-(all their stages), target and source apart. For each stage's checkpoint of the largest size its own losses are measured (one
-evaluation), and adaptations are planned at four confidences. Limits are the forecast medians of target loss and
-forgetting at 8 tokens per parameter and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% of the loss with which a plan exists.
-Then each plan is trained, once. Fits are kept in --fits, plans and what came of them in --output: an interrupted study goes on.
+For French and for German, from the bundled tables: averages of the default laws are fitted to the 12k and 23k models (all their
+stages), target and source apart. For each checkpoint of the 54k model (two seeds, four stages) its own losses are measured, and
+adaptations are planned at four confidences. Limits are the forecast medians of target loss and forgetting at 8 tokens per parameter
+and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% of the loss with which a plan exists. Then each plan is trained, once.
+TEXT has the folders that `bayeslaw.datasets.microcpt.debian_text` writes. Checkpoints and fits are kept in WORK, plans and what came
+of them in --output: an interrupted study goes on.
 """
 
 import argparse
 import sys
 import warnings
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from follow_wrong import checkpoint_state
+from planned_table import markdown
 
 import bayeslaw
 from bayeslaw import datasets
+from bayeslaw._studies.resumable import study
 from bayeslaw.datasets.microcpt.model import parameters
 from bayeslaw.datasets.microcpt.plan import train_plan
 from bayeslaw.datasets.microcpt.table import Checkpoint
-from bayeslaw.datasets.microcpt.train import load
-from bayeslaw.datasets.microcpt.work import losses, open_work
+from bayeslaw.datasets.microcpt.work import Work, losses, open_work
 
+ROOT = Path(__file__).parents[2]
 WARM = 20  # steps of adaptation from which rows count: the rate rises over the first 10
 REFERENCE = datasets.TABLES["microcpt"].reference
+LANGUAGES = {"fr": "microcpt", "de": "microcpt-de"}
+SIZE, SEEDS, STAGES = "54k", (0, 1), (15.0, 31.0, 93.0, 279.0)
 CONFIDENCES = (0.5, 0.7, 0.8, 0.9)
 ASKED = {"atpp": 8.0, "replay": 0.3}
 LOOSER = (0.0, 0.01, 0.02, 0.04, 0.08)
+JOBS = [
+    {"language": language, "seed": seed, "ptpp": ptpp, "confidence": confidence}
+    for seed, language, ptpp, confidence in product(
+        SEEDS, LANGUAGES, STAGES, CONFIDENCES
+    )
+]
 
 
-def fitted(runs: pd.DataFrame, domain: str, path: Path) -> bayeslaw.Average:
-    """The average of the default laws on the sizes below the largest; kept in a file."""
+# -- plans -----------------------------------------------------------------------------
+
+
+@cache
+def fitted(language: str, domain: str, folder: Path) -> bayeslaw.Average:
+    """The average of the default laws on the sizes below `SIZE`; kept in a file."""
+    path = folder / f"{language}_{domain}.nc"
     if not path.exists():
-        kept = runs[
-            (runs["domain"] == domain)
-            & (runs["N"] < runs["N"].max())
-            & (runs["step"] >= WARM)
-        ]
-        bayeslaw.average(kept, reference=REFERENCE, on_failure="warn").save(path)
+        runs = datasets.load(LANGUAGES[language])
+        smaller = runs["N"] < parameters(SIZE)
+        kept = runs[(runs["domain"] == domain) & smaller & (runs["step"] >= WARM)]
+        average = bayeslaw.average(kept, reference=REFERENCE, on_failure="warn")
+        average.save(path)
     return bayeslaw.load(path)
 
 
@@ -85,96 +104,71 @@ def planned(
     return limits | {"looser": looser}, plan
 
 
+# -- training --------------------------------------------------------------------------
+
+
+def opened(text: Path, folder: Path, language: str) -> Work:
+    return open_work(text / "source", text / language, folder / f"{language}.work")
+
+
+def losses_before(work: Work, seed: int, ptpp: float) -> dict[str, float]:
+    """Of a checkpoint, which is trained where it is not there."""
+    trainer = work.trainer(SIZE)
+    state = checkpoint_state(work, trainer, Checkpoint(SIZE, seed, ptpp))
+    (before,) = losses(trainer, state)
+    return before
+
+
+def contest(
+    works: dict[str, Work],
+    fits: Path,
+    language: str,
+    seed: int,
+    ptpp: float,
+    confidence: float,
+) -> list[dict[str, Any]]:
+    """A plan, and what came of it."""
+    work = works[language]
+    target, source = (fitted(language, d, fits) for d in ("target", "source"))
+    before = losses_before(work, seed, ptpp)
+    limits, plan = planned(target, source, parameters(SIZE), ptpp, before, confidence)
+    if not plan.feasible:
+        return [limits]
+    made = train_plan(work, SIZE, ptpp, plan.replay, plan.D, seed)
+    of_plan = {
+        "atpp": plan.atpp,
+        "replay": plan.replay,
+        "probability": plan.probability,
+        "target_loss": made["target_loss"],
+        "forgetting": made["forgetting"],
+        "kept_target": made["target_loss"] <= limits["max_target_loss"],
+        "kept_forgetting": made["forgetting"] <= limits["max_forgetting"],
+    }
+    bands = zip(("target", "forgetting"), plan.promises, strict=False)
+    for name, promise in bands:
+        of_plan |= {f"{name}_low": promise["low"], f"{name}_high": promise["high"]}
+    return [limits | of_plan]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("runs")
-    for name in ("source", "target", "work"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument(
-        "--fits", type=Path, default=Path("."), help="folder of the two averages"
-    )
-    parser.add_argument("--size", default="259k")
-    parser.add_argument("--stages", default="15,31,93,279")
-    parser.add_argument("-o", "--output", type=Path, default=Path("trained_plans.csv"))
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    output = ROOT / "docs" / "trained_plans.csv"
+    parser.add_argument("-o", "--output", type=Path, default=output)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    runs = bayeslaw.read_runs(options.runs)
-    fits = {
-        d: fitted(runs, d, options.fits / f"smaller_{d}.nc")
-        for d in ("target", "source")
+    works = {
+        language: opened(options.text, options.work, language) for language in LANGUAGES
     }
-    work = open_work(options.source, options.target, options.work)
-    trainer, n = work.trainer(options.size), parameters(options.size)
-    done = (
-        pd.read_csv(options.output)
-        if options.output.exists()
-        else pd.DataFrame(columns=["ptpp", "confidence"])
-    )
-    for stage in map(float, options.stages.split(",")):
-        (before,) = losses(
-            trainer,
-            load(work.saved(Checkpoint(options.size, 0, stage)), trainer.fresh(0)),
-        )
-        for confidence in CONFIDENCES:
-            if ((done["ptpp"] == stage) & (done["confidence"] == confidence)).any():
-                continue
-            limits, plan = planned(
-                fits["target"], fits["source"], n, stage, before, confidence
-            )
-            row = {"ptpp": stage, "confidence": confidence} | limits
-            if plan.feasible:
-                made = train_plan(work, options.size, stage, plan.replay, plan.D)
-                row |= {
-                    "atpp": plan.atpp, "replay": plan.replay, "probability": plan.probability,
-                    "target_loss": made["target_loss"], "forgetting": made["forgetting"],
-                    "kept_target": made["target_loss"] <= limits["max_target_loss"],
-                    "kept_forgetting": made["forgetting"] <= limits["max_forgetting"],
-                    "target_low": plan.promises[0]["low"], "target_high": plan.promises[0]["high"],
-                    "forgetting_low": plan.promises[1]["low"], "forgetting_high": plan.promises[1]["high"],
-                }  # fmt: skip
-            done = (
-                pd.concat([done, pd.DataFrame([row])], ignore_index=True)
-                if len(done)
-                else pd.DataFrame([row])
-            )
-            done.to_csv(options.output, index=False)
-            print(
-                done.tail(1).to_string(index=False, header=len(done) == 1),
-                file=sys.stderr,
-                flush=True,
-            )
-    show(done.sort_values(["ptpp", "confidence"]))
 
+    def progress(done: int, total: int) -> None:
+        print(f"{done} of {total} plans", file=sys.stderr, flush=True)
 
-def show(done: pd.DataFrame) -> None:
-    print(
-        "| ptpp | confidence | plan: tokens per parameter, replay | target loss: limit, trained | forgetting: limit, trained | kept |"
-    )
-    print("|---|---|---|---|---|---|")
-    for _, r in done.iterrows():
-        if np.isnan(r["atpp"]):
-            print(
-                f"| {r['ptpp']:g} | {r['confidence']:.0%} | no plan | {r['max_target_loss']:.3f} | {r['max_forgetting']:.1%} | |"
-            )
-            continue
-        kept = {
-            (True, True): "both",
-            (True, False): "target",
-            (False, True): "forgetting",
-        }.get((bool(r["kept_target"]), bool(r["kept_forgetting"])), "neither")
-        print(
-            f"| {r['ptpp']:g} | {r['confidence']:.0%} ({r['probability']:.0%}) | {r['atpp']:.1f}, {r['replay']:.0%} | "
-            f"{r['max_target_loss']:.3f}, {r['target_loss']:.3f} | {r['max_forgetting']:.1%}, {r['forgetting']:.1%} | {kept} |"
-        )
-    trained = done.dropna(subset=["atpp"])
-    both = trained["kept_target"].astype(bool) & trained["kept_forgetting"].astype(bool)
-    print(
-        f"\n{both.sum()} of {len(trained)} plans kept both promises; promised {trained['probability'].sum():.1f}."
-    )
-    for confidence, rows in trained.groupby("confidence"):
-        print(f"At {confidence:.0%}: {both[rows.index].sum()} of {len(rows)}.")
+    task = partial(contest, works, options.work)
+    print(markdown(study(task, JOBS, options.output, progress=progress)))
 
 
 if __name__ == "__main__":

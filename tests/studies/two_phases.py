@@ -1,9 +1,8 @@
 """Runs that change their share of replay on the way: where do they end?
 
-    python tests/studies/two_phases.py --source text/source --target text/target \\
-        --work wrong.work [-o docs/two_phases.txt]
+    python tests/studies/two_phases.py
 
-Trains adaptations of tiny models (`bayeslaw.datasets.microcpt`) at .1, .25 and .5 of
+On the bundled table `microcpt-phases`: adaptations of tiny models at .1, .25 and .5 of
 replay, and at .1 then .5 and .5 then .1, changed at a quarter and at half of the run;
 all of one checkpoint, so that what checkpoints differ by cancels. The loss at the end is
 then forecast from the run's loss at the change and the curves at one replay:
@@ -18,101 +17,21 @@ parallel
     the new replay's curve from here on, shifted to go through the run's loss
 
 Curves are linear in log tokens between points, and beyond the last; between shares of
-replay they are linear in its log. What the work folder has is not trained again.
+replay they are linear in its log.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from follow_wrong import SEED, checkpoint_state, curve_rows
 
-from bayeslaw._base.files import atomic_write
-from bayeslaw.datasets.microcpt import train
-from bayeslaw.datasets.microcpt.model import parameters
-from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint
-from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP, steps_for
-from bayeslaw.datasets.microcpt.work import Work, losses, open_work
+from bayeslaw import datasets
+from bayeslaw._base.errors import RunTableError
 
-SIZES, STAGES = ("12k", "23k"), (15.0, 93.0, 279.0)
 END = 20.0  # tokens per parameter
-MEASURED = (2.5, 5.0, 10.0, 14.0, END)
-ONE_REPLAY = (0.1, 0.25, 0.5)
-CHANGES = ((0.1, 0.5), (0.5, 0.1))
-CHANGED_AT = (0.25, 0.5)  # of the run
 BEYOND = 4.0  # times the end, up to which a curve is drawn on
-
-
-@dataclass(frozen=True)
-class Phases:
-    """Replay ``first``, and ``then`` from a share of the run on; 1: never."""
-
-    first: float
-    then: float
-    share: float = 1.0
-
-    def at(self, step: int, last: int) -> float:
-        """The replay of the steps from this one on."""
-        return self.first if step < round(self.share * last) else self.then
-
-    @property
-    def mean(self) -> float:
-        return self.share * self.first + (1 - self.share) * self.then
-
-
-RUNS = [Phases(replay, replay) for replay in ONE_REPLAY]
-RUNS += [Phases(*change, share) for change in CHANGES for share in CHANGED_AT]
-
-
-# -- training --------------------------------------------------------------------------
-
-
-def train_phases(work: Work, checkpoint: Checkpoint) -> pd.DataFrame:
-    """All runs of a checkpoint, together."""
-    trainer = work.trainer(checkpoint.size)
-    begun = checkpoint_state(work, trainer, checkpoint)
-    (before,) = losses(trainer, begun)
-    last = steps_for(END * trainer.parameters)
-    measured = {steps_for(d * trainer.parameters) for d in MEASURED}
-    changed = {round(share * last) for share in CHANGED_AT}
-    states = trainer.branch(begun, len(RUNS))
-    # until it changes, a run is that of its first replay
-    keys = train.run_keys(SEED, checkpoint.ptpp, [run.first for run in RUNS])
-    at, rows = 0, []
-    for step in sorted(measured | changed):
-        shares = jnp.asarray([run.at(at, last) for run in RUNS], jnp.float32)
-        states = trainer.train(states, shares, keys, step - at)
-        at = step
-        for run, after in zip(RUNS, losses(trainer, states), strict=True):
-            name = f"{checkpoint.name}-r{run.first:g}-r{run.then:g}-at{run.share:g}"
-            told = {"first": run.first, "then": run.then, "share": run.share}
-            lines = curve_rows(checkpoint, name, run.first, step, after, before)
-            rows += [line | told for line in lines]
-    return pd.DataFrame(rows)
-
-
-def train_all(work: Work, path: Path) -> pd.DataFrame:
-    """Curves of all checkpoints; what the file holds is not trained again."""
-    curves = pd.read_csv(path) if path.exists() else pd.DataFrame()
-    for size in SIZES:
-        for ptpp in STAGES:
-            checkpoint = Checkpoint(size, SEED, ptpp)
-            cell = (parameters(size), ptpp)
-            if len(curves) and cell in set(
-                zip(curves["N"], curves["ptpp"], strict=True)
-            ):
-                continue
-            print(checkpoint.name, flush=True)
-            curves = pd.concat([curves, train_phases(work, checkpoint)])
-            with atomic_write(path) as part:
-                curves.to_csv(part, index=False)
-            jax.clear_caches()
-    return curves
+NEAR = 0.01  # of the change's tokens: the point that was measured there
 
 
 # -- assumptions -----------------------------------------------------------------------
@@ -137,11 +56,12 @@ class Change:
     end: float
     log_loss: float
     curves: dict[float, Curve]
-    phases: Phases
+    then: float
+    mean_replay: float
 
     @property
     def new(self) -> Curve:
-        return self.curves[self.phases.then]
+        return self.curves[self.then]
 
     def places(self) -> np.ndarray:
         """Logs of tokens at which the new curve is looked at."""
@@ -164,7 +84,7 @@ class Change:
         """Between the ends of the curves at one replay."""
         replays = np.array(sorted(self.curves))
         ends = [float(self.curves[replay](self.end)) for replay in replays]
-        return float(np.interp(np.log(self.phases.mean), np.log(replays), ends))
+        return float(np.interp(np.log(self.mean_replay), np.log(replays), ends))
 
     def as_new(self) -> float:
         return float(self.new(self.end))
@@ -181,34 +101,41 @@ ASSUMPTIONS = {
 }
 
 
-def errors(curves: pd.DataFrame) -> pd.DataFrame:
+PHASES = ["replay_first", "replay_then", "changed_at"]
+
+
+def change_of(run: pd.DataFrame, curves: dict[float, Curve]) -> tuple[Change, float]:
+    """A run at its change, and its log loss at the end."""
+    run = run.sort_values("D")
+    _, then, share = run.iloc[-1][PHASES]
+    tokens, log_loss = run["D"].to_numpy(float), np.log(run["loss"].to_numpy(float))
+    nearest = int(np.abs(tokens / (share * tokens[-1]) - 1).argmin())
+    if abs(tokens[nearest] / (share * tokens[-1]) - 1) > NEAR:
+        raise RunTableError(f"run {run['run'].iloc[0]} was not measured at its change")
+    change = Change(
+        now=float(np.log(tokens[nearest])),
+        end=float(np.log(tokens[-1])),
+        log_loss=float(log_loss[nearest]),
+        curves=curves,
+        then=then,
+        mean_replay=float(run["replay"].iloc[-1]),
+    )
+    return change, float(log_loss[-1])
+
+
+def errors(runs: pd.DataFrame) -> pd.DataFrame:
     """Relative errors of the end's loss, a row for each change and domain."""
     rows = []
-    for (n, ptpp, domain), cell in curves.groupby(["N", "ptpp", "domain"]):
-        cell = cell.sort_values("D")
-        alone = cell[cell["share"] == 1.0]
-        of_replay = {r: curve_of(one) for r, one in alone.groupby("first")}
-        for (first, then, share), run in cell[cell["share"] < 1.0].groupby(
-            ["first", "then", "share"]
-        ):
-            log_loss = np.log(run.set_index("D")["loss"])
-            end = log_loss.index.max()
-            now = TOKENS_PER_STEP * round(share * end / TOKENS_PER_STEP)
-            change = Change(
-                np.log(now),
-                np.log(end),
-                log_loss[now],
-                of_replay,
-                Phases(first, then, share),
-            )
-            rows.append(
-                {"N": n, "ptpp": ptpp, "domain": domain, "first": first, "then": then}
-                | {"share": share, "misses": change.misses()}
-                | {
-                    name: np.expm1(forecast(change) - log_loss[end])
-                    for name, forecast in ASSUMPTIONS.items()
-                }
-            )
+    for (n, ptpp, domain), cell in runs.groupby(["N", "ptpp", "domain"]):
+        alone = cell[cell["changed_at"] == 1.0].sort_values("D")
+        curves = {r: curve_of(one) for r, one in alone.groupby("replay_first")}
+        for told, run in cell[cell["changed_at"] < 1.0].groupby(PHASES):
+            change, end = change_of(run, curves)
+            row = {"N": n, "ptpp": ptpp, "domain": domain, "misses": change.misses()}
+            row |= dict(zip(PHASES, told, strict=True))
+            for name, forecast in ASSUMPTIONS.items():
+                row[name] = np.expm1(forecast(change) - end)
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -217,7 +144,7 @@ def lines_of(table: pd.DataFrame) -> list[str]:
     heads = ["domain", "replay", "changed at", "runs", "loss not on the new curve"]
     heads += list(ASSUMPTIONS)
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    kinds = [["domain", "first", "then", "share"], ["domain"]]
+    kinds = [["domain", *PHASES], ["domain"]]
     for keys in kinds:
         for told, rows in table.groupby(keys):
             domain, *of_change = told
@@ -234,38 +161,13 @@ def lines_of(table: pd.DataFrame) -> list[str]:
                 for name in ASSUMPTIONS
             ]
             lines.append(f"| {' | '.join(map(str, figures))} |")
-    assert set(table["domain"]) == set(DOMAINS)
     return lines
 
 
-def bundled(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with ``replay`` as the share of all tokens so far, beside the shares of both phases and where the second begins."""
-    end = runs.groupby("run")["D"].transform("max")
-    begun = TOKENS_PER_STEP * (runs["share"] * end / TOKENS_PER_STEP).round()
-    later = (runs["D"] - begun).clip(lower=0) / runs["D"]
-    mixed = (1 - later) * runs["first"] + later * runs["then"]
-    told = {"first": "replay_first", "then": "replay_then", "share": "changed_at"}
-    return runs.rename(columns=told).assign(replay=mixed.round(6))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--bundle", type=Path, help="CSV of the runs, as bundled")
-    options = parser.parse_args()
-    work = open_work(options.source, options.target, options.work)
-    runs = train_all(work, options.work / "two_phases.csv")
-    if options.bundle:
-        bundled(runs).to_csv(options.bundle, index=False)
-    table = errors(runs)
-    lines = lines_of(table)
-    print("\n".join(lines))
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n")
+def table() -> str:
+    """Errors under each assumption, as Markdown."""
+    return "\n".join(lines_of(errors(datasets.load("microcpt-phases"))))
 
 
 if __name__ == "__main__":
-    main()
+    print(table())

@@ -1,10 +1,10 @@
-"""The two folders of text of the bundled runs, from Debian's documentation packages.
+"""The folders of text of the bundled runs, from Debian's documentation packages.
 
 ``python -m bayeslaw.datasets.microcpt.debian_text --folder WORK`` downloads the
 packages with ``apt-get download``, unpacks them with ``dpkg -x`` (nothing is
-installed), and writes ``WORK/source`` (English), ``WORK/target`` (French), a plain text
-file per page, and ``WORK/text.json`` with package versions and corpus sizes. Needs a
-Debian system.
+installed), and writes ``WORK/source`` (English), ``WORK/fr`` and ``WORK/de`` (targets:
+French, German), a plain text file per page, and ``WORK/text.json`` with package
+versions and corpus sizes. Needs a Debian system.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pathlib import Path
 
 PACKAGES = {
     "source": ("linux-doc-6.1", "manpages-dev"),
-    "target": ("manpages-fr", "manpages-fr-dev", "libreoffice-help-fr"),
+    "fr": ("manpages-fr", "manpages-fr-dev", "libreoffice-help-fr"),
+    "de": ("manpages-de", "manpages-de-dev", "libreoffice-help-de"),
 }
 NO_PROSE = re.compile(
     r"/translations/|/maintainers\.html|/genindex\.html|/search\.html|/_sources/|/_static/"
@@ -215,16 +216,16 @@ def main() -> None:
     )
     folder = parser.parse_args().folder
     record = {}
-    for domain, packages in PACKAGES.items():
+    for corpus, packages in PACKAGES.items():
         unpacked = {name: unpack(name, folder / "packages") for name in packages}
         counts = write_text(
-            {name: root for name, (root, _) in unpacked.items()}, folder / domain
+            {name: root for name, (root, _) in unpacked.items()}, folder / corpus
         )
-        record[domain] = {
+        record[corpus] = {
             "packages": {name: version for name, (_, version) in unpacked.items()},
             **counts,
         }
-        print(domain, record[domain], flush=True)
+        print(corpus, record[corpus], flush=True)
     (folder / "text.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
