@@ -337,7 +337,8 @@ def measured_grid_page(table: str) -> str:
 def trained_plans_259k_page() -> str:
     """Plans that were trained before there was a second language."""
     rows = pd.read_csv(DOCS / "trained_plans_259k.csv")
-    return "\n".join(planned_table.each(rows.assign(language="fr", seed=0)))
+    told = rows.assign(unseen="size", language="fr", size="259k", seed=0)
+    return "\n".join(planned_table.each(told))
 
 
 def glossary_page() -> str:

@@ -146,8 +146,11 @@ def test_repeated_text_is_read_as_often_as_is_told():
     cells = set(runs.groupby(["N", "ptpp", "replay"]).groups)
     assert cells == set(itertools.product(SMALLER, FEWER_STAGES, (0.1, 0.5)))
     read = runs["D"] * (1 - runs["replay"])
-    np.testing.assert_allclose(runs["epochs"], read / runs["unique_target"], rtol=1e-4)
-    np.testing.assert_allclose(runs["epochs"], runs["D"] / runs["U"], rtol=1e-3)
+    # the table keeps six digits behind the point of epochs, and whole tokens of U
+    rounded = {"rtol": 1e-4, "atol": 6e-7}
+    drawn, told = read / runs["unique_target"], runs["D"] / runs["U"]
+    np.testing.assert_allclose(runs["epochs"], drawn, **rounded)
+    np.testing.assert_allclose(runs["epochs"], told, **rounded)
     ends = runs[runs["D"] == runs.groupby("run")["D"].transform("max")]
     times = ends["run"].str.extract(r"-e([\d.]+)$")[0]
     assert set(times.dropna()) == {"1", "2", "4", "8", "16"}
@@ -166,19 +169,22 @@ def test_rates_are_beside_the_usual_one():
 
 
 def test_tables_that_share_runs_agree():
-    """Plain runs of phases, rates, repeats and curves are those of microcpt, point by point."""
+    """Plain runs of phases, rates, repeats and curves are those of microcpt, point by point; but for one checkpoint, trained anew, whose first rounding error grew to .04% of a loss."""
     keys = ["run", "D", "domain"]
     plain = datasets.load("microcpt").set_index(keys)["loss"]
     for name, points in (
         ("microcpt-phases", 3 * 9 * len(LADDER) * 2),
         ("microcpt-rates", 2 * 9 * len(LADDER) * 2),
         ("microcpt-repeats", 2 * 9 * len(LADDER) * 2),
-        ("microcpt-curves", 20 * 5 * 2),  # 20 runs at 2.4 of 2.5 ...
+        ("microcpt-curves", 20 * 2 * 2),  # at 10 and 20 tokens per parameter
     ):
         there = datasets.load(name).set_index(keys)["loss"]
         both = pd.DataFrame({"plain": plain, "there": there}).dropna()
         assert len(both) == points, name
-        np.testing.assert_allclose(both["there"], both["plain"], rtol=2e-5)
+        anew = both.index.get_level_values("run").str.startswith("23k-s0-ptpp279")
+        same, near = both[~anew], both[anew]
+        np.testing.assert_allclose(same["there"], same["plain"], rtol=2e-5)
+        np.testing.assert_allclose(near["there"], near["plain"], rtol=4e-4)
 
 
 def test_curves_have_fifty_points():

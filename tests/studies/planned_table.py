@@ -2,8 +2,9 @@
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-RESAMPLES = 4000
+CHECKPOINT = ["language", "size", "seed", "ptpp"]
 KEPT = {"source": "kept_forgetting", "target": "kept_target"}
 
 
@@ -15,27 +16,30 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(rows: pd.DataFrame) -> list[str]:
-    """Promised against kept, with the 90% interval of what is kept, by resampling
-    checkpoints: plans of one checkpoint hold or fail together.
-    """
+    """Promised against kept, with the 90% interval of what is kept."""
     plans = trained(rows)
     lines = [
-        "| plans | trained | of checkpoints | promised | kept (90% interval) | target kept | forgetting kept | in the 90% interval: target, forgetting |",
-        "|---|---|---|---|---|---|---|---|",
+        "| unseen | plans | trained | of checkpoints | promised | kept (90% interval) | target kept | forgetting kept | in the 90% interval: target, forgetting |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    parts = [("all", plans)]
-    parts += [(f"{language}", part) for language, part in plans.groupby("language")]
-    parts += [(f"at {c:.0%}", part) for c, part in plans.groupby("confidence")]
-    for name, part in parts:
+    parts = []
+    for unseen, whole in plans.groupby("unseen", sort=False):
+        parts.append((unseen, "all", whole))
+        parts += [(unseen, f"{code}", part) for code, part in whole.groupby("language")]
+        parts += [
+            (unseen, f"at {c:.0%}", part) for c, part in whole.groupby("confidence")
+        ]
+    for unseen, name, part in parts:
         low, high = interval(part)
         inside = {
             d: (part[column] >= part[f"{d}_low"]) & (part[column] <= part[f"{d}_high"])
             for d, column in (("target", "target_loss"), ("forgetting", "forgetting"))
         }
         figures = [
+            unseen,
             name,
             len(part),
-            len(part.groupby(["language", "seed", "ptpp"])),
+            len(part.groupby(CHECKPOINT)),
             f"{part['probability'].mean():.0%}",
             f"{part['kept'].mean():.0%} ({low:.0%} to {high:.0%})",
             f"{part['kept_target'].astype(bool).mean():.0%}",
@@ -47,26 +51,28 @@ def summary(rows: pd.DataFrame) -> list[str]:
 
 
 def interval(plans: pd.DataFrame) -> tuple[float, float]:
-    """5% and 95% quantiles of the share kept, checkpoints drawn with replacement."""
-    of_checkpoint = plans.groupby(["language", "seed", "ptpp"])["kept"]
-    kept, count = of_checkpoint.sum().to_numpy(), of_checkpoint.size().to_numpy()
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(len(kept), size=(RESAMPLES, len(kept)))
-    low, high = np.quantile(
-        kept[drawn].sum(axis=1) / count[drawn].sum(axis=1), [0.05, 0.95]
-    )
+    """Jeffreys' 90% interval of the share kept, as if each checkpoint were one trial:
+    plans of one hold or fail together. Where all hold it ends at 1, where none, at 0
+    (Brown, Cai and DasGupta 2001).
+    """
+    of_checkpoint = plans.groupby(CHECKPOINT)["kept"].mean()
+    kept, trials = of_checkpoint.sum(), len(of_checkpoint)
+    share = stats.beta(kept + 0.5, trials - kept + 0.5)
+    low = share.ppf(0.05) if kept > 0 else 0.0
+    high = share.ppf(0.95) if kept < trials else 1.0
     return float(low), float(high)
 
 
 def each(rows: pd.DataFrame) -> list[str]:
     """A line for each plan."""
     lines = [
-        "| language | seed | ptpp | confidence | plan: tokens per parameter, replay | target loss: limit, trained | forgetting: limit, trained | kept |",
-        "|---|---|---|---|---|---|---|---|",
+        "| unseen | language | size | seed | ptpp | confidence | plan: tokens per parameter, replay | target loss: limit, trained | forgetting: limit, trained | kept |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for _, r in rows.iterrows():
         start = (
-            f"| {r['language']} | {r['seed']} | {r['ptpp']:g} | {r['confidence']:.0%} |"
+            f"| {r['unseen']} | {r['language']} | {r['size']} | {r['seed']} | {r['ptpp']:g} "
+            f"| {r['confidence']:.0%} |"
         )
         target, risen = f"{r['max_target_loss']:.3f}", f"{r['max_forgetting']:.1%}"
         if np.isnan(r["atpp"]):

@@ -1,11 +1,12 @@
-"""Plans that were trained: are the promises made for a larger model, from the smaller ones, kept?
+"""Plans that were trained: are promises kept, made for a stage or for a size that no fit has seen?
 
     python tests/studies/trained_plans.py --text text --work plans [-o docs/trained_plans.csv]
 
-For French and for German, from the bundled tables: averages of the default laws are fitted to the 12k and 23k models (all their
-stages), target and source apart. For each checkpoint of the 54k model (two seeds, four stages) its own losses are measured, and
-adaptations are planned at four confidences. Limits are the forecast medians of target loss and forgetting at 8 tokens per parameter
-and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% of the loss with which a plan exists. Then each plan is trained, once.
+For French and for German, from the bundled tables: averages of the default laws are fitted to runs, target and source apart. For an
+unseen stage these are the models of 12, 23 and 54 thousand parameters at 15, 31 and 93 tokens per parameter, and plans are for 12k and 54k at 279
+(two seeds); for an unseen size they are those of 12k and 23k at all stages, and plans are for 54k (two seeds, four stages). A checkpoint's own losses
+are measured, and adaptations are planned at four confidences. Limits are the forecast medians of target loss and forgetting at 8 tokens per
+parameter and 30% replay, loosened by the least of 0, 1, 2, 4 or 8% of the loss with which a plan exists. Then each plan is trained, once.
 TEXT has the folders that `bayeslaw.datasets.microcpt.debian_text` writes. Checkpoints and fits are kept in WORK, plans and what came
 of them in --output: an interrupted study goes on.
 """
@@ -35,14 +36,26 @@ ROOT = Path(__file__).parents[2]
 WARM = 20  # steps of adaptation from which rows count: the rate rises over the first 10
 REFERENCE = datasets.TABLES["microcpt"].reference
 LANGUAGES = {"fr": "microcpt", "de": "microcpt-de"}
-SIZE, SEEDS, STAGES = "54k", (0, 1), (15.0, 31.0, 93.0, 279.0)
-CONFIDENCES = (0.5, 0.7, 0.8, 0.9)
+LARGEST, LAST = "54k", 279.0
+SEEDS, CONFIDENCES = (0, 1), (0.5, 0.7, 0.8, 0.9)
+CHECKPOINTS = {
+    "size": [(LARGEST, ptpp) for ptpp in (15.0, 31.0, 93.0, LAST)],
+    "stage": [("12k", LAST), (LARGEST, LAST)],
+}
 ASKED = {"atpp": 8.0, "replay": 0.3}
 LOOSER = (0.0, 0.01, 0.02, 0.04, 0.08)
 JOBS = [
-    {"language": language, "seed": seed, "ptpp": ptpp, "confidence": confidence}
-    for seed, language, ptpp, confidence in product(
-        SEEDS, LANGUAGES, STAGES, CONFIDENCES
+    {
+        "unseen": unseen,
+        "language": language,
+        "size": size,
+        "seed": seed,
+        "ptpp": ptpp,
+        "confidence": confidence,
+    }
+    for unseen, checkpoints in CHECKPOINTS.items()
+    for seed, language, (size, ptpp), confidence in product(
+        SEEDS, LANGUAGES, checkpoints, CONFIDENCES
     )
 ]
 
@@ -51,13 +64,17 @@ JOBS = [
 
 
 @cache
-def fitted(language: str, domain: str, folder: Path) -> bayeslaw.Average:
-    """The average of the default laws on the sizes below `SIZE`; kept in a file."""
-    path = folder / f"{language}_{domain}.nc"
+def fitted(unseen: str, language: str, domain: str, folder: Path) -> bayeslaw.Average:
+    """The average of the default laws without this stage or size; kept in a file."""
+    path = folder / f"{unseen}_{language}_{domain}.nc"
     if not path.exists():
         runs = datasets.load(LANGUAGES[language])
-        smaller = runs["N"] < parameters(SIZE)
-        kept = runs[(runs["domain"] == domain) & smaller & (runs["step"] >= WARM)]
+        largest = parameters(LARGEST)
+        known = {
+            "size": runs["N"] < largest,
+            "stage": (runs["N"] <= largest) & (runs["ptpp"] < LAST),
+        }[unseen]
+        kept = runs[(runs["domain"] == domain) & known & (runs["step"] >= WARM)]
         average = bayeslaw.average(kept, reference=REFERENCE, on_failure="warn")
         average.save(path)
     return bayeslaw.load(path)
@@ -111,10 +128,10 @@ def opened(text: Path, folder: Path, language: str) -> Work:
     return open_work(text / "source", text / language, folder / f"{language}.work")
 
 
-def losses_before(work: Work, seed: int, ptpp: float) -> dict[str, float]:
+def losses_before(work: Work, checkpoint: Checkpoint) -> dict[str, float]:
     """Of a checkpoint, which is trained where it is not there."""
-    trainer = work.trainer(SIZE)
-    state = checkpoint_state(work, trainer, Checkpoint(SIZE, seed, ptpp))
+    trainer = work.trainer(checkpoint.size)
+    state = checkpoint_state(work, trainer, checkpoint)
     (before,) = losses(trainer, state)
     return before
 
@@ -122,19 +139,21 @@ def losses_before(work: Work, seed: int, ptpp: float) -> dict[str, float]:
 def contest(
     works: dict[str, Work],
     fits: Path,
+    unseen: str,
     language: str,
+    size: str,
     seed: int,
     ptpp: float,
     confidence: float,
 ) -> list[dict[str, Any]]:
     """A plan, and what came of it."""
     work = works[language]
-    target, source = (fitted(language, d, fits) for d in ("target", "source"))
-    before = losses_before(work, seed, ptpp)
-    limits, plan = planned(target, source, parameters(SIZE), ptpp, before, confidence)
+    target, source = (fitted(unseen, language, d, fits) for d in ("target", "source"))
+    before = losses_before(work, Checkpoint(size, seed, ptpp))
+    limits, plan = planned(target, source, parameters(size), ptpp, before, confidence)
     if not plan.feasible:
         return [limits]
-    made = train_plan(work, SIZE, ptpp, plan.replay, plan.D, seed)
+    made = train_plan(work, size, ptpp, plan.replay, plan.D, seed)
     of_plan = {
         "atpp": plan.atpp,
         "replay": plan.replay,

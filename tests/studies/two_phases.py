@@ -13,6 +13,9 @@ mean replay
     the end of the curve at the mean replay, weighted by tokens
 new replay
     the end of the new replay's curve, as if the run had been so from its start
+remembered
+    the end of the new replay's curve, but for what `bayeslaw.follow` takes a run to
+    remember of its first replay
 parallel
     the new replay's curve from here on, shifted to go through the run's loss
 
@@ -28,6 +31,7 @@ import pandas as pd
 
 from bayeslaw import datasets
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._decisions.following.track import REMEMBERED
 
 END = 20.0  # tokens per parameter
 BEYOND = 4.0  # times the end, up to which a curve is drawn on
@@ -56,6 +60,7 @@ class Change:
     end: float
     log_loss: float
     curves: dict[float, Curve]
+    first: float
     then: float
     mean_replay: float
 
@@ -89,6 +94,14 @@ class Change:
     def as_new(self) -> float:
         return float(self.new(self.end))
 
+    def phase(self) -> float:
+        """From the new share's end to the first one's, times the part of the run in it."""
+        first, part = self.curves[self.first](self.end), np.exp(self.now - self.end)
+        return float(part * (first - self.as_new()))
+
+    def remembered(self) -> float:
+        return self.as_new() + REMEMBERED * self.phase()
+
     def parallel(self) -> float:
         return self.log_loss + float(self.new(self.end) - self.new(self.now))
 
@@ -97,6 +110,7 @@ ASSUMPTIONS = {
     "equivalent tokens": Change.equivalent,
     "mean replay": Change.mean,
     "new replay": Change.as_new,
+    "remembered": Change.remembered,
     "parallel": Change.parallel,
 }
 
@@ -107,7 +121,7 @@ PHASES = ["replay_first", "replay_then", "changed_at"]
 def change_of(run: pd.DataFrame, curves: dict[float, Curve]) -> tuple[Change, float]:
     """A run at its change, and its log loss at the end."""
     run = run.sort_values("D")
-    _, then, share = run.iloc[-1][PHASES]
+    first, then, share = run.iloc[-1][PHASES]
     tokens, log_loss = run["D"].to_numpy(float), np.log(run["loss"].to_numpy(float))
     nearest = int(np.abs(tokens / (share * tokens[-1]) - 1).argmin())
     if abs(tokens[nearest] / (share * tokens[-1]) - 1) > NEAR:
@@ -117,6 +131,7 @@ def change_of(run: pd.DataFrame, curves: dict[float, Curve]) -> tuple[Change, fl
         end=float(np.log(tokens[-1])),
         log_loss=float(log_loss[nearest]),
         curves=curves,
+        first=first,
         then=then,
         mean_replay=float(run["replay"].iloc[-1]),
     )
@@ -132,6 +147,7 @@ def errors(runs: pd.DataFrame) -> pd.DataFrame:
         for told, run in cell[cell["changed_at"] < 1.0].groupby(PHASES):
             change, end = change_of(run, curves)
             row = {"N": n, "ptpp": ptpp, "domain": domain, "misses": change.misses()}
+            row |= {"phase": change.phase(), "left": end - change.as_new()}
             row |= dict(zip(PHASES, told, strict=True))
             for name, forecast in ASSUMPTIONS.items():
                 row[name] = np.expm1(forecast(change) - end)
@@ -164,9 +180,37 @@ def lines_of(table: pd.DataFrame) -> list[str]:
     return lines
 
 
+def memory(rows: pd.DataFrame) -> float:
+    """What runs remember of their first replay, by least squares."""
+    return float((rows["phase"] * rows["left"]).sum() / (rows["phase"] ** 2).sum())
+
+
+def memories(rows: pd.DataFrame) -> str:
+    """By size, domain and moment; and what is left over with the one that is used."""
+    told = [f"all {memory(rows):.2f}"]
+    for column, name in (
+        ("N", "{:,.0f} parameters"),
+        ("domain", "{}"),
+        ("changed_at", "at {:.0%}"),
+    ):
+        told += [
+            f"{name.format(k)} {memory(part):.2f}" for k, part in rows.groupby(column)
+        ]
+    left = np.log1p(rows["remembered"])
+    over = ", ".join(
+        f"{domain} {np.sqrt((left[part.index] ** 2).mean()):.2%}"
+        for domain, part in rows.groupby("domain")
+    )
+    return (
+        f"Remembered, by least squares: {', '.join(told)}. With {REMEMBERED} the root mean "
+        f"square of what is left is {np.sqrt((left**2).mean()):.2%} of the loss ({over})."
+    )
+
+
 def table() -> str:
-    """Errors under each assumption, as Markdown."""
-    return "\n".join(lines_of(errors(datasets.load("microcpt-phases"))))
+    """Errors under each assumption, and what runs remember, as Markdown."""
+    rows = errors(datasets.load("microcpt-phases"))
+    return "\n".join([*lines_of(rows), "", memories(rows)])
 
 
 if __name__ == "__main__":

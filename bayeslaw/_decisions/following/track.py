@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 SURPRISING, UNUSUAL = 0.01, 0.1
 AHEAD = 24  # places between now and the end at which the loss is foretold
 FEWEST = 100  # effective draws
-# Of log loss: how far a run that changed its share of replay by half of it ends from one
-# that had the new share from the start. Measured on tiny models: .3% (target) and .9%
-# (source) off, docs/follow.md.
-CHANGED = 0.008
-LATEST = 0.5  # share of the planned run, after which no change of replay was measured
+# A run that changes its share of replay ends as if it had had the new one from its start,
+# but for what it remembers of the old: this much of the difference, times the part of the
+# run that is over. What is left over has this sd of log loss. Measured on tiny models,
+# docs/microcpt_phases.md.
+REMEMBERED, CHANGED = 0.35, 0.005
+LATEST = 0.5  # part of the planned run, after which no change of replay was measured
 JUMPS = 0.1  # share of the false alarms that a sudden jump may raise
 
 
@@ -226,12 +227,13 @@ class Track:
 
     def at_replay(self, replay: float) -> Outlook:
         """The end, if the share of replay changes from here on: as if it had been so
-        from the start, with the run's own departure.
+        from the start but for what is remembered, with the run's own departure.
         """
         as_planned = self.outlook(self.end)
         moved = self.course.ends[replay] - self.course.at(self.end)
+        over = np.exp(self.clock - self.end)
         return Outlook(
-            as_planned.mean + moved,
+            as_planned.mean + (1 - REMEMBERED * over) * moved,
             np.hypot(as_planned.sd, CHANGED),
             as_planned.weight,
         )
