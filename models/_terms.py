@@ -106,7 +106,7 @@ def adaptation_data(
         "B",
         lambda x, e: (
             power(clip_replay(x["replay"]), e["nu"])
-            * jnp.exp(-exponent(x, e) * jnp.log(x["D"]))
+            * power(x["D"], -exponent(x, e))
         ),
         lognormal(
             0.4,

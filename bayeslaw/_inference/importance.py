@@ -494,7 +494,7 @@ def _least_squares(
     """
     z = from_vector(law, table.shared, jnp.asarray(x))
     sigma = float(np.exp(z["sigma"]))
-    objective = Objective(1.5 * sigma, sigma, 1.0)
+    objective = Objective.posterior(sigma)
     found, _ = least_cost(
         law,
         table,

@@ -228,6 +228,11 @@ class Objective(NamedTuple):
     scale: float = 1.0
     prior_weight: float = 0.0
 
+    @classmethod
+    def posterior(cls, sd: float) -> Objective:
+        """Nearly that of the posterior where errors have this sd and heavy tails."""
+        return cls(1.5 * sd, sd, 1.0)
+
 
 def _residuals(
     law: Law,
@@ -363,7 +368,7 @@ def posterior_mode(
     counts = np.asarray(table.weight) > 0
     # from every start at a wide scale, then twice from the best at the scale found
     for _ in range(3):
-        best, _ = least_cost(law, table, points, z, Objective(1.5 * scale, scale, 1.0))
+        best, _ = least_cost(law, table, points, z, Objective.posterior(scale))
         miss = np.abs(misses(law, table, points, best)[counts])
         # the sd of a normal from the median of its absolute deviations
         scale = float(np.clip(1.4826 * np.median(miss), 1e-5, 0.3))

@@ -395,6 +395,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "learning_curves": partial(kept_page, "learning_curves.txt"),
     "kills": partial(kept_page, "kills.txt"),
     "follow_runs": partial(kept_page, "follow_runs.txt"),
+    "follow_runs_de": partial(kept_page, "follow_runs_de.txt"),
     "follow_curves": partial(kept_page, "follow_curves.txt"),
     "two_phases": two_phases.table,
     "measured_grid_fr": partial(measured_grid_page, "microcpt"),
