@@ -6,8 +6,6 @@ quarter of replay. A log-normal with sd 1 of the log puts 90% of its mass within
 factor of 5 of the median.
 """
 
-import jax.numpy as jnp
-
 from bayeslaw._law.law import Exponent, Term, clip_replay, constant, power
 from bayeslaw._law.priors import lognormal
 
@@ -105,8 +103,7 @@ def adaptation_data(
     return Term(
         "B",
         lambda x, e: (
-            power(clip_replay(x["replay"]), e["nu"])
-            * power(x["D"], -exponent(x, e))
+            power(clip_replay(x["replay"]), e["nu"]) * power(x["D"], -exponent(x, e))
         ),
         lognormal(
             0.4,
