@@ -11,10 +11,11 @@ import pandas as pd
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import NUMERIC, TEXT
 from bayeslaw._tables.slopes import CLEAR, partial_slope
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 SOME = 24  # draws of the law whose mean is looked at
 LEAST_EXPLAINED = 0.5
@@ -24,6 +25,14 @@ REASONS = (
     "noise, an accuracy in place of a loss, losses of other domains or units, and a "
     "validation set that leaks into training look so"
 )
+# Columns that no law reads.
+OWN = {*NUMERIC, *TEXT}  # of the schema: people know which laws read these
+MOST_TOLD = 0.5  # share of what is missed, of ranks, that a column may tell unnoticed
+LEVELS = 8  # a column of numbers with more is cut into parts of equal counts
+PARTS = 4
+ROWS_A_LEVEL = 3
+UNREAD_MISS = 0.002  # of half of the rows, in log loss: seeds differ by .05-.6%
+DETERMINED = 0.999  # share of a column that a plane in the law's columns explains
 
 
 class Goodness(NamedTuple):
@@ -74,8 +83,8 @@ def goodness(
             "differ by .05-.6%: another law may suit them (`compare`)"
         )
     rise = rise_with_size(runs) if "N" in law.covariates else None
-    if rise is not None:
-        doubts.append(rise)
+    unread = unread_column(law, runs, left)
+    doubts += [line for line in (rise, unread) if line is not None]
     return Goodness(float(explained), float(miss), tuple(doubts))
 
 
@@ -128,3 +137,87 @@ def median_distance(away: Float[np.ndarray, " row"]) -> float:
     """What half of the rows lie within, of distances of either sign, shape (row,)."""
     distance = np.abs(away)
     return float(np.median(distance))
+
+
+# -- columns that no law reads ---------------------------------------------------------
+
+
+def unread_column(
+    law: Law, runs: pd.DataFrame, left: Float[np.ndarray, " run"]
+) -> str | None:
+    """A line where one column apart from the schema tells most of what a law misses.
+
+    Parameters
+    ----------
+    left
+        What each log loss lies above the law, shape (run,).
+    """
+    if np.median(np.abs(left)) < UNREAD_MISS:
+        return None
+    told = {}
+    for name in runs:
+        if name in OWN or name in law.covariates or _is_determined(law, runs, name):
+            continue
+        level = _levels(runs[name])
+        if level is not None:
+            told[name] = _share_told(level, left)
+    if not told:
+        return None
+    name = max(told, key=lambda column: told[column])
+    if told[name] < MOST_TOLD:
+        return None
+    return (
+        f"column {name!r}, which law {law.name!r} does not read, tells {told[name]:.0%} "
+        "of what the law misses: call it by a name that laws read (replay, ptpp, domain "
+        "...; README, the table), or fit its values apart (--where, in Python a part of "
+        "the table)"
+    )
+
+
+def _levels(column: pd.Series) -> Int[np.ndarray, " run"] | None:
+    """The level of each row; None where there is one, too many, or a gap."""
+    if column.isna().any():
+        return None
+    codes, names = pd.factorize(column)
+    is_number = pd.api.types.is_numeric_dtype(column)
+    if is_number and len(names) > LEVELS:
+        codes = pd.qcut(column, PARTS, labels=False, duplicates="drop").to_numpy()
+    counts = np.bincount(codes)
+    counts = counts[counts > 0]
+    if len(counts) < 2 or counts.min() < ROWS_A_LEVEL:
+        return None
+    return codes
+
+
+def _share_told(
+    level: Int[np.ndarray, " run"], left: Float[np.ndarray, " run"]
+) -> float:
+    """Share of the variance of the ranks of ``left`` between levels, which a column that
+    says nothing has 0 of on average.
+    """
+    ranks = pd.Series(left).rank()
+    within = ranks - ranks.groupby(level).transform("mean")
+    rows, levels = len(ranks), len(np.unique(level))
+    if rows <= levels:
+        return 0.0
+    inside = (within**2).sum() / (rows - levels)
+    return float(1 - inside / ranks.var())
+
+
+def _is_determined(law: Law, runs: pd.DataFrame, name: str) -> bool:
+    """Whether columns that the law reads say what this one is, as layers follow from N
+    and compute from N and D: then it is the law's form that misses.
+    """
+    column = runs[name]
+    read = [c for c in law.covariates if c in runs]
+    for other in read:
+        if (column.groupby(runs[other]).nunique() <= 1).all():
+            return True
+    if not pd.api.types.is_numeric_dtype(column) or not (column > 0).all():
+        return False
+    axes = [np.log(runs[c].to_numpy(float).clip(1e-12)) for c in read]
+    design = np.column_stack([*axes, np.ones(len(runs))])
+    y = np.log(column.to_numpy(float))
+    found, *_ = np.linalg.lstsq(design, y, rcond=None)
+    rest = y - design @ found
+    return bool(rest.var() <= (1 - DETERMINED) * y.var())

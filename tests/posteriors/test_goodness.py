@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayeslaw
@@ -50,6 +51,60 @@ def test_a_good_table_is_fitted_without_a_word_on_its_goodness():
         warnings.filterwarnings("error", message=".*(explains|losses rise|half of the)")
         found = fitted(runs()).goodness
     assert found.doubts == ()
+
+
+# -- columns that no law reads ---------------------------------------------------------
+
+
+def mixed(name: str, values=(0.1, 0.3, 0.5), effect: float = 0.1):
+    """Each run at three shares of a mixture under some name, which moves its loss."""
+    parts = [
+        runs().assign(loss=lambda t, v=v: t["loss"] * np.exp(effect * v), **{name: v})
+        for v in values
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def doubts(table) -> tuple[str, ...]:
+    return goodness(LAW, values(), table).doubts
+
+
+def test_a_share_of_replay_under_another_name_is_told():
+    assert any(
+        "column 'mix', which law 'chinchilla'" in line for line in doubts(mixed("mix"))
+    )
+    with pytest.warns(FitWarning, match="column 'mix'.* does not read, tells 8"):
+        fitted(mixed("mix", effect=0.2))
+
+
+def test_recipes_in_words_are_told_as_numbers_are():
+    table = mixed("mix")
+    words = table["mix"].map({0.1: "a", 0.3: "b", 0.5: "c"})
+    named = table.drop(columns="mix").assign(recipe=words)
+    assert any("column 'recipe'" in line for line in doubts(named))
+    many = table.assign(mix=table["mix"] + 1e-4 * np.arange(len(table)))
+    assert any("column 'mix'" in line for line in doubts(many))
+
+
+def test_a_column_that_says_nothing_is_not_told():
+    table = mixed("mix", effect=0.0)
+    assert doubts(table) == ()
+    rng = np.random.default_rng(0)
+    noisy = table.assign(
+        loss=table["loss"] * np.exp(0.02 * rng.standard_normal(len(table)))
+    )
+    assert doubts(noisy) == ()
+
+
+def test_columns_that_follow_from_what_the_law_reads_are_not_told():
+    """Where the law misses by size, layers and compute would tell it too; so would what is known of each run alone."""
+    table = runs()
+    off = table.assign(loss=table["loss"] * (table["N"] / 1e9) ** 0.03)
+    layers = off["N"].rank(method="dense")
+    compute = 6 * off["N"] * off["D"]
+    alone = off["loss"].map("{:.9f}".format)
+    off = off.assign(layers=layers, compute=compute, alone=alone)
+    assert not any("column" in line for line in doubts(off))
 
 
 def test_a_law_far_off_its_own_runs_is_told():
