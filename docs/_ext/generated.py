@@ -407,6 +407,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "pools": pools_page,
     "bought_worlds": partial(kept_page, "bought_worlds.txt"),
     "measured_pool": partial(kept_page, "measured_pool.txt"),
+    "measured_pool_de": partial(kept_page, "measured_pool_de.txt"),
     "wrong_law": partial(kept_page, "wrong_law.txt"),
     "look_ahead": partial(kept_page, "look_ahead.txt"),
     "starts": partial(csv_page, "starts.csv"),
