@@ -6,6 +6,8 @@ quarter of replay. A log-normal with sd 1 of the log puts 90% of its mass within
 factor of 5 of the median.
 """
 
+import jax.numpy as jnp
+
 from bayeslaw._law.law import Exponent, Term, clip_replay, constant, power
 from bayeslaw._law.priors import lognormal
 
@@ -99,11 +101,14 @@ ETA = Exponent(
 def adaptation_data(
     exponent=lambda x, e: e["beta"], latex: str = r"\frac{B\,r^{\nu}}{D^{\beta}}"
 ) -> Term:
-    """B r^nu / D^exponent(run); the exponent may depend on the run's stage."""
+    """B r^nu / D^exponent(run); the exponent may depend on the run's stage. It is
+    infinite at no tokens, which tells a plan that it needs a baseline; `power` is not.
+    """
     return Term(
         "B",
         lambda x, e: (
-            power(clip_replay(x["replay"]), e["nu"]) * power(x["D"], -exponent(x, e))
+            power(clip_replay(x["replay"]), e["nu"])
+            * jnp.exp(-exponent(x, e) * jnp.log(x["D"]))
         ),
         lognormal(
             0.4,

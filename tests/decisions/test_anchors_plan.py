@@ -1,5 +1,7 @@
 """Runs bought for a plan."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -79,6 +81,19 @@ def test_where_no_plan_is_sure_enough_runs_are_bought_that_may_lead_to_one(
     assert hopeless.check["share_with_a_plan"] == 0
     assert 0.2 < near.check["share_with_a_plan"] < 0.8
     assert "a plan possible in" in near.sentence()
+
+
+def test_certainty_saves_a_plan_only_where_it_is_roughly_known(plan_posteriors):
+    """Of a loss known to an sd s, kept by z of them, at price p, certainty saves where p s < 2 z: a plan that may lie anywhere has no price."""
+    target, source = plan_posteriors
+    offered = menu(
+        candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
+    )
+    goal = plan_goal.cheapest_plan(target, source, QUESTION)
+    domains = plan_goal.domains_of(goal, offered, None)
+    assert plan_goal.can_save(goal, domains)
+    wide = [replace(domain, goal=100 * domain.goal) for domain in domains]
+    assert not plan_goal.can_save(goal, wide)
 
 
 def test_a_run_beyond_the_data_teaches_a_plan_what_a_refit_learns_of_the_drift():

@@ -15,6 +15,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._decisions.anchors.evidence import Domain, domain_of
 from bayeslaw._decisions.anchors.goals.goal import Goal, asked_of
 from bayeslaw._decisions.anchors.goals.plan import (
+    can_save,
     check_keywords,
     domains_of,
     present_plan,
@@ -52,8 +53,9 @@ def goal_now(asked: Asked, known: Mapping[str, Posterior], offered: Menu) -> Goa
     if not any(isinstance(p, PriorKnowledge) for p in known.values()):
         plan = present_plan(known[TARGET], known[FORGETTING], asked.goal)
         if plan.is_possible:
-            gain = "plan" if plan.is_reached else "variance"
-            return Goal(domains_of(plan, offered, None), gain, plan=plan)
+            domains = domains_of(plan, offered, None)
+            is_priced = plan.is_reached and can_save(plan, domains)
+            return Goal(domains, "plan" if is_priced else "variance", plan=plan)
         # no draw keeps the promises: perhaps what is known so far is wrong
     region = where_a_plan_may_be(asked.goal, asked.candidates)
     views = [_forecast(known[name], offered, region, name) for name in known]

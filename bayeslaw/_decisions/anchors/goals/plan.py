@@ -262,6 +262,17 @@ def saving(
     )
 
 
+def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
+    """Whether certainty would make the plan cheaper, by the prices of its limits. Where
+    a plan is hardly known they say nothing of plans far from it, and with a confidence
+    near a half there is little to save.
+    """
+    sds = np.array([domain.goal.std() for domain in domains])
+    certain = np.zeros(len(sds))
+    after = saving(goal, domains, np.diag(sds)).expected_cost(certain)
+    return bool(after < goal.flops)
+
+
 def _price(constraint: SampledConstraint, log_tokens: float) -> float:
     """Log tokens saved per unit of log loss by which the limit were higher; a step of
     the limit saves ``log_tokens``.
