@@ -156,7 +156,9 @@ def unread_column(
         return None
     told = {}
     for name in runs:
-        if name in OWN or name in law.covariates or _is_determined(law, runs, name):
+        if name in OWN or name in law.covariates or not _is_plain(runs[name]):
+            continue
+        if _is_determined(law, runs, name):
             continue
         level = _levels(runs[name])
         if level is not None:
@@ -174,10 +176,15 @@ def unread_column(
     )
 
 
+def _is_plain(column: pd.Series) -> bool:
+    """Whether a column holds finite numbers, or words, without a gap."""
+    if pd.api.types.is_numeric_dtype(column):
+        return bool(np.isfinite(column.to_numpy(float, na_value=np.nan)).all())
+    return all(isinstance(value, str) for value in column)
+
+
 def _levels(column: pd.Series) -> Int[np.ndarray, " run"] | None:
-    """The level of each row; None where there is one, too many, or a gap."""
-    if column.isna().any():
-        return None
+    """The level of each row; None where there is one, or too many."""
     codes, names = pd.factorize(column)
     is_number = pd.api.types.is_numeric_dtype(column)
     if is_number and len(names) > LEVELS:
