@@ -155,12 +155,12 @@ def unread_column(
     if np.median(np.abs(left)) < UNREAD_MISS:
         return None
     told = {}
-    for name in runs:
-        if name in OWN or name in law.covariates or not _is_plain(runs[name]):
+    for name, column in runs.items():
+        if name in OWN or name in law.covariates or not _is_plain(column):
             continue
-        if _is_determined(law, runs, name):
+        if _is_determined(law, runs, column):
             continue
-        level = _levels(runs[name])
+        level = _levels(column)
         if level is not None:
             told[name] = _share_told(level, left)
     if not told:
@@ -211,11 +211,10 @@ def _share_told(
     return float(1 - inside / ranks.var())
 
 
-def _is_determined(law: Law, runs: pd.DataFrame, name: str) -> bool:
+def _is_determined(law: Law, runs: pd.DataFrame, column: pd.Series) -> bool:
     """Whether columns that the law reads say what this one is, as layers follow from N
     and compute from N and D: then it is the law's form that misses.
     """
-    column = runs[name]
     read = [c for c in law.covariates if c in runs]
     for other in read:
         if (column.groupby(runs[other]).nunique() <= 1).all():
