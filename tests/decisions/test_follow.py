@@ -31,7 +31,8 @@ def covariance(scales: Scales, g: int, clocks: np.ndarray, end: float) -> np.nda
     """Of points at these clocks around the law, written out from the definition."""
     gaps = np.abs(clocks[:, None] - clocks)
     apart = gaps * np.sqrt(3) / scales.length[g]
-    wander = scales.wander[g] ** 2 * (1 + apart) * np.exp(-apart)
+    waned = scales.wander[g] * np.exp(scales.waning[g] * (end - clocks))
+    wander = np.outer(waned, waned) * (1 + apart) * np.exp(-apart)
     slope = scales.slope[g] ** 2 * np.outer(clocks - end, clocks - end)
     noise = scales.noise[g] * np.exp(scales.fading[g] * (end - clocks))
     alike = np.exp(-gaps / module.SHARED) + module.OWN**2 * (gaps == 0)

@@ -3,11 +3,12 @@ and goes, and the noise of its points.
 
     log loss(t) = law(t) + level + slope (t - end) + wander(t) + noise(t),  t = log tokens
 
-The wander is a Matern-3/2 process and the noise, which neighbours share, an
-Ornstein-Uhlenbeck one: all is a linear state of five numbers, and a Kalman filter learns
-them exactly, point by point (Hartikainen and Sarkka 2010; Durbin and Koopman 2012). It
-does so at many draws of the scales and for every draw of the law at once; their weights
-are the likelihood of the points. Where the law holds, small scales win, and the end is
+The wander is a Matern-3/2 process that fades towards the end, for laws miss early tokens
+by more than late ones. The noise, which neighbours share, is an Ornstein-Uhlenbeck one.
+All is a linear state of five numbers, and a Kalman filter learns them exactly, point by
+point (Hartikainen and Sarkka 2010; Durbin and Koopman 2012). It does so at many draws of
+the scales and for every draw of the law at once; their weights are the likelihood of the
+points. Where the law holds, small scales win, and the end is
 the law's; where it does not, large ones do, and the end is the line that the run itself
 draws.
 """
@@ -35,7 +36,8 @@ SCALES = 64  # draws of the scales, of a Sobol sequence
 USUAL, LEAST = 0.008, 0.0001
 LEVEL = (0.004, 1.0)  # at the end
 SLOPE = (0.005, 1.0)  # per e-fold of tokens
-WANDER = (0.004, 1.0)
+WANDER = (0.006, 1.0)  # at the end
+WANING = (0.4, 0.8)  # power of tokens with which the wander falls
 LENGTH = (3.0, 0.7)  # e-folds of tokens over which a wander changes
 NOISE = (0.0015, 0.8)  # of a point near the end
 FADING = (0.0, 0.5, 1.0)  # power of tokens with which the noise of points falls
@@ -56,6 +58,7 @@ class Scales(NamedTuple):
     length: Float[np.ndarray, " scale"]
     noise: Float[np.ndarray, " scale"]
     fading: Float[np.ndarray, " scale"]
+    waning: Float[np.ndarray, " scale"]
 
     @classmethod
     def draw(cls, error: float, count: int = SCALES, seed: int = 0) -> Scales:
@@ -63,7 +66,7 @@ class Scales(NamedTuple):
         around its law.
         """
         share = min(1.0, max(error, LEAST) / USUAL) ** 0.5
-        sobol = stats.qmc.Sobol(6, seed=seed)
+        sobol = stats.qmc.Sobol(7, seed=seed)
         uniform = sobol.random(count).T
         level, slope, wander, length, noise = [
             median * np.exp(sd * stats.norm.ppf(u))
@@ -71,10 +74,18 @@ class Scales(NamedTuple):
                 (LEVEL, SLOPE, WANDER, LENGTH, NOISE), uniform[:5], strict=True
             )
         ]
-        which = np.floor(len(FADING) * uniform[5]).astype(int)
-        fading = np.array(FADING)[which]
+        fading, waning = [
+            np.array(powers)[np.floor(len(powers) * u).astype(int)]
+            for powers, u in zip((FADING, WANING), uniform[5:], strict=True)
+        ]
         return cls(
-            share * level, share * slope, share * wander, length, share * noise, fading
+            share * level,
+            share * slope,
+            share * wander,
+            length,
+            share * noise,
+            fading,
+            waning,
         )
 
     def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
@@ -82,6 +93,11 @@ class Scales(NamedTuple):
         power = self.fading * before_end
         times = np.exp(power)
         return self.noise * times
+
+    def wander_times(self, before_end: float) -> Float[np.ndarray, " scale"]:
+        """A wander so many e-folds before the end, in units of one at the end."""
+        power = self.waning * before_end
+        return np.exp(power)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +113,8 @@ class Departure:
     clock
         Log tokens of the last point; None before the first.
     mean
-        Of level, slope, wander, the wander's slope and the noise in units of its scale,
-        shape (5, scale, draw).
+        Of level, slope, the wander as it would be at the end, that one's slope, and the
+        noise in units of its scale, shape (5, scale, draw).
     covariance
         Of the same, shape (scale, 5, 5); draws of the law share it.
     log_weight
@@ -231,6 +247,7 @@ class Departure:
         noise = self.scales.noise_at(self.end - clock)
         shown = np.empty((len(noise), 5))
         shown[:, :4] = [1.0, clock - self.end, 1.0, 0.0]
+        shown[:, 2] = self.scales.wander_times(self.end - clock)
         shown[:, 4] = noise
         return shown
 
@@ -238,9 +255,11 @@ class Departure:
         level, slope, wander, _, noise = self.mean
         before_end = self.end - clock
         scale = self.scales.noise_at(before_end)
+        times = self.scales.wander_times(before_end)
         line = level - slope * before_end
+        comes_and_goes = times[:, None] * wander
         of_points = scale[:, None] * noise
-        return line + wander + of_points
+        return line + comes_and_goes + of_points
 
 
 @dataclass(frozen=True, eq=False)
