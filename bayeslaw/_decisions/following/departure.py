@@ -8,9 +8,8 @@ by more than late ones. The noise, which neighbours share, is an Ornstein-Uhlenb
 All is a linear state of five numbers, and a Kalman filter learns them exactly, point by
 point (Hartikainen and Sarkka 2010; Durbin and Koopman 2012). It does so at many draws of
 the scales and for every draw of the law at once; their weights are the likelihood of the
-points. Where the law holds, small scales win, and the end is
-the law's; where it does not, large ones do, and the end is the line that the run itself
-draws.
+points. Where the law holds, small scales win, and the end is the law's; where it does
+not, large ones do, and the end is the line that the run itself draws.
 """
 
 from __future__ import annotations
