@@ -53,14 +53,14 @@ def sample_values(law: Law) -> dict[str, Array]:
 
 class Innovations(NamedTuple):
     """What is new at each row given the law, the effect, and the row before it in its
-    run; each of shape (row,).
+    run, of shape (row,); share and scale of shape () where all rows have the same.
 
     ``value`` less ``share`` times the effect is Student-t with ``scale``.
     """
 
     value: Float[AnyArray, " row"]
-    share: Float[AnyArray, " row"]
-    scale: Float[AnyArray, " row"]
+    share: Float[AnyArray, "*row"]
+    scale: Float[AnyArray, "*row"]
 
 
 def innovations(
@@ -77,9 +77,9 @@ def innovations(
     1 - exp(-2 gap / length) of the variance to itself.
     """
     residual = y - mean
-    sigma = jnp.broadcast_to(error["sigma"], mean.shape)
+    sigma = jnp.asarray(error["sigma"])
     if shared.previous is None or shared.gap is None:
-        return Innovations(residual, jnp.ones_like(mean), sigma)
+        return Innovations(residual, jnp.ones(()), sigma)
     first = jnp.isinf(shared.gap)
     # Not infinity in the branch that is not taken: its gradient would be NaN.
     gap = jnp.where(first, 1.0, shared.gap) / error["run_length"]
@@ -205,73 +205,90 @@ def log_likelihood(
     if shared.kind is None:
         rows = log_density_of_error(error, new.scale, new.value)
         return jnp.sum(rows * measured)
-    centre, width = _effect_modes(new, measured, error, shared)
+    blocks = _in_blocks(new, measured, shared)
+    centre, width = _effect_modes(blocks, error, shared)
     # Integral of f(z) dz with z = c + sqrt(2) w t is sqrt(2) w sum_k a_k exp(t_k^2)
     # f(z_k): exact where f is normal around c with sd w times a polynomial of degree 13
     # (Liu and Pierce 1994).
     z = centre[None] + jnp.sqrt(2.0) * width[None] * NODES[:, None]  # (node, slot)
-    joint = _log_joint(new, measured, error, shared, z)
+    joint = _log_joint(blocks, error, shared, z)
     nodes = joint + (NODES**2 + np.log(NODE_WEIGHTS))[:, None]
     log_step = jnp.log(jnp.sqrt(2.0) * width)
     each = jax.scipy.special.logsumexp(nodes, axis=0) + log_step
     return jnp.sum(each)
 
 
-def _membership(
-    measured: Shaped[AnyArray, " row"], shared: SharedError
-) -> Float[Array, "row slot"]:
-    """1 where a measured row is of a slot, shape (row, slot)."""
-    slots = len(shared.group.slots)
-    rows = jax.nn.one_hot(shared.group.code, slots)
-    counts = jnp.asarray(measured)
-    return rows * counts[:, None]
+class Blocks(NamedTuple):
+    """`Innovations` over their scales, by blocks of rows of one group, and how often
+    each row counts, of shape (member, block); or (1, 1) where all rows have the same.
+    """
+
+    value: Float[Array, "member block"]
+    share: Float[Array, "#member #block"]
+    log_scale: Float[Array, "#member #block"]
+    counts: Float[Array, "member block"]
+
+
+def _in_blocks(
+    new: Innovations, measured: Shaped[AnyArray, " row"], shared: SharedError
+) -> Blocks:
+    # A sum over the rows of a group is one along an axis, which XLA makes while it
+    # computes what is summed; a product with a matrix of who is of which group writes
+    # all of that first, and took half of a posterior's time.
+    members = jnp.asarray(shared.group.members)
+    value, share, scale = new
+    parts = [value / scale, share / scale, jnp.log(scale)]
+    counts = jnp.where(members < 0, 0.0, jnp.asarray(measured, float)[members])
+    by_block = [part[members] if part.ndim else part[None, None] for part in parts]
+    return Blocks(*by_block, counts)
+
+
+def _of_slot(shared: SharedError) -> Float[Array, "slot block"]:
+    """1 where a block is of a slot. The product with it says each block what its slot
+    has: taking it by index stops XLA from computing many at once.
+    """
+    group = shared.group
+    return jax.nn.one_hot(group.block, len(group.slots)).T
 
 
 def _effect_modes(
-    new: Innovations,
-    measured: Shaped[AnyArray, " row"],
-    error: Values,
-    shared: SharedError,
+    blocks: Blocks, error: Values, shared: SharedError
 ) -> tuple[Float[Array, " slot"], Float[Array, " slot"]]:
     """Mode and width of each slot's z given all else, by reweighted least squares, each
     of shape (slot,).
     """
-    tau = error[f"tau_{shared.kind}"]
+    value, _, _, counts = blocks
+    share = error[f"tau_{shared.kind}"] * blocks.share
     dof = DOF_MIN + error["dof_above_2"]
-    inside = _membership(measured, shared).T
-    z = jnp.zeros(len(shared.group.slots))
-    precision = jnp.ones(())
-    weight = 1 / new.scale**2
+    of_slot = _of_slot(shared)
+    z, precision = jnp.zeros(len(shared.group.slots)), jnp.ones(())
+    weight = counts
     # EM for Student-t noise (Lange, Little and Taylor 1989): a few steps do, for the
     # quadrature is exact enough wherever its centre lies near the mode. No gradient
     # goes through centre and width: the integral does not depend on them.
     for _ in range(4):
         # given the weights both are those of a normal regression on z ~ Normal(0, 1)
-        precision = 1 + tau**2 * (inside @ (weight * new.share**2))
-        z = tau * (inside @ (weight * new.share * new.value)) / precision
-        rest = (new.value - new.share * tau * z[shared.group.code]) / new.scale
+        precision = 1 + of_slot @ jnp.sum(weight * share**2, axis=0)
+        z = of_slot @ jnp.sum(weight * share * value, axis=0) / precision
+        rest = value - share * (z @ of_slot)[None]
         # the weights with which a Student-t is a mixture of normals
-        weight = (dof + 1) / (dof + rest**2) / new.scale**2
+        weight = counts * (dof + 1) / (dof + rest**2)
     return jax.lax.stop_gradient((z, 1 / jnp.sqrt(precision)))
 
 
 def _log_joint(
-    new: Innovations,
-    measured: Shaped[AnyArray, " row"],
-    error: Values,
-    shared: SharedError,
-    z: Float[Array, "k slot"],
+    blocks: Blocks, error: Values, shared: SharedError, z: Float[Array, "k slot"]
 ) -> Float[Array, "k slot"]:
     """Log density of z and of the rows of its group, z and the density of shape
     (k, slot).
     """
-    tau = error[f"tau_{shared.kind}"]
-    of_row = z[:, shared.group.code]
-    rest = new.value[None] - new.share[None] * tau * of_row
-    rows = log_density_of_error(error, new.scale[None], rest)
-    inside = _membership(measured, shared)
-    prior = jax.scipy.stats.norm.logpdf(z)
-    return rows @ inside + prior
+    of_slot = _of_slot(shared)
+    effect = error[f"tau_{shared.kind}"] * (z @ of_slot)
+    rest = blocks.value[None] - blocks.share[None] * effect[:, None]
+    standard = log_density_of_error(error, jnp.ones(()), rest)
+    each = (standard - blocks.log_scale[None]) * blocks.counts[None]
+    rows = jnp.sum(each, axis=1)
+    return rows @ of_slot.T + jax.scipy.stats.norm.logpdf(z)
 
 
 def draw_effects(
@@ -286,7 +303,8 @@ def draw_effects(
     importance resampling of 64.
     """
     new = innovations(mean, y, error, shared)
-    centre, width = _effect_modes(new, measured, error, shared)
+    blocks = _in_blocks(new, measured, shared)
+    centre, width = _effect_modes(blocks, error, shared)
     propose, mix, choose = jax.random.split(key, 3)
     shape = (64, len(shared.group.slots))
     # Student-t of four degrees of freedom: a normal over the root of a chi-square of
@@ -296,7 +314,7 @@ def draw_effects(
     spread = jax.random.normal(propose, shape) / jnp.sqrt(mixed)
     # around the mode, heavier in the tails than z itself
     z = centre[None] + width[None] * spread
-    joint = _log_joint(new, measured, error, shared, z)
+    joint = _log_joint(blocks, error, shared, z)
     log_weight = joint - dist.StudentT(4.0).log_prob(spread)
     # One of the 64 by its weight (sampling importance resampling: Rubin 1987).
     index = jax.random.categorical(choose, log_weight, axis=0)

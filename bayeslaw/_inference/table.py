@@ -30,12 +30,42 @@ SLOTS = 8
 
 
 class Group(NamedTuple):
-    """``code``: index of each row's group, shape (row,); ``slots``: zeros, one a group
-    and some to spare, shape (slot,).
+    """Rows by groups, and by blocks of about as many rows, each of one group.
+
+    ``code``: index of each row's group, shape (row,); ``slots``: zeros, one a group and
+    some to spare, shape (slot,); ``members``: rows of each block, -1 where it has fewer,
+    shape (member, block); ``block``: index of each block's group, shape (block,).
     """
 
     code: Int[AnyArray, " row"]
     slots: Float[AnyArray, " slot"]
+    members: Int[AnyArray, "member block"]
+    block: Int[AnyArray, " block"]
+
+    @classmethod
+    def of(
+        cls, code: Int[np.ndarray, " row"], slots: Float[np.ndarray, " slot"]
+    ) -> Group:
+        """Rows of these groups, in blocks of a group's mean size: a sum over a block is
+        one along an axis, and blocks have at most about twice as many places as there
+        are rows, however uneven the groups are.
+        """
+        counts = np.bincount(code, minlength=len(slots))
+        groups = int(np.count_nonzero(counts))
+        width = on_ladder(-(-len(code) // groups))  # the mean, rounded up
+        blocks = -(-counts // width)  # of each group
+        total = int(blocks.sum())
+        first = np.cumsum(blocks) - blocks
+        order = np.argsort(code, kind="stable")
+        place = np.empty_like(code)  # of a row among those of its group
+        place[order] = np.arange(len(code)) - np.repeat(
+            np.cumsum(counts) - counts, counts
+        )
+        members = np.full((width, len(_slots(total))), -1)
+        members[place % width, first[code] + place // width] = np.arange(len(code))
+        block = np.zeros(members.shape[1], int)
+        block[:total] = np.repeat(np.arange(len(slots)), blocks)
+        return cls(code, slots, members, block)
 
 
 class SharedError(NamedTuple):
@@ -131,7 +161,7 @@ def twice(shared: SharedError) -> SharedError:
         code = np.asarray(shared.group.code)
         groups = int(code.max()) + 1
         both = np.concatenate([code, code + groups])
-        doubled[shared.kind] = Group(both, _slots(2 * groups))
+        doubled[shared.kind] = Group.of(both, _slots(2 * groups))
     if shared.previous is not None and shared.gap is not None:
         previous = np.asarray(shared.previous)
         doubled["previous"] = np.concatenate([previous, previous + len(previous)])
@@ -153,7 +183,7 @@ def _group(names: pd.Series | None) -> Group | None:
     if names is None or not 1 < names.nunique() < len(names):
         return None
     code, levels = pd.factorize(names, sort=True)
-    return Group(code, _slots(len(levels)))
+    return Group.of(code, _slots(len(levels)))
 
 
 def _slots(groups: int) -> Float[np.ndarray, " slot"]:
@@ -199,10 +229,15 @@ def at_once(table: Padded) -> int:
 
 
 def padded_size(n: int) -> int:
-    """The next size on the ladder: multiples of an eighth of the power of two below, at
-    least 16.
+    """Rows of a table of so many: `on_ladder`, in multiples of 16."""
+    return on_ladder(n, 16)
+
+
+def on_ladder(n: int, least: int = 1) -> int:
+    """The next size on the ladder: multiples of an eighth of the power of two below, and
+    of ``least``.
     """
-    step = max(16, 2 ** max(0, n.bit_length() - 4))
+    step = max(least, 2 ** max(0, n.bit_length() - 4))
     steps = -(-n // step)  # rounded up
     return steps * step
 

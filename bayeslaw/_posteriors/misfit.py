@@ -23,7 +23,7 @@ from bayeslaw._inference.discrepancy.process import (
     process_to_dict,
 )
 from bayeslaw._inference.noise import CURVE_LENGTH, LADDER_LENGTH, NOISE
-from bayeslaw._inference.table import NONE, SharedError, shared_error
+from bayeslaw._inference.table import NONE, Group, SharedError, shared_error
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.artifact import SLASH
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
@@ -52,8 +52,8 @@ class TrainingRuns(NamedTuple):
         covariates = {c: v[kept] for c, v in self.covariates.items()}
         kind, shared = self.shared.kind, self.shared
         if kind is not None:
-            group = shared.group
-            cut = group._replace(code=np.asarray(group.code)[kept])
+            code = np.asarray(shared.group.code)[kept]
+            cut = Group.of(code, np.asarray(shared.group.slots))
             shared = shared._replace(**{kind: cut})
         if shared.previous is not None and shared.gap is not None:
             place = np.cumsum(kept) - 1

@@ -567,22 +567,30 @@ def _bent(values, columns):
 
 def _rooted(values, columns):
     """Log loss that is a steep arctangent around 5.1 and falls on a line from 10 on, of log tokens; Newton's method
-    flees from the root of an arctangent.
+    by itself flees from the root of an arctangent.
     """
     x = jnp.log(columns["D"]) - values["from"]
     return jnp.where(x < 10, jnp.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
 
 
-@pytest.mark.parametrize("newton", [True, False])
-def test_all_crossings_of_a_draw_must_be_found(newton):
-    """One of two by Newton's method, which is not enough; both by bisection."""
-    values = {"from": jnp.zeros(1)}
-    limit = replay = jnp.zeros(1)
+@pytest.mark.parametrize("most", [1, 3])
+def test_crossings_are_found_and_it_is_said_whether_they_are_all(most):
+    """The first of two, or both; none is the third."""
     span = jnp.asarray(0.0), jnp.asarray(20.0)
-    asked = values, {}, limit, replay, span
-    found = roots.crossings(_rooted, *asked, roots.WAVY, newton)
-    second = 10 + 1.0 / 0.4
-    assert found.roots[0, 1] == pytest.approx(second, abs=1e-6)
-    assert bool(found.converged[0]) == (not newton)
-    if not newton:
-        assert found.roots[0, 0] == pytest.approx(5.1, abs=1e-6)
+    asked = {"from": jnp.zeros(1)}, {}, jnp.zeros(1), jnp.zeros(1), span
+    found = roots.crossings(_rooted, *asked, most)
+    assert bool(found.are_all[0]) == (most > 1)
+    assert bool(found.is_kept[0])  # the arctangent is below 0 there
+    expected = [5.1, 10 + 1.0 / 0.4, np.inf]
+    np.testing.assert_allclose(found.roots[0], expected[:most], atol=1e-9)
+
+
+def test_the_one_crossing_is_found_from_far_away():
+    """Of the arctangent from the middle of a wide span, where its slope is a hundredth of that at the root; and of
+    one whose limit is never met, none.
+    """
+    values = {"from": jnp.array([0.0, 0.0])}
+    limit = jnp.array([0.0, 9.0])
+    span = jnp.asarray(0.0), jnp.asarray(9.9)
+    found = roots.crossing(_rooted, values, {}, limit, jnp.zeros(2), span)
+    np.testing.assert_allclose(found.roots[:, 0], [5.1, np.inf], atol=1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayeslaw._decisions.planning import sampled
-from bayeslaw._decisions.planning.roots import BLOCK, WAVY
+from bayeslaw._decisions.planning.roots import BLOCK, MOST
 from bayeslaw._decisions.planning.sampled import cheapest, intersect
 from bayeslaw._decisions.planning.search import Problem, search
 from known.plans import (
@@ -39,12 +39,12 @@ def bends_with_much_replay(v, x, xp=jnp):
     return v["L"] - 0.1 * z + xp.where(x["replay"] > v["from"], 0.05 * z**2, 0.0)
 
 
-@pytest.mark.parametrize(("bend", "ladder"), [(0.9, WAVY), (1.0, None)])
-def test_the_shape_of_a_law_is_looked_at_at_shares_of_replay(bend, ladder):
+@pytest.mark.parametrize(("bend", "is_wavy"), [(0.9, True), (1.0, False)])
+def test_the_shape_of_a_law_is_looked_at_at_shares_of_replay(bend, is_wavy):
     """At each from 0 to 1, and at none over 1."""
     values = {"L": np.full(100, 1.0), "from": np.full(100, bend)}
     made = promise("target", bends_with_much_replay, values, {}, 2.0)
-    assert made.ladder == ladder
+    assert made.is_wavy == is_wavy
 
 
 def random_state_problem(seed, kind="rises"):
@@ -172,28 +172,23 @@ def test_smallest_budget_in_overlapping_intervals():
     ]
 
 
-def test_roots_are_those_of_bisection_whatever_newton_finds(monkeypatch):
-    """Where Newton's method fails, a draw's ends come from bisection, in blocks; the other draws keep theirs."""
+def test_draws_with_more_than_one_crossing_are_sought_by_themselves(monkeypatch):
+    """All draws for one crossing, and in blocks those that have more for all of theirs."""
     promise = random_state_problem(0, "dips")[0].constraints[1]
     replay = np.linspace(0, 1, promise.draws)
-    found, asked = promise.intervals(replay), []
-    crossings = sampled.crossings
+    crossings, asked = sampled.crossings, []
 
-    def failing(*given):
-        roots, first, converged = crossings(*given)
-        newton = given[-1]
-        asked.append((len(roots), newton))
-        if not newton:
-            return roots, first, converged
-        spared = np.arange(len(first)) % 9 > 0
-        return np.where(spared[:, None], roots, np.nan), first, spared
+    def noted(*given):
+        found = crossings(*given)
+        asked.append((given[-1], len(found.roots), int((~found.are_all).sum())))
+        return found
 
-    monkeypatch.setattr(sampled, "crossings", failing)
-    again = promise.intervals(replay)
-    hard = -(-promise.draws // 9)
-    assert sum(n for n, newton in asked if not newton) == -(-hard // BLOCK) * BLOCK
-    for ends, expected in zip(again, found, strict=True):
-        np.testing.assert_allclose(ends, expected, rtol=1e-9)
+    monkeypatch.setattr(sampled, "crossings", noted)
+    promise.intervals(replay)
+    (most, draws, further), *rest = asked
+    assert (most, draws) == (1, promise.draws)
+    assert further > 0
+    assert rest == [(MOST, BLOCK, 0)] * -(-further // BLOCK)
 
 
 def test_every_crossing_is_found_of_a_loss_that_bends_many_times():

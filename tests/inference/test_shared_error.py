@@ -49,13 +49,28 @@ def test_what_the_table_shows(grid):
     assert shared_error(grid[["N", "D", "loss"]]) == NONE
 
 
+@pytest.mark.parametrize("counts", [[1, 1, 2], [5] * 9, [40, 1, 1, 3, 0, 17]])
+def test_every_row_is_in_one_block_of_its_group(counts):
+    """However uneven groups are, blocks have room for at most about twice the rows, but for what pads them."""
+    rng = np.random.default_rng(0)
+    code = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    group = Group.of(code, np.zeros(16))
+    member, block = np.nonzero(group.members >= 0)
+    rows = group.members[member, block]
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(code)))
+    np.testing.assert_array_equal(group.block[block], code[rows])
+    used = len(np.unique(block))
+    assert used <= 2 * np.count_nonzero(counts)
+    assert group.members.shape[1] - used < 8
+
+
 def test_effects_are_integrated_out_exactly():
     """The marginal likelihood equals adaptive quadrature of scipy, also with heavy tails, outliers and empty slots."""
     rng = np.random.default_rng(0)
     code = np.array([0, 0, 0, 0, 1, 1, 2])
     y = 0.02 * rng.standard_normal(7) + np.array([0.05, 0, 0, 0, 0, 0, 0])
     table = pad(
-        {"N": np.ones(7)}, y, NONE._replace(checkpoint=Group(code, np.zeros(8)))
+        {"N": np.ones(7)}, y, NONE._replace(checkpoint=Group.of(code, np.zeros(8)))
     )
     ours = log_likelihood(jnp.zeros(16), table.y, table.weight, ERROR, table.shared)
 
@@ -74,7 +89,7 @@ def test_effects_are_integrated_out_exactly():
 def test_drawn_effects_have_the_right_law():
     """Mean and sd of drawn effects equal those of scipy's quadrature."""
     y = np.array([0.004, 0.007, 0.012, 0.003])
-    shared = NONE._replace(checkpoint=Group(np.zeros(4, int), np.zeros(8)))
+    shared = NONE._replace(checkpoint=Group.of(np.zeros(4, int), np.zeros(8)))
     keys = jax.random.split(jax.random.PRNGKey(0), 20_000)
     error = {k: jnp.asarray(v) for k, v in ERROR.items()}
     draws = jax.vmap(

@@ -374,20 +374,7 @@ REASONS: dict[tuple[str, str], str] = {
         f"{_PLANNING}/search.py",
         "top - LOWER -> (top + LOWER)",
     ): "where a search polishes: within the accuracy asked of it",
-    (
-        f"{_PLANNING}/sampled.py",
-        "replace(self, ladder=WAVY) -> replace(self)",
-    ): _CROSSINGS,
     (f"{_PLANNING}/sampled.py", "0 -> 1"): _CROSSINGS,
-    (
-        f"{_PLANNING}/sampled.py",
-        "self.ladder == WAVY -> (not self.ladder == WAVY)",
-    ): _CROSSINGS,
-    (
-        f"{_PLANNING}/sampled.py",
-        "np.isfinite(bisection[:, roots.shape[1] :]).any() -> "
-        "(not np.isfinite(bisection[:, roots.shape[1]:]).any())",
-    ): _CROSSINGS,
     (
         _CHECK,
         "y > point -> (y >= point)",
@@ -419,10 +406,6 @@ REASONS: dict[tuple[str, str], str] = {
         "bayeslaw/_inference/noise.py",
         "tau[:, None] * standard -> (-(tau[:, None] * standard))",
     ): "equal: a normal effect has no sign",
-    (
-        f"{_PLANNING}/roots.py",
-        "loss_at(x) - limit -> (-(loss_at(x) - limit))",
-    ): "equal: the root of a function turned over is the same",
     (
         f"{_PLANNING}/search.py",
         "x <= problem.log_cap(replay)[:, None] + 1e-12 -> "

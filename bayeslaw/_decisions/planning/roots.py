@@ -1,9 +1,10 @@
 """Losses of all draws along tokens, and where they cross their limits: compiled.
 
-Roots are sought in log tokens, by Newton's method where the loss is monotone, or from a
-bracket; by bisection where Newton's method fails, which halves a sign change and so
-cannot (Brent 1973, chapters 3 and 4; Press et al. 2007, section 9.4, on combining the
-two). Both are optimistix's, and every root is checked.
+Roots are sought in log tokens between two ends of different sign, by Newton's method,
+and by halves wherever it would leave them or closes in too slowly: that cannot fail
+(Press et al. 2007, section 9.4). In one loop, whose body has the loss and its slope once:
+with a library's two methods, one after the other, a plan took three times as long to
+compile.
 
 Throughout, ``log_loss`` is that of `Piece`: of one draw, at a table of runs. ``values``
 and ``fixed`` have leaves of shape (draw, ...): the draws, and the covariates that a
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jax.tree_util import Partial
 
 from bayeslaw._base.programs.compiled import OFTEN, compiled
@@ -29,17 +29,14 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int, PyTree, Shaped
 
-CONVERGED = 1e-9  # of log loss at a root
-BLOCK = 64  # draws whose roots Newton's method does not find, in one call
-MONOTONE, WAVY = (25, 1), (65, 3)  # rungs of the ladder, most crossings (an odd number)
-# crossings of the few draws that have more: each end of the training runs may bend a
-# loss that drifts
+TOLERANCE = 1e-10  # of log tokens: what a step of Newton's method leaves is its square
+RUNGS = 65  # of the ladder
+# crossings of one draw, an odd number: each end of the training runs may bend a loss that
+# drifts
 MOST = 11
-NEWTON_STEPS, BISECTION_STEPS = 12, 60  # from a rung apart to 1e-13
+BLOCK = 256  # draws that have more than one, in one call
+MOST_STEPS = 60  # more than halving takes
 FLAT = 1e-12  # smaller steps of log loss are rounding errors
-
-NEWTON = optx.Newton(rtol=1e-8, atol=1e-8)
-BISECTION = optx.Bisection(rtol=1e-13, atol=1e-13, flip="detect")
 
 
 class Crossings(NamedTuple):
@@ -51,13 +48,13 @@ class Crossings(NamedTuple):
         Log tokens, shape (draw, crossing); +inf where there is none.
     is_kept
         Whether the limit is kept at the low end of the span, shape (draw,).
-    converged
-        Whether all roots are found, shape (draw,).
+    are_all
+        Whether there are no more than these, shape (draw,).
     """
 
     roots: Float[jax.Array, "draw crossing"]
     is_kept: Bool[jax.Array, " draw"]
-    converged: Bool[jax.Array, " draw"]
+    are_all: Bool[jax.Array, " draw"]
 
 
 def _of_log_tokens(
@@ -156,7 +153,7 @@ def rises_and_falls(
 
     ``replay`` is each draw's own, shape (draw,).
     """
-    ladder = jnp.linspace(span[0], span[1], WAVY[0])
+    ladder = jnp.linspace(span[0], span[1], RUNGS)
 
     def of_draw(
         v: Mapping[str, Float[jax.Array, " ..."]],
@@ -173,31 +170,51 @@ def rises_and_falls(
 # -- roots -----------------------------------------------------------------------------
 
 
-def _find_root(
+class _Search(NamedTuple):
+    """A root between ``low`` and ``high``, about at ``at``, each of shape (); ``step``:
+    the last one's size.
+    """
+
+    at: Float[jax.Array, ""]
+    low: Float[jax.Array, ""]
+    high: Float[jax.Array, ""]
+    step: Float[jax.Array, ""]
+    count: Int[jax.Array, ""]
+
+
+def _root(
     excess: Callable,
-    exists: Bool[jax.Array, ""],
     low: Float[jax.Array, ""],
     high: Float[jax.Array, ""],
-    newton: bool,
-) -> tuple[Float[jax.Array, ""], Bool[jax.Array, ""]]:
-    """A root of ``excess`` between two ends, and whether it is one.
+    is_kept: Bool[jax.Array, ""],
+    exists: Bool[jax.Array, ""],
+) -> Float[jax.Array, ""]:
+    """A root of ``excess`` between two ends; +inf where none ``exists``.
 
-    +inf, and true, where none ``exists``: there the solver is given a line instead, so
-    that it ends at once.
+    ``is_kept``: whether the excess is 0 or less at the low end; at the other it is not
+    so, or the other way round.
     """
-    guess = (low + high) / 2
-    solution = optx.root_find(
-        lambda x, _: jnp.where(exists, excess(x), x - guess),
-        NEWTON if newton else BISECTION,
-        guess,
-        options={"lower": low, "upper": high},
-        max_steps=NEWTON_STEPS if newton else BISECTION_STEPS,
-        throw=False,
-    ).value
-    is_root = jnp.abs(excess(solution)) < CONVERGED
-    # Newton's method may end anywhere: a root is what makes the
-    # excess vanish, whatever the solver says of itself.
-    return jnp.where(exists, solution, jnp.inf), ~exists | is_root
+
+    def is_searching(search: _Search) -> Bool[jax.Array, ""]:
+        return exists & (search.step > TOLERANCE) & (search.count < MOST_STEPS)
+
+    def next_step(search: _Search) -> _Search:
+        at = search.at
+        value, slope = jax.jvp(excess, (at,), (jnp.ones(()),))
+        is_before = (value <= 0) == is_kept
+        low = jnp.where(is_before, at, search.low)
+        high = jnp.where(is_before, search.high, at)
+        tangent = at - value / slope
+        is_inside = (tangent >= low) & (tangent <= high)
+        is_fast = jnp.abs(tangent - at) < search.step / 2
+        # comparisons with what is no number are false
+        moved = jnp.where(is_inside & is_fast, tangent, (low + high) / 2)
+        return _Search(moved, low, high, jnp.abs(moved - at), search.count + 1)
+
+    middle, width = (low + high) / 2, high - low
+    start = _Search(middle, low, high, width, jnp.zeros((), int))
+    found = jax.lax.while_loop(is_searching, next_step, start)
+    return jnp.where(exists, found.at, jnp.inf)
 
 
 @compiled(static_argnums=0, level=OFTEN)
@@ -211,8 +228,7 @@ def crossing(
 ) -> Crossings:
     """The one crossing of each draw, if its log loss is monotone in tokens.
 
-    Newton's method from the middle of the span. ``log_limit`` and ``replay`` have shape
-    (draw,).
+    ``log_limit`` and ``replay`` have shape (draw,).
     """
 
     def of_draw(
@@ -228,13 +244,13 @@ def crossing(
 
         # A monotone function crosses if and only if its ends have different signs.
         first, last = excess(span[0]) <= 0, excess(span[1]) <= 0
-        root, converged = _find_root(excess, first != last, *span, newton=True)
-        return Crossings(root[None], first, converged)
+        root = _root(excess, *span, is_kept=first, exists=first != last)
+        return Crossings(root[None], first, jnp.ones((), bool))
 
     return jax.vmap(of_draw)(values, fixed, log_limit, replay)
 
 
-@compiled(static_argnums=(0, 6, 7), level=OFTEN)
+@compiled(static_argnums=(0, 6), level=OFTEN)
 def crossings(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -242,16 +258,13 @@ def crossings(
     log_limit: Float[jax.Array, " draw"],
     replay: Float[jax.Array, " draw"],
     span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
-    ladder: tuple[int, int],
-    newton: bool,
+    most: int,
 ) -> Crossings:
-    """The crossings of each draw, any number up to that of the ladder.
+    """The first crossings of each draw, ``most`` of them.
 
-    Sign changes between rungs of log tokens, then a root between each pair of rungs. A
-    draw with more crossings has not converged. ``ladder``: rungs, and most crossings.
+    Sign changes between rungs of log tokens, then a root between each pair of rungs.
     """
-    count_of_rungs, most = ladder
-    rungs = jnp.linspace(span[0], span[1], count_of_rungs)
+    rungs = jnp.linspace(span[0], span[1], RUNGS)
 
     by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
 
@@ -260,28 +273,37 @@ def crossings(
         losses = jax.vmap(lambda loss_at: loss_at(x))(by_draw)
         return losses <= log_limit
 
-    def of_draw(
-        loss_at: Callable, limit: Float[jax.Array, ""], kept: Bool[jax.Array, " rung"]
-    ) -> Crossings:
+    kept = jax.lax.map(is_kept, rungs)  # (rung, draw)
+    count = jnp.cumsum(kept[1:] != kept[:-1], axis=0)  # crossings up to each rung
+
+    def root(
+        loss_at: Callable,
+        limit: Float[jax.Array, ""],
+        kept: Bool[jax.Array, " rung"],
+        count: Int[jax.Array, " gap"],
+        k: Int[jax.Array, ""],
+    ) -> Float[jax.Array, ""]:
+        # The first rung after which more than k signs have changed has crossing k;
+        # argmax of booleans is the first true one.
+        rung = jnp.argmax(count > k)
+
         def excess(x: Float[jax.Array, ""]) -> Float[jax.Array, ""]:
             return loss_at(x) - limit
 
-        count = jnp.cumsum(kept[1:] != kept[:-1])  # crossings up to each rung
+        return _root(
+            excess,
+            rungs[rung],
+            rungs[rung + 1],
+            is_kept=kept[rung],
+            exists=count[-1] > k,
+        )
 
-        def root(
-            k: Int[jax.Array, ""],
-        ) -> tuple[Float[jax.Array, ""], Bool[jax.Array, ""]]:
-            # The first rung after which more than k signs have changed has crossing k;
-            # argmax of booleans is the first true one.
-            rung = jnp.argmax(count > k)
-            low, high = rungs[rung], rungs[rung + 1]
-            return _find_root(excess, count[-1] > k, low, high, newton)
-
-        roots, converged = jax.vmap(root)(jnp.arange(most))
-        return Crossings(roots, kept[0], converged.all() & (count[-1] <= most))
-
-    kept = jax.lax.map(is_kept, rungs).T
-    return jax.vmap(of_draw)(by_draw, log_limit, kept)
+    # one crossing after another: one that no draw has costs nothing
+    of_draws = jax.vmap(root, in_axes=(0, 0, 1, 1, None))
+    roots = jax.lax.map(
+        partial(of_draws, by_draw, log_limit, kept, count), jnp.arange(most)
+    )
+    return Crossings(roots.T, kept[0], count[-1] <= most)
 
 
 # -- rows ------------------------------------------------------------------------------

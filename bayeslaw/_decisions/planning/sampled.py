@@ -24,9 +24,7 @@ import numpy as np
 
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._decisions.planning.roots import (
-    MONOTONE,
     MOST,
-    WAVY,
     blocks,
     crossing,
     crossings,
@@ -106,9 +104,8 @@ class SampledConstraint:
         Of a new run, on log loss, shape (draw,); zeros for the law's mean.
     span
         Log tokens between which roots are sought.
-    ladder
-        Rungs and most crossings where roots must be bracketed; None where Newton's
-        method finds them from anywhere.
+    is_wavy
+        Whether losses rise and fall, so that one may cross its limit more than once.
     """
 
     constraint: Constraint
@@ -116,7 +113,7 @@ class SampledConstraint:
     baseline: Float[np.ndarray, " draw"]
     noise: Float[np.ndarray, " draw"]
     span: tuple[float, float]
-    ladder: tuple[int, int] | None = None
+    is_wavy: bool = False
 
     @property
     def name(self) -> str:
@@ -179,22 +176,18 @@ class SampledConstraint:
         return replace(self, constraint=constraint)
 
     def with_shape_checked(self) -> SampledConstraint:
-        """The constraint with ``ladder`` set by looking at every draw.
+        """The constraint with ``is_wavy`` set by looking at every draw.
 
         Each is looked at with a replay of its own.
         """
         replay = np.arange(self.draws) * GOLDEN % 1
-        limit = self.log_limit
-        ladder = None
-        for part in self.parts:
-            rows = part.rows
-            formula = part.log_loss, part.values, part.fixed
-            if rises_and_falls(*formula, replay[rows], self.span):
-                return replace(self, ladder=WAVY)
-            roots = crossing(*formula, limit[rows], replay[rows], self.span)
-            if not roots.converged.all():
-                ladder = MONOTONE
-        return replace(self, ladder=ladder)
+        is_wavy = any(
+            rises_and_falls(
+                part.log_loss, part.values, part.fixed, replay[part.rows], self.span
+            )
+            for part in self.parts
+        )
+        return replace(self, is_wavy=is_wavy)
 
     # -- losses ------------------------------------------------------------------------
 
@@ -276,8 +269,8 @@ class SampledConstraint:
     ) -> tuple[Float[np.ndarray, "row crossing"], Bool[np.ndarray, " row"]]:
         """Where a part's draws cross their limits, at replay of shape (row,).
 
-        Newton's method for all; where it fails (dips that touch the limit, many
-        crossings: few as a rule), bisection, which cannot.
+        Of most draws there is one; those of the few that have more are sought by
+        themselves.
 
         Returns
         -------
@@ -286,19 +279,13 @@ class SampledConstraint:
         """
         limit = self.log_limit[part.rows]
         at = part.log_loss, part.values, part.fixed, limit, replay, self.span
-        if self.ladder is None:
-            newton = crossing(*at)
-        else:
-            newton = crossings(*at, self.ladder, True)
-        roots, is_kept, converged = map(np.array, newton)
-        finer = (WAVY[0], MOST) if self.ladder == WAVY else MONOTONE
-        for rows in blocks(np.flatnonzero(~converged)):
+        found = crossings(*at, 1) if self.is_wavy else crossing(*at)
+        roots, is_kept, are_all = map(np.array, found)
+        for rows in blocks(np.flatnonzero(~are_all)):
             values, fixed = take_rows((part.values, part.fixed), rows)
             at = part.log_loss, values, fixed, limit[rows], replay[rows], self.span
-            bisection = np.array(crossings(*at, finer, False)[0])
-            if np.isfinite(bisection[:, roots.shape[1] :]).any():
-                roots = pad_columns(roots, MOST)
-            roots[rows] = bisection[:, : roots.shape[1]]
+            roots = pad_columns(roots, MOST)
+            roots[rows] = crossings(*at, MOST).roots
         return roots, is_kept
 
 
