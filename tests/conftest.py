@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from measured import SHARED
+from slow import slow_tests
 
 from shapes import check_shapes
 
@@ -31,6 +32,16 @@ def pytest_configure(config):
     if "BAYESLAW_MUTANT" in os.environ:
         # programs by their own text: those by the package's would all be made again
         compiled.program_name = lambda static: None
+
+
+@pytest.hookimpl(tryfirst=True)  # before those marked are left out
+def pytest_collection_modifyitems(items):
+    listed = slow_tests()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        file = function.partition("::")[0]
+        if not listed.isdisjoint({item.nodeid, function, file}):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", autouse=True)
