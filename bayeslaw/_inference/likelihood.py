@@ -237,10 +237,15 @@ def _in_blocks(
     # all of that first, and took half of a posterior's time.
     members = jnp.asarray(shared.group.members)
     value, share, scale = new
-    parts = [value / scale, share / scale, jnp.log(scale)]
+
+    def placed(part: Float[AnyArray, "*row"]) -> Float[Array, "#member #block"]:
+        at_rows = jnp.asarray(part)
+        return at_rows[members] if at_rows.ndim else at_rows[None, None]
+
     counts = jnp.where(members < 0, 0.0, jnp.asarray(measured, float)[members])
-    by_block = [part[members] if part.ndim else part[None, None] for part in parts]
-    return Blocks(*by_block, counts)
+    return Blocks(
+        placed(value / scale), placed(share / scale), placed(jnp.log(scale)), counts
+    )
 
 
 def _of_slot(shared: SharedError) -> Float[Array, "slot block"]:
