@@ -573,16 +573,14 @@ def _rooted(values, columns):
     return jnp.where(x < 10, jnp.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_crossings_are_found_and_it_is_said_whether_they_are_all(most):
-    """The first of two, or both; none is the third."""
+def test_all_crossings_of_a_draw_are_found():
+    """Two, after which there are none."""
     span = jnp.asarray(0.0), jnp.asarray(20.0)
     asked = {"from": jnp.zeros(1)}, {}, jnp.zeros(1), jnp.zeros(1), span
-    found = roots.crossings(_rooted, *asked, most)
-    assert bool(found.are_all[0]) == (most > 1)
+    found = roots.crossings(_rooted, *asked)
     assert bool(found.is_kept[0])  # the arctangent is below 0 there
-    expected = [5.1, 10 + 1.0 / 0.4, np.inf]
-    np.testing.assert_allclose(found.roots[0], expected[:most], atol=1e-9)
+    expected = [5.1, 10 + 1.0 / 0.4, *[np.inf] * (roots.MOST - 2)]
+    np.testing.assert_allclose(found.roots[0], expected, atol=1e-9)
 
 
 def test_the_one_crossing_is_found_from_far_away():

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayeslaw._decisions.planning import sampled
-from bayeslaw._decisions.planning.roots import BLOCK, MOST
 from bayeslaw._decisions.planning.sampled import cheapest, intersect
 from bayeslaw._decisions.planning.search import Problem, search
 from known.plans import (
@@ -170,25 +168,6 @@ def test_smallest_budget_in_overlapping_intervals():
         (3.0, 3.5),
         (5.0, 6.0),
     ]
-
-
-def test_draws_with_more_than_one_crossing_are_sought_by_themselves(monkeypatch):
-    """All draws for one crossing, and in blocks those that have more for all of theirs."""
-    promise = random_state_problem(0, "dips")[0].constraints[1]
-    replay = np.linspace(0, 1, promise.draws)
-    crossings, asked = sampled.crossings, []
-
-    def noted(*given):
-        found = crossings(*given)
-        asked.append((given[-1], len(found.roots), int((~found.are_all).sum())))
-        return found
-
-    monkeypatch.setattr(sampled, "crossings", noted)
-    promise.intervals(replay)
-    (most, draws, further), *rest = asked
-    assert (most, draws) == (1, promise.draws)
-    assert further > 0
-    assert rest == [(MOST, BLOCK, 0)] * -(-further // BLOCK)
 
 
 def test_every_crossing_is_found_of_a_loss_that_bends_many_times():

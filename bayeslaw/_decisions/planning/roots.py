@@ -2,9 +2,8 @@
 
 Roots are sought in log tokens between two ends of different sign, by Newton's method,
 and by halves wherever it would leave them or closes in too slowly: that cannot fail
-(Press et al. 2007, section 9.4). In one loop, whose body has the loss and its slope once:
-with a library's two methods, one after the other, a plan took three times as long to
-compile.
+(Press et al. 2007, section 9.4). It is one loop, whose body has the loss and its slope
+once: a library's two methods, one after the other, are two programs to compile.
 
 Throughout, ``log_loss`` is that of `Piece`: of one draw, at a table of runs. ``values``
 and ``fixed`` have leaves of shape (draw, ...): the draws, and the covariates that a
@@ -34,7 +33,6 @@ RUNGS = 65  # of the ladder
 # crossings of one draw, an odd number: each end of the training runs may bend a loss that
 # drifts
 MOST = 11
-BLOCK = 256  # draws that have more than one, in one call
 MOST_STEPS = 60  # more than halving takes
 FLAT = 1e-12  # smaller steps of log loss are rounding errors
 
@@ -48,13 +46,10 @@ class Crossings(NamedTuple):
         Log tokens, shape (draw, crossing); +inf where there is none.
     is_kept
         Whether the limit is kept at the low end of the span, shape (draw,).
-    are_all
-        Whether there are no more than these, shape (draw,).
     """
 
     roots: Float[jax.Array, "draw crossing"]
     is_kept: Bool[jax.Array, " draw"]
-    are_all: Bool[jax.Array, " draw"]
 
 
 def _of_log_tokens(
@@ -171,8 +166,8 @@ def rises_and_falls(
 
 
 class _Search(NamedTuple):
-    """A root between ``low`` and ``high``, about at ``at``, each of shape (); ``step``:
-    the last one's size.
+    """A root between ``low`` and ``high``, about at ``at``, after ``count`` steps, each of
+    shape (); ``step``: the size of the last.
     """
 
     at: Float[jax.Array, ""]
@@ -245,12 +240,12 @@ def crossing(
         # A monotone function crosses if and only if its ends have different signs.
         first, last = excess(span[0]) <= 0, excess(span[1]) <= 0
         root = _root(excess, *span, is_kept=first, exists=first != last)
-        return Crossings(root[None], first, jnp.ones((), bool))
+        return Crossings(root[None], first)
 
     return jax.vmap(of_draw)(values, fixed, log_limit, replay)
 
 
-@compiled(static_argnums=(0, 6), level=OFTEN)
+@compiled(static_argnums=0, level=OFTEN)
 def crossings(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
@@ -258,9 +253,8 @@ def crossings(
     log_limit: Float[jax.Array, " draw"],
     replay: Float[jax.Array, " draw"],
     span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
-    most: int,
 ) -> Crossings:
-    """The first crossings of each draw, ``most`` of them.
+    """The first `MOST` crossings of each draw.
 
     Sign changes between rungs of log tokens, then a root between each pair of rungs.
     """
@@ -301,9 +295,9 @@ def crossings(
     # one crossing after another: one that no draw has costs nothing
     of_draws = jax.vmap(root, in_axes=(0, 0, 1, 1, None))
     roots = jax.lax.map(
-        partial(of_draws, by_draw, log_limit, kept, count), jnp.arange(most)
+        partial(of_draws, by_draw, log_limit, kept, count), jnp.arange(MOST)
     )
-    return Crossings(roots.T, kept[0], count[-1] <= most)
+    return Crossings(roots.T, kept[0])
 
 
 # -- rows ------------------------------------------------------------------------------
@@ -315,17 +309,6 @@ def pad_columns(
     """Roots with columns of none added, shape (draw, columns)."""
     missing = columns - roots.shape[1]
     return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
-
-
-def blocks(rows: Int[np.ndarray, " row"]) -> list[Int[np.ndarray, " block"]]:
-    """Blocks of `BLOCK` rows; the last is filled up with repeats.
-
-    So one compiled program serves all.
-    """
-    starts = range(0, len(rows), BLOCK)
-    parts = [rows[start : start + BLOCK] for start in starts]
-    # np.resize repeats what there is
-    return [np.resize(part, BLOCK) for part in parts]
 
 
 @compiled

@@ -24,8 +24,6 @@ import numpy as np
 
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._decisions.planning.roots import (
-    MOST,
-    blocks,
     crossing,
     crossings,
     kept_on_grid,
@@ -269,24 +267,17 @@ class SampledConstraint:
     ) -> tuple[Float[np.ndarray, "row crossing"], Bool[np.ndarray, " row"]]:
         """Where a part's draws cross their limits, at replay of shape (row,).
 
-        Of most draws there is one; those of the few that have more are sought by
-        themselves.
-
         Returns
         -------
-        Log tokens of shape (row, crossing), and whether the limit is kept at the low
-        end, shape (row,).
+        Log tokens of shape (row, crossing), as many as any draw has and an odd number,
+        and whether the limit is kept at the low end, shape (row,).
         """
         limit = self.log_limit[part.rows]
-        at = part.log_loss, part.values, part.fixed, limit, replay, self.span
-        found = crossings(*at, 1) if self.is_wavy else crossing(*at)
-        roots, is_kept, are_all = map(np.array, found)
-        for rows in blocks(np.flatnonzero(~are_all)):
-            values, fixed = take_rows((part.values, part.fixed), rows)
-            at = part.log_loss, values, fixed, limit[rows], replay[rows], self.span
-            roots = pad_columns(roots, MOST)
-            roots[rows] = crossings(*at, MOST).roots
-        return roots, is_kept
+        find = crossings if self.is_wavy else crossing
+        found = find(part.log_loss, part.values, part.fixed, limit, replay, self.span)
+        roots, is_kept = map(np.asarray, found)
+        most = int(np.isfinite(roots).sum(axis=1).max())
+        return roots[:, : most // 2 * 2 + 1], is_kept
 
 
 def along_draws(
