@@ -232,6 +232,7 @@ class Blocks(NamedTuple):
 def _in_blocks(
     new: Innovations, measured: Shaped[AnyArray, " row"], shared: SharedError
 ) -> Blocks:
+    """Innovations as `Group` lays them out."""
     # A sum over the rows of a group is one along an axis, which XLA makes while it
     # computes what is summed; a product with a matrix of who is of which group writes
     # all of that first, and took half of a posterior's time.

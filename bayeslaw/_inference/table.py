@@ -56,12 +56,9 @@ class Group(NamedTuple):
         blocks = -(-counts // width)  # of each group
         total = int(blocks.sum())
         first = np.cumsum(blocks) - blocks
-        order = np.argsort(code, kind="stable")
-        place = np.empty_like(code)  # of a row among those of its group
-        place[order] = np.arange(len(code)) - np.repeat(
-            np.cumsum(counts) - counts, counts
-        )
-        members = np.full((width, len(_slots(total))), -1)
+        # of a row among those of its group
+        place = pd.Series(code).groupby(code).cumcount().to_numpy()
+        members = np.full((width, _with_spare(total)), -1)
         members[place % width, first[code] + place // width] = np.arange(len(code))
         block = np.zeros(members.shape[1], int)
         block[:total] = np.repeat(np.arange(len(slots)), blocks)
@@ -188,8 +185,12 @@ def _group(names: pd.Series | None) -> Group | None:
 
 def _slots(groups: int) -> Float[np.ndarray, " slot"]:
     """One for each group, and some to spare."""
-    padded = -(-groups // SLOTS) * SLOTS  # rounded up
-    return np.zeros(padded)
+    return np.zeros(_with_spare(groups))
+
+
+def _with_spare(groups: int) -> int:
+    """The next multiple of `SLOTS`."""
+    return -(-groups // SLOTS) * SLOTS
 
 
 def _before(

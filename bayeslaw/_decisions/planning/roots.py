@@ -178,16 +178,17 @@ class _Search(NamedTuple):
 
 
 def _root(
-    excess: Callable,
+    loss_at: Callable,
+    limit: Float[jax.Array, ""],
     low: Float[jax.Array, ""],
     high: Float[jax.Array, ""],
     is_kept: Bool[jax.Array, ""],
     exists: Bool[jax.Array, ""],
 ) -> Float[jax.Array, ""]:
-    """A root of ``excess`` between two ends; +inf where none ``exists``.
+    """Where a loss crosses its limit between two ends; +inf where no root ``exists``.
 
-    ``is_kept``: whether the excess is 0 or less at the low end; at the other it is not
-    so, or the other way round.
+    ``is_kept``: whether the limit is kept at the low end; at the other it is not, or the
+    other way round.
     """
 
     def is_searching(search: _Search) -> Bool[jax.Array, ""]:
@@ -195,11 +196,12 @@ def _root(
 
     def next_step(search: _Search) -> _Search:
         at = search.at
-        value, slope = jax.jvp(excess, (at,), (jnp.ones(()),))
-        is_before = (value <= 0) == is_kept
+        loss, slope = jax.jvp(loss_at, (at,), (jnp.ones(()),))
+        excess = loss - limit
+        is_before = (excess <= 0) == is_kept
         low = jnp.where(is_before, at, search.low)
         high = jnp.where(is_before, search.high, at)
-        tangent = at - value / slope
+        tangent = at - excess / slope
         is_inside = (tangent >= low) & (tangent <= high)
         is_fast = jnp.abs(tangent - at) < search.step / 2
         # comparisons with what is no number are false
@@ -233,13 +235,9 @@ def crossing(
         r: Float[jax.Array, ""],
     ) -> Crossings:
         loss_at = _of_log_tokens(log_loss, v, f, r)
-
-        def excess(x: Float[jax.Array, ""]) -> Float[jax.Array, ""]:
-            return loss_at(x) - limit
-
-        # A monotone function crosses if and only if its ends have different signs.
-        first, last = excess(span[0]) <= 0, excess(span[1]) <= 0
-        root = _root(excess, *span, is_kept=first, exists=first != last)
+        # A monotone loss crosses its limit if and only if it is kept at one end only.
+        first, last = loss_at(span[0]) <= limit, loss_at(span[1]) <= limit
+        root = _root(loss_at, limit, *span, is_kept=first, exists=first != last)
         return Crossings(root[None], first)
 
     return jax.vmap(of_draw)(values, fixed, log_limit, replay)
@@ -280,12 +278,9 @@ def crossings(
         # The first rung after which more than k signs have changed has crossing k;
         # argmax of booleans is the first true one.
         rung = jnp.argmax(count > k)
-
-        def excess(x: Float[jax.Array, ""]) -> Float[jax.Array, ""]:
-            return loss_at(x) - limit
-
         return _root(
-            excess,
+            loss_at,
+            limit,
             rungs[rung],
             rungs[rung + 1],
             is_kept=kept[rung],
