@@ -574,13 +574,30 @@ def _rooted(values, columns):
 
 
 def test_all_crossings_of_a_draw_are_found():
-    """Two, after which there are none."""
-    span = jnp.asarray(0.0), jnp.asarray(20.0)
-    asked = {"from": jnp.zeros(1)}, {}, jnp.zeros(1), jnp.zeros(1), span
-    found = roots.crossings(_rooted, *asked)
-    assert bool(found.is_kept[0])  # the arctangent is below 0 there
-    expected = [5.1, 10 + 1.0 / 0.4, *[np.inf] * (roots.MOST - 2)]
-    np.testing.assert_allclose(found.roots[0], expected, atol=1e-9)
+    """Two, as many places as an odd number has; of a draw that starts on the line one."""
+    values = {"from": jnp.array([0.0, -7.0])}
+    none = np.zeros(2)
+    found, is_kept = roots.crossings(
+        _rooted, values, {}, none, none, roots.ladder((0.0, 20.0), True)
+    )
+    np.testing.assert_array_equal(is_kept, [True, False])  # the arctangent is below 0
+    expected = [[5.1, 12.5, np.inf], [5.5, np.inf, np.inf]]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_more_crossings_than_draws_are_found():
+    """Eight of one draw, of a wave that is 0 at each whole number and a half."""
+    none = np.zeros(1)
+    found, is_kept = roots.crossings(
+        _wave, {"height": jnp.ones(1)}, {}, none, none, roots.ladder((0.0, 7.9), True)
+    )
+    assert not is_kept[0]
+    np.testing.assert_allclose(found[0, :8], np.arange(8) + 0.5, atol=1e-9)
+    assert np.isinf(found[0, 8:]).all()
+
+
+def _wave(values, columns):
+    return values["height"] * jnp.cos(np.pi * jnp.log(columns["D"]))
 
 
 def test_the_one_crossing_is_found_from_far_away():
@@ -588,7 +605,22 @@ def test_the_one_crossing_is_found_from_far_away():
     one whose limit is never met, none.
     """
     values = {"from": jnp.array([0.0, 0.0])}
-    limit = jnp.array([0.0, 9.0])
-    span = jnp.asarray(0.0), jnp.asarray(9.9)
-    found = roots.crossing(_rooted, values, {}, limit, jnp.zeros(2), span)
-    np.testing.assert_allclose(found.roots[:, 0], [5.1, np.inf], atol=1e-9)
+    limit = np.array([0.0, 9.0])
+    found, _ = roots.crossings(
+        _rooted, values, {}, limit, np.zeros(2), roots.ladder((0.0, 9.9), False)
+    )
+    np.testing.assert_allclose(found[:, 0], [5.1, np.inf], atol=1e-9)
+
+
+def test_a_loss_that_is_infinite_at_an_end_is_crossed_all_the_same():
+    """No straight line leads there."""
+    found, is_kept = roots.crossings(
+        _steep, {"at": jnp.ones(1)}, {}, np.zeros(1), np.zeros(1), np.array([0.0, 4.0])
+    )
+    assert not is_kept[0]
+    np.testing.assert_allclose(found, [[1.5]], atol=1e-9)
+
+
+def _steep(values, columns):
+    x = jnp.log(columns["D"])
+    return jnp.where(x > 0, 1.5 * values["at"] / jnp.maximum(x, 1e-300) - 1.0, jnp.inf)

@@ -1,9 +1,11 @@
 """Losses of all draws along tokens, and where they cross their limits: compiled.
 
-Roots are sought in log tokens between two ends of different sign, by Newton's method,
-and by halves wherever it would leave them or closes in too slowly: that cannot fail
-(Press et al. 2007, section 9.4). It is one loop, whose body has the loss and its slope
-once: a library's two methods, one after the other, are two programs to compile.
+A crossing lies between neighbouring rungs of a ladder of tokens, of which one keeps the
+limit. Roots are sought there in log tokens, from where a straight line between the rungs
+crosses, by Newton's method, and by halves wherever it would leave them or closes in too
+slowly: that cannot fail (Press et al. 2007, section 9.4). It is one loop, whose body has
+the loss and its slope once: a library's two methods, one after the other, are two
+programs to compile.
 
 Throughout, ``log_loss`` is that of `Piece`: of one draw, at a table of runs. ``values``
 and ``fixed`` have leaves of shape (draw, ...): the draws, and the covariates that a
@@ -28,28 +30,14 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int, PyTree, Shaped
 
-TOLERANCE = 1e-10  # of log tokens: what a step of Newton's method leaves is its square
-RUNGS = 65  # of the ladder
-# crossings of one draw, an odd number: each end of the training runs may bend a loss that
-# drifts
-MOST = 11
+# of log tokens: what a step of Newton's method leaves is about its square
+TOLERANCE = 1e-7
+RUNGS = 65  # of the ladder of a loss that rises and falls
+# crossings sought at once: those of a block go on until its last is found, and stay in
+# the processor's cache
+BLOCK = 128
 MOST_STEPS = 60  # more than halving takes
 FLAT = 1e-12  # smaller steps of log loss are rounding errors
-
-
-class Crossings(NamedTuple):
-    """Where each draw's log loss crosses its limit.
-
-    Parameters
-    ----------
-    roots
-        Log tokens, shape (draw, crossing); +inf where there is none.
-    is_kept
-        Whether the limit is kept at the low end of the span, shape (draw,).
-    """
-
-    roots: Float[jax.Array, "draw crossing"]
-    is_kept: Bool[jax.Array, " draw"]
 
 
 def _of_log_tokens(
@@ -165,6 +153,99 @@ def rises_and_falls(
 # -- roots -----------------------------------------------------------------------------
 
 
+def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung"]:
+    """Log tokens between which a loss crosses its limit once at most.
+
+    A monotone loss does so between the ends of the span.
+    """
+    return np.linspace(*span, RUNGS if is_wavy else 2)
+
+
+def crossings(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    log_limit: Float[np.ndarray, " draw"],
+    replay: Float[np.ndarray, " draw"],
+    rungs: Float[np.ndarray, " rung"],
+) -> tuple[Float[np.ndarray, "draw crossing"], Bool[np.ndarray, " draw"]]:
+    """Where each draw's log loss crosses its limit.
+
+    Returns
+    -------
+    Log tokens, shape (draw, crossing), as many as any draw has and an odd number; +inf
+    where there is none. Whether the limit is kept at the first rung, shape (draw,).
+    """
+    excess = np.asarray(
+        losses_on_ladder(log_loss, values, fixed, log_limit, replay, rungs)
+    )
+    is_kept = excess <= 0  # (rung, draw)
+    draw, rung = np.nonzero((is_kept[1:] != is_kept[:-1]).T)
+    brackets = Brackets(
+        draw=draw,
+        low=rungs[rung],
+        high=rungs[rung + 1],
+        below=excess[rung, draw],
+        above=excess[rung + 1, draw],
+    )
+    draws = len(log_limit)
+    counts = np.bincount(draw, minlength=draws)
+    most = int(counts.max())
+    roots = np.full((draws, most // 2 * 2 + 1), np.inf)
+    # of a crossing among those of its draw
+    place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
+    for first in range(0, len(draw), draws):
+        # as many at a time as there are draws: nothing is compiled twice
+        part = slice(first, first + draws)
+        some = brackets.padded(part, draws)
+        found = roots_between(log_loss, values, fixed, log_limit, replay, some)
+        roots[draw[part], place[part]] = np.asarray(found)[: len(draw[part])]
+    return roots, is_kept[0]
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def losses_on_ladder(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    log_limit: Float[jax.Array, " draw"],
+    replay: Float[jax.Array, " draw"],
+    rungs: Float[jax.Array, " rung"],
+) -> Float[jax.Array, "rung draw"]:
+    """Log loss of each draw over its limit at all rungs, shape (rung, draw).
+
+    ``log_limit`` and ``replay`` have shape (draw,).
+    """
+    by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
+
+    # rung by rung: all draws at one rung stay in the processor's cache
+    def at_rung(x: Float[jax.Array, ""]) -> Float[jax.Array, " draw"]:
+        return jax.vmap(lambda loss_at: loss_at(x))(by_draw) - log_limit
+
+    return jax.lax.map(at_rung, rungs)
+
+
+class Brackets(NamedTuple):
+    """Ends between which draws cross their limits, each of shape (bracket,).
+
+    ``draw``: whose crossing it is, by its row; ``low`` and ``high``: log tokens;
+    ``below`` and ``above``: log loss over the limit there, of different signs. Where the
+    two are alike there is nothing to seek.
+    """
+
+    draw: Int[np.ndarray, " bracket"]
+    low: Float[np.ndarray, " bracket"]
+    high: Float[np.ndarray, " bracket"]
+    below: Float[np.ndarray, " bracket"]
+    above: Float[np.ndarray, " bracket"]
+
+    def padded(self, part: slice, size: int) -> Brackets:
+        """A slice of the brackets, and as many empty ones as make it ``size``."""
+        columns = [column[part] for column in self]
+        missing = size - len(columns[0])
+        return Brackets(*(np.pad(column, (0, missing)) for column in columns))
+
+
 class _Search(NamedTuple):
     """A root between ``low`` and ``high``, about at ``at``, after ``count`` steps, each of
     shape (); ``step``: the size of the last.
@@ -178,18 +259,11 @@ class _Search(NamedTuple):
 
 
 def _root(
-    loss_at: Callable,
-    limit: Float[jax.Array, ""],
-    low: Float[jax.Array, ""],
-    high: Float[jax.Array, ""],
-    is_kept: Bool[jax.Array, ""],
-    exists: Bool[jax.Array, ""],
+    loss_at: Callable, limit: Float[jax.Array, ""], bracket: Brackets
 ) -> Float[jax.Array, ""]:
-    """Where a loss crosses its limit between two ends; +inf where no root ``exists``.
-
-    ``is_kept``: whether the limit is kept at the low end; at the other it is not, or the
-    other way round.
-    """
+    """Where a loss crosses its limit inside a bracket."""
+    is_kept = bracket.below <= 0
+    exists = is_kept != (bracket.above <= 0)
 
     def is_searching(search: _Search) -> Bool[jax.Array, ""]:
         return exists & (search.step > TOLERANCE) & (search.count < MOST_STEPS)
@@ -208,91 +282,37 @@ def _root(
         moved = jnp.where(is_inside & is_fast, tangent, (low + high) / 2)
         return _Search(moved, low, high, jnp.abs(moved - at), search.count + 1)
 
-    middle, width = (low + high) / 2, high - low
-    start = _Search(middle, low, high, width, jnp.zeros((), int))
-    found = jax.lax.while_loop(is_searching, next_step, start)
-    return jnp.where(exists, found.at, jnp.inf)
+    width = bracket.high - bracket.low
+    share = bracket.below / (bracket.below - bracket.above)
+    # a loss may be infinite at an end
+    straight = jnp.where((share >= 0) & (share <= 1), share, 0.5)
+    at = bracket.low + straight * width
+    start = _Search(at, bracket.low, bracket.high, width, jnp.zeros((), int))
+    return jax.lax.while_loop(is_searching, next_step, start).at
 
 
 @compiled(static_argnums=0, level=OFTEN)
-def crossing(
+def roots_between(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
     fixed: dict[str, Float[jax.Array, " draw"]],
     log_limit: Float[jax.Array, " draw"],
     replay: Float[jax.Array, " draw"],
-    span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
-) -> Crossings:
-    """The one crossing of each draw, if its log loss is monotone in tokens.
+    brackets: Brackets,
+) -> Float[jax.Array, " bracket"]:
+    """Log tokens at which losses cross their limits, shape (bracket,).
 
     ``log_limit`` and ``replay`` have shape (draw,).
     """
-
-    def of_draw(
-        v: Mapping[str, Float[jax.Array, " ..."]],
-        f: dict[str, Float[jax.Array, ""]],
-        limit: Float[jax.Array, ""],
-        r: Float[jax.Array, ""],
-    ) -> Crossings:
-        loss_at = _of_log_tokens(log_loss, v, f, r)
-        # A monotone loss crosses its limit if and only if it is kept at one end only.
-        first, last = loss_at(span[0]) <= limit, loss_at(span[1]) <= limit
-        root = _root(loss_at, limit, *span, is_kept=first, exists=first != last)
-        return Crossings(root[None], first)
-
-    return jax.vmap(of_draw)(values, fixed, log_limit, replay)
-
-
-@compiled(static_argnums=0, level=OFTEN)
-def crossings(
-    log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
-    log_limit: Float[jax.Array, " draw"],
-    replay: Float[jax.Array, " draw"],
-    span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
-) -> Crossings:
-    """The first `MOST` crossings of each draw.
-
-    Sign changes between rungs of log tokens, then a root between each pair of rungs.
-    """
-    rungs = jnp.linspace(span[0], span[1], RUNGS)
-
     by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
 
-    # rung by rung: all draws at one rung stay in the processor's cache
-    def is_kept(x: Float[jax.Array, ""]) -> Bool[jax.Array, " draw"]:
-        losses = jax.vmap(lambda loss_at: loss_at(x))(by_draw)
-        return losses <= log_limit
-
-    kept = jax.lax.map(is_kept, rungs)  # (rung, draw)
-    count = jnp.cumsum(kept[1:] != kept[:-1], axis=0)  # crossings up to each rung
-
-    def root(
-        loss_at: Callable,
-        limit: Float[jax.Array, ""],
-        kept: Bool[jax.Array, " rung"],
-        count: Int[jax.Array, " gap"],
-        k: Int[jax.Array, ""],
-    ) -> Float[jax.Array, ""]:
-        # The first rung after which more than k signs have changed has crossing k;
-        # argmax of booleans is the first true one.
-        rung = jnp.argmax(count > k)
-        return _root(
-            loss_at,
-            limit,
-            rungs[rung],
-            rungs[rung + 1],
-            is_kept=kept[rung],
-            exists=count[-1] > k,
+    def root(bracket: Brackets) -> Float[jax.Array, ""]:
+        loss_at, limit = jax.tree.map(
+            lambda leaf: leaf[bracket.draw], (by_draw, log_limit)
         )
+        return _root(loss_at, limit, bracket)
 
-    # one crossing after another: one that no draw has costs nothing
-    of_draws = jax.vmap(root, in_axes=(0, 0, 1, 1, None))
-    roots = jax.lax.map(
-        partial(of_draws, by_draw, log_limit, kept, count), jnp.arange(MOST)
-    )
-    return Crossings(roots.T, kept[0])
+    return jax.lax.map(root, brackets, batch_size=BLOCK)
 
 
 # -- rows ------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ import numpy as np
 
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._decisions.planning.roots import (
-    crossing,
     crossings,
     kept_on_grid,
+    ladder,
     losses_at,
     losses_on_grid,
     pad_columns,
@@ -265,19 +265,10 @@ class SampledConstraint:
     def _crossings(
         self, part: Part, replay: Float[np.ndarray, " row"]
     ) -> tuple[Float[np.ndarray, "row crossing"], Bool[np.ndarray, " row"]]:
-        """Where a part's draws cross their limits, at replay of shape (row,).
-
-        Returns
-        -------
-        Log tokens of shape (row, crossing), as many as any draw has and an odd number,
-        and whether the limit is kept at the low end, shape (row,).
-        """
+        """As `crossings`, of a part's draws at replay of shape (row,)."""
         limit = self.log_limit[part.rows]
-        find = crossings if self.is_wavy else crossing
-        found = find(part.log_loss, part.values, part.fixed, limit, replay, self.span)
-        roots, is_kept = map(np.asarray, found)
-        most = int(np.isfinite(roots).sum(axis=1).max())
-        return roots[:, : most // 2 * 2 + 1], is_kept
+        rungs = ladder(self.span, self.is_wavy)
+        return crossings(part.log_loss, part.values, part.fixed, limit, replay, rungs)
 
 
 def along_draws(
