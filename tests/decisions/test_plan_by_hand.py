@@ -11,6 +11,7 @@ from scipy import optimize
 
 from bayeslaw._decisions.planning import plan as planning
 from bayeslaw._decisions.planning import roots, value
+from bayeslaw._decisions.planning.frontier import CONFIDENCES, frontier
 from bayeslaw._decisions.planning.question import Model
 from bayeslaw._decisions.planning.sampled import cheapest, draws_needed
 from bayeslaw._decisions.planning.search import Choice, scan, search
@@ -312,9 +313,9 @@ def test_caps_bind_where_they_are_met(problem):
 
 
 def test_the_frontier_is_the_cheapest_plan_of_each_confidence(problem, plan):
-    rows = value.frontier(problem, scan(problem, 1), plan)
-    assert [row["confidence"] for row in rows] == sorted({*value.CONFIDENCES, 0.8})
-    assert value.CONFIDENCES == (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    rows = frontier(problem, scan(problem, 1), plan)
+    assert [row["confidence"] for row in rows] == sorted({*CONFIDENCES, 0.8})
+    assert CONFIDENCES == (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
     replays = known.REPLAYS
     for row in rows:
         needed, _ = known.cheapest(problem, row["confidence"], replays)

@@ -18,6 +18,7 @@ import numpy as np
 from bayeslaw._base.options import shows_options_of
 from bayeslaw._decisions.planning import value
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint
+from bayeslaw._decisions.planning.frontier import frontier
 from bayeslaw._decisions.planning.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._decisions.planning.question import (
     Asked,
@@ -283,7 +284,7 @@ def _answer(
         plug_in=plug_in,
         confidence=cast(Any, problem.confidence),
         promises=_promises(problem, choice if solution.is_plan else shown, worth),
-        frontier=value.frontier(problem, quick_scan(problem), choice),
+        frontier=frontier(problem, quick_scan(problem), choice),
         region=value.region(problem, shown.log_tokens),
         tradeoff=value.tradeoff(problem, shown.log_tokens),
         truth=value.perfect_information(problem, at),

@@ -260,29 +260,18 @@ def quick_scan(problem: Problem) -> Scan:
 # -- the search ------------------------------------------------------------------------
 
 
-def search(
-    problem: Problem, scanned: Scan | None = None, *, quick: bool = False
-) -> Choice:
+def search(problem: Problem) -> Choice:
     """The best tokens and replay.
 
     A scan of all replays; scipy's bounded search around its best minima; then, because
     an order statistic of draws has many small local minima along replay, challenges by
     cheaper budgets at all replays that come near.
-
-    Parameters
-    ----------
-    scanned
-        The scan to start from, if there is one.
-    quick
-        Without the challenges, some tenths of a percent dearer.
     """
-    scanned = scanned or quick_scan(problem)
+    scanned = quick_scan(problem)
     best, window = _search_scan(problem, scanned)
     was_thinned = len(scanned[0][0][0]) < problem.draws
     if best.margin < 0 and was_thinned:
         best, window = _search_scan(problem, scan(problem, 1))
-    if quick:
-        return settle(problem, best)
     better = challenge(problem, best, window)
     if problem.score(better) >= problem.score(best):
         near = refine(problem, problem.coordinate(best.replay), 10 * XATOL)
@@ -294,6 +283,32 @@ def search(
     return settle(problem, best)
 
 
+def lowest_minima(problem: Problem, scanned: Scan) -> Int[np.ndarray, " minimum"]:
+    """Places in the scan of the minima from which a search starts, the lowest first."""
+    return _lowest(_scores(problem, scanned))
+
+
+def _scores(problem: Problem, scanned: Scan) -> Float[np.ndarray, " replay"]:
+    choices = [
+        problem.at(float(replay), intervals)
+        for replay, intervals in zip(problem.replay(SCAN), scanned, strict=True)
+    ]
+    return np.array([problem.score(choice) for choice in choices])
+
+
+def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]:
+    """Minima of the scan, ends included: the three lowest of those that are near."""
+    padded = np.concatenate([[np.inf], scores, [np.inf]])
+    is_minimum = (scores <= padded[:-2]) & (scores <= padded[2:])
+    minima = np.flatnonzero(is_minimum & _is_near(scores))
+    return minima[np.argsort(scores[minima], kind="stable")][:3]
+
+
+def _is_near(scores: Float[np.ndarray, " replay"]) -> Bool[np.ndarray, " replay"]:
+    """Within .1 in log tokens of the least."""
+    return scores < scores.min() + 0.1
+
+
 def _search_scan(
     problem: Problem, scanned: Scan
 ) -> tuple[Choice, Float[np.ndarray, " coordinate"]]:
@@ -303,22 +318,12 @@ def _search_scan(
     -------
     The choice, and the search coordinates that come near it, shape (coordinate,).
     """
-    choices = [
-        problem.at(float(replay), intervals)
-        for replay, intervals in zip(problem.replay(SCAN), scanned, strict=True)
-    ]
-    scores = np.array([problem.score(choice) for choice in choices])
-    padded = np.concatenate([[np.inf], scores, [np.inf]])
-    # Minima of the scan, ends included; of those within .1 in log tokens of the least,
-    # the three lowest are refined.
-    is_minimum = (scores <= padded[:-2]) & (scores <= padded[2:])
-    is_near = scores < scores.min() + 0.1
-    minima = np.flatnonzero(is_minimum & is_near)
-    lowest = minima[np.argsort(scores[minima], kind="stable")][:3]
+    scores = _scores(problem, scanned)
+    lowest = _lowest(scores)
     step = float(SCAN[1] - SCAN[0])
     refinements = [refine(problem, float(SCAN[i]), step, 10 * XATOL) for i in lowest]
     best = min(refinements, key=problem.score)
-    inside = [*SCAN[is_near], problem.coordinate(best.replay)]
+    inside = [*SCAN[_is_near(scores)], problem.coordinate(best.replay)]
     low, high = np.clip([min(inside) - step / 2, max(inside) + step / 2], 0, 1)
     return best, np.linspace(low, high, CHALLENGERS[problem.draws >= SMALL])
 

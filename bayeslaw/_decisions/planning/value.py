@@ -26,9 +26,6 @@ from bayeslaw._decisions.planning.search import Choice, Problem, refine, search
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from bayeslaw._decisions.planning.search import Scan
-
-CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAND = (0.05, 0.5, 0.95)
 STEP = 1e-3  # a limit is relaxed by this share of its loss to see what it is worth
@@ -39,6 +36,9 @@ NEAR = {"width": 0.03, "xatol": 5e-4}
 SAME_SHARE = 0.1  # of the largest worth; a constraint above it binds
 RELAXED_FROM = 20  # best points of the grid from which a limit may be searched
 NO_CHOICE = (np.inf, np.nan)
+# the share of a part at which a golden section tries, and how often: from a sixteenth of
+# the search coordinate to a 4,000th
+SECTION, GOLDEN_STEPS = (3 - 5**0.5) / 2, 12
 
 
 def number(x) -> float | None:
@@ -168,33 +168,6 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
 # -- alternatives ----------------------------------------------------------------------
 
 
-def frontier(problem: Problem, scanned: Scan, choice: Choice) -> list[dict]:
-    """The cheapest budget at each confidence that all constraints are kept.
-
-    A dearer, safer plan serves below it too.
-    """
-    levels = set(CONFIDENCES)
-    if isinstance(problem.confidence, float):
-        levels.add(problem.confidence)
-    choices: list[Choice] = []
-    for level in sorted(levels):
-        if level == problem.confidence and not problem.most_probable:
-            choices.append(choice)
-        elif choices and choices[-1].margin < 0:
-            choices.append(choices[-1])  # where a lower confidence is not reached
-        else:
-            at_level = replace(problem, confidence=level, max_tokens=np.inf)
-            choices.append(search(at_level, scanned, quick=True))
-    rows = []
-    best = Choice(*NO_CHOICE, -1.0)
-    for level, own in zip(sorted(levels, reverse=True), reversed(choices), strict=True):
-        if own.margin >= 0 and own.log_tokens < best.log_tokens:
-            best = own
-        row = budget(problem, best.log_tokens, best.replay)
-        rows.append({"confidence": level} | row)
-    return rows[::-1]
-
-
 def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
     """Probability that all constraints are kept over replay and ATPP.
 
@@ -240,7 +213,7 @@ def cheapest_if_known(
     """Log tokens and replay that one would choose if a draw were the truth.
 
     Shape (draw,) both; +inf where no tokens will do. Replay is searched for all draws
-    at once: a scan, then ever closer neighbours of each draw's best.
+    at once: a scan, then a golden section around each draw's best (Kiefer 1953).
     """
     has_start = np.isfinite(start.log_tokens)
     middle = problem.coordinate(start.replay) if has_start else 0.5
@@ -249,12 +222,17 @@ def cheapest_if_known(
     grid = np.linspace(0, 1, 17)
     for at in grid:
         u, x = _better(problem, u, x, np.full(problem.draws, at))
-    width = grid[1]
-    for _ in range(5):
-        center = u
-        for offset in (-2 / 3, -1 / 3, 1 / 3, 2 / 3):
-            u, x = _better(problem, u, x, np.clip(center + offset * width, 0, 1))
-        width /= 3
+    low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
+    for _ in range(GOLDEN_STEPS):
+        # golden section: the next try is in the longer part, and what lies beyond the
+        # worse of the two is left
+        goes_up = high - u > u - low
+        other = u + SECTION * np.where(goes_up, high - u, low - u)
+        better, fewer = _better(problem, u, x, other)
+        lower, upper = np.minimum(u, other), np.maximum(u, other)
+        is_upper = better == upper
+        low, high = np.where(is_upper, lower, low), np.where(is_upper, high, upper)
+        u, x = better, fewer
     return x, problem.replay(u)
 
 
