@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._law.law import Covariates, Law, Term, Values
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-Unconstrained = dict[str, Array]
+Unconstrained = dict[str, Array | np.ndarray]
 
 # nats: above, a contribution is sampled as it is; below, its logarithm
 RESOLUTION = 0.005
@@ -102,18 +103,14 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
     # A little off the medians: at an exponent of exactly 0 a basis is constant, and no
     # covariate would be its own.
     exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
+    # Along each covariate by itself, all others at the middle of the table.
+    pair = {name: np.full(2, v) for name, v in middle.items()}
+    runs = tuple(pair | {c: span[c]} for c in x)
+    at_ends, scales = map(np.asarray, _bases(law, runs, exponents))
     ends, sizes = [], []
-    terms = scaled_terms(law)
-    scales = _site_scales(law, terms, exponents)
-    for term, scale in zip(terms, scales, strict=True):
-        # Along each covariate by itself, all others at the middle of the table.
-        runs, basis = {}, {}
-        for c in x:
-            pair = {name: np.broadcast_to(v, (2,)) for name, v in middle.items()}
-            runs[c] = pair | {c: span[c]}
-            at_ends = np.asarray(term.basis(runs[c], exponents))
-            basis[c] = np.broadcast_to(at_ends, (2,))
-        own = max(basis, key=lambda c: abs(basis[c][0] - basis[c][1]))
+    for basis, scale in zip(at_ends, scales, strict=True):
+        reach = np.abs(basis[:, 0] - basis[:, 1])
+        own = int(np.argmax(reach))
         first, last = basis[own]
         # The end with the larger basis first, so that the contrast is positive.
         order = [0, 1] if first >= last else [1, 0]
@@ -124,6 +121,23 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
         sizes.append(size or 1.0)
     stacked = {c: np.array([run[c] for run in ends]).reshape(-1, 2) for c in x}
     return ContrastPoints(middle, span, stacked, np.array(sizes))
+
+
+@compiled(static_argnums=0)
+def _bases(
+    law: Law,
+    runs: tuple[Mapping[str, Float[AnyArray, " 2"]], ...],
+    exponents: Values,
+) -> tuple[Float[Array, "term pair 2"], Float[Array, " term"]]:
+    """Basis of each scaled term at pairs of runs, and its site's scale."""
+    terms = scaled_terms(law)
+    if not terms:
+        return jnp.zeros((0, len(runs), 2)), jnp.zeros(0)
+    at_runs = [
+        [jnp.broadcast_to(term.basis(pair, exponents), (2,)) for pair in runs]
+        for term in terms
+    ]
+    return jnp.asarray(at_runs), jnp.stack(_site_scales(law, terms, exponents))
 
 
 def _site_scales(law: Law, terms: list[Term], exponents: Values) -> list[Array]:

@@ -38,17 +38,21 @@ def site_names(law: Law, shared: SharedError = NONE) -> list[str]:
 
 
 def from_vector(
-    law: Law, shared: SharedError, vector: Float[Array, " coordinate"]
-) -> dict[str, Float[Array, ""]]:
+    law: Law, shared: SharedError, vector: Float[AnyArray, " coordinate"]
+) -> dict[str, Float[AnyArray, ""]]:
     """Sites or coordinates by name from one vector, shape (coordinate,)."""
-    return {name: vector[i] for i, name in enumerate(site_names(law, shared))}
+    # with the dots NumPy gives an array, too
+    return {name: vector[i, ...] for i, name in enumerate(site_names(law, shared))}
 
 
 def to_vector(
-    law: Law, shared: SharedError, sites: Mapping[str, Float[AnyArray, ""]]
-) -> Float[Array, " coordinate"]:
-    """The inverse of `from_vector`."""
-    return jnp.stack([jnp.asarray(sites[name]) for name in site_names(law, shared)])
+    law: Law, shared: SharedError, sites: Mapping[str, Float[AnyArray, ""] | float]
+) -> Float[AnyArray, " coordinate"]:
+    """The inverse of `from_vector`; of numbers and NumPy's arrays it is NumPy's."""
+    ordered = [sites[name] for name in site_names(law, shared)]
+    is_jax = any(isinstance(site, Array) for site in ordered)
+    # outside of a program each operation of JAX is a small program of its own
+    return jnp.stack(ordered) if is_jax else np.stack(ordered)
 
 
 def unsigned(sites: Unconstrained) -> Unconstrained:
@@ -95,17 +99,17 @@ def potential(
 
 
 def error_start(
-    shared: SharedError, noise: Float[AnyArray, ""] | float
-) -> dict[str, Float[Array, ""]]:
+    shared: SharedError, log_noise: Float[AnyArray, ""] | float
+) -> dict[str, Float[AnyArray, ""] | float]:
     """Unconstrained error sites to start from."""
-    start = {"sigma": jnp.log(noise), "dof_above_2": jnp.log(10.0)}
+    start = {"sigma": log_noise, "dof_above_2": np.log(10.0)}
     if shared.kind == "checkpoint":
         # Signed, see `noise.TAU_CHECKPOINT`: as it is, not its logarithm.
-        start["tau_checkpoint"] = jnp.asarray(0.001)
+        start["tau_checkpoint"] = 0.001
     if shared.kind == "run":
-        start["tau_run"] = jnp.log(0.002)
+        start["tau_run"] = np.log(0.002)
     if shared.along_run:
-        start["run_length"] = jnp.log(0.1)
+        start["run_length"] = np.log(0.1)
     return start
 
 

@@ -101,7 +101,7 @@ class Approximation(NamedTuple):
     values: dict[str, Float[np.ndarray, " draw"]]
     weight: Float[np.ndarray, " draw"]
     k: float
-    mode: Float[Array, " coordinate"]
+    mode: Float[np.ndarray, " coordinate"]
 
     @property
     def ess(self) -> float:
@@ -169,7 +169,7 @@ def approximate(
     mode, height = min(minima, key=lambda minimum: minimum[1])
     if not np.isfinite(height):
         nowhere = np.zeros((0, len(mode)))
-        return Approximation(nowhere, {}, np.zeros(0), np.inf, jnp.asarray(mode))
+        return Approximation(nowhere, {}, np.zeros(0), np.inf, mode)
     rng, rounds = np.random.default_rng(seed), Rounds.none(len(mode))
     # Laplace: near the mode the posterior is about normal with the inverse curvature as
     # covariance; a Student-t of that scale covers its tails.
@@ -186,7 +186,6 @@ def approximate(
         weight, k = pareto_smoothed(rounds.log_weight)
         is_good = 1 / np.sum(weight**2) > ENOUGH_ESS and k < GOOD_K
         if is_good or not np.isfinite(k) or len(rounds.proposals) == ROUNDS:
-            mode = jnp.asarray(mode)
             return Approximation(rounds.vectors, rounds.values, weight, k, mode)
         # Smoothed weights fit the next proposal: one raw weight that dwarfs the others
         # would pull all components to its draw.
@@ -456,7 +455,7 @@ def starts_near(
 def _starts_near(
     law: Law, table: Padded, points: ContrastPoints, values, noise: Float[Array, ""]
 ) -> Float[Array, "start coordinate"]:
-    error = error_start(table.shared, noise)
+    error = error_start(table.shared, jnp.log(noise))
 
     def one(of_law):
         sites = coordinates.unconstrain(law, of_law)
@@ -492,7 +491,7 @@ def _least_squares(
     """From a start to the least squares of the residuals and the priors, if that is a
     better start: a step of those costs a hundredth of a Newton step's.
     """
-    z = from_vector(law, table.shared, jnp.asarray(x))
+    z = from_vector(law, table.shared, x)
     sigma = float(np.exp(z["sigma"]))
     objective = Objective.posterior(sigma)
     found, _ = least_cost(

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 from jax import Array
 
 from bayeslaw._inference.noise import (
@@ -41,6 +39,7 @@ def sample_values(law: Law) -> dict[str, Array]:
     """Contributions (nats) and exponents from their priors; a fixed prior is its
     value.
     """
+    import numpyro
 
     def one(name: str, prior: Prior) -> Array:
         if prior.is_fixed:
@@ -116,6 +115,10 @@ def model(
     shared
         Which rows share their error.
     """
+    # numpyro takes a fifth of a second to import, and a preview does without
+    import numpyro
+    import numpyro.distributions as dist
+
     values = sample_values(law)
     error = {
         name: numpyro.sample(name, prior) for name, prior in error_sites(shared).items()
@@ -321,7 +324,7 @@ def draw_effects(
     # around the mode, heavier in the tails than z itself
     z = centre[None] + width[None] * spread
     joint = _log_joint(blocks, error, shared, z)
-    log_weight = joint - dist.StudentT(4.0).log_prob(spread)
+    log_weight = joint - jax.scipy.stats.t.logpdf(spread, 4.0)
     # One of the 64 by its weight (sampling importance resampling: Rubin 1987).
     index = jax.random.categorical(choose, log_weight, axis=0)
     chosen = jnp.take_along_axis(z, index[None], axis=0)[0]

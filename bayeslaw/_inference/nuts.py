@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
-from numpyro import infer
 
 from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._base.runtime import WARMUP
@@ -38,6 +37,9 @@ from bayeslaw._law.law import Law
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
+    from numpyro import infer
+
+    from bayeslaw._base.arrays import AnyArray
 
 CHUNK = 100  # iterations between two looks at the clock
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
@@ -80,8 +82,8 @@ class WhitenedPosterior(NamedTuple):
 
     table: Padded
     points: ContrastPoints
-    centre: Float[Array, " coordinate"]
-    scale: Float[Array, "coordinate coordinate"]
+    centre: Float[AnyArray, " coordinate"]
+    scale: Float[AnyArray, "coordinate coordinate"]
 
 
 class Chains(NamedTuple):
@@ -146,6 +148,8 @@ def _whitened(
 
 
 def _kernel(potential_fn: Callable) -> infer.NUTS:
+    from numpyro import infer
+
     return infer.NUTS(
         potential_fn=potential_fn,
         dense_mass=True,
@@ -168,7 +172,7 @@ def prepare(
 ) -> WhitenedPosterior:
     """Find the posterior's mode from many starts and the coordinates that whiten it."""
     z, noise = point.posterior_mode(law, table, points, seed=seed)
-    error = error_start(table.shared, noise)
+    error = error_start(table.shared, np.log(noise))
     centre = to_vector(law, table.shared, z | error)
     return whitened_at(
         law,
@@ -187,12 +191,7 @@ def whitened_at(
     """The posterior in coordinates whitened by its curvature at a vector."""
     curvature = hessian(law, table, points, centre)
     scale = whitening(curvature)
-    return WhitenedPosterior(
-        table,
-        points,
-        centre=jnp.asarray(centre),
-        scale=jnp.asarray(scale),
-    )
+    return WhitenedPosterior(table, points, centre=centre, scale=scale)
 
 
 def _by_chain(f: Callable, chains: int) -> Callable:

@@ -323,7 +323,8 @@ def least_cost(
         for v in vectors
     ]
     best = min(optima, key=lambda optimum: optimum.cost)
-    return dict(zip(_free(law), jnp.asarray(best.x), strict=True)), float(best.cost)
+    found = {name: np.asarray(v) for name, v in zip(_free(law), best.x, strict=True)}
+    return found, float(best.cost)
 
 
 @compiled(static_argnums=0, level=OFTEN)
@@ -384,7 +385,7 @@ def misses(
     """
     counts = np.asarray(table.weight) > 0
     once = table._replace(weight=np.where(counts, 1.0, 0.0))
-    vector = jnp.stack([z[n] for n in _free(law)])
+    vector = np.stack([np.asarray(z[n]) for n in _free(law)])
     # of an objective that is nowhere bent, residuals are the differences themselves;
     # those of the priors come after the rows
     plain = Objective(UNBENT, 1.0, 1.0)

@@ -36,10 +36,8 @@ POINTWISE_LIMIT = 5e6
 
 
 @compiled(static_argnums=(0, 1))
-def _derived(law: Law, batch: int, u, keys, table: Padded):
-    """Unconstrained sites of draws, and keys, to what the artifact keeps about each
-    draw.
-    """
+def _derived(law: Law, batch: int, u, seed, table: Padded):
+    """Unconstrained sites of draws to what the artifact keeps about each draw."""
     shared = table.shared
 
     def one(draw):
@@ -61,6 +59,8 @@ def _derived(law: Law, batch: int, u, keys, table: Padded):
             "log_prior": log_prior(law, values, error, shared),
         }
 
+    draws = len(next(iter(u.values())))
+    keys = jax.random.split(jax.random.PRNGKey(seed), draws)
     return jax.lax.map(one, (u, keys), batch_size=batch)
 
 
@@ -97,8 +97,7 @@ def to_arviz(
     shape, n = drawn.stats["n_steps"].shape, len(runs)
     draws, batch = shape[0] * shape[1], at_once(table)
     u = {name: v.reshape(-1) for name, v in drawn.sites.items()}
-    keys = jax.random.split(jax.random.PRNGKey(seed), draws)
-    derived = jax.tree.map(np.asarray, _derived(law, batch, u, keys, table))
+    derived = jax.tree.map(np.asarray, _derived(law, batch, u, seed, table))
     posterior = derived["posterior"]
 
     thin = max(1, int(np.ceil(draws * n / POINTWISE_LIMIT)))

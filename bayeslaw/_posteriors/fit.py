@@ -163,7 +163,7 @@ def _add_misfit(
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
-    z = density.from_vector(law, problem.table.shared, problem.centre)
+    z = density.from_vector(law, problem.table.shared, np.asarray(problem.centre))
     n = len(runs)
     miss = point.misses(law, problem.table, problem.points, z)[:n]
     size = np.abs(miss)

@@ -35,7 +35,7 @@ def test_a_scale_is_never_negative(case):
 
 def test_the_density_does_not_depend_on_the_sign(case):
     law, table, points = case
-    vector = prepare(law, table, points, 0).centre
+    vector = jnp.asarray(prepare(law, table, points, 0).centre)
     i = density.site_names(law, table.shared).index("tau_checkpoint")
     both = jnp.stack([vector.at[i].set(s * 0.003) for s in (1, -1)])
     height = jax.vmap(lambda v: density.potential(law, table, points, v))(both)

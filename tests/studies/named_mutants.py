@@ -46,7 +46,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_decisions/planning/roots.py": ROOTS,
     "bayeslaw/_decisions/planning/sampled.py": ROOTS,
     "bayeslaw/_decisions/planning/search.py": ROOTS,
-    "bayeslaw/_decisions/planning/together.py": ("tests/decisions/test_together.py",),
+    "bayeslaw/_decisions/together.py": ("tests/decisions/test_together.py",),
     "bayeslaw/_decisions/planning/value.py": PLANNING,
     "bayeslaw/_posteriors/averaging/": COMPARED,
     "bayeslaw/_posteriors/averaging/record.py": (

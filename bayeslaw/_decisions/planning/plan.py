@@ -30,7 +30,7 @@ from bayeslaw._decisions.planning.question import (
 )
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.search import Choice, Problem, quick_scan, search
-from bayeslaw._decisions.planning.together import doubts
+from bayeslaw._decisions.together import doubts
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
 PLUG_IN_ROWS = 256  # replays looked at in one call

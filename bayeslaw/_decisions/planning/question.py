@@ -22,7 +22,7 @@ from bayeslaw._decisions.planning.constraint import (
     UnitName,
     check_share,
 )
-from bayeslaw._decisions.planning.together import check_posteriors
+from bayeslaw._decisions.together import check_posteriors
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 

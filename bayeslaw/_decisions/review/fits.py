@@ -15,11 +15,6 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._decisions.check import FEW, TRUSTED_COVERAGE, check
 from bayeslaw._decisions.misfits import misfit_and_noise, width_parts
-from bayeslaw._decisions.planning.together import (
-    check_posteriors,
-    doubts,
-    table_of,
-)
 from bayeslaw._decisions.review.reach import (
     farther,
     review_reach,
@@ -29,6 +24,11 @@ from bayeslaw._decisions.review.reach import (
 )
 from bayeslaw._decisions.review.record import Finding, Verdict, labelled
 from bayeslaw._decisions.sensitivity import reasons
+from bayeslaw._decisions.together import (
+    check_posteriors,
+    doubts,
+    table_of,
+)
 from bayeslaw._posteriors.averaging.compare import compare
 from bayeslaw._posteriors.averaging.folds import Fold, folds_named
 from bayeslaw._posteriors.averaging.record import Average

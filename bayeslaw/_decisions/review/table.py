@@ -17,9 +17,9 @@ import pandas as pd
 from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.check import FEW
-from bayeslaw._decisions.planning.together import doubts_of_tables
 from bayeslaw._decisions.review.reach import review_reach, tested
 from bayeslaw._decisions.review.record import Finding, labelled
+from bayeslaw._decisions.together import doubts_of_tables
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.compare import default_laws
