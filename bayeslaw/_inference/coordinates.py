@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-Unconstrained = dict[str, Array | np.ndarray]
+Unconstrained = dict[str, Any]  # arrays, of JAX or NumPy
 
 # nats: above, a contribution is sampled as it is; below, its logarithm
 RESOLUTION = 0.005
