@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def from_vector(
 
 def to_vector(
     law: Law, shared: SharedError, sites: Mapping[str, Float[AnyArray, ""] | float]
-) -> Float[AnyArray, " coordinate"]:
+) -> Float[Any, " coordinate"]:
     """The inverse of `from_vector`; of numbers and NumPy's arrays it is NumPy's."""
     ordered = [sites[name] for name in site_names(law, shared)]
     is_jax = any(isinstance(site, Array) for site in ordered)

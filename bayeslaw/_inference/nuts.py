@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
     from numpyro import infer
 
-    from bayeslaw._base.arrays import AnyArray
 
 CHUNK = 100  # iterations between two looks at the clock
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
@@ -82,8 +81,8 @@ class WhitenedPosterior(NamedTuple):
 
     table: Padded
     points: ContrastPoints
-    centre: Float[AnyArray, " coordinate"]
-    scale: Float[AnyArray, "coordinate coordinate"]
+    centre: Float[Any, " coordinate"]
+    scale: Float[Any, "coordinate coordinate"]
 
 
 class Chains(NamedTuple):

@@ -15,7 +15,7 @@ plan does not choose.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -226,18 +226,18 @@ def losses_on_ladder(
 
 
 class Brackets(NamedTuple):
-    """Ends between which draws cross their limits, each of shape (bracket,).
+    """Ends between which draws cross their limits, each of shape (bracket,); or of one.
 
     ``draw``: whose crossing it is, by its row; ``low`` and ``high``: log tokens;
     ``below`` and ``above``: log loss over the limit there, of different signs. Where the
     two are alike there is nothing to seek.
     """
 
-    draw: Int[np.ndarray, " bracket"]
-    low: Float[np.ndarray, " bracket"]
-    high: Float[np.ndarray, " bracket"]
-    below: Float[np.ndarray, " bracket"]
-    above: Float[np.ndarray, " bracket"]
+    draw: Int[Any, "*bracket"]
+    low: Float[Any, "*bracket"]
+    high: Float[Any, "*bracket"]
+    below: Float[Any, "*bracket"]
+    above: Float[Any, "*bracket"]
 
     def padded(self, part: slice, size: int) -> Brackets:
         """A slice of the brackets, and as many empty ones as make it ``size``."""
