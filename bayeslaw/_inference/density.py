@@ -17,7 +17,7 @@ from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.likelihood import log_density
-from bayeslaw._inference.noise import error_sites
+from bayeslaw._inference.noise import error_names
 from bayeslaw._inference.table import NONE, Padded, SharedError
 from bayeslaw._law.law import Law
 
@@ -33,7 +33,7 @@ FLAT = 1e-2  # curvature below which a direction is scaled as if this curved
 def site_names(law: Law, shared: SharedError = NONE) -> list[str]:
     """Sampled sites, in the order of a coordinate vector."""
     of_law = [name for name, prior in law.priors.items() if not prior.is_fixed]
-    of_error = error_sites(shared)
+    of_error = error_names(shared)
     return sorted([*of_law, *of_error])
 
 

@@ -57,23 +57,31 @@ GAUSSIAN = 1e9
 ENOUGH = 200  # draws, or a few more, over which a correlation is averaged
 
 
+def error_names(shared: SharedError) -> list[str]:
+    """The scalar sites of the error."""
+    names = ["sigma", "dof_above_2"]
+    if shared.kind is not None:
+        names.append(f"tau_{shared.kind}")
+    if shared.along_run:
+        names.append("run_length")
+    return names
+
+
 def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
     """Priors of the scalar sites of the error, by name."""
-    # not above: NumPyro takes seconds to import, which a saved posterior does without
+    # not above: NumPyro takes a while to import, which a saved posterior and a preview
+    # do without
     import numpyro.distributions as dist
 
-    sites: dict[str, dist.Distribution] = {
+    length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
+    priors: dict[str, dist.Distribution] = {
         "sigma": SIGMA.distribution(),
         "dof_above_2": dist.Gamma(DOF_SHAPE, DOF_RATE),
+        "tau_checkpoint": dist.Normal(0.0, TAU_CHECKPOINT),
+        "tau_run": TAU_RUN.distribution(),
+        "run_length": length.distribution(),
     }
-    if shared.kind == "checkpoint":
-        sites["tau_checkpoint"] = dist.Normal(0.0, TAU_CHECKPOINT)
-    if shared.kind == "run":
-        sites["tau_run"] = TAU_RUN.distribution()
-    if shared.along_run:
-        length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
-        sites["run_length"] = length.distribution()
-    return sites
+    return {name: priors[name] for name in error_names(shared)}
 
 
 def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
@@ -82,7 +90,7 @@ def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
     """
     return {
         name: sites[name] if name == "tau_checkpoint" else jnp.exp(sites[name])
-        for name in error_sites(shared)
+        for name in error_names(shared)
     }
 
 

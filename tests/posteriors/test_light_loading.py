@@ -1,5 +1,8 @@
-"""A saved posterior is read and forecasts without NumPyro, which takes seconds to import."""
+"""What takes long to import is imported where it is used: a saved posterior is read and forecasts without NumPyro, a
+preview is made without it once its programs are on disk, and without scipy.stats.
+"""
 
+import os
 import subprocess
 import sys
 
@@ -24,3 +27,27 @@ def test_loading_and_forecasting_imports_no_numpyro(save, tmp_path):
     command = [sys.executable, "-c", LIGHT, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+PREVIEW = """
+import sys
+import bayeslaw
+runs = bayeslaw.simulate("chinchilla", seed=1)
+bayeslaw.fit(runs, "chinchilla", preview=True, draws=100, on_failure="ignore")
+heavy = {"numpyro", "scipy.stats", "matplotlib.pyplot"} & set(sys.modules)
+print(",".join(sorted(heavy)))
+"""
+
+
+def test_a_second_preview_imports_neither_numpyro_nor_scipy_stats(tmp_path):
+    """The first compiles, for which NumPyro says what the priors are."""
+    for is_heavy in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PREVIEW],
+            env=os.environ | {"BAYESLAW_CACHE": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ("numpyro" in done.stdout) == is_heavy
+    assert not done.stdout.strip()

@@ -34,7 +34,7 @@ from bayeslaw._decisions.checking.replicates import (
 )
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import starts_near
-from bayeslaw._inference.noise import draw_errors, error_sites
+from bayeslaw._inference.noise import draw_errors, error_names
 from bayeslaw._inference.ranks import shares_below
 from bayeslaw._inference.table import SharedError, pad, shared_error, twice
 from bayeslaw._law.law import Law
@@ -169,7 +169,7 @@ class FittedLaw:
         """Of a fit, and the runs whose log losses are ranked; None for none."""
         law, given = fit.law, draws_of(fit.inference_data)
         shared = _shared_as_fitted(fit.runs, given)
-        draws = {name: given[name] for name in (*law.priors, *error_sites(shared))}
+        draws = {name: given[name] for name in (*law.priors, *error_names(shared))}
         held, named = None, {}
         if runs is not None:
             held = fitting.covariates(law, runs)
