@@ -92,16 +92,15 @@ class Prior:
 
     def quantile(self, q: float) -> float:
         """The prior's quantile at probability ``q``."""
-        # not scipy.stats, which takes a quarter of a second to import
-        from scipy import special
+        from scipy import stats
 
         match self.family, self.args:
             case "lognormal", (median, sigma):
-                return float(median * np.exp(sigma * special.ndtri(q)))
+                return float(stats.lognorm.ppf(q, sigma, scale=median))
             case "normal", (mean, sd):
-                return float(mean + sd * special.ndtri(q))
+                return float(stats.norm.ppf(q, mean, sd))
             case "beta", (a, b):
-                return float(special.betaincinv(a, b, q))
+                return float(stats.beta.ppf(q, a, b))
         return self.args[0]
 
     def draw(self, rng: np.random.Generator, size: int) -> Float[np.ndarray, " draw"]:

@@ -1,5 +1,5 @@
 """What takes long to import is imported where it is used: a saved posterior is read and forecasts without NumPyro, a
-preview is made without it once its programs are on disk, and without scipy.stats.
+preview is made without it once its programs are on disk.
 """
 
 import os
@@ -34,12 +34,11 @@ import sys
 import bayeslaw
 runs = bayeslaw.simulate("chinchilla", seed=1)
 bayeslaw.fit(runs, "chinchilla", preview=True, draws=100, on_failure="ignore")
-heavy = {"numpyro", "scipy.stats", "matplotlib.pyplot"} & set(sys.modules)
-print(",".join(sorted(heavy)))
+print("numpyro" in sys.modules)
 """
 
 
-def test_a_second_preview_imports_neither_numpyro_nor_scipy_stats(tmp_path):
+def test_a_second_preview_imports_no_numpyro(tmp_path):
     """The first compiles, for which NumPyro says what the priors are."""
     for is_heavy in (True, False):
         done = subprocess.run(
@@ -49,5 +48,4 @@ def test_a_second_preview_imports_neither_numpyro_nor_scipy_stats(tmp_path):
             text=True,
             check=True,
         )
-        assert ("numpyro" in done.stdout) == is_heavy
-    assert not done.stdout.strip()
+        assert done.stdout.strip() == str(is_heavy)

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 
 from bayeslaw._base.blas import one_thread
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows
 from bayeslaw._inference.discrepancy.process import Process
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, log_student
+from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -235,10 +236,9 @@ def _draw_dof(
 ) -> Float[np.ndarray, " draw"]:
     """Degrees of freedom of the noise given what the mode leaves over, shape (draw,)."""
     left = np.sqrt(problem.scaled_squares(mode))
-    log_likelihood = [np.sum(log_student(left, dof)) for dof in DOF]
+    log_likelihood = [np.sum(stats.t.logpdf(left, dof)) for dof in DOF]
     log_p = np.array(log_likelihood)
-    above = DOF - DOF_MIN
-    log_p += (DOF_SHAPE - 1) * np.log(above) - DOF_RATE * above  # a gamma's
+    log_p += stats.gamma.logpdf(DOF - DOF_MIN, DOF_SHAPE, scale=1 / DOF_RATE)
     chance = np.exp(log_p - log_p.max())
     chance = chance / chance.sum()
     return rng.choice(DOF, size=draws, p=chance)
