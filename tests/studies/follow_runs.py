@@ -6,7 +6,8 @@ A bundled grid (`microcpt`). Averages at default settings and seed 0 are fitted 
 10 steps), once without any run of the largest stage, 279 tokens per parameter, and once for each size without that size's runs
 there. Every run left out, of all seeds, is then followed (`bayeslaw.follow`, defaults) and its loss at 20 tokens per parameter foretold
 from the points in its first 5, 12.5, 25 and 50%. Beside it: the same average before the run; a line through the run's last two points
-in log loss and log tokens, and through all of them, with its interval; and a power law with a floor through all of them.
+in log loss and log tokens, and through all of them, with its interval; a power law with a floor through all of them; and a power law of log
+loss through all points of both domains together, which share its exponent (`both_curves`). None of the last four knows any other run.
 
 Decisions: a limit on the loss at the end is set at each of -2 to 2% around the average's median before the run, in steps of 1%; at each
 prefix the run is stopped where the limit is broken with 90%, and called sure where it is kept with 90%. Fits and rows are kept, so that an interrupted study goes on.
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
-from scipy.optimize import curve_fit
+from scipy.optimize import curve_fit, minimize_scalar
 
 import bayeslaw
 from bayeslaw import datasets
@@ -34,6 +35,8 @@ PREFIXES = (0.05, 0.125, 0.25, 0.5)
 LIMITS = (-0.02, -0.01, 0.0, 0.01, 0.02)
 DOMAINS = ("target", "source")
 SURE = 0.9
+ALONE = ("line, two points", "line", "power law", "both curves")
+EXPONENTS = (0.01, 3.0)  # between which that of a curve is sought
 
 
 def after_warm_up(table: str) -> pd.DataFrame:
@@ -89,12 +92,41 @@ def power_law(t: np.ndarray, y: np.ndarray, end: float) -> float:
 
     losses = np.exp(y)
     guess = (losses.min() * 0.9, losses[0] - losses.min() * 0.9, 0.3)
-    bounds = ([0, -np.inf, 0.01], [losses.max(), np.inf, 3.0])
+    low, high = EXPONENTS
+    bounds = ([0, -np.inf, low], [losses.max(), np.inf, high])
     try:
         best, _ = curve_fit(loss, t, losses, guess, bounds=bounds, maxfev=5000)
     except RuntimeError:
         return line(t, y, end)[1]
     return float(np.log(max(loss(end, *best), 1e-6)))
+
+
+def both_curves(t: np.ndarray, y: np.ndarray, other: np.ndarray, end: float) -> float:
+    """Log loss at the end by a + c D^-b in each domain, with one exponent for both; by
+    a line below three points.
+
+    Lines through both domains' points at once would be each by itself, for they read the
+    same tokens (Zellner 1962): an exponent is what one curve can tell the other.
+    """
+    if len(t) < 3:
+        return line(t, y, end)[1]
+    both = np.column_stack([y, other])
+
+    def terms(exponent: float, at: np.ndarray) -> np.ndarray:
+        return np.column_stack([np.ones_like(at), np.exp(-exponent * (at - t[0]))])
+
+    def missed(exponent: float) -> float:
+        read = terms(exponent, t)
+        left = both - read @ np.linalg.lstsq(read, both)[0]
+        return float((left**2).sum())
+
+    # the sum of squares may have two valleys
+    grid = np.geomspace(*EXPONENTS, 25)
+    low = int(np.argmin([missed(exponent) for exponent in grid]))
+    around = grid[max(low - 1, 0)], grid[min(low + 1, len(grid) - 1)]
+    best = minimize_scalar(missed, bounds=around, method="bounded")
+    coefficients = np.linalg.lstsq(terms(best.x, t), y)[0]
+    return float((terms(best.x, np.array([end])) @ coefficients)[0])
 
 
 # -- one run -------------------------------------------------------------------------------
@@ -110,9 +142,12 @@ def scored(low: float, middle: float, high: float, y: float) -> dict[str, float]
     }
 
 
-def of_run(follower: Follower, run: pd.DataFrame, domain: str) -> list[dict[str, Any]]:
-    """A row for each prefix and forecaster."""
+def of_run(
+    follower: Follower, run: pd.DataFrame, domain: str, other: pd.DataFrame
+) -> list[dict[str, Any]]:
+    """A row for each prefix and forecaster; ``other``: the run in its other domain."""
     y = np.log(run["loss"].to_numpy())
+    beside = np.log(other.set_index("D")["loss"].loc[run["D"]].to_numpy())
     t = np.log(run["D"].to_numpy())
     share = run["D"].to_numpy() / run["N"].to_numpy() / END
     before = np.log(
@@ -135,6 +170,11 @@ def of_run(follower: Follower, run: pd.DataFrame, domain: str) -> list[dict[str,
             "line, two points": two,
             "line": line(t[seen], y[seen], t[-1]),
             "power law": (np.nan, power_law(t[seen], y[seen], t[-1]), np.nan),
+            "both curves": (
+                np.nan,
+                both_curves(t[seen], y[seen], beside[seen], t[-1]),
+                np.nan,
+            ),
         }
         told = {
             "prefix": prefix, "points": int(seen.sum()), "khat": track.departure.khat,
@@ -165,16 +205,15 @@ def study(table: str, folder: Path, cache: Path) -> pd.DataFrame:
             if key in set(done["key"]):
                 continue
             posterior = fitted(table, domain, left_out, folder)
-            runs = all_runs[
-                (all_runs["domain"] == domain) & (all_runs["ptpp"] == STAGE)
-            ]
+            runs = all_runs[all_runs["ptpp"] == STAGE]
             if left_out:
                 runs = runs[runs["N"] == left_out]
             rows = []
-            for name, run in runs.groupby("run"):
-                run = run.sort_values("D")
+            for name, pair in runs.groupby("run"):
+                own = pair["domain"] == domain
+                run, other = pair[own].sort_values("D"), pair[~own]
                 follower = Follower.start(posterior, run, float(run["D"].max()))
-                for row in of_run(follower, run, domain):
+                for row in of_run(follower, run, domain, other):
                     rows.append(
                         {
                             "key": key,
@@ -186,7 +225,7 @@ def study(table: str, folder: Path, cache: Path) -> pd.DataFrame:
                     )
             parts.append(pd.DataFrame(rows))
             pd.concat(parts).to_csv(cache, index=False)
-            print(key, len(runs), file=sys.stderr, flush=True)
+            print(key, len(rows), file=sys.stderr, flush=True)
     return pd.concat(parts)
 
 
@@ -196,8 +235,8 @@ def study(table: str, folder: Path, cache: Path) -> pd.DataFrame:
 def forecasts_table(rows: pd.DataFrame) -> str:
     made = rows[rows["forecast"] != "decision"]
     lines = [
-        "| domain | runs of 279 fitted | points in the first | error: before the run | line, two points | line | power law | **follow** | cover | width, of that before | score | before |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| domain | runs of 279 fitted | points in the first | error: before the run | line, two points | line | power law | both curves | **follow** | cover | width, of that before | score | before |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (domain, fitted_, prefix), group in made.groupby(
         ["domain", "fitted", "prefix"], sort=False
@@ -207,10 +246,7 @@ def forecasts_table(rows: pd.DataFrame) -> str:
         cover = by["cover"].mean()["follow"]
         lines.append(
             f"| {domain} | {'other sizes' if fitted_ == 'others' else 'none'} | {prefix:.1%} | "
-            + " | ".join(
-                f"{error[name]:.2%}"
-                for name in ("before", "line, two points", "line", "power law")
-            )
+            + " | ".join(f"{error[name]:.2%}" for name in ("before", *ALONE))
             + f" | **{error['follow']:.2%}** | {cover:.0%} | {width['follow']:.1%}, {width['follow'] / width['before']:.0%} | "
             f"{100 * score['follow']:.1f} | {100 * score['before']:.1f} |"
         )
@@ -218,7 +254,7 @@ def forecasts_table(rows: pd.DataFrame) -> str:
 
 
 def summary_table(rows: pd.DataFrame) -> str:
-    """All cases together: against the smaller of the average before the run and the best line or power law."""
+    """All cases together: against the smaller of the average before the run and the best of the curves alone."""
     made = rows[rows["forecast"] != "decision"]
     cases = ["domain", "fitted", "prefix"]
     error = made.pivot_table(index=cases, columns="forecast", values="error")
