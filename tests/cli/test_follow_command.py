@@ -14,7 +14,13 @@ from rich.console import Console
 
 import bayeslaw
 from bayeslaw._base.numbers import format_chance
-from bayeslaw.cli.afterwards.following import FollowOptions, _curve_now, _stamp, screen
+from bayeslaw.cli.afterwards.following import (
+    FollowOptions,
+    _curve_now,
+    _stamp,
+    _start,
+    screen,
+)
 
 CLI = [sys.executable, "-P", "-m", "bayeslaw.cli"]
 N = 7e9
@@ -213,6 +219,14 @@ def test_only_whole_lines_of_a_growing_file_are_read(folder, tmp_path):
     assert len(_curve_now(options)) == 4
     assert _stamp(curve) != before
     assert _stamp(tmp_path / "nothing.csv") is None
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_laws_are_fitted_again_only_where_it_is_asked_for(folder, refit):
+    files = {"fit_file": folder / "target.nc", "curve": folder / "whole.csv"}
+    options = FollowOptions(**files, until="200B", refit=refit)
+    follower = _start(options, bayeslaw.read_runs(folder / "whole.csv"))
+    assert (follower.sides["target"].again is not None) == refit
 
 
 def test_the_screen_shows_curve_band_probability_and_trouble(folder):

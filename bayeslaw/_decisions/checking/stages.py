@@ -14,7 +14,6 @@ from bayeslaw._base.numbers import format_level
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._decisions.check import FEW, reaches, stretch_of
 from bayeslaw._decisions.checking.exchangeable import Stage, StagesCheck
-from bayeslaw._decisions.updating.refitting import refit_like
 from bayeslaw._posteriors.averaging.folds import (
     MIN_ROWS,
     PRODUCTS,
@@ -24,6 +23,7 @@ from bayeslaw._posteriors.averaging.folds import (
     upper_stages,
 )
 from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables import fitting

@@ -203,6 +203,16 @@ class Departure:
         carried[:, 2:] = np.einsum("gij,gj->gi", step, seen[:, 2:])
         return np.einsum("gi,gi->g", first._reading(later), carried)
 
+    def begun_anew(self) -> Departure:
+        """The same, with all draws of the law alike: for a law that was fitted to the
+        points themselves, which may not count twice. Given a draw, the points still tell
+        its scales apart.
+        """
+        of_law = logsumexp(self.log_weight, axis=0)
+        alike = -np.log(len(of_law))
+        log_weight = self.log_weight - of_law + alike
+        return replace(self, log_weight=log_weight)
+
     # -- weights -----------------------------------------------------------------------
 
     @cached_property

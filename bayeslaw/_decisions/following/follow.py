@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._decisions.following.course import course, unit_of
+from bayeslaw._decisions.following.course import unit_of
 from bayeslaw._decisions.following.decision import decide, together
 from bayeslaw._decisions.following.points import points_of
 from bayeslaw._decisions.following.question import Limits, Question, checked
 from bayeslaw._decisions.following.record import Followed, Following
-from bayeslaw._decisions.following.track import Moment, Track
-from bayeslaw._decisions.forecast import forecast
+from bayeslaw._decisions.following.side import (
+    CLOSE,
+    Side,
+    rows_of,
+    side_of,
+)
+from bayeslaw._decisions.following.track import Moment
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._tables.fitting import warn_other_domain
 
 Posteriors = Posterior | Mapping[str, Posterior]
-CLOSE = 0.005  # e-folds of tokens: a point this near the last one used adds nothing
 
 
 def follow(
@@ -92,56 +94,6 @@ def follow(
     return follower.read(curve, warmup).following()
 
 
-class Side(NamedTuple):
-    """One domain: its track, and as it was before the first point; what was forecast of
-    its end then; all its points, (tokens, loss) in order, those that are passed over
-    included; and how many of the warm-up were left out before.
-    """
-
-    track: Track
-    start: Track
-    final_before: dict[str, float]
-    warnings: tuple[str, ...]
-    points: tuple[tuple[float, float], ...] = ()
-    warm: int = 0
-
-    def after(self, at: float, loss: float) -> Side:
-        """With one more point; one too early, or too near the last, teaches nothing."""
-        points = (*self.points, (at, loss))
-        track = self.track
-        clock = np.log(at)
-        early = clock < track.course.clock[0]
-        near = track.departure.clock is not None and clock - track.clock < CLOSE
-        if early or near:
-            return self._replace(points=points)
-        return self._replace(points=points, track=track.after(at, loss))
-
-    def read(self, points: list[tuple[float, float]], warm: int) -> Side:
-        """With all points of a run, (tokens, loss) in order; those that were learned
-        already are not learned again.
-        """
-        known = len(self.points)
-        goes_on = tuple(points[:known]) == self.points
-        side = self if goes_on else self._replace(track=self.start, points=())
-        for at, loss in points[len(side.points) :]:
-            side = side.after(at, loss)
-        return side._replace(warm=warm)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was left out, and what makes the answer less than trustworthy."""
-        lines = []
-        if self.warm:
-            lines.append(f"{self.warm} points of the warm-up left out")
-        passed = len(self.points) - len(self.track.history)
-        if passed:
-            lines.append(
-                f"{passed} points passed over: within {CLOSE:.1%} of another, or in "
-                "the first thousandth of the run"
-            )
-        return (*lines, *self.warnings, *self.track.warnings)
-
-
 @dataclass(frozen=True, eq=False)
 class Follower:
     """A run that is followed point by point: ``start`` once, then ``after`` each point.
@@ -164,6 +116,7 @@ class Follower:
         prob: float = 0.9,
         within: float = 0.02,
         schedule: pd.DataFrame | None = None,
+        refit: bool = False,
         seed: int = 0,
     ) -> Follower:
         """Before the first point.
@@ -173,6 +126,10 @@ class Follower:
         run
             What the laws read of the run beside its tokens, by column: ``{"N": 8.1e9,
             "replay": 0.3, "ptpp": 279, ...}``; or rows of it, for each domain its own.
+        refit
+            Where the weights of the draws wear out (k-hat over .7, or fewer than 100
+            effective), fit the same laws again, with the points so far among the rows;
+            it takes as long as the fit did. Not again before twice as many tokens.
         posterior, until, max_loss, confidence, prob, within, schedule, seed
             As for `follow`.
         """
@@ -184,7 +141,7 @@ class Follower:
             raise PlanError("one fit counts a run in tokens, another in steps")
         table = run if isinstance(run, pd.DataFrame) else pd.DataFrame([dict(run)])
         sides = {
-            name: _side(one, name, table, question, schedule, seed, alone)
+            name: side_of(one, name, table, question, schedule, seed, alone, refit)
             for name, one in posteriors.items()
         }
         return cls(sides, question)
@@ -237,7 +194,7 @@ class Follower:
         alone = len(self.sides) == 1
         sides = {}
         for name, side in self.sides.items():
-            rows = _rows(name, curve, alone)
+            rows = rows_of(name, curve, alone)
             used, warm = points_of(rows, self.unit, self.question.until, warmup)
             columns = used[[self.unit, "loss"]].astype(float)
             points = list(columns.itertuples(index=False, name=None))
@@ -278,58 +235,6 @@ def domain_of(posterior: Posterior) -> str:
     if len(names) > 1:
         return "loss"
     return str(names[0])
-
-
-def _rows(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
-    """The rows of a domain; all where there is but one and they tell no such domain."""
-    if "domain" not in table:
-        if alone:
-            return table
-        raise RunTableError("the curve lacks column 'domain', which tells losses apart")
-    own = table[table["domain"].astype(str) == name]
-    if len(own) or alone:
-        return own if len(own) else table
-    have = ", ".join(map(str, table["domain"].unique()[:5]))
-    raise RunTableError(f"the curve has no rows of domain {name!r}; it has: {have}")
-
-
-def _side(
-    posterior: Posterior,
-    name: str,
-    run: pd.DataFrame,
-    question: Question,
-    schedule: pd.DataFrame | None,
-    seed: int,
-    alone: bool,
-) -> Side:
-    rows = _rows(name, run, alone) if "domain" in run else run
-    warn_other_domain(getattr(posterior, "runs", None), rows)
-    along = course(posterior, rows, question.until, schedule, seed)
-    limit = question.limits.get(name)
-    track = Track.start(
-        name, along, question.until, limit=limit, prob=question.prob, seed=seed
-    )
-    end = _at_end(rows, schedule, along.unit, question.until)
-    row = forecast(posterior, end, prob=question.prob, seed=seed).iloc[0]
-    before = {along.unit: question.until}
-    before |= {key: float(row[key]) for key in ("median", "low", "high")}
-    return Side(track, track, before, tuple(posterior.warnings))
-
-
-def _at_end(
-    rows: pd.DataFrame, schedule: pd.DataFrame | None, unit: str, until: float
-) -> pd.DataFrame:
-    """The run's covariates at its planned end, one row."""
-    last = rows.tail(1)
-    if schedule is None:
-        return last.assign(**{unit: until})
-    steps = schedule[unit].to_numpy(float)
-    off = np.abs(steps - until)
-    nearest = int(np.argmin(off))
-    at_end = schedule.iloc[[nearest]]
-    (columns,) = at_end.to_dict("records")
-    named = {str(name): value for name, value in columns.items()}
-    return last.assign(**named)
 
 
 def _followed(side: Side, question: Question) -> Followed:

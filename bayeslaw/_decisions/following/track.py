@@ -68,6 +68,8 @@ class Track:
         Of the domain.
     course
         The law along the run.
+    first
+        The same as it was before the run; another where it was fitted again since.
     until
         Tokens (or steps) at the planned end.
     limit
@@ -91,6 +93,7 @@ class Track:
 
     name: str
     course: Course
+    first: Course
     until: float
     limit: float | None
     prob: float
@@ -119,7 +122,9 @@ class Track:
         usual = float(np.median(departure.scales.slope))
         rng = np.random.default_rng(seed)
         slopes = usual * rng.standard_normal(course.draws)
-        return cls(name, course, until, limit, prob, departure, 0.0, strays, slopes)
+        return cls(
+            name, course, course, until, limit, prob, departure, 0.0, strays, slopes
+        )
 
     @property
     def end(self) -> float:
@@ -133,7 +138,7 @@ class Track:
         foretold = Outlook.of(self.departure, clock, law)
         # What is foretold grows sharper than the law is true: a miss by less than new
         # runs err is none.
-        error = _middle_and_sd(self.course.error)[1]
+        error = _middle_and_sd(self.first.error)[1]
         below = replace(foretold, sd=np.hypot(foretold.sd, error)).below(log_loss)
         foreseen = self._foreseen(clock)
         middle, sd = _middle_and_sd(foreseen)
@@ -160,6 +165,20 @@ class Track:
             now._surprise(count),
         )
         return replace(now, history=(*self.history, moment))
+
+    def fitted_again(self, course: Course, seed: int = 0) -> Track:
+        """After the same points, by a law that was fitted to them too.
+
+        Its draws begin anew with equal weights, for they know the points; what the run
+        departs from each of them by is learned from the points as before. What was
+        foreseen, and what was known on the way, stays.
+        """
+        error = _middle_and_sd(self.first.error)[1]
+        departure = Departure.before(course.draws, self.end, error, seed)
+        for moment in self.history:
+            clock, log_loss = float(np.log(moment.at)), float(np.log(moment.loss))
+            departure = departure.after(clock, log_loss - course.at(clock))
+        return replace(self, course=course, departure=departure.begun_anew())
 
     # -- what is known now -------------------------------------------------------------
 
@@ -204,8 +223,8 @@ class Track:
 
     def before(self, clock: float) -> dict[str, float]:
         """What was foreseen of a point before the run."""
-        law = self.course.at(clock)
-        new = law + self.course.error
+        law = self.first.at(clock)
+        new = law + self.first.error
         quantiles = np.quantile(new, self._tails)
         low, median, high = np.exp(quantiles)
         return {
@@ -260,8 +279,8 @@ class Track:
         """That the end keeps the limit, before the first point; NaN without one."""
         if self.limit is None:
             return float("nan")
-        law = self.course.at(self.end)
-        new = law + self.course.error
+        law = self.first.at(self.end)
+        new = law + self.first.error
         kept = new <= np.log(self.limit)
         return float(np.mean(kept))
 
@@ -316,15 +335,21 @@ class Track:
         return since
 
     @property
+    def is_worn(self) -> bool:
+        """Whether few draws of the law explain the run."""
+        departure = self.departure
+        return departure.khat >= TRUSTED_K or departure.effective < FEWEST
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the weights of the draws less than trustworthy."""
-        khat, effective = self.departure.khat, self.departure.effective
-        if khat < TRUSTED_K and effective >= FEWEST:
+        if not self.is_worn:
             return ()
+        khat, effective = self.departure.khat, self.departure.effective
         line = (
             f"{self.name}: few draws of the posterior explain this run (k-hat "
             f"{khat:.2f}, {effective:.0f} effective); fit again with its points among "
-            "the runs"
+            "the runs (refit)"
         )
         return (line,)
 
@@ -348,8 +373,8 @@ class Track:
 
     def _foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
         """Log losses of the runs that were foreseen before this one."""
-        law = self.course.at(clock)
-        error = self.course.error
+        law = self.first.at(clock)
+        error = self.first.error
         after_end = clock - self.end
         line = self.slopes * after_end
         return law + error + line

@@ -19,7 +19,6 @@ from bayeslaw._decisions.updating.attribution import attribute
 from bayeslaw._decisions.updating.foreseen import foresee
 from bayeslaw._decisions.updating.plans import plan_change, planned_rows
 from bayeslaw._decisions.updating.record import Updated, UpdatedDomain
-from bayeslaw._decisions.updating.refitting import refit_like
 from bayeslaw._decisions.updating.rows import RowChanges, check_enough, row_changes
 from bayeslaw._decisions.updating.shifts import (
     forecast_shifts,
@@ -29,6 +28,7 @@ from bayeslaw._decisions.updating.shifts import (
 )
 from bayeslaw._decisions.updating.surprise import surprise_of
 from bayeslaw._posteriors.averaging.record import Average, load
+from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables.fitting import losses

@@ -113,6 +113,14 @@ class FollowOptions:
     warmup: Annotated[
         str | None, typer.Option(help="Steps of the warm-up, which are left out.")
     ] = None
+    refit: Annotated[
+        bool,
+        typer.Option(
+            "--refit",
+            help="Fit the laws again, with the points among the rows, where few draws "
+            "explain the run; takes as long as the fit.",
+        ),
+    ] = False
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Read CURVE again as it grows, until Ctrl-C."),
@@ -198,6 +206,7 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
         prob=options.prob,
         within=number("--within", options.within),
         schedule=None if schedule is None else read_table(schedule, None, None),
+        refit=options.refit,
         seed=options.seed,
     )
 
