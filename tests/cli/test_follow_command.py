@@ -17,6 +17,7 @@ from bayeslaw._base.numbers import format_chance
 from bayeslaw.cli.afterwards.following import (
     FollowOptions,
     _curve_now,
+    _schedules,
     _stamp,
     _start,
     screen,
@@ -219,6 +220,16 @@ def test_only_whole_lines_of_a_growing_file_are_read(folder, tmp_path):
     assert len(_curve_now(options)) == 4
     assert _stamp(curve) != before
     assert _stamp(tmp_path / "nothing.csv") is None
+
+
+def test_schedules_go_by_the_names_of_their_files_the_planned_one_first(tmp_path):
+    paths = [tmp_path / "planned.csv", tmp_path / "down.csv"]
+    for path in paths:
+        path.write_text("step,S1_pt,S2_pt,loss\n10,0.1,0,2\n20,0.2,0,2\n")
+    assert list(_schedules(paths)) == ["planned", "down"]
+    assert _schedules(None) is None
+    with pytest.raises(bayeslaw.PlanError, match="two files are called 'down'"):
+        _schedules([*paths, tmp_path / "other" / "down.csv"])
 
 
 @pytest.mark.parametrize("refit", [True, False])

@@ -20,6 +20,8 @@ from bayeslaw._tables.proposals import it_has
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+# of a run; of several, by name, the first is what is planned
+Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
 UNITS = {"D": "tokens", "step": "steps"}  # what runs are counted in, in words
 NODES = 96  # at which the law is computed; between them it is interpolated
 DRAWS = 4000  # of the law that are followed; more are thinned
@@ -139,6 +141,35 @@ def course(
         log_loss, error, elsewhere = log_loss[kept], error[kept], elsewhere[kept]
     ends = dict(zip(others.get("replay", ()), elsewhere.T, strict=True))
     return Course(unit, clock, log_loss, error, ends)
+
+
+def planned(schedule: Schedules) -> pd.DataFrame | None:
+    """The schedule that a run goes by: the first of several."""
+    if isinstance(schedule, Mapping):
+        return next(iter(schedule.values()), None)
+    return schedule
+
+
+def other_courses(
+    posterior: Posterior, run: pd.DataFrame, schedule: Schedules, seed: int = 0
+) -> dict[str, Course]:
+    """The law along the run by each further schedule, to that one's own end.
+
+    Raises
+    ------
+    RunTableError
+        A schedule lacks what the law reads.
+    """
+    if not isinstance(schedule, Mapping):
+        return {}
+    unit = unit_of(posterior)
+    courses = {}
+    for name, table in list(schedule.items())[1:]:
+        if unit not in table:
+            raise RunTableError(f"schedule {name!r} lacks column {unit!r}")
+        end = float(table[unit].max())
+        courses[name] = course(posterior, run, end, table, seed)
+    return courses
 
 
 def _at_other_replays(end: pd.DataFrame) -> pd.DataFrame:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PLACES = 48  # between now and the end, and beyond it, at which a run may stop
 LOOKS = 24  # between now and the end, at which one may look again
-BETTER = 0.05  # probability gained, for which another share of replay is named
+BETTER = 0.05  # probability gained, for which another replay or schedule is named
+ALIKE = 0.01  # probability by which two schedules keep the promises as well
 SOON = 0.5  # chance of being sure, at which it is worth looking
 
 
@@ -49,6 +50,9 @@ class Decision:
     replay, replay_probability
         Another share of replay from here on that keeps the promises more probably, and
         that probability; None if there is none, or the run goes well.
+    schedule, schedule_probability
+        Another schedule from here on that keeps the promises more probably, and that
+        probability; None if there is none, or the run goes well.
     look_again, sure_by_then
         Where the answer is as likely as not sure, and that chance; None if it is sure
         now.
@@ -65,6 +69,8 @@ class Decision:
     needed: float | None = None
     replay: float | None = None
     replay_probability: float | None = None
+    schedule: str | None = None
+    schedule_probability: float | None = None
     look_again: float | None = None
     sure_by_then: float | None = None
     regret: dict[str, float] | None = None
@@ -124,6 +130,8 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
             f"; with {replay:.0%} replay from here on the planned end would keep them "
             f"with probability {format_chance(odds)}"
         )
+    schedule, odds_then, line = _other_schedule(tracks, chance)
+    instead += line
     if chance <= 1 - confidence:
         return Decision(
             "stop",
@@ -131,6 +139,8 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
             f"{instead}",
             replay=replay,
             replay_probability=odds,
+            schedule=schedule,
+            schedule_probability=odds_then,
             stop_at=float(np.exp(now)),
             saved=left / float(np.exp(end)),
             needed=needed,
@@ -150,6 +160,8 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
         needed=needed,
         replay=replay,
         replay_probability=odds,
+        schedule=schedule,
+        schedule_probability=odds_then,
         look_again=look,
         sure_by_then=sure,
         regret=regret,
@@ -181,6 +193,35 @@ def _other_replay(
     if together_at[best] < chance + BETTER:
         return None, None
     return float(tables[0]["replay"].iloc[best]), float(together_at[best])
+
+
+def _other_schedule(
+    tracks: Sequence[Track], chance: float
+) -> tuple[str | None, float | None, str]:
+    """The schedule from here on that keeps all limits most probably, of those alike in
+    this the shortest, that probability, and both in words, where it is clearly more than
+    now; `Track.schedules`.
+    """
+    tables = [track.schedules for track in tracks if track.limit is not None]
+    by_name = [table.set_index("schedule") for table in tables]
+    odds = by_name[0]["probability"]
+    for table in by_name[1:]:
+        # none is thought of that one of the laws cannot go by
+        odds = (odds * table["probability"]).dropna()
+    if odds.empty or odds.max() < chance + BETTER:
+        return None, None, ""
+    as_good = odds[odds >= odds.max() - ALIKE]
+    saved_by = {str(k): v for k, v in by_name[0]["saved"].items() if k in as_good}
+    best = max(saved_by, key=saved_by.__getitem__)
+    saved = saved_by[best]
+    unit = UNITS[tracks[0].course.unit]
+    cost = f"{format_count(abs(saved))} {unit} {'fewer' if saved >= 0 else 'more'}"
+    probability = float(odds.to_dict()[best])
+    words = (
+        f"; by schedule {best!r} from here on, {cost}, its end would keep them with "
+        f"probability {format_chance(probability)}"
+    )
+    return best, probability, words
 
 
 def _look_again(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._decisions.following.course import unit_of
+from bayeslaw._decisions.following.course import Schedules, unit_of
 from bayeslaw._decisions.following.decision import decide, together
 from bayeslaw._decisions.following.points import points_of
 from bayeslaw._decisions.following.question import Limits, Question, checked
@@ -36,7 +36,7 @@ def follow(
     confidence: float = 0.9,
     prob: float = 0.9,
     within: float = 0.02,
-    schedule: pd.DataFrame | None = None,
+    schedule: Schedules = None,
     warmup: float | None = None,
     seed: int = 0,
 ) -> Following:
@@ -66,7 +66,8 @@ def follow(
         Share of the loss to within which the end is to be known.
     schedule
         For laws that read areas of a schedule: the run's steps with their areas, from
-        its start to its planned end.
+        its start to its planned end. Several by name: the first is what is planned, the
+        others are what may be done from here on, each to its own end.
     warmup
         Steps of the warm-up, whose points are left out; else what the columns ``warmup``
         or ``lr`` say.
@@ -115,7 +116,7 @@ class Follower:
         confidence: float = 0.9,
         prob: float = 0.9,
         within: float = 0.02,
-        schedule: pd.DataFrame | None = None,
+        schedule: Schedules = None,
         refit: bool = False,
         seed: int = 0,
     ) -> Follower:
@@ -247,6 +248,7 @@ def _followed(side: Side, question: Question) -> Followed:
         foreseen=track.foreseen(),
         path=track.path(),
         replays=track.replays,
+        schedules=track.schedules,
         history=pd.DataFrame(track.history, columns=list(Moment._fields)),
         max_loss=track.limit,
         probability=track.probability(),

@@ -47,6 +47,8 @@ class Followed:
         The loss from the last point to the end, and what was foreseen before the run.
     replays
         The end at other shares of replay from here on (`Track.replays`).
+    schedules
+        The end by other schedules from here on (`Track.schedules`).
     history
         A row for each point: what was known once it was measured (`Moment`).
     max_loss
@@ -72,6 +74,7 @@ class Followed:
     foreseen: pd.DataFrame
     path: pd.DataFrame
     replays: pd.DataFrame
+    schedules: pd.DataFrame
     history: pd.DataFrame
     max_loss: float | None
     probability: float
@@ -97,7 +100,7 @@ class Followed:
         """As JSON holds it."""
         tables = {
             name: getattr(self, name).to_dict(orient="records")
-            for name in ("foreseen", "path", "replays", "history")
+            for name in ("foreseen", "path", "replays", "schedules", "history")
         }
         plain = {
             name: value for name, value in vars(self).items() if name not in tables

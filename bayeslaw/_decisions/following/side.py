@@ -11,7 +11,13 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._decisions.following.course import UNITS, course
+from bayeslaw._decisions.following.course import (
+    UNITS,
+    Schedules,
+    course,
+    other_courses,
+    planned,
+)
 from bayeslaw._decisions.following.question import Question
 from bayeslaw._decisions.following.track import Track
 from bayeslaw._decisions.following.worn import LATER, Again, Refitted
@@ -57,7 +63,9 @@ class Side(NamedTuple):
             return self
         learned = [(moment.at, moment.loss) for moment in self.track.history]
         refitted = self.again.fitted(learned)
-        track = self.track.fitted_again(refitted.course, self.again.seed)
+        track = self.track.fitted_again(
+            refitted.course, refitted.others, self.again.seed
+        )
         return self._replace(track=track, refitted=(at, refitted))
 
     def read(self, points: list[tuple[float, float]], warm: int) -> Side:
@@ -115,7 +123,7 @@ def side_of(
     name: str,
     run: pd.DataFrame,
     question: Question,
-    schedule: pd.DataFrame | None,
+    schedule: Schedules,
     seed: int,
     alone: bool,
     refit: bool,
@@ -123,12 +131,19 @@ def side_of(
     """Before the first point; ``alone``: no other domain is followed."""
     rows = rows_of(name, run, alone) if "domain" in run else run
     warn_other_domain(getattr(posterior, "runs", None), rows)
-    along = course(posterior, rows, question.until, schedule, seed)
+    by_plan = planned(schedule)
+    along = course(posterior, rows, question.until, by_plan, seed)
     limit = question.limits.get(name)
     track = Track.start(
-        name, along, question.until, limit=limit, prob=question.prob, seed=seed
+        name,
+        along,
+        question.until,
+        limit=limit,
+        others=other_courses(posterior, rows, schedule, seed),
+        prob=question.prob,
+        seed=seed,
     )
-    end = _at_end(rows, schedule, along.unit, question.until)
+    end = _at_end(rows, by_plan, along.unit, question.until)
     row = forecast(posterior, end, prob=question.prob, seed=seed).iloc[0]
     before = {along.unit: question.until}
     before |= {key: float(row[key]) for key in ("median", "low", "high")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +26,9 @@ FEWEST = 100  # effective draws
 # run that is over. What is left over has this sd of log loss. Measured on tiny models,
 # docs/microcpt_phases.md.
 REMEMBERED, CHANGED = 0.35, 0.005
+# Share of the loss by which two schedules may differ at the last point, of a run that may
+# go on by either.
+SAME_PAST = 0.002
 LATEST = 0.5  # part of the planned run, after which no change of replay was measured
 JUMPS = 0.1  # share of the false alarms that a sudden jump may raise
 
@@ -84,6 +88,8 @@ class Track:
     slopes
         Of the runs that were foreseen, against the law, per e-fold of tokens, shape
         (draw,).
+    others
+        The law along the run by other schedules, each to its own end.
     least_step
         Smallest tail probability of a point, given those before it and that a new run
         errs.
@@ -101,6 +107,7 @@ class Track:
     stray: float
     strays: Float[np.ndarray, " draw"]
     slopes: Float[np.ndarray, " draw"]
+    others: Mapping[str, Course] = field(default_factory=dict)
     least_step: float = 1.0
     history: tuple[Moment, ...] = field(default=())
 
@@ -112,6 +119,7 @@ class Track:
         until: float,
         *,
         limit: float | None = None,
+        others: Mapping[str, Course] | None = None,
         prob: float = 0.9,
         seed: int = 0,
     ) -> Track:
@@ -123,7 +131,17 @@ class Track:
         rng = np.random.default_rng(seed)
         slopes = usual * rng.standard_normal(course.draws)
         return cls(
-            name, course, course, until, limit, prob, departure, 0.0, strays, slopes
+            name,
+            course,
+            course,
+            until,
+            limit,
+            prob,
+            departure,
+            0.0,
+            strays,
+            slopes,
+            others or {},
         )
 
     @property
@@ -166,7 +184,9 @@ class Track:
         )
         return replace(now, history=(*self.history, moment))
 
-    def fitted_again(self, course: Course, seed: int = 0) -> Track:
+    def fitted_again(
+        self, course: Course, others: Mapping[str, Course], seed: int = 0
+    ) -> Track:
         """After the same points, by a law that was fitted to them too.
 
         Its draws begin anew with equal weights, for they know the points; what the run
@@ -178,7 +198,9 @@ class Track:
         for moment in self.history:
             clock, log_loss = float(np.log(moment.at)), float(np.log(moment.loss))
             departure = departure.after(clock, log_loss - course.at(clock))
-        return replace(self, course=course, departure=departure.begun_anew())
+        return replace(
+            self, course=course, others=others, departure=departure.begun_anew()
+        )
 
     # -- what is known now -------------------------------------------------------------
 
@@ -275,6 +297,41 @@ class Track:
         columns = ["replay", "median", "low", "high", "probability"]
         return pd.DataFrame(rows, columns=columns, dtype=float)
 
+    @cached_property
+    def schedules(self) -> pd.DataFrame:
+        """The end by other schedules from here on, a row each: ``schedule``, where it
+        ends (``D`` or ``step``), ``median``, ``low``, ``high``, ``probability``, and
+        ``saved``: tokens (or steps) fewer than planned, below 0 where they are more.
+
+        The run's own departure is carried over, at the tokens (or steps) where the other
+        schedule ends. Those that are over, or whose past is not the run's, are left out.
+        """
+        unit = self.course.unit
+        rows = []
+        for name, other in self.others.items():
+            if not self._goes_on_by(other):
+                continue
+            clock = float(other.clock[-1])
+            there = Outlook.of(self.departure, clock, other.at(clock))
+            low, median, high = np.exp(there.quantiles(self._tails))
+            chance = float("nan")
+            if self.limit is not None:
+                chance = there.below(float(np.log(self.limit)))
+            # whole, but for the logarithm's own digits
+            at = float(round(np.exp(clock)))
+            rows.append([name, at, median, low, high, chance, self.until - at])
+        columns = ["schedule", unit, "median", "low", "high", "probability", "saved"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _goes_on_by(self, other: Course) -> bool:
+        """Whether a run that is here may go on by another schedule."""
+        if self.clock >= other.clock[-1]:
+            return False
+        if not self.history:
+            return True
+        apart = other.at(self.clock) - self.course.at(self.clock)
+        return abs(float(np.median(apart))) < SAME_PAST
+
     def probability_before(self) -> float:
         """That the end keeps the limit, before the first point; NaN without one."""
         if self.limit is None:
@@ -342,16 +399,21 @@ class Track:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the weights of the draws less than trustworthy."""
+        """What makes the answer less than trustworthy."""
+        lines = [
+            f"{self.name}: schedule {name!r} is over, or had another past: left out"
+            for name, other in self.others.items()
+            if not self._goes_on_by(other)
+        ]
         if not self.is_worn:
-            return ()
+            return tuple(lines)
         khat, effective = self.departure.khat, self.departure.effective
         line = (
             f"{self.name}: few draws of the posterior explain this run (k-hat "
             f"{khat:.2f}, {effective:.0f} effective); fit again with its points among "
             "the runs (refit)"
         )
-        return (line,)
+        return (*lines, line)
 
     # -- its own -----------------------------------------------------------------------
 

@@ -11,7 +11,14 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._decisions.following.course import Course, course, unit_of
+from bayeslaw._decisions.following.course import (
+    Course,
+    Schedules,
+    course,
+    other_courses,
+    planned,
+    unit_of,
+)
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import Posterior
@@ -35,7 +42,7 @@ class Again(NamedTuple):
     posterior: Fit | Average
     rows: pd.DataFrame
     until: float
-    schedule: pd.DataFrame | None
+    schedule: Schedules
     seed: int
 
     @classmethod
@@ -44,7 +51,7 @@ class Again(NamedTuple):
         posterior: Posterior,
         rows: pd.DataFrame,
         until: float,
-        schedule: pd.DataFrame | None,
+        schedule: Schedules,
         seed: int,
     ) -> Again:
         """Or why it cannot be.
@@ -75,31 +82,37 @@ class Again(NamedTuple):
         table = pd.concat([known, own], ignore_index=True)
         # a run that goes on is not ended by the diagnostics of a fit: they are told
         new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
-        along = course(new, self.rows, self.until, self.schedule, self.seed)
-        return Refitted(along, len(own), tuple(new.warnings))
+        along = course(new, self.rows, self.until, planned(self.schedule), self.seed)
+        others = other_courses(new, self.rows, self.schedule, self.seed)
+        return Refitted(along, others, len(own), tuple(new.warnings))
 
     def _along(
         self, unit: str, points: Sequence[tuple[float, float]]
     ) -> Mapping[str, Float[np.ndarray, " point"]]:
         """What is known of the run at its points, by column."""
         at, loss = np.asarray(points, float).T
-        last = self.rows.iloc[-1]
-        told = {str(name): np.full(len(at), last[name]) for name in self.rows}
+        last = self.rows.iloc[-1].to_dict()
+        told = {str(name): np.full(len(at), value) for name, value in last.items()}
         if {"D", "step"} <= set(told):
             # how far along a run its points are is read of its steps first
             told["step"] = at * float(last["step"]) / float(last["D"])
-        if self.schedule is not None:
-            steps = self.schedule[unit].to_numpy(float)
+        schedule = planned(self.schedule)
+        if schedule is not None:
+            steps = schedule[unit].to_numpy(float)
             off = np.abs(steps[:, None] - at)
-            there = self.schedule.iloc[np.argmin(off, axis=0)]
-            told |= {str(name): there[name].to_numpy() for name in there}
+            there = schedule.iloc[np.argmin(off, axis=0)]
+            columns = there.to_dict("list")
+            told |= {str(name): np.asarray(v) for name, v in columns.items()}
         return told | {unit: at, "loss": loss}
 
 
 class Refitted(NamedTuple):
-    """The law along the run, fitted again with so many of its points among the rows."""
+    """The law along the run, by its schedule and by others, fitted again with so many of
+    its points among the rows.
+    """
 
     course: Course
+    others: Mapping[str, Course]
     points: int
     warnings: tuple[str, ...]
 

@@ -104,10 +104,11 @@ class FollowOptions:
         str, typer.Option(help="How well the end is to be known, of the loss.")
     ] = "2%"
     schedule: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             help="For laws of learning-rate schedules: table of the run's steps with "
-            "their areas, to its planned end."
+            "their areas, to its planned end; given again, what else may be done from "
+            "here on."
         ),
     ] = None
     warmup: Annotated[
@@ -196,7 +197,6 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
             limits[source_name] = _source_limit(options, curve)
     elif options.max_forgetting is not None:
         raise PlanError("--max-forgetting is of the source loss: give --source S.nc")
-    schedule = options.schedule
     return bayeslaw.Follower.start(
         posterior,
         curve,
@@ -205,10 +205,21 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
         confidence=number("--confidence", options.confidence),
         prob=options.prob,
         within=number("--within", options.within),
-        schedule=None if schedule is None else read_table(schedule, None, None),
+        schedule=_schedules(options.schedule),
         refit=options.refit,
         seed=options.seed,
     )
+
+
+def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
+    """Tables by the names of their files, the planned one first."""
+    if not paths:
+        return None
+    names = [path.stem for path in paths]
+    again = [name for name in names if names.count(name) > 1]
+    if again:
+        raise PlanError(f"--schedule: two files are called {again[0]!r}; rename one")
+    return {path.stem: read_table(path, None, None) for path in paths}
 
 
 def _names(target: Any, source: Any) -> tuple[str, str]:
