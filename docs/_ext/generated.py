@@ -396,6 +396,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kills": partial(kept_page, "kills.txt"),
     "follow_runs": partial(kept_page, "follow_runs.txt"),
     "follow_runs_de": partial(kept_page, "follow_runs_de.txt"),
+    "follow_plans": partial(kept_page, "follow_plans.txt"),
     "follow_curves": partial(kept_page, "follow_curves.txt"),
     "two_phases": two_phases.table,
     "measured_grid_fr": partial(measured_grid_page, "microcpt"),
