@@ -398,6 +398,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "follow_runs_de": partial(kept_page, "follow_runs_de.txt"),
     "follow_plans": partial(kept_page, "follow_plans.txt"),
     "follow_curves": partial(kept_page, "follow_curves.txt"),
+    "follow_forks": partial(kept_page, "follow_forks.txt"),
     "two_phases": two_phases.table,
     "measured_grid_fr": partial(measured_grid_page, "microcpt"),
     "measured_grid_de": partial(measured_grid_page, "microcpt-de"),

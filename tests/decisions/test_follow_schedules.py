@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
+from bayeslaw._decisions.following.track import SWITCHED
 from known.power_laws import Reads
 
 STEPS, FORK, LOWER = np.arange(10, 1001, 10.0), 600.0, 0.05
@@ -66,13 +67,18 @@ def test_the_end_by_another_schedule_is_its_laws_with_the_runs_own_departure():
     assert known.final == alone.final
     (row,) = known.first.schedules.to_dict("records")
     assert (row["schedule"], row["step"], row["saved"]) == ("down", 1000.0, 0.0)
-    for name in ("low", "median", "high"):
-        assert row[name] == pytest.approx(known.final[name] * np.exp(-DROP), rel=5e-4)
+    assert row["median"] == pytest.approx(
+        known.final["median"] * np.exp(-DROP), rel=5e-4
+    )
+    planned = np.log(known.final["high"] / known.final["low"])
+    assert np.log(row["high"] / row["low"]) == pytest.approx(
+        np.hypot(planned, 2 * 1.645 * SWITCHED), rel=0.05
+    )
     assert row["probability"] > known.probability
 
 
 def test_the_decision_names_the_schedule_that_keeps_the_promise_and_what_it_costs():
-    others = {"down": schedule(DROP), "down early": schedule(2 * DROP, last=800.0)}
+    others = {"down": schedule(DROP), "down early": schedule(3 * DROP, last=800.0)}
     known = followed(others, 0.985 * END)
     decision = known.decision
     assert decision.action == "stop"

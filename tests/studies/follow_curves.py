@@ -6,6 +6,9 @@ Two tables of other people's runs. A model of 70 million parameters adapted at f
 fitted to three of them, the fourth is followed, in both domains. Learning curves of 25 and 100 million parameters under nine schedules
 (Luo et al. 2025): `anneal` is fitted to three, the other six are followed with their schedules given. Posteriors are previews, seed 0. The
 rivals are those of `follow_runs.py`; prefixes with fewer than three points are left out.
+
+Another schedule for what remains (`--forks docs/follow_forks.txt`, instead of the above): a run at a constant rate, unseen, is followed to each of `FORKS` as if it were to go on so, and its end by
+the schedules that leave the constant rate later (`Track.schedules`) is held against the runs that took them, whose past is another run's.
 """
 
 import argparse
@@ -25,6 +28,8 @@ from bayeslaw._decisions.following.follow import Follower
 
 ROOT = Path(__file__).parents[2]
 SCHEDULES = ["cosine_24000", "constant_24000", "wsdcon_9"]  # those that are fitted
+GOES_ON = "constant_72000"  # not fitted
+FORKS = (4000, 8000, 16000, 20000)  # steps
 PREFIXES, FEWEST = (0.15, 0.25, 0.5, 0.75), 3
 RIVALS = ("before", "line", "line, two points", "power law", "follow")
 
@@ -60,6 +65,49 @@ def schedules(data: Path) -> Iterator[dict[str, Any]]:
             follower = Follower.start(posterior, run, end, schedule=run)
             for row in of_run(follower, run.sort_values("step")):
                 yield {"table": f"{size.upper()}, schedules"} | row
+
+
+def forks(data: Path) -> Iterator[dict[str, Any]]:
+    """The end by other schedules from some steps of a run on, at two sizes."""
+    for size in ("25m", "100m"):
+        runs = bayeslaw.read_runs(data / f"lr_curves_{size}.csv")
+        fitted = runs["schedule"].isin(SCHEDULES)
+        posterior = bayeslaw.fit(
+            runs[fitted], "anneal", seed=0, preview=True, on_failure="ignore"
+        )
+        tables = dict(list(runs[~fitted].groupby("schedule")))
+        run = tables.pop(GOES_ON)
+        end = float(run["step"].max())
+        schedule = {GOES_ON: run} | tables
+        follower = Follower.start(posterior, run, end, schedule=schedule)
+        (name,) = follower.sides
+        for fork in FORKS:
+            follower = follower.read(run[run["step"] <= fork], warmup=0)
+            track = follower.sides[name].track
+            for row in track.schedules.to_dict("records"):
+                taken = tables[row["schedule"]].sort_values("step")["loss"].iloc[-1]
+                law = np.median(track.others[row["schedule"]].law[:, -1])
+                ends = np.log([row[k] for k in ("low", "median", "high")])
+                yield {
+                    "size": size.upper(),
+                    "at": fork,
+                    "schedule": row["schedule"],
+                    "of the law alone": abs(np.exp(law) / taken - 1),
+                } | scored(*ends, np.log(taken))
+
+
+def forks_table(rows: pd.DataFrame) -> str:
+    lines = [
+        "| size | at step | schedules | error: of the law alone | **with the run's departure** | cover | width |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (size, at), group in rows.groupby(["size", "at"], sort=False):
+        names = ", ".join(group["schedule"])
+        mean = group[["of the law alone", "error", "cover", "width"]].mean()
+        lines.append(
+            f"| {size} | {at} | {names} | {mean['of the law alone']:.2%} | **{mean['error']:.2%}** | {mean['cover']:.0%} | {mean['width']:.2%} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def of_run(follower: Follower, run: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -113,8 +161,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("-o", "--output", type=Path, default=None)
+    parser.add_argument("--forks", type=Path, default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.forks:
+        forked = forks_table(pd.DataFrame(forks(options.data)))
+        print(forked)
+        options.forks.write_text(forked)
+        return
     rows = []
     for case in (replay_curves, schedules):
         rows += case(options.data)

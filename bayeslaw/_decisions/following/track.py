@@ -26,6 +26,9 @@ FEWEST = 100  # effective draws
 # run that is over. What is left over has this sd of log loss. Measured on tiny models,
 # docs/microcpt_phases.md.
 REMEMBERED, CHANGED = 0.35, 0.005
+# What is left over where a run goes on by another schedule, sd of log loss: what laws of
+# areas get wrong about decay that is still to come. Measured, docs/follow.md.
+SWITCHED = 0.0025
 # Share of the loss by which two schedules may differ at the last point, of a run that may
 # go on by either.
 SAME_PAST = 0.002
@@ -304,7 +307,7 @@ class Track:
         ``saved``: tokens (or steps) fewer than planned, below 0 where they are more.
 
         The run's own departure is carried over, at the tokens (or steps) where the other
-        schedule ends. Those that are over, or whose past is not the run's, are left out.
+        schedule ends, with some more spread. Those that are over, or whose past is not the run's, are left out.
         """
         unit = self.course.unit
         rows = []
@@ -312,7 +315,8 @@ class Track:
             if not self._goes_on_by(other):
                 continue
             clock = float(other.clock[-1])
-            there = Outlook.of(self.departure, clock, other.at(clock))
+            carried = Outlook.of(self.departure, clock, other.at(clock))
+            there = replace(carried, sd=np.hypot(carried.sd, SWITCHED))
             low, median, high = np.exp(there.quantiles(self._tails))
             chance = float("nan")
             if self.limit is not None:
