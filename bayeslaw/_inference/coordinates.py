@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -169,14 +170,14 @@ def constrain(
     return values
 
 
-def unconstrain(law: Law, values: Values) -> Unconstrained:
+def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained:
     """Values to unconstrained NumPyro sites: the inverse of `constrain`, without the
-    fixed ones.
+    fixed ones; ``xp`` is NumPy or JAX's.
     """
     maps = {
-        "positive": jnp.log,
-        "unit": lambda v: jnp.log(v / (1 - v)),
-        "real": jnp.asarray,
+        "positive": xp.log,
+        "unit": lambda v: xp.log(v / (1 - v)),
+        "real": xp.asarray,
     }
     return {
         name: maps[prior.support](values[name])

@@ -403,22 +403,10 @@ def _scatter(
 
 
 @compiled(static_argnums=0)
-def sites_at(
-    law: Law,
-    table: Padded,
-    points: ContrastPoints,
-    vectors: Float[Array, "vector coordinate"],
-) -> Unconstrained:
-    """NumPyro's unconstrained sites of coordinate vectors, each of shape (vector,)."""
-    one = partial(sites_of, law, table, points)
-    return jax.vmap(one)(vectors)
-
-
-@compiled(static_argnums=0)
 def vectors_at(
     law: Law, table: Padded, points: ContrastPoints, sites: Unconstrained
 ) -> Float[Array, "draw coordinate"]:
-    """The inverse of `sites_at`: sites, each of shape (draw,), to coordinate vectors."""
+    """NumPyro's unconstrained sites, each of shape (draw,), to coordinate vectors."""
 
     def one(draw):
         z = coordinates.from_sites(law, points, draw)

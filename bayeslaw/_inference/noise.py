@@ -94,6 +94,16 @@ def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
     }
 
 
+def unconstrain_error(
+    values: Mapping[str, Float[np.ndarray, " draw"]], shared: SharedError
+) -> dict[str, Float[np.ndarray, " draw"]]:
+    """The inverse of `constrain_error`, of draws."""
+    return {
+        name: values[name] if name == "tau_checkpoint" else np.log(values[name])
+        for name in error_names(shared)
+    }
+
+
 def error_values(sites: Values, shared: SharedError) -> dict[str, Array]:
     """`constrain_error`, and the degrees of freedom themselves as ``dof``."""
     error = constrain_error(sites, shared)

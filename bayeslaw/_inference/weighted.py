@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._inference import diagnostics
+from bayeslaw._inference import coordinates, diagnostics
 from bayeslaw._inference.importance import (
     Approximation,
     approximate,
-    sites_at,
     vectors_at,
 )
+from bayeslaw._inference.noise import unconstrain_error
 from bayeslaw._inference.nuts import Chains, WhitenedPosterior
 from bayeslaw._law.law import Law
 
@@ -108,12 +108,14 @@ def _as_one_chain(
     draws: int,
     seed: int,
 ) -> tuple[Chains, Quality]:
-    vectors = found.vectors[found.chosen(draws, seed)]
-    sites = sites_at(law, problem.table, problem.points, vectors)
+    values = found.resample(draws, seed)
+    of_law = coordinates.unconstrain(law, values, np)
+    of_error = unconstrain_error(values, problem.table.shared)
+    sites = of_law | of_error
     # statistics that a sampler would have, for the artifact
     stats = {
         "n_steps": np.zeros((1, draws), int),
         "diverging": np.zeros((1, draws), bool),
     }
-    chains = Chains({n: np.asarray(v)[None] for n, v in sites.items()}, stats)
+    chains = Chains({name: v[None] for name, v in sites.items()}, stats)
     return chains, Quality(found.k, found.ess)
