@@ -17,15 +17,19 @@ import bayeslaw
 from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
 from bayeslaw._inference.table import pad
 from bayeslaw._law.law import log_loss
-from bayeslaw._posteriors.pooling import coordinates, hierarchy
+from bayeslaw._posteriors.pooling import coordinates, hierarchy, leading
 
 POINTS = 6
 ROWS_OF_DOMAINS = (5, 1, 9)  # less than the law has parameters, and more
 
 
-@pytest.fixture(scope="module")
-def law():
-    """A floor, exponents of both kinds (a positive one, a share)."""
+@pytest.fixture(scope="module", params=["floor", "no floor"])
+def law(request):
+    """A floor, which leads, and exponents of both kinds (a positive one, a share); or
+    none, so that the first term leads.
+    """
+    if request.param == "no floor":
+        return bayeslaw.law("forgetting")
     return bayeslaw.law("finetune").with_priors({"beta": "beta(2, 20)"})
 
 
@@ -40,29 +44,35 @@ def problem(law):
         {
             "N": 10 ** rng.uniform(7.5, 9.5, len(code)),
             "D": 10 ** rng.uniform(5.5, 7.5, len(code)),
+            "replay": rng.uniform(0, 0.02, len(code)),
+            "loss_before": rng.uniform(1.4, 1.6, len(code)),
         }
     )
     columns = {name: runs[name].to_numpy() for name in law.covariates}
     table = pad(columns, rng.normal(0.5, 0.1, len(code)))
     padded = np.pad(code, (0, len(table.y) - len(code)), mode="edge")
     domains = len(ROWS_OF_DOMAINS)
-    middle = {
-        name: np.array([np.median(x[code == d]) for d in range(domains)])
-        for name, x in columns.items()
-    }
     centre, sd = hierarchy.prior_moments(law)
     sites = len(centre)
     root = rng.normal(size=(domains, sites, sites)) / sd[:, None]
+    tangent = rng.normal(size=(domains, sites))
+    leads = leading.leading_term(law).site
+    # what it follows are the other sites
+    tangent[:, list(hierarchy.pooled_priors(law)).index(leads)] = 0
     near = coordinates.Expansion(
         u=jnp.asarray(centre + 0.3 * sd * rng.normal(size=(domains, sites))),
         slope=jnp.asarray(rng.normal(size=(domains, sites)) / sd),
         information=jnp.asarray(root @ root.transpose(0, 2, 1)),
-        level=jnp.asarray(rng.uniform(1.4, 1.8, domains)),
+        curve=leading.Curve(
+            level=jnp.asarray(rng.uniform(1.4, 1.8, (len(padded), 1))),
+            start=jnp.asarray(rng.normal(size=domains)),
+            tangent=jnp.asarray(tangent),
+        ),
     )
     population = np.concatenate([centre, np.log(0.5 * sd), [np.log(10.0)]])
     scale = np.concatenate([0.3 * sd, np.full(sites + 1, 0.3)])
     return coordinates.WhitenedPool(
-        hierarchy.Domains(table, padded, middle),
+        hierarchy.Domains(table, padded, np.zeros(domains)),
         half_normal=jnp.asarray(0.7 * sd),
         near=near,
         centre=jnp.asarray(population),
@@ -72,8 +82,8 @@ def problem(law):
 
 def hierarchical(law, problem):
     """The model as one would write it, centred: each domain's sites around the mean."""
-    table, code, middle = problem.domains
-    count = len(next(iter(middle.values())))
+    table, code, slots = problem.domains
+    count = len(slots)
     values = {}
     for i, (name, prior) in enumerate(hierarchy.pooled_priors(law).items()):
         distribution = prior.distribution()

@@ -13,7 +13,6 @@ triangular scale, whose Jacobian is the diagonal of a Cholesky factor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -21,25 +20,14 @@ import jax.numpy as jnp
 from jax import Array
 from numpyro import infer
 
-from bayeslaw._inference import coordinates
 from bayeslaw._inference.nuts import TARGET_ACCEPT, Program
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.pooling.hierarchy import (
-    Domains,
-    State,
-    log_density,
-    pooled_priors,
-    values_of,
-)
+from bayeslaw._posteriors.pooling import leading, triangular
+from bayeslaw._posteriors.pooling.hierarchy import Domains, State, log_density
+from bayeslaw._posteriors.pooling.leading import Curve
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-    from bayeslaw._base.arrays import AnyArray
-
-# of the floor's prior median: where the level leaves less for the floor, it vanishes
-# slowly
-FLOOR_SOFT = 0.1
 
 
 class Expansion(NamedTuple):
@@ -47,14 +35,14 @@ class Expansion(NamedTuple):
     ``u``.
 
     ``u``, ``slope``: shape (domain, site); ``information``: (domain, site, site); the
-    noise is the last site. ``level``: the law's loss at the domain's median run, shape
-    (domain,).
+    noise is the last site. ``curve``: on which the leading coefficient keeps the
+    domain's losses.
     """
 
     u: Float[Array, "domain site"]
     slope: Float[Array, "domain site"]
     information: Float[Array, "domain site site"]
-    level: Float[Array, " domain"]
+    curve: Curve
 
 
 class WhitenedPool(NamedTuple):
@@ -76,11 +64,13 @@ def to_state(
     law: Law, problem: WhitenedPool, w: Mapping[str, Float[Array, " ..."]]
 ) -> tuple[State, Float[Array, ""]]:
     """A draw from whitened ``population`` (2 site + 1,) and ``domain`` (domain, site);
-    log determinant of dz/dw.
+    log determinant of the way to means, log spreads and z.
     """
     near, sites = problem.near, len(problem.half_normal)
     population = problem.centre + problem.scale * w["population"]
-    mean, spread = population[:sites], jnp.exp(population[sites : 2 * sites])
+    mean, bent = population[:sites], population[sites : 2 * sites]
+    log_spread, log_slope = _log_spread(problem.centre[sites : 2 * sites], bent)
+    spread = jnp.exp(log_spread)
 
     # The noise, on which the rest depends. With u = mean + spread z its likelihood
     # slope u - information u^2 / 2, times the prior of z, is normal in z with precision
@@ -99,60 +89,36 @@ def to_state(
     slope = quieter * near.slope[:, :-1] - information @ mean[:-1]
     of_law = spread[:-1]
     of_runs = of_law[None, :, None] * information * of_law[None, None, :]
-    precision = jnp.eye(sites - 1)[None] + of_runs
-    lower = jnp.linalg.cholesky(precision)
-    solve = partial(jax.lax.linalg.triangular_solve, lower, left_side=True, lower=True)
-    pulled = solve((of_law[None] * slope)[..., None])
-    z = solve(pulled + w["domain"][:, :-1, None], transpose_a=True)[..., 0]
+    lower = triangular.cholesky(jnp.eye(sites - 1)[None] + of_runs)
+    pulled = triangular.solve(lower, of_law[None] * slope)
+    z = triangular.solve_transposed(lower, pulled + w["domain"][:, :-1])
     law_sites = mean[None, :-1] + of_law[None] * z
     u = jnp.concatenate([law_sites, log_sigma[:, None]], axis=1)
-    u = _follow_level(law, problem, information, spread, u)
+
+    # what a domain's own runs weigh in each of its sites, by itself
+    told = jnp.diagonal(of_runs, axis1=1, axis2=2)
+    share = told / (1 + told)
+    u = leading.follow(law, problem.domains, near.curve, near.u, share, u)
 
     # |dz/dw| is 1 / det L, and 1 / sqrt(known) for the noise
-    log_diagonal = jnp.log(jnp.diagonal(lower, axis1=1, axis2=2))
-    logdet = -jnp.sum(log_diagonal) - 0.5 * jnp.sum(jnp.log(known))
-    return State(mean, spread, jnp.exp(population[-1]), u), logdet
+    log_slopes = -triangular.log_determinant(lower) - 0.5 * jnp.log(known)
+    state = State(mean, spread, jnp.exp(population[-1]), u)
+    return state, jnp.sum(log_slopes) + jnp.sum(log_slope)
 
 
-def _follow_level(
-    law: Law,
-    problem: WhitenedPool,
-    information: Float[Array, "domain law_site law_site"],
-    spread: Float[Array, " site"],
-    u: Float[Array, "domain site"],
-) -> Float[Array, "domain site"]:
-    """Shift each domain's floor by how far the curve that keeps its level departs from
-    its tangent, as much as its own runs say of the floor.
-
-    The shift of one site by a function of the others leaves the Jacobian alone.
+def _log_spread(
+    near: Float[Array, " site"], bent: Float[Array, " site"]
+) -> tuple[Float[Array, " site"], Float[Array, " site"]]:
+    """Log spread of a coordinate that is about it from ``near`` upwards, and the log of
+    its slope.
     """
-    floor, near = coordinates.floor_term(law), problem.near
-    if floor is None:
-        return u
-    f = list(pooled_priors(law)).index(floor.site)
-    implied = partial(_implied_floor, law, problem.domains.middle, near.level)
-    start, tangent = jax.jvp(implied, (near.u,), (u - near.u,))
-    told = spread[f] ** 2 * information[:, f, f]
-    share = told / (1 + told)
-    return u.at[:, f].add(share * (implied(u) - start - tangent))
-
-
-def _implied_floor(
-    law: Law,
-    middle: Mapping[str, Float[AnyArray, " domain"]],
-    level: Float[Array, " domain"],
-    u: Float[Array, "domain site"],
-) -> Float[Array, " domain"]:
-    """Log floor with which each domain's law has loss ``level`` at its median run,
-    shape (domain,).
-    """
-    floor = coordinates.floor_term(law)
-    assert floor is not None
-    soft = FLOOR_SOFT * floor.prior.median
-    without = values_of(law, u) | {floor.site: jnp.zeros(())}
-    rest = law.loss(middle, without)
-    left = level - rest
-    return jnp.log(soft * jax.nn.softplus(left / soft))
+    # Where domains may well be alike, the density of a spread is flat down to 0, and
+    # that of its logarithm has an endless tail exp(log spread). With log spread = v -
+    # softplus(-v)^2 / 2 the tail is about exp(-v^2 / 2).
+    v = bent - near
+    below = jax.nn.softplus(-v)
+    slope = 1 + below * jax.nn.sigmoid(-v)
+    return near + v - 0.5 * below**2, jnp.log(slope)
 
 
 def _potential(

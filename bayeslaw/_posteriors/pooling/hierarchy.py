@@ -35,18 +35,41 @@ if TYPE_CHECKING:
 class Domains(NamedTuple):
     """A table of several domains.
 
-    ``code``: each row's domain, shape (row,). ``middle``: each covariate at the median
-    of each domain, shape (domain,).
+    ``table``: its rows lie in blocks of equally many, each of one domain. ``code``: each
+    block's domain, shape (block,). ``slots``: zeros, one a domain, shape (domain,).
     """
 
     table: Padded
-    code: Int[AnyArray, " row"]
-    middle: Mapping[str, Float[AnyArray, " domain"]]
+    code: Int[AnyArray, " block"]
+    slots: Float[AnyArray, " domain"]
 
     @property
     def count(self) -> int:
-        column = next(iter(self.middle.values()))
-        return len(column)
+        return len(self.slots)
+
+    def in_blocks(self, rows: Float[AnyArray, " row"]) -> Float[Array, "block run"]:
+        """A column of the table by blocks."""
+        return jnp.asarray(rows).reshape(len(self.code), -1)
+
+    @property
+    def weight(self) -> Float[Array, "block run"]:
+        """1 at measured rows, 0 at padding."""
+        return self.in_blocks(self.table.weight)
+
+    @property
+    def _inside(self) -> Float[Array, "block domain"]:
+        """1 where a block is of a domain."""
+        # Small products with this in place of gathering and adding up by index, which
+        # XLA does one number after another: a half of a gradient.
+        return jax.nn.one_hot(self.code, self.count)
+
+    def by_block(self, of_domains: Float[Array, " domain"]) -> Float[Array, "block 1"]:
+        """What belongs to each block's domain."""
+        return (self._inside @ of_domains)[:, None]
+
+    def sums(self, rows: Float[Array, "block run"]) -> Float[Array, " domain"]:
+        """Sum over each domain's rows, shape (domain,)."""
+        return jnp.sum(rows, axis=1) @ self._inside
 
 
 class State(NamedTuple):
@@ -93,25 +116,51 @@ def values_of(
     return values | {"sigma": sigma}
 
 
+def covariates_in_blocks(domains: Domains) -> dict[str, Float[Array, "block run"]]:
+    """Covariates at every row."""
+    columns = domains.table.covariates
+    return {name: domains.in_blocks(column) for name, column in columns.items()}
+
+
+def row_offset(law: Law, domains: Domains) -> Float[Array, "block run"] | float:
+    """What the law adds to each row's loss whatever its values."""
+    if law.offset is None:
+        return 0.0
+    return law.offset(covariates_in_blocks(domains))
+
+
+def row_contributions(
+    law: Law,
+    domains: Domains,
+    values: Mapping[str, Float[Array, " domain"] | Float[Array, ""]],
+) -> dict[str, Float[Array, "block run"]]:
+    """Signed contribution of each term in nats at every row from values of shape
+    (domain,), by coefficient, shape (block, run) each.
+
+    Coefficients are worked out by domain, which saves half of the powers that
+    `Law.contributions` would take at every row.
+    """
+    x = covariates_in_blocks(domains)
+    row = {n: domains.by_block(v) if v.ndim else v for n, v in values.items()}
+    coefficients = {
+        name: domains.by_block(jnp.broadcast_to(c, domains.count))
+        for name, c in law.coefficients(values).items()
+    }
+    return {
+        t.coefficient: t.sign * coefficients[t.coefficient] * t.basis(x, row)
+        for t in law.terms
+    }
+
+
 def row_log_loss(
     law: Law,
     domains: Domains,
     values: Mapping[str, Float[Array, " domain"] | Float[Array, ""]],
-) -> Float[Array, " row"]:
-    """The law's log loss at every row from values of shape (domain,), shape (row,).
-
-    Coefficients are worked out by domain, which saves half of the powers that
-    `Law.loss` would take at every row.
-    """
-    x = domains.table.covariates
-    row = {n: v[domains.code] if v.ndim else v for n, v in values.items()}
-    coefficients = {
-        name: jnp.broadcast_to(c, domains.count)[domains.code]
-        for name, c in law.coefficients(values).items()
-    }
-    known = 0.0 if law.offset is None else law.offset(x)
-    terms = (t.sign * coefficients[t.coefficient] * t.basis(x, row) for t in law.terms)
-    return jnp.log(jnp.maximum(known + sum(terms), LOSS_MIN))
+) -> Float[Array, "block run"]:
+    """The law's log loss at every row from values of shape (domain,)."""
+    contributions = row_contributions(law, domains, values)
+    loss = row_offset(law, domains) + sum(contributions.values())
+    return jnp.log(jnp.maximum(loss, LOSS_MIN))
 
 
 def row_log_likelihood(
@@ -119,14 +168,14 @@ def row_log_likelihood(
     domains: Domains,
     u: Float[Array, "domain site"],
     dof_above_2: Float[Array, ""],
-) -> Float[Array, " row"]:
-    """Log density of every row given each domain's u, shape (row,)."""
+) -> Float[Array, "block run"]:
+    """Log density of every row given each domain's u."""
     values, dof = values_of(law, u), DOF_MIN + dof_above_2
-    miss = row_log_loss(law, domains, values) - domains.table.y
-    sigma, log_sigma = values["sigma"][domains.code], u[:, -1][domains.code]
+    miss = row_log_loss(law, domains, values) - domains.in_blocks(domains.table.y)
+    sigma, log_sigma = domains.by_block(values["sigma"]), domains.by_block(u[:, -1])
     # t(miss; 0, sigma) = t(miss / sigma; 0, 1) / sigma, and log sigma is a site.
     density = dist.StudentT(dof).log_prob(miss / sigma) - log_sigma
-    return density * domains.table.weight
+    return density * domains.weight
 
 
 def log_prior_mean(law: Law, mean: Float[Array, " site"]) -> Float[Array, ""]:

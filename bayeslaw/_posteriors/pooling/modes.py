@@ -16,6 +16,7 @@ from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates, point
 from bayeslaw._inference.noise import DOF_MIN
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.pooling import leading
 from bayeslaw._posteriors.pooling.coordinates import Expansion, WhitenedPool
 from bayeslaw._posteriors.pooling.hierarchy import (
     Domains,
@@ -56,12 +57,12 @@ def expand(
         rows = row_log_likelihood(law, domains, v, dof_above_2)
         return jnp.sum(rows)
 
-    def mean(v: Float[Array, "domain site"]) -> Float[Array, " row"]:
+    def mean(v: Float[Array, "domain site"]) -> Float[Array, "block run"]:
         values = values_of(law, v)
         return row_log_loss(law, domains, values)
 
     # of each row's mean along a site of its domain
-    def slope(site: Float[Array, " site"]) -> Float[Array, " row"]:
+    def slope(site: Float[Array, " site"]) -> Float[Array, "block run"]:
         along = jnp.broadcast_to(site, u.shape)
         _, slopes_of_rows = jax.jvp(mean, (u,), (along,))
         return slopes_of_rows
@@ -69,14 +70,16 @@ def expand(
     # A row depends on the parameters of its domain only, so that one gradient of the
     # sum is that of every domain side by side.
     gradient = jax.grad(total)(u)
-    slopes = jax.vmap(slope)(jnp.eye(u.shape[1]))  # (site, row)
+    slopes = jax.vmap(slope)(jnp.eye(u.shape[1]))  # (site, block, run)
     # The expected curvature of a row is slope slope' times its location's information:
     # Gauss-Newton, without second derivatives of the law.
-    variance = jnp.exp(2 * u[domains.code, -1])
-    weight = domains.table.weight * (dof + 1) / (dof + 3) / variance
-    inside = jax.nn.one_hot(domains.code, domains.count)
-    information = jnp.einsum("ir,jr,r,rd->dij", slopes, slopes, weight, inside)
-    of_noise = domains.table.weight @ inside * 2 * dof / (dof + 3)
+    variance = domains.by_block(jnp.exp(2 * u[:, -1]))
+    weight = domains.weight * (dof + 1) / (dof + 3) / variance
+    # of each pair of sites, shape (site, site, block, run)
+    products = slopes[:, None] * slopes[None] * weight[None, None]
+    by_domain = jax.vmap(jax.vmap(domains.sums, out_axes=-1), out_axes=-1)
+    information = by_domain(products)
+    of_noise = domains.sums(domains.weight) * 2 * dof / (dof + 3)
     return gradient, information.at[:, -1, -1].add(of_noise)
 
 
@@ -104,13 +107,13 @@ def _newton(
     The rows that pay for a domain's parameters say nothing about its noise, which would
     otherwise be found too low.
     """
-    dof, inside = jnp.asarray(TAILS), jax.nn.one_hot(domains.code, domains.count)
+    dof = jnp.asarray(TAILS)
     gradient, information = expand(law, domains, u, dof)
     prior = jnp.diag(spread**-2)[None]
     # parameters that the rows pay for: the trace of what they say over all that is said
     own = jnp.linalg.solve(information + prior, information)
     paid = jnp.trace(own[:, :-1, :-1], axis1=1, axis2=2)
-    rows = domains.table.weight @ inside
+    rows = domains.sums(domains.weight)
     # As n - p in place of n in an unbiased variance.
     unpaid = 1 - paid / jnp.maximum(rows, paid + 1)
     gradient = gradient.at[:, -1].add(paid)
@@ -126,7 +129,7 @@ def _newton(
 
     def height(v: Float[Array, "domain site"]) -> Float[Array, " domain"]:
         # ``paid`` rows less in the likelihood's -rows log sigma
-        rows_of_domain = row_log_likelihood(law, domains, v, dof) @ inside
+        rows_of_domain = domains.sums(row_log_likelihood(law, domains, v, dof))
         fit = rows_of_domain + paid * v[:, -1]
         z = (v - mean[None]) / spread[None]
         return fit - 0.5 * jnp.sum(z**2, axis=1)
@@ -181,8 +184,8 @@ def _expand_at_modes(
     step = _newton(law, domains, u, mean, spread)
     # l(v) ~ l(u) + g'(v - u) - (v - u)'I(v - u)/2: its linear part is g + I u.
     slope = step.gradient + jnp.einsum("dij,dj->di", step.information, u)
-    level = jnp.asarray(law.loss(domains.middle, values_of(law, u)))
-    near = Expansion(u, slope, step.information, level)
+    curve = leading.curve_at(law, domains, u)
+    near = Expansion(u, slope, step.information, curve)
     middle = jnp.concatenate([mean, jnp.log(spread), jnp.log(TAILS)[None]])
     # Of k domains the mean is known to spread / sqrt(k), the log spread to about 1 /
     # sqrt(2 k); a scale need only be near.

@@ -24,7 +24,7 @@ from bayeslaw._base.errors import FitWarning, LawError, RunTableError
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.noise import DOF_MIN
 from bayeslaw._inference.nuts import Chains, sample
-from bayeslaw._inference.table import NONE, pad, shared_error
+from bayeslaw._inference.table import NONE, Group, Padded, shared_error
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import NATS, Law
 from bayeslaw._law.priors import Prior
@@ -360,13 +360,15 @@ def _domains(
 ) -> tuple[Domains, Shaped[np.ndarray, " domain"]]:
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     code, levels = pd.factorize(names, sort=True)
-    middle = {
-        c: np.array([np.median(v[code == d]) for d in range(len(levels))])
-        for c, v in x.items()
-    }
-    table = pad(x, y)
-    padded = np.pad(code, (0, len(table.y) - len(code)), mode="edge")
-    return Domains(table, padded, middle), np.asarray(levels, object)
+    slots = np.zeros(len(levels))
+    group = Group.of(code, slots)
+    blocks = np.flatnonzero((group.members >= 0).any(axis=0))  # none to spare
+    members = group.members[:, blocks].T.reshape(-1)
+    # A place without a row repeats the table's first, with no weight.
+    rows = np.maximum(members, 0)
+    columns = {name: np.asarray(v, float)[rows] for name, v in x.items()}
+    table = Padded(columns, y[rows], (members >= 0) * 1.0)
+    return Domains(table, group.block[blocks], slots), np.asarray(levels, object)
 
 
 # -- the artifact ----------------------------------------------------------------------
@@ -386,7 +388,7 @@ def _to_arviz(
     groups = {
         "posterior": by_domain | common,
         "sample_stats": dict(drawn.stats),
-        "observed_data": {"log_loss": domains.table.y[: len(runs)]},
+        "observed_data": {"log_loss": np.log(fitting.losses(runs))},
     }
     dims = {"log_loss": ["run_row"]} | {name: ["domain"] for name in by_domain}
     coords = {"run_row": runs.index.to_numpy(), "domain": levels}
