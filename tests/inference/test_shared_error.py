@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import bayeslaw
+from bayeslaw._inference import likelihood
 from bayeslaw._inference.likelihood import (
     DOF_MIN,
     draw_effects,
@@ -86,8 +87,33 @@ def test_effects_are_integrated_out_exactly():
     assert float(ours) == pytest.approx(exact, abs=2e-3)
 
 
-def test_drawn_effects_have_the_right_law():
-    """Mean and sd of drawn effects equal those of scipy's quadrature."""
+def test_a_node_at_a_time_is_all_at_once(grid, monkeypatch):
+    """Of many rows the likelihood and its gradient are those of few, to rounding."""
+    shared = shared_error(grid)
+    y = 0.005 * np.random.default_rng(1).standard_normal(len(grid))
+
+    def both(mean, error):
+        def height(mean, error):
+            return log_likelihood(mean, y, np.ones(len(grid)), error, shared)
+
+        return jax.value_and_grad(height, argnums=(0, 1))(mean, error)
+
+    mean, error = jnp.zeros(len(grid)), {k: jnp.asarray(v) for k, v in ERROR.items()}
+    expected = both(mean, error)
+    monkeypatch.setattr(likelihood, "MANY_ROWS", 0)
+    assert "scan" in str(jax.make_jaxpr(both)(mean, error))
+    jax.tree.map(
+        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-9),
+        both(mean, error),
+        expected,
+    )
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_drawn_effects_have_the_right_law(many, monkeypatch):
+    """Mean and sd of drawn effects equal those of scipy's quadrature, also from the few candidates of a group of many rows."""
+    if many:
+        monkeypatch.setattr(likelihood, "NEARLY_NORMAL", 1)
     y = np.array([0.004, 0.007, 0.012, 0.003])
     shared = NONE._replace(checkpoint=Group.of(np.zeros(4, int), np.zeros(8)))
     keys = jax.random.split(jax.random.PRNGKey(0), 20_000)

@@ -5,9 +5,9 @@ and the more the wider the spread and the lower the noise. So what is sampled is
 those three, z shifted and scaled by what a quadratic approximation of the domain's
 likelihood says about it: as good as centred where it says much, non-centred where it
 says nothing (Papaspiliopoulos et al. 2007, for every domain and direction by itself).
-The floor, which must make up for what the other terms leave, follows them along the
-curve on which the law keeps the domain's level. All of it is exact: a shift and a
-triangular scale, whose Jacobian is the diagonal of a Cholesky factor.
+One coefficient, which must make up for what the other sites leave, follows them along a
+curve (`leading`). All of it is exact: a shift and a triangular scale, whose Jacobian is
+the diagonal of a Cholesky factor.
 """
 
 from __future__ import annotations
