@@ -84,7 +84,7 @@ def curve_at(law: Law, domains: Domains, u: Float[Array, "domain site"]) -> Curv
     """The curve through each domain's sites."""
     values = values_of(law, u)
     parts = row_contributions(law, domains, values)
-    level = row_offset(law, domains) + sum(parts.values())
+    level = jnp.asarray(row_offset(law, domains) + sum(parts.values()))
     term = leading_term(law)
     if term is None:
         return Curve(level, jnp.zeros(domains.count), jnp.zeros_like(u))
