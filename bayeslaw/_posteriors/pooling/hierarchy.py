@@ -126,7 +126,7 @@ def row_offset(law: Law, domains: Domains) -> Float[Array, "block run"] | float:
     """What the law adds to each row's loss whatever its values."""
     if law.offset is None:
         return 0.0
-    return law.offset(covariates_in_blocks(domains))
+    return jnp.asarray(law.offset(covariates_in_blocks(domains)))
 
 
 def row_contributions(
