@@ -1,8 +1,8 @@
 """Many small triangular systems side by side, column by column.
 
-LAPACK is called once for each matrix: of a dozen domains with four sites, Cholesky
-factor and solutions took three quarters of a gradient. Here every step is one operation
-on all matrices, and a gradient takes a third of the time.
+LAPACK is called once for each matrix: whitening a dozen domains of four sites then took
+10 microseconds of a gradient's 25. Here every step is one operation on all matrices, and
+it takes 5.
 """
 
 from __future__ import annotations
