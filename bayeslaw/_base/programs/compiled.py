@@ -93,7 +93,11 @@ class Compiled:
         with self._making.setdefault(form, Lock()):
             program = self._programs.get(form)
             if program is None:
-                lowering = partial(self._jitted[level].lower, *arguments)
+
+                def lowering() -> Any:
+                    # asks XLA for its options, which one from disk does without
+                    return self._jitted[level].lower(*arguments)
+
                 # a tree says the names of its nodes
                 words = repr((form[0], level, str(form[2]), form[3]))
                 program = store.loaded_or(lowering, words)
