@@ -52,15 +52,21 @@ def replay_curves(data: Path) -> Iterator[dict[str, Any]]:
                 yield {"table": f"70M, replay, {domain}"} | row
 
 
+def by_three_schedules(data: Path, size: str) -> tuple[bayeslaw.Fit, pd.DataFrame]:
+    """`anneal` fitted to curves under three schedules, and the curves under others."""
+    runs = bayeslaw.read_runs(data / f"lr_curves_{size}.csv")
+    fitted = runs["schedule"].isin(SCHEDULES)
+    posterior = bayeslaw.fit(
+        runs[fitted], "anneal", seed=0, preview=True, on_failure="ignore"
+    )
+    return posterior, runs[~fitted]
+
+
 def schedules(data: Path) -> Iterator[dict[str, Any]]:
     """Six schedules by three others, at two sizes."""
     for size in ("25m", "100m"):
-        runs = bayeslaw.read_runs(data / f"lr_curves_{size}.csv")
-        fitted = runs["schedule"].isin(SCHEDULES)
-        posterior = bayeslaw.fit(
-            runs[fitted], "anneal", seed=0, preview=True, on_failure="ignore"
-        )
-        for _, run in runs[~fitted].groupby("schedule"):
+        posterior, unseen = by_three_schedules(data, size)
+        for _, run in unseen.groupby("schedule"):
             end = float(run["step"].max())
             follower = Follower.start(posterior, run, end, schedule=run)
             for row in of_run(follower, run.sort_values("step")):
@@ -70,12 +76,8 @@ def schedules(data: Path) -> Iterator[dict[str, Any]]:
 def forks(data: Path) -> Iterator[dict[str, Any]]:
     """The end by other schedules from some steps of a run on, at two sizes."""
     for size in ("25m", "100m"):
-        runs = bayeslaw.read_runs(data / f"lr_curves_{size}.csv")
-        fitted = runs["schedule"].isin(SCHEDULES)
-        posterior = bayeslaw.fit(
-            runs[fitted], "anneal", seed=0, preview=True, on_failure="ignore"
-        )
-        tables = dict(list(runs[~fitted].groupby("schedule")))
+        posterior, unseen = by_three_schedules(data, size)
+        tables = dict(list(unseen.groupby("schedule")))
         run = tables.pop(GOES_ON)
         end = float(run["step"].max())
         schedule = {GOES_ON: run} | tables
