@@ -82,10 +82,13 @@ class Importance:
         Of equal weight, taken from the weighted ones.
     min_ess
         Effective draws of the weights below which it is not to be trusted.
+    enough
+        Effective draws of the weights above which no further round is made.
     """
 
     draws: int = 1000
     min_ess: float = REFIT_ESS
+    enough: float = ENOUGH_ESS
 
 
 class Approximation(NamedTuple):
@@ -152,6 +155,7 @@ def approximate(
     *,
     seed: int,
     seen: Float[AnyArray, "visited coordinate"] | None = None,
+    enough: float = ENOUGH_ESS,
 ) -> Approximation:
     """Approximate the posterior of one table; rows of weight 0 are left out.
 
@@ -163,6 +167,8 @@ def approximate(
     seen
         Coordinate vectors where chains have been, shape (visited, coordinate): the
         first proposal covers them, whatever modes they lie around.
+    enough
+        Effective draws above which, with a tame tail, no further round is made.
     """
     nearer = [_least_squares(law, table, points, np.asarray(start)) for start in starts]
     minima = [_minimum(law, table, points, start) for start in _distinct(nearer)]
@@ -184,7 +190,7 @@ def approximate(
         log_p = np.nan_to_num(np.asarray(log_p), nan=-np.inf)
         rounds = rounds.joined(proposal, vectors, log_p, values)
         weight, k = pareto_smoothed(rounds.log_weight)
-        is_good = 1 / np.sum(weight**2) > ENOUGH_ESS and k < GOOD_K
+        is_good = 1 / np.sum(weight**2) > enough and k < GOOD_K
         if is_good or not np.isfinite(k) or len(rounds.proposals) == ROUNDS:
             return Approximation(rounds.vectors, rounds.values, weight, k, mode)
         # Smoothed weights fit the next proposal: one raw weight that dwarfs the others

@@ -70,7 +70,9 @@ def refit(
     nuts
         The chains that take over where importance sampling will not do.
     """
-    found = approximate(law, table, points, jnp.asarray(starts), seed=seed)
+    found = approximate(
+        law, table, points, jnp.asarray(starts), seed=seed, enough=importance.enough
+    )
     if found.is_trusted(importance.min_ess):
         note = {
             "sampler": f"importance sampling, k-hat {found.k:.2f}",

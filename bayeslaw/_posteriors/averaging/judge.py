@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # Of the whole table, and of a stage left out; where weights are poorer, chains take over.
 WHOLE = Importance(draws=4000, min_ess=MIN_ESS)
 WHOLE_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=500, max_draws=2000)
-FOLD = Importance(draws=1000, min_ess=50)
+FOLD = Importance(draws=1000, min_ess=50, enough=800)
 FOLD_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=300, max_draws=300)
 FOLD_TRIES = TRIES // 2  # of the scales of the misfit, for a stage left out
 SHARED, INDEPENDENT = "shared", "independent"  # errors of rows of one checkpoint or run
@@ -157,10 +157,11 @@ def judge(
     # With a stage left out the mode is near the draws of the whole table, which saves
     # the search from many starts.
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
+    noise = float(np.median(whole["sigma"]))
     forecasts, failed = [], []
     for stage in stages:
         draws, fold_notes = _posterior(
-            law, table, x, stage.kept, starts, setting.seed, FOLD, FOLD_CHAINS
+            law, table, x, stage.kept, (starts, noise), setting.seed, FOLD, FOLD_CHAINS
         )
         if fold_notes["rhat"] > MAX_RHAT:
             failed.append(stage.name)
@@ -186,13 +187,13 @@ def _posterior(
     table: Padded,
     x: dict[str, Float[np.ndarray, " row"]],
     kept: Bool[np.ndarray, " row"],
-    starts: list[dict] | None,
+    starts: tuple[list[dict], float] | None,
     seed: int,
     importance: Importance,
     chains: NUTS,
 ) -> Refit:
-    """The posterior given the rows that are kept; its mode is searched near ``starts``,
-    or from anywhere.
+    """The posterior given the rows that are kept; its mode is searched near ``starts``
+    (values of the law, and the scale of the noise), or from anywhere.
     """
     weight = np.zeros(len(table.weight))
     weight[: len(kept)] = kept
@@ -201,7 +202,7 @@ def _posterior(
     if starts is None:
         vectors = prepare(law, part, at, seed).centre[None]
     else:
-        vectors = starts_near(law, part, at, starts, 0.005)
+        vectors = starts_near(law, part, at, *starts)
     return refit(law, part, at, vectors, seed=seed, importance=importance, nuts=chains)
 
 
