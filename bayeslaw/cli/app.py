@@ -8,8 +8,11 @@ commands, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -18,6 +21,10 @@ from bayeslaw._base.errors import BayeslawError, DiagnosticsError
 from bayeslaw.cli import decisions, fits, forecasts, laws, studies
 from bayeslaw.cli.afterwards import following, updating
 from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
+
+# objects made between two looks for garbage: a command traces programs, which makes
+# hundreds of thousands, hardly any of them garbage (Python looks after 700)
+OBJECTS = 100_000
 
 app = typer.Typer(
     name="bayeslaw",
@@ -89,7 +96,8 @@ def main() -> None:
     # `say_warnings` tells each once
     warnings.simplefilter("always")
     try:
-        _run()
+        with _garbage_seldom():
+            _run()
     except DiagnosticsError as error:
         raise _refusal(error, 3) from None
     except BayeslawError as error:
@@ -98,6 +106,18 @@ def main() -> None:
         raise _refusal(_of_system(error), 2) from None
     except (KeyboardInterrupt, SystemExit) as stopped:
         raise _interruption(stopped) from None
+
+
+@contextlib.contextmanager
+def _garbage_seldom() -> Iterator[None]:
+    """Look for garbage seldom; and not as the process ends, when Python goes through
+    all that is left three times: half a second after a preview.
+    """
+    gc.set_threshold(OBJECTS)
+    try:
+        yield
+    finally:
+        gc.freeze()
 
 
 def _run() -> None:
