@@ -37,7 +37,7 @@ from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._law.law import Covariates, Law, Term, Values
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -187,22 +187,30 @@ def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained
 
 
 @cache
-def _owner(law: Law, exponent: str) -> Term | None:
-    """The first term whose basis an exponent changes, seen at a run off the reference;
-    None if there is none.
+def _owners(law: Law) -> dict[str, Term]:
+    """The first term whose basis an exponent changes, by the exponent's name, seen at a
+    run off the reference; without those that change none.
     """
+    run = {c: np.asarray(1.7 * v) for c, v in law.reference.items()}
+    exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
     # Called while a program is traced: the comparison needs numbers.
     with jax.ensure_compile_time_eval():
-        run = {c: jnp.asarray(1.7 * v) for c, v in law.reference.items()}
-        values = {e.name: jnp.asarray(e.prior.median + 0.01) for e in law.exponents}
-        other = values[exponent] * 1.1 + 0.01
-        moved = values | {exponent: other}
-        for term in law.terms:
-            if term.is_floor:
-                continue
-            if term.basis(run, values) != term.basis(run, moved):
-                return term
-    return None
+        changes = np.asarray(_changes(law, run, exponents))
+    firsts = zip(exponents, changes.any(axis=1), changes.argmax(axis=1), strict=True)
+    return {name: law.terms[first] for name, is_any, first in firsts if is_any}
+
+
+@compiled(static_argnums=0)
+def _changes(
+    law: Law, run: Mapping[str, Float[AnyArray, ""]], exponents: Values
+) -> Bool[Array, "exponent term"]:
+    """Whether another value of each exponent changes the basis of each term at a run."""
+    rows = [jnp.zeros((0, len(law.terms)), bool)]
+    for e in law.exponents:
+        moved = {**exponents, e.name: exponents[e.name] * 1.1 + 0.01}
+        pairs = [(t.basis(run, exponents), t.basis(run, moved)) for t in law.terms]
+        rows.append(jnp.asarray([[before != after for before, after in pairs]]))
+    return jnp.concatenate(rows)
 
 
 def _log_effect(
@@ -212,7 +220,7 @@ def _log_effect(
     covariate.
     """
     exponent = next(e for e in law.exponents if e.name == name)
-    owner = _owner(law, name)
+    owner = _owners(law).get(name)
     if owner is None or exponent.covariate not in points.span:
         return jnp.zeros(())
     runs = {c: jnp.broadcast_to(jnp.asarray(v), (2,)) for c, v in points.middle.items()}

@@ -41,7 +41,7 @@ from bayeslaw._inference.diagnostics import (
     by_weight,
     pareto_smoothed,
 )
-from bayeslaw._inference.noise import error_sites, error_values
+from bayeslaw._inference.noise import error_names, error_values
 from bayeslaw._inference.point import Objective, least_cost
 from bayeslaw._inference.table import Padded, at_once
 from bayeslaw._law.law import Law
@@ -416,7 +416,7 @@ def vectors_at(
 
     def one(draw):
         z = coordinates.from_sites(law, points, draw)
-        of_error = {n: draw[n] for n in error_sites(table.shared)}
+        of_error = {n: draw[n] for n in error_names(table.shared)}
         return to_vector(law, table.shared, z | of_error)
 
     return jax.vmap(one)(sites)

@@ -21,6 +21,7 @@ from bayeslaw._inference.noise import (
     constrain_error,
     error_sites,
     log_density_of_error,
+    log_prior_of_error,
 )
 from bayeslaw._inference.table import NONE, SharedError
 from bayeslaw._law.law import Covariates, Law, Values, log_loss
@@ -159,11 +160,7 @@ def log_prior(
         for name, prior in law.priors.items()
         if not prior.is_fixed
     }
-    of_error = {
-        name: jnp.asarray(prior.log_prob(error[name]))
-        for name, prior in error_sites(shared).items()
-    }
-    return of_law | of_error
+    return of_law | log_prior_of_error(error, shared)
 
 
 def log_density(

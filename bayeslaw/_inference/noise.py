@@ -6,6 +6,7 @@ Here are its priors, its distribution, and its draws for a run that nobody has t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from scipy import stats
 
 from bayeslaw._inference.table import SharedError
 from bayeslaw._law.law import Values
-from bayeslaw._law.priors import lognormal
+from bayeslaw._law.priors import lognormal, normal
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
@@ -82,6 +83,26 @@ def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
         "run_length": length.distribution(),
     }
     return {name: priors[name] for name in error_names(shared)}
+
+
+def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
+    """Log density of each of `error_sites` at its value, without NumPyro."""
+    length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
+    log_densities = {
+        "sigma": SIGMA.log_density,
+        "dof_above_2": _log_gamma,
+        "tau_checkpoint": normal(0.0, TAU_CHECKPOINT).log_density,
+        "tau_run": TAU_RUN.log_density,
+        "run_length": length.log_density,
+    }
+    return {name: log_densities[name](error[name]) for name in error_names(shared)}
+
+
+def _log_gamma(dof_above_2: Float[Array, ""]) -> Float[Array, ""]:
+    """Log density of gamma(`DOF_SHAPE`, `DOF_RATE`)."""
+    log_size = math.lgamma(DOF_SHAPE) - DOF_SHAPE * math.log(DOF_RATE)
+    log_power = (DOF_SHAPE - 1) * jnp.log(dof_above_2)
+    return log_power - DOF_RATE * dof_above_2 - log_size
 
 
 def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
