@@ -1,5 +1,5 @@
-"""Convergence of chains and trust in importance weights, as ArviZ computes them; and
-every threshold that either has to pass.
+"""Convergence of chains, by ArviZ, and trust in importance weights; and every threshold
+that either has to pass.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from bayeslaw._inference import pareto
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -72,8 +74,6 @@ def pareto_smoothed(
     Degenerate: fewer than 100 draws of finite weight, or so few that count that no tail
     can be fitted; the weights are then plain ones.
     """
-    import arviz_stats.base
-
     finite = np.isfinite(log_weight)
     if not finite.any():
         return np.full(len(log_weight), 1 / len(log_weight)), np.inf
@@ -81,9 +81,8 @@ def pareto_smoothed(
     plain = np.where(finite, log_weight, floor)
     k, smooth = np.inf, plain
     if finite.sum() >= FEWEST_WEIGHTS:
-        stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
         with np.errstate(all="ignore"):  # where one draw takes all
-            smooth, k = stats.psislw(-plain)
+            smooth, k = pareto.smoothed(plain)
         if not (np.isfinite(k) and np.isfinite(smooth.max())):
             k, smooth = np.inf, plain
     weight = np.exp(smooth - smooth.max())

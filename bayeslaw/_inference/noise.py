@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy import stats
+from scipy.special import gammaln
 
 from bayeslaw._inference.table import SharedError
 from bayeslaw._law.law import Values
@@ -146,6 +146,16 @@ def log_density_of_error(
     return jax.scipy.stats.t.logpdf(residual, dof, 0.0, scale)
 
 
+def log_student(
+    standard: Float[np.ndarray, "*error"], dof: Float[np.ndarray, "*#error"] | float
+) -> Float[np.ndarray, "*error"]:
+    """Log density of Student-t errors of scale 1, in NumPy: scipy's statistics take a
+    third of a second to import.
+    """
+    log_norm = gammaln((dof + 1) / 2) - gammaln(dof / 2) - 0.5 * np.log(dof * np.pi)
+    return log_norm - 0.5 * (dof + 1) * np.log1p(standard**2 / dof)
+
+
 def _none() -> Float[np.ndarray, " 1"]:
     """Of an effect that there is not, shape (1,): the same for all draws."""
     return np.zeros(1)
@@ -259,7 +269,7 @@ class RunNoise:
         """Density of runs' own errors of shape (draw, run), each."""
         sigma = self.sigma[:, None]
         dof = self.dof[:, None]
-        return stats.t.pdf(error / sigma, dof) / sigma
+        return np.exp(log_student(error / sigma, dof)) / sigma
 
 
 def draw_errors(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy import special
 
 from bayeslaw._base.errors import LawError
 
@@ -92,15 +93,13 @@ class Prior:
 
     def quantile(self, q: float) -> float:
         """The prior's quantile at probability ``q``."""
-        from scipy import stats
-
         match self.family, self.args:
             case "lognormal", (median, sigma):
-                return float(stats.lognorm.ppf(q, sigma, scale=median))
+                return float(median * np.exp(sigma * special.ndtri(q)))
             case "normal", (mean, sd):
-                return float(stats.norm.ppf(q, mean, sd))
+                return float(mean + sd * special.ndtri(q))
             case "beta", (a, b):
-                return float(stats.beta.ppf(q, a, b))
+                return float(special.betaincinv(a, b, q))
         return self.args[0]
 
     def draw(self, rng: np.random.Generator, size: int) -> Float[np.ndarray, " draw"]:

@@ -92,8 +92,6 @@ def to_arviz(
     """The tree of a fit; ``drawn`` has the draws' unconstrained sites and the sampler's
     statistics, each of shape (chain, draw).
     """
-    from arviz_base import from_dict
-
     shape, n = drawn.stats["n_steps"].shape, len(runs)
     draws, batch = shape[0] * shape[1], at_once(table)
     u = {name: v.reshape(-1) for name, v in drawn.sites.items()}
@@ -138,7 +136,7 @@ def to_arviz(
         of_groups[name] = of_groups[name][..., : len(levels)]
         dims[name] = [label]
         coords[label] = np.asarray(levels, object)
-    tree = from_dict(groups, dims=dims, coords=coords)
+    tree = artifact.tree_of(groups, dims, coords)
     tree["constant_data"] = artifact.constant_data(runs)
     tree.attrs.update(attrs)
     return tree

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from bayeslaw._base.blas import one_thread
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows
 from bayeslaw._inference.discrepancy.process import Process
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
+from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, log_student
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -236,9 +235,11 @@ def _draw_dof(
 ) -> Float[np.ndarray, " draw"]:
     """Degrees of freedom of the noise given what the mode leaves over, shape (draw,)."""
     left = np.sqrt(problem.scaled_squares(mode))
-    log_likelihood = [np.sum(stats.t.logpdf(left, dof)) for dof in DOF]
-    log_p = np.array(log_likelihood)
-    log_p += stats.gamma.logpdf(DOF - DOF_MIN, DOF_SHAPE, scale=1 / DOF_RATE)
+    log_likelihood = [np.sum(log_student(left, dof)) for dof in DOF]
+    # gamma, up to a constant
+    above = DOF - DOF_MIN
+    log_prior = (DOF_SHAPE - 1) * np.log(above) - DOF_RATE * above
+    log_p = np.array(log_likelihood) + log_prior
     chance = np.exp(log_p - log_p.max())
     chance = chance / chance.sum()
     return rng.choice(DOF, size=draws, p=chance)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import linalg, optimize, stats
+from scipy import linalg, optimize
 
 from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
 from bayeslaw._inference.discrepancy.process import Process, log_variances
@@ -255,11 +255,14 @@ class Marginal:
         curvature = -np.array(slopes) / (2 * STEP)
         sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
         root = axes / np.sqrt(np.maximum(sizes, FLAT))
-        proposal = stats.multivariate_t(shape=np.eye(size), df=PROPOSAL_DOF)
-        standard = np.atleast_2d(proposal.rvs(tries, random_state=rng))
-        tried = mode + standard.reshape(tries, size) @ root.T
+        # Student-t: a normal over the root of a chi-square.
+        mixed = rng.chisquare(PROPOSAL_DOF, (tries, 1)) / PROPOSAL_DOF
+        standard = rng.standard_normal((tries, size)) / np.sqrt(mixed)
+        square = np.sum(standard**2, axis=1)
+        log_q = -0.5 * (PROPOSAL_DOF + size) * np.log1p(square / PROPOSAL_DOF)
+        tried = mode + standard @ root.T
         log_p = np.array([self.log_density(one) for one in tried])
-        weight, khat = pareto_smoothed(log_p - proposal.logpdf(standard))
+        weight, khat = pareto_smoothed(log_p - log_q)
         return tried[by_weight(weight, count, rng)], khat
 
     def draw_linear(

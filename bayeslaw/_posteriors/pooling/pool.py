@@ -382,8 +382,6 @@ def _to_arviz(
     drawn: Chains,
 ) -> DataTree:
     """What is kept of a pool; ``drawn.sites`` are those of a `hierarchy.State`."""
-    from arviz_base import from_dict
-
     by_domain, common = _posterior(law, drawn.sites)
     groups = {
         "posterior": by_domain | common,
@@ -392,7 +390,7 @@ def _to_arviz(
     }
     dims = {"log_loss": ["run_row"]} | {name: ["domain"] for name in by_domain}
     coords = {"run_row": runs.index.to_numpy(), "domain": levels}
-    tree = from_dict(groups, dims=dims, coords=coords)
+    tree = artifact.tree_of(groups, dims, coords)
     tree["constant_data"] = artifact.constant_data(runs)
     import xarray
 
