@@ -196,8 +196,12 @@ def _owners(law: Law) -> dict[str, Term]:
     # Called while a program is traced: the comparison needs numbers.
     with jax.ensure_compile_time_eval():
         changes = np.asarray(_changes(law, run, exponents))
-    firsts = zip(exponents, changes.any(axis=1), changes.argmax(axis=1), strict=True)
-    return {name: law.terms[first] for name, is_any, first in firsts if is_any}
+    terms = [term for term in law.terms if not term.is_floor]
+    return {
+        name: terms[int(np.argmax(is_changed))]
+        for name, is_changed in zip(exponents, changes, strict=True)
+        if is_changed.any()
+    }
 
 
 @compiled(static_argnums=0)
@@ -205,12 +209,14 @@ def _changes(
     law: Law, run: Mapping[str, Float[AnyArray, ""]], exponents: Values
 ) -> Bool[Array, "exponent term"]:
     """Whether another value of each exponent changes the basis of each term at a run."""
-    rows = [jnp.zeros((0, len(law.terms)), bool)]
+    terms = [term for term in law.terms if not term.is_floor]
+    before = [term.basis(run, exponents) for term in terms]
+    changes = []
     for e in law.exponents:
         moved = {**exponents, e.name: exponents[e.name] * 1.1 + 0.01}
-        pairs = [(t.basis(run, exponents), t.basis(run, moved)) for t in law.terms]
-        rows.append(jnp.asarray([[before != after for before, after in pairs]]))
-    return jnp.concatenate(rows)
+        after = [term.basis(run, moved) for term in terms]
+        changes.append([b != a for b, a in zip(before, after, strict=True)])
+    return jnp.asarray(changes)
 
 
 def _log_effect(
@@ -234,9 +240,9 @@ def _log_effect(
 
 def _move_exponents(
     law: Law, points: ContrastPoints, given: Unconstrained, to_site: bool
-) -> tuple[Unconstrained, Float[Array, ""]]:
-    """Exponents from coordinates to sites (or back), the last listed first; log
-    determinant of the way to sites.
+) -> tuple[Unconstrained, Values, Float[Array, ""]]:
+    """Exponents from coordinates to sites (or back), the last listed first; their
+    values; log determinant of the way to sites.
     """
     # Exponents not yet moved stand at their medians. Backwards and forwards see the
     # same values at each step, which makes one way the inverse of the other.
@@ -261,7 +267,7 @@ def _move_exponents(
             moved[e.name] = v + sign * _log_effect(law, points, values, e.name)
         site = {e.name: moved[e.name] if to_site else v}
         values = values | constrain(law, site, {e.name})
-    return moved, logdet
+    return moved, values, logdet
 
 
 def _log_positive(
@@ -325,48 +331,80 @@ class _Contrast(NamedTuple):
         return site if self.is_signed else jnp.exp(site)
 
 
-def _contrasts(law: Law, points: ContrastPoints, exponents: Values) -> list[_Contrast]:
+class _Bases(NamedTuple):
+    """Bases of the terms, by site, where the coordinates read them off: what multiplies
+    a coefficient to give the term's site, and at the middle of the table, shape ();
+    at the ends of the contrasts, shape (contrast, 2).
+    """
+
+    scale: dict[str, Float[Array, ""]]
+    middle: dict[str, Float[Array, ""]]
+    ends: dict[str, Float[Array, "contrast 2"]]
+
+
+def _bases_at_points(law: Law, points: ContrastPoints, exponents: Values) -> _Bases:
+    # Each basis once for all of these runs: what a program takes to be traced and
+    # compiled goes by its operations, whatever their size.
+    runs = {}
+    for c in law.covariates:
+        one_by_one = jnp.stack([jnp.asarray(law.reference[c]), points.middle[c]])
+        runs[c] = jnp.concatenate([one_by_one, jnp.ravel(points.ends[c])])
+    scale, middle, ends = {}, {}, {}
+    for term in law.terms:
+        at_runs = term.basis(runs, exponents)
+        basis = jnp.broadcast_to(at_runs, (2 + 2 * len(points.size),))
+        scale[term.site] = basis[0] if term.in_nats else jnp.ones(())
+        middle[term.site] = basis[1]
+        ends[term.site] = basis[2:].reshape(-1, 2)
+    return _Bases(scale, middle, ends)
+
+
+def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contrast]:
     terms = scaled_terms(law)
-    scales = _site_scales(law, terms, exponents)
-    # each basis once at the ends of all terms: programs are traced operation by operation
-    ends = {c: jnp.asarray(v).reshape(-1) for c, v in points.ends.items()}
-    contrasts = []
-    for i, (term, scale) in enumerate(zip(terms, scales, strict=True)):
-        at_ends = term.basis(ends, exponents)
-        basis = jnp.broadcast_to(at_ends, (2 * len(terms),))
-        high, low = basis.reshape(-1, 2).T
-        difference = (high - low) / scale
-        # log |contrast|, rounded off where exponents make it vanish. Per unit of the
-        # site: a basis itself changes by orders of magnitude with its exponent.
-        soft = SOFT * points.size[i]
-        log_size = 0.5 * jnp.log(difference[i] ** 2 + soft**2)
-        contrast = _Contrast(
+    if not terms:
+        return []
+    scale = jnp.stack([bases.scale[term.site] for term in terms])
+    ends = jnp.stack([bases.ends[term.site] for term in terms])
+    # of each term, between the runs of each
+    difference = (ends[..., 0] - ends[..., 1]) / scale[:, None]
+    # log |contrast|, rounded off where exponents make it vanish. Per unit of the site:
+    # a basis itself changes by orders of magnitude with its exponent.
+    soft = SOFT * points.size
+    log_sizes = 0.5 * jnp.log(jnp.diagonal(difference) ** 2 + soft**2)
+    return [
+        _Contrast(
             term.site,
             term.sign,
             term.prior.support == "real",
             log_size,
-            term.sign * difference,
+            term.sign * between,
         )
-        contrasts.append(contrast)
-    return contrasts
+        for term, log_size, between in zip(terms, log_sizes, difference, strict=True)
+    ]
 
 
 def _rest_at_middle(
-    law: Law, points: ContrastPoints, values: Values
+    law: Law, points: ContrastPoints, sites: Unconstrained, bases: _Bases
 ) -> Float[Array, ""]:
     """Loss at the middle of the table without the floor, shape ()."""
-    middle = {c: jnp.asarray(v)[None] for c, v in points.middle.items()}
     floor = floor_term(law)
-    assert floor is not None
-    without = {**values, floor.site: jnp.zeros(())}
-    return law.loss(middle, without)[0]
+    others = [term for term in law.terms if term is not floor]
+    values = constrain(law, sites, {term.site for term in others})
+    rest = jnp.zeros(())
+    if law.offset is not None:
+        middle = {c: jnp.asarray(v)[None] for c, v in points.middle.items()}
+        rest = jnp.asarray(law.offset(middle))[0]
+    for term in others:
+        coefficient = values[term.site] / bases.scale[term.site]
+        rest = rest + term.sign * coefficient * bases.middle[term.site]
+    return rest
 
 
 def _move_terms(
     law: Law,
     points: ContrastPoints,
     given: Unconstrained,
-    exponents: Values,
+    bases: _Bases,
     to_site: bool,
 ) -> tuple[Unconstrained, Float[Array, ""]]:
     """Coefficients from coordinates to sites (or back), in the order of the law; log
@@ -374,7 +412,7 @@ def _move_terms(
     """
     moved, logdet = {}, jnp.zeros(())
     added = jnp.zeros(len(points.size))  # by the terms so far, between each term's runs
-    for i, c in enumerate(_contrasts(law, points, exponents)):
+    for i, c in enumerate(_contrasts(law, points, bases)):
         # total contrast = sign value size + what earlier terms add: the map is
         # triangular in the terms' order, and its Jacobian a product of slopes.
         others = added[i]
@@ -394,30 +432,29 @@ def to_sites(
     """Coordinates to NumPyro's unconstrained sites, with the log determinant of the
     Jacobian.
     """
-    moved, logdet = _move_exponents(law, points, z, to_site=True)
+    moved, exponents, logdet = _move_exponents(law, points, z, to_site=True)
     sites = z | moved
-    exponents = constrain(law, sites, {e.name for e in law.exponents})
-    moved, log_slope = _move_terms(law, points, z, exponents, to_site=True)
+    bases = _bases_at_points(law, points, exponents)
+    moved, log_slope = _move_terms(law, points, z, bases, to_site=True)
     sites, logdet = sites | moved, logdet + log_slope
     floor = floor_term(law)
     if floor is None:
         return sites, logdet
-    values = constrain(law, sites, {n for n in law.priors if n != floor.site})
     # The floor's coordinate is the loss at the middle of the table: of all numbers the
     # one that the data fix best.
-    left = z[floor.site] - _rest_at_middle(law, points, values)
+    left = z[floor.site] - _rest_at_middle(law, points, sites, bases)
     log_value, log_slope = _log_positive(left)
     return sites | {floor.site: log_value}, logdet + log_slope
 
 
 def from_sites(law: Law, points: ContrastPoints, sites: Unconstrained) -> Unconstrained:
     """The inverse of `to_sites`."""
-    z = sites | _move_exponents(law, points, sites, to_site=False)[0]
-    exponents = constrain(law, sites, {e.name for e in law.exponents})
-    z = z | _move_terms(law, points, sites, exponents, to_site=False)[0]
+    moved, exponents, _ = _move_exponents(law, points, sites, to_site=False)
+    z = sites | moved
+    bases = _bases_at_points(law, points, exponents)
+    z = z | _move_terms(law, points, sites, bases, to_site=False)[0]
     floor = floor_term(law)
     if floor is None:
         return z
-    values = constrain(law, sites, {n for n in law.priors if n != floor.site})
-    rest = _rest_at_middle(law, points, values)
+    rest = _rest_at_middle(law, points, sites, bases)
     return z | {floor.site: _left_of(sites[floor.site]) + rest}

@@ -19,7 +19,7 @@ from scipy.special import gammaln
 
 from bayeslaw._inference.table import SharedError
 from bayeslaw._law.law import Values
-from bayeslaw._law.priors import lognormal, normal
+from bayeslaw._law.priors import Prior, lognormal, normal
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
@@ -68,38 +68,38 @@ def error_names(shared: SharedError) -> list[str]:
     return names
 
 
+def error_priors(shared: SharedError) -> dict[str, Prior]:
+    """Priors of the scalar sites of the error, by name, but for ``dof_above_2``."""
+    length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
+    priors = {
+        "sigma": SIGMA,
+        "tau_checkpoint": normal(0.0, TAU_CHECKPOINT),
+        "tau_run": TAU_RUN,
+        "run_length": length,
+    }
+    return {name: priors[name] for name in error_names(shared) if name in priors}
+
+
 def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
-    """Priors of the scalar sites of the error, by name."""
+    """Priors of the scalar sites of the error, by name, as NumPyro has them."""
     # not above: NumPyro takes a while to import, which a saved posterior and a preview
     # do without
     import numpyro.distributions as dist
 
-    length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
-    priors: dict[str, dist.Distribution] = {
-        "sigma": SIGMA.distribution(),
-        "dof_above_2": dist.Gamma(DOF_SHAPE, DOF_RATE),
-        "tau_checkpoint": dist.Normal(0.0, TAU_CHECKPOINT),
-        "tau_run": TAU_RUN.distribution(),
-        "run_length": length.distribution(),
-    }
+    priors = {name: p.distribution() for name, p in error_priors(shared).items()}
+    priors["dof_above_2"] = dist.Gamma(DOF_SHAPE, DOF_RATE)
     return {name: priors[name] for name in error_names(shared)}
 
 
 def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
-    """Log density of each of `error_sites` at its value, without NumPyro."""
-    length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
-    log_densities = {
-        "sigma": SIGMA.log_density,
-        "dof_above_2": _log_gamma,
-        "tau_checkpoint": normal(0.0, TAU_CHECKPOINT).log_density,
-        "tau_run": TAU_RUN.log_density,
-        "run_length": length.log_density,
-    }
-    return {name: log_densities[name](error[name]) for name in error_names(shared)}
+    """Log prior density of each scalar site of the error at its value."""
+    priors = error_priors(shared)
+    of_dof = {"dof_above_2": log_gamma(error["dof_above_2"])}
+    return of_dof | {name: p.log_density(error[name]) for name, p in priors.items()}
 
 
-def _log_gamma(dof_above_2: Float[Array, ""]) -> Float[Array, ""]:
-    """Log density of gamma(`DOF_SHAPE`, `DOF_RATE`)."""
+def log_gamma(dof_above_2: Float[Array, ""]) -> Float[Array, ""]:
+    """Log prior density of the degrees of freedom above 2."""
     log_size = math.lgamma(DOF_SHAPE) - DOF_SHAPE * math.log(DOF_RATE)
     log_power = (DOF_SHAPE - 1) * jnp.log(dof_above_2)
     return log_power - DOF_RATE * dof_above_2 - log_size

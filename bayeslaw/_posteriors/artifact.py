@@ -69,7 +69,7 @@ def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:
 
 
 def tree_of(
-    groups: Mapping[str, Mapping[str, Shaped[np.ndarray, "..."]]],
+    groups: Mapping[str, Mapping[str, Shaped[np.ndarray, "*shape"]]],
     dims: Mapping[str, Sequence[str]],
     coords: Mapping[str, Shaped[np.ndarray, " label"]],
 ) -> DataTree:

@@ -55,3 +55,17 @@ def test_rhat_and_effective_draws(shift, share):
         assert ess["one"] == pytest.approx(expected, rel=0.12)
     assert diagnostics.of_chains(sites) == (max(rhat.values()), min(ess.values()))
     assert diagnostics.are_enough(sites) == (shift == 0)
+
+
+@pytest.mark.parametrize("draws", [100, 225, 226, 4000])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
+def test_smoothed_weights_are_those_of_arviz(draws, spread):
+    """To rounding, k-hat too."""
+    from arviz_stats.base import array_stats
+
+    log_weight = spread * RNG.standard_t(4, draws)
+    smooth, k = diagnostics.smoothed_tail(log_weight)
+    expected, of_arviz = array_stats.psislw(-log_weight)
+    assert k == pytest.approx(float(of_arviz), rel=1e-9)
+    away = smooth - expected  # a constant, as one of the two adds up to 1
+    np.testing.assert_allclose(away, away[0], rtol=0, atol=1e-9)

@@ -1,5 +1,6 @@
 """The error of a run on log loss: one record says its scale, draws it and weighs it."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -8,10 +9,12 @@ from bayeslaw._inference.noise import (
     RunNoise,
     draw_effects,
     draw_errors,
+    error_sites,
     error_values,
     log_density_of_error,
+    log_prior_of_error,
 )
-from bayeslaw._inference.table import NONE, SharedError
+from bayeslaw._inference.table import NONE, Group, SharedError
 
 
 @pytest.fixture
@@ -114,3 +117,24 @@ def test_errors_of_rows_that_share_nothing_are_independent():
     error = {"sigma": 0.01, "dof_above_2": 8.0}
     drawn = draw_errors(4000, error, NONE, np.random.default_rng(1))
     assert stats.kstest(drawn / 0.01, "t", args=(10,)).pvalue > 1e-3
+
+
+def test_priors_of_the_error_are_those_of_numpyro():
+    """Of errors shared by checkpoints, and by runs and along them."""
+    group = Group.of(np.array([0, 0, 1]), np.zeros(8))
+    previous, gap = np.array([0, 0, 2]), np.array([np.inf, 0.3, np.inf])
+    along = {"previous": previous, "gap": gap}
+    values = {
+        "sigma": 0.004,
+        "dof_above_2": 7.0,
+        "tau_checkpoint": -0.003,
+        "tau_run": 0.001,
+        "run_length": 0.2,
+    }
+    error = {name: jnp.asarray(value) for name, value in values.items()}
+    for shared in (SharedError(checkpoint=group), SharedError(run=group, **along)):
+        log_prior = log_prior_of_error(error, shared)
+        expected = {n: p.log_prob(error[n]) for n, p in error_sites(shared).items()}
+        assert set(log_prior) == set(expected)
+        for name, value in expected.items():
+            assert log_prior[name] == pytest.approx(float(value), rel=1e-6)

@@ -264,7 +264,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "bayeslaw/_inference/diagnostics.py",
-        "smooth, k = pareto.smoothed(plain)",
+        "smooth, k = smoothed_tail(plain)",
         "smooth, k = plain, 0.0",
     ),
     (_DRIFT, "miss.covariance + tau**2 * drift", "miss.covariance + tau * drift"),
