@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.programs.compiled import ONCE
 from bayeslaw._inference import coordinates, diagnostics
 from bayeslaw._inference.importance import (
     Approximation,
@@ -62,7 +63,14 @@ def preview(
         There is no mode.
     """
     table, points = problem.table, problem.points
-    found = approximate(law, table, points, problem.centre[None], seed=seed)
+    found = approximate(
+        law,
+        table,
+        points,
+        problem.centre[None],
+        seed=seed,
+        level=ONCE,
+    )
     if not len(found.weight):
         raise LawError(
             f"law {law.name!r}: no posterior mode was found to preview around; "
@@ -94,6 +102,7 @@ def where_chains_disagree(
         problem.centre[None],
         seed=seed,
         seen=seen,
+        level=ONCE,
     )
     if not found.is_trusted(diagnostics.MIN_ESS):
         return None

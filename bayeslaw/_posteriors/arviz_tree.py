@@ -64,7 +64,8 @@ def _derived(law: Law, batch: int, u, seed, table: Padded):
     return jax.lax.map(one, (u, keys), batch_size=batch)
 
 
-@compiled(static_argnums=(0, 1))
+# of thinned draws: the faster program gains less than it takes to compile
+@compiled(static_argnums=(0, 1), many=60_000)
 def _at_runs(law: Law, batch: int, u, effects, table: Padded):
     """Sites of draws, and effects of their groups, to mean and log likelihood of every
     row, in float32.

@@ -64,10 +64,13 @@ def _are_known(options: dict[str, Any]) -> bool:
 class Compiled:
     """A function that is compiled by `compiled`; call it with positional arguments."""
 
-    def __init__(self, function: Callable, static_argnums: tuple[int, ...], level: int):
+    def __init__(
+        self, function: Callable, static_argnums: tuple[int, ...], level: int, many: int
+    ):
         self._function = function
         self._static = static_argnums
         self._level = level
+        self._many = many
         self._programs: dict[Hashable, Callable] = {}
         self._making: dict[Hashable, Lock] = {}
         _all.add(self)
@@ -83,7 +86,7 @@ class Compiled:
         leaves, tree = jax.tree.flatten(others)
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             return self._traced(*arguments)  # by a program that calls this one
-        level = OFTEN if sum(map(_size, leaves)) > MANY else self._level
+        level = OFTEN if sum(map(_size, leaves)) > self._many else self._level
         name = self._name(static)
         if name is None or config.jax_disable_jit:
             return self._jitted[level](*arguments)
@@ -167,6 +170,7 @@ def compiled(
     *,
     static_argnums: int | tuple[int, ...] = (),
     level: int = ONCE,
+    many: int = MANY,
 ) -> Any:
     """`jax.jit` for programs that take seconds to compile.
 
@@ -180,12 +184,14 @@ def compiled(
         functions, records of those, and what has a ``program_name``. With others it is
         a plain `jax.jit`.
     level
-        `ONCE` or `OFTEN`; with many numbers in the arguments it is `OFTEN` anyway.
+        `ONCE` or `OFTEN`.
+    many
+        Numbers in the arguments from which it is `OFTEN` anyway.
     """
     if function is None:
-        return partial(compiled, static_argnums=static_argnums, level=level)
+        return partial(compiled, static_argnums=static_argnums, level=level, many=many)
     static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
-    return Compiled(function, static, level)
+    return Compiled(function, static, level, many)
 
 
 def program_name(static: Any) -> str | None:
