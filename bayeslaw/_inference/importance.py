@@ -148,6 +148,7 @@ def _telling(
     return index[kept], times / MOST_TELLING
 
 
+@one_thread()
 def approximate(
     law: Law,
     table: Padded,

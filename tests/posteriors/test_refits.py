@@ -2,12 +2,15 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
+from bayeslaw._base.blas import one_thread
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +97,46 @@ def test_the_same_numbers_in_other_processes(runs, folds, found):
     for here, there in zip(found, elsewhere, strict=True):
         for name, values in here.values.items():
             np.testing.assert_array_equal(values, there.values[name], err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::bayeslaw.RunTableWarning")
+def test_the_same_numbers_on_one_core_and_on_two():
+    """Whatever threads linear algebra has: equal to the last digit, of a law whose
+    products are large enough to be shared among them.
+    """
+    simulated = bayeslaw.simulate("ptpp-gate-floor", seed=1).query("ptpp <= 31")
+    runs = simulated.drop(columns=["run", "checkpoint"])
+    weights = np.ones((1, len(runs)))
+    (here,) = refits(runs, "ptpp-gate-floor", weights, independent=True)
+    with threadpool_limits(1, user_api="blas"):
+        (there,) = refits(runs, "ptpp-gate-floor", weights, independent=True)
+    for name, values in here.values.items():
+        np.testing.assert_array_equal(values, there.values[name], err_msg=name)
+
+
+def test_linear_algebra_keeps_to_one_thread_until_the_last_has_left():
+    """Of two threads that overlap, the first to leave does not undo the second's; then
+    all is as before.
+    """
+
+    def threads() -> list[int]:
+        return [each["num_threads"] for each in threadpool_info()]
+
+    inside, left, before = Barrier(2), Barrier(2), threads()
+
+    def leaves_first() -> None:
+        with one_thread():
+            inside.wait()
+        left.wait()
+
+    other = Thread(target=leaves_first)
+    other.start()
+    with one_thread():
+        inside.wait()
+        left.wait()
+        assert set(threads()) == {1}
+    other.join()
+    assert threads() == before
 
 
 def test_bootstrap_weights_count_rows_or_groups():
