@@ -42,7 +42,9 @@ def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
             f"and name its address ({type(error).__name__})"
         ) from None
     with client:
-        yield client.get_executor()
+        # every call a task of its own: to tell whether two are the same Dask would digest
+        # all arguments, which takes longer than to send them
+        yield client.get_executor(pure=False)
 
 
 def as_done(
@@ -58,8 +60,9 @@ def as_done(
         return
     futures = {executor.submit(call): i for i, call in enumerate(calls)}
     try:
+        # let go of each with its result, which the caller may not want to keep
         yield from (
-            (futures[future], future.result()) for future in as_completed(futures)
+            (futures.pop(future), future.result()) for future in as_completed(futures)
         )
     finally:
         for future in futures:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
+from bayeslaw._base import memory
 from bayeslaw._base.programs.folder import drop_damaged, forget_unused
 
 CACHE_VARIABLE = "BAYESLAW_CACHE"
@@ -49,12 +50,14 @@ def cache_folder() -> Path | None:
 
 @lru_cache(maxsize=1)
 def start() -> None:
-    """Set precision, host devices and compilation cache. Does nothing the second time.
+    """Set precision, host devices, compilation cache, and what a worker does with memory
+    that it frees. Does nothing the second time.
 
     A JAX backend that already runs keeps its devices; the chains then share them.
     """
     import jax
 
+    memory.keep_freed()
     jax.config.update("jax_enable_x64", True)
     with contextlib.suppress(RuntimeError):  # the backend already runs
         jax.config.update("jax_num_cpu_devices", min(cores(), MAX_CORES))

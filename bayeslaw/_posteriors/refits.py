@@ -3,21 +3,24 @@
 One compiled program serves them all: importance sampling around the mode where its
 k-hat allows, and NUTS, started at that mode, where not. They run here one after
 another, or on any `concurrent.futures.Executor`; each has its own seed, so that the
-numbers do not depend on who computed them.
+numbers do not depend on who computed them, nor in what tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base import executors, runtime
+from bayeslaw._base.blas import one_thread
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
 
 # of a refit: draws by weight, and the chains where those will not do
 WEIGHTED, CHAINS = Importance(), NUTS(draws=300, max_draws=1200)
-CHUNK = 8  # refits to a task on an executor
+# of refits to a task on an executor; and a share of those not yet given out, so that the
+# last tasks are small and workers end together (Polychronopoulos and Kuck 1987)
+MOST_TO_A_TASK, SHARE = 8, 16
 
 
 class Refit(NamedTuple):
@@ -130,16 +135,27 @@ def refits(
     covariates, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     table = pad(covariates, y, NONE if independent else shared_error(runs))
     points = coordinates.contrast_points(law, covariates)
-    start = np.asarray(prepare(law, table, points, seed).centre)[None]
+    problem = Problem(uuid4().hex, law, table, points, seed)
     padded = np.zeros((len(weights), len(table.weight)))
     padded[:, : len(runs)] = weights
     seeds = np.random.SeedSequence(seed).generate_state(len(weights))
     importance = Importance(draws)
-    jobs = []
-    for i in range(0, len(weights), CHUNK):
-        some = slice(i, i + CHUNK)
-        jobs.append((law, table, points, start, padded[some], seeds[some], importance))
-    return spread(_chunk, jobs, executor, progress, len(weights))
+    jobs = [
+        (problem, padded[some], seeds[some], importance)
+        for some in _tasks(len(weights))
+    ]
+    return spread(_refit_some, jobs, executor, progress, len(weights))
+
+
+def _tasks(refits: int) -> list[slice]:
+    """Which refits go together in each task."""
+    tasks, first = [], 0
+    while first < refits:
+        left = refits - first
+        size = min(MOST_TO_A_TASK, max(1, left // SHARE))
+        tasks.append(slice(first, first + size))
+        first += size
+    return tasks
 
 
 def _checked_weights(
@@ -159,23 +175,50 @@ def _checked_weights(
     return weights
 
 
-def _chunk(
-    law: Law,
-    table: Padded,
-    points: ContrastPoints,
-    start: Float[np.ndarray, "1 coordinate"],
+@dataclass(frozen=True)
+class Problem:
+    """What all refits of a call share; ``key`` tells it from that of another call."""
+
+    key: str
+    law: Law = field(compare=False)
+    table: Padded = field(compare=False)
+    points: ContrastPoints = field(compare=False)
+    seed: int = field(compare=False)
+
+
+@lru_cache(maxsize=4)
+def _start(problem: Problem) -> Float[np.ndarray, "1 coordinate"]:
+    """Where refits begin their search: the mode with every row counted once.
+
+    Searched once by every process that works on the problem. The client would keep all
+    workers waiting for it.
+    """
+    law, table, points = problem.law, problem.table, problem.points
+    with one_thread():
+        posterior = prepare(law, table, points, problem.seed)
+    return np.asarray(posterior.centre)[None]
+
+
+def _refit_some(
+    problem: Problem,
     weights: Float[np.ndarray, "refit row"],
     seeds: UInt[np.ndarray, " refit"],
     importance: Importance,
 ) -> list[Refit]:
     """Refits one after another, here or in another process."""
     runtime.start()
+    start = _start(problem)
     posteriors = []
     for weight, seed in zip(weights, seeds, strict=True):
-        part = table._replace(weight=weight)
-        posteriors.append(
-            refit(law, part, points, start, seed=int(seed), importance=importance)
+        posterior = refit(
+            problem.law,
+            problem.table._replace(weight=weight),
+            problem.points,
+            start,
+            seed=int(seed),
+            importance=importance,
         )
+        posteriors.append(posterior)
     return posteriors
 
 
@@ -191,10 +234,11 @@ def spread(
     """
     results: dict[int, list] = {}
     calls = [partial(task, *job) for job in jobs]
+    done = 0
     for i, part in executors.as_done(calls, executor):
         results[i] = part
+        done += len(part)
         if progress:
-            done = sum(len(each) for each in results.values())
             progress(done, total or len(jobs))
     return [result for i in range(len(jobs)) for result in results[i]]
 

@@ -1,7 +1,9 @@
 """On real Dask workers, processes of their own: the same numbers, also when one is killed half-way."""
 
 import os
+import resource
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from distributed import Client, LocalCluster
 
 import bayeslaw
 from bayeslaw import BayeslawError, bootstrap_weights, refits
+from bayeslaw._base import runtime
 from bayeslaw._base.executors import executor_at
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,6 +69,24 @@ def test_laws_compared_by_workers_have_the_same_weights(cluster, runs):
     here = bayeslaw.compare(runs, ["chinchilla", "coupled"], hold_out="N")
     np.testing.assert_allclose(there.weights, here.weights, rtol=1e-9)
     assert there.judged[0].law is here.judged[0].law
+
+
+def page_faults() -> int:
+    """How often the system had to find a page while arrays of 1 MiB were made, one after
+    another, 200 in all.
+    """
+    runtime.start()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(200):
+        np.ones(2**17)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc")
+def test_a_worker_keeps_the_memory_that_it_frees(cluster):
+    """Mapped anew each time, 200 arrays are 51,200 pages; Dask sets its workers to it."""
+    with executor_at(cluster.scheduler_address) as executor:
+        assert executor.submit(page_faults).result() < 5000
 
 
 def test_no_scheduler_at_the_address_is_said_in_one_line(monkeypatch):
