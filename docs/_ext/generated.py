@@ -413,6 +413,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "wrong_law": partial(kept_page, "wrong_law.txt"),
     "look_ahead": partial(kept_page, "look_ahead.txt"),
     "starts": partial(csv_page, "starts.csv"),
+    "workers": partial(csv_page, "workers.csv"),
     "levels": partial(csv_page, "levels.csv"),
     "promised": partial(kept_page, "promised.txt"),
     "mutants": partial(kept_page, "mutants.txt"),

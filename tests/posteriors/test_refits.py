@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import bayeslaw
 from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
 from bayeslaw._base.blas import one_thread
+from bayeslaw._posteriors import refits as module
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,27 @@ def test_the_same_numbers_in_other_processes(runs, folds, found):
     for here, there in zip(found, elsewhere, strict=True):
         for name, values in here.values.items():
             np.testing.assert_array_equal(values, there.values[name], err_msg=name)
+
+
+def test_the_same_numbers_in_any_tasks(runs, folds, found, monkeypatch):
+    """All refits in one task, in place of one in each: equal to the last digit."""
+    alone = module._tasks(len(folds))
+    assert len(alone) == len(folds)
+    monkeypatch.setattr(module, "_tasks", lambda refits: [slice(0, refits)])
+    together = refits(runs, "chinchilla", folds, independent=True, draws=4000, seed=1)
+    for here, there in zip(found, together, strict=True):
+        for name, values in here.values.items():
+            np.testing.assert_array_equal(values, there.values[name], err_msg=name)
+
+
+@pytest.mark.parametrize("count", [1, 17, 64, 1000])
+def test_every_refit_is_in_one_task_and_the_last_tasks_are_small(count):
+    tasks = module._tasks(count)
+    assert [i for task in tasks for i in range(count)[task]] == list(range(count))
+    sizes = [task.stop - task.start for task in tasks]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 1
+    assert max(sizes) <= module.MOST_TO_A_TASK
 
 
 @pytest.mark.filterwarnings("ignore::bayeslaw.RunTableWarning")
