@@ -52,8 +52,8 @@ def asleep(task: Task, problem, weights, seeds, importance) -> list[Refit]:
 
 def simulated(
     task: Task, workers: int, processes: int, runs: pd.DataFrame, weights: np.ndarray
-) -> tuple[Timing, list]:
-    """Sleepers on so many workers, in so many processes."""
+) -> tuple[Timing, int]:
+    """Sleepers on so many workers, in so many processes; and bytes of the results, pickled."""
     sleeper = partial(asleep, task)
     with (
         local_cluster(processes, workers // processes) as cluster,
@@ -61,7 +61,8 @@ def simulated(
     ):
         # workers import the package before the clock starts
         posteriors(cluster, runs, FORM_3, weights[: 16 * workers])
-        return timed(cluster, runs, FORM_3, weights)
+        timing, results = timed(cluster, runs, FORM_3, weights)
+    return timing, sum(len(pickle.dumps(result)) for result in results)
 
 
 def of_a_posterior() -> None:
@@ -76,7 +77,7 @@ def of_a_posterior() -> None:
         size = len(pickle.dumps(results[0]))
         print(
             f"{law}, {len(runs)} rows: {later.workers_cpu / len(weights):.3f} CPU s a posterior of {size / 1000:.0f} kB; "
-            f"{first.wall:.1f} s till a new worker's first",
+            f"{first.wall:.1f} s for a new worker's first, with its programs from disk",
             flush=True,
         )
 
@@ -119,7 +120,7 @@ def main() -> None:
     tasks = len(refits._tasks(options.posteriors))
     rows = []
     for workers in WORKERS:
-        timing, results = simulated(task, workers, PROCESSES, runs, weights)
+        timing, size = simulated(task, workers, PROCESSES, runs, weights)
         computing = options.posteriors * task.seconds / workers
         row = {
             "workers": workers,
@@ -131,8 +132,12 @@ def main() -> None:
         }
         print(*row.values(), f"peak {peak_gib():.2f} GiB", sep="\t", flush=True)
         rows.append(row)
-    size = len(pickle.dumps(results)) / 2**30
-    print(f"{tasks} tasks; results pickled {size:.2f} GiB; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")  # fmt: skip
+    # extrapolated: workers whose tasks take all of one core of the client and the scheduler
+    served = refits.MOST_TO_A_TASK * task.seconds * tasks / timing.client_cpu
+    print(
+        f"{tasks} tasks; results pickled {size / 2**30:.2f} GiB; one core of client and scheduler would serve {served:.0f} "
+        f"workers; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
     if options.output:
         pd.DataFrame(rows).to_csv(options.output, index=False)
 
