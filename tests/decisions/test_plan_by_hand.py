@@ -13,6 +13,7 @@ from bayeslaw._decisions.planning import plan as planning
 from bayeslaw._decisions.planning import roots, value
 from bayeslaw._decisions.planning.frontier import CONFIDENCES, frontier
 from bayeslaw._decisions.planning.question import Model
+from bayeslaw._decisions.planning.roots import Batch
 from bayeslaw._decisions.planning.sampled import cheapest, draws_needed
 from bayeslaw._decisions.planning.search import Choice, scan, search
 from known import straight_plans as known
@@ -553,10 +554,11 @@ def test_pictures_are_drawn_at_a_finite_budget(problem):
 )
 def test_a_loss_that_rises_and_falls_is_seen(slopes, turns):
     """Of one draw; two of which one rises and the other falls do not turn."""
-    values = {"slopes": jnp.array([slopes, (1.0, 1.0)])}
-    span = (jnp.asarray(20.0), jnp.asarray(24.0))
-    found = roots.rises_and_falls(_bent, values, {}, jnp.full(2, 0.3), span)
-    assert bool(found) == turns
+    values = {"slopes": np.array([slopes, (1.0, 1.0)])}
+    ladder = roots.ladder((20.0, 24.0), True)
+    losses = Batch.of(_bent, values, {}, 3).losses(ladder, np.full(2, 0.3))
+    assert losses.shape == (len(ladder), 2)
+    assert roots.rise_and_fall(losses) == turns
 
 
 def _bent(values, columns):
@@ -576,11 +578,10 @@ def _rooted(values, columns):
 
 def test_all_crossings_of_a_draw_are_found():
     """Two, as many places as an odd number has; of a draw that starts on the line one."""
-    values = {"from": jnp.array([0.0, -7.0])}
+    values = {"from": np.array([0.0, -7.0])}
     none = np.zeros(2)
-    found, is_kept = roots.crossings(
-        _rooted, values, {}, none, none, roots.ladder((0.0, 20.0), True)
-    )
+    batch = Batch.of(_rooted, values, {}, 2)
+    found, is_kept = batch.crossings(none, none, roots.ladder((0.0, 20.0), True))
     np.testing.assert_array_equal(is_kept, [True, False])  # the arctangent is below 0
     expected = [[5.1, 12.5, np.inf], [5.5, np.inf, np.inf]]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -589,9 +590,8 @@ def test_all_crossings_of_a_draw_are_found():
 def test_more_crossings_than_draws_are_found():
     """Eight of one draw, of a wave that is 0 at each whole number and a half."""
     none = np.zeros(1)
-    found, is_kept = roots.crossings(
-        _wave, {"height": jnp.ones(1)}, {}, none, none, roots.ladder((0.0, 7.9), True)
-    )
+    batch = Batch.of(_wave, {"height": np.ones(1)}, {}, 1)
+    found, is_kept = batch.crossings(none, none, roots.ladder((0.0, 7.9), True))
     assert not is_kept[0]
     np.testing.assert_allclose(found[0, :8], np.arange(8) + 0.5, atol=1e-9)
     assert np.isinf(found[0, 8:]).all()
@@ -601,23 +601,42 @@ def _wave(values, columns):
     return values["height"] * jnp.cos(np.pi * jnp.log(columns["D"]))
 
 
+def test_a_batch_says_the_same_of_few_draws_as_of_many():
+    """Rows that fill it up, and tokens beyond one ladder's, change nothing: by NumPy."""
+    values = {"from": np.linspace(-3.0, 3.0, 5)}
+    tokens, level = np.linspace(0.0, 20.0, 150), np.zeros(5)
+    full, filled = (Batch.of(_rooted, values, {}, size) for size in (5, 12))
+    assert (filled.rows, filled.draws) == (12, 5)
+    x = tokens[:, None] - values["from"]
+    expected = np.where(x < 10, np.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
+    for batch in (full, filled):
+        losses = batch.losses(tokens, level)
+        np.testing.assert_allclose(losses, expected, atol=1e-9)
+    rungs = roots.ladder((0.0, 20.0), True)
+    for some, others in zip(
+        full.crossings(level, level, rungs),
+        filled.crossings(level, level, rungs),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(some, others)
+
+
 def test_the_one_crossing_is_found_from_far_away():
     """Of the arctangent from the middle of a wide span, where its slope is a hundredth of that at the root; and of
     one whose limit is never met, none.
     """
-    values = {"from": jnp.array([0.0, 0.0])}
+    values = {"from": np.array([0.0, 0.0])}
     limit = np.array([0.0, 9.0])
-    found, _ = roots.crossings(
-        _rooted, values, {}, limit, np.zeros(2), roots.ladder((0.0, 9.9), False)
-    )
+    batch = Batch.of(_rooted, values, {}, 2)
+    found, _ = batch.crossings(limit, np.zeros(2), roots.ladder((0.0, 9.9), False))
     np.testing.assert_allclose(found[:, 0], [5.1, np.inf], atol=1e-9)
 
 
 def test_a_loss_that_is_infinite_at_an_end_is_crossed_all_the_same():
     """No straight line leads there."""
-    found, is_kept = roots.crossings(
-        _steep, {"at": jnp.ones(1)}, {}, np.zeros(1), np.zeros(1), np.array([0.0, 4.0])
-    )
+    batch = Batch.of(_steep, {"at": np.ones(1)}, {}, 1)
+    none = np.zeros(1)
+    found, is_kept = batch.crossings(none, none, np.array([0.0, 4.0]))
     assert not is_kept[0]
     np.testing.assert_allclose(found, [[1.5]], atol=1e-9)
 

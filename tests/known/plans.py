@@ -127,8 +127,8 @@ def example_plan(sd=0.0, count=1, sigma=None, **options):
 def promise(name, function, values, fixed, limit, baseline=None, noise=0.0, model=N):
     draws = len(next(iter(values.values())))
     rows = np.arange(draws)
-    leaves = {k: jnp.asarray(v) for k, v in values.items()}
-    held = {k: jnp.full(draws, float(v)) for k, v in fixed.items()}
+    leaves = {k: np.asarray(v) for k, v in values.items()}
+    held = {k: np.full(draws, float(v)) for k, v in fixed.items()}
     unit = "loss" if baseline is None else "relative"
     base = np.full(draws, 1.0 if baseline is None else baseline)
     span = (float(np.log(model * 1e-4)), float(np.log(model * 1e4)))
@@ -223,7 +223,7 @@ def missed_problem(seed):
     for name, constraint, alone in zip(names, problem.constraints, losses, strict=True):
         weights = sd * rng.standard_normal((DRAWS, process.size))
         (part,) = constraint.parts
-        values = part.values | {"misfit": jnp.asarray(weights)}
+        values = part.values | {"misfit": weights}
         part = replace(part, log_loss=LogLoss(law(name), process), values=values)
         looser = constraint.with_limit(
             LOOSER[constraint.constraint.unit](constraint.limit)

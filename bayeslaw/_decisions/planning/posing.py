@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import jax.numpy as jnp
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
@@ -78,11 +77,10 @@ def _sampled(
         if question.new_run and "sigma" in piece.values:
             noise[rows] = piece.noise.draw(1, rng)[:, 0]
         fixed = {
-            column: jnp.asarray(columns[column][rows])
+            column: columns[column][rows]
             for column in _columns_read(piece, name, columns, model.others)
         }
-        values = {k: jnp.asarray(v) for k, v in piece.values.items()}
-        parts.append(Part(piece.log_loss, values, fixed, rows))
+        parts.append(Part(piece.log_loss, dict(piece.values), fixed, rows))
     low, high = (math.log(model.N * atpp) for atpp in ATPP_RANGE)
     sampled = SampledConstraint(
         constraint, tuple(parts), np.ones(draws), noise, span=(low, high)

@@ -14,6 +14,7 @@ plan does not choose.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +29,9 @@ from bayeslaw._posteriors.posterior import along_tokens
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from jaxtyping import Bool, Float, Int, PyTree, Shaped
+    from jaxtyping import Bool, Float, Int, Shaped
+
+    from bayeslaw._base.arrays import AnyArray
 
 # of log tokens: what a step of Newton's method leaves is about its square
 TOLERANCE = 1e-7
@@ -60,97 +63,144 @@ def _at_log_tokens(
     return loss_at(jnp.exp(log_tokens))
 
 
+# -- batches ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """As many draws of one formula as are looked at in one call.
+
+    Parameters
+    ----------
+    log_loss
+        The formula, as in `Piece`.
+    values, fixed
+        The draws, and the covariates that a plan does not choose; leaves of shape (row,
+        ...).
+    draws
+        How many rows are draws. The others repeat the last of them, so that batches are
+        of one size and a formula is compiled once.
+    """
+
+    log_loss: Callable
+    values: dict[str, Float[jax.Array, "row ..."]]
+    fixed: dict[str, Float[jax.Array, " row"]]
+    draws: int
+
+    @classmethod
+    def of(
+        cls,
+        log_loss: Callable,
+        values: Mapping[str, Float[AnyArray, "draw ..."]],
+        fixed: Mapping[str, Float[AnyArray, " draw"]],
+        size: int,
+    ) -> Batch:
+        """A batch of ``size`` rows of up to as many draws."""
+        draws = len(next(iter(values.values())))
+        rows = _filled(np.arange(draws), size)
+
+        def taken(leaf: Shaped[AnyArray, "draw ..."]) -> Shaped[jax.Array, "row ..."]:
+            return jnp.asarray(np.asarray(leaf)[rows])
+
+        leaves = jax.tree.map(taken, (dict(values), dict(fixed)))
+        return cls(log_loss, *leaves, draws)
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    def losses(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " draw"],
+    ) -> Float[np.ndarray, "tokens draw"]:
+        """Log losses at several tokens, of each draw at its own replay of shape (draw,).
+
+        Shape (tokens, draw).
+        """
+        at_replay = _filled(replay, self.rows)
+        blocks = []
+        for first in range(0, len(log_tokens), RUNGS):
+            some = log_tokens[first : first + RUNGS]
+            losses = losses_on_ladder(
+                self.log_loss,
+                self.values,
+                self.fixed,
+                at_replay,
+                _filled(some, RUNGS),
+                len(some),
+            )
+            blocks.append(np.asarray(losses)[: len(some), : self.draws])
+        return np.concatenate(blocks)
+
+    def crossings(
+        self,
+        log_limit: Float[np.ndarray, " draw"],
+        replay: Float[np.ndarray, " draw"],
+        rungs: Float[np.ndarray, " rung"],
+    ) -> tuple[Float[np.ndarray, "draw crossing"], Bool[np.ndarray, " draw"]]:
+        """Where each draw's log loss crosses its limit, at its own replay.
+
+        Returns
+        -------
+        Log tokens, shape (draw, crossing), as many as any draw has and an odd number;
+        +inf where there is none. Whether the limit is kept at the first rung, shape
+        (draw,).
+        """
+        losses = self.losses(rungs, replay)
+        is_kept = losses <= log_limit  # (rung, draw)
+        draw, rung = np.nonzero((is_kept[1:] != is_kept[:-1]).T)
+        brackets = Brackets(
+            draw=draw,
+            low=rungs[rung],
+            high=rungs[rung + 1],
+            below=losses[rung, draw] - log_limit[draw],
+            above=losses[rung + 1, draw] - log_limit[draw],
+        )
+        counts = np.bincount(draw, minlength=self.draws)
+        most = int(counts.max())
+        roots = np.full((self.draws, most // 2 * 2 + 1), np.inf)
+        # of a crossing among those of its draw
+        place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
+        roots[draw, place] = self._roots(log_limit, replay, brackets)
+        return roots, is_kept[0]
+
+    def _roots(
+        self,
+        log_limit: Float[np.ndarray, " draw"],
+        replay: Float[np.ndarray, " draw"],
+        brackets: Brackets,
+    ) -> Float[np.ndarray, " bracket"]:
+        """Log tokens at which losses cross their limits, shape (bracket,)."""
+        limits, replays = _filled(log_limit, self.rows), _filled(replay, self.rows)
+        count = len(brackets.draw)
+        blocks = [np.zeros(0)]
+        for first in range(0, count, self.rows):
+            # as many at a time as there are rows: nothing is compiled twice
+            some = brackets.padded(slice(first, first + self.rows), self.rows)
+            roots = roots_between(
+                self.log_loss, self.values, self.fixed, limits, replays, some
+            )
+            blocks.append(np.asarray(roots))
+        return np.concatenate(blocks)[:count]
+
+
+def _filled(
+    values: Shaped[np.ndarray, " some"], size: int
+) -> Shaped[np.ndarray, " size"]:
+    """The values, the last of them repeated up to ``size``."""
+    return np.pad(values, (0, size - len(values)), mode="edge")
+
+
+def pad_columns(
+    roots: Float[np.ndarray, "draw crossing"], columns: int
+) -> Float[np.ndarray, "draw column"]:
+    """Roots with columns of none added, shape (draw, columns)."""
+    missing = columns - roots.shape[1]
+    return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
+
+
 # -- losses ----------------------------------------------------------------------------
-
-
-@compiled(static_argnums=0, level=OFTEN)
-def losses_at(
-    log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
-    log_tokens: Float[jax.Array, " draw"],
-    replay: Float[jax.Array, " draw"],
-) -> Float[jax.Array, " draw"]:
-    """Log loss of each draw at its own tokens and replay, shape (draw,) all three."""
-
-    def of_draw(
-        v: Mapping[str, Float[jax.Array, " ..."]],
-        f: dict[str, Float[jax.Array, ""]],
-        x: Float[jax.Array, ""],
-        r: Float[jax.Array, ""],
-    ) -> Float[jax.Array, ""]:
-        return _of_log_tokens(log_loss, v, f, r)(x)
-
-    return jax.vmap(of_draw)(values, fixed, log_tokens, replay)
-
-
-@compiled(static_argnums=0, level=OFTEN)
-def losses_on_grid(
-    log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
-    log_tokens: Float[jax.Array, " tokens"],
-    replay: Float[jax.Array, " replay"],
-) -> Float[jax.Array, "draw replay tokens"]:
-    """Log loss of each draw on a grid, shape (draw, replay, tokens).
-
-    Mapped axis by axis, so that a term in tokens alone is computed once for all replays
-    and the other way round.
-    """
-
-    def of_draw(
-        v: Mapping[str, Float[jax.Array, " ..."]], f: dict[str, Float[jax.Array, ""]]
-    ) -> Float[jax.Array, "replay tokens"]:
-        def at_replay(r: Float[jax.Array, ""]) -> Float[jax.Array, " tokens"]:
-            return jax.vmap(_of_log_tokens(log_loss, v, f, r))(log_tokens)
-
-        return jax.vmap(at_replay)(replay)
-
-    return jax.vmap(of_draw)(values, fixed)
-
-
-@compiled(static_argnums=0, level=OFTEN)
-def kept_on_grid(
-    log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
-    log_limit: Float[jax.Array, " draw"],
-    log_tokens: Float[jax.Array, " tokens"],
-    replay: Float[jax.Array, " replay"],
-) -> Bool[jax.Array, "draw replay tokens"]:
-    """Whether each draw keeps its limit on a grid, shape (draw, replay, tokens)."""
-    losses = losses_on_grid(log_loss, values, fixed, log_tokens, replay)
-    limit = log_limit[:, None, None]
-    return losses <= limit
-
-
-@compiled(static_argnums=0, level=OFTEN)
-def rises_and_falls(
-    log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
-    replay: Float[jax.Array, " draw"],
-    span: tuple[Float[jax.Array, ""], Float[jax.Array, ""]],
-) -> Bool[jax.Array, ""]:
-    """Whether any draw's loss both rises and falls with tokens.
-
-    ``replay`` is each draw's own, shape (draw,).
-    """
-    ladder = jnp.linspace(span[0], span[1], RUNGS)
-
-    def of_draw(
-        v: Mapping[str, Float[jax.Array, " ..."]],
-        f: dict[str, Float[jax.Array, ""]],
-        r: Float[jax.Array, ""],
-    ) -> Bool[jax.Array, ""]:
-        losses = jax.vmap(_of_log_tokens(log_loss, v, f, r))(ladder)
-        step = jnp.diff(losses)
-        return (step > FLAT).any() & (step < -FLAT).any()
-
-    return jax.vmap(of_draw)(values, fixed, replay).any()
-
-
-# -- roots -----------------------------------------------------------------------------
 
 
 def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung"]:
@@ -161,46 +211,11 @@ def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung
     return np.linspace(*span, RUNGS if is_wavy else 2)
 
 
-def crossings(
-    log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
-    log_limit: Float[np.ndarray, " draw"],
-    replay: Float[np.ndarray, " draw"],
-    rungs: Float[np.ndarray, " rung"],
-) -> tuple[Float[np.ndarray, "draw crossing"], Bool[np.ndarray, " draw"]]:
-    """Where each draw's log loss crosses its limit.
-
-    Returns
-    -------
-    Log tokens, shape (draw, crossing), as many as any draw has and an odd number; +inf
-    where there is none. Whether the limit is kept at the first rung, shape (draw,).
-    """
-    excess = np.asarray(
-        losses_on_ladder(log_loss, values, fixed, log_limit, replay, rungs)
-    )
-    is_kept = excess <= 0  # (rung, draw)
-    draw, rung = np.nonzero((is_kept[1:] != is_kept[:-1]).T)
-    brackets = Brackets(
-        draw=draw,
-        low=rungs[rung],
-        high=rungs[rung + 1],
-        below=excess[rung, draw],
-        above=excess[rung + 1, draw],
-    )
-    draws = len(log_limit)
-    counts = np.bincount(draw, minlength=draws)
-    most = int(counts.max())
-    roots = np.full((draws, most // 2 * 2 + 1), np.inf)
-    # of a crossing among those of its draw
-    place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
-    for first in range(0, len(draw), draws):
-        # as many at a time as there are draws: nothing is compiled twice
-        part = slice(first, first + draws)
-        some = brackets.padded(part, draws)
-        found = roots_between(log_loss, values, fixed, log_limit, replay, some)
-        roots[draw[part], place[part]] = np.asarray(found)[: len(draw[part])]
-    return roots, is_kept[0]
+def rise_and_fall(losses: Float[np.ndarray, "rung draw"]) -> bool:
+    """Whether any draw's losses on a ladder, shape (rung, draw), do both."""
+    step = np.diff(losses, axis=0)
+    rises, falls = (step > FLAT).any(axis=0), (step < -FLAT).any(axis=0)
+    return bool((rises & falls).any())
 
 
 @compiled(static_argnums=0, level=OFTEN)
@@ -208,21 +223,29 @@ def losses_on_ladder(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, "draw ..."]],
     fixed: dict[str, Float[jax.Array, " draw"]],
-    log_limit: Float[jax.Array, " draw"],
     replay: Float[jax.Array, " draw"],
     rungs: Float[jax.Array, " rung"],
+    count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "rung draw"]:
-    """Log loss of each draw over its limit at all rungs, shape (rung, draw).
+    """Log loss of each draw at the first ``count`` rungs, shape (rung, draw); nothing
+    is said of the others.
 
-    ``log_limit`` and ``replay`` have shape (draw,).
+    ``replay`` is each draw's own, shape (draw,).
     """
     by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
 
     # rung by rung: all draws at one rung stay in the processor's cache
-    def at_rung(x: Float[jax.Array, ""]) -> Float[jax.Array, " draw"]:
-        return jax.vmap(lambda loss_at: loss_at(x))(by_draw) - log_limit
+    def with_rung(
+        rung: Int[jax.Array, ""], losses: Float[jax.Array, "rung draw"]
+    ) -> Float[jax.Array, "rung draw"]:
+        x = rungs[rung]
+        return losses.at[rung].set(jax.vmap(lambda loss_at: loss_at(x))(by_draw))
 
-    return jax.lax.map(at_rung, rungs)
+    none = jnp.zeros((len(rungs), len(replay)))
+    return jax.lax.fori_loop(0, count, with_rung, none)
+
+
+# -- roots -----------------------------------------------------------------------------
 
 
 class Brackets(NamedTuple):
@@ -313,22 +336,3 @@ def roots_between(
         return _root(loss_at, limit, bracket)
 
     return jax.lax.map(root, brackets, batch_size=BLOCK)
-
-
-# -- rows ------------------------------------------------------------------------------
-
-
-def pad_columns(
-    roots: Float[np.ndarray, "draw crossing"], columns: int
-) -> Float[np.ndarray, "draw column"]:
-    """Roots with columns of none added, shape (draw, columns)."""
-    missing = columns - roots.shape[1]
-    return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
-
-
-@compiled
-def take_rows(
-    tree: PyTree[Shaped[jax.Array, "draw ..."]], rows: Int[jax.Array, " row"]
-) -> PyTree[Shaped[jax.Array, "row ..."]]:
-    """The same rows, shape (row,), of every leaf."""
-    return jax.tree.map(lambda leaf: leaf[rows], tree)

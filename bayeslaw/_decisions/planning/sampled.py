@@ -14,30 +14,23 @@ of draws is the sample approximation of Luedtke and Ahmed 2008 (SIAM J. Optim. 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._decisions.planning.roots import (
-    crossings,
-    kept_on_grid,
+    Batch,
     ladder,
-    losses_at,
-    losses_on_grid,
     pad_columns,
-    rises_and_falls,
-    take_rows,
+    rise_and_fall,
 )
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int, Shaped
-
-    from bayeslaw._base.arrays import AnyArray
+    from jaxtyping import Bool, Float, Int
 
     Intervals = tuple[
         Float[np.ndarray, "draw _interval"], Float[np.ndarray, "draw _interval"]
@@ -47,6 +40,10 @@ if TYPE_CHECKING:
     A start of +inf says that there is no interval.
     """
 
+# Draws looked at in one call: of one size, so that each formula is compiled once. A plan
+# has some thousands, which go through the processor's cache in parts; the last batch of
+# a law with a small share is filled up.
+BATCH = 1000
 # Multiples of the golden ratio, modulo 1, fill the unit interval evenly in any number
 # (Weyl's sequence; Niederreiter 1992, section 3).
 GOLDEN = 0.6180339887
@@ -68,8 +65,8 @@ class Part:
     """
 
     log_loss: Callable
-    values: dict[str, Float[jax.Array, "row ..."]]
-    fixed: dict[str, Float[jax.Array, " row"]]
+    values: dict[str, Float[np.ndarray, "row ..."]]
+    fixed: dict[str, Float[np.ndarray, " row"]]
     rows: Int[np.ndarray, " row"]
 
     def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
@@ -81,8 +78,28 @@ class Part:
         place[self.rows] = np.arange(len(self.rows))
         places = place[index]
         rows = np.flatnonzero(places >= 0)
-        values, fixed = take_rows((self.values, self.fixed), places[rows])
+        values, fixed = self._at(places[rows])
         return Part(self.log_loss, values, fixed, rows)
+
+    def batches(
+        self, size: int
+    ) -> Iterator[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
+        """The draws in batches of this size, each with its rows among all draws."""
+        for first in range(0, len(self.rows), size):
+            some = slice(first, first + size)
+            values, fixed = self._at(some)
+            yield Batch.of(self.log_loss, values, fixed, size), self.rows[some]
+
+    def _at(
+        self, places: Int[np.ndarray, " taken"] | slice
+    ) -> tuple[
+        dict[str, Float[np.ndarray, "taken ..."]],
+        dict[str, Float[np.ndarray, " taken"]],
+    ]:
+        """Values and covariates at places among these rows."""
+        values = {name: leaf[places] for name, leaf in self.values.items()}
+        fixed = {name: leaf[places] for name, leaf in self.fixed.items()}
+        return values, fixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,42 +196,38 @@ class SampledConstraint:
         Each is looked at with a replay of its own.
         """
         replay = np.arange(self.draws) * GOLDEN % 1
-        is_wavy = any(
-            rises_and_falls(
-                part.log_loss, part.values, part.fixed, replay[part.rows], self.span
-            )
-            for part in self.parts
-        )
-        return replace(self, is_wavy=is_wavy)
+        losses = self._losses(ladder(self.span, is_wavy=True), replay)
+        return replace(self, is_wavy=rise_and_fall(losses))
 
     # -- losses ------------------------------------------------------------------------
 
-    def _by_part(
-        self, function: Callable[[Part], Shaped[AnyArray, " row *point"]]
-    ) -> Shaped[np.ndarray, " draw *point"]:
-        """Results of all parts, shape (row, ...) each, in the order of the draws."""
-        results = [np.asarray(function(part)) for part in self.parts]
-        if len(results) == 1:
-            return results[0]
-        out = np.empty((self.draws, *results[0].shape[1:]), results[0].dtype)
-        for part, result in zip(self.parts, results, strict=True):
-            out[part.rows] = result
-        return out
+    @cached_property
+    def _batches(self) -> list[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
+        """The draws as they are looked at, each batch with its rows among all draws."""
+        size = min(self.draws, BATCH)
+        return [batch for part in self.parts for batch in part.batches(size)]
+
+    def _losses(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " draw"],
+    ) -> Float[np.ndarray, "tokens draw"]:
+        """The law's log loss at several tokens, each draw at its own replay."""
+        losses = np.empty((len(log_tokens), self.draws))
+        for batch, rows in self._batches:
+            losses[:, rows] = batch.losses(log_tokens, replay[rows])
+        return losses
 
     def log_losses(
-        self,
-        log_tokens: Float[np.ndarray, " draw"] | float,
-        replay: Float[np.ndarray, " draw"] | float,
+        self, log_tokens: float, replay: Float[np.ndarray, " draw"] | float
     ) -> Float[np.ndarray, " draw"]:
         """The law's log loss of each draw, shape (draw,).
 
-        Log tokens and replay are common numbers, or each draw's own, shape (draw,).
+        Replay is a common number, or each draw's own, shape (draw,).
         """
-        x = np.broadcast_to(np.asarray(log_tokens, float), self.draws)
-        r = np.broadcast_to(np.asarray(replay, float), self.draws)
-        return self._by_part(
-            lambda p: losses_at(p.log_loss, p.values, p.fixed, x[p.rows], r[p.rows])
-        )
+        own_replay = np.broadcast_to(np.asarray(replay, float), self.draws)
+        (losses,) = self._losses(np.array([log_tokens]), own_replay)
+        return losses
 
     def log_losses_on_grid(
         self,
@@ -222,9 +235,8 @@ class SampledConstraint:
         replay: Float[np.ndarray, " replay"],
     ) -> Float[np.ndarray, "draw replay tokens"]:
         """The law's log loss, shape (draw, replay, tokens)."""
-        return self._by_part(
-            lambda p: losses_on_grid(p.log_loss, p.values, p.fixed, log_tokens, replay)
-        )
+        at_replays = [self._losses(log_tokens, np.full(self.draws, r)) for r in replay]
+        return np.stack(at_replays).transpose(2, 0, 1)
 
     def kept_on_grid(
         self,
@@ -232,12 +244,8 @@ class SampledConstraint:
         replay: Float[np.ndarray, " replay"],
     ) -> Bool[np.ndarray, "draw replay tokens"]:
         """Whether each draw keeps the constraint, shape (draw, replay, tokens)."""
-        limit = self.log_limit
-        return self._by_part(
-            lambda p: kept_on_grid(
-                p.log_loss, p.values, p.fixed, limit[p.rows], log_tokens, replay
-            )
-        )
+        losses = self.log_losses_on_grid(log_tokens, replay)
+        return losses <= along_draws(self.log_limit, 3)
 
     # -- intervals ---------------------------------------------------------------------
 
@@ -246,13 +254,19 @@ class SampledConstraint:
 
         ``replay`` is each draw's own, shape (draw,).
         """
-        results = [self._crossings(part, replay[part.rows]) for part in self.parts]
-        most = max(part_roots.shape[1] for part_roots, _ in results)
+        rungs = ladder(self.span, self.is_wavy)
+        results = [
+            batch.crossings(self.log_limit[rows], replay[rows], rungs)
+            for batch, rows in self._batches
+        ]
+        most = max(some_roots.shape[1] for some_roots, _ in results)
         roots = np.empty((self.draws, most))
         is_kept = np.empty(self.draws, bool)  # at the low end of the span
-        for part, (part_roots, at_low_end) in zip(self.parts, results, strict=True):
-            roots[part.rows] = pad_columns(part_roots, most)
-            is_kept[part.rows] = at_low_end
+        for (_, rows), (some_roots, at_low_end) in zip(
+            self._batches, results, strict=True
+        ):
+            roots[rows] = pad_columns(some_roots, most)
+            is_kept[rows] = at_low_end
         # Edges alternate: start, end, start, ... A draw that keeps its limit at the low
         # end starts there; the others start at their first root. Their number is even.
         low = np.full((self.draws, 1), self.span[0])
@@ -261,14 +275,6 @@ class SampledConstraint:
             is_kept[:, None], np.hstack([low, roots]), np.hstack([roots, never])
         )
         return edges[:, 0::2], edges[:, 1::2]
-
-    def _crossings(
-        self, part: Part, replay: Float[np.ndarray, " row"]
-    ) -> tuple[Float[np.ndarray, "row crossing"], Bool[np.ndarray, " row"]]:
-        """As `crossings`, of a part's draws at replay of shape (row,)."""
-        limit = self.log_limit[part.rows]
-        rungs = ladder(self.span, self.is_wavy)
-        return crossings(part.log_loss, part.values, part.fixed, limit, replay, rungs)
 
 
 def along_draws(

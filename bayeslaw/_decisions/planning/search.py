@@ -183,7 +183,7 @@ class Problem:
 
     def kept(
         self,
-        log_tokens: Float[np.ndarray, " draw"] | float,
+        log_tokens: float,
         replay: Float[np.ndarray, " draw"] | float,
     ) -> Bool[np.ndarray, "constraint draw"]:
         """Whether each draw keeps each constraint, shape (constraint, draw)."""
