@@ -102,8 +102,8 @@ class Batch:
         def taken(leaf: Shaped[AnyArray, "draw ..."]) -> Shaped[jax.Array, "row ..."]:
             return jnp.asarray(np.asarray(leaf)[rows])
 
-        leaves = jax.tree.map(taken, (dict(values), dict(fixed)))
-        return cls(log_loss, *leaves, draws)
+        filled = [jax.tree.map(taken, dict(leaves)) for leaves in (values, fixed)]
+        return cls(log_loss, filled[0], filled[1], draws)
 
     @property
     def rows(self) -> int:
