@@ -231,7 +231,7 @@ def _form(leaf: Any) -> tuple:
     shape = tuple(getattr(leaf, "shape", ()))
     if isinstance(leaf, jax.Array):
         where = str(leaf.sharding) if leaf.committed else ""
-        return shape, str(leaf.dtype), leaf.weak_type, where
+        return shape, leaf.dtype, leaf.weak_type, where
     dtype = getattr(leaf, "dtype", None)
     # a plain number takes the type of what it meets
-    return shape, str(dtype or type(leaf).__name__), dtype is None, ""
+    return shape, dtype or type(leaf).__name__, dtype is None, ""

@@ -36,15 +36,13 @@ STEPS = (8, 4, 2, 1)  # places by which a search moves, one after the other
 IntervalsAt = Callable[[int], "list[Intervals]"]
 
 
-def frontier(problem: Problem, scanned: Scan, choice: Choice) -> list[dict]:
+def frontier(problem: Problem, choice: Choice) -> list[dict]:
     """The cheapest budget at each confidence that all constraints are kept.
 
     A dearer, safer plan serves below it too.
 
     Parameters
     ----------
-    scanned
-        Of the problem at any confidence, of all draws or some.
     choice
         The plan at the problem's own confidence.
     """
@@ -64,7 +62,7 @@ def frontier(problem: Problem, scanned: Scan, choice: Choice) -> list[dict]:
             choices.append(choices[-1])  # where a lower confidence is not reached
         else:
             at_level = replace(problem, confidence=level, max_tokens=np.inf)
-            choices.append(_cheapest(at_level, scanned, intervals_at))
+            choices.append(_cheapest(at_level, problem.quick_scan, intervals_at))
     rows = []
     best = Choice(*NO_CHOICE, -1.0)
     for level, own in zip(sorted(levels, reverse=True), reversed(choices), strict=True):

@@ -29,7 +29,7 @@ from bayeslaw._decisions.planning.question import (
     sources_of,
 )
 from bayeslaw._decisions.planning.record import Plan
-from bayeslaw._decisions.planning.search import Choice, Problem, quick_scan, search
+from bayeslaw._decisions.planning.search import Choice, Problem, search
 from bayeslaw._decisions.together import doubts
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
@@ -284,7 +284,7 @@ def _answer(
         plug_in=plug_in,
         confidence=cast(Any, problem.confidence),
         promises=_promises(problem, choice if solution.is_plan else shown, worth),
-        frontier=frontier(problem, quick_scan(problem), choice),
+        frontier=frontier(problem, choice),
         region=value.region(problem, shown.log_tokens),
         tradeoff=value.tradeoff(problem, shown.log_tokens),
         truth=value.perfect_information(problem, at),

@@ -43,12 +43,12 @@ def pose(question: Question, model: Model) -> Problem:
     PlanError
         A covariate or a baseline that the laws need is missing or out of range.
     """
-    constraints = tuple(
+    constraints = [
         _sampled(question, model, constraint, position)
         for position, constraint in enumerate(question.constraints)
-    )
-    return Problem(
-        constraints=constraints,
+    ]
+    problem = Problem(
+        constraints=tuple(constraints),
         confidence=question.confidence,
         N=model.N,
         ptpp=model.ptpp,
@@ -56,6 +56,8 @@ def pose(question: Question, model: Model) -> Problem:
         unique_tokens=question.budget.target_tokens,
         min_replay=question.budget.min_replay,
     )
+    checked = problem.by_constraint(lambda c: c.with_shape_checked())
+    return replace(problem, constraints=tuple(checked))
 
 
 def _sampled(
@@ -87,7 +89,7 @@ def _sampled(
     )
     if UNITS[constraint.unit].has_baseline:
         sampled = replace(sampled, baseline=_baseline(model, sampled, columns))
-    return sampled.with_shape_checked()
+    return sampled
 
 
 # -- draws -----------------------------------------------------------------------------

@@ -9,10 +9,10 @@ order statistic: hence a scan, a bounded search, and challenges by cheaper budge
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import optimize
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     Scan = list[list[Intervals]]
     """Intervals at every replay of `SCAN`: by replay, then by constraint."""
+
+Result = TypeVar("Result")
 
 SCAN = np.linspace(0.0, 1.0, 32)
 THIN = 8  # the scan looks at every replay with one draw in eight
@@ -149,9 +151,20 @@ class Problem:
         ``replay`` is common, or each draw's own, shape (draw,).
         """
         rows = np.broadcast_to(np.asarray(replay, float), self.draws)
+        return self.by_constraint(lambda c: c.intervals(rows))
+
+    def by_constraint(
+        self, function: Callable[[SampledConstraint], Result]
+    ) -> list[Result]:
+        """What a function says of each constraint, asked of all at the same time."""
         # compiling and computing leave Python's lock
         with runtime.threads(len(self.constraints)) as pool:
-            return list(pool.map(lambda c: c.intervals(rows), self.constraints))
+            return list(pool.map(function, self.constraints))
+
+    @cached_property
+    def quick_scan(self) -> Scan:
+        """The scan that a search starts from: with some of many draws."""
+        return scan(self, 1 if self.draws < SMALL else THIN)
 
     def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
         """What must reach a share of the draws: each constraint, or all together."""
@@ -250,13 +263,6 @@ def scan(problem: Problem, thin: int) -> Scan:
     return out
 
 
-def quick_scan(problem: Problem) -> Scan:
-    """The scan that a search starts from."""
-    if problem.draws < SMALL:
-        return scan(problem, 1)
-    return scan(problem, THIN)
-
-
 # -- the search ------------------------------------------------------------------------
 
 
@@ -267,7 +273,7 @@ def search(problem: Problem) -> Choice:
     an order statistic of draws has many small local minima along replay, challenges by
     cheaper budgets at all replays that come near.
     """
-    scanned = quick_scan(problem)
+    scanned = problem.quick_scan
     best, window = _search_scan(problem, scanned)
     was_thinned = len(scanned[0][0][0]) < problem.draws
     if best.margin < 0 and was_thinned:
@@ -345,7 +351,7 @@ def challenge(
     else:
         top = min(math.log(problem.max_tokens), best.log_tokens + 0.3, problem.span[1])
         x = top - LOWER
-    kept = np.stack([c.kept_on_grid(x, replay) for c in problem.constraints])
+    kept = np.stack(problem.by_constraint(lambda c: c.kept_on_grid(x, replay)))
     is_allowed = x <= problem.log_cap(replay)[:, None] + 1e-12
     margin = np.where(is_allowed, problem.margin(kept), -1.0)  # (coordinate, budget)
     if is_cost:

@@ -175,11 +175,12 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
     """
     x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
     replay = np.linspace(problem.min_replay, 1, size)
-    kept = np.all([c.kept_on_grid(x, replay) for c in problem.constraints], axis=0)
+    kept = problem.by_constraint(lambda c: c.kept_on_grid(x, replay))
+    all_kept = np.all(kept, axis=0)
     return {
         "atpp": (np.exp(x) / problem.N).tolist(),
         "replay": replay.tolist(),
-        "probability": np.mean(kept, axis=0).tolist(),
+        "probability": np.mean(all_kept, axis=0).tolist(),
     }
 
 
@@ -190,9 +191,10 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
     """
     replay = np.linspace(max(problem.min_replay, 0.01), 0.99, size)
     x = np.array([log_tokens])
+    log_losses = problem.by_constraint(lambda c: c.log_losses_on_grid(x, replay))
     bands = {}
-    for c in problem.constraints:
-        outcome = c.outcome(c.log_losses_on_grid(x, replay)[:, :, 0])  # (draw, replay)
+    for c, log_loss in zip(problem.constraints, log_losses, strict=True):
+        outcome = c.outcome(log_loss[:, :, 0])  # (draw, replay)
         quantiles = np.quantile(outcome, BAND, axis=0)
         bands[c.name] = {"limit": c.limit, "unit": c.unit}
         for name, values in zip(("low", "median", "high"), quantiles, strict=True):
