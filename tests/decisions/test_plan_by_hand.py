@@ -573,7 +573,8 @@ def _rooted(values, columns):
     by itself flees from the root of an arctangent.
     """
     x = jnp.log(columns["D"]) - values["from"]
-    return jnp.where(x < 10, jnp.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
+    bent = jnp.where(x < 10, jnp.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
+    return bent + columns["replay"]
 
 
 def test_all_crossings_of_a_draw_are_found():
@@ -609,9 +610,14 @@ def test_a_batch_says_the_same_of_few_draws_as_of_many():
     assert (filled.rows, filled.draws) == (12, 5)
     x = tokens[:, None] - values["from"]
     expected = np.where(x < 10, np.arctan(30.0 * (x - 5.1)), 1.0 - 0.4 * (x - 10.0))
+    replay = np.linspace(0.0, 1.0, 20)
     for batch in (full, filled):
-        losses = batch.losses(tokens, level)
-        np.testing.assert_allclose(losses, expected, atol=1e-9)
+        np.testing.assert_allclose(
+            batch.losses(tokens[:40], level), expected[:40], atol=1e-9
+        )
+        on_grid = batch.losses_on_grid(tokens, replay)
+        by_replay = np.broadcast_to(expected, (20, 150, 5)) + replay[:, None, None]
+        np.testing.assert_allclose(on_grid, by_replay, atol=1e-9)
     rungs = roots.ladder((0.0, 20.0), True)
     for some, others in zip(
         full.crossings(level, level, rungs),

@@ -14,6 +14,7 @@ plan does not choose.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
 # of log tokens: what a step of Newton's method leaves is about its square
 TOLERANCE = 1e-7
 RUNGS = 65  # of the ladder of a loss that rises and falls
+REPLAYS = 16  # of a grid that are looked at in one call
 # crossings sought at once: those of a block go on until its last is found, and stay in
 # the processor's cache
 BLOCK = 128
+# of a draw that are sought in one call; most draws have one, some more
+CROSSINGS = 1.25
 MOST_STEPS = 60  # more than halving takes
 FLAT = 1e-12  # smaller steps of log loss are rounding errors
 
@@ -114,24 +118,43 @@ class Batch:
         log_tokens: Float[np.ndarray, " tokens"],
         replay: Float[np.ndarray, " draw"],
     ) -> Float[np.ndarray, "tokens draw"]:
-        """Log losses at several tokens, of each draw at its own replay of shape (draw,).
+        """Log losses at up to `RUNGS` tokens, of each draw at its own replay.
 
-        Shape (tokens, draw).
+        ``replay`` has shape (draw,), what is returned (tokens, draw).
         """
-        at_replay = _filled(replay, self.rows)
-        blocks = []
-        for first in range(0, len(log_tokens), RUNGS):
-            some = log_tokens[first : first + RUNGS]
-            losses = losses_on_ladder(
-                self.log_loss,
-                self.values,
-                self.fixed,
-                at_replay,
-                _filled(some, RUNGS),
-                len(some),
-            )
-            blocks.append(np.asarray(losses)[: len(some), : self.draws])
-        return np.concatenate(blocks)
+        count = len(log_tokens)
+        losses = losses_on_ladder(
+            self.log_loss,
+            self.values,
+            self.fixed,
+            _filled(replay, self.rows),
+            _filled(log_tokens, RUNGS),
+            count,
+        )
+        return np.asarray(losses)[:count, : self.draws]
+
+    def losses_on_grid(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " replay"],
+    ) -> Float[np.ndarray, "replay tokens draw"]:
+        """Log losses at all tokens and all replays, shape (replay, tokens, draw)."""
+        losses = np.empty((len(replay), len(log_tokens), self.draws))
+        for i in range(0, len(replay), REPLAYS):
+            some_replay = replay[i : i + REPLAYS]
+            for j in range(0, len(log_tokens), RUNGS):
+                some_tokens = log_tokens[j : j + RUNGS]
+                block = losses_on_grid(
+                    self.log_loss,
+                    self.values,
+                    self.fixed,
+                    _filled(some_replay, REPLAYS),
+                    _filled(some_tokens, RUNGS),
+                    len(some_tokens),
+                )
+                into = losses[i : i + REPLAYS, j : j + RUNGS]
+                into[:] = np.asarray(block)[: len(into), : into.shape[1], : self.draws]
+        return losses
 
     def crossings(
         self,
@@ -174,10 +197,11 @@ class Batch:
         """Log tokens at which losses cross their limits, shape (bracket,)."""
         limits, replays = _filled(log_limit, self.rows), _filled(replay, self.rows)
         count = len(brackets.draw)
+        # at a time always as many: nothing is compiled twice
+        size = math.ceil(CROSSINGS * self.rows)
         blocks = [np.zeros(0)]
-        for first in range(0, count, self.rows):
-            # as many at a time as there are rows: nothing is compiled twice
-            some = brackets.padded(slice(first, first + self.rows), self.rows)
+        for first in range(0, count, size):
+            some = brackets.padded(slice(first, first + size), size)
             roots = roots_between(
                 self.log_loss, self.values, self.fixed, limits, replays, some
             )
@@ -233,6 +257,39 @@ def losses_on_ladder(
     ``replay`` is each draw's own, shape (draw,).
     """
     by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
+    return _on_ladder(by_draw, len(replay), rungs, count)
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def losses_on_grid(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    replay: Float[jax.Array, " replay"],
+    rungs: Float[jax.Array, " rung"],
+    count: Int[jax.Array, ""],
+) -> Float[jax.Array, "replay rung draw"]:
+    """As `losses_on_ladder`, at replays that all draws share: (replay, rung, draw).
+
+    What of a loss is in replay alone is so computed once for all draws.
+    """
+    draws = len(jax.tree.leaves(values)[0])
+
+    def at_replay(r: Float[jax.Array, ""]) -> Float[jax.Array, "rung draw"]:
+        at_draw = partial(_of_log_tokens, log_loss, replay=r)
+        by_draw = jax.vmap(at_draw)(values, fixed)
+        return _on_ladder(by_draw, draws, rungs, count)
+
+    return jax.lax.map(at_replay, replay)
+
+
+def _on_ladder(
+    by_draw: Callable,
+    draws: int,
+    rungs: Float[jax.Array, " rung"],
+    count: Int[jax.Array, ""],
+) -> Float[jax.Array, "rung draw"]:
+    """Log loss at the first ``count`` rungs of functions of log tokens, one a draw."""
 
     # rung by rung: all draws at one rung stay in the processor's cache
     def with_rung(
@@ -241,7 +298,7 @@ def losses_on_ladder(
         x = rungs[rung]
         return losses.at[rung].set(jax.vmap(lambda loss_at: loss_at(x))(by_draw))
 
-    none = jnp.zeros((len(rungs), len(replay)))
+    none = jnp.zeros((len(rungs), draws))
     return jax.lax.fori_loop(0, count, with_rung, none)
 
 

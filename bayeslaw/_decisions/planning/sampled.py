@@ -235,8 +235,10 @@ class SampledConstraint:
         replay: Float[np.ndarray, " replay"],
     ) -> Float[np.ndarray, "draw replay tokens"]:
         """The law's log loss, shape (draw, replay, tokens)."""
-        at_replays = [self._losses(log_tokens, np.full(self.draws, r)) for r in replay]
-        return np.stack(at_replays).transpose(2, 0, 1)
+        losses = np.empty((len(replay), len(log_tokens), self.draws))
+        for batch, rows in self._batches:
+            losses[..., rows] = batch.losses_on_grid(log_tokens, replay)
+        return losses.transpose(2, 0, 1)
 
     def kept_on_grid(
         self,
@@ -244,8 +246,11 @@ class SampledConstraint:
         replay: Float[np.ndarray, " replay"],
     ) -> Bool[np.ndarray, "draw replay tokens"]:
         """Whether each draw keeps the constraint, shape (draw, replay, tokens)."""
-        losses = self.log_losses_on_grid(log_tokens, replay)
-        return losses <= along_draws(self.log_limit, 3)
+        kept = np.empty((len(replay), len(log_tokens), self.draws), bool)
+        for batch, rows in self._batches:
+            losses = batch.losses_on_grid(log_tokens, replay)
+            kept[..., rows] = losses <= self.log_limit[rows]
+        return kept.transpose(2, 0, 1)
 
     # -- intervals ---------------------------------------------------------------------
 
