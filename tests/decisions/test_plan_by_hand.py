@@ -11,10 +11,16 @@ from scipy import optimize
 
 from bayeslaw._decisions.planning import plan as planning
 from bayeslaw._decisions.planning import roots, value
+from bayeslaw._decisions.planning.constraint import Constraint
 from bayeslaw._decisions.planning.frontier import CONFIDENCES, frontier
 from bayeslaw._decisions.planning.question import Model
 from bayeslaw._decisions.planning.roots import Batch
-from bayeslaw._decisions.planning.sampled import cheapest, draws_needed
+from bayeslaw._decisions.planning.sampled import (
+    Part,
+    SampledConstraint,
+    cheapest,
+    draws_needed,
+)
 from bayeslaw._decisions.planning.search import Choice, scan, search
 from known import straight_plans as known
 from known.straight_plans import BILLION, PTPP, N
@@ -625,6 +631,36 @@ def test_a_batch_says_the_same_of_few_draws_as_of_many():
         strict=True,
     ):
         np.testing.assert_array_equal(some, others)
+
+
+def test_laws_of_any_share_are_one_program():
+    """Draws split between two laws' parts as three and five, then as one and seven."""
+    replay = np.linspace(0.0, 1.0, 8)
+    programs = []
+    for share in (3, 1):
+        split = np.split(np.arange(8), [share])
+        parts = [Part(_rooted, {"from": rows - 3.0}, {}, rows) for rows in split]
+        ones, asked = np.ones(8), Constraint("target", 1.0, "loss")
+        two = SampledConstraint(asked, tuple(parts), ones, 0 * ones, (0.0, 30.0))
+        two = two.with_shape_checked()
+        assert two.is_wavy
+        starts, _ = two.intervals(replay)
+        # on the line from 10 on: 1 - .4 (x - 10) + replay is 0
+        last = np.max(np.where(np.isfinite(starts), starts, -np.inf), axis=1)
+        np.testing.assert_allclose(last, np.arange(8) - 3 + 12.5 + replay / 0.4)
+        grid = two.log_losses_on_grid(np.array([25.0, 26.0]), np.array([0.0, 0.5]))
+        np.testing.assert_allclose(grid[:, 1, 0], two.log_losses(25.0, 0.5))
+        programs.append(
+            [
+                f.count()
+                for f in (
+                    roots.losses_on_ladder,
+                    roots.roots_between,
+                    roots.losses_on_grid,
+                )
+            ]
+        )
+    assert programs[0] == programs[1]
 
 
 def test_the_one_crossing_is_found_from_far_away():
