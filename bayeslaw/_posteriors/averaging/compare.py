@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base import runtime
-from bayeslaw._base.blas import one_thread
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.options import read_options, shows_options_of
@@ -341,8 +340,7 @@ def _judge_all(
     def judged_here(law: Law) -> Judged:
         return judge(law, runs, fitted, stages, setting, counter.tick)
 
-    # BLAS's own threads would wait for each other in a spin, on every core
-    with one_thread(), here as pool:
+    with here as pool:
         return list(pool.map(judged_here, laws))
 
 

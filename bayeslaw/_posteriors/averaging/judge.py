@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.blas import one_thread
 from bayeslaw._base.runtime import WARMUP
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.diagnostics import MAX_RHAT, MIN_ESS, interval_score
@@ -128,6 +129,9 @@ class Judged:
         return float(np.concatenate(parts).mean())
 
 
+# other laws are judged at the same time, and whether one of them limits the threads of
+# linear algebra must not change last digits
+@one_thread()
 def judge(
     law: Law,
     runs: pd.DataFrame,
