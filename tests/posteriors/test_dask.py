@@ -71,6 +71,7 @@ def test_laws_compared_by_workers_have_the_same_weights(cluster, runs):
 
 
 PAGE_FAULTS = """
+import resource
 import numpy as np
 from bayeslaw._base import memory
 memory.keep_freed()
