@@ -398,16 +398,21 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
 def test_a_sequence_for_a_plan_ends_where_the_rest_saves_it_too_little(
     plan_sequence, planned_pool
 ):
-    before_last = plan_sequence[1]
+    first = plan_sequence[0]
+    # three fewer than it bought, so that there is something left to learn
+    runs = first.runs.iloc[:-3]
+    measured = planned_pool.loc[runs["row"], ["loss", "source_loss"]]
+    begun = first.update(runs.assign(**measured.reset_index(drop=True)))
+    assert not begun.stop
     frugal = bayeslaw.next_runs(
         planned_pool,
         PLAN,
         BUDGET,
-        measured=before_last.asked.measured,
+        measured=begun.asked.measured,
         **FOR_A_PLAN | {"least": 1e9},
     )
     assert "would save the plan" in frugal.stop
-    assert frugal.plan == before_last.plan
+    assert frugal.plan == begun.plan
 
 
 def test_a_plan_needs_both_losses_of_a_run(plan_sequence, planned_pool):
