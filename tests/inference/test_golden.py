@@ -30,7 +30,7 @@ LOST = {
 def found(name: str, preview: bool) -> pd.DataFrame:
     """What the package makes of a golden posterior's table, as the study tells it."""
     case, runs = golden.CASES[name], golden.read_table(name)
-    options = {"preview": True} if preview else {"draws": 1000, "max_draws": 2000}
+    options = {"preview": True} if preview else {"draws": 1000, "max_draws": 4000}
     fit = bayeslaw.fit(
         runs,
         case.law,
