@@ -22,7 +22,9 @@ pytestmark = [
     ),
 ]
 
-ERRORS = 4  # combined Monte Carlo standard errors by which a mean or an sd may differ
+# combined Monte Carlo standard errors by which a mean or an sd may differ; those of slow sites are themselves too small by a
+# fifth or so, and some eighty are compared
+ERRORS = 5
 SD_RATIO = 0.15  # by which sds may differ at most
 DRAWS = 2000  # of each of 4 chains
 SIZES = {
@@ -128,7 +130,7 @@ def mcse(draws, kind):
 
 
 def test_means_and_sds_agree_within_monte_carlo_error(both):
-    """Each site's mean and sd within 4 combined Monte Carlo standard errors, sds also within 15%."""
+    """Each site's mean and sd within 5 combined Monte Carlo standard errors, sds also within 15%."""
     assert {"sigma", "dof_above_2", "E_nats", "alpha", "beta"} <= set(both)
     for name, (ours, theirs) in both.items():
         for kind, of in (("mean", np.mean), ("sd", np.std)):
