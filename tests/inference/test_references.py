@@ -22,8 +22,8 @@ pytestmark = [
     ),
 ]
 
-# combined Monte Carlo standard errors by which a mean or an sd may differ; those of slow sites are themselves too small by a
-# fifth or so, and some eighty are compared
+# combined Monte Carlo standard errors by which a mean or an sd may differ; those errors are
+# estimates themselves, and some eighty are compared
 ERRORS = 5
 SD_RATIO = 0.15  # by which sds may differ at most
 DRAWS = 2000  # of each of 4 chains
