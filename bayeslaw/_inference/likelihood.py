@@ -24,7 +24,7 @@ from bayeslaw._inference.noise import (
     error_priors,
     error_sites,
     log_density_of_error,
-    log_gamma,
+    log_prior_of_dof,
     log_prior_of_error,
 )
 from bayeslaw._inference.table import NONE, SharedError
@@ -208,7 +208,7 @@ def _log_prior_of_sites(law: Law, u: Values, shared: SharedError) -> Float[Array
                 log_rest = jax.nn.log_sigmoid(-u[name])
                 others.append(a * log_value + b * log_rest - betaln(a, b))
     dof = u["dof_above_2"]
-    others.append(log_gamma(jnp.exp(dof)) + dof)
+    others.append(log_prior_of_dof(jnp.exp(dof)) + dof)
     standard = (jnp.stack(sites) - np.array(centres)) / np.array(sds)
     log_norm = np.sum(np.log(sds)) + 0.5 * len(sds) * np.log(2 * np.pi)
     return sum(others) - 0.5 * jnp.sum(standard**2) - log_norm

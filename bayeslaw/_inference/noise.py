@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import jax
@@ -94,15 +95,19 @@ def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
 def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
     """Log prior density of each scalar site of the error at its value."""
     priors = error_priors(shared)
-    of_dof = {"dof_above_2": log_gamma(error["dof_above_2"])}
+    log_p = log_prior_of_dof(error["dof_above_2"])
+    of_dof = {"dof_above_2": jnp.asarray(log_p)}
     return of_dof | {name: p.log_density(error[name]) for name, p in priors.items()}
 
 
-def log_gamma(dof_above_2: Float[Array, ""]) -> Float[Array, ""]:
-    """Log prior density of the degrees of freedom above 2."""
+def log_prior_of_dof(
+    above_2: Float[AnyArray, "*dof"], xp: ModuleType = jnp
+) -> Float[AnyArray, "*dof"]:
+    """Log prior density of the degrees of freedom, by how far they are above 2."""
+    # Gamma(shape, rate)
     log_size = math.lgamma(DOF_SHAPE) - DOF_SHAPE * math.log(DOF_RATE)
-    log_power = (DOF_SHAPE - 1) * jnp.log(dof_above_2)
-    return log_power - DOF_RATE * dof_above_2 - log_size
+    log_power = (DOF_SHAPE - 1) * xp.log(above_2)
+    return log_power - DOF_RATE * above_2 - log_size
 
 
 def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:

@@ -21,7 +21,7 @@ import numpy as np
 from bayeslaw._base.blas import one_thread
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows
 from bayeslaw._inference.discrepancy.process import Process
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, log_student
+from bayeslaw._inference.noise import DOF_MIN, log_prior_of_dof, log_student
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -118,6 +118,7 @@ def independent_rows(
     return Rows(combine_columns(features), shared, combine, 1 / (1 - share**2))
 
 
+@one_thread()
 def learn(
     process: Process,
     rows: Rows,
@@ -143,27 +144,6 @@ def learn(
     tries
         Scales tried by importance sampling.
     """
-    with one_thread():
-        return _learned(
-            process,
-            rows,
-            y,
-            means,
-            draws,
-            seed,
-            tries,
-        )
-
-
-def _learned(
-    process: Process,
-    rows: Rows,
-    y: Float[np.ndarray, " row"],
-    means: Means,
-    draws: int,
-    seed: int,
-    tries: int,
-) -> Misfit:
     rng = np.random.default_rng(seed)
     residuals = _some_residuals(rows, y, means, draws)
     problem = Marginal.of(process, rows, residuals)
@@ -236,9 +216,7 @@ def _draw_dof(
     """Degrees of freedom of the noise given what the mode leaves over, shape (draw,)."""
     left = np.sqrt(problem.scaled_squares(mode))
     log_likelihood = [np.sum(log_student(left, dof)) for dof in DOF]
-    # gamma, up to a constant
-    above = DOF - DOF_MIN
-    log_prior = (DOF_SHAPE - 1) * np.log(above) - DOF_RATE * above
+    log_prior = log_prior_of_dof(DOF - DOF_MIN, np)
     log_p = np.array(log_likelihood) + log_prior
     chance = np.exp(log_p - log_p.max())
     chance = chance / chance.sum()
