@@ -133,7 +133,8 @@ class LogLoss:
         is computed once.
         """
         rest = LogLoss(self.law, known=self.known)
-        others = Partial(partial(_at_tokens, rest), draw, covariates)
+        read = {name: leaf for name, leaf in draw.items() if name != WEIGHTS}
+        others = Partial(partial(_at_tokens, rest), read, covariates)
         if self.process is None:
             return others
         own = {c: covariates[c] for c in self.law.covariates if c in covariates}

@@ -32,7 +32,8 @@ FORGETTING_REACH = 0.1  # the forgetting slider goes this far above the limit as
 # of a 90% interval that is a few percent wide
 TOLERANCE = 2e-4
 MAX_RANK = 32
-BASIS_ROWS = 800  # from which the surfaces are found
+# draws from which the surfaces are found, and as many that say how many are needed
+BASIS_ROWS = 800
 REACHED = (0.002, 0.998)  # quantiles of outcomes at which a slider ends
 LARGEST_INT = 32767  # of two bytes
 
@@ -56,9 +57,9 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     grid_tokens = np.linspace(low, high, TOKENS)
     # Even in the planner's search coordinate, dense where replay or its rest is small.
     grid_replay = problem.replay(np.linspace(0, 1, REPLAYS))
-    promises = [
-        _packed(promise, grid_tokens, grid_replay) for promise in problem.constraints
-    ]
+    promises = problem.by_constraint(
+        lambda promise: _packed(promise, grid_tokens, grid_replay)
+    )
     return {
         "N": problem.N,
         "draws": problem.draws,
@@ -206,13 +207,15 @@ def _packed(
     outcome = promise.outcome(promise.log_losses_on_grid(log_tokens, replay))
     rows = _smooth(outcome, promise.unit).reshape(len(outcome), -1)
     mean = rows.mean(axis=0)
-    weights, surfaces = low_rank(rows - mean)
+    rows -= mean
+    weights, surfaces = low_rank(rows)
+    few = outcome[:: _stride(outcome)]
     return {
         "name": promise.name,
         "label": promise_label(promise.name, promise.unit),
         "unit": promise.unit,
         "limit": promise.limit,
-        "range": [float(end) for end in np.quantile(outcome, REACHED)],
+        "range": [float(end) for end in np.quantile(few, REACHED)],
         "rank": len(surfaces),
         "mean": _encoded(mean, "<f4"),
         "surfaces": _whole_numbers(surfaces),
@@ -226,27 +229,34 @@ def _smooth(outcome: np.ndarray, unit: str) -> np.ndarray:
     """
     if unit == "loss":
         return np.log(outcome)
-    return np.log1p(outcome) if unit == "relative" else outcome
+    return np.log1p(outcome) if unit == "relative" else outcome.copy()
 
 
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Factors (row, rank) and (rank, column) whose product is near a matrix.
 
     Within `TOLERANCE` on average, or of rank `MAX_RANK`. The column space is that of
-    every few rows, found quickly; all rows are projected on it.
+    every few rows, found quickly, and the rows beside those say what rank is near; all
+    rows are projected on it.
     """
     # A few hundred rows span the same space as thousands.
-    few = matrix[:: max(1, len(matrix) // BASIS_ROWS)]
-    axes = np.linalg.svd(few, full_matrices=False)[2][:MAX_RANK]
-    weights = matrix @ axes.T
+    stride = _stride(matrix)
+    axes = np.linalg.svd(matrix[::stride], full_matrices=False)[2][:MAX_RANK]
+    others = matrix[stride // 2 :: stride]
+    weights_of_others = others @ axes.T
 
     def is_near(rank: int) -> bool:
-        error = weights[:, :rank] @ axes[:rank] - matrix
+        error = weights_of_others[:, :rank] @ axes[:rank] - others
         return bool(np.abs(error).mean() < TOLERANCE)
 
     # The error falls with the rank, so that the least rank is found by halving.
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
-    return weights[:, :rank], axes[:rank]
+    return matrix @ axes[:rank].T, axes[:rank]
+
+
+def _stride(rows: np.ndarray) -> int:
+    """Between every few rows of many."""
+    return max(1, len(rows) // BASIS_ROWS)
 
 
 def _whole_numbers(rows: np.ndarray) -> dict[str, Any]:

@@ -562,7 +562,7 @@ def test_a_loss_that_rises_and_falls_is_seen(slopes, turns):
     """Of one draw; two of which one rises and the other falls do not turn."""
     values = {"slopes": np.array([slopes, (1.0, 1.0)])}
     ladder = roots.ladder((20.0, 24.0), True)
-    losses = Batch.of(_bent, values, {}, 3).losses(ladder, np.full(2, 0.3))
+    losses = Batch.of(_bent, values, {}, 3).at(np.full(2, 0.3)).losses(ladder)
     assert losses.shape == (len(ladder), 2)
     assert roots.rise_and_fall(losses) == turns
 
@@ -588,7 +588,7 @@ def test_all_crossings_of_a_draw_are_found():
     values = {"from": np.array([0.0, -7.0])}
     none = np.zeros(2)
     batch = Batch.of(_rooted, values, {}, 2)
-    found, is_kept = batch.crossings(none, none, roots.ladder((0.0, 20.0), True))
+    found, is_kept = batch.at(none).crossings(none, roots.ladder((0.0, 20.0), True))
     np.testing.assert_array_equal(is_kept, [True, False])  # the arctangent is below 0
     expected = [[5.1, 12.5, np.inf], [5.5, np.inf, np.inf]]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -598,7 +598,7 @@ def test_more_crossings_than_draws_are_found():
     """Eight of one draw, of a wave that is 0 at each whole number and a half."""
     none = np.zeros(1)
     batch = Batch.of(_wave, {"height": np.ones(1)}, {}, 1)
-    found, is_kept = batch.crossings(none, none, roots.ladder((0.0, 7.9), True))
+    found, is_kept = batch.at(none).crossings(none, roots.ladder((0.0, 7.9), True))
     assert not is_kept[0]
     np.testing.assert_allclose(found[0, :8], np.arange(8) + 0.5, atol=1e-9)
     assert np.isinf(found[0, 8:]).all()
@@ -619,15 +619,15 @@ def test_a_batch_says_the_same_of_few_draws_as_of_many():
     replay = np.linspace(0.0, 1.0, 20)
     for batch in (full, filled):
         np.testing.assert_allclose(
-            batch.losses(tokens[:40], level), expected[:40], atol=1e-9
+            batch.at(level).losses(tokens[:40]), expected[:40], atol=1e-9
         )
         on_grid = batch.losses_on_grid(tokens, replay)
         by_replay = np.broadcast_to(expected, (20, 150, 5)) + replay[:, None, None]
         np.testing.assert_allclose(on_grid, by_replay, atol=1e-9)
     rungs = roots.ladder((0.0, 20.0), True)
     for some, others in zip(
-        full.crossings(level, level, rungs),
-        filled.crossings(level, level, rungs),
+        full.at(level).crossings(level, rungs),
+        filled.at(level).crossings(level, rungs),
         strict=True,
     ):
         np.testing.assert_array_equal(some, others)
@@ -670,7 +670,7 @@ def test_the_one_crossing_is_found_from_far_away():
     values = {"from": np.array([0.0, 0.0])}
     limit = np.array([0.0, 9.0])
     batch = Batch.of(_rooted, values, {}, 2)
-    found, _ = batch.crossings(limit, np.zeros(2), roots.ladder((0.0, 9.9), False))
+    found, _ = batch.at(np.zeros(2)).crossings(limit, roots.ladder((0.0, 9.9), False))
     np.testing.assert_allclose(found[:, 0], [5.1, np.inf], atol=1e-9)
 
 
@@ -678,7 +678,7 @@ def test_a_loss_that_is_infinite_at_an_end_is_crossed_all_the_same():
     """No straight line leads there."""
     batch = Batch.of(_steep, {"at": np.ones(1)}, {}, 1)
     none = np.zeros(1)
-    found, is_kept = batch.crossings(none, none, np.array([0.0, 4.0]))
+    found, is_kept = batch.at(none).crossings(none, np.array([0.0, 4.0]))
     assert not is_kept[0]
     np.testing.assert_allclose(found, [[1.5]], atol=1e-9)
 

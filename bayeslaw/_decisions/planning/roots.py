@@ -1,11 +1,12 @@
 """Losses of all draws along tokens, and where they cross their limits: compiled.
 
 A crossing lies between neighbouring rungs of a ladder of tokens, of which one keeps the
-limit. Roots are sought there in log tokens, from where a straight line between the rungs
-crosses, by Newton's method, and by halves wherever it would leave them or closes in too
-slowly: that cannot fail (Press et al. 2007, section 9.4). It is one loop, whose body has
-the loss and its slope once: a library's two methods, one after the other, are two
-programs to compile.
+limit. Of a loss that rises and falls every few rungs are looked at, and those between
+them where a draw comes near its limit. Roots are sought in log tokens, from where a
+straight line between the rungs crosses, by Newton's method, and by halves wherever it
+would leave them or closes in too slowly: that cannot fail (Press et al. 2007, section
+9.4). It is one loop, whose body has the loss and its slope once: a library's two
+methods, one after the other, are two programs to compile.
 
 Throughout, ``log_loss`` is that of `Piece`: of one draw, at a table of runs. ``values``
 and ``fixed`` have leaves of shape (draw, ...): the draws, and the covariates that a
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 # of log tokens: what a step of Newton's method leaves is about its square
-TOLERANCE = 1e-7
+TOLERANCE = 1e-5
 RUNGS = 65  # of the ladder of a loss that rises and falls
+STRIDE = 4  # of the rungs that are looked at first
+# times as far from straight lines as any draw was seen, a loss may lie between those
+SAFE = 3.0
 REPLAYS = 16  # of a grid that are looked at in one call
 # crossings sought at once: those of a block go on until its last is found, and stay in
 # the processor's cache
@@ -47,17 +51,27 @@ MOST_STEPS = 60  # more than halving takes
 FLAT = 1e-12  # smaller steps of log loss are rounding errors
 
 
+class Draws(NamedTuple):
+    """What a log loss along tokens is made of, leaves of shape (draw, ...): the draws,
+    the covariates that a plan does not choose, and each draw's own replay.
+    """
+
+    values: Mapping[str, Float[AnyArray, "draw ..."]]
+    fixed: Mapping[str, Float[AnyArray, " draw"]]
+    replay: Float[AnyArray, " draw"]
+
+
 def _of_log_tokens(
     log_loss: Callable,
     values: Mapping[str, Float[jax.Array, " ..."]],
-    fixed: dict[str, Float[jax.Array, ""]],
+    fixed: Mapping[str, Float[jax.Array, ""]],
     replay: Float[jax.Array, ""],
 ) -> Partial:
     """One draw's log loss as a function of log tokens, at its own replay.
 
     A pytree: what does not depend on tokens is computed when it is made.
     """
-    loss_at = along_tokens(log_loss, values, fixed | {"replay": replay})
+    loss_at = along_tokens(log_loss, values, {**fixed, "replay": replay})
     return Partial(_at_log_tokens, loss_at)
 
 
@@ -65,6 +79,27 @@ def _at_log_tokens(
     loss_at: Callable, log_tokens: Float[jax.Array, ""]
 ) -> Float[jax.Array, ""]:
     return loss_at(jnp.exp(log_tokens))
+
+
+def _each_draw(log_loss: Callable, draws: Draws) -> Partial:
+    """Every draw's log loss as a function of log tokens."""
+    return jax.vmap(partial(_of_log_tokens, log_loss))(*draws)
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def without_tokens(log_loss: Callable, draws: Draws) -> list[jax.Array]:
+    """All of the draws' log losses that does not depend on tokens, leaves of shape
+    (draw, ...): computed once for the ladder and the roots.
+    """
+    return jax.tree.leaves(_each_draw(log_loss, draws))
+
+
+def _with_tokens(log_loss: Callable, draws: Draws, known: list[jax.Array]) -> Partial:
+    """`_each_draw` of what `without_tokens` computed; of the draws themselves a program
+    needs the shapes only.
+    """
+    shapes = jax.eval_shape(partial(_each_draw, log_loss), draws)
+    return jax.tree.unflatten(jax.tree.structure(shapes), known)
 
 
 # -- batches ---------------------------------------------------------------------------
@@ -113,25 +148,13 @@ class Batch:
     def rows(self) -> int:
         return len(next(iter(self.values.values())))
 
-    def losses(
-        self,
-        log_tokens: Float[np.ndarray, " tokens"],
-        replay: Float[np.ndarray, " draw"],
-    ) -> Float[np.ndarray, "tokens draw"]:
-        """Log losses at up to `RUNGS` tokens, of each draw at its own replay.
-
-        ``replay`` has shape (draw,), what is returned (tokens, draw).
+    def at(self, replay: Float[np.ndarray, " draw"]) -> AlongTokens:
+        """The draws' losses as functions of tokens, each draw at its own replay, shape
+        (draw,).
         """
-        count = len(log_tokens)
-        losses = losses_on_ladder(
-            self.log_loss,
-            self.values,
-            self.fixed,
-            _filled(replay, self.rows),
-            _filled(log_tokens, RUNGS),
-            count,
-        )
-        return np.asarray(losses)[:count, : self.draws]
+        draws = Draws(self.values, self.fixed, _filled(replay, self.rows))
+        known = without_tokens(self.log_loss, draws)
+        return AlongTokens(self.log_loss, draws, known, self.draws)
 
     def losses_on_grid(
         self,
@@ -156,13 +179,57 @@ class Batch:
                 into[:] = np.asarray(block)[: len(into), : into.shape[1], : self.draws]
         return losses
 
+
+@dataclass(frozen=True, eq=False)
+class AlongTokens:
+    """A batch's draws, each at its own replay.
+
+    Parameters
+    ----------
+    log_loss
+        The formula, as in `Piece`.
+    all_draws, known
+        The draws, those that fill the batch up among them, and `without_tokens` of
+        them.
+    draws
+        How many rows are draws.
+    """
+
+    log_loss: Callable
+    all_draws: Draws
+    known: list[jax.Array]
+    draws: int
+
+    def losses(
+        self, log_tokens: Float[np.ndarray, " tokens"]
+    ) -> Float[np.ndarray, "tokens draw"]:
+        """Log losses at up to `RUNGS` tokens, shape (tokens, draw)."""
+        count = len(log_tokens)
+        if not count:
+            return np.empty((0, self.draws))
+        losses = losses_on_ladder(
+            self.log_loss,
+            self.all_draws,
+            self.known,
+            _filled(log_tokens, RUNGS),
+            count,
+        )
+        return np.asarray(losses)[:count, : self.draws]
+
     def crossings(
         self,
         log_limit: Float[np.ndarray, " draw"],
-        replay: Float[np.ndarray, " draw"],
         rungs: Float[np.ndarray, " rung"],
+        bend: float = math.inf,
     ) -> tuple[Float[np.ndarray, "draw crossing"], Bool[np.ndarray, " draw"]]:
-        """Where each draw's log loss crosses its limit, at its own replay.
+        """Where each draw's log loss crosses its limit.
+
+        Parameters
+        ----------
+        rungs
+            Of the ladder.
+        bend
+            As `bend_of` says; by default all rungs are looked at.
 
         Returns
         -------
@@ -170,7 +237,7 @@ class Batch:
         +inf where there is none. Whether the limit is kept at the first rung, shape
         (draw,).
         """
-        losses = self.losses(rungs, replay)
+        rungs, losses = self._near_limits(log_limit, rungs, bend)
         is_kept = losses <= log_limit  # (rung, draw)
         draw, rung = np.nonzero((is_kept[1:] != is_kept[:-1]).T)
         brackets = Brackets(
@@ -185,25 +252,49 @@ class Batch:
         roots = np.full((self.draws, most // 2 * 2 + 1), np.inf)
         # of a crossing among those of its draw
         place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
-        roots[draw, place] = self._roots(log_limit, replay, brackets)
+        roots[draw, place] = self._roots(log_limit, brackets)
         return roots, is_kept[0]
+
+    def _near_limits(
+        self,
+        log_limit: Float[np.ndarray, " draw"],
+        rungs: Float[np.ndarray, " rung"],
+        bend: float,
+    ) -> tuple[Float[np.ndarray, " seen"], Float[np.ndarray, "seen draw"]]:
+        """The rungs between which any draw can cross its limit, and a few others, shape
+        (seen,), with the losses there, (seen, draw).
+        """
+        if len(rungs) <= STRIDE or not math.isfinite(bend):
+            return rungs, self.losses(rungs)
+        places = np.arange(len(rungs))
+        few = places[::STRIDE]
+        losses = self.losses(rungs[few])
+        excess = losses - log_limit
+        is_kept = excess <= 0
+        is_near = ~(np.abs(excess) > bend)  # true of what is no number
+        can_cross = is_near[1:] | is_near[:-1] | (is_kept[1:] != is_kept[:-1])
+        between = np.delete(places, few).reshape(len(few) - 1, STRIDE - 1)
+        others = between[can_cross.any(axis=1)].ravel()
+        losses = np.concatenate([losses, self.losses(rungs[others])])
+        seen = np.concatenate([few, others])
+        order = np.argsort(seen)
+        return rungs[seen[order]], losses[order]
 
     def _roots(
         self,
         log_limit: Float[np.ndarray, " draw"],
-        replay: Float[np.ndarray, " draw"],
         brackets: Brackets,
     ) -> Float[np.ndarray, " bracket"]:
         """Log tokens at which losses cross their limits, shape (bracket,)."""
-        limits, replays = _filled(log_limit, self.rows), _filled(replay, self.rows)
+        limits = _filled(log_limit, len(self.all_draws.replay))
         count = len(brackets.draw)
         # at a time always as many: nothing is compiled twice
-        size = math.ceil(CROSSINGS * self.rows)
+        size = math.ceil(CROSSINGS * len(limits))
         blocks = [np.zeros(0)]
         for first in range(0, count, size):
             some = brackets.padded(slice(first, first + size), size)
             roots = roots_between(
-                self.log_loss, self.values, self.fixed, limits, replays, some
+                self.log_loss, self.all_draws, self.known, limits, some
             )
             blocks.append(np.asarray(roots))
         return np.concatenate(blocks)[:count]
@@ -242,22 +333,33 @@ def rise_and_fall(losses: Float[np.ndarray, "rung draw"]) -> bool:
     return bool((rises & falls).any())
 
 
+def bend_of(losses: Float[np.ndarray, "rung draw"]) -> float:
+    """How far any draw's losses may lie from straight lines between every `STRIDE`-th
+    rung of a ladder, by what is seen of them, shape (rung, draw).
+    """
+    few = losses[::STRIDE]
+    share = np.arange(STRIDE)[:, None] / STRIDE
+    straight = few[:-1, None] + share * np.diff(few, axis=0)[:, None]
+    away = losses[:-1].reshape(straight.shape) - straight
+    bend = SAFE * float(np.abs(away).max())
+    return bend if math.isfinite(bend) else math.inf
+
+
 @compiled(static_argnums=0, level=OFTEN)
 def losses_on_ladder(
     log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
-    replay: Float[jax.Array, " draw"],
+    draws: Draws,
+    known: list[jax.Array],
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "rung draw"]:
     """Log loss of each draw at the first ``count`` rungs, shape (rung, draw); nothing
     is said of the others.
 
-    ``replay`` is each draw's own, shape (draw,).
+    ``known`` is `without_tokens` of the draws.
     """
-    by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
-    return _on_ladder(by_draw, len(replay), rungs, count)
+    by_draw = _with_tokens(log_loss, draws, known)
+    return _on_ladder(by_draw, len(draws.replay), rungs, count)
 
 
 @compiled(static_argnums=0, level=OFTEN)
@@ -269,7 +371,8 @@ def losses_on_grid(
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "replay rung draw"]:
-    """As `losses_on_ladder`, at replays that all draws share: (replay, rung, draw).
+    """Log loss of each draw at the first ``count`` rungs and at replays that all draws
+    share, shape (replay, rung, draw).
 
     What of a loss is in replay alone is so computed once for all draws.
     """
@@ -374,17 +477,16 @@ def _root(
 @compiled(static_argnums=0, level=OFTEN)
 def roots_between(
     log_loss: Callable,
-    values: Mapping[str, Float[jax.Array, "draw ..."]],
-    fixed: dict[str, Float[jax.Array, " draw"]],
+    draws: Draws,
+    known: list[jax.Array],
     log_limit: Float[jax.Array, " draw"],
-    replay: Float[jax.Array, " draw"],
     brackets: Brackets,
 ) -> Float[jax.Array, " bracket"]:
     """Log tokens at which losses cross their limits, shape (bracket,).
 
-    ``log_limit`` and ``replay`` have shape (draw,).
+    ``known`` is `without_tokens` of the draws; ``log_limit`` has shape (draw,).
     """
-    by_draw = jax.vmap(partial(_of_log_tokens, log_loss))(values, fixed, replay)
+    by_draw = _with_tokens(log_loss, draws, known)
 
     def root(bracket: Brackets) -> Float[jax.Array, ""]:
         loss_at, limit = jax.tree.map(

@@ -14,6 +14,7 @@ of draws is the sample approximation of Luedtke and Ahmed 2008 (SIAM J. Optim. 1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ import numpy as np
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint, Unit, UnitName
 from bayeslaw._decisions.planning.roots import (
     Batch,
+    bend_of,
     ladder,
     pad_columns,
     rise_and_fall,
@@ -121,6 +123,8 @@ class SampledConstraint:
         Log tokens between which roots are sought.
     is_wavy
         Whether losses rise and fall, so that one may cross its limit more than once.
+    bend
+        How far such losses may lie from straight lines between rungs (`roots.bend_of`).
     """
 
     constraint: Constraint
@@ -129,6 +133,7 @@ class SampledConstraint:
     noise: Float[np.ndarray, " draw"]
     span: tuple[float, float]
     is_wavy: bool = False
+    bend: float = math.inf
 
     @property
     def name(self) -> str:
@@ -191,13 +196,13 @@ class SampledConstraint:
         return replace(self, constraint=constraint)
 
     def with_shape_checked(self) -> SampledConstraint:
-        """The constraint with ``is_wavy`` set by looking at every draw.
+        """The constraint with ``is_wavy`` and ``bend`` set by looking at every draw.
 
         Each is looked at with a replay of its own.
         """
         replay = np.arange(self.draws) * GOLDEN % 1
         losses = self._losses(ladder(self.span, is_wavy=True), replay)
-        return replace(self, is_wavy=rise_and_fall(losses))
+        return replace(self, is_wavy=rise_and_fall(losses), bend=bend_of(losses))
 
     # -- losses ------------------------------------------------------------------------
 
@@ -215,7 +220,7 @@ class SampledConstraint:
         """The law's log loss at several tokens, each draw at its own replay."""
         losses = np.empty((len(log_tokens), self.draws))
         for batch, rows in self._batches:
-            losses[:, rows] = batch.losses(log_tokens, replay[rows])
+            losses[:, rows] = batch.at(replay[rows]).losses(log_tokens)
         return losses
 
     def log_losses(
@@ -261,7 +266,7 @@ class SampledConstraint:
         """
         rungs = ladder(self.span, self.is_wavy)
         results = [
-            batch.crossings(self.log_limit[rows], replay[rows], rungs)
+            batch.at(replay[rows]).crossings(self.log_limit[rows], rungs, self.bend)
             for batch, rows in self._batches
         ]
         most = max(some_roots.shape[1] for some_roots, _ in results)
