@@ -608,6 +608,42 @@ def _wave(values, columns):
     return values["height"] * jnp.cos(np.pi * jnp.log(columns["D"]))
 
 
+def _rippled(values, columns):
+    """A line that falls through 0 at its own place, with ripples of a period shorter than four rungs."""
+    x = jnp.log(columns["D"])
+    return 0.05 * (values["at"] - x) + 0.04 * jnp.sin(6.0 * x)
+
+
+def test_a_ladder_is_looked_at_closely_where_a_draw_comes_near_its_limit_and_nowhere_else():
+    """Ripples cross the limit several times: all of it is found, as of every rung, from half of the rungs."""
+    batch = Batch.of(_rippled, {"at": np.array([7.0, 8.5])}, {}, 2).at(np.zeros(2))
+    rungs, none = roots.ladder((0.0, 20.0), True), np.zeros(2)
+    bend = roots.bend_of(batch.losses(rungs))
+    # of a sine between ends that are four rungs apart: at most twice its height away, by the margin of safety
+    assert 0.04 * roots.SAFE < bend < 2 * 0.04 * roots.SAFE
+    whole, found = batch.crossings(none, rungs), batch.crossings(none, rungs, bend)
+    assert np.isfinite(whole[0]).sum(axis=1).min() >= 3
+    for every, some in zip(whole, found, strict=True):
+        np.testing.assert_allclose(some, every, atol=1e-9)
+    seen, losses = batch._near_limits(none, rungs, bend)
+    assert set(rungs[:: roots.STRIDE]) <= set(seen)
+    assert len(seen) < 0.7 * len(rungs)
+    np.testing.assert_allclose(losses, batch.losses(seen), atol=1e-12)
+    # of a straight line nothing is between
+    straight = Batch.of(_bent, {"slopes": np.full((2, 2), -1.0)}, {}, 2).at(np.zeros(2))
+    rungs = roots.ladder((20.0, 24.0), True)
+    assert roots.bend_of(straight.losses(rungs)) < 1e-12
+    assert len(straight._near_limits(none, rungs, 1e-12)[0]) <= 17 + 2 * 3
+
+
+def test_losses_that_are_no_numbers_are_looked_at_everywhere():
+    losses = np.zeros((roots.RUNGS, 2))
+    losses[10, 1] = np.inf
+    assert roots.bend_of(losses) == np.inf
+    losses[10, 1] = np.nan
+    assert roots.bend_of(losses) == np.inf
+
+
 def test_a_batch_says_the_same_of_few_draws_as_of_many():
     """Rows that fill it up, and tokens beyond one ladder's, change nothing: by NumPy."""
     values = {"from": np.linspace(-3.0, 3.0, 5)}
