@@ -56,9 +56,9 @@ class Draws(NamedTuple):
     the covariates that a plan does not choose, and each draw's own replay.
     """
 
-    values: Mapping[str, Float[AnyArray, "draw ..."]]
-    fixed: Mapping[str, Float[AnyArray, " draw"]]
-    replay: Float[AnyArray, " draw"]
+    values: Mapping[str, Float[Any, "draw ..."]]
+    fixed: Mapping[str, Float[Any, " draw"]]
+    replay: Float[Any, " draw"]
 
 
 def _of_log_tokens(
