@@ -154,7 +154,7 @@ class Batch:
         """
         draws = Draws(self.values, self.fixed, _filled(replay, self.rows))
         known = without_tokens(self.log_loss, draws)
-        return AlongTokens(self.log_loss, draws, known, self.draws)
+        return AlongTokens(self, draws, known)
 
     def losses_on_grid(
         self,
@@ -186,19 +186,16 @@ class AlongTokens:
 
     Parameters
     ----------
-    log_loss
-        The formula, as in `Piece`.
+    batch
+        Whose draws these are.
     all_draws, known
         The draws, those that fill the batch up among them, and `without_tokens` of
         them.
-    draws
-        How many rows are draws.
     """
 
-    log_loss: Callable
+    batch: Batch
     all_draws: Draws
     known: list[jax.Array]
-    draws: int
 
     def losses(
         self, log_tokens: Float[np.ndarray, " tokens"]
@@ -206,15 +203,15 @@ class AlongTokens:
         """Log losses at up to `RUNGS` tokens, shape (tokens, draw)."""
         count = len(log_tokens)
         if not count:
-            return np.empty((0, self.draws))
+            return np.empty((0, self.batch.draws))
         losses = losses_on_ladder(
-            self.log_loss,
+            self.batch.log_loss,
             self.all_draws,
             self.known,
             _filled(log_tokens, RUNGS),
             count,
         )
-        return np.asarray(losses)[:count, : self.draws]
+        return np.asarray(losses)[:count, : self.batch.draws]
 
     def crossings(
         self,
@@ -247,9 +244,9 @@ class AlongTokens:
             below=losses[rung, draw] - log_limit[draw],
             above=losses[rung + 1, draw] - log_limit[draw],
         )
-        counts = np.bincount(draw, minlength=self.draws)
+        counts = np.bincount(draw, minlength=self.batch.draws)
         most = int(counts.max())
-        roots = np.full((self.draws, most // 2 * 2 + 1), np.inf)
+        roots = np.full((self.batch.draws, most // 2 * 2 + 1), np.inf)
         # of a crossing among those of its draw
         place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
         roots[draw, place] = self._roots(log_limit, brackets)
@@ -264,6 +261,7 @@ class AlongTokens:
         """The rungs between which any draw can cross its limit, and a few others, shape
         (seen,), with the losses there, (seen, draw).
         """
+        # of a loss that does not turn the ladder has its two ends only
         if len(rungs) <= STRIDE or not math.isfinite(bend):
             return rungs, self.losses(rungs)
         places = np.arange(len(rungs))
@@ -286,7 +284,7 @@ class AlongTokens:
         brackets: Brackets,
     ) -> Float[np.ndarray, " bracket"]:
         """Log tokens at which losses cross their limits, shape (bracket,)."""
-        limits = _filled(log_limit, len(self.all_draws.replay))
+        limits = _filled(log_limit, self.batch.rows)
         count = len(brackets.draw)
         # at a time always as many: nothing is compiled twice
         size = math.ceil(CROSSINGS * len(limits))
@@ -294,7 +292,7 @@ class AlongTokens:
         for first in range(0, count, size):
             some = brackets.padded(slice(first, first + size), size)
             roots = roots_between(
-                self.log_loss, self.all_draws, self.known, limits, some
+                self.batch.log_loss, self.all_draws, self.known, limits, some
             )
             blocks.append(np.asarray(roots))
         return np.concatenate(blocks)[:count]
