@@ -10,7 +10,6 @@ from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, axis_names, positio
 from bayeslaw._inference.discrepancy.learning import independent_rows, learn
 from bayeslaw._inference.discrepancy.marginal import Marginal
 from bayeslaw._inference.discrepancy.process import (
-    log_variances,
     process_from_dict,
     process_of,
     process_to_dict,
@@ -101,7 +100,7 @@ def test_a_piece_has_the_squared_exponential_kernel_inside_the_data():
     names = list(PROCESS.priors)
     log_scales[names.index(f"length {axis.name}")] = 0.0  # one unit
     log_scales[names.index(axis.name)] = 0.0  # one in log loss
-    variances = np.exp(log_variances(PROCESS, log_scales)[0][: axis.functions])
+    variances = np.exp(PROCESS.spectrum.log_variances(log_scales)[: axis.functions])
     x = np.linspace(axis.low + 1.0, axis.high - 1.0, 25)
     waves = axis.cosines(x, np)
     expected = np.exp(-0.5 * (x[:, None] - x) ** 2)
@@ -126,7 +125,7 @@ def test_a_walk_is_twice_integrated_white_noise_and_goes_on_beyond_the_data():
 
 def test_beyond_the_margin_a_piece_stays_and_a_walk_widens():
     """The prior sd of the whole misfit grows with compute outside; its smooth pieces do not."""
-    variances = np.exp(log_variances(PROCESS, CENTRE)[0])
+    variances = np.exp(PROCESS.spectrum.log_variances(CENTRE))
     smooth = sum(PROCESS.sizes[: -len(PROCESS.walks)])
     out = {"N": np.array([1e11, 1e12, 1e13]), "D": np.array([3e12, 3e13, 3e14])}
     features = PROCESS.features(out, np)
@@ -174,7 +173,7 @@ def test_marginal_likelihood_is_that_of_the_dense_normal(problem):
         at = problem.centre + shift * np.linspace(-1, 1, len(problem.centre))
         prior = -0.5 * np.sum(((at - problem.centre) / problem.spread) ** 2)
         found.append(problem.log_density(at) - prior)
-        variances = np.exp(problem._log_variances(at)[0])
+        variances = np.exp(problem.spectrum.log_variances(at))
         columns = np.hstack([problem.linear, problem.law])
         noise = np.exp(2 * at[problem._sigma]) / problem.weight
         covariance = (columns * variances) @ columns.T + np.diag(noise)
@@ -214,7 +213,7 @@ def test_weights_are_drawn_from_their_conditional(problem):
     drawn = (
         problem.draw_linear(at, projected, np.random.default_rng(3)) @ problem.linear.T
     )
-    variances = np.exp(problem._log_variances(at)[0][: problem.linear.shape[1]])
+    variances = np.exp(problem.spectrum.log_variances(at)[: problem.linear.shape[1]])
     prior = (problem.linear * variances) @ problem.linear.T
     noise = np.diag(np.exp(2 * at[problem._sigma]) / problem.weight)
     gain = np.linalg.solve(prior + noise, prior).T
@@ -223,6 +222,32 @@ def test_weights_are_drawn_from_their_conditional(problem):
         drawn.mean(axis=0), gain @ problem.residual, atol=5 * sd.max() / np.sqrt(4000)
     )
     np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.08)
+
+
+def test_columns_that_no_run_reaches_keep_their_priors():
+    """A walk's cells beyond the runs and a group none of whose rows is here: no run says anything of them."""
+    rng = np.random.default_rng(11)
+    groups = np.eye(9)[np.arange(72) % 8]
+    rows = independent_rows(PROCESS.features(COLUMNS, np), groups, None, None, 1.0)
+    residual = 0.01 * rng.standard_normal((1, 72))
+    problem = Marginal.of(PROCESS, rows, residual)
+    beyond = ~problem.linear.any(axis=0)
+    assert beyond[-1]
+    assert beyond[:-9].sum() > 10
+    at = problem.centre + 0.1
+    projected = residual @ (problem.linear * problem.weight[:, None])
+    drawn = problem.draw_linear(at, np.tile(projected, (4000, 1)), rng)
+    sds = np.exp(problem.spectrum.log_variances(at) / 2)[: problem.linear.shape[1]]
+    scaled = drawn[:, beyond] / sds[beyond]
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=5 / np.sqrt(4000))
+    np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=0.06)
+    apart = np.corrcoef(scaled.T) - np.eye(beyond.sum())
+    assert np.abs(apart).max() < 0.1
+    # and of the others the same is drawn as where there are no such columns
+    told = np.corrcoef(drawn[:, ~beyond].T, scaled.T)[
+        : (~beyond).sum(), -beyond.sum() :
+    ]
+    assert np.abs(told).max() < 0.1
 
 
 # -- what is learned ---------------------------------------------------------------------------------------------------

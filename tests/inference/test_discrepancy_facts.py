@@ -15,7 +15,7 @@ from bayeslaw._inference.discrepancy.axes import (
 )
 from bayeslaw._inference.discrepancy.learning import independent_rows, learn
 from bayeslaw._inference.discrepancy.marginal import Marginal
-from bayeslaw._inference.discrepancy.process import log_variances, process_of
+from bayeslaw._inference.discrepancy.process import Spectrum, process_of
 
 RNG = np.random.default_rng(21)
 RUNS = 40
@@ -189,11 +189,14 @@ def test_prior_variances_are_spectral_densities():
             expected.append(scale[piece] ** 2 * np.outer(one, other).ravel())
         else:
             expected.append(scale[piece] ** 2 * spectral(piece, axes[piece].functions))
-    value, slope = log_variances(PROCESS, log_scales)
+    spectrum = PROCESS.spectrum
+    value, slope = spectrum.log_variances(log_scales), spectrum.slopes(log_scales)
     np.testing.assert_allclose(value, np.log(np.concatenate(expected)))
+    many = np.stack([log_scales - 0.3, log_scales])
+    np.testing.assert_allclose(spectrum.log_variances(many)[1], value)
     for k in range(len(names)):
         step = 1e-5 * np.eye(len(names))[k]
-        ends = [log_variances(PROCESS, log_scales + sign * step)[0] for sign in (1, -1)]
+        ends = [spectrum.log_variances(log_scales + sign * step) for sign in (1, -1)]
         np.testing.assert_allclose(slope[:, k], (ends[0] - ends[1]) / 2e-5, atol=1e-6)
 
 
@@ -258,7 +261,7 @@ def test_scales_have_their_priors(problem):
 
 def dense(problem, at):
     """Covariance of the rows: prior of columns, and the noise, at these scales."""
-    variances = np.exp(problem._log_variances(at)[0])
+    variances = np.exp(problem.spectrum.log_variances(at))
     columns = np.hstack([problem.linear, problem.law])
     noise = np.diag(np.exp(2 * at[problem._sigma]) / problem.weight)
     return (columns * variances) @ columns.T, noise
@@ -314,31 +317,18 @@ def test_scales_are_drawn_from_their_posterior():
     linear = np.ones((60, 1))
     rows = marginal.Rows(linear, None, lambda r: r, np.ones(60))
 
-    class OnePiece:
-        """One function, whose sd is a scale."""
-
-        size = 1
-        priors = {"piece": marginal.SIGMA}  # noqa: RUF012
-
-    def of_scales(process, log_scales):
-        return 2 * log_scales, np.full((1, 1), 2.0)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marginal, "log_variances", of_scales)
-        problem = Marginal(
-            *(PROCESS, linear, np.zeros((60, 0)), 0.002 * rng.standard_normal(60)),
-            *(rows.precision, rows.precision, ("piece", "sigma")),
-            *(np.log([0.003, 0.003]), np.array([0.8, 0.8])),
-        )
-        problem.process = OnePiece()
-        problem._weigh(rows.precision)
-        mode = problem.mode()
-        problem._weigh(rows.precision)
-        drawn, khat = problem.draw_scales(mode, 4000, 2000, rng)
-        a, b = np.linspace(-9, -3, 121), np.linspace(-7.2, -5, 111)
-        log_p = np.array(
-            [[problem.log_density(np.array([x, y])) for y in b] for x in a]
-        )
+    # one function, whose sd is the first scale
+    spectrum = Spectrum(np.zeros(1), np.array([[2.0, 0.0]]), np.zeros((1, 2)))
+    problem = Marginal(
+        *(spectrum, linear, np.zeros((60, 0)), 0.002 * rng.standard_normal(60)),
+        *(rows.precision, rows.precision, ("piece", "sigma")),
+        *(np.log([0.003, 0.003]), np.array([0.8, 0.8])),
+    )
+    mode = problem.mode()
+    problem._weigh(rows.precision)
+    drawn, khat = problem.draw_scales(mode, 4000, 2000, rng)
+    a, b = np.linspace(-9, -3, 121), np.linspace(-7.2, -5, 111)
+    log_p = np.array([[problem.log_density(np.array([x, y])) for y in b] for x in a])
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
     assert khat < 0.7

@@ -14,7 +14,7 @@ from bayeslaw._decisions.planning.constraint import Constraint
 from bayeslaw._decisions.planning.plan import plan
 from bayeslaw._decisions.planning.sampled import Part, SampledConstraint
 from bayeslaw._decisions.planning.search import Problem
-from bayeslaw._inference.discrepancy.process import log_variances, process_of
+from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._law.catalogue import law
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 
@@ -216,7 +216,7 @@ def missed_problem(seed):
     }
     process = process_of(runs)
     scales = np.log([p.args[0] for p in process.priors.values()])
-    sd = np.exp(0.5 * log_variances(process, scales)[0])
+    sd = np.exp(0.5 * process.spectrum.log_variances(scales))
     rng = np.random.default_rng([seed, 5])
     constraints, missed = [], []
     names = example.TARGET_LAW, example.SOURCE_LAW

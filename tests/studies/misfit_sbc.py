@@ -22,7 +22,7 @@ import bayeslaw
 from bayeslaw._base import runtime
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.discrepancy.marginal import SIGMA
-from bayeslaw._inference.discrepancy.process import log_variances, process_of
+from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
 from bayeslaw._inference.ranks import uniformity
 from bayeslaw._inference.table import NONE, pad
@@ -43,7 +43,7 @@ def simulate_one(law: Law, x: dict, right: bool, seed: int) -> dict[str, float]:
         runs[c][-1] *= BEYOND
     truth, _, _, _ = draw_table(law, x, NONE, rng)
     scales = np.log([float(p.draw(rng, 1)[0]) for p in process.priors.values()])
-    sd = np.exp(0.5 * log_variances(process, scales)[0])
+    sd = np.exp(0.5 * process.spectrum.log_variances(scales))
     weights = sd * rng.standard_normal(process.size) * (not right)
     missed = process.features(runs, np) @ weights
     sigma = float(SIGMA.draw(rng, 1)[0])

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._inference.discrepancy.process import log_variances, process_of
+from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
@@ -100,8 +100,7 @@ def _of_law(law: Law, offered: pd.DataFrame, rng: np.random.Generator) -> Piece:
         # Weights of the basis are normal given the scales, which each draw has of its
         # own: so a draw is one function from the misfit's whole prior.
         by_draw = np.stack(scales, axis=1)
-        variances = [log_variances(process, scale)[0] for scale in by_draw]
-        sds = np.exp(np.stack(variances) / 2)
+        sds = np.exp(process.spectrum.log_variances(by_draw) / 2)
         values[WEIGHTS] = sds * rng.standard_normal(sds.shape)
     values["sigma"] = SIGMA.draw(rng, DRAWS)
     values["dof"] = DOF_MIN + rng.gamma(DOF_SHAPE, 1 / DOF_RATE, DRAWS)

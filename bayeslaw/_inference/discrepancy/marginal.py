@@ -3,7 +3,8 @@
 With normal weights the process is a Bayesian linear model: its log scales (lengths,
 sizes, noise, what a checkpoint shares) have a closed marginal likelihood and gradient,
 and its weights are drawn exactly (Rasmussen and Williams 2006, sections 2.1 and 5.4.1).
-All is written in weights over their prior sds, so that no inverse variance is formed.
+All is written in weights over their prior sds, so that no inverse variance is formed,
+and of columns that some row reaches: the others keep their priors.
 Heavy tails are weights of rows, reweighted at the mode (Student-t noise as a mixture of
 normals: Lange, Little and Taylor 1989).
 """
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import linalg, optimize
+from scipy.linalg import lapack
 
 from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
-from bayeslaw._inference.discrepancy.process import Process, log_variances
+from bayeslaw._inference.discrepancy.process import Process, Spectrum
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -57,12 +59,13 @@ class Rows(NamedTuple):
 class Marginal:
     """The marginal likelihood of the log scales, weights of rows given.
 
+    ``spectrum``: prior variances of all columns, in the scales of ``names``;
     ``linear``: columns whose coefficients are drawn (basis functions, groups), shape
     (row, column); ``law``: directions of the law's uncertainty, (row, direction);
     ``residual``: mean residual, (row,); ``weight``: of rows, (row,).
     """
 
-    process: Process
+    spectrum: Spectrum
     linear: Float[np.ndarray, "row column"]
     law: Float[np.ndarray, "row direction"]
     residual: Float[np.ndarray, " row"]
@@ -80,14 +83,14 @@ class Marginal:
         groups = (
             np.empty((len(rows.features), 0)) if rows.groups is None else rows.groups
         )
-        linear = np.hstack([rows.features, groups])
         priors: dict[str, Prior] = dict(process.priors)
         priors |= {"sigma": SIGMA} | ({"tau": TAU} if grouped else {})
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
-        found = cls(
-            process,
-            linear,
-            _directions(residuals),
+        law = _directions(residuals)
+        return cls(
+            _spectrum(process, groups.shape[1], law.shape[1], len(priors)),
+            np.hstack([rows.features, groups]),
+            law,
             residuals.mean(axis=0),
             rows.precision,
             rows.precision,
@@ -95,12 +98,17 @@ class Marginal:
             moments[:, 0],
             moments[:, 1],
         )
-        found._weigh(rows.precision)
-        return found
+
+    def __post_init__(self) -> None:
+        columns = np.hstack([self.linear, self.law])
+        # the cells of a walk beyond the data, and groups none of whose rows is here
+        self._reached = np.any(columns != 0, axis=0)
+        self._columns = columns[:, self._reached]
+        self._weigh(self.weight)
 
     def _weigh(self, weight: Float[np.ndarray, " row"]) -> None:
         """Products that depend on the weights of the rows."""
-        columns = np.hstack([self.linear, self.law])
+        columns = self._columns
         weighted = columns * weight[:, None]
         self.weight = weight
         self._gram = columns.T @ weighted
@@ -110,21 +118,12 @@ class Marginal:
         log_weights = np.log(weight)
         self._log_weights = float(np.sum(log_weights))
 
-    def _log_variances(
+    def _root_variances(
         self, log_scales: Float[np.ndarray, " scale"]
-    ) -> tuple[Float[np.ndarray, " column"], Float[np.ndarray, "column scale"]]:
-        """Of all columns: (column,) and its slopes (column, scale)."""
-        functions, scales = self.process.size, len(log_scales)
-        columns = self.linear.shape[1] + self.law.shape[1]
-        value, slope = np.zeros(columns), np.zeros((columns, scales))
-        smooth = len(self.process.priors)
-        found = log_variances(self.process, log_scales[:smooth])
-        value[:functions], slope[:functions, :smooth] = found
-        if "tau" in self.names:
-            groups = slice(functions, self.linear.shape[1])
-            value[groups] = 2 * log_scales[-1]
-            slope[groups, -1] = 2.0
-        return np.maximum(value, LEAST_LOG_VARIANCE), slope
+    ) -> Float[np.ndarray, " column"]:
+        """Prior sds of all columns, shape (column,)."""
+        log_variances = self.spectrum.log_variances(log_scales)
+        return np.exp(np.maximum(log_variances, LEAST_LOG_VARIANCE) / 2)
 
     @property
     def _sigma(self) -> int:
@@ -135,20 +134,18 @@ class Marginal:
         return self._solved(log_scales)[0]
 
     def _solved(self, log_scales: Float[np.ndarray, " scale"]):
-        """Log density, Cholesky factor, whitened solution, root variances, slopes."""
-        value, slope = self._log_variances(log_scales)
+        """Log density, Cholesky factor, whitened solution, prior sds; of columns that
+        are reached.
+        """
         # With V = diag(root^2) and noise precision n W, in weights over their sds: B =
         # I + n V^1/2 X'WX V^1/2 = L L'. Then |n^-1 W^-1 + X V X'| = n^-rows |B| / |W|,
         # and the quadratic form is n r'Wr - |L^-1 n V^1/2 X'Wr|^2 (Woodbury; Rasmussen
         # and Williams 2006, eqs. A.9 and A.10). Only matrices of the size of
         # the basis are factored.
-        root, noise = np.exp(value / 2), np.exp(-2 * log_scales[self._sigma])
-        inner = noise * root[:, None] * self._gram * root
-        inner[np.diag_indices_from(inner)] += 1
-        factor = _factored(inner)
-        half = linalg.solve_triangular(
-            factor, noise * root * self._product, lower=True, check_finite=False
-        )
+        root = self._root_variances(log_scales)[self._reached]
+        noise = np.exp(-2 * log_scales[self._sigma])
+        factor = _factored(self._gram, noise * root**2)
+        half, _ = lapack.dtrtrs(factor, noise * root * self._product, lower=True)
         rows = len(self.residual)
         log_p = -0.5 * (
             2 * rows * log_scales[self._sigma]
@@ -158,7 +155,7 @@ class Marginal:
             - half @ half
         )
         log_p -= 0.5 * np.sum(((log_scales - self.centre) / self.spread) ** 2)
-        return float(log_p), factor, half, root, slope
+        return float(log_p), factor, half, root
 
     def gradient(
         self, log_scales: Float[np.ndarray, " scale"]
@@ -168,17 +165,15 @@ class Marginal:
         For a weight of prior variance v and posterior mean m and variance s, the slope
         in log v is (m^2 / v + s / v - 1) / 2.
         """
-        log_p, factor, half, root, slope = self._solved(log_scales)
-        identity = np.eye(len(factor))
+        log_p, factor, half, root = self._solved(log_scales)
         # The posterior of the scaled weights is normal with covariance B^-1 = L^-T
         # L^-1, of which only the diagonal is needed, and mean L^-T half.
-        inverse = linalg.solve_triangular(
-            factor, identity, lower=True, check_finite=False
-        )
+        inverse, _ = lapack.dtrtri(factor, lower=True)
         mean = inverse.T @ half
         shrunk = np.sum(inverse**2, axis=0)
         along_log_variances = 0.5 * (mean**2 + shrunk - 1)
-        found = along_log_variances @ slope
+        slopes = self.spectrum.slopes(log_scales)[self._reached]
+        found = along_log_variances @ slopes
         noise = np.exp(-2 * log_scales[self._sigma])
         fitted = root * mean
         # In log sigma: n (squares of what is left) + (parameters in use) - rows, by
@@ -224,13 +219,12 @@ class Marginal:
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> Float[np.ndarray, " row"]:
         """Mean square of each row's noise over that of sigma, shape (row,)."""
-        _, factor, half, root, _ = self._solved(log_scales)
-        columns = np.hstack([self.linear, self.law]) * root
-        mean = linalg.solve_triangular(factor, half, lower=True, trans=1)
+        _, factor, half, root = self._solved(log_scales)
+        columns = self._columns * root
+        mean, _ = lapack.dtrtrs(factor, half, lower=True, trans=True)
         # Var of the fit at a row: |L^-1 V^1/2 x|^2.
-        leverage = np.sum(
-            linalg.solve_triangular(factor, columns.T, lower=True) ** 2, axis=0
-        )
+        whitened, _ = lapack.dtrtrs(factor, columns.T, lower=True)
+        leverage = np.sum(whitened**2, axis=0)
         left = (self.residual - columns @ mean) ** 2 + leverage
         return self.precision * left * np.exp(-2 * log_scales[self._sigma])
 
@@ -276,32 +270,56 @@ class Marginal:
         ``projected``: weighted products of the columns with them, (draw, column).
         """
         columns = self.linear.shape[1]
-        root = np.exp(self._log_variances(log_scales)[0][:columns] / 2)
+        reached = self._reached[:columns]
+        root = self._root_variances(log_scales)[:columns, None]
         noise = np.exp(-2 * log_scales[self._sigma])
-        inner = noise * root[:, None] * self._gram[:columns, :columns] * root
-        inner[np.diag_indices_from(inner)] += 1
-        factor = _factored(inner)
-        right = noise * root[:, None] * projected.T
-        mean = linalg.cho_solve((factor, True), right, check_finite=False)
-        # L^-T z has covariance B^-1: an exact draw around the mean.
-        around = linalg.solve_triangular(
-            factor, rng.standard_normal(mean.shape), lower=True, trans=1
+        drawn = rng.standard_normal((columns, len(projected)))
+        of_linear = slice(np.count_nonzero(reached))
+        gram = self._gram[of_linear, of_linear]
+        factor = _factored(gram, noise * root[reached, 0] ** 2)
+        right = noise * root[reached] * projected.T[reached]
+        # mean L^-T L^-1 right, and L^-T z has covariance B^-1: an exact draw around it
+        half, _ = lapack.dtrtrs(factor, right, lower=True)
+        drawn[reached], _ = lapack.dtrtrs(
+            factor, half + drawn[reached], lower=True, trans=True
         )
-        return (root[:, None] * (mean + around)).T
+        return (root * drawn).T
+
+
+def _spectrum(process: Process, groups: int, directions: int, scales: int) -> Spectrum:
+    """Of the process's functions, then of groups with the last scale's size, then of
+    directions of unit variance.
+    """
+    columns = process.size + groups + directions
+    offset = np.zeros(columns)
+    linear, square = np.zeros((2, columns, scales))
+    functions = slice(process.size)
+    smooth = functions, slice(len(process.priors))
+    offset[functions], linear[smooth], square[smooth] = process.spectrum
+    linear[process.size : process.size + groups, -1] = 2.0
+    return Spectrum(offset, linear, square)
 
 
 def _factored(
-    inner: Float[np.ndarray, "column column"],
+    gram: Float[np.ndarray, "column column"], signal: Float[np.ndarray, " column"]
 ) -> Float[np.ndarray, "column column"]:
-    """Lower Cholesky factor of the identity plus a positive matrix."""
-    try:
-        return linalg.cholesky(inner, lower=True, check_finite=False)
-    except linalg.LinAlgError:
+    """Lower Cholesky factor of I + S^1/2 G S^1/2.
+
+    ``signal``: prior variance over that of the noise, the diagonal of S.
+    """
+    root = np.sqrt(signal)
+    inner = gram * root
+    inner *= root[:, None]
+    inner[np.diag_indices_from(inner)] += 1
+    # symmetric, so that its transpose is itself in LAPACK's order
+    factor, failed = lapack.dpotrf(inner.T, lower=True)
+    if failed:
         # At scales far out the identity is less than the rounding of the largest
         # entries: so much is added that the sum is positive again.
         ridge = ROUNDING * inner.diagonal().max()
         raised = inner + ridge * np.eye(len(inner))
         return linalg.cholesky(raised, lower=True, check_finite=False)
+    return factor
 
 
 def _directions(

@@ -221,7 +221,7 @@ class Process:
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Prior variances of the weights, by the scales."""
+        """Prior variances of the weights, by the scales in the order of `priors`."""
         return Spectrum.of(self)
 
     def features(self, covariates: Mapping[str, Any], xp: ModuleType = jnp) -> Any:
@@ -397,6 +397,10 @@ def process_from_dict(given: Mapping[str, Any] | None) -> Process | None:
 class Spectrum(NamedTuple):
     """Log prior variance of every weight as a formula of the log scales.
 
+    The prior variance of a weight is the kernel's spectral density at its frequency
+    (Solin and Sarkka 2020): along one axis sqrt(2 pi) l exp(-l^2 w^2 / 2), in log
+    linear in log l but for l^2 w^2; logs of a product over the axes add up.
+
     ``offset``: shape (function,); ``linear``: slope in each log scale, and ``square``:
     squared angular frequency along the axis of a length scale, each of shape (function,
     scale).
@@ -405,6 +409,19 @@ class Spectrum(NamedTuple):
     offset: Float[np.ndarray, " function"]
     linear: Float[np.ndarray, "function scale"]
     square: Float[np.ndarray, "function scale"]
+
+    def log_variances(
+        self, log_scales: Float[np.ndarray, "*draw scale"]
+    ) -> Float[np.ndarray, "*draw function"]:
+        """Log prior variance of each weight, shape (..., function)."""
+        bent = np.exp(2 * log_scales) @ self.square.T
+        return self.offset + log_scales @ self.linear.T - 0.5 * bent
+
+    def slopes(
+        self, log_scales: Float[np.ndarray, " scale"]
+    ) -> Float[np.ndarray, "function scale"]:
+        """Of each log variance in each log scale, shape (function, scale)."""
+        return self.linear - self.square * np.exp(2 * log_scales)
 
     @classmethod
     def of(cls, process: Process) -> Spectrum:
@@ -437,26 +454,3 @@ def _count(process: Process, place: int, places: tuple[int, ...]) -> int:
     """Functions along an axis, alone or in a pair."""
     axis = process.axes[place]
     return axis.functions if len(places) == 1 else axis.pair_functions
-
-
-def log_variances(
-    process: Process, log_scales: Float[np.ndarray, " scale"]
-) -> tuple[Float[np.ndarray, " function"], Float[np.ndarray, "function scale"]]:
-    """Log prior variance of each weight, and its slope in each log scale.
-
-    Parameters
-    ----------
-    log_scales
-        In the order of ``process.priors``, shape (scale,).
-
-    Returns
-    -------
-    Shapes (function,) and (function, scale).
-    """
-    # The prior variance of a weight is the kernel's spectral density at its frequency
-    # (Solin and Sarkka 2020): along one axis sqrt(2 pi) l exp(-l^2 w^2 / 2), in log
-    # linear in log l but for l^2 w^2; logs of a product over the axes add up.
-    offset, linear, square = process.spectrum
-    bent = square * np.exp(2 * log_scales)
-    value = offset + linear @ log_scales - 0.5 * bent.sum(axis=1)
-    return value, linear - bent
