@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import linalg
 
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.planning.record import Plan
@@ -25,7 +26,8 @@ from bayeslaw._decisions.planning.sampled import SampledConstraint
 from bayeslaw._decisions.planning.search import Problem
 from bayeslaw._tables.beyond import axis_values
 
-REPLAYS, TOKENS = 65, 49  # of the grid: along replay losses may bend sharply
+# of the grid: along replay losses may bend sharply; 16 are evaluated in one call
+REPLAYS, TOKENS = 64, 49
 REACH = 12.0  # the grid's tokens are within this factor of the plan's
 FORGETTING_REACH = 0.1  # the forgetting slider goes this far above the limit asked for
 # of a log outcome, mean between the draws and what the page multiplies out: a hundredth
@@ -241,7 +243,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     # A few hundred rows span the same space as thousands.
     stride = _stride(matrix)
-    axes = np.linalg.svd(matrix[::stride], full_matrices=False)[2][:MAX_RANK]
+    axes = _principal_axes(matrix[::stride])
     others = matrix[stride // 2 :: stride]
     weights_of_others = others @ axes.T
 
@@ -252,6 +254,20 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # The error falls with the rank, so that the least rank is found by halving.
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
     return matrix @ axes[:rank].T, axes[:rank]
+
+
+def _principal_axes(rows: np.ndarray) -> np.ndarray:
+    """The first right singular vectors of rows, shape (rank, column), orthonormal.
+
+    From their products with each other, a small matrix: it loses those smaller than a
+    hundred-millionth of the first, which is far below `TOLERANCE`.
+    """
+    most = len(rows)
+    leading = (max(most - MAX_RANK, 0), most - 1)
+    _, mixtures = linalg.eigh(rows @ rows.T, subset_by_index=leading)
+    # the largest first
+    axes, _ = np.linalg.qr(rows.T @ mixtures[:, ::-1])
+    return axes.T
 
 
 def _stride(rows: np.ndarray) -> int:

@@ -58,7 +58,12 @@ def _picture(
     # Without the program's name and version, equal pictures are equal bytes.
     metadata = {"Software": None}
     figure.savefig(
-        buffer, format="png", dpi=dpi, bbox_inches="tight", metadata=metadata
+        buffer,
+        format="png",
+        dpi=dpi,
+        bbox_inches="tight",
+        metadata=metadata,
+        pil_kwargs={"compress_level": 0},  # it is read again at once
     )
     encoded = base64.b64encode(_few_colours(buffer)).decode()
     uri = f"data:image/png;base64,{encoded}"
@@ -71,7 +76,7 @@ def _few_colours(png: io.BytesIO) -> bytes:
 
     small = io.BytesIO()
     with Image.open(png) as image:
-        image.convert("RGB").quantize(PALETTE).save(small, format="png", optimize=True)
+        image.convert("RGB").quantize(PALETTE).save(small, format="png")
     return small.getvalue()
 
 

@@ -9,7 +9,9 @@ import re
 import shlex
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -184,10 +186,22 @@ def report(
 
     # What is left to fail now is a fit.
     stages = Stages(progress, _shares(splits, is_planned=asked is not None))
-    domains = _fit_all(splits, laws, setting, stages, refit=asked is not None)
     planned = Planned()
-    if asked:
-        planned = make_plan(domains, asked, parts, setting, stages)
+    is_planned = asked is not None
+    with _fit_all(splits, laws, setting, stages, refit=is_planned) as making:
+        if asked:
+            final = {name: one.fit() for name, one in making.items()}
+            planned = make_plan(
+                final,
+                lambda: {
+                    name: one.domain.result().check for name, one in making.items()
+                },
+                asked,
+                parts,
+                setting,
+                stages,
+            )
+        domains = [one.domain.result() for one in making.values()]
     contents = _Contents(
         runs=runs,
         name=name or "a table",
@@ -244,6 +258,29 @@ def _shares(splits: Iterable[str], *, is_planned: bool) -> dict[Any, float]:
     return shares | {"written": WRITTEN}
 
 
+@dataclass(frozen=True)
+class _Making:
+    """A domain while it is fitted and drawn.
+
+    Parameters
+    ----------
+    judged, final
+        The fit without the runs held out and, to plan with, that of all.
+    domain
+        Judged and drawn.
+    """
+
+    judged: Future[Fit | Average]
+    final: Future[Fit | Average] | None
+    domain: Future[Domain]
+
+    def fit(self) -> Fit | Average:
+        """What is planned with, once both are there: the first may fail, too."""
+        judged = self.judged.result()
+        return self.final.result() if self.final else judged
+
+
+@contextmanager
 def _fit_all(
     splits: Mapping[str, Split],
     laws: Mapping[str, Sequence[str]],
@@ -251,9 +288,9 @@ def _fit_all(
     stages: Stages,
     *,
     refit: bool,
-) -> list[Domain]:
+) -> Iterator[Mapping[str, _Making]]:
     """Fit all domains together, without the runs held out and, to plan with, once more
-    with them; judge each as soon as it is fitted.
+    with them; judge and draw each as soon as it is fitted.
     """
     # The chains of one law alone take all cores, so that fits wait for each other.
     is_alone = any(len(names) == 1 for names in laws.values())
@@ -264,7 +301,19 @@ def _fit_all(
             (name, "final"): np.ones(len(runs.runs), bool)
             for name, runs in splits.items()
         }
-    with runtime.threads() as cores, runtime.threads(fits_at_once) as helpers:
+
+    def drawn(name: str) -> Domain:
+        judged = fits[name, "judged"].result()
+        final = fits[name, "final"].result() if refit else None
+        domain = judge(name, judged, final, splits[name], setting)
+        stages.finish((name, "drawn"))
+        return domain
+
+    with (
+        runtime.threads() as cores,
+        runtime.threads(fits_at_once) as helpers,
+        runtime.threads(1) as artist,
+    ):
         # Laws of all domains wait for the same cores; what is done is drawn meanwhile.
         fits = {
             (name, kind): helpers.submit(
@@ -278,13 +327,14 @@ def _fit_all(
             )
             for (name, kind), rows in fitted.items()
         }
-        made = []
-        for name, runs in splits.items():
-            judged = fits[name, "judged"].result()
-            final = fits[name, "final"].result() if refit else None
-            made.append(judge(name, judged, final, runs, setting))
-            stages.finish((name, "drawn"))
-        return made
+        yield {
+            name: _Making(
+                fits[name, "judged"],
+                fits.get((name, "final")),
+                artist.submit(drawn, name),
+            )
+            for name in splits
+        }
 
 
 # -- the page --------------------------------------------------------------------------

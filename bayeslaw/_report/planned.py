@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from bayeslaw._decisions.planning.value import stretched_probability
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._report.checkpoint import SAME, forecast_losses
-from bayeslaw._report.domains import Domain, Setting, split
+from bayeslaw._report.domains import Setting, split
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.question import Checked
 
@@ -70,7 +70,8 @@ class Planned:
 
 
 def make_plan(
-    domains: Sequence[Domain],
+    fits: Fits,
+    checks: Callable[[], Mapping[str, Check]],
     asked: Checked,
     parts: Mapping[str, pd.DataFrame],
     setting: Setting,
@@ -80,12 +81,13 @@ def make_plan(
 
     Parameters
     ----------
+    checks
+        Of each domain's forecast; called last, for domains are judged meanwhile.
     parts
         The runs of each domain: of the target's checkpoints runs are on offer.
     stages
         Told when each of `PLANNING` is done.
     """
-    fits = {domain.name: domain.fit for domain in domains}
     question, notes = completed(asked, parts, setting.seed)
     try:
         answer = plan(fits["target"], fits["source"], **question)
@@ -98,7 +100,7 @@ def make_plan(
     offered = _offered(parts["target"], answer)
     bought = _bought(fits, question, answer, offered)
     stages.finish("bought")
-    if_as_checked = _if_as_checked(domains, fits, question, answer)
+    if_as_checked = _if_as_checked(checks(), fits, question, answer)
     stages.finish("checked")
     return Planned(
         plan=answer,
@@ -165,13 +167,16 @@ def _not_covered(answer: Plan, runs: pd.DataFrame, hold_out: str) -> list[str]:
 
 
 def _if_as_checked(
-    domains: Sequence[Domain], fits: Fits, question: Mapping[str, Any], answer: Plan
+    checks: Mapping[str, Check],
+    fits: Fits,
+    question: Mapping[str, Any],
+    answer: Plan,
 ) -> float | None:
     """The plan's probability with intervals as wide as the checks say they should be."""
     stretch = {
-        _promise(domain.name): _stretch(domain.check)
-        for domain in domains
-        if domain.name in ("target", "source") and domain.check.verdict != "trust"
+        _promise(domain): _stretch(result)
+        for domain, result in checks.items()
+        if domain in ("target", "source") and result.verdict != "trust"
     }
     if answer.D is None or not stretch:
         return None

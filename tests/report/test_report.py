@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,25 +41,28 @@ ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
 @pytest.fixture(scope="module")
 def fitted():
     """The bundled table's fits as the page has them, once they are made."""
-    return []
+    return {}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, fitted):
+    fit_all = page_file._fit_all
+
+    @contextmanager
+    def kept(*given, **named):
+        with fit_all(*given, **named) as making:
+            fitted.update(making)
+            yield making
+
     with pytest.MonkeyPatch.context() as patch:
-        fit_all = page_file._fit_all
-        patch.setattr(
-            page_file,
-            "_fit_all",
-            lambda *a, **k: fitted.extend(fit_all(*a, **k)) or fitted,
-        )
+        patch.setattr(page_file, "_fit_all", kept)
         return bayeslaw.report(output=tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture
 def without_fits(made, fitted, monkeypatch):
     """Another page of the same fits takes no minutes."""
-    monkeypatch.setattr(page_file, "_fit_all", lambda *a, **k: fitted)
+    monkeypatch.setattr(page_file, "_fit_all", lambda *a, **k: nullcontext(fitted))
 
 
 def test_the_page_is_one_file_that_asks_for_nothing_else(made):
