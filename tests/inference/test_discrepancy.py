@@ -243,7 +243,7 @@ def test_columns_that_no_run_reaches_keep_their_priors():
     np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=0.06)
     apart = np.corrcoef(scaled.T) - np.eye(beyond.sum())
     assert np.abs(apart).max() < 0.1
-    # and of the others the same is drawn as where there are no such columns
+    # nor does what is learned of the others tell of them
     told = np.corrcoef(drawn[:, ~beyond].T, scaled.T)[
         : (~beyond).sum(), -beyond.sum() :
     ]

@@ -144,7 +144,7 @@ class Marginal:
         # the basis are factored.
         root = self._root_variances(log_scales)[self._reached]
         noise = np.exp(-2 * log_scales[self._sigma])
-        factor = _factored(self._gram, noise * root**2)
+        factor = _factored(self._gram, np.sqrt(noise) * root)
         half, _ = lapack.dtrtrs(factor, noise * root * self._product, lower=True)
         rows = len(self.residual)
         log_p = -0.5 * (
@@ -276,7 +276,7 @@ class Marginal:
         drawn = rng.standard_normal((columns, len(projected)))
         of_linear = slice(np.count_nonzero(reached))
         gram = self._gram[of_linear, of_linear]
-        factor = _factored(gram, noise * root[reached, 0] ** 2)
+        factor = _factored(gram, np.sqrt(noise) * root[reached, 0])
         right = noise * root[reached] * projected.T[reached]
         # mean L^-T L^-1 right, and L^-T z has covariance B^-1: an exact draw around it
         half, _ = lapack.dtrtrs(factor, right, lower=True)
@@ -301,15 +301,14 @@ def _spectrum(process: Process, groups: int, directions: int, scales: int) -> Sp
 
 
 def _factored(
-    gram: Float[np.ndarray, "column column"], signal: Float[np.ndarray, " column"]
+    gram: Float[np.ndarray, "column column"], scale: Float[np.ndarray, " column"]
 ) -> Float[np.ndarray, "column column"]:
-    """Lower Cholesky factor of I + S^1/2 G S^1/2.
+    """Lower Cholesky factor of I + S G S.
 
-    ``signal``: prior variance over that of the noise, the diagonal of S.
+    ``scale``: prior sds over that of the noise, the diagonal of S.
     """
-    root = np.sqrt(signal)
-    inner = gram * root
-    inner *= root[:, None]
+    inner = gram * scale
+    inner *= scale[:, None]
     inner[np.diag_indices_from(inner)] += 1
     # symmetric, so that its transpose is itself in LAPACK's order
     factor, failed = lapack.dpotrf(inner.T, lower=True)
