@@ -13,9 +13,10 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 
 class _OneThread:
@@ -43,8 +44,18 @@ class _OneThread:
                     _apart(self._limits.restore_original_limits)
 
 
-def _limits() -> threadpool_limits:
-    return threadpool_limits(limits=1, user_api="blas")
+def _limits() -> Any:
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """NumPy's and SciPy's, each of which has its own: looking for them takes longer than
+    many a solve.
+    """
+    import scipy.special  # noqa: F401 - loads SciPy's
+
+    return ThreadpoolController()
 
 
 def _apart(call: Callable[[], Any]) -> Any:

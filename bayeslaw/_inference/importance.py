@@ -177,7 +177,7 @@ def approximate(
         the density takes to compile.
     """
     evaluate = _evaluate_once if level == ONCE else _evaluate
-    nearer = [_least_squares(law, table, points, np.asarray(start)) for start in starts]
+    nearer = [_least_squares(law, table, points, start) for start in np.asarray(starts)]
     minima = [_minimum(law, table, points, start) for start in _distinct(nearer)]
     mode, height = min(minima, key=lambda minimum: minimum[1])
     if not np.isfinite(height):
@@ -435,21 +435,13 @@ def starts_near(
     points: ContrastPoints,
     values: Sequence[dict[str, Any]],
     noise: float,
-) -> Float[Array, "start coordinate"]:
+) -> Float[np.ndarray, "start coordinate"]:
     """Coordinate vectors of given values of the law, at a given scale of the noise,
     shape (start, coordinate).
     """
     names = values[0]
-    stacked = {
-        name: jnp.asarray([each[name] for each in values], float) for name in names
-    }
-    return _starts_near(
-        law,
-        table,
-        points,
-        stacked,
-        jnp.asarray(noise),
-    )
+    stacked = {name: np.array([each[name] for each in values], float) for name in names}
+    return np.asarray(_starts_near(law, table, points, stacked, np.asarray(noise)))
 
 
 @compiled(static_argnums=0)

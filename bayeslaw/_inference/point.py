@@ -40,6 +40,7 @@ STARTS = 12  # one alone misses the best optimum in a fifth of cases
 BOX = 6.0  # prior sds beyond which a parameter the data do not hold is stopped
 STEPS = 300
 UNBENT = 1e6  # a delta with which residuals are plain differences
+NOWHERE = 1e3  # a residual that is not a number
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,7 @@ def _linearised(
     objective: Objective,
 ) -> tuple[Float[Array, " residual"], Float[Array, "coordinate residual"]]:
     """Residuals at a vector, shape (residual,), and their derivatives, shape
-    (coordinate, residual): one program for both.
+    (coordinate, residual): one program for both. What is no number counts as `NOWHERE`.
     """
 
     def flat(v):
@@ -281,7 +282,8 @@ def _linearised(
 
     # Forward mode: there are more residuals than coordinates.
     values, along = jax.linearize(flat, vector)
-    return values, jax.vmap(along)(jnp.eye(len(vector)))
+    derivatives = jax.vmap(along)(jnp.eye(len(vector)))
+    return jnp.nan_to_num(values, nan=NOWHERE), jnp.nan_to_num(derivatives)
 
 
 def _free(law: Law) -> list[str]:
@@ -300,6 +302,8 @@ def least_cost(
     """
     from scipy.optimize import least_squares
 
+    # what stays the same goes to the device once
+    table, points = jax.device_put((table, points))
     # scipy asks for the residuals at a vector, then for their derivatives there
     last: dict[bytes, tuple] = {}
 
@@ -311,11 +315,11 @@ def least_cost(
 
     def residuals(v):
         values, _ = linearised(v)
-        return np.nan_to_num(values, nan=1e3)
+        return np.array(values)
 
     def jacobian(v):
-        _, along = linearised(v)
-        return np.nan_to_num(along).T
+        _, derivatives = linearised(v)
+        return np.array(derivatives).T
 
     vectors = np.stack([np.asarray(starts[n]) for n in _free(law)], axis=-1)
     optima = [

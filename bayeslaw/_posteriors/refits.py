@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -75,9 +74,7 @@ def refit(
     nuts
         The chains that take over where importance sampling will not do.
     """
-    found = approximate(
-        law, table, points, jnp.asarray(starts), seed=seed, enough=importance.enough
-    )
+    found = approximate(law, table, points, starts, seed=seed, enough=importance.enough)
     if found.is_trusted(importance.min_ess):
         note = {
             "sampler": f"importance sampling, k-hat {found.k:.2f}",

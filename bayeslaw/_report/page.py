@@ -275,9 +275,8 @@ class _Making:
     domain: Future[Domain]
 
     def fit(self) -> Fit | Average:
-        """What is planned with, once both are there: the first may fail, too."""
-        judged = self.judged.result()
-        return self.final.result() if self.final else judged
+        """What is planned with."""
+        return self.final.result() if self.final else self.judged.result()
 
 
 @contextmanager
@@ -295,12 +294,14 @@ def _fit_all(
     # The chains of one law alone take all cores, so that fits wait for each other.
     is_alone = any(len(names) == 1 for names in laws.values())
     fits_at_once = 1 if is_alone else len(splits)
-    fitted = {(name, "judged"): ~runs.is_held for name, runs in splits.items()}
+    fitted = {}
     if refit:
+        # first, as the plan is made while others are judged
         fitted |= {
             (name, "final"): np.ones(len(runs.runs), bool)
             for name, runs in splits.items()
         }
+    fitted |= {(name, "judged"): ~runs.is_held for name, runs in splits.items()}
 
     def drawn(name: str) -> Domain:
         judged = fits[name, "judged"].result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,13 +11,16 @@ import pandas as pd
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.numbers import Z90
+from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._law.law import NATS
 from bayeslaw.plots.axes import COLOURS, GREY
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from matplotlib.axes import Axes
 
-    from bayeslaw._law.law import Term
+    from bayeslaw._base.arrays import AnyArray
+    from bayeslaw._law.law import Law, Term
     from bayeslaw._posteriors.averaging.record import Average, Member
     from bayeslaw._posteriors.record import Fit
 
@@ -88,23 +92,30 @@ def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.nd
     Nats per token, shape (run,) each; the part that is measured before comes first, as
     ``"known"``.
     """
-    import jax
-    import jax.numpy as jnp
-
     from bayeslaw._tables import fitting
 
-    (piece,) = fit.pieces()
-    # One law's draws, evaluated at all runs at once.
-    columns = fitting.covariates(fit.law, runs)
-    covariates = {name: jnp.asarray(column) for name, column in columns.items()}
-    draws = {name: jnp.asarray(values) for name, values in piece.values.items()}
-    by_draw = jax.vmap(lambda draw: fit.law.contributions(covariates, draw))(draws)
+    law, (piece,) = fit.law, fit.pieces()
+    covariates = dict(fitting.covariates(law, runs))
+    draws = {name: piece.values[name] for name in law.priors}
+    by_draw = _contributions(law, covariates, draws)
     means = {}
-    if fit.law.offset is not None:
-        means["known"] = np.asarray(fit.law.offset(covariates))
-    for term in fit.law.terms:
+    if law.offset is not None:
+        means["known"] = np.asarray(law.offset(covariates))
+    for term in law.terms:
         means[term.coefficient] = np.asarray(by_draw[term.coefficient]).mean(axis=0)
     return means
+
+
+@compiled(static_argnums=0)
+def _contributions(
+    law: Law,
+    covariates: Mapping[str, Float[AnyArray, " run"]],
+    draws: Mapping[str, Float[AnyArray, " draw"]],
+) -> dict[str, Float[AnyArray, "draw run"]]:
+    """What each term adds to the loss, of one law's draws at all runs at once."""
+    import jax
+
+    return jax.vmap(partial(law.contributions, covariates))(draws)
 
 
 def weights(ax: Axes, average: Average) -> Axes:

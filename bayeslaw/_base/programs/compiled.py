@@ -17,6 +17,8 @@ from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
+
 from bayeslaw._base.programs import store
 
 # LLVM's levels: what runs a few times, and what runs for seconds. The default (3) takes
@@ -117,14 +119,14 @@ class Compiled:
                     self._programs.pop(oldest, None)
         return program
 
-    def _name(self, static: list) -> str | None:
+    def _name(self, static: list) -> tuple[str | None, ...] | None:
         """What the function and its static arguments are called; None where one of them
         has no name of its own.
         """
         names = [program_name(each) for each in (self._function, *static)]
         if None in names:
             return None
-        return repr(names)
+        return tuple(names)
 
     @cached_property
     def _traced(self) -> Callable:
@@ -194,9 +196,12 @@ def compiled(
     return Compiled(function, static, level, many)
 
 
+_PLAIN = (int, str, float, type(None))
+
+
 def program_name(static: Any) -> str | None:
     """What a static argument is called, where no other can be called the same."""
-    if isinstance(static, int | str | float | None):
+    if isinstance(static, _PLAIN):
         return repr(static)
     if isinstance(static, tuple):
         parts = [program_name(part) for part in static]
@@ -226,6 +231,8 @@ def _size(leaf: Any) -> int:
 
 def _form(leaf: Any) -> tuple:
     """All that a program is compiled for of one array: its shape, type and where it is."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.shape, leaf.dtype, False, ""
     import jax
 
     shape = tuple(getattr(leaf, "shape", ()))

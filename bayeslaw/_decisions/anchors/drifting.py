@@ -60,7 +60,7 @@ def _distances(formula: LogLoss, table: pd.DataFrame) -> Float[np.ndarray, "row 
     """E-folds of each row beyond the runs, to each side."""
     columns = {c: table[c].to_numpy(float) for c in formula.law.covariates}
     assert formula.known is not None
-    return np.asarray(distances(columns, formula.known))
+    return np.asarray(distances(columns, formula.known, np))
 
 
 def covariance(

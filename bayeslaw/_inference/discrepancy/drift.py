@@ -14,16 +14,18 @@ on published tables of N and D intervals were nearest to what they state with a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from bayeslaw._law.priors import lognormal
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
 
 TAU = lognormal(
     0.0007, 1.0, "left beside the misfit on public tables (docs/discrepancy.md)"
@@ -58,31 +60,33 @@ class Range(NamedTuple):
     high: tuple[float, ...]
 
 
-def positions(covariates: Mapping[str, Any]) -> dict[str, Float[Array, "*run"]]:
+def positions(
+    covariates: Mapping[str, Any], xp: ModuleType = jnp
+) -> dict[str, Float[AnyArray, "*run"]]:
     """Where each run lies along the axes that its covariates make up, each of shape
     (run,).
     """
     logs = {
-        column: jnp.log(jnp.maximum(jnp.asarray(values), 1e-12))
+        column: xp.log(xp.maximum(xp.asarray(values), 1e-12))
         for column, values in covariates.items()
         if column != "replay"
     }
-    at = {
+    at: dict[str, Any] = {
         axis: sum(
-            (power * logs[column] for column, power in powers.items()), jnp.zeros(())
+            (power * logs[column] for column, power in powers.items()), xp.zeros(())
         )
         for axis, powers in _POWERS.items()
         if set(powers) <= set(logs)
     }
     at |= {column: logs[column] / LOSS_UNIT for column in _LOSS if column in logs}
     if "replay" in covariates:
-        at["replay"] = jnp.asarray(covariates["replay"]) / REPLAY_UNIT
+        at["replay"] = xp.asarray(covariates["replay"]) / REPLAY_UNIT
     return at
 
 
 def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range:
     """The range of the training runs."""
-    at = {axis: np.asarray(v) for axis, v in positions(covariates).items()}
+    at = positions(covariates, np)
     return Range(
         tuple(at),
         tuple(float(v.min()) for v in at.values()),
@@ -90,17 +94,19 @@ def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range
     )
 
 
-def distances(covariates: Mapping[str, Any], known: Range) -> Float[Array, "*run side"]:
+def distances(
+    covariates: Mapping[str, Any], known: Range, xp: ModuleType = jnp
+) -> Float[AnyArray, "*run side"]:
     """Distance of each run beyond the range, above and below along each axis, shape
     (run, 2 axes).
     """
-    at, sides = positions(covariates), []
+    at, sides = positions(covariates, xp), []
     for axis, low, high in zip(known.axes, known.low, known.high, strict=True):
         sides += [
-            jnp.maximum(at[axis] - high, 0.0),
-            jnp.clip(low - at[axis], 0.0, FARTHEST_BELOW),
+            xp.maximum(at[axis] - high, 0.0),
+            xp.clip(low - at[axis], 0.0, FARTHEST_BELOW),
         ]
-    return jnp.stack(jnp.broadcast_arrays(*sides), axis=-1)
+    return xp.stack(xp.broadcast_arrays(*sides), axis=-1)
 
 
 class Miss(NamedTuple):

@@ -258,7 +258,7 @@ def _forecast(
     if process is not None:
         mean = mean + values[WEIGHTS] @ process.features(held, np).T
     known = training_range({c: v[stage.kept] for c, v in x.items()})
-    away = np.asarray(distances(held, known))
+    away = np.asarray(distances(held, known, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
     same, kind = None, training.shared.kind
     if kind is not None and f"tau_{kind}" in values:

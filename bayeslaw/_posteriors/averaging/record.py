@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import FitFileError
+from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
 from bayeslaw._inference.discrepancy.drift import Range
 from bayeslaw._inference.discrepancy.process import (
@@ -36,6 +36,8 @@ from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,14 +270,20 @@ class Average:
 def _in_paper_units(member: Member) -> Iterator[tuple[str, Float[np.ndarray, " draw"]]]:
     """A law's parameters and the scales of its noise, each with its draws."""
     law, values = member.law, member.values
-    of_law = {name: jnp.asarray(values[name]) for name in law.priors}
-    published = law.to_paper(of_law)
-    for name, draws in published.items():
+    of_law = {name: values[name] for name in law.priors}
+    for name, draws in _published(law, of_law).items():
         yield name, np.asarray(draws)
     for name in NOISE:
         if name in values:
             # scales of errors may come with either sign
             yield name, np.abs(values[name])
+
+
+@compiled(static_argnums=0)
+def _published(
+    law: Law, values: Mapping[str, Float[AnyArray, " draw"]]
+) -> Mapping[str, Float[AnyArray, " draw"]]:
+    return law.to_paper(values)
 
 
 def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
