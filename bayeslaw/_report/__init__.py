@@ -2,7 +2,3 @@
 
 Imports `plots`, `datasets`, `_decisions` and the rooms below them.
 """
-
-from bayeslaw._report.following import follow_page as follow_page
-from bayeslaw._report.page import Report as Report
-from bayeslaw._report.page import report as report

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from bayeslaw._base import runtime
+from bayeslaw._base.blas import one_thread
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
@@ -69,6 +71,8 @@ class Planned:
     failure: str | None = None
 
 
+# laws may be judged meanwhile, on one thread: numbers are the same with and without
+@one_thread()
 def make_plan(
     fits: Fits,
     checks: Callable[[], Mapping[str, Check]],
@@ -95,11 +99,15 @@ def make_plan(
         return Planned(notes=tuple(notes), failure=str(error))
     stages.finish("plan")
     notes += _not_covered(answer, parts["target"], setting.hold_out)
-    mapped = _explorer(fits, question, answer, parts["target"])
-    stages.finish("map")
-    offered = _offered(parts["target"], answer)
-    bought = _bought(fits, question, answer, offered)
-    stages.finish("bought")
+    with runtime.threads(1) as cartographer:
+        mapping = cartographer.submit(
+            _explorer, fits, question, answer, parts["target"]
+        )
+        offered = _offered(parts["target"], answer)
+        bought = _bought(fits, question, answer, offered)
+        stages.finish("bought")
+        mapped = mapping.result()
+        stages.finish("map")
     if_as_checked = _if_as_checked(checks(), fits, question, answer)
     stages.finish("checked")
     return Planned(
