@@ -488,6 +488,8 @@ def test_parameters_of_an_average_are_in_the_paper_s_units():
     (member,) = average(judged(draws=4000)).members
     rows = average(judged(draws=4000)).parameters(prob=0.8)
     published = {k: np.asarray(v) for k, v in LAW.to_paper(member.values).items()}
+    in_order = [f"chinchilla.{name}" for name in LAW.parameters]
+    assert list(rows.index[: len(in_order)]) == in_order
     for name in ("E", "A", "alpha"):
         row = rows.loc[f"chinchilla.{name}"]
         assert row["mean"] == pytest.approx(published[name].mean())

@@ -271,8 +271,9 @@ def _in_paper_units(member: Member) -> Iterator[tuple[str, Float[np.ndarray, " d
     """A law's parameters and the scales of its noise, each with its draws."""
     law, values = member.law, member.values
     of_law = {name: values[name] for name in law.priors}
-    for name, draws in _published(law, of_law).items():
-        yield name, np.asarray(draws)
+    published = _published(law, of_law)
+    for name in law.parameters:
+        yield name, np.asarray(published[name])
     for name in NOISE:
         if name in values:
             # scales of errors may come with either sign
