@@ -313,6 +313,7 @@ def least_cost(
             last[v.tobytes()] = _linearised(law, table, points, v, objective)
         return last[v.tobytes()]
 
+    # MINPACK writes into what it is given, and so has copies
     def residuals(v):
         values, _ = linearised(v)
         return np.array(values)
