@@ -188,20 +188,17 @@ def report(
     stages = Stages(progress, _shares(splits, is_planned=asked is not None))
     planned = Planned()
     is_planned = asked is not None
-    with _fit_all(splits, laws, setting, stages, refit=is_planned) as making:
+    with _fit_all(splits, laws, setting, stages, refit=is_planned) as (finals, drawn):
         if asked:
-            final = {name: one.fit() for name, one in making.items()}
             planned = make_plan(
-                final,
-                lambda: {
-                    name: one.domain.result().check for name, one in making.items()
-                },
+                {name: fit.result() for name, fit in finals.items()},
+                lambda: {name: domain.result().check for name, domain in drawn.items()},
                 asked,
                 parts,
                 setting,
                 stages,
             )
-        domains = [one.domain.result() for one in making.values()]
+        domains = [domain.result() for domain in drawn.values()]
     contents = _Contents(
         runs=runs,
         name=name or "a table",
@@ -258,27 +255,6 @@ def _shares(splits: Iterable[str], *, is_planned: bool) -> dict[Any, float]:
     return shares | {"written": WRITTEN}
 
 
-@dataclass(frozen=True)
-class _Making:
-    """A domain while it is fitted and drawn.
-
-    Parameters
-    ----------
-    judged, final
-        The fit without the runs held out and, to plan with, that of all.
-    domain
-        Judged and drawn.
-    """
-
-    judged: Future[Fit | Average]
-    final: Future[Fit | Average] | None
-    domain: Future[Domain]
-
-    def fit(self) -> Fit | Average:
-        """What is planned with."""
-        return self.final.result() if self.final else self.judged.result()
-
-
 @contextmanager
 def _fit_all(
     splits: Mapping[str, Split],
@@ -287,20 +263,22 @@ def _fit_all(
     stages: Stages,
     *,
     refit: bool,
-) -> Iterator[Mapping[str, _Making]]:
-    """Fit all domains together, without the runs held out and, to plan with, once more
-    with them; judge and draw each as soon as it is fitted.
+) -> Iterator[tuple[Mapping[str, Future[Fit | Average]], Mapping[str, Future[Domain]]]]:
+    """Fit all domains together: to plan with, of all runs, and without those held out;
+    judge and draw each as soon as it is fitted.
+
+    Yields
+    ------
+    Fits of all runs, none without a plan, and what is judged and drawn, by domain.
     """
     # The chains of one law alone take all cores, so that fits wait for each other.
     is_alone = any(len(names) == 1 for names in laws.values())
     fits_at_once = 1 if is_alone else len(splits)
-    fitted = {}
-    if refit:
-        # first, as the plan is made while others are judged
-        fitted |= {
-            (name, "final"): np.ones(len(runs.runs), bool)
-            for name, runs in splits.items()
-        }
+    planned = splits if refit else {}
+    # first those to plan with: the plan is made while the others are judged
+    fitted = {
+        (name, "final"): np.ones(len(runs.runs), bool) for name, runs in planned.items()
+    }
     fitted |= {(name, "judged"): ~runs.is_held for name, runs in splits.items()}
 
     def drawn(name: str) -> Domain:
@@ -328,14 +306,8 @@ def _fit_all(
             )
             for (name, kind), rows in fitted.items()
         }
-        yield {
-            name: _Making(
-                fits[name, "judged"],
-                fits.get((name, "final")),
-                artist.submit(drawn, name),
-            )
-            for name in splits
-        }
+        finals = {name: fits[name, "final"] for name in planned}
+        yield finals, {name: artist.submit(drawn, name) for name in splits}
 
 
 # -- the page --------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.nd
     from bayeslaw._tables import fitting
 
     law, (piece,) = fit.law, fit.pieces()
-    covariates = dict(fitting.covariates(law, runs))
+    covariates = fitting.covariates(law, runs)
     draws = {name: piece.values[name] for name in law.priors}
     by_draw = _contributions(law, covariates, draws)
     means = {}

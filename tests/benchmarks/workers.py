@@ -135,7 +135,7 @@ def one_killed(
 def difference(a: list, b: list) -> str:
     """Of all draws, in sds of what they are draws of: a program is compiled for so many cores, of which last digits depend."""
     most = max(
-        np.abs(x.values[n] - y.values[n]).max() / x.values[n].std()
+        np.abs(x.values[n] - y.values[n]).max() / (x.values[n].std() or 1.0)
         for x, y in zip(a, b, strict=True)
         for n in x.values
     )

@@ -27,15 +27,12 @@ def test_distances_are_those_beyond_the_range():
         {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])}
     )
     assert known.axes == ("N", "D", "D/N", "N*D")
-    away = np.asarray(
-        discrepancy.distances(
-            {
-                "N": np.array([5e8, 1e9 * np.e, 1e9]),
-                "D": np.array([5e9, 1e10 * np.e, 1e8]),
-            },
-            known,
-        )
-    )
+    runs = {
+        "N": np.array([5e8, 1e9 * np.e, 1e9]),
+        "D": np.array([5e9, 1e10 * np.e, 1e8]),
+    }
+    away = np.asarray(discrepancy.distances(runs, known))
+    np.testing.assert_allclose(discrepancy.distances(runs, known, np), away, rtol=1e-13)
     np.testing.assert_allclose(away[0], 0)
     np.testing.assert_allclose(away[1], [1, 0, 1, 0, 0, 0, 2, 0], atol=1e-12)
     below = np.log([10, 1e1])  # tokens, and compute

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +22,7 @@ from bayeslaw._decisions.planning.plan import problem_of
 from bayeslaw._decisions.planning.search import Choice
 from bayeslaw._report import page as page_file
 from bayeslaw._report import planned
-from bayeslaw._report.domains import what_to_hold_out
+from bayeslaw._report.domains import Split, what_to_hold_out
 from bayeslaw._report.summary import TRUST, verdict_of
 from bayeslaw._tables.fitting import by_domain
 
@@ -40,8 +41,10 @@ ASKED = {"N": 1e9, "ptpp": 30.0, "max_target_loss": 2.0, "max_forgetting": 0.02}
 
 @pytest.fixture(scope="module")
 def fitted():
-    """The bundled table's fits as the page has them, once they are made."""
-    return {}
+    """The bundled table's fits, and what is drawn of them, as the page has them, once
+    they are made.
+    """
+    return []
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def made(tmp_path_factory, fitted):
     @contextmanager
     def kept(*given, **named):
         with fit_all(*given, **named) as making:
-            fitted.update(making)
+            fitted.extend(making)
             yield making
 
     with pytest.MonkeyPatch.context() as patch:
@@ -151,6 +154,34 @@ def test_the_plan_is_of_all_runs_and_the_check_is_not(made):
         assert len(posterior.runs) == len(of_domain)
         assert made.checks[domain].n == (of_domain["ptpp"] == 279).sum()
     assert "Planned from fits to all" in made.path.read_text()
+
+
+def test_laws_are_judged_while_the_plan_is_made(monkeypatch):
+    """Fits without the runs held out wait for the plan here, which waits for none of
+    them.
+    """
+    was_planned = Event()
+
+    def fitted(runs, rows, *_):
+        return "all" if rows.all() else was_planned.wait(timeout=10)
+
+    monkeypatch.setattr(page_file, "fit_laws", fitted)
+    monkeypatch.setattr(page_file, "judge", lambda name, judged, *_: judged)
+    runs = pd.DataFrame({"N": [1.0, 2.0]})
+    splits = {name: Split(runs, np.array([False, True])) for name in ("a", "b")}
+    laws = {name: ("chinchilla", "ptpp-floor") for name in splits}
+    setting = page_file.Setting(None, "N", 0, "raise")
+    shares = page_file._shares(splits, is_planned=True)
+    stages = page_file.Stages(None, shares)
+    with page_file._fit_all(splits, laws, setting, stages, refit=True) as made:
+        finals, domains = made
+        assert {name: fit.result(timeout=20) for name, fit in finals.items()} == {
+            "a": "all",
+            "b": "all",
+        }
+        assert not any(domain.done() for domain in domains.values())
+        was_planned.set()
+        assert all(domain.result(timeout=20) for domain in domains.values())
 
 
 def test_what_to_expect_of_the_run_is_what_the_plan_promises(made):

@@ -196,12 +196,9 @@ def compiled(
     return Compiled(function, static, level, many)
 
 
-_PLAIN = (int, str, float, type(None))
-
-
 def program_name(static: Any) -> str | None:
     """What a static argument is called, where no other can be called the same."""
-    if isinstance(static, _PLAIN):
+    if isinstance(static, int | str | float | None):
         return repr(static)
     if isinstance(static, tuple):
         parts = [program_name(part) for part in static]
@@ -231,7 +228,7 @@ def _size(leaf: Any) -> int:
 
 def _form(leaf: Any) -> tuple:
     """All that a program is compiled for of one array: its shape, type and where it is."""
-    if isinstance(leaf, np.ndarray):
+    if isinstance(leaf, np.ndarray):  # as most are: told at once
         return leaf.shape, leaf.dtype, False, ""
     import jax
 
