@@ -8,6 +8,7 @@ import pkgutil
 from functools import cache, lru_cache
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.programs.compiled import program_name
 from bayeslaw._law.law import Law
 
 PACKAGE = "bayeslaw.models"
@@ -58,3 +59,25 @@ def laws() -> tuple[Law, ...]:
     """All laws, in the order of their names."""
     names = law_names()
     return tuple(map(law, names))
+
+
+@program_name.register(Law)
+@lru_cache(maxsize=256)
+def _program_name(one: Law) -> str | None:
+    """Name compiled programs by the catalogue's law and its numbers; None for a law of
+    other functions than the catalogue's.
+    """
+    if one.name not in law_names():
+        return None
+    if _functions(one) != _functions(law(one.name)):
+        return None
+    numbers = (one.priors, dict(one.reference), dict(one.plausible))
+    return repr((one.name, numbers))
+
+
+def _functions(one: Law) -> tuple:
+    """All of a law but its numbers."""
+    terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in one.terms]
+    exponents = [(e.name, e.covariate, e.also) for e in one.exponents]
+    names = (one.covariates, one.parameters)
+    return terms, exponents, names, one.offset, one.publish, one.unpublish

@@ -14,11 +14,8 @@ two sets of numbers:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -233,27 +230,6 @@ class Law:
         for name in ("reference", "plausible", "monotone"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
-    def __reduce__(self):
-        """A law goes to another process as its recipe: its functions cannot be pickled,
-        and need not be.
-        """
-        # which finds laws, and so imports this file
-        recipe: Any = import_module("bayeslaw._law.recipe")
-        text = json.dumps(recipe.recipe_of(self))
-        return recipe.law_of_text, (text,)
-
-    @cached_property
-    def program_name(self) -> str | None:
-        """What its compiled programs are kept under: the catalogue's law and its
-        numbers; None for a law of other functions than the catalogue's.
-        """
-        catalogue: Any = import_module("bayeslaw._law.catalogue")
-        if self.name not in catalogue.law_names():
-            return None
-        own = _functions(self) == _functions(catalogue.law(self.name))
-        numbers = (self.priors, dict(self.reference), dict(self.plausible))
-        return repr((self.name, numbers)) if own else None
-
     # -- names -------------------------------------------------------------------------
 
     @property
@@ -395,14 +371,6 @@ class Law:
                 f"it reads: {', '.join(self.covariates)}"
             )
         return replace(self, reference={**self.reference, **reference})
-
-
-def _functions(law: Law) -> tuple:
-    """All of a law but its numbers."""
-    terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in law.terms]
-    exponents = [(e.name, e.covariate, e.also) for e in law.exponents]
-    names = (law.covariates, law.parameters)
-    return terms, exponents, names, law.offset, law.publish, law.unpublish
 
 
 LOSS_MIN = 1e-6  # nats; a law whose terms cancel below this is not a loss

@@ -4,6 +4,7 @@ process.
 
 from __future__ import annotations
 
+import copyreg
 import json
 import warnings
 from functools import lru_cache
@@ -87,3 +88,12 @@ def law_of_text(recipe: str) -> Law:
     """
     parts = json.loads(recipe)
     return law_of(parts, trust_law_file=True)
+
+
+def _as_recipe(law: Law) -> tuple:
+    """Pickle a law as its recipe: its functions cannot be pickled, and need not be."""
+    text = json.dumps(recipe_of(law))
+    return law_of_text, (text,)
+
+
+copyreg.pickle(Law, _as_recipe)

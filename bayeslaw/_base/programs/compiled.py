@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, singledispatch
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
@@ -183,7 +183,7 @@ def compiled(
     ----------
     static_argnums
         Arguments that a program is compiled for: numbers, text, this package's
-        functions, records of those, and what has a ``program_name``. With others it is
+        functions, records of those, and what `program_name` knows. With others it is
         a plain `jax.jit`.
     level
         `ONCE` or `OFTEN`.
@@ -196,8 +196,11 @@ def compiled(
     return Compiled(function, static, level, many)
 
 
+@singledispatch
 def program_name(static: Any) -> str | None:
-    """What a static argument is called, where no other can be called the same."""
+    """Name a static argument so that no other can be called the same; None where that
+    cannot be told. Records of other rooms register their own way.
+    """
     if isinstance(static, int | str | float | None):
         return repr(static)
     if isinstance(static, tuple):
