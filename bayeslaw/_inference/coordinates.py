@@ -181,8 +181,7 @@ def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained
     }
     return {
         name: maps[prior.support](values[name])
-        for name, prior in law.priors.items()
-        if not prior.is_fixed
+        for name, prior in law.free_priors.items()
     }
 
 

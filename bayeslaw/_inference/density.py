@@ -32,9 +32,8 @@ FLAT = 1e-2  # curvature below which a direction is scaled as if this curved
 
 def site_names(law: Law, shared: SharedError = NONE) -> list[str]:
     """Sampled sites, in the order of a coordinate vector."""
-    of_law = [name for name, prior in law.priors.items() if not prior.is_fixed]
     of_error = error_names(shared)
-    return sorted([*of_law, *of_error])
+    return sorted([*law.free_priors, *of_error])
 
 
 def from_vector(

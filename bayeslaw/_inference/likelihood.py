@@ -160,9 +160,7 @@ def log_prior(
 ) -> dict[str, Array]:
     """Log prior density of each sampled site, in its own units."""
     of_law = {
-        name: prior.log_density(values[name])
-        for name, prior in law.priors.items()
-        if not prior.is_fixed
+        name: prior.log_density(values[name]) for name, prior in law.free_priors.items()
     }
     return of_law | log_prior_of_error(error, shared)
 

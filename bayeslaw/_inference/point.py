@@ -276,7 +276,7 @@ def _linearised(
     """
 
     def flat(v):
-        z = dict(zip(_free(law), v, strict=True))
+        z = dict(zip(law.free_priors, v, strict=True))
         parts = _residuals(law, table, points, z, objective)
         return jnp.concatenate(parts)
 
@@ -284,10 +284,6 @@ def _linearised(
     values, along = jax.linearize(flat, vector)
     derivatives = jax.vmap(along)(jnp.eye(len(vector)))
     return jnp.nan_to_num(values, nan=NOWHERE), jnp.nan_to_num(derivatives)
-
-
-def _free(law: Law) -> list[str]:
-    return [name for name, prior in law.priors.items() if not prior.is_fixed]
 
 
 def least_cost(
@@ -322,13 +318,15 @@ def least_cost(
         _, derivatives = linearised(v)
         return np.array(derivatives).T
 
-    vectors = np.stack([np.asarray(starts[n]) for n in _free(law)], axis=-1)
+    vectors = np.stack([np.asarray(starts[n]) for n in law.free_priors], axis=-1)
     optima = [
         least_squares(residuals, v, jac=jacobian, method="lm", max_nfev=STEPS)
         for v in vectors
     ]
     best = min(optima, key=lambda optimum: optimum.cost)
-    found = {name: np.asarray(v) for name, v in zip(_free(law), best.x, strict=True)}
+    found = {
+        name: np.asarray(v) for name, v in zip(law.free_priors, best.x, strict=True)
+    }
     return found, float(best.cost)
 
 
@@ -390,7 +388,7 @@ def misses(
     """
     counts = np.asarray(table.weight) > 0
     once = table._replace(weight=np.where(counts, 1.0, 0.0))
-    vector = np.stack([np.asarray(z[n]) for n in _free(law)])
+    vector = np.stack([np.asarray(z[n]) for n in law.free_priors])
     # of an objective that is nowhere bent, residuals are the differences themselves;
     # those of the priors come after the rows
     plain = Objective(UNBENT, 1.0, 1.0)

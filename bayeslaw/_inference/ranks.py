@@ -49,7 +49,7 @@ def shares_below(
     truth
         The law's values and the error's.
     """
-    names = [*_free(law), *(name for name in truth if name not in law.priors)]
+    names = [*law.free_priors, *(name for name in truth if name not in law.priors)]
     both = {
         name: np.append(np.asarray(values[name]), truth[name])
         for name in {*law.priors, *names}
@@ -57,10 +57,6 @@ def shares_below(
     sizes = {n: np.abs(both[n]) if n == "tau_checkpoint" else both[n] for n in names}
     sizes[LOG_LIKELIHOOD] = np.asarray(_log_likelihoods(law, table, both))
     return {name: float(weight @ (v[:-1] < v[-1])) for name, v in sizes.items()}
-
-
-def _free(law: Law) -> list[str]:
-    return [name for name, prior in law.priors.items() if not prior.is_fixed]
 
 
 @compiled(static_argnums=0)

@@ -234,10 +234,15 @@ class Law:
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """Prior by sampled site, contributions first."""
+        """Prior by site, contributions first."""
         of_terms = {t.site: t.prior for t in self.terms}
         of_exponents = {e.name: e.prior for e in self.exponents}
         return of_terms | of_exponents
+
+    @property
+    def free_priors(self) -> dict[str, Prior]:
+        """Prior by site that is sampled; fixed ones are left out."""
+        return {name: p for name, p in self.priors.items() if not p.is_fixed}
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -290,9 +290,9 @@ def exponent_intervals(
 
     A number of tokens among them would hide the others, and is left out.
     """
-    priors = fit.law.priors
     # A fixed exponent has no posterior to show.
-    free = [e.name for e in fit.law.exponents if not e.prior.is_fixed]
+    priors = fit.law.free_priors
+    free = [e.name for e in fit.law.exponents if e.name in priors]
     small = [name for name in free if priors[name].quantile(0.95) < LARGEST_EXPONENT]
     names = small or free
     figure = Figure(figsize=(6.5, 0.42 * len(names) + 1), layout="constrained")

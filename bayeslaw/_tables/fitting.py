@@ -249,7 +249,7 @@ def check_fittable(
     """
     x = covariates(law, runs)
     losses(runs)
-    free = [name for name, prior in law.priors.items() if not prior.is_fixed]
+    free = law.free_priors
     if len(runs) < len(free):
         raise RunTableError(
             f"{len(runs)} rows for the {len(free)} parameters of law {law.name!r}: "

@@ -186,10 +186,8 @@ def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) 
     units = {term.coefficient: term.in_nats for term in law.terms}
     in_nats = units.get(name.removesuffix(NATS), False)
     site = name.removesuffix(NATS) + (NATS if in_nats else "")
-    if site not in law.priors or law.priors[site].is_fixed:
-        sampled = [
-            key.removesuffix(NATS) for key, p in law.priors.items() if not p.is_fixed
-        ]
+    if site not in law.free_priors:
+        sampled = [key.removesuffix(NATS) for key in law.free_priors]
         raise LawError(
             f"law {law.name!r} samples no parameter {name!r}; "
             f"it samples: {', '.join(sampled)}"

@@ -48,7 +48,7 @@ def programs(name: str) -> dict[str, tuple]:
         states, _ = nuts._advance(*chain, states)
     standard = np.random.default_rng(0).standard_normal((importance.DRAWS, d))
     many, few = centre + standard @ scale.T, np.tile(centre, (2 * d + 1, 1))
-    free, aim = len(point._free(law)), point.Objective(0.02, 0.01, 1.0)
+    free, aim = len(law.free_priors), point.Objective(0.02, 0.01, 1.0)
     one = law, table, at
     return {
         "residuals and slopes": (point._linearised, (*one, centre[:free], aim), 50),

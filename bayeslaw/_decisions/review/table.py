@@ -156,7 +156,9 @@ def _review_domain(
     # What any of the laws reads, each once.
     columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
     # As `average` leaves out: enough must be left for the largest law.
-    stages = folds(runs, default_axes(runs), max(map(_free, laws)))
+    stages = folds(
+        runs, default_axes(runs), max(len(law.free_priors) for law in laws)
+    )
     misses = surface_misses(runs, columns)
     findings = [
         suited,
@@ -204,12 +206,8 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
     return usable, Finding("laws", "pass", f"{names} can be fitted", command)
 
 
-def _free(law: Law) -> int:
-    return sum(not prior.is_fixed for prior in law.priors.values())
-
-
 def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
-    most = max(map(_free, laws))
+    most = max(len(law.free_priors) for law in laws)
     reason = f"{len(runs)} rows for at most {most} parameters of a law"
     if len(runs) >= ENOUGH * most:
         return Finding("rows", "pass", reason)

@@ -309,7 +309,7 @@ def _stages(
             f"column {missing[0]!r} to hold out by is not in the table; "
             f"it has: {', '.join(runs.columns)}"
         )
-    free = [sum(not p.is_fixed for p in law.priors.values()) for law in laws]
+    free = [len(law.free_priors) for law in laws]
     stages = folds(runs, columns, max(free))
     if not stages and len(laws) > 1:
         raise RunTableError(

@@ -87,9 +87,8 @@ def pooled_priors(law: Law) -> dict[str, Prior]:
     """Priors of the population's means: the law's free sites and, last, the noise, in
     the order of a vector.
     """
-    free = {n: p for n, p in law.priors.items() if not p.is_fixed}
     # The order of every vector of sites: what reads [-1] means the noise.
-    return free | {"sigma": SIGMA}
+    return law.free_priors | {"sigma": SIGMA}
 
 
 def prior_moments(
