@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -211,4 +212,31 @@ class Posterior(Protocol):
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
         new run.
         """
+        ...
+
+
+@runtime_checkable
+class KeptPosterior(Posterior, Protocol):
+    """A posterior with the runs it was fitted to, which goes to a file."""
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The table it was fitted to."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """What fitting took."""
+        ...
+
+    def parameters(self, prob: float = 0.9) -> pd.DataFrame:
+        """Summarize each parameter in the paper's units."""
+        ...
+
+    def parameter_draws(self) -> Mapping[str, Float[np.ndarray, " draw"]]:
+        """Draws of each parameter in the paper's units."""
+        ...
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a NetCDF file."""
         ...

@@ -22,10 +22,8 @@ from bayeslaw._posteriors.averaging.folds import (
     default_axes,
     upper_stages,
 )
-from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._tables import fitting
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
@@ -64,7 +62,7 @@ def check_stages(
     RunTableError
         There is no such column, or no losses.
     """
-    if not isinstance(posterior, Fit | Average):
+    if not isinstance(posterior, KeptPosterior):
         raise LawError(
             "stages are left out of a fit or an average (`bayeslaw fit`), not of a "
             f"{type(posterior).__name__}"
@@ -129,7 +127,7 @@ def _span(runs: pd.DataFrame, column: str) -> str:
 
 
 def _forecast(
-    posterior: Fit | Average, fold: Fold, seed: int, progress: Progress
+    posterior: KeptPosterior, fold: Fold, seed: int, progress: Progress
 ) -> Stage:
     """A stage forecast by the same laws fitted to what lies below it.
 
@@ -158,7 +156,7 @@ def _forecast(
     return _stage(fold.name, below, runs[fold.held], seed)
 
 
-def _stage(name: str, below: Fit | Average, held: pd.DataFrame, seed: int) -> Stage:
+def _stage(name: str, below: KeptPosterior, held: pd.DataFrame, seed: int) -> Stage:
     """How the forecast of a stage came out."""
     y = np.log(fitting.losses(held))
     new = below.log_loss(held, noise=True, seed=seed)

@@ -19,10 +19,8 @@ from bayeslaw._decisions.following.course import (
     planned,
     unit_of,
 )
-from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._tables.runs import TEXT
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ class Again(NamedTuple):
     ``seed`` as for `follow`.
     """
 
-    posterior: Fit | Average
+    posterior: KeptPosterior
     rows: pd.DataFrame
     until: float
     schedule: Schedules
@@ -61,7 +59,7 @@ class Again(NamedTuple):
         LawError
             The posterior is neither a fit nor an average.
         """
-        if not isinstance(posterior, Fit | Average):
+        if not isinstance(posterior, KeptPosterior):
             raise LawError(
                 f"{type(posterior).__name__} cannot be fitted again along a run: give "
                 "a fit or an average (`bayeslaw fit`), or leave refit out"

@@ -15,9 +15,7 @@ from bayeslaw._decisions.updating.attribution import Attribution
 from bayeslaw._decisions.updating.plans import PlanChange
 from bayeslaw._decisions.updating.rows import RowChanges
 from bayeslaw._decisions.updating.surprise import Surprise, above
-from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 
 Action = Literal["nothing new", "nothing changed", "sharper", "wider", "moved"]
 PROB = 0.9  # inside all intervals
@@ -46,7 +44,7 @@ class UpdatedDomain:
 
     name: str
     before: Posterior
-    after: Fit | Average
+    after: KeptPosterior
     changes: RowChanges
     surprise: Surprise | None
     parameters: pd.DataFrame
@@ -109,7 +107,7 @@ class Updated:
         return next(iter(self.domains.values()))
 
     @property
-    def posterior(self) -> Fit | Average:
+    def posterior(self) -> KeptPosterior:
         """The first domain's posterior, of all rows."""
         return self.first.after
 

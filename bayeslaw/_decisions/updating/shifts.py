@@ -11,9 +11,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._decisions.forecast import forecast
-from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -26,7 +24,7 @@ INTERVAL = ("median", "low", "high")
 
 
 def parameter_shifts(
-    old: Fit | Average, new: Fit | Average, prob: float = 0.9
+    old: KeptPosterior, new: KeptPosterior, prob: float = 0.9
 ) -> pd.DataFrame:
     """Each parameter that both have, as `parameters` names them: ``before`` and
     ``after`` (medians) with their intervals, and how they moved (`_moved`).
@@ -42,13 +40,14 @@ def parameter_shifts(
 
 
 def law_shifts(old: Posterior, new: Posterior) -> pd.DataFrame:
-    """Of averages: each law's weight and drift per e-fold, before and after; no rows
-    else.
+    """Compare each law's weight and drift per e-fold, before and after, where both are
+    averages; no rows else.
     """
     columns = ["weight_before", "weight_after", "drift_before", "drift_after"]
-    if not (isinstance(old, Average) and isinstance(new, Average)):
+    of_old, of_new = (getattr(each, "table", None) for each in (old, new))
+    if of_old is None or of_new is None:
         return pd.DataFrame(columns=columns).rename_axis("law")
-    tables = {"before": old.table, "after": new.table}
+    tables = {"before": of_old, "after": of_new}
     told = {
         f"{name}_{when}": table[name]
         for name in ("weight", "drift")

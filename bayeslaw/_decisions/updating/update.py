@@ -27,10 +27,9 @@ from bayeslaw._decisions.updating.shifts import (
     parameter_shifts,
 )
 from bayeslaw._decisions.updating.surprise import surprise_of
-from bayeslaw._posteriors.averaging.record import Average, load
+from bayeslaw._posteriors.averaging.record import load
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 from bayeslaw._tables.fitting import losses
 from bayeslaw._tables.runs import as_runs
 
@@ -40,10 +39,10 @@ COMPARED_WITH_PLAN, COMPARED = 0.5, 0.1
 
 
 def update(
-    old: Fit | Average | str | Path,
+    old: KeptPosterior | str | Path,
     table: pd.DataFrame | str | Path,
     *,
-    source: Fit | Average | str | Path | None = None,
+    source: KeptPosterior | str | Path | None = None,
     question: Mapping[str, Any] | None = None,
     at: pd.DataFrame | None = None,
     allow_missing: bool = False,
@@ -157,10 +156,10 @@ def update(
     return Updated(domains, change)
 
 
-def _posterior(given: object) -> Fit | Average:
+def _posterior(given: object) -> KeptPosterior:
     if isinstance(given, str | Path):
         return load(given)
-    if isinstance(given, Fit | Average):
+    if isinstance(given, KeptPosterior):
         return given
     raise LawError(
         f"{type(given).__name__} cannot be updated: give a fit or an average "
@@ -169,7 +168,7 @@ def _posterior(given: object) -> Fit | Average:
 
 
 def _batch(
-    old: Fit | Average, runs: pd.DataFrame, allow_missing: bool
+    old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool
 ) -> tuple[pd.DataFrame, RowChanges, str]:
     """The rows of a posterior's own domain, which of them are new, and its name."""
     part, name = _own_domain(old.runs, runs)
