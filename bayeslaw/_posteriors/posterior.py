@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import jax
 import numpy as np
@@ -215,7 +215,6 @@ class Posterior(Protocol):
         ...
 
 
-@runtime_checkable
 class KeptPosterior(Posterior, Protocol):
     """A posterior with the runs it was fitted to, which goes to a file."""
 
@@ -240,3 +239,8 @@ class KeptPosterior(Posterior, Protocol):
     def save(self, path: str | Path) -> Path:
         """Write it to a NetCDF file."""
         ...
+
+
+def is_kept(given: object) -> TypeGuard[KeptPosterior]:
+    """Tell fits and averages from other posteriors."""
+    return hasattr(given, "runs") and hasattr(given, "parameter_draws")

@@ -23,7 +23,7 @@ from bayeslaw._posteriors.averaging.folds import (
     upper_stages,
 )
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._tables import fitting
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
@@ -62,7 +62,7 @@ def check_stages(
     RunTableError
         There is no such column, or no losses.
     """
-    if not isinstance(posterior, KeptPosterior):
+    if not is_kept(posterior):
         raise LawError(
             "stages are left out of a fit or an average (`bayeslaw fit`), not of a "
             f"{type(posterior).__name__}"

@@ -20,7 +20,7 @@ from bayeslaw._decisions.following.course import (
     unit_of,
 )
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._tables.runs import TEXT
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Again(NamedTuple):
         LawError
             The posterior is neither a fit nor an average.
         """
-        if not isinstance(posterior, KeptPosterior):
+        if not is_kept(posterior):
             raise LawError(
                 f"{type(posterior).__name__} cannot be fitted again along a run: give "
                 "a fit or an average (`bayeslaw fit`), or leave refit out"

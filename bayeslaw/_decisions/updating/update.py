@@ -29,7 +29,7 @@ from bayeslaw._decisions.updating.shifts import (
 from bayeslaw._decisions.updating.surprise import surprise_of
 from bayeslaw._posteriors.averaging.record import load
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._tables.fitting import losses
 from bayeslaw._tables.runs import as_runs
 
@@ -159,7 +159,7 @@ def update(
 def _posterior(given: object) -> KeptPosterior:
     if isinstance(given, str | Path):
         return load(given)
-    if isinstance(given, KeptPosterior):
+    if is_kept(given):
         return given
     raise LawError(
         f"{type(given).__name__} cannot be updated: give a fit or an average "
