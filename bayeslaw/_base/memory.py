@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 
-# of mallopt, in glibc's malloc.h
+# parameters of mallopt, in glibc's malloc.h
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 # bytes up to which an array comes from the heap, and that are free at its end before it
 # shrinks: where glibc ends up by itself

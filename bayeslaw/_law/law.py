@@ -34,7 +34,7 @@ Covariates = Mapping[str, Any]  # arrays of shape (run,), JAX's or NumPy's
 Values = Mapping[str, Any]  # scalars
 Basis = Callable[[Covariates, Values], "AnyArray"]
 
-SMALLEST = 1e-300  # of a base, whose logarithm is finite
+SMALLEST = 1e-300  # least base of a power: its logarithm is finite
 
 NATS = "_nats"
 # names that a posterior has beside the law's own: of its noise and effects, of an

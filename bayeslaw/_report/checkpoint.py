@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 # column -> the domain whose rows have it
 DOMAINS = {"loss_before": "target", "source_loss_before": "source"}
-LAW = "chinchilla"  # of pre-training
+LAW = "chinchilla"  # the law of pre-training
 FEWEST = 6  # checkpoints from which its five parameters are forecast
-SAME = 0.01  # of N or ptpp: people round
+SAME = 0.01  # relative difference of N or ptpp: people round
 
 
 class Before(NamedTuple):

@@ -26,18 +26,18 @@ from bayeslaw._decisions.planning.sampled import SampledConstraint
 from bayeslaw._decisions.planning.search import Problem
 from bayeslaw._tables.beyond import axis_values
 
-# of the grid: along replay losses may bend sharply; 16 are evaluated in one call
+# points of the grid: losses may bend sharply along replay; 16 are evaluated in one call
 REPLAYS, TOKENS = 64, 49
 REACH = 12.0  # the grid's tokens are within this factor of the plan's
 FORGETTING_REACH = 0.1  # the forgetting slider goes this far above the limit asked for
-# of a log outcome, mean between the draws and what the page multiplies out: a hundredth
-# of a 90% interval that is a few percent wide
+# mean error of a log outcome as the page multiplies it out: a hundredth of a 90%
+# interval that is a few percent wide
 TOLERANCE = 2e-4
 MAX_RANK = 32
 # draws from which the surfaces are found, and as many that say how many are needed
 BASIS_ROWS = 800
 REACHED = (0.002, 0.998)  # quantiles of outcomes at which a slider ends
-LARGEST_INT = 32767  # of two bytes
+LARGEST_INT = 32767  # the largest number of two bytes
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:

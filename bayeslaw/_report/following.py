@@ -23,7 +23,7 @@ from bayeslaw._decisions.following.follow import Follower, Posteriors
 from bayeslaw._decisions.following.record import Followed, Following, format_final
 
 FRAMES = 40  # at most; a run of more points is thinned evenly
-DIGITS = 6  # of numbers on the page, significant
+DIGITS = 6  # significant digits of numbers on the page
 
 
 class Frame(NamedTuple):
@@ -146,7 +146,7 @@ def _thinned(points: int) -> list[int]:
 
 
 def _run_name(curve: pd.DataFrame) -> str:
-    """Of the run, where the table tells it."""
+    """Read the run's name off the table; empty where it has none."""
     if "run" not in curve or curve.empty:
         return ""
     return str(curve["run"].iloc[0])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 KEYS = ("replay", "N", "ptpp")  # that panels or lines may be told apart by
-MOST_LEVELS = 8  # of a column; more panels or lines than this cannot be read
+MOST_LEVELS = 8  # levels of a column: more panels or lines cannot be read
 MOST_ROWS = 2000
 DIGITS = 6  # significant, of what is read out in four
 

@@ -29,7 +29,7 @@ from bayeslaw._report.question import Checked
 
 # stages of planning, by the seconds they took on microcpt and two cores
 PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
-ANCHOR_SHARE = 0.03  # of the plan's cost, to be spent on runs that improve it
+ANCHOR_SHARE = 0.03  # budget of runs that improve the plan, as a share of its cost
 MOST_ANCHORS = 12
 
 Fits = Mapping[str, KeptPosterior]  # by domain

@@ -45,7 +45,7 @@ from bayeslaw._tables.simulate import NOISE, REPLAYS, TOKENS_PER_PARAMETER, ptpp
 FORMS = ("ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
 SOURCE = "ptpp-floor"  # law of the source loss, where plans are made
 GOAL = "N == 8.1e9 and ptpp == 279"
-SHARES = (1.0, 0.5, 0.25)  # of the paper's cost
+SHARES = (1.0, 0.5, 0.25)  # budgets, as shares of the paper's cost
 RULES: dict[str, Gain] = {
     "chosen": "variance",
     "few": "variance",
@@ -66,12 +66,12 @@ WIDE = {
 }
 MENUS = {"grid": {"replay": REPLAYS, "atpp": TOKENS_PER_PARAMETER}, "wide": WIDE}
 MEASURED = ("once", "along", "trajectories")
-DRAWS = 4000  # of a refit
+DRAWS = 4000  # posterior draws of a refit
 ROWS = 128  # tables are padded to multiples of so many, so that few programs serve all
 # the paper's plan: promises are what the truth just keeps there
 PLANNED = {"N": 8.1e9, "ptpp": 279.0, "D": 8.9 * 8.1e9, "replay": 0.34}
 MAX_FORGETTING, CONFIDENCE = 0.02, 0.9
-MAX_LAM = 0.95  # of a world: at 1, tokens would not count after long pre-training
+MAX_LAM = 0.95  # at 1 tokens would not count after long pre-training
 GAUSSIAN = 1e6  # degrees of freedom at which a Student-t is a Gaussian
 
 
@@ -158,7 +158,7 @@ class World:
         return runs.assign(loss=np.exp(log_loss))
 
     def _effects(self, runs: pd.DataFrame) -> np.ndarray:
-        """Of each row's checkpoint, in its sds, shape (run,)."""
+        """Draw the effect of each row's checkpoint, in its sds, shape (run,)."""
         effects = []
         for millions, stage in zip(runs["N"] / 1e6, runs["ptpp"], strict=True):
             stream = [self.seed, int(millions), int(stage)]
@@ -362,7 +362,7 @@ class Job:
 
     @property
     def worlds(self) -> Sequence[World]:
-        """Of the target, and of the source where plans are made."""
+        """Worlds of the target and, where plans are made, of the source."""
         target = World(self.law, self.seed, self.spread, self.tau)
         if not self.plan:
             return [target]
@@ -375,7 +375,7 @@ class Job:
 
     @property
     def stream(self) -> int:
-        """Of the noise of the runs it buys: each list's own."""
+        """Random stream of the noise of bought runs, one for each list and share."""
         return 1 + 10 * [*LISTS].index(self.list) + SHARES.index(self.share)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 BUDGETS = (0.01, 0.05, 0.1)  # Li et al. 2026
 RULES = ("chosen", "random", "cheapest", "cost-weighted", "D-optimal")
-LIMITS = (0.05, 0.95)  # of the interval that is scored
+LIMITS = (0.05, 0.95)  # quantiles: ends of the scored interval
 MOST_BATCHES = 8
 
 

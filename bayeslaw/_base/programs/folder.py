@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 
 ENTRIES = "*-cache"  # as JAX names them
-SUFFIX = ".executable"  # of ours (`store`)
+SUFFIX = ".executable"  # files that `store` writes
 KEPT_SECONDS = 90 * 86_400.0  # since one was last used
 ZLIB = b"\x78"  # first byte of what JAX compresses where it has no zstd
 STAMP = ".looked-at"  # its time is that of the last look

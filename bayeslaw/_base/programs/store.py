@@ -30,7 +30,7 @@ from bayeslaw._base.files import write_bytes
 from bayeslaw._base.programs.folder import SUFFIX
 
 COMPILERS = ("jax", "jaxlib", "numpyro", "optimistix", "equinox")
-QUICK = 1  # of zlib: a third of the size, and a tenth of a second for the largest
+QUICK = 1  # zlib level: a third of the size, and a tenth of a second for the largest
 
 
 def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
@@ -202,7 +202,7 @@ def _package() -> str:
 
 
 def _folders() -> list[Path]:
-    """Of the package and of its laws, which may be installed from another place."""
+    """List the folders of the package and of its laws, which may lie elsewhere."""
     package = Path(__file__).parents[2]
     spec = find_spec("bayeslaw.models")  # which imports this package: not imported here
     places = [] if spec is None else spec.submodule_search_locations or []

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # values looked at, then between the neighbours of the best: 1e-5 of the range
 GRID, ZOOM, ROUNDS = 101, 21, 3
-NEAR = 1e-4  # of the range: a best value so near an end is at it
+NEAR = 1e-4  # share of the range: a best value so near an end is at it
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +244,7 @@ def best_loss_potential(
         )
     rates = schedule or _stretched(phases.pretraining)
     steps = len(phases.adaptation)
-    annealing = 1 - np.arange(1, steps + 1) / steps  # of the rate it starts from
+    annealing = 1 - np.arange(1, steps + 1) / steps  # shares of the first rate
 
     def at(potential: float) -> Phases:
         first = np.asarray(rates(potential), float)

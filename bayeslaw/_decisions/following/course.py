@@ -20,11 +20,11 @@ from bayeslaw._tables.proposals import it_has
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# of a run; of several, by name, the first is what is planned
+# one schedule, or several by name, the first of which is planned
 Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
 UNITS = {"D": "tokens", "step": "steps"}  # what runs are counted in, in words
 NODES = 96  # at which the law is computed; between them it is interpolated
-DRAWS = 4000  # of the law that are followed; more are thinned
+DRAWS = 4000  # draws of the law that are followed; more are thinned
 EARLY = 1000.0  # share of the planned run before which nothing is followed
 # other shares of replay that a run may change to
 REPLAYS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)

@@ -264,7 +264,7 @@ def _moments(track: Track, clock: float) -> tuple[float, float, float]:
     mean = _average(last, last.mean)
     off_first = first.mean - _average(first, first.mean)
     off_last = last.mean - mean
-    # of a mixture: between its parts and within them
+    # variance of a mixture: between its parts and within them
     var_first = _average(first, off_first**2 + first.sd[:, None] ** 2)
     var_last = _average(last, off_last**2 + last.sd[:, None] ** 2)
     both = _average(last, off_first * off_last + shared[:, None])
@@ -275,6 +275,6 @@ def _moments(track: Track, clock: float) -> tuple[float, float, float]:
 
 
 def _average(outlook: Outlook, values: Float[np.ndarray, "scale draw"]) -> float:
-    """Of a number of each part of a mixture."""
+    """Average over the parts of a mixture."""
     weighted = outlook.weight * values
     return float(weighted.sum())

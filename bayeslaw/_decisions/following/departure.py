@@ -38,7 +38,7 @@ SLOPE = (0.005, 1.0)  # per e-fold of tokens
 WANDER = (0.006, 1.0)  # at the end
 WANING = (0.4, 0.8)  # power of tokens with which the wander falls
 LENGTH = (3.0, 0.7)  # e-folds of tokens over which a wander changes
-NOISE = (0.0015, 0.8)  # of a point near the end
+NOISE = (0.0015, 0.8)  # median and log sd of the noise of a point near the end
 FADING = (0.0, 0.5, 1.0)  # power of tokens with which the noise of points falls
 # E-folds of tokens over which neighbours share their noise, as points of curves that
 # were fitted do (`noise.CURVE_LENGTH`); each has a part of its own beside it.
@@ -88,7 +88,7 @@ class Scales(NamedTuple):
         )
 
     def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
-        """Of a point so many e-folds of tokens before the end."""
+        """Scale of the noise of a point so many e-folds of tokens before the end."""
         power = self.fading * before_end
         times = np.exp(power)
         return self.noise * times
@@ -194,7 +194,7 @@ class Departure:
     def covariance_ahead(
         self, clock: float, later: float
     ) -> Float[np.ndarray, " scale"]:
-        """Of the departures at two points to come, shape (scale,)."""
+        """Covariance of the departures at two points to come, shape (scale,)."""
         first = self._moved(clock)
         step = _steps(self.scales, later - clock)
         reading = first._reading(clock)
@@ -217,7 +217,7 @@ class Departure:
 
     @cached_property
     def weight(self) -> Float[np.ndarray, "scale draw"]:
-        """Of each draw of scales and law, adding up to 1."""
+        """Weight of each draw of scales and law; all add up to 1."""
         return np.exp(self.log_weight)
 
     @property
@@ -313,7 +313,7 @@ class Outlook:
     def quantiles(
         self, probs: list[float], seed: int = 0
     ) -> Float[np.ndarray, " prob"]:
-        """Of the log loss."""
+        """Quantiles of the log loss, by simulation."""
         rng = np.random.default_rng(seed)
         drawn = self.draw(SAMPLES, rng)
         return np.quantile(drawn, probs)
@@ -339,7 +339,7 @@ def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
     count = len(scales.wander)
     covariance = np.zeros((count, 3, 3))
     covariance[:, 0, 0] = scales.wander**2
-    # of the process's derivative
+    # standard deviation of the process's derivative, over root 3
     slope = scales.wander / scales.length
     squares = slope**2
     covariance[:, 1, 1] = 3 * squares

@@ -208,7 +208,7 @@ class Track:
     # -- what is known now -------------------------------------------------------------
 
     def outlook(self, clock: float) -> Outlook:
-        """Of a point at this log of tokens, after the last one."""
+        """Forecast a point at this log of tokens, after the last one."""
         law = self.course.at(clock)
         departure = self.departure
         return Outlook.of(departure, clock, law)

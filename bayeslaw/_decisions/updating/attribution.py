@@ -18,7 +18,7 @@ from bayeslaw._inference.diagnostics import TRUSTED_K, pareto_smoothed
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-# of the refit's shift, or of the sd before: what the shift that is told may miss it by
+# largest error of an attributed shift, in the refit's shift and in sds before
 CLOSE, CLOSE_SD = 0.4, 0.35
 MOST_OF_IT = 0.5  # share of a shift that a group must add to be its reason
 

@@ -55,8 +55,8 @@ class Foreseen:
 
     @property
     def own_covariance(self) -> Float[np.ndarray, "row row"]:
-        """Of the rows' own errors, alike along a run, of a Gaussian that is as
-        informative (`RunNoise.learned_at`); mean over draws, shape (row, row).
+        """Covariance of the rows' own errors, correlated along a run, as a Gaussian that
+        is as informative (`RunNoise.learned_at`); mean over draws, shape (row, row).
         """
         carried = self.errors.carried
         dof = self.errors.dof[:, None]
@@ -80,7 +80,7 @@ class Foreseen:
     def log_likelihood(
         self, picked: Bool[np.ndarray, " row"]
     ) -> Float[np.ndarray, " draw"]:
-        """Of some rows under each draw, shape (draw,); whole runs are picked."""
+        """Log likelihood of some rows under each draw, shape (draw,); runs are whole."""
         errors = RowErrors(
             self.errors.carried[:, picked],
             self.errors.scale[:, picked],

@@ -254,8 +254,8 @@ def _why(domains: Mapping[str, UpdatedDomain]) -> str:
 
 
 def _odd_group(one: UpdatedDomain) -> pd.Series | None:
-    """Of the groups that add most of the shift, the one that strays farthest from what
-    was foreseen; of all, if they do so beyond chance, where the shift cannot be told.
+    """Group to blame: largest standardised miss among those driving the shift; if
+    attribution failed, among the significant ones.
     """
     if one.surprise is None or one.attribution is None:
         return None

@@ -16,7 +16,7 @@ from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# of old sds: what two samplings of one posterior of 400 effective draws differ by
+# sds of the old posterior: what two samplings of 400 effective draws differ by
 SAMPLING = 0.1
 MATERIAL = 0.5  # old sds from which a number is said to have moved
 BEYOND = 2.0  # times the shift to be expected, from which a move says more than that

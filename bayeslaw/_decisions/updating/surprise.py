@@ -22,7 +22,7 @@ STREAM = 12  # keeps these random numbers apart from others of the same seed
 PROBS = (0.5, 0.8, 0.9, 0.95)
 GROUPS = ("ptpp", "N", "replay", "run")  # columns by which rows are told apart
 MOST_LEVELS = 300  # beyond, a column names rows and not groups
-MOST_GROUPS = 12  # of one column that are told
+MOST_GROUPS = 12  # groups of one column that are reported
 WORST = 5  # rows that are named
 SHOWN = ("run", "domain", "N", "D", "replay", "ptpp", "step")  # that say which row
 
@@ -152,7 +152,7 @@ def joint(
     means = foreseen.shared[learned]
     away = np.vstack([foreseen.y, batches[ranked]]) - means.mean(axis=0)
     distances = _distances(away, covariance_of(means), foreseen.own_covariance)
-    # of each batch, how rare its rarest distance is: the least of three shares, which
+    # how rare the rarest distance of each batch is: the least of three shares, which
     # is itself to be ranked
     # the measured batch is the first, ranked as any other
     shares = np.stack([rankdata(-each, method="max") for each in distances])
@@ -186,7 +186,7 @@ def _distances(
 def covariance_of(
     draws: Float[np.ndarray, "draw row"],
 ) -> Float[np.ndarray, "row row"]:
-    """Of columns, shape (row, row), of a single one too."""
+    """Covariance of the columns, shape (row, row), also of a single one."""
     return np.atleast_2d(np.cov(draws, rowvar=False))
 
 

@@ -37,11 +37,11 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real, Shaped
 
-# of the groups of runs left out, for the probability that a law forecasts them best
+# bootstrap resamples of the held-out groups: the probability that a law is the best
 RESAMPLES = 4000
 WITNESSES = 3.0  # independent runs that a stage left out is worth: its level and slopes
 PRIOR_STAGES = 0.25  # on which all laws do as well
-WINDOW = 0.05  # of the best law's weight, below which a law has no share
+WINDOW = 0.05  # share of the best law's weight below which a law is dropped
 EM_STEPS, EM_TOLERANCE = 1000, 1e-6
 
 

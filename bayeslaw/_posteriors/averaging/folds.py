@@ -20,8 +20,8 @@ LEVELS = 12  # a column with more is cut into bins of equal counts
 BINS = 6
 FROM = " >= "  # between a fold's column and the edge of what is held out
 LARGEST_COUNT = 1e15  # beyond it is compute
-PRODUCTS = ("D/N", "N*D")  # of columns, to hold out by
-MIN_ROWS, MIN_SHARE = 8, 0.3  # of rows that must be left to fit
+PRODUCTS = ("D/N", "N*D")  # compound columns to hold out by
+MIN_ROWS, MIN_SHARE = 8, 0.3  # least rows to fit, and their least share
 
 
 class Fold(NamedTuple):
@@ -35,8 +35,8 @@ class Fold(NamedTuple):
     held: Bool[np.ndarray, " run"]
 
     def among(self, part: Bool[np.ndarray, " all"]) -> Fold:
-        """Of a table of which these runs are a part, shape (all,); no other run is kept
-        or held.
+        """Extend to a table of which these runs are a part, shape (all,); no other run
+        is kept or held.
         """
         kept, held = np.zeros((2, len(part)), bool)
         kept[part], held[part] = self.kept, self.held

@@ -52,7 +52,7 @@ WHOLE = Importance(draws=4000, min_ess=MIN_ESS)
 WHOLE_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=500, max_draws=2000)
 FOLD = Importance(draws=1000, min_ess=50, enough=800)
 FOLD_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=300, max_draws=300)
-FOLD_TRIES = TRIES // 2  # of the scales of the misfit, for a stage left out
+FOLD_TRIES = TRIES // 2  # tries of the misfit's scales, for a stage left out
 SHARED, INDEPENDENT = "shared", "independent"  # errors of rows of one checkpoint or run
 
 
@@ -227,7 +227,7 @@ def _with_misfit(
 
 
 class Forecast(NamedTuple):
-    """Of a stage left out.
+    """Forecast of a held-out stage.
 
     ``mean``: log loss without noise and drift, (draw, run); ``draws``: all leaves;
     ``away``: distances beyond the runs kept, (run, side); ``same``: whether two runs

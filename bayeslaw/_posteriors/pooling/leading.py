@@ -28,8 +28,8 @@ from bayeslaw._posteriors.pooling.hierarchy import (
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# of the prior's median: where the rows leave less for the coefficient, it vanishes
-# slowly
+# share of the prior's median: where the rows leave less for the coefficient, it
+# vanishes slowly
 SOFT = 0.1
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # The search for where to expand the likelihood.
 STARTS, NEWTON_STEPS, POPULATION_STEPS = 8, 30, 20
-SHORTENED = 0.5 ** np.arange(0, 8, 1.0)  # of a Newton step, all tried at once
+SHORTENED = 0.5 ** np.arange(0, 8, 1.0)  # step sizes of Newton, all tried at once
 LONGEST = 3.0  # step, in sds of the prior
 PSEUDO = 3.0  # domains that the prior of a spread counts for there
 TAILS = 10.0  # degrees of freedom above 2 there
@@ -61,7 +61,7 @@ def expand(
         values = values_of(law, v)
         return row_log_loss(law, domains, values)
 
-    # of each row's mean along a site of its domain
+    # derivative of each row's mean along a site of its domain
     def slope(site: Float[Array, " site"]) -> Float[Array, "block run"]:
         along = jnp.broadcast_to(site, u.shape)
         _, slopes_of_rows = jax.jvp(mean, (u,), (along,))
@@ -75,7 +75,7 @@ def expand(
     # Gauss-Newton, without second derivatives of the law.
     variance = domains.by_block(jnp.exp(2 * u[:, -1]))
     weight = domains.weight * (dof + 1) / (dof + 3) / variance
-    # of each pair of sites, shape (site, site, block, run)
+    # products of each pair of sites, shape (site, site, block, run)
     products = slopes[:, None] * slopes[None] * weight[None, None]
     by_domain = jax.vmap(jax.vmap(domains.sums, out_axes=-1), out_axes=-1)
     information = by_domain(products)

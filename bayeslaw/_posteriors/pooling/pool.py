@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 FEW_DOMAINS = 4  # below which the spread between domains is hardly told
-# of divergences
+# advice where draws diverge
 REMEDY = "give the population a tighter prior (priors, spread), or take a smaller law"
-# of the spreads, over which the weight of a domain's own runs is averaged
+# draws of the spreads over which the weight of a domain's own runs is averaged
 SHARE_DRAWS = 200
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayeslaw._base.errors import RunTableError
 
-PLACES = 6  # of a share that is computed
+PLACES = 6  # digits of a computed share
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class Progress:
         print(line, file=sys.stderr, flush=True)
 
     def _seconds(self, size: str) -> float:
-        """Of all that is left, a size not yet met at a speed guessed from this one's."""
+        """Time to the end; a size not yet met has a speed guessed from this one's."""
         speed = {
             other: self.speed[size] * (WIDTHS[size] / width) ** SLOWER
             for other, width in WIDTHS.items()

@@ -33,7 +33,7 @@ COLUMNS = (
     "source_loss_before",
     "cost",
 )
-PLACES = 6  # of a loss
+PLACES = 6  # digits of a loss
 
 
 @dataclass(frozen=True)

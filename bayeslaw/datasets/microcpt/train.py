@@ -236,10 +236,10 @@ def courses(
     last: int,
     available: int,
 ) -> Courses:
-    """Of adaptations of so many steps, where so many bytes of target text are there.
+    """Training schedules of a batch of adaptations.
 
-    Those that begin with the same replay draw by the same numbers, so that what differs
-    between them is what was done otherwise.
+    Adaptations that begin with the same replay share their random numbers: what differs
+    between them is their schedule.
     """
     tokens = last * TOKENS_PER_STEP
     unique = [a.unique(tokens, last, available) for a in adaptations]
@@ -254,7 +254,7 @@ def courses(
 
 
 def pretraining(seed: int, available: int) -> Courses:
-    """Of one run on source text only."""
+    """Training schedule of one run on source text only."""
     return Courses(
         key=run_key(seed)[None],
         replay=jnp.ones(1, jnp.float32),
