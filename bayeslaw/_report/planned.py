@@ -21,7 +21,8 @@ from bayeslaw._decisions.planning.plan import plan, problem_of
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.value import stretched_probability
-from bayeslaw._posteriors.posterior import KeptPosterior
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.record import Fit
 from bayeslaw._report.checkpoint import SAME, forecast_losses
 from bayeslaw._report.domains import Setting, split
 from bayeslaw._report.explorer import can_explore, explorer
@@ -32,7 +33,7 @@ PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 ANCHOR_SHARE = 0.03  # budget of runs that improve the plan, as a share of its cost
 MOST_ANCHORS = 12
 
-Fits = Mapping[str, KeptPosterior]  # by domain
+Fits = Mapping[str, Fit | Average]  # by domain
 UNITS = {"ptpp": "{} tokens per parameter of pre-training", "N": "{} parameters"}
 # what holding out the largest level of a column proves
 PROVES = {

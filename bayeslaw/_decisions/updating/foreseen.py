@@ -16,6 +16,7 @@ from bayeslaw._inference.noise import RunNoise, draw_effects
 from bayeslaw._inference.table import labels, shared_error
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables.fitting import losses
 
 if TYPE_CHECKING:
@@ -140,9 +141,8 @@ def _effects(
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw row"] | float:
     """What rows share, of a posterior that keeps effects and of one that does not."""
-    learned = getattr(posterior, "effects", None)
-    if learned is not None:
-        return learned(rows, rng)
+    if isinstance(posterior, Fit):
+        return posterior.effects(rows, rng)
     total = 0.0
     scales = {"checkpoint": noise.tau_checkpoint, "run": noise.tau_run}
     for kind, scale in scales.items():
