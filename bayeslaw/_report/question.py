@@ -18,8 +18,8 @@ from bayeslaw._decisions.planning.plan import plan, problem_of
 from bayeslaw._decisions.planning.question import SOURCE_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.checkpoint import DOMAINS, losses_at_hand
 from bayeslaw._posteriors.averaging.compare import default_laws
-from bayeslaw._posteriors.checkpoint import DOMAINS, losses_at_hand
 from bayeslaw._posteriors.posterior import Piece
 
 CHOSEN = ("D", "replay")  # by the plan

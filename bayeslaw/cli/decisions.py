@@ -502,7 +502,7 @@ def _candidates(options: AnchorsOptions, read: Collection[str]) -> Any:
         they are forecast, as `report` does.
     """
     import bayeslaw
-    from bayeslaw._posteriors.checkpoint import fill_losses
+    from bayeslaw._posteriors.averaging.checkpoint import fill_losses
 
     table = read_table(options.candidates, options.where, options.column)
     if options.offer:

@@ -11,7 +11,6 @@ from bayeslaw._decisions.planning.search import Choice
 from known import straight_plans as known
 from known.plans import WIDE, source, state_plan, target
 
-PLANS = 1000
 N = known.problem(draws=2).N
 
 
@@ -44,10 +43,13 @@ def random_choice(problem, rng) -> tuple:
     return looser, Choice(float(log_tokens), float(rng.uniform()), 0.0)
 
 
-def test_regret_is_never_below_nothing_nor_a_probability_outside_its_range(problem):
+@pytest.mark.parametrize("plans", [100, 1000])
+def test_regret_is_never_below_nothing_nor_a_probability_outside_its_range(
+    problem, plans
+):
     rng = np.random.default_rng(42)
     without_tokens = regrets = 0
-    for _ in range(PLANS):
+    for _ in range(plans):
         asked, choice = random_choice(problem, rng)
         shares = value.probabilities(asked, choice.log_tokens, choice.replay)
         promised = [row["probability"] for row in value.promises(asked, choice)]
@@ -64,8 +66,8 @@ def test_regret_is_never_below_nothing_nor_a_probability_outside_its_range(probl
             assert told["regret"] == 0
         if shares["probability"] >= problem.confidence:
             assert told["perfect_information"] >= 0
-    assert regrets > 300
-    assert without_tokens > 30
+    assert regrets > 0.2 * plans
+    assert without_tokens > 0.03 * plans
 
 
 def test_a_plan_of_no_tokens_has_no_regret():

@@ -24,8 +24,8 @@ from bayeslaw._decisions.planning.constraint import (
     forgetting_limit,
 )
 from bayeslaw._decisions.together import check_posteriors, fitted_replays
+from bayeslaw._posteriors.averaging.checkpoint import DOMAINS, losses_at_hand
 from bayeslaw._posteriors.chain import models_of
-from bayeslaw._posteriors.checkpoint import DOMAINS, losses_at_hand
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
 TARGET, FORGETTING = "target", "forgetting"
@@ -359,7 +359,7 @@ def _with_kept_losses(
     baselines: Any = given.baseline_loss
     has_baseline = baselines is not None or given.baseline_tokens is not None
     if not has_baseline and SOURCE_BEFORE not in covariates:
-        others = given.max_loss or {}
+        others = _others(given, list(sources))
         # a source's loss_before is its own; so is that of a domain that is none
         found = {
             name: kept(p, BEFORE) if name in others else kept(p, SOURCE_BEFORE, BEFORE)
@@ -369,10 +369,11 @@ def _with_kept_losses(
             baselines = found
     known = list(baselines.values()) if isinstance(baselines, Mapping) else [baselines]
     read = {column for piece in pieces[TARGET] for column in piece.covariates}
-    for column in (read & set(DOMAINS)) - set(covariates):
-        loss = kept(target, column)
-        if column == SOURCE_BEFORE and len(known) == len(sources) == 1:
-            loss = known[0] if known[0] is not None else loss
+    for column in [c for c in DOMAINS if c in read and c not in covariates]:
+        # a baseline that was given is the one source's for the target's law, too
+        is_baseline = column == SOURCE_BEFORE and len(known) == len(sources) == 1
+        loss = known[0] if is_baseline else None
+        loss = kept(target, column) if loss is None else loss
         if loss is not None:
             covariates[column] = loss
     return replace(given, covariates=covariates, baseline_loss=baselines), tuple(notes)

@@ -320,7 +320,7 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
     cheapest = np.sort(tokens)[:count]
     return row | {
         "regret": float((plan_tokens - tokens[kept]).mean()),
-        "perfect_information": float(plan_tokens - cheapest.mean()),
+        "perfect_information": float((plan_tokens - cheapest).mean()),
     }
 
 
