@@ -141,7 +141,7 @@ def forgetting_limit(
     )
     is_number = isinstance(limit, int | float | np.number)
     if is_number and is_bare and unit == "relative":
-        check_share(what, limit, given)
+        check_share(what, float(limit), given)
     if not (is_number and least < limit <= most):  # a NaN is neither
         raise PlanError(
             f"{what} must be a number over {least:g} and at most {most:g} (0.02 is 2%), "

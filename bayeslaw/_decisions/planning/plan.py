@@ -105,9 +105,9 @@ def plan(
     question = question_of(target, source, keywords)
     points = keywords.get("point")
     made = solve(question, points)
-    run = {"N": made.N, "ptpp": made.ptpp} | ({"D": made.D} if made.D else {})
-    if made.D:
-        run["replay"] = made.replay
+    run = {"N": made.N, "ptpp": made.ptpp}
+    if made.D and made.replay is not None:
+        run |= {"D": made.D, "replay": made.replay}
     more = doubts(target, sources_of(source), run) + _at_the_end(made)
     return replace(made, warnings=made.warnings + more + _at_fitted_replay(made))
 
