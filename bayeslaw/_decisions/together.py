@@ -68,11 +68,28 @@ def doubts_of_tables(
 
 
 def table_of(posterior: Posterior) -> pd.DataFrame | None:
-    """The runs a posterior was fitted to, where it keeps them."""
-    runs = getattr(posterior, "runs", None)
+    """The runs a posterior was fitted to, where it keeps them; of a chain those of the
+    law that starts from the checkpoint.
+    """
+    main = getattr(posterior, "posterior", None)
+    runs = getattr(posterior, "runs", getattr(main, "runs", None))
     if not isinstance(runs, pd.DataFrame):
         return None
     return runs
+
+
+def fitted_replays(posteriors: Mapping[str, Posterior]) -> tuple[float, float]:
+    """The least and the largest replay that all tables hold, of those whose laws read it;
+    0 and 1 where none says, or they have none in common.
+    """
+    low, high = 0.0, 1.0
+    for posterior in posteriors.values():
+        table = table_of(posterior)
+        reads = any("replay" in piece.covariates for piece in posterior.pieces())
+        shares = None if table is None or not reads else table.get("replay")
+        if shares is not None:
+            low, high = max(low, float(shares.min())), min(high, float(shares.max()))
+    return (low, high) if low <= high else (0.0, 1.0)
 
 
 def _domain(table: pd.DataFrame) -> str | None:

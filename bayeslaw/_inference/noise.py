@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jax import Array
 from scipy.special import gammaln
 
-from bayeslaw._inference.table import SharedError
+from bayeslaw._inference.table import SharedError, labels
 from bayeslaw._law.law import Values
 from bayeslaw._law.priors import Prior, lognormal, normal
 
@@ -267,6 +268,23 @@ class RunNoise:
         else:
             standard = rng.standard_t(self.dof[:, None], size)
         return self.sigma[:, None] * standard
+
+    def draw_shared(
+        self, rows: pd.DataFrame, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draw row"]:
+        """What rows of one checkpoint or run share, as if all of them were new, shape
+        (draw, row).
+        """
+        total = np.zeros((len(self.sigma), len(rows)))
+        scales = {"checkpoint": self.tau_checkpoint, "run": self.tau_run}
+        for kind, scale in scales.items():
+            if not scale.any():
+                continue
+            names = labels(kind, rows)
+            # untold, every row has its own
+            code = np.arange(len(rows)) if names is None else pd.factorize(names)[0]
+            total += draw_effects(scale, int(code.max(initial=-1)) + 1, rng)[:, code]
+        return total
 
     def density(
         self, error: Float[np.ndarray, "draw run"]

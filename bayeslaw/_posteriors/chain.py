@@ -19,7 +19,7 @@ from jax import Array
 
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, PlanError, RunTableError
-from bayeslaw._base.numbers import positive
+from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._posteriors.draws import Draws, places, shuffled
 from bayeslaw._posteriors.posterior import Draw, Piece, Posterior, along_tokens
 from bayeslaw._tables.runs import NUMERIC
@@ -434,7 +434,8 @@ def models_of(N: Any, ptpp: Any) -> list[tuple[float, float]]:
         )
     pairs = np.broadcast_arrays(sizes, stages)
     models = [
-        (positive("N", n), positive("ptpp", s)) for n, s in zip(*pairs, strict=True)
+        (checked("N", n, COUNT), checked("ptpp", s, COUNT))
+        for n, s in zip(*pairs, strict=True)
     ]
     for n, _ in models:
         if n < FEWEST:

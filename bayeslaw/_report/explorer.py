@@ -14,6 +14,7 @@ import base64
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,11 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     low = max(middle - math.log(REACH), problem.span[0])
     high = min(middle + math.log(REACH), problem.span[1])
     grid_tokens = np.linspace(low, high, TOKENS)
+    # Beyond the fitted replays it may be looked at, but no plan is sought.
+    least = 0.0 if "min_replay" in problem.fitted else problem.min_replay
+    shown = replace(problem, min_replay=least, max_replay=1.0)
     # Even in the planner's search coordinate, dense where replay or its rest is small.
-    grid_replay = problem.replay(np.linspace(0, 1, REPLAYS))
+    grid_replay = shown.replay(np.linspace(0, 1, REPLAYS))
     promises = problem.by_constraint(
         lambda promise: _packed(promise, grid_tokens, grid_replay)
     )
@@ -67,7 +71,8 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
         "draws": problem.draws,
         "confidence": problem.confidence,
         "seeksProbability": problem.most_probable,
-        "minReplay": problem.min_replay,
+        "minReplay": least,
+        "plannedReplay": [problem.min_replay, problem.max_replay],
         "uniqueTokens": _finite(problem.unique_tokens),
         "logTokens": grid_tokens.tolist(),
         "replay": grid_replay.tolist(),

@@ -21,9 +21,9 @@ from bayeslaw._decisions.planning.plan import plan, problem_of
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.value import stretched_probability
+from bayeslaw._posteriors.averaging.checkpoint import SAME, forecast_losses
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.record import Fit
-from bayeslaw._report.checkpoint import SAME, forecast_losses
 from bayeslaw._report.domains import Setting, split
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.question import Checked

@@ -18,9 +18,9 @@ from bayeslaw._decisions.planning.plan import plan, problem_of
 from bayeslaw._decisions.planning.question import SOURCE_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.checkpoint import DOMAINS, losses_at_hand
 from bayeslaw._posteriors.averaging.compare import default_laws
 from bayeslaw._posteriors.posterior import Piece
-from bayeslaw._report.checkpoint import DOMAINS, losses_at_hand
 
 CHOSEN = ("D", "replay")  # by the plan
 NEEDED = "N, ptpp, max_target_loss and max_forgetting"
@@ -88,7 +88,11 @@ def check_question(
     _check_covariates(stand_ins, target, source)
     # The numbers are checked by the planner itself, on posteriors that read nothing.
     few = {"draws": min(keywords.get("draws", 1), 1)}
-    problem_of(_Unfitted("target"), _Unfitted("source"), **{**stand_ins, **few})
+    unfitted = [
+        _Unfitted(domain, parts[domain], _chosen(laws))
+        for domain, laws in (("target", target), ("source", source))
+    ]
+    problem_of(*unfitted, **{**stand_ins, **few})
     return Checked(keywords, before.forecast, before.told)
 
 
@@ -180,6 +184,11 @@ def _read(laws: Sequence[Law]) -> list[str]:
     return list(dict.fromkeys(column for law in laws for column in law.covariates))
 
 
+def _chosen(laws: Sequence[Law]) -> tuple[str, ...]:
+    """What any of the laws reads of what a plan chooses."""
+    return tuple(column for column in _read(laws) if column in CHOSEN)
+
+
 def _names(laws: Sequence[Law], column: str) -> str:
     return ", ".join(law.name for law in laws if column in law.covariates)
 
@@ -195,14 +204,18 @@ def _diverges_without_tokens(law: Law) -> bool:
 
 @dataclass(frozen=True)
 class _Unfitted:
-    """A posterior of one draw that reads no covariate."""
+    """A posterior of one draw of a table, which reads of its columns what a plan
+    chooses.
+    """
 
     name: str
+    runs: pd.DataFrame
+    reads: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
     def pieces(self) -> tuple[Piece, ...]:
         one_draw = {"level": np.ones(1)}
-        piece = Piece(_falling, one_draw, ())
+        piece = Piece(_falling, one_draw, self.reads)
         return (piece,)
 
     def log_loss(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # times the largest fitted, or under the smallest: where no stage that was left out says
 # how far a law may be trusted (the papers forecast 9 times their largest stage)
 FAR = 10.0
+BARELY = 1.01  # times the target's share: people round
+LEAST_SHARE = 1e-3  # of target data; pure replay is not infinitely far away
 AXES = {
     "N": "parameters",
     "D": "tokens",
@@ -69,7 +71,8 @@ def reaches(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
 
 
 def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
-    """A line for each axis along which runs lie so many times beyond the table.
+    """A line for each axis along which runs lie so many times beyond the table, and
+    where their replay lies outside its own.
 
     Parameters
     ----------
@@ -81,11 +84,40 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
     if not isinstance(table, pd.DataFrame):
         return []
     found = reaches(table, runs)
-    return [reach.sentence(far) for reach in found if reach.times > far]
+    lines = [reach.sentence(far) for reach in found if reach.times > far]
+    outside = replay_outside(table, runs)
+    return lines if outside is None else [*lines, outside]
+
+
+def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
+    """A line where runs have a replay under or over all of a table's: how far is told by
+    the target's share, along whose logarithm losses move alike.
+    """
+    known, asked = (_numbers(part, "replay") for part in (table, runs))
+    known, asked = known[np.isfinite(known)], asked[np.isfinite(asked)]
+    if not len(known) or not len(asked):
+        return None
+    low, high = float(known.min()), float(known.max())
+    share, least, most = (
+        np.maximum(1 - replay, LEAST_SHARE) for replay in (asked, high, low)
+    )
+    times = np.maximum(least / share, share / most)
+    outside = times > BARELY
+    if not outside.any():
+        return None
+    worst = float(asked[np.argmax(times)])
+    rows = f" in {outside.sum()} of {len(asked)} rows" if len(asked) > 1 else ""
+    return (
+        f"replay {100 * worst:.4g}%{rows} lies outside that of the runs that were fitted "
+        f"({low:.0%} to {high:.0%}): {times.max():.3g} times "
+        f"{'less' if worst > high else 'more'} target data in a token"
+    )
 
 
 def warn_far(table: object, runs: pd.DataFrame) -> None:
-    """Warn of each axis along which runs lie far beyond the table."""
+    """Warn of each axis along which runs lie far beyond the table, and of replay
+    outside its own.
+    """
     for line in far_beyond(table, runs):
         text = f"{line}: nothing measured says how far a law holds there"
         warnings.warn(text, RunTableWarning, stacklevel=3)

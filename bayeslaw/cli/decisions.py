@@ -13,6 +13,7 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
+from bayeslaw._base.limits import KINDS
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
@@ -30,19 +31,18 @@ from bayeslaw.cli.output import check_writable, emit, finite, keep_warning, writ
 from bayeslaw.cli.parsing import (
     LOSSES_BEFORE,
     assignments,
-    count,
     forgetting_text,
     goal_of,
     levels_of,
+    limit,
+    limits_by_name,
     load_befores,
     load_fit,
     load_sources,
     number,
-    number_or_none,
     question_of,
     read_table,
     table_of_goal,
-    target_limit,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +118,17 @@ class PlanOptions:
     max_epochs: Annotated[
         str, typer.Option(help="How often each of them may be seen.")
     ] = "1"
-    min_replay: Annotated[str, typer.Option(help="Least replay.")] = "0"
+    min_replay: Annotated[
+        str | None,
+        typer.Option(help="Least replay; default: the least fitted; 0: any."),
+    ] = None
+    max_replay: Annotated[
+        str | None,
+        typer.Option(
+            help="Largest replay; default: the largest fitted, beyond which nothing was "
+            "checked; 100%: any."
+        ),
+    ] = None
     law_mean: Annotated[
         bool,
         typer.Option(
@@ -164,25 +174,19 @@ def plan(options: PlanOptions) -> None:
 
 def _question(options: PlanOptions) -> dict[str, Any]:
     """What `bayeslaw.plan` is asked, but for the columns that the laws read."""
-    limit = forgetting_text("--max-forgetting", options.max_forgetting)
-    target = target_limit(options.max_target_loss)
-    unique_tokens = number_or_none(
-        "--unique-target-tokens", options.unique_target_tokens
-    )
+    forgetting = forgetting_text("--max-forgetting", options.max_forgetting)
+    named = (name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE))
+    limits = {name: getattr(options, name) for name in named if name != "max_loss"}
     return {
-        "N": [count("--N", text) for text in options.N],
-        "ptpp": [count("--ptpp", text) for text in options.ptpp],
-        "max_target_loss": target,
-        "max_forgetting": limit,
-        "max_loss": assignments(options.max_loss, "--max-loss"),
-        "confidence": number("--confidence", options.confidence),
-        "baseline_loss": number_or_none("--baseline-loss", options.baseline_loss),
-        "baseline_tokens": number_or_none("--baseline-tokens", options.baseline_tokens),
-        "max_flops": number_or_none("--max-flops", options.max_flops),
-        "max_tokens": number_or_none("--max-tokens", options.max_tokens),
-        "unique_target_tokens": unique_tokens,
-        "max_epochs": number("--max-epochs", options.max_epochs),
-        "min_replay": number("--min-replay", options.min_replay),
+        "N": [limit("--N", text) for text in options.N],
+        "ptpp": [limit("--ptpp", text) for text in options.ptpp],
+        "max_forgetting": forgetting,
+        "max_loss": limits_by_name("--max-loss", options.max_loss),
+        **{
+            name: limit(f"--{name.replace('_', '-')}", text)
+            for name, text in limits.items()
+            if text is not None
+        },
         "new_run": not options.law_mean,
         "seed": options.seed,
     }
@@ -196,7 +200,7 @@ def _covariates(
 
     befores = load_befores(options.before, posteriors, options.trust_law_file)
     losses = losses_before(befores, sizes, ptpp, seed=options.seed)
-    return losses | assignments(options.covariate)
+    return losses | limits_by_name("--covariate", options.covariate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -498,7 +502,7 @@ def _candidates(options: AnchorsOptions, read: Collection[str]) -> Any:
         they are forecast, as `report` does.
     """
     import bayeslaw
-    from bayeslaw._report.checkpoint import fill_losses
+    from bayeslaw._posteriors.averaging.checkpoint import fill_losses
 
     table = read_table(options.candidates, options.where, options.column)
     if options.offer:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayeslaw._base.errors import LawError, PlanError, RunTableError
+from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.limits import KINDS, Kind, checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,37 +38,20 @@ def number_or_none(option: str, text: str | None) -> float | None:
     return number(option, text)
 
 
-def count(option: str, text: str) -> float:
-    """Parameters, tokens, or tokens per parameter: `number` within reason."""
-    from bayeslaw._base.numbers import LARGEST_COUNT
-
-    value = number(option, text)
-    if value > LARGEST_COUNT:
-        raise PlanError(
-            f"{option} {text}: no model and no corpus is that large; write it like 8.1B"
-        )
-    return value
-
-
-def target_limit(text: str) -> float:
-    """Largest target loss, nats per token."""
-    if "%" in text:
-        raise PlanError(
-            f"--max-target-loss {text}: it is a loss in nats per token, not a share"
-        )
-    return number("--max-target-loss", text)
+def limit(option: str, text: str, kind: Kind | None = None) -> float:
+    """A limit as typed, of a kind that its name tells (`KINDS`) or of another; of a
+    name that has none, `number`.
+    """
+    name = option.split()[0].removeprefix("--").replace("-", "_")
+    kind = kind or KINDS.get(name)
+    return number(option, text) if kind is None else checked(option, text, kind)
 
 
 def forgetting_limit(option: str, text: str) -> tuple[float, UnitName]:
     """Largest rise of the source loss, and whether it is in nats or relative."""
-    from bayeslaw._decisions.planning.constraint import check_share
+    from bayeslaw._decisions.planning import constraint
 
-    folded = text.strip().lower()
-    unit = "nats" if folded.endswith("nats") else "relative"
-    limit = number(option, folded.removesuffix("nats"))
-    if unit == "relative" and not folded.endswith("%"):
-        check_share(option, limit, text)
-    return limit, unit
+    return constraint.forgetting_limit(option, text)
 
 
 def forgetting_text(option: str, text: str) -> str:
@@ -91,6 +75,14 @@ def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, fl
     """Numbers by name; errors tell the ``option`` before the name."""
     pairs = name_values(options)
     return {name: number(f"{option} {name}".strip(), text) for name, text in pairs}
+
+
+def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]:
+    """Limits of one kind, or columns of several, by name."""
+    return {
+        name: limit(f"{option} {name}", text, KINDS.get(name))
+        for name, text in name_values(texts)
+    }
 
 
 def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
@@ -204,9 +196,9 @@ def question_of(options: Sequence[str]) -> dict[str, Any]:
         if name == "max_forgetting":
             question[name] = forgetting_text(name, text)
         elif name == "max_loss":
-            question[name] = assignments(text.split(","))
+            question[name] = limits_by_name(name, text.split(","))
         else:
-            question[name] = number(name, text)
+            question[name] = limit(name, text)
     before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
     return question | {"covariates": before}
 

@@ -143,13 +143,13 @@ def test_the_covariance_of_what_a_pick_measures_comes_from_all_its_points():
             some = slice(0, stop + 1)
             at = loadings[run, some]
             expected = at.T @ np.linalg.solve(noise[run, some, some], at)
-            np.testing.assert_allclose(offer.information((run, stop)), expected)
+            np.testing.assert_allclose(offer.information((run, stop)).shared, expected)
     start = 2 * np.eye(4)
     both = gaussian.precision_of(offer, [(0, 1), (1, 2)], start)
-    expected = start + offer.information((0, 1)) + offer.information((1, 2))
-    np.testing.assert_allclose(both, expected)
+    added = [offer.information(pick).shared for pick in ((0, 1), (1, 2))]
+    np.testing.assert_allclose(both.marginal, start + added[0] + added[1])
     twice = gaussian.precision_of(offer, [(0, 1), (0, 1)])
-    np.testing.assert_allclose(twice, np.eye(4) + 2 * offer.information((0, 1)))
+    np.testing.assert_allclose(twice.marginal, np.eye(4) + 2 * added[0])
 
 
 def test_information_is_half_the_log_of_determinants():

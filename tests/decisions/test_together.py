@@ -107,7 +107,7 @@ def test_a_plan_far_beyond_the_runs_says_by_how_much():
 
 
 def test_the_end_of_what_is_looked_at_is_not_told_as_a_plan():
-    easy = planned(max_target_loss=1e6, max_forgetting="1e8%")
+    easy = planned(max_target_loss=20, max_forgetting="1000%")
     assert easy.atpp == pytest.approx(1e-4, rel=1e-3)
     assert any("least budget" in line for line in easy.warnings)
     assert not any("least budget" in line for line in planned().warnings)

@@ -67,18 +67,45 @@ def test_axes_come_in_one_order_whatever_the_columns():
     assert axis_names(both) == ("source_loss_before",)
 
 
-def test_drift_is_measured_in_e_folds_quarters_and_tenths():
+def test_drift_is_measured_in_e_folds_shares_and_tenths():
     at = {
         "N": np.array([np.e]),
         "D": np.array([np.e**3]),
         "ptpp": np.array([np.e**5]),
-        "replay": np.array([0.5]),
+        "replay": np.array([1 - np.exp(-0.9)]),
         "loss_before": np.array([np.exp(0.3)]),
         "other": np.array([2.0]),
     }
-    expected = {"N": 1, "D": 3, "D/N": 2, "N*D": 4, "ptpp": 5, "replay": 2}
+    expected = {"N": 1, "D": 3, "D/N": 2, "N*D": 4, "ptpp": 5, "1 - replay": 2}
     told = {axis: float(x[0]) for axis, x in drift.positions(at).items()}
     assert told == pytest.approx(expected | {"loss_before": 3})
+
+
+def test_drift_grows_with_the_log_of_the_share_of_target_up_to_all_replay():
+    """From 50% to 90% replay as far as from 90% to 98%; 100% is not infinitely far."""
+    runs = {"replay": np.array([0.0, 0.5])}
+    asked = {"replay": np.array([0.25, 0.5, 0.9, 0.98, 1.0])}
+    above, below = drift.distances(asked, drift.training_range(runs), np).T
+    assert (below == 0).all()
+    assert above[:2] == pytest.approx([0, 0])
+    assert above[2] == pytest.approx(np.log(5) / 0.45)
+    assert above[3] == pytest.approx(2 * above[2])
+    assert above[3] < above[4] < 15
+
+
+def test_a_range_saved_in_quarters_of_replay_is_read_as_the_same_range():
+    columns = {"N": np.array([1e8, 1e9]), "replay": np.array([0.1, 0.6])}
+    known = drift.training_range(columns)
+    saved = {
+        "axes": ["N", "replay"],
+        "low": [known.low[0], 0.4],
+        "high": [known.high[0], 2.4],
+    }
+    read = drift.of_saved(saved)
+    assert read.axes == known.axes
+    assert read.low == pytest.approx(known.low)
+    assert read.high == pytest.approx(known.high)
+    assert drift.of_saved(known._asdict()) == known
 
 
 def test_drifts_are_normal_around_nothing_with_their_own_tau():

@@ -18,7 +18,8 @@ SPAN = (np.log(1e4), np.log(1e12))
 BILLION = np.log(1e9)
 FALL, RISE = 0.1, 0.02
 MOST_LOSS, MOST_FORGETTING, MOST_OTHER = 1.8, 0.02, 2.08
-REPLAYS = np.sin(np.pi / 2 * np.linspace(0, 1, 1501)) ** 2
+# but for all replay, with which no target token is seen
+REPLAYS = np.sin(np.pi / 2 * np.linspace(0, 1, 1501)[:-1]) ** 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._report.checkpoint import FEWEST, fill_losses
+from bayeslaw._posteriors.averaging.checkpoint import FEWEST, fill_losses
 from bayeslaw.cli.app import app
 
 STAGE = 93  # of the measured table, here taken for one that nobody has trained

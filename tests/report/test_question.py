@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import PlanError, datasets
+from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report import page
-from bayeslaw._report.checkpoint import forecast_losses
 from bayeslaw._report.domains import Setting
 from bayeslaw._report.planned import Planned
 from bayeslaw._report.question import check_question

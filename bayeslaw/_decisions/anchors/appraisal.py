@@ -11,7 +11,7 @@ import numpy as np
 
 from bayeslaw._decisions.anchors.criteria import Criterion, Variance
 from bayeslaw._decisions.anchors.evidence import BATCHES, Gaussian
-from bayeslaw._decisions.anchors.gaussian import Offer, Pick
+from bayeslaw._decisions.anchors.gaussian import Offer, Pick, Precision
 from bayeslaw._decisions.anchors.search import Limits, what_fits
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _values(
     """Gain of no pick, the first, the first two, ..., from a precision of shape
     (coordinate, coordinate); up to a constant.
     """
-    precision = start
+    precision = Precision(start)
     values = [criterion.value(precision)]
     for pick in picks:
         precision = precision + offer.information(pick)

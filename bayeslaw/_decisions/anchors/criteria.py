@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from scipy.special import ndtr
 
-from bayeslaw._decisions.anchors.gaussian import Offer
+from bayeslaw._decisions.anchors.gaussian import Offer, Precision
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -25,18 +25,20 @@ ROUNDING = 1e-9
 TINY = 1e-30  # variance: less has been learned by rounding only
 
 
-class Criterion(Protocol):
-    """What a set of runs is worth, from the precision of the coordinates, shape
-    (coordinate, coordinate).
-    """
+Known = Precision | np.ndarray
+"""Precision of the coordinates; an array of shape (coordinate, coordinate) where nothing
+but them is known.
+"""
 
-    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
+
+class Criterion(Protocol):
+    """What a set of runs is worth, from the precision of the coordinates."""
+
+    def value(self, precision: Known) -> float:
         """Gain of having this precision."""
         ...
 
-    def gains(
-        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
         """Further gain of each run up to each stop, shape (run, stop)."""
         ...
 
@@ -46,17 +48,18 @@ class Criterion(Protocol):
 
 
 def variances_at(
-    precision: Float[np.ndarray, "coordinate coordinate"],
+    precision: Known,
     rows: Float[np.ndarray, "goal coordinate"],
 ) -> Float[np.ndarray, " goal"]:
     """Variance of each goal with loadings ``rows``, shape (goal, coordinate) ->
     (goal,).
     """
-    return (rows * np.linalg.solve(precision, rows.T).T).sum(axis=1)
+    marginal = Precision.of(precision).marginal
+    return (rows * np.linalg.solve(marginal, rows.T).T).sum(axis=1)
 
 
 def _reductions(
-    precision: Float[np.ndarray, "coordinate coordinate"],
+    precision: Known,
     offer: Offer,
     rows: Float[np.ndarray, "goal coordinate"],
 ) -> Float[np.ndarray, "run stop goal"]:
@@ -67,7 +70,7 @@ def _reductions(
     # is S, by r'S A' (A S A' + R)^-1 A S r (Rasmussen and Williams 2006, eq. 2.26).
     # With L L' the matrix in brackets that is the sum of squares of L^-1 A S r, and of
     # its first entries for the first measurements.
-    moved, factor = offer.factors(np.linalg.inv(precision))
+    moved, factor = offer.factors(precision)
     squares = np.linalg.solve(factor, moved @ rows.T) ** 2
     return offer.at_stops(np.cumsum(squares, axis=1))
 
@@ -85,14 +88,12 @@ class Variance:
         """Mean variance of the goals before anything is measured."""
         return float((self.rows**2).sum(axis=1).mean())
 
-    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
+    def value(self, precision: Known) -> float:
         before = (self.rows**2).sum(axis=1)
         after = variances_at(precision, self.rows)
         return float(before.mean() - after.mean())
 
-    def gains(
-        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
         reductions = _reductions(precision, offer, self.rows)
         return reductions.mean(axis=2)
 
@@ -118,35 +119,28 @@ class Information:
 
     goal: Float[np.ndarray, "coordinate coordinate"] | None
 
-    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
-        about_all = _log_det(precision) / 2
+    def value(self, precision: Known) -> float:
+        precision = Precision.of(precision)
+        about_all = precision.log_det / 2
         if self.goal is None:
             return about_all
-        known_before = _log_det(np.eye(len(self.goal)) + self.goal)
-        known_after = _log_det(precision + self.goal)
+        known_before = Precision(np.eye(len(self.goal)) + self.goal).log_det
+        known_after = (precision + self.goal).log_det
         return about_all + (known_before - known_after) / 2
 
-    def gains(
-        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
         # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
         # known); where all is the goal, only noise would be left.
-        now = _log_diagonal(offer.factors(np.linalg.inv(precision))[1])
+        now = _log_diagonal(offer.factors(precision)[1])
         if self.goal is None:
             known = _log_diagonal(np.linalg.cholesky(offer.noise))
         else:
-            covariance = np.linalg.inv(precision + self.goal)
-            known = _log_diagonal(offer.factors(covariance)[1])
+            if_known = Precision.of(precision) + self.goal
+            known = _log_diagonal(offer.factors(if_known)[1])
         return offer.at_stops(np.cumsum(now - known, axis=1))
 
     def rounding(self) -> float:
         return ROUNDING
-
-
-def _log_det(matrix: Float[np.ndarray, "coordinate coordinate"]) -> float:
-    factor = np.linalg.cholesky(matrix)
-    log_diagonal = np.log(np.diagonal(factor))
-    return float(2 * log_diagonal.sum())
 
 
 def _log_diagonal(
@@ -205,19 +199,15 @@ class Choosing:
         gained = sd * density - self.gap * ndtr(-z)
         return gained.sum(axis=-1)
 
-    def _learned(
-        self, precision: Float[np.ndarray, "coordinate coordinate"]
-    ) -> Float[np.ndarray, " other"]:
+    def _learned(self, precision: Known) -> Float[np.ndarray, " other"]:
         """Variance that this precision has taken from the differences."""
         before = (self.rows**2).sum(axis=1)
         return before - variances_at(precision, self.rows)
 
-    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
+    def value(self, precision: Known) -> float:
         return float(self._gain(self._learned(precision)))
 
-    def gains(
-        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
         now = self._learned(precision)
         after = now + _reductions(precision, offer, self.rows)
         return self._gain(after) - self._gain(now)
@@ -274,14 +264,12 @@ class Saving:
         log_ratio = (narrower + moved).sum(axis=-1)
         return self.cost * np.exp(log_ratio)
 
-    def value(self, precision: Float[np.ndarray, "coordinate coordinate"]) -> float:
+    def value(self, precision: Known) -> float:
         after = variances_at(precision, self.rows)
         expected = self.expected_cost(after)
         return self.cost - float(expected)
 
-    def gains(
-        self, precision: Float[np.ndarray, "coordinate coordinate"], offer: Offer
-    ) -> Float[np.ndarray, "run stop"]:
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
         now = variances_at(precision, self.rows)
         after = np.maximum(now - _reductions(precision, offer, self.rows), 0.0)
         return self.expected_cost(now) - self.expected_cost(after)

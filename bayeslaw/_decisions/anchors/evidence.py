@@ -253,7 +253,12 @@ def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
     size = len(menu.table)
     law = loadings[: size * len(domains)].reshape(len(domains), size, -1)
     goals = loadings[size * len(domains) :]
-    effects = [_effects(menu, domains, k) for k in range(len(domains))]
+    # checkpoints that goals are about are coordinates; the rest matter to their runs
+    wanted = np.unique(np.concatenate([d.at for d in domains]))
+    wanted = wanted[wanted >= 0]
+    places = range(len(domains))
+    effects = [_effects(menu, domains, k, wanted) for k in places]
+    others = [_other_effects(menu, domains, k, wanted) for k in places]
     of_goals = [
         np.where((d.at >= 0)[:, None], own[d.at], 0.0)
         for d, own in zip(domains, effects, strict=True)
@@ -265,6 +270,7 @@ def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
         cost=menu.cost,
         checkpoint=menu.checkpoint,
         checkpoint_cost=menu.checkpoint_cost,
+        effects=_loadings(menu, law[..., :0], others),
     )
     goals = np.hstack([goals, np.concatenate(of_goals)])
     return Gaussian(offer, goals, draws, domains[0].batch)
@@ -292,19 +298,41 @@ def _loadings(
 
 
 def _effects(
-    menu: Menu, domains: Sequence[Domain], which: int
+    menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
 ) -> Float[np.ndarray, "checkpoint effect"]:
     """Loadings of each checkpoint's effect in a domain, shape (checkpoint, coordinate):
-    one for each checkpoint and each domain that has effects.
+    one for each checkpoint that is wanted and each domain that has effects.
     """
-    have = [k for k, d in enumerate(domains) if d.noise.tau_checkpoint.any()]
-    size = len(menu.checkpoint_cost)
-    loadings = np.zeros((size, len(have) * size))
+    have = _with_effects(domains)
+    size = len(wanted)
+    loadings = np.zeros((len(menu.checkpoint_cost), len(have) * size))
     if which in have:
-        tau = np.sqrt(np.mean(domains[which].noise.tau_checkpoint ** 2))
         first = have.index(which) * size
-        loadings[:, first + np.arange(size)] = tau * np.eye(size)
+        loadings[wanted, first + np.arange(size)] = _size(domains[which])
     return loadings
+
+
+def _other_effects(
+    menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
+) -> Float[np.ndarray, "checkpoint domain"]:
+    """Loadings of each other checkpoint on its own effect in a domain, shape
+    (checkpoint, domain with effects).
+    """
+    have = _with_effects(domains)
+    loadings = np.zeros((len(menu.checkpoint_cost), len(have)))
+    if which in have:
+        loadings[:, have.index(which)] = _size(domains[which])
+        loadings[wanted] = 0.0
+    return loadings
+
+
+def _with_effects(domains: Sequence[Domain]) -> list[int]:
+    return [k for k, d in enumerate(domains) if d.noise.tau_checkpoint.any()]
+
+
+def _size(domain: Domain) -> float:
+    """Root mean square of a checkpoint's effect."""
+    return float(np.sqrt(np.mean(domain.noise.tau_checkpoint**2)))
 
 
 def _noise(

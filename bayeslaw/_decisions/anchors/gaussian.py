@@ -10,12 +10,17 @@ With loadings A (measurement, coordinate) and noise covariance R, measuring take
 precision P to P + A' R^-1 A (Bayesian linear regression: Gelman et al. 2013, BDA3,
 section 14.2). It does not depend on what is measured, so the worth of runs is known
 before they are made.
+
+The effect of a checkpoint that no goal is about matters to its own runs only. So the
+precision is kept in blocks, one for each such checkpoint of which a run is measured,
+and what is known of the rest is a Schur complement (Boyd and Vandenberghe 2004,
+appendix A.5.5): a thousand checkpoints on offer cost no more than their runs do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -88,6 +93,94 @@ def _random_basis(
 
 
 @dataclass(frozen=True, eq=False)
+class Block:
+    """What measurements say of a checkpoint's effects, which begin with unit precision.
+
+    Parameters
+    ----------
+    between
+        Precision between the coordinates and the effects, shape (coordinate, effect).
+    own
+        What is added to that of the effects, shape (effect, effect).
+    """
+
+    between: Float[np.ndarray, "coordinate effect"]
+    own: Float[np.ndarray, "effect effect"]
+
+    def __add__(self, other: Block) -> Block:
+        return Block(self.between + other.between, self.own + other.own)
+
+    @property
+    def precision(self) -> Float[np.ndarray, "effect effect"]:
+        """Of the effects, the coordinates given."""
+        return np.eye(len(self.own)) + self.own
+
+    @cached_property
+    def left(self) -> Float[np.ndarray, "effect effect"]:
+        """Covariance of the effects, the coordinates given."""
+        return np.linalg.inv(self.precision)
+
+    @cached_property
+    def lift(self) -> Float[np.ndarray, "coordinate effect"]:
+        """What the effects move by with the coordinates."""
+        return -self.between @ self.left
+
+    @cached_property
+    def added(self) -> Float[np.ndarray, "coordinate coordinate"]:
+        """To the precision of the coordinates where the effects are not given."""
+        return self.between @ self.lift.T
+
+
+@dataclass(frozen=True, eq=False)
+class Precision:
+    """What is known of the coordinates, and of effects of checkpoints beside them.
+
+    Parameters
+    ----------
+    shared
+        Precision of the coordinates, shape (coordinate, coordinate), the effects given.
+    blocks
+        By checkpoint of which a run is measured, but for those among the coordinates.
+    """
+
+    shared: Float[np.ndarray, "coordinate coordinate"]
+    blocks: Mapping[int, Block] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, given: Precision | Float[np.ndarray, "coordinate coordinate"]
+    ) -> Precision:
+        return given if isinstance(given, Precision) else cls(given)
+
+    def __add__(
+        self, other: Precision | Float[np.ndarray, "coordinate coordinate"]
+    ) -> Precision:
+        more = Precision.of(other)
+        blocks = dict(self.blocks)
+        for checkpoint, block in more.blocks.items():
+            had = blocks.get(checkpoint)
+            blocks[checkpoint] = block if had is None else had + block
+        return Precision(self.shared + more.shared, blocks)
+
+    @cached_property
+    def marginal(self) -> Float[np.ndarray, "coordinate coordinate"]:
+        """Precision of the coordinates, whatever the effects: a Schur complement."""
+        return sum((block.added for block in self.blocks.values()), self.shared)
+
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant, effects included."""
+        blocks = [block.precision for block in self.blocks.values()]
+        return sum(map(_log_det, (self.marginal, *blocks)))
+
+
+def _log_det(matrix: Float[np.ndarray, "coordinate coordinate"]) -> float:
+    factor = np.linalg.cholesky(matrix)
+    log_diagonal = np.log(np.diagonal(factor))
+    return float(2 * log_diagonal.sum())
+
+
+@dataclass(frozen=True, eq=False)
 class Offer:
     """Runs on offer in principal coordinates.
 
@@ -107,6 +200,9 @@ class Offer:
         Index of each run's checkpoint, shape (run,).
     checkpoint_cost
         What each checkpoint costs if it is used at all, shape (checkpoint,).
+    effects
+        Loadings on effects of the run's own checkpoint that no goal is about, shape
+        (run, measurement, effect); by default there are none.
     """
 
     loadings: Float[np.ndarray, "run measurement coordinate"]
@@ -115,43 +211,79 @@ class Offer:
     cost: Float[np.ndarray, "run stop"]
     checkpoint: Int[np.ndarray, " run"]
     checkpoint_cost: Float[np.ndarray, " checkpoint"]
+    effects: Float[np.ndarray, "run measurement effect"] | None = None
 
     @property
     def coordinates(self) -> int:
         return self.loadings.shape[2]
 
-    def information(self, pick: Pick) -> Float[np.ndarray, "coordinate coordinate"]:
-        """What a pick adds to the precision, shape (coordinate, coordinate)."""
+    @cached_property
+    def _own(self) -> Float[np.ndarray, "run measurement effect"]:
+        if self.effects is not None:
+            return self.effects
+        return np.zeros((*self.loadings.shape[:2], 0))
+
+    @cached_property
+    def _runs_of(self) -> list[Int[np.ndarray, " run"]]:
+        """The runs of each checkpoint."""
+        count = len(self.checkpoint_cost)
+        return [np.flatnonzero(self.checkpoint == c) for c in range(count)]
+
+    @cached_property
+    def _whitened(self) -> Float[np.ndarray, "run measurement coordinate_and_effect"]:
+        # With R = L L', the first rows of L^-1 A whiten the first measurements alone.
+        all_loadings = np.concatenate([self.loadings, self._own], axis=2)
+        return np.linalg.solve(np.linalg.cholesky(self.noise), all_loadings)
+
+    def information(self, pick: Pick) -> Precision:
+        """What a pick adds to the precision."""
+        if pick not in self._informations:
+            self._informations[pick] = self._information(*pick)
         return self._informations[pick]
 
     @cached_property
-    def _informations(self) -> Float[np.ndarray, "run stop coordinate coordinate"]:
-        """A' R^-1 A of each run up to each stop, shape (run, stop, coordinate,
-        coordinate).
-        """
-        # With R = L L', the first rows of L^-1 A whiten the first measurements alone,
-        # so that sums along the run give every stop at once.
-        whitened = np.linalg.solve(np.linalg.cholesky(self.noise), self.loadings)
-        at_stop = whitened.reshape(len(whitened), -1, self.each, self.coordinates)
-        added = at_stop.transpose(0, 1, 3, 2) @ at_stop
-        return np.cumsum(added, axis=1)
+    def _informations(self) -> dict[Pick, Precision]:
+        """Of the picks that were asked for."""
+        return {}
+
+    def _information(self, run: int, stop: int) -> Precision:
+        rows = self._whitened[run, : (stop + 1) * self.each]
+        shared, own = np.split(rows, [self.coordinates], axis=1)
+        blocks = {}
+        if own.any():
+            blocks = {int(self.checkpoint[run]): Block(shared.T @ own, own.T @ own)}
+        return Precision(shared.T @ shared, blocks)
 
     def factors(
-        self, covariance: Float[np.ndarray, "coordinate coordinate"]
+        self, precision: Precision | Float[np.ndarray, "coordinate coordinate"]
     ) -> tuple[
         Float[np.ndarray, "run measurement coordinate"],
         Float[np.ndarray, "run measurement measurement"],
     ]:
-        """Loadings times a covariance S of the coordinates, A S, shape (run,
+        """Loadings times the covariance S of the coordinates, A S, shape (run,
         measurement, coordinate), and the Cholesky factor of A S A' + R, how each run's
         measurements will vary, shape (run, measurement, measurement).
         """
+        known = Precision.of(precision)
         # Before they are made, measurements vary by what is not known of the
-        # coordinates and by their own noise: A S A' + R.
-        moved = self.loadings @ covariance
-        known = moved @ self.loadings.transpose(0, 2, 1)
-        predictive = known + self.noise
-        return moved, np.linalg.cholesky(predictive)
+        # coordinates and of the checkpoint, and by their own noise.
+        loadings, rest = self.loadings, self._rest
+        if known.blocks:
+            loadings, rest = loadings.copy(), rest.copy()
+        for checkpoint, block in known.blocks.items():
+            runs = self._runs_of[checkpoint]
+            own = self._own[runs]
+            loadings[runs] += own @ block.lift.T
+            rest[runs] = self.noise[runs] + own @ block.left @ own.transpose(0, 2, 1)
+        moved = loadings @ np.linalg.inv(known.marginal)
+        return moved, np.linalg.cholesky(moved @ loadings.transpose(0, 2, 1) + rest)
+
+    @cached_property
+    def _rest(self) -> Float[np.ndarray, "run measurement measurement"]:
+        """Covariance of each run's measurements given the coordinates, where nothing is
+        measured of its checkpoint.
+        """
+        return self.noise + self._own @ self._own.transpose(0, 2, 1)
 
     def at_stops(
         self, sums: Float[np.ndarray, "run measurement *goal"]
@@ -175,12 +307,10 @@ def precision_of(
     offer: Offer,
     picks: Sequence[Pick],
     start: Float[np.ndarray, "coordinate coordinate"] | None = None,
-) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Precision of the coordinates once these runs are measured, shape (coordinate,
-    coordinate).
-    """
-    base = np.eye(offer.coordinates) if start is None else start
-    if not picks:
-        return base
+) -> Precision:
+    """Precision of the coordinates once these runs are measured."""
     # Runs are independent given law and checkpoints: their precisions add.
-    return base + np.sum([offer.information(p) for p in picks], axis=0)
+    precision = Precision(np.eye(offer.coordinates) if start is None else start)
+    for pick in picks:
+        precision = precision + offer.information(pick)
+    return precision

@@ -222,7 +222,7 @@ def order_by_worth(
     those that add nothing.
     """
     left, ordered = sorted(picks), []
-    precision, used = np.eye(offer.coordinates), set()
+    precision, used = precision_of(offer, []), set()
     while left:
         gains = criterion.gains(precision, offer)
         counts = _counts(gains, criterion)

@@ -14,7 +14,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._decisions.anchors.appraisal import goal_sds
 from bayeslaw._decisions.anchors.criteria import Choosing
 from bayeslaw._decisions.anchors.evidence import gaussian
-from bayeslaw._decisions.anchors.gaussian import Pick
+from bayeslaw._decisions.anchors.gaussian import Pick, precision_of
 from bayeslaw._decisions.anchors.goals.goal import Goal
 from bayeslaw._decisions.anchors.goals.kinds import KINDS, Gain
 from bayeslaw._decisions.anchors.menu import Menu
@@ -70,9 +70,8 @@ def list_for(
     sds = goal_sds(approximation, picks)
     cost = np.array([offer.cost[pick] for pick in picks])
     # before anything is bought the coordinates have unit variance
-    start = np.eye(offer.coordinates)
-    after = start + sum(offer.information(pick) for pick in picks)
-    gain = criterion.value(after) - criterion.value(start)
+    before, after = precision_of(offer, []), precision_of(offer, picks)
+    gain = criterion.value(after) - criterion.value(before)
     # What cheap runs teach may change what the dear ones should be: they go first.
     order = np.argsort(cost, kind="stable")
     if isinstance(criterion, Choosing):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.numbers import positive
+from bayeslaw._base.limits import COUNT, EVEN_CHANCE, LOSS, RATE
+from bayeslaw._base.limits import checked as checked_limit
 
 Limits = float | Mapping[str, float] | None
 
@@ -36,16 +37,16 @@ def checked(
     PlanError
         A number is none that it can be, or a limit is of no domain that is followed.
     """
-    for name, value in {"confidence": confidence, "prob": prob}.items():
-        if not 0.5 <= value < 1:
-            raise PlanError(f"{name} must be a probability in [0.5, 1), got {value:g}")
     limits = _by_domain(domains, max_loss)
     return Question(
-        positive("until", until),
-        {name: positive(f"max_loss of {name}", v) for name, v in limits.items()},
-        confidence,
-        prob,
-        positive("within", within),
+        checked_limit("until", until, COUNT),
+        {
+            name: checked_limit(f"max_loss of {name}", v, LOSS)
+            for name, v in limits.items()
+        },
+        checked_limit("confidence", confidence, EVEN_CHANCE),
+        checked_limit("prob", prob, EVEN_CHANCE),
+        checked_limit("within", within, RATE),
     )
 
 

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.limits import LARGEST_LOSS, LARGEST_SHARE, LOSS, checked
 from bayeslaw._base.numbers import parse_number
 
 UnitName = Literal["loss", "relative", "nats"]
@@ -94,30 +97,57 @@ class Constraint:
         PlanError
             It is not a number, or not one that such a limit can be.
         """
-        plain = text.strip().lower()
-        in_nats, is_share = plain.endswith("nats"), plain.endswith("%")
-        try:
-            limit = parse_number(plain.removesuffix("nats"))
-        except RunTableError as error:
-            raise PlanError(f"limit of {name}: {error}") from None
+        what = f"limit of {name}"
         if unit == "loss":
-            if is_share:
-                raise PlanError(
-                    f"limit of {name} {text}: "
-                    "it is a loss in nats per token, not a share"
-                )
-            return cls(name, limit, unit)
-        if in_nats:
-            return cls(name, limit, "nats")
-        if is_share:
-            return cls(name, limit, "relative")
-        if unit == "relative":
-            check_share(f"limit of {name}", limit, text)
-        return cls(name, limit, unit)
+            plain = text.strip().lower().removesuffix("nats")
+            return cls(name, checked(what, plain, LOSS), unit)
+        return cls(name, *forgetting_limit(what, text, unit))
 
     def format(self, limit: float | None = None) -> str:
         """The limit, or another one in its unit, for a person."""
         return UNITS[self.unit].template.format(self.limit if limit is None else limit)
+
+
+def forgetting_limit(
+    what: str, given: object, unit: UnitName = "relative"
+) -> tuple[float, UnitName]:
+    """A limit on forgetting and its unit: of a number in this one, or of text that says
+    its own (``2%``, ``0.05nats``).
+
+    Parameters
+    ----------
+    what
+        What it is called where it was given.
+
+    Raises
+    ------
+    PlanError
+        It is no number, or none that such a limit can be.
+    """
+    limit: Any = given
+    is_bare = True
+    if isinstance(given, str):
+        plain = given.strip().lower()
+        in_nats, is_share = plain.endswith("nats"), plain.endswith("%")
+        is_bare = not (in_nats or is_share)
+        if not is_bare:
+            unit = "nats" if in_nats else "relative"
+        try:
+            limit = parse_number(plain.removesuffix("nats"), counts=False)
+        except RunTableError as error:
+            raise PlanError(f"{what}: {error}") from None
+    least, most = (
+        (-1.0, LARGEST_SHARE) if unit == "relative" else (-LARGEST_LOSS, LARGEST_LOSS)
+    )
+    is_number = isinstance(limit, int | float | np.number)
+    if is_number and is_bare and unit == "relative":
+        check_share(what, float(limit), given)
+    if not (is_number and least < limit <= most):  # a NaN is neither
+        raise PlanError(
+            f"{what} must be a number over {least:g} and at most {most:g} (0.02 is 2%), "
+            f"got {given!r}"
+        )
+    return float(limit), unit
 
 
 def check_share(what: str, limit: float, written: object) -> None:

@@ -29,7 +29,7 @@ from bayeslaw._decisions.planning.question import (
     sources_of,
 )
 from bayeslaw._decisions.planning.record import Plan
-from bayeslaw._decisions.planning.search import Choice, Problem, search
+from bayeslaw._decisions.planning.search import AT_A_BOUND, Choice, Problem, search
 from bayeslaw._decisions.together import doubts
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
@@ -83,8 +83,10 @@ def plan(
     unique_target_tokens, max_epochs
         Target tokens there are, and how often each may be seen: D (1 - replay) is at
         most their product.
-    min_replay
-        Least replay.
+    min_replay, max_replay
+        Least and largest replay; by default those that were fitted, beyond which
+        nothing says how far a law holds. 0 and 1 look at all replays; no plan is all
+        replay.
     new_run
         Whether promises are about the loss of the run that will be made, with its
         noise, or about the law's mean.
@@ -103,9 +105,30 @@ def plan(
     question = question_of(target, source, keywords)
     points = keywords.get("point")
     made = solve(question, points)
-    run = {"N": made.N, "ptpp": made.ptpp} | ({"D": made.D} if made.D else {})
+    run = {"N": made.N, "ptpp": made.ptpp}
+    if made.D and made.replay is not None:
+        run |= {"D": made.D, "replay": made.replay}
     more = doubts(target, sources_of(source), run) + _at_the_end(made)
-    return replace(made, warnings=made.warnings + more)
+    return replace(made, warnings=made.warnings + more + _at_fitted_replay(made))
+
+
+def _at_fitted_replay(made: Plan) -> list[str]:
+    """The plan, or the best without one, lies at an end of the fitted replays."""
+    best = made.explanation["best"] if made.explanation else None
+    replay = made.replay if made.D else (best or {}).get("replay")
+    what = "the cheapest plan" if made.feasible else "the most probable plan"
+    lines = []
+    for name, at in (("min_replay", "least"), ("max_replay", "largest")):
+        bound = made.settings[name]
+        is_fitted = name in made.settings["fitted"]
+        if is_fitted and replay is not None and abs(replay - bound) < AT_A_BOUND:
+            end = "0" if name == "min_replay" else "1"
+            lines.append(
+                f"{what} is at the {at} fitted replay, {bound:.4g}: beyond it nothing was "
+                f"checked, and no plan is sought; to seek one there give {name}={end} "
+                f"(--{name.replace('_', '-')} {end})"
+            )
+    return lines
 
 
 def _at_the_end(made: Plan) -> list[str]:
@@ -333,9 +356,12 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
         "max_tokens": value.number(problem.max_tokens),
         "max_target_tokens": value.number(problem.unique_tokens),
         "min_replay": problem.min_replay,
+        "max_replay": problem.max_replay,
+        "fitted": list(problem.fitted),
         "new_run": question.new_run,
         "draws": problem.draws,
         "seed": question.seed,
+        "notes": list(question.notes),
     }
 
 

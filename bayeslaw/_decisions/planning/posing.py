@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._decisions.planning.constraint import UNITS, Constraint
 from bayeslaw._decisions.planning.question import (
     BEFORE,
@@ -55,6 +56,8 @@ def pose(question: Question, model: Model) -> Problem:
         max_tokens=question.budget.tokens(model.N),
         unique_tokens=question.budget.target_tokens,
         min_replay=question.budget.min_replay,
+        max_replay=question.budget.max_replay,
+        fitted=question.budget.fitted,
     )
     checked = problem.by_constraint(lambda c: c.with_shape_checked())
     return replace(problem, constraints=tuple(checked))
@@ -174,6 +177,9 @@ def _per_draw(
             f"got {given!r}"
         )
         raise PlanError(line[:200])
+    if name in KINDS:
+        for end in (values.min(), values.max()):
+            checked(name, end, KINDS[name])
     rng = np.random.default_rng([question.seed, COVARIATES])
     return values[shuffled(rng, len(values), question.draws)]
 
@@ -216,13 +222,12 @@ def _baseline(
     tokens = model.baseline_tokens[sampled.name]
     if tokens is None and SOURCE_BEFORE in columns:
         return columns[SOURCE_BEFORE]
-    if isinstance(tokens, str) or not 0 <= (tokens or 0) < math.inf:
-        raise PlanError(f"baseline_tokens must be a number of tokens, got {tokens!r}")
+    tokens = checked("baseline_tokens", tokens or 0, TOKENS)
     log_tokens = math.log(tokens) if tokens else -math.inf
     loss = np.exp(sampled.log_losses(log_tokens, 1.0))
     if not np.isfinite(loss).all():
         raise PlanError(
-            f"the source's law has no loss at D = {tokens or 0:g} (it diverges), "
+            f"the source's law has no loss at D = {tokens:g} (it diverges), "
             "so forgetting has no baseline: give baseline_loss, the loss measured "
             "before adaptation, or baseline_tokens, a reference budget of pure replay"
         )

@@ -12,17 +12,19 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypedDict, no_type_check
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.numbers import positive
+from bayeslaw._base.limits import CHANCE, KINDS, LOSS, checked
 from bayeslaw._decisions.planning.constraint import (
     UNITS,
     Constraint,
     UnitName,
-    check_share,
+    forgetting_limit,
 )
-from bayeslaw._decisions.together import check_posteriors
+from bayeslaw._decisions.together import check_posteriors, fitted_replays
+from bayeslaw._posteriors.averaging.checkpoint import DOMAINS, losses_at_hand
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 
@@ -33,7 +35,7 @@ OWN = {
     "N": "it is given as N",
     "ptpp": "it is given as ptpp",
     "D": "it is what a plan chooses",
-    "replay": "it is what a plan chooses (min_replay bounds it)",
+    "replay": "it is what a plan chooses (min_replay and max_replay bound it)",
 }
 
 
@@ -121,8 +123,10 @@ class Budget:
         finite.
     unique_target_tokens, epochs
         Target tokens there are, and how often each may be seen.
-    min_replay
-        Least share of source data.
+    min_replay, max_replay
+        Least and largest share of source data.
+    fitted
+        Which of the two are the ends of the fitted replays, not asked for.
     """
 
     max_flops: float = math.inf
@@ -130,6 +134,8 @@ class Budget:
     unique_target_tokens: float = math.inf
     epochs: float = 1.0
     min_replay: float = 0.0
+    max_replay: float = 1.0
+    fitted: tuple[str, ...] = ()
 
     def tokens(self, N: float) -> float:
         """The most adaptation tokens of a model of ``N`` parameters, by 6 N D FLOPs."""
@@ -164,6 +170,8 @@ class Question:
         Pairs of draws to work with, and the seed that pairs them and draws the noise.
     warnings
         What makes the posteriors less than trustworthy.
+    notes
+        What was not asked but taken from the tables that the fits kept.
     """
 
     pieces: Mapping[str, tuple[Piece, ...]]
@@ -175,6 +183,7 @@ class Question:
     draws: int = 4000
     seed: int = 0
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 # -- keywords --------------------------------------------------------------------------
@@ -202,7 +211,8 @@ class Keywords(RequiredKeywords, total=False):
     max_tokens: float | None
     unique_target_tokens: float | None
     max_epochs: float
-    min_replay: float
+    min_replay: float | None
+    max_replay: float | None
     new_run: bool
     point: Mapping[str, Mapping[str, float]] | None
     draws: int
@@ -228,7 +238,8 @@ class Asked:
     max_tokens: float | None = None
     unique_target_tokens: float | None = None
     max_epochs: float = 1.0
-    min_replay: float = 0.0
+    min_replay: float | None = None
+    max_replay: float | None = None
     new_run: bool = True
     point: Mapping[str, Mapping[str, float]] | None = None
     draws: int = 4000
@@ -291,18 +302,20 @@ def question_of(
     posteriors = {TARGET: target} | sources
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(given.covariates or {}, pieces)
+    given, notes = _with_kept_losses(given, target, sources, pieces)
     return Question(
         pieces=pieces,
         constraints=_constraints(given, list(sources)),
         models=_models(given, list(sources)),
         confidence=_confidence(given.confidence, list(posteriors)),
-        budget=_budget(given),
+        budget=_budget(given, fitted_replays(posteriors)),
         new_run=given.new_run,
         draws=_draws(given, pieces),
         seed=given.seed,
         warnings=tuple(
             f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
         ),
+        notes=notes,
     )
 
 
@@ -321,8 +334,53 @@ def _check_read(
         )
 
 
+def _with_kept_losses(
+    given: Asked,
+    target: Posterior,
+    sources: Mapping[str, Posterior],
+    pieces: Mapping[str, tuple[Piece, ...]],
+) -> tuple[Asked, tuple[str, ...]]:
+    """The keywords with the checkpoint's losses before adaptation that are not given
+    but in the tables that the fits kept; and where each comes from, a line each.
+    """
+    covariates, notes = dict(given.covariates or {}), []
+    models = given.N, given.ptpp
+
+    def kept(posterior: Posterior, column: str, *columns: str) -> Any:
+        """What a table says of a column, if it has it or one of the others."""
+        runs = getattr(posterior, "runs", None)
+        if not isinstance(runs, pd.DataFrame) or not {column, *columns} & set(runs):
+            return None
+        parts = dict.fromkeys(DOMAINS.values(), runs)
+        found = losses_at_hand(parts, [column], *models)
+        notes.extend(line for line in found.told if line not in notes)
+        return found.measured.get(column)
+
+    baselines: Any = given.baseline_loss
+    has_baseline = baselines is not None or given.baseline_tokens is not None
+    if not has_baseline and SOURCE_BEFORE not in covariates:
+        others = _others(given, list(sources))
+        # a source's loss_before is its own; so is that of a domain that is none
+        found = {
+            name: kept(p, BEFORE) if name in others else kept(p, SOURCE_BEFORE, BEFORE)
+            for name, p in sources.items()
+        }
+        if any(loss is not None for loss in found.values()):
+            baselines = found
+    known = list(baselines.values()) if isinstance(baselines, Mapping) else [baselines]
+    read = {column for piece in pieces[TARGET] for column in piece.covariates}
+    for column in [c for c in DOMAINS if c in read and c not in covariates]:
+        # a baseline that was given is the one source's for the target's law, too
+        is_baseline = column == SOURCE_BEFORE and len(known) == len(sources) == 1
+        loss = known[0] if is_baseline else None
+        loss = kept(target, column) if loss is None else loss
+        if loss is not None:
+            covariates[column] = loss
+    return replace(given, covariates=covariates, baseline_loss=baselines), tuple(notes)
+
+
 def _constraints(given: Asked, sources: Sequence[str]) -> tuple[Constraint, ...]:
-    most = positive("max_target_loss", given.max_target_loss)
+    most = checked("max_target_loss", given.max_target_loss, LOSS)
     unit = given.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
@@ -350,22 +408,12 @@ def _others(given: Asked, sources: Sequence[str]) -> dict[str, float]:
             f"max_loss names {unknown[0]!r}, which has no posterior; "
             f"sources: {', '.join(sources)}"
         )
-    return {name: positive(f"max_loss of {name}", x) for name, x in limits.items()}
+    return {name: checked(f"max_loss of {name}", x, LOSS) for name, x in limits.items()}
 
 
 def _forgetting(source: str, limit: Any, unit: UnitName) -> Constraint:
     """A source's limit: a number in this unit, or text that says its own."""
-    if isinstance(limit, str):
-        constraint = Constraint.parse(source, limit, unit)
-    else:
-        constraint = Constraint(source, limit, unit)
-    if not math.isfinite(constraint.limit) or constraint.limit <= -1:
-        raise PlanError(
-            f"max_forgetting must be a number over -1 (0.02 is 2%), got {limit!r}"
-        )
-    if not isinstance(limit, str) and unit == "relative":
-        check_share("max_forgetting", limit, limit)
-    return replace(constraint, limit=float(constraint.limit))
+    return Constraint(source, *forgetting_limit("max_forgetting", limit, unit))
 
 
 def _models(given: Asked, sources: Sequence[str]) -> tuple[Model, ...]:
@@ -395,13 +443,21 @@ def _models(given: Asked, sources: Sequence[str]) -> tuple[Model, ...]:
                 for column, value in covariates.items()
             },
             baseline_loss={
-                name: of_model(own(loss, name), k, count) for name in sources
+                name: _possible("baseline_loss", of_model(own(loss, name), k, count))
+                for name in sources
             },
             baseline_tokens={name: own(tokens, name) for name in sources},
             others=others,
         )
         for k, (N, ptpp) in enumerate(sizes)
     )
+
+
+def _possible(name: str, given: Any) -> Any:
+    """A loss, or draws of it, if all of them can be one."""
+    for loss in () if given is None else {np.min(given), np.max(given)}:
+        checked(name, loss, LOSS)
+    return given
 
 
 def _confidence(given: Any, names: Sequence[str]) -> float | dict[str, float]:
@@ -413,36 +469,49 @@ def _confidence(given: Any, names: Sequence[str]) -> float | dict[str, float]:
             f"confidence by promise needs exactly {', '.join(names)}; "
             f"got {', '.join(by_name)}"
         )
-    for share in by_name.values():
-        if isinstance(share, str) or not 0 < share < 1:
-            raise PlanError(
-                f"confidence must be a probability below 1, such as .99, got {share!r}: "
-                "finitely many draws can promise nothing for sure"
-            )
-    if isinstance(given, Mapping):
-        return {name: float(share) for name, share in given.items()}
-    return float(given)
+    shares = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
+    return shares if isinstance(given, Mapping) else shares[TARGET]
 
 
-def _budget(given: Asked) -> Budget:
+def _budget(given: Asked, fitted: tuple[float, float]) -> Budget:
     def most(name: str) -> float:
         limit = getattr(given, name)
         if limit is None:
             return math.inf
-        return positive(name, limit)
+        return checked(name, limit, KINDS[name])
 
-    if not 0 <= given.min_replay <= 1:
-        raise PlanError(
-            f"min_replay must be a share in [0, 1], got {given.min_replay!r}; "
-            "write 10% as 0.1"
-        )
-    return Budget(
+    budget = Budget(
         max_flops=most("max_flops"),
         max_tokens=most("max_tokens"),
         unique_target_tokens=most("unique_target_tokens"),
-        epochs=positive("max_epochs", given.max_epochs),
-        min_replay=float(given.min_replay),
+        epochs=checked("max_epochs", given.max_epochs, KINDS["max_epochs"]),
     )
+    return _with_replays(budget, given, fitted)
+
+
+def _with_replays(budget: Budget, given: Asked, fitted: tuple[float, float]) -> Budget:
+    """The budget with the replays that were asked for, else those that were fitted."""
+    bounds, asked = {}, {"min_replay": given.min_replay, "max_replay": given.max_replay}
+    for (name, share), end in zip(asked.items(), fitted, strict=True):
+        bounds[name] = end if share is None else checked(name, share, KINDS[name])
+    least, most = bounds.values()
+    if least > most:
+        told = f"min_replay {least:.4g} is over max_replay {most:.4g}"
+        if given.max_replay is None:
+            told = (
+                f"min_replay {least:.4g} is over the largest fitted replay, {most:.4g}: "
+                "to plan where nothing was checked, give max_replay too"
+            )
+        elif given.min_replay is None:
+            told = (
+                f"max_replay {most:.4g} is under the least fitted replay, {least:.4g}: "
+                "to plan where nothing was checked, give min_replay too"
+            )
+        raise PlanError(told)
+    are_fitted = tuple(
+        name for name, end in bounds.items() if asked[name] is None and 0 < end < 1
+    )
+    return replace(budget, **bounds, fitted=are_fitted)
 
 
 def _draws(given: Asked, pieces: Mapping[str, tuple[Piece, ...]]) -> int:

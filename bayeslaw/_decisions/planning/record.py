@@ -109,7 +109,7 @@ class Plan:
                 f"with {point['replay']:.0%} replay, "
                 f"which keeps them with probability {point['probability']:.1%}."
             )
-        return "\n".join(sentences)
+        return "\n".join([*sentences, *self.settings.get("notes", [])])
 
     def __repr__(self) -> str:
         answer, *_ = self.sentence().splitlines()

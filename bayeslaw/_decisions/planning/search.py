@@ -48,6 +48,8 @@ ROUNDING = 1e-14 * 4.0 ** np.arange(12)
 DEARER = 1e-5 * 4.0 ** np.arange(7)
 # below the budget, where a more probable plan is tried
 LOWER = np.array([0.0, 0.1, 0.3])
+ALL_REPLAY = 1 - 1e-9  # no target token is seen
+AT_A_BOUND = 1e-4  # of replay
 CHALLENGES = 6  # at most
 
 
@@ -78,8 +80,10 @@ class Problem:
         Budget of adaptation tokens; if finite, the probability is maximised within it.
     unique_tokens
         The most target tokens that may be seen, repetitions included.
-    min_replay
-        Least share of source data.
+    min_replay, max_replay
+        Least and largest share of source data.
+    fitted
+        Which of the two are the ends of the fitted replays, not asked for.
     """
 
     constraints: tuple[SampledConstraint, ...]
@@ -89,6 +93,8 @@ class Problem:
     max_tokens: float = math.inf
     unique_tokens: float = math.inf
     min_replay: float = 0.0
+    max_replay: float = 1.0
+    fitted: tuple[str, ...] = ()
 
     @property
     def draws(self) -> int:
@@ -121,19 +127,29 @@ class Problem:
         """
         # u = 2 / pi asin(sqrt(share)).
         share = np.sin(np.pi / 2 * np.asarray(u)) ** 2
-        return self.min_replay + (1 - self.min_replay) * share
+        return self.min_replay + (self.max_replay - self.min_replay) * share
 
     def coordinate(self, replay: float) -> float:
         """The search coordinate of a replay."""
-        width = max(1 - self.min_replay, 1e-300)
+        width = max(self.max_replay - self.min_replay, 1e-300)
         share = (replay - self.min_replay) / width
-        angle = math.asin(math.sqrt(share))
+        angle = math.asin(math.sqrt(min(max(share, 0.0), 1.0)))
         return 2 / np.pi * angle
+
+    def bounds_met(self, replay: float) -> list[str]:
+        """Names of the bounds of replay at which it is."""
+        met = []
+        if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
+            met.append("min_replay")
+        if self.max_replay < 1 and replay > self.max_replay - AT_A_BOUND:
+            met.append("max_replay")
+        return met
 
     def log_cap(
         self, replay: Float[np.ndarray, "*point"] | float
     ) -> Float[Any, "*point"]:
-        """The most log tokens that budget and unique target tokens allow.
+        """The most log tokens that budget and unique target tokens allow: none at 100%
+        replay, where no target token is seen.
 
         Of the shape of ``replay``.
         """
@@ -141,7 +157,8 @@ class Problem:
         # D (1 - replay) <= unique tokens.
         by_target_tokens = math.log(self.unique_tokens) - np.log(target_share)
         by_budget = min(math.log(self.max_tokens), self.span[1])
-        return np.minimum(by_budget, by_target_tokens)
+        cap = np.minimum(by_budget, by_target_tokens)
+        return np.where(np.asarray(replay) < ALL_REPLAY, cap, -np.inf)
 
     # -- shares of draws ---------------------------------------------------------------
 

@@ -21,7 +21,13 @@ from bayeslaw._decisions.planning.sampled import (
     draws_needed,
     intersect,
 )
-from bayeslaw._decisions.planning.search import Choice, Problem, refine, search
+from bayeslaw._decisions.planning.search import (
+    ALL_REPLAY,
+    Choice,
+    Problem,
+    refine,
+    search,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,7 +39,10 @@ SLACK = 1.25  # a limit that must rise by x is also priced at 1.25 x
 # a plan's search coordinate moves by less, and need not be found closer, when a limit
 # changes a little
 NEAR = {"width": 0.03, "xatol": 5e-4}
+# what keeps replay from being less, or more
+BOUNDS = {"min_replay": "least {}replay", "max_replay": "largest {}replay"}
 SAME_SHARE = 0.1  # of the largest worth; a constraint above it binds
+NEARLY_ALL = 0.999  # of the search coordinate
 RELAXED_FROM = 20  # best points of the grid from which a limit may be searched
 NO_CHOICE = (np.inf, np.nan)
 # the share of a part at which a golden section tries, and how often: from a sixteenth of
@@ -63,15 +72,19 @@ def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
 
 
 def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """Share of draws that keep all constraints, the target's, and all on forgetting."""
+    """Share of draws that keep all constraints, the target's, and all on forgetting;
+    None where nothing limits that.
+    """
     kept = problem.kept(log_tokens, replay)
     is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
     all_kept = kept.all(axis=0)
-    of_sources = kept[is_forgetting].all(axis=0)
+    of_sources = None
+    if any(is_forgetting):
+        of_sources = float(kept[is_forgetting].all(axis=0).mean())
     return {
         "probability": float(all_kept.mean()),
         "probability_target": float(kept[0].mean()),
-        "probability_forgetting": float(of_sources.mean()),
+        "probability_forgetting": of_sources,
     }
 
 
@@ -160,8 +173,10 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
     log_target_tokens = choice.log_tokens + log_target_share
     if log_target_tokens >= np.log(problem.unique_tokens) - 1e-3:
         names.append("unique target tokens")
-    if problem.min_replay > 0 and choice.replay < problem.min_replay + 1e-4:
-        names.append("least replay")
+    names += [
+        BOUNDS[name].format("fitted " if name in problem.fitted else "")
+        for name in problem.bounds_met(choice.replay)
+    ]
     return " and ".join(names) or "none"
 
 
@@ -174,9 +189,10 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
     A decade around the plan; ``probability[replay][atpp]``.
     """
     x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
-    replay = np.linspace(problem.min_replay, 1, size)
+    replay = np.linspace(problem.min_replay, problem.max_replay, size)
     kept = problem.by_constraint(lambda c: c.kept_on_grid(x, replay))
     all_kept = np.all(kept, axis=0)
+    all_kept[:, replay >= ALL_REPLAY] = False
     return {
         "atpp": (np.exp(x) / problem.N).tolist(),
         "replay": replay.tolist(),
@@ -189,7 +205,8 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
 
     As Goffinet 2025, figure 2.
     """
-    replay = np.linspace(max(problem.min_replay, 0.01), 0.99, size)
+    ends = max(problem.min_replay, 0.01), min(problem.max_replay, 0.99)
+    replay = np.linspace(*ends, size)
     x = np.array([log_tokens])
     log_losses = problem.by_constraint(lambda c: c.log_losses_on_grid(x, replay))
     bands = {}
@@ -222,7 +239,9 @@ def cheapest_if_known(
     u = np.full(problem.draws, middle)
     x = log_tokens_needed(problem, problem.replay(u))
     grid = np.linspace(0, 1, 17)
-    for at in grid:
+    # all replay is no plan: what lies beside it is looked at in its place
+    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else NEARLY_ALL
+    for at in np.minimum(grid, last):
         u, x = _better(problem, u, x, np.full(problem.draws, at))
     low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
     for _ in range(GOLDEN_STEPS):
@@ -281,22 +300,27 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
     here of a constrained cost, and so at equal reliability.
     """
     x, replay = cheapest_if_known(problem, choice)
-    tokens = np.exp(x)
-    has_plan = np.isfinite(x)
+    needs_none = problem.kept(-np.inf, problem.min_replay).all(axis=0)
+    kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
+    plan_tokens, count = np.exp(choice.log_tokens), int(kept.sum())
+    # a draw for which the plan will do needs no more
+    most = np.where(kept, plan_tokens, np.inf)
+    tokens = np.where(needs_none, 0.0, np.minimum(np.exp(x), most))
+    replay = np.where(np.exp(x) > most, choice.replay, replay)
+    replay = np.where(needs_none, problem.min_replay, replay)
+    has_plan = np.isfinite(tokens)
     row = {"share_with_a_plan": float(has_plan.mean()), "quantiles": list(QUANTILES)}
     for name, values in {"atpp": tokens / problem.N, "replay": replay}.items():
         possible = values[has_plan]
         row[name] = np.quantile(possible, QUANTILES).tolist() if len(possible) else None
-    kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
-    plan_tokens, count = np.exp(choice.log_tokens), int(kept.sum())
     if count == 0 or not np.isfinite(plan_tokens):
         return row | {"regret": None, "perfect_information": None}
     if not problem.most_probable and len(problem.shares) == 1:
         count = draws_needed(problem.shares[0], problem.draws)
     cheapest = np.sort(tokens)[:count]
     return row | {
-        "regret": float(plan_tokens - tokens[kept].mean()),
-        "perfect_information": float(plan_tokens - cheapest.mean()),
+        "regret": float((plan_tokens - tokens[kept]).mean()),
+        "perfect_information": float((plan_tokens - cheapest).mean()),
     }
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.review.record import Finding, Verdict, worst
 from bayeslaw._posteriors.averaging.folds import Fold
-from bayeslaw._tables.beyond import AXES, Reach, axis_values, reaches
+from bayeslaw._tables.beyond import AXES, Reach, axis_values, reaches, replay_outside
 
 INSIDE = 1.05  # times the range: people round
 # times beyond, where a law says little more than its prior; papers that checked a
@@ -73,7 +73,7 @@ def review_reach(
     outside = [reach for reach in found if reach.times > INSIDE]
     lines = [_line(reach, times_tested) for reach in outside]
     verdicts = [_verdict(reach, times_tested) for reach in outside]
-    replay = _replay_outside(runs, goal)
+    replay = replay_outside(runs, goal)
     if replay is not None:
         lines.append(replay)
         verdicts.append("look")
@@ -120,19 +120,6 @@ def _line(reach: Reach, times_tested: Mapping[str, float]) -> str:
     return (
         f"{reach.axis} = {format_count(reach.worst)} lies {math.log(reach.times):.1f} "
         f"e-folds ({reach.times:.3g} times) beyond the runs ({ends}); {known}"
-    )
-
-
-def _replay_outside(runs: pd.DataFrame, goal: pd.DataFrame) -> str | None:
-    if "replay" not in runs or "replay" not in goal:
-        return None
-    low, high = runs["replay"].min(), runs["replay"].max()
-    outside = goal["replay"][(goal["replay"] < low) | (goal["replay"] > high)]
-    if outside.empty:
-        return None
-    return (
-        f"replay {outside.iloc[0]:.0%} lies outside that of the runs "
-        f"({low:.0%} to {high:.0%})"
     )
 
 

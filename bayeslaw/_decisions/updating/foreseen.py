@@ -12,8 +12,8 @@ import pandas as pd
 
 from bayeslaw._decisions.anchors.evidence import log_losses, noise_of
 from bayeslaw._decisions.anchors.reweighting import RowErrors
-from bayeslaw._inference.noise import RunNoise, draw_effects
-from bayeslaw._inference.table import labels, shared_error
+from bayeslaw._inference.noise import RunNoise
+from bayeslaw._inference.table import shared_error
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
@@ -143,13 +143,4 @@ def _effects(
     """What rows share, of a posterior that keeps effects and of one that does not."""
     if isinstance(posterior, Fit):
         return posterior.effects(rows, rng)
-    total = 0.0
-    scales = {"checkpoint": noise.tau_checkpoint, "run": noise.tau_run}
-    for kind, scale in scales.items():
-        if not scale.any():
-            continue
-        names = labels(kind, rows)
-        # untold, every row has its own
-        code = np.arange(len(rows)) if names is None else pd.factorize(names)[0]
-        total = total + draw_effects(scale, int(code.max()) + 1, rng)[:, code]
-    return total
+    return noise.draw_shared(rows, rng)

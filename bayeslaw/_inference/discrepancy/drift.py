@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, position
 from bayeslaw._law.priors import lognormal
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ FARTHEST_BELOW = 3.0
 OUTLIER = 5.0  # robust sds of a stage's residuals from their median
 
 # Axis: powers of the columns whose product it is, in e-folds (or what moves a loss about
-# as much: a quarter of replay, a tenth of a loss).
+# as much: .45 of the log of the target's share, as of the misfit; a tenth of a loss).
 _POWERS = {
     "N": {"N": 1.0},
     "D": {"D": 1.0},
@@ -47,7 +48,7 @@ _POWERS = {
     "S1_cpt": {"S1_cpt": 1.0},
 }
 _LOSS = ("loss_before", "source_loss_before", "source_loss", "target_loss")
-REPLAY_UNIT, LOSS_UNIT = 0.25, 0.1
+SHARE, LOSS_UNIT = "1 - replay", 0.1
 
 
 class Range(NamedTuple):
@@ -80,8 +81,28 @@ def positions(
     }
     at |= {column: logs[column] / LOSS_UNIT for column in _LOSS if column in logs}
     if "replay" in covariates:
-        at["replay"] = xp.asarray(covariates["replay"]) / REPLAY_UNIT
+        # of the misfit's units two make an e-fold; the less target data, the farther
+        at[SHARE] = -COUNT_UNIT * position("replay", covariates, xp)
     return at
+
+
+def of_saved(known: Mapping[str, Any]) -> Range:
+    """A range as it was saved; along replay itself, as it was once, with ends in quarters
+    of it.
+    """
+    axes = known["axes"]
+
+    def ends(of_axes: Sequence[float]) -> tuple[float, ...]:
+        pairs = zip(axes, of_axes, strict=True)
+        return tuple(_of_quarters(x) if axis == "replay" else x for axis, x in pairs)
+
+    named = tuple(SHARE if axis == "replay" else axis for axis in axes)
+    return Range(named, ends(known["low"]), ends(known["high"]))
+
+
+def _of_quarters(end: float) -> float:
+    at = positions({"replay": np.array([end / 4])}, np)
+    return float(at[SHARE][0])
 
 
 def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range:

@@ -19,13 +19,13 @@ from bayeslaw._base import runtime
 from bayeslaw._base.errors import FitFileError
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
-from bayeslaw._inference.discrepancy.drift import Range
+from bayeslaw._inference.discrepancy.drift import Range, of_saved
 from bayeslaw._inference.discrepancy.process import (
     Process,
     process_from_dict,
     process_to_dict,
 )
-from bayeslaw._inference.noise import NOISE
+from bayeslaw._inference.noise import NOISE, RunNoise
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
 from bayeslaw._posteriors.artifact import columns_of, law_from_recipe, runs_of, write
@@ -194,6 +194,9 @@ class Average:
         """Draws of the log loss, shape (draw, run): of the laws with their drift, or
         with ``noise`` of a new run.
 
+        Rows of one checkpoint or run share its effect, as those of a `Fit` do; an
+        average keeps no effects, and takes each for a new one.
+
         Raises
         ------
         RunTableError
@@ -205,7 +208,9 @@ class Average:
             piece = member.piece
             log_loss = piece.at(fitting.covariates(member.law, runs))
             if noise:
-                log_loss = log_loss + piece.noise.draw(len(runs), rng)
+                noise_of_runs = RunNoise.of(member.values)
+                log_loss = log_loss + noise_of_runs.draw(len(runs), rng)
+                log_loss = log_loss + noise_of_runs.draw_shared(runs, rng)
             parts.append(log_loss)
         return np.concatenate(parts)
 
@@ -257,7 +262,7 @@ class Average:
                 law_from_recipe(recipe, path, trust_law_file),
                 recipe["weight"],
                 process_from_dict(recipe["process"]),
-                Range(*(tuple(recipe["known"][k]) for k in Range._fields)),
+                of_saved(recipe["known"]),
                 {str(k): v.to_numpy() for k, v in node.data_vars.items()},
             )
             members.append(member)

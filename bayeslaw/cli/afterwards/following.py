@@ -14,6 +14,7 @@ import typer
 
 from bayeslaw._base.errors import BayeslawError, PlanError
 from bayeslaw._base.files import atomic_write
+from bayeslaw._base.limits import COUNT, RATE
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import with_file
@@ -35,10 +36,9 @@ from bayeslaw.cli.output import (
     say_warnings,
 )
 from bayeslaw.cli.parsing import (
-    count,
     forgetting_limit,
+    limit,
     load_fit,
-    number,
     number_or_none,
     read_table,
 )
@@ -187,7 +187,7 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
     posterior: Any = load_fit(options.fit_file, options.trust_law_file)
     limits: dict[str, float] | float | None = None
     if options.max_loss is not None:
-        limits = number("--max-loss", options.max_loss)
+        limits = limit("--max-loss", options.max_loss)
     if options.source is not None:
         source = load_fit(options.source, options.trust_law_file)
         target_name, source_name = _names(posterior, source)
@@ -200,11 +200,11 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
     return bayeslaw.Follower.start(
         posterior,
         curve,
-        count("--until", options.until),
+        limit("--until", options.until, COUNT),
         max_loss=limits,
-        confidence=number("--confidence", options.confidence),
+        confidence=limit("--confidence", options.confidence),
         prob=options.prob,
-        within=number("--within", options.within),
+        within=limit("--within", options.within, RATE),
         schedule=_schedules(options.schedule),
         refit=options.refit,
         seed=options.seed,
@@ -236,8 +236,9 @@ def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
 
     asked = str(options.max_forgetting)
     most, unit = forgetting_limit("--max-forgetting", asked)
-    baseline = number_or_none("--baseline-loss", options.baseline_loss)
-    if baseline is None:
+    if options.baseline_loss is not None:
+        baseline = limit("--baseline-loss", options.baseline_loss)
+    else:
         told = curve.get("source_loss_before")
         if told is None or told.nunique() != 1:
             raise PlanError(

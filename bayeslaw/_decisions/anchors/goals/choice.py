@@ -35,7 +35,7 @@ def foreseen(
     # In principal coordinates what is known is a standard normal: the part that the
     # runs tell, and what is left after them.
     rows = approximation.goals
-    covariance = np.linalg.inv(precision_of(approximation.offer, picks))
+    covariance = np.linalg.inv(precision_of(approximation.offer, picks).marginal)
     rng = np.random.default_rng([seed, STREAM])
     mean = goal.options.worse.mean(axis=0)
     told = mean + _draws(rows, np.eye(len(covariance)) - covariance, rng)

@@ -33,7 +33,8 @@
   function tell() {
     const at = shown.point, most = limits(), found = planner.at(at.x, at.r, most), tokens = Math.exp(at.x);
     field("x-now-tokens").textContent = `${count(tokens)} (${perParameter(tokens)} per parameter)`;
-    field("x-now-replay").textContent = percent(at.r, 1);
+    const [fewest, largest] = data.measured.replay || [0, 1], isBeyond = at.r < fewest - 1e-6 || at.r > largest + 1e-6;
+    field("x-now-replay").textContent = percent(at.r, 1) + (isBeyond ? ` (beyond the table's ${percent(fewest)} to ${percent(largest)})` : "");
     const cost = 6 * data.N * tokens;
     const against = data.plan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
     field("x-now-cost").textContent = flops(cost) + (against ? ` (${against > 0 ? "+" : "−"}${Math.abs(against)}% against the plan)` : "");

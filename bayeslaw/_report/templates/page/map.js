@@ -133,7 +133,7 @@ const MapPicture = (function () {
       // What budget and unique target tokens do not allow lies in the shade.
       context.fillStyle = "rgba(0,0,0,.55)";
       context.beginPath();
-      mapReplay.forEach((r) => context.lineTo(X(Math.min(planner.cap(r, asked().budget), high)), Y(r)));
+      mapReplay.forEach((r) => context.lineTo(X(clamp(planner.cap(r, asked().budget), low, high)), Y(r)));
       context.lineTo(X(high), Y(1));
       context.lineTo(X(high), Y(least));
       context.fill();

@@ -6,6 +6,7 @@ const Planner = (function () {
   const HALVINGS = 10;  // of the tokens between which it lies
   const REACH = 2;  // columns of the map by which all draws may move it
   const FINER = 1;  // times as many lines on the map as in the data
+  const ALL = 1 - 1e-9;  // replay with which no target token is seen
   const FEW = 1000;  // draws that shade the map; what is read out is of all draws
 
   // Rows of whole numbers, each with its step, as numbers.
@@ -50,6 +51,9 @@ const Planner = (function () {
     const coordinate = (replay) => (2 / Math.PI) * Math.asin(Math.sqrt(Math.min(Math.max((replay - least) / (1 - least), 0), 1)));
     const replayAt = (line) => least + (1 - least) * Math.pow(Math.sin((Math.PI / 2) * (line / (lines - 1))), 2);
     const lineOf = (replay) => coordinate(replay) * (lines - 1);
+    // Plans are sought between these replays; at all replay no target token is seen, so that there is none.
+    const [fewest, largest] = data.plannedReplay, planned = (replay) => Math.min(Math.max(replay, fewest), largest);
+    const isNear = (line) => replayAt(line + 1) >= fewest && replayAt(line - 1) <= largest;
 
     // Mean and surfaces of a promise at a place of the grid, between its columns and lines.
     function surfacesAt(p, column, line) {
@@ -99,9 +103,9 @@ const Planner = (function () {
     // What to expect at a point: as `value.promises` and `value.probabilities` of the package.
     function at(logTokens, replay, limits) {
       const values = outcomes(logTokens, replay, all, draws), most = packedLimits(limits);
-      const probability = kept(values, most, 0, draws) / draws;
+      const sees = replay < ALL, probability = sees ? kept(values, most, 0, draws) / draws : 0;
       const expected = values.map((packed, i) => {
-        const single = kept([packed], [most[i]], 0, draws) / draws;
+        const single = sees || i > 0 ? kept([packed], [most[i]], 0, draws) / draws : 0;
         const outcome = Float64Array.from(packed, BACK[promises[i].unit]).sort();
         const mean = outcome.reduce((sum, v) => sum + v, 0) / draws;
         return { mean, low: quantile(outcome, 0.05), high: quantile(outcome, 0.95), probability: single };
@@ -133,12 +137,15 @@ const Planner = (function () {
     // Share of draws that keep all limits, in every cell of the map.
     function shares(limits) {
       const most = packedLimits(limits), out = new Float64Array(mapCells);
-      for (let cell = 0; cell < mapCells; cell++) out[cell] = kept(grid, most, cell * few, few) / few;
+      for (let cell = 0; cell < mapCells; cell++) {
+        if (mapReplay[Math.floor(cell / columns)] < ALL) out[cell] = kept(grid, most, cell * few, few) / few;
+      }
       return out;
     }
 
     // The most log tokens that the budget and the unique target tokens allow.
     function cap(replay, budget) {
+      if (replay >= ALL) return -Infinity;
       const unique = data.uniqueTokens === null ? Infinity : Math.log(data.uniqueTokens) - Math.log(Math.max(1 - replay, 1e-300));
       return Math.min(budget, unique);
     }
@@ -167,7 +174,7 @@ const Planner = (function () {
         }
         return high;
       }
-      const curve = mapReplay.map((r, j) => firstOnLine(share, j, confidence, cap(r, budget)));
+      const curve = mapReplay.map((r, j) => (isNear(j) ? firstOnLine(share, j, confidence, cap(r, budget)) : Infinity));
       const line = curve.indexOf(Math.min(...curve)), start = curve[line];
       if (data.seeksProbability || start === Infinity) return mostProbable(share, most, budget);
       // The few draws of the map say near which line it is cheapest; tokens and replay there are by all of them.
@@ -176,7 +183,7 @@ const Planner = (function () {
       const seek = (at) => {
         const place = at / FINER;
         if (place < 0 || place > lines - 1) return;
-        const r = replayAt(place), top = Math.min(found.x, cap(r, budget));
+        const r = planned(replayAt(place)), top = Math.min(found.x, cap(r, budget));
         if (isEnough(top, r)) found = { x: first(low, top, r), r, line: at };
       };
       seek(line);
@@ -185,19 +192,20 @@ const Planner = (function () {
     }
 
     function mostProbable(share, most, budget) {
-      const isAllowed = (cell) => x[cell % columns] <= cap(mapReplay[Math.floor(cell / columns)], budget);
-      let cell = 0;
-      for (let c = 1; c < mapCells; c++) if (share[c] > share[cell] && isAllowed(c)) cell = c;
+      const lineAt = (cell) => Math.floor(cell / columns);
+      const isAllowed = (cell) => isNear(lineAt(cell)) && x[cell % columns] <= cap(mapReplay[lineAt(cell)], budget);
+      let cell = columns * Math.floor(Math.min(Math.max(lineOf(fewest), 0), lines - 1));
+      for (let c = 0; c < mapCells; c++) if (share[c] > share[cell] && isAllowed(c)) cell = c;
       let found = { x: x[cell % columns], line: Math.floor(cell / columns) / FINER, p: -1 };
       for (let width = 0.5; width > 0.05; width /= 2) {
         for (const [across, up] of [[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1], [1, 1], [1, -1], [-1, 1], [-1, -1]]) {
-          const line = Math.min(Math.max(found.line + up * width, 0), lines - 1), r = replayAt(line);
+          const line = Math.min(Math.max(found.line + up * width, 0), lines - 1), r = planned(replayAt(line));
           const place = Math.min(Math.max(found.x + across * width * step, x[0]), x[columns - 1], cap(r, budget));
           const p = kept(outcomes(place, r, some, few), most, 0, few);
           if (p > found.p) found = { x: place, line, p };
         }
       }
-      return { x: found.x, r: replayAt(found.line), feasible: false };
+      return { x: found.x, r: planned(replayAt(found.line)), feasible: false };
     }
 
     return { at, shares, best, cap, fillLine, x, mapReplay, lineOf: (replay) => lineOf(replay) * FINER };

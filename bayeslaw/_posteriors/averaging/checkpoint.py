@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw._posteriors.averaging.average import average
-from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from bayeslaw._posteriors.averaging.record import Average
 
 # column -> the domain whose rows have it
 DOMAINS = {"loss_before": "target", "source_loss_before": "source"}
@@ -158,6 +158,9 @@ def fill_losses(
 
 def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
     """A law of pre-training of the checkpoints at which the column is measured."""
+    # what loads samplers
+    from bayeslaw._posteriors.averaging.average import average
+
     table = checkpoints(runs, column)
     # priors in nats hold at a checkpoint amid these
     middle = {name: float(table[name].median()) for name in ("N", "D")}

@@ -1,0 +1,98 @@
+"""Limits that people set: each is of a kind, and refused in one line where it cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
+
+LARGEST_LOSS = 20.0  # nats per token; a guess among 256,000 tokens loses 12.5
+LARGEST_SHARE = 10.0  # of forgetting: a loss eleven times as large as before
+MOST_FLOPS = 1e40
+
+
+class Kind(NamedTuple):
+    """Which numbers a limit may be.
+
+    ``is_possible``: of a finite number; ``words``: what it must be; ``what``: what it
+    is, where it may not be written in percent.
+    """
+
+    is_possible: Callable[[float], bool]
+    words: str
+    what: str = "a number"
+
+
+POSITIVE = Kind(lambda x: x > 0, "a positive number")
+LOSS = Kind(
+    lambda x: 0 < x <= LARGEST_LOSS,
+    "a positive number in nats per token, at most 20 (a guess among 256,000 tokens "
+    "loses 12.5)",
+    "a loss in nats per token",
+)
+COUNT = Kind(
+    lambda x: 0 < x <= LARGEST_COUNT,
+    f"a positive number of at most {LARGEST_COUNT:g}: no model and no corpus is larger",
+)
+COST = Kind(
+    lambda x: 0 < x <= MOST_FLOPS, f"a positive number of at most {MOST_FLOPS:g}"
+)
+TOKENS = Kind(lambda x: 0 <= x <= LARGEST_COUNT, "a number of tokens")
+SHARE = Kind(lambda x: 0 <= x <= 1, "a share in [0, 1]; write 10% as 0.1", "")
+CHANCE = Kind(
+    lambda x: 0 < x < 1,
+    "a probability below 1, such as .99: finitely many draws can promise nothing for "
+    "sure",
+    "",
+)
+EVEN_CHANCE = Kind(lambda x: 0.5 <= x < 1, "a probability in [0.5, 1)", "")
+RATE = Kind(lambda x: 0 < x < 1, "a positive number below 1, such as 0.02", "")
+
+# of the keywords of `plan`, and of the columns that stand beside them
+KINDS: dict[str, Kind] = {
+    "N": COUNT,
+    "ptpp": COUNT,
+    "max_target_loss": LOSS,
+    "max_loss": LOSS,
+    "baseline_loss": LOSS,
+    "loss_before": LOSS,
+    "source_loss_before": LOSS,
+    "confidence": CHANCE,
+    "baseline_tokens": TOKENS,
+    "max_flops": COST,
+    "max_tokens": COUNT,
+    "unique_target_tokens": COUNT,
+    "max_epochs": COUNT,
+    "min_replay": SHARE,
+    "max_replay": SHARE,
+}
+
+
+def checked(name: str, given: Any, kind: Kind) -> float:
+    """A limit as a number: of a number, or of what a person wrote (``1.8``, ``90%``).
+
+    Parameters
+    ----------
+    name
+        What it is called where it was given.
+
+    Raises
+    ------
+    PlanError
+        It is no number, or none that such a limit can be.
+    """
+    is_text = isinstance(given, str)
+    try:
+        number = parse_number(given, counts=False) if is_text else float(given)
+    except RunTableError as error:
+        raise PlanError(f"{name} must be {kind.words}; {error}") from None
+    except (TypeError, ValueError):
+        number = math.nan
+    if is_text and "%" in given and kind.what:
+        raise PlanError(f"{name} {given}: it is {kind.what}, not a share")
+    if not (math.isfinite(number) and kind.is_possible(number)):
+        raise PlanError(f"{name} must be {kind.words}, got {given!r}")
+    return number
