@@ -29,6 +29,10 @@ class DiagnosticsError(BayeslawError, RuntimeError):
     """The sampler's diagnostics say that the posterior cannot be trusted."""
 
 
+class WorkersError(BayeslawError, RuntimeError):
+    """The scheduler, or its workers, were lost while they worked."""
+
+
 class RunTableWarning(UserWarning):
     """The run table is usable, but something in it deserves a look."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, as_completed
-from typing import TypeVar
+from concurrent.futures import CancelledError, Executor, as_completed
+from typing import Any, TypeVar
 
-from bayeslaw._base.errors import BayeslawError
+from bayeslaw._base.errors import BayeslawError, WorkersError
 
 Result = TypeVar("Result")
 CONNECT_SECONDS = 10
+CLOSE_SECONDS = 10
 
 
 @contextlib.contextmanager
@@ -24,12 +25,15 @@ def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
     ------
     BayeslawError
         Dask is not installed, or nothing answers at the address.
+    WorkersError
+        The scheduler was lost on the way, or worker after worker at one task.
     """
     if scheduler is None:
         yield None
         return
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
+        from distributed.comm import CommClosedError
     except ModuleNotFoundError:
         raise BayeslawError(
             "a scheduler (--scheduler) needs Dask: pip install 'bayeslaw[dask]'"
@@ -41,10 +45,24 @@ def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
             f"no Dask scheduler answers at {scheduler!r}; start one (`dask scheduler`) "
             f"and name its address ({type(error).__name__})"
         ) from None
-    with client:
+    try:
         # every call a task of its own: to tell whether two are the same Dask would digest
         # all arguments, which takes longer than to send them
         yield client.get_executor(pure=False)
+    except (CancelledError, CommClosedError, KilledWorker) as error:
+        raise WorkersError(
+            f"the Dask scheduler at {scheduler!r}, or worker after worker at one task, was "
+            f"lost ({type(error).__name__}); start it again, with more memory a worker if "
+            "they were killed, and repeat the command"
+        ) from None
+    finally:
+        _close(client)
+
+
+def _close(client: Any) -> None:
+    """Leave the scheduler; one that is gone is not waited for, nor told of."""
+    with contextlib.suppress(TimeoutError, OSError, RuntimeError):
+        client.close(timeout=CLOSE_SECONDS)
 
 
 def as_done(

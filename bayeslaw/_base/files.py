@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import hashlib
+import re
+import secrets
+import stat
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+LONGEST = 50  # characters of a name that is made: with its ending under 255 bytes
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A name beside ``path`` to write to; it takes the place of ``path`` when the block
-    ends well, else it goes.
+    """A new file beside ``path`` to write to; it takes the place of ``path``, and its
+    mode, when the block ends well, else it goes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _new_file(path, "part")
     try:
         yield part
+        if path.is_file() and not path.is_symlink():
+            part.chmod(stat.S_IMODE(path.stat().st_mode))
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -39,8 +48,44 @@ def try_writing(path: Path) -> None:
         Nothing can be written there.
     """
     folder = next(above for above in path.absolute().parents if above.exists())
-    probe = folder / f".{path.name}.{os.getpid()}.probe"
-    try:
-        probe.touch()
-    finally:
-        probe.unlink(missing_ok=True)
+    probe = _new_file(folder / path.name, "probe")
+    probe.unlink(missing_ok=True)
+
+
+def _new_file(path: Path, ending: str) -> Path:
+    """An empty file beside ``path`` that this call made: of a name that nobody can
+    guess, and so put a link to another file at.
+    """
+    name = f".{path.name[:LONGEST]}.{secrets.token_hex(8)}.{ending}"
+    made = path.with_name(name)
+    made.touch(exist_ok=False)
+    return made
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """A file's name, without ending, for each name: of letters, digits, ``_``, ``.``
+    and ``-``, and no two that a file system may take for one.
+    """
+    plain = {name: _plain(name) for name in names}
+    count = Counter(_as_one(each) for each in plain.values())
+    return {
+        name: each if count[_as_one(each)] == 1 else f"{each}-{_digest(name)}"
+        for name, each in plain.items()
+    }
+
+
+def _plain(name: str) -> str:
+    """What a folder or a shell would read is a dash; a longer name is cut."""
+    plain = re.sub(r"[^\w.-]+", "-", name).strip(".-")
+    if not plain:
+        return "unnamed"
+    return plain if len(plain) <= LONGEST else f"{plain[:LONGEST]}-{_digest(name)}"
+
+
+def _as_one(name: str) -> str:
+    """The same for names that differ in case, or in how a letter is put together."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
 from bayeslaw._base import memory
-from bayeslaw._base.programs.folder import drop_damaged, forget_unused
+from bayeslaw._base.programs.folder import (
+    NO_FOLDER,
+    drop_damaged,
+    drop_foreign,
+    forget_unused,
+    why_not_ours,
+)
 
 CACHE_VARIABLE = "BAYESLAW_CACHE"
 MAX_CORES = 4  # one chain each
@@ -48,6 +55,25 @@ def cache_folder() -> Path | None:
     )
 
 
+def own_cache_folder(warn: bool = False) -> Path | None:
+    """`cache_folder`, made where it is missing; None where it cannot be, or where anyone
+    but the user may put programs, of which a warning tells.
+    """
+    folder = cache_folder()
+    doubt = None if folder is None else why_not_ours(folder)
+    if doubt is None:
+        return folder
+    if warn and doubt != NO_FOLDER:
+        warnings.warn(
+            f"compiled programs are neither read from {folder} nor kept there, as "
+            f"{doubt} and so could run code as you; give {CACHE_VARIABLE} a folder of "
+            "your own that only you may write to (chmod 700)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return None
+
+
 @lru_cache(maxsize=1)
 def start() -> None:
     """Set precision, host devices, compilation cache, and what a worker does with memory
@@ -61,8 +87,9 @@ def start() -> None:
     jax.config.update("jax_enable_x64", True)
     with contextlib.suppress(RuntimeError):  # the backend already runs
         jax.config.update("jax_num_cpu_devices", min(cores(), MAX_CORES))
-    folder = cache_folder()
+    folder = own_cache_folder(warn=True)
     if folder is not None:
+        drop_foreign(folder)
         drop_damaged(folder)
         forget_unused(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copyreg
 import json
 import warnings
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bayeslaw._base.errors import FitWarning, LawError
 from bayeslaw._law.find import file_digest, law_from_origin
 from bayeslaw._law.formula_parts import REFERENCE
 from bayeslaw._law.law import Law
+from bayeslaw._law.priors import Prior
 
 
 def recipe_of(law: Law) -> dict:
@@ -22,8 +24,9 @@ def recipe_of(law: Law) -> dict:
         "name": law.name,
         "version": law.version,
         "origin": law.origin,
-        "priors": {n: str(p) for n, p in law.priors.items()},
-        "reference": dict(law.reference),
+        # numbers, not a prior's text, which has six digits
+        "priors": {n: _numbers(p) for n, p in law.priors.items()},
+        "reference": {c: float(v) for c, v in law.reference.items()},
     }
     return recipe | ({"digest": law.digest} if law.digest else {})
 
@@ -51,10 +54,27 @@ def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
             f"here is version {base.version}; fit again"
         )
     changed = {
-        n: p for n, p in recipe["priors"].items() if str(base.priors.get(n)) != p
+        n: _prior_of(p)
+        for n, p in recipe["priors"].items()
+        if not _is_same(base.priors.get(n), p)
     }
     moved = {c: v for c, v in recipe["reference"].items() if base.reference[c] != v}
     return base.with_priors(changed).with_reference(moved) if changed or moved else base
+
+
+def _numbers(prior: Prior) -> dict:
+    return asdict(prior) | {"args": [float(a) for a in prior.args]}
+
+
+def _prior_of(kept: dict | str) -> Prior | str:
+    """A prior of a recipe: of one made before they held numbers its text."""
+    if isinstance(kept, str):
+        return kept
+    return Prior(kept["family"], tuple(kept["args"]), kept["source"])
+
+
+def _is_same(prior: Prior | None, kept: dict | str) -> bool:
+    return str(prior) == kept if isinstance(kept, str) else prior == _prior_of(kept)
 
 
 def _check_file(path: Path, digest: str | None, trust: bool) -> None:

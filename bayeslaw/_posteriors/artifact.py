@@ -4,10 +4,13 @@ provenance, and the netCDF file.
 
 from __future__ import annotations
 
+import gc
 import json
 import platform
+import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.checksum import checksum
 from bayeslaw._base.errors import DiagnosticsError, FitFileError, FitWarning, LawError
 from bayeslaw._base.files import write_bytes
 from bayeslaw._inference.diagnostics import (
@@ -201,45 +205,127 @@ def warn_each(lines: Iterable[str], stacklevel: int = 3) -> None:
 
 # -- the file --------------------------------------------------------------------------
 
+CHECKSUM = "checksum"  # attribute of a file
+
 
 def write(tree: DataTree, path: str | Path) -> Path:
-    """Write to a netCDF file, whole or not at all."""
+    """Write to a netCDF file, whole or not at all, with a checksum of what is in it."""
     path = Path(path)
+    sealed = tree.copy()
+    sealed.attrs[CHECKSUM] = checksum(tree)
     # in memory first: where a disk is full, HDF5 ends the process; as it is: draws
     # compressed by a seventh took three times as long
-    content = tree.to_netcdf(None, engine="h5netcdf")
+    content = sealed.to_netcdf(None, engine="h5netcdf")
     write_bytes(path, content)
     return path
 
 
-def read(
-    path: str | Path, kind: str, make: str, trust_law_file: bool
-) -> tuple[Law, DataTree]:
-    """A saved posterior and its law; ``kind`` is what the file should be, ``make`` how
-    to make one, ``trust_law_file`` whether a Python file that it names may be run.
+def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
+    """A saved posterior as it was written.
+
+    Parameters
+    ----------
+    kinds
+        What the file may be: ``"fit"``, ``"pool"``, ``"average"``; the first is what is
+        asked for.
+    make
+        How to make one.
 
     Raises
     ------
     FitFileError
-        The file is missing, is not a saved posterior, or its law is no longer what it
-        was.
+        The file is missing, is no such posterior, or is not as it was written.
     """
-    import xarray
-
+    wanted = kinds[0]
     if not Path(path).is_file():
         raise FitFileError(f"{path}: no such file; {make}")
-    try:
-        tree = xarray.open_datatree(path, engine="h5netcdf").load()
-        tree.close()
-        recipe = json.loads(tree.attrs["law_recipe"])
-        found = tree.attrs.get("kind", "fit")
-    except (OSError, KeyError, ValueError) as error:
+    tree, failure = _opened(path)
+    if tree is None:
         raise FitFileError(
-            f"{path}: not a {kind} saved by bayeslaw ({type(error).__name__})"
+            f"{path}: not a {wanted} saved by bayeslaw, or a damaged one ({failure}); "
+            f"{make}"
+        )
+    kept = tree.attrs.pop(CHECKSUM, None)
+    if kept is not None and kept != checksum(tree):
+        raise FitFileError(
+            f"{path}: damaged: it no longer holds what was saved (its checksum differs); "
+            "take a copy of it, or fit again"
+        )
+    found = _kind_of(tree)
+    if found is None:
+        raise FitFileError(f"{path}: not a {wanted} saved by bayeslaw; {make}")
+    if found not in kinds:
+        raise FitFileError(f"{path}: holds a {found}, not a {wanted}")
+    if kept is None:
+        warnings.warn(
+            f"{path}: has no checksum, as files of earlier versions: whether its draws "
+            "are those that were saved cannot be told; fit again to be sure",
+            FitWarning,
+            stacklevel=4,
+        )
+    return tree
+
+
+def _opened(path: str | Path) -> tuple[DataTree | None, str]:
+    """What a netCDF file holds, or None and the name of the error."""
+    import xarray
+
+    before = sys.unraisablehook
+    try:
+        with xarray.open_datatree(path, engine="h5netcdf") as tree:
+            return tree.load(), ""
+    except Exception as error:  # whatever HDF5 and its readers make of damage
+        failure = type(error).__name__
+        # the error holds h5netcdf's half-made reader, which prints another one as it
+        # goes: it goes here
+        sys.unraisablehook = lambda _: None
+    gc.collect()
+    sys.unraisablehook = before
+    return None, failure
+
+
+def _kind_of(tree: DataTree) -> str | None:
+    if "average" in tree.attrs:
+        return "average"
+    return str(tree.attrs.get("kind", "fit")) if "law_recipe" in tree.attrs else None
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """Whatever cannot be made of what a file holds is said in one line.
+
+    Raises
+    ------
+    FitFileError
+        Something cannot.
+    """
+    try:
+        yield
+    except FitFileError:
+        raise
+    except Exception as error:  # of a file that nobody vouches for: anything
+        said = " ".join(str(error).split())
+        raise FitFileError(
+            f"{path}: does not hold a whole posterior ({type(error).__name__}: {said}); "
+            "fit again"
         ) from None
-    if found != kind:
-        raise FitFileError(f"{path}: holds a {found}, not a {kind}")
-    return law_from_recipe(recipe, path, trust_law_file), tree
+
+
+def check_draws(
+    draws: Mapping[str, Shaped[np.ndarray, "draw ..."]], names: Iterable[str]
+) -> None:
+    """Refuse draws that lack a name, or of which not all have one length.
+
+    Raises
+    ------
+    ValueError
+        They do.
+    """
+    missing = [name for name in names if name not in draws]
+    if missing:
+        raise ValueError(f"no draws of {missing[0]!r}")
+    if len({len(each) for each in draws.values()}) != 1:
+        raise ValueError("draws of several lengths")
 
 
 def law_from_recipe(recipe: dict, path: str | Path, trust_law_file: bool) -> Law:
@@ -254,3 +340,9 @@ def law_from_recipe(recipe: dict, path: str | Path, trust_law_file: bool) -> Law
         return law_of(recipe, trust_law_file=trust_law_file)
     except LawError as error:
         raise FitFileError(f"{path}: its law is not to be had: {error}") from None
+
+
+def law_of_tree(tree: DataTree, path: str | Path, trust_law_file: bool) -> Law:
+    """The law of a fit or a pool, as `law_from_recipe`."""
+    recipe = json.loads(tree.attrs["law_recipe"])
+    return law_from_recipe(recipe, path, trust_law_file)

@@ -187,10 +187,17 @@ def to_dataset(misfit: Misfit, kind: str | None, groups: Sequence[str]) -> Datas
 
 
 def from_dataset(saved: Dataset) -> Misfit:
-    """The misfit of `to_dataset`."""
+    """The misfit of `to_dataset`.
+
+    Raises
+    ------
+    ValueError
+        There is none in it.
+    """
     arrays = {str(name): v.to_numpy() for name, v in saved.data_vars.items()}
     process = process_from_dict(json.loads(saved.attrs["process"]))
-    assert process is not None
+    if process is None:
+        raise ValueError("its misfit has no process")
     scales = {
         name.removeprefix(SCALE).replace(SLASH, "/"): v
         for name, v in arrays.items()

@@ -282,5 +282,16 @@ class Fit:
             was.
         """
         make = f"make it with `bayeslaw fit RUNS --law NAME -o {path}`"
-        law, tree = artifact.read(path, "fit", make, trust_law_file)
-        return cls(law, tree)
+        tree = artifact.read(path, ["fit"], make)
+        return cls.from_tree(tree, path, trust_law_file)
+
+    @classmethod
+    def from_tree(cls, tree: DataTree, path: str | Path, trust_law_file: bool) -> Fit:
+        """Read from the netCDF file's groups; raises as `load`."""
+        with artifact.readable(path):
+            fit = cls(artifact.law_of_tree(tree, path, trust_law_file), tree)
+            artifact.check_draws(fit.posterior, (*fit.law.priors, "sigma", "dof"))
+            fitting.covariates(fit.law, fit.runs)
+            stats = tree["sample_stats"]
+            _ = fit.diagnostics if fit.is_preview else (fit.seconds, stats["n_steps"])
+        return fit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import re
 import shlex
 import time
 import tomllib
@@ -24,7 +23,7 @@ from markupsafe import Markup
 from bayeslaw import datasets
 from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, PlanError
-from bayeslaw._base.files import atomic_write
+from bayeslaw._base.files import atomic_write, file_names
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._decisions.check import Check
@@ -215,7 +214,8 @@ def report(
     path = folder / PAGE
     with atomic_write(path) as part:
         part.write_text(html, encoding="utf-8")
-    saved = {domain.name: folder / _file_of(domain.name) for domain in domains}
+    files = zip(domains, _saved(domains), strict=True)
+    saved = {domain.name: folder / file for domain, file in files}
     for domain in domains:
         domain.fit.save(saved[domain.name])
     stages.finish("written")
@@ -232,9 +232,10 @@ def report(
     )
 
 
-def _file_of(domain: str) -> str:
-    """A domain's file: its name, without what a folder or a shell would read."""
-    return re.sub(r"[^\w.-]+", "-", domain) + ".nc"
+def _saved(domains: Iterable[Domain]) -> list[str]:
+    """The file of each domain's fit."""
+    names = file_names(domain.name for domain in domains)
+    return [f"{name}.nc" for name in names.values()]
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:
@@ -357,7 +358,7 @@ def _render(contents: _Contents) -> str:
         versions=json.loads(versions()),
         seed=setting.seed,
         command=_command(contents),
-        saved=[_file_of(domain.name) for domain in domains],
+        saved=_saved(domains),
     )
 
 

@@ -78,7 +78,13 @@ def _key(row: Mapping[Any, Any], names: Sequence[str]) -> tuple[str, ...]:
 def _read(path: Path | None, jobs: Sequence[Job]) -> Results:
     if path is None or not path.exists():
         return []
-    table = pd.read_csv(path)
+    try:
+        table = pd.read_csv(path)
+    except (OSError, ValueError) as error:  # pandas' and of its encoding
+        reason = " ".join(str(error).split())
+        raise RunTableError(
+            f"{path}: cannot be read as the rows of a study ({reason}); give another file"
+        ) from None
     missing = [name for name in jobs[0] if name not in table]
     if missing:
         raise RunTableError(

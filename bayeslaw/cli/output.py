@@ -38,6 +38,8 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise LawError(f"{path} is a folder; give the name of a file")
+    if path.exists() and not path.is_file():
+        raise LawError(f"{path} is a device or a pipe; give the name of a file")
     try:
         try_writing(path)
     except OSError as error:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.executors import executor_at
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw.cli.beside import with_file
@@ -108,15 +109,19 @@ def study_anchors(options: AnchorsStudyOptions) -> None:
 
 @contextmanager
 def _resumable(output: Path | None) -> Iterator[None]:
-    """Ctrl-C says where the work is that the same command goes on from."""
+    """Ctrl-C, and workers that were lost, say where the work is that the same command
+    goes on from.
+    """
+    kept = "nothing is kept: give --output to be able to go on"
+    if output is not None:
+        kept = f"what was done is in {output}; the same command goes on from there"
     try:
         yield
     except KeyboardInterrupt:
-        kept = "nothing is kept: give --output to be able to go on"
-        if output is not None:
-            kept = f"what was done is in {output}; the same command goes on from there"
         print(f"interrupted: {kept}", file=sys.stderr)
         raise Resumable(INTERRUPTED) from None
+    except WorkersError as error:
+        raise WorkersError(f"{error}; {kept}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

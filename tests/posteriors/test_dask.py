@@ -2,15 +2,20 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
 import bayeslaw
 from bayeslaw import BayeslawError, bootstrap_weights, refits
-from bayeslaw._base.executors import executor_at
+from bayeslaw._base.errors import WorkersError
+from bayeslaw._base.executors import as_done, executor_at
+from bayeslaw._studies.resumable import study
+from bayeslaw.cli.studies import _resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -92,6 +97,66 @@ def test_a_worker_keeps_the_memory_that_it_frees(cluster):
 
     with executor_at(cluster.scheduler_address) as executor:
         assert executor.submit(page_faults).result(timeout=60) < 5000
+
+
+SCHEDULER = """
+from distributed import LocalCluster
+import time
+cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=None)
+print(cluster.scheduler_address, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def scheduler(monkeypatch):
+    """A scheduler with a worker, as another process."""
+    monkeypatch.setattr("bayeslaw._base.executors.CONNECT_SECONDS", 2)
+    command = [sys.executable, "-c", SCHEDULER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def test_a_scheduler_that_is_killed_is_one_line_and_what_was_done_is_kept(
+    scheduler, tmp_path, capfd
+):
+    """In a study: the same command does only what is left."""
+    address, path = scheduler.stdout.readline().strip(), tmp_path / "study.csv"
+
+    def task(seed: int):
+        import time
+
+        time.sleep(0 if seed == 0 else 20)
+        return [{"seed": seed, "found": 1.0}]
+
+    def kill(done: int, total: int) -> None:
+        if done == 1:
+            scheduler.kill()
+
+    jobs = [{"seed": seed} for seed in range(3)]
+    with (
+        pytest.raises(
+            WorkersError, match=r"scheduler .* was lost.*what was done is in"
+        ) as lost,
+        _resumable(path),
+        executor_at(address) as executor,
+    ):
+        study(task, jobs, path, executor=executor, progress=kill)
+    assert "\n" not in str(lost.value)
+    assert pd.read_csv(path)["seed"].tolist() == [0]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_what_a_task_itself_raises_is_not_blamed_on_the_scheduler(cluster):
+    def fails():
+        raise OSError(28, "No space left on device")
+
+    with (
+        pytest.raises(OSError, match="No space left"),
+        executor_at(cluster.scheduler_address) as executor,
+    ):
+        list(as_done([fails], executor))
 
 
 def test_no_scheduler_at_the_address_is_said_in_one_line(monkeypatch):

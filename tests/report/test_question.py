@@ -209,8 +209,3 @@ def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
     assert repeated["reference"] == {"N": 1e9}
     assert (repeated["hold_out"], repeated["seed"]) == ("ptpp", 3)
     assert again.attrs == table.attrs
-
-
-def test_files_of_domains_stay_in_their_folder():
-    assert page._file_of("target") == "target.nc"
-    assert page._file_of("../de wiki") == "..-de-wiki.nc"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 import zlib
 from pathlib import Path
@@ -19,6 +20,41 @@ KEPT_SECONDS = 90 * 86_400.0  # since one was last used
 ZLIB = b"\x78"  # first byte of what JAX compresses where it has no zstd
 STAMP = ".looked-at"  # its time is that of the last look
 GRACE = 10.0  # seconds in which another process may still be writing
+
+
+NO_FOLDER = "it cannot be made"
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def why_not_ours(folder: Path) -> str | None:
+    """Why programs in this folder may be someone else's, who would run code here; None
+    where it is the user's alone. One that is missing is made, for the user alone.
+    """
+    if not hasattr(os, "geteuid"):  # a system without owners as POSIX has them
+        return None
+    try:
+        folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    except OSError:
+        return NO_FOLDER
+    if not (is_ours(folder.lstat()) and is_ours(folder.stat())):
+        return "it belongs to another user"
+    if folder.stat().st_mode & OTHERS_WRITE:
+        return "other users may write to it"
+    return None
+
+
+def is_ours(found: os.stat_result) -> bool:
+    """Whether a file or folder belongs to the user of this process."""
+    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+
+
+def drop_foreign(folder: Path) -> None:
+    """Throw away programs that another user put here when that was possible."""
+    for pattern in (ENTRIES, f"*{SUFFIX}"):
+        for entry in folder.glob(pattern):
+            with contextlib.suppress(OSError):  # another process may take it away
+                if not is_ours(entry.lstat()):
+                    entry.unlink()
 
 
 def drop_damaged(folder: Path) -> None:

@@ -7,7 +7,7 @@ cannot be used is thrown away and made again. JAX keeps no copy of its own, for 
 finds on disk cannot be written down again.
 
 Like JAX's, these are programs that will be run: who may write to the folder may run
-code. It is the user's own by default.
+code. It is the user's alone, or not used (`folder.why_not_ours`), and so is each file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bayeslaw._base.files import write_bytes
-from bayeslaw._base.programs.folder import SUFFIX
+from bayeslaw._base.programs.folder import SUFFIX, is_ours
 
 COMPILERS = ("jax", "jaxlib", "numpyro", "optimistix", "equinox")
 QUICK = 1  # zlib level: a third of the size, and a tenth of a second for the largest
@@ -133,7 +133,7 @@ def _loaded(path: Path) -> Any:
     from jax.experimental import serialize_executable
 
     try:
-        content = path.read_bytes()
+        content = _own_bytes(path)
     except OSError:
         return None
     digest, packed = content[:32], content[32:]
@@ -153,6 +153,20 @@ def _loaded(path: Path) -> Any:
     with contextlib.suppress(OSError):
         os.utime(path)
     return program
+
+
+def _own_bytes(path: Path) -> bytes:
+    """What a file holds, if this user wrote it: it will be unpickled.
+
+    Raises
+    ------
+    OSError
+        There is none, or it is another user's, or a link.
+    """
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        if not is_ours(os.fstat(file.fileno())):
+            raise PermissionError(f"{path} belongs to another user")
+        return file.read()
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.time_left import Progress, TimeLeft, time_text
-from bayeslaw._base.runtime import cache_folder
+from bayeslaw._base.runtime import own_cache_folder
 
 # seconds a job is taken for that was never timed here
 UNTIMED = 60.0
@@ -59,7 +59,7 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
 
 
 def _file() -> Path | None:
-    folder = cache_folder()
+    folder = own_cache_folder()
     return None if folder is None else folder / TIMES
 
 

@@ -28,7 +28,15 @@ from bayeslaw._inference.discrepancy.process import (
 from bayeslaw._inference.noise import NOISE, RunNoise
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
-from bayeslaw._posteriors.artifact import columns_of, law_from_recipe, runs_of, write
+from bayeslaw._posteriors.artifact import (
+    check_draws,
+    columns_of,
+    law_from_recipe,
+    read,
+    readable,
+    runs_of,
+    write,
+)
 from bayeslaw._posteriors.goodness import Goodness, goodness
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from bayeslaw._posteriors.record import Fit
@@ -36,6 +44,7 @@ from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+    from xarray import DataTree
 
     from bayeslaw._base.arrays import AnyArray
 
@@ -238,7 +247,7 @@ class Average:
             nodes[f"/law{i}"] = xr.Dataset(arrays, attrs={"member": json.dumps(recipe)})
         root = {
             "average": json.dumps(dict(self.attrs)),
-            "table": self.table.to_json(double_precision=15),
+            "table": json.dumps(self.table.to_dict()),
         }
         rows = {name: ("run_row", v) for name, v in columns_of(self.runs).items()}
         nodes["/constant_data"] = xr.Dataset(rows, {"run_row": self.runs.index})
@@ -246,8 +255,19 @@ class Average:
         return write(xr.DataTree.from_dict(nodes), path)
 
     @classmethod
-    def from_tree(cls, tree, path: str | Path, trust_law_file: bool) -> Average:
-        """Read from the netCDF file's groups."""
+    def from_tree(
+        cls, tree: DataTree, path: str | Path, trust_law_file: bool
+    ) -> Average:
+        """Read from the netCDF file's groups; raises as `load`."""
+        with readable(path):
+            average = cls._of_groups(tree, path, trust_law_file)
+            _ = average.diagnostics  # every law is in the table
+        return average
+
+    @classmethod
+    def _of_groups(
+        cls, tree: DataTree, path: str | Path, trust_law_file: bool
+    ) -> Average:
         members = []
         named = [name for name in tree.children if name.startswith("law")]
         for name in sorted(named, key=lambda n: int(n.removeprefix("law"))):
@@ -265,6 +285,7 @@ class Average:
                 of_saved(recipe["known"]),
                 {str(k): v.to_numpy() for k, v in node.data_vars.items()},
             )
+            check_draws(member.values, (*member.law.priors, "sigma", "dof"))
             members.append(member)
         table = pd.DataFrame(json.loads(tree.attrs["table"]))
         table = table.astype({"rhat": float}).rename_axis("name")
@@ -306,18 +327,8 @@ def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
     FitFileError
         The file is missing, is neither, or its law is no longer what it was.
     """
-    import xarray
-
-    try:
-        if Path(path).is_file():
-            tree = xarray.open_datatree(path, engine="h5netcdf").load()
-            tree.close()
-            if "average" in tree.attrs:
-                return Average.from_tree(tree, path, trust_law_file)
-    except FitFileError:  # says itself what is wrong
-        raise
-    except (OSError, ValueError, KeyError) as error:
-        raise FitFileError(
-            f"{path}: not a fit saved by bayeslaw ({type(error).__name__})"
-        ) from None
-    return Fit.load(path, trust_law_file=trust_law_file)
+    make = f"make it with `bayeslaw fit RUNS -o {path}`"
+    tree = read(path, ["fit", "average"], make)
+    if "average" in tree.attrs:
+        return Average.from_tree(tree, path, trust_law_file)
+    return Fit.from_tree(tree, path, trust_law_file)

@@ -234,9 +234,14 @@ class Pool:
             was.
         """
         make = "save a pool there with Pool.save"
-        law, tree = artifact.read(path, "pool", make, trust_law_file)
-        by = str(tree.attrs["pooled_by"])
-        return cls(law, by, tree)
+        tree = artifact.read(path, ["pool"], make)
+        with artifact.readable(path):
+            law = artifact.law_of_tree(tree, path, trust_law_file)
+            pool = cls(law, str(tree.attrs["pooled_by"]), tree)
+            artifact.check_draws(pool.posterior, (*law.priors, "sigma", "dof"))
+            fitting.covariates(law, pool.runs)
+            pool.domain(pool.domains[0])
+        return pool
 
 
 @shows_options_of(Sampling)
