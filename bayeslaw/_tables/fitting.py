@@ -21,6 +21,7 @@ from bayeslaw._tables.runs import (
     refuse,
     row_numbers,
 )
+from bayeslaw._tables.settings import warn_settings
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -268,6 +269,7 @@ def check_fittable(
         _warn_domains(runs)
     _warn_far(law, x)
     _warn_ladder(x)
+    warn_settings(runs, law.covariates)
     _check_finite(law, runs, x)
     for name in law.covariates:
         tied = [e.name for e in _learned(law, requested) if _column(e, x) == name]

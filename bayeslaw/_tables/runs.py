@@ -16,10 +16,10 @@ from bayeslaw._base.numbers import (
     MULTIPLES_OF_COUNTS,
     parse_number,
 )
-from bayeslaw._tables.cells import plain_cells, without_summary
 from bayeslaw._tables.columns import melt_losses, renamed, replaced
 from bayeslaw._tables.logged import add_areas
-from bayeslaw._tables.naming import (
+from bayeslaw._tables.sources.cells import plain_cells, without_summary
+from bayeslaw._tables.sources.naming import (
     CURVE,
     NAMES,
     as_names,

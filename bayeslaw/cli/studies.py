@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import typer
 
 from bayeslaw._base.executors import executor_at
 from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where, command
 from bayeslaw.cli.output import (
@@ -103,7 +103,7 @@ def study_anchors(options: AnchorsStudyOptions) -> None:
             progress=progress,
         )
     record = summary(rows) | {"output": str(output)}
-    emit(record, options.as_json, lambda: print(markdown(rows)))
+    emit(record, options.as_json, lambda: say_block(markdown(rows)))
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def _resumable(output: Path | None) -> Iterator[None]:
         kept = "nothing is kept: give --output to be able to go on"
         if output is not None:
             kept = f"what was done is in {output}; the same command goes on from there"
-        print(f"interrupted: {kept}", file=sys.stderr)
+        say(f"interrupted: {kept}", to_stderr=True)
         raise Resumable(INTERRUPTED) from None
 
 

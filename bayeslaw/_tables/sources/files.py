@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.naming import check_repeated, is_name
 from bayeslaw._tables.sources.library import imported
+from bayeslaw._tables.sources.naming import check_repeated, is_name
 from bayeslaw._tables.sources.records import read_records
 
 EXCEL = (".xlsx", ".xlsm")

@@ -21,6 +21,7 @@ PERHAPS_RUN = (
 )
 # points of a run from which it is a learning curve; `table.CURVE` of the inference
 CURVE = 10
+FEW = 12  # levels of N; with more, ten tokens each may well be a grid of runs
 # of one run these differ from point to point
 LOSSES = ("loss", "target_loss", "source_loss")
 ALONG = ("D", "step", *LOSSES, "cost", "lr")
@@ -127,7 +128,8 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
     if (runs.groupby([curve, runs["D"]])["loss"].nunique() > 1).any():
         return None
     points = runs.groupby(curve)["D"].transform("nunique")
-    if (points >= CURVE).mean() < 0.5:
+    long = points >= CURVE
+    if long.mean() < 0.5 or runs["N"][long].nunique() > FEW:
         return None
     # one run measured on two domains is one run
     if "domain" in keys and len(keys) > 1:
