@@ -14,7 +14,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._tables.proposals import EXPORTED
-from bayeslaw._tables.sources.naming import LOSSES, NAMES, as_names, check_repeated
+from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
 
 # tokens_B*1e9, replay_pct/100
 SCALED = re.compile(r"(.+?)\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)

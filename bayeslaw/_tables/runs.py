@@ -18,8 +18,8 @@ from bayeslaw._base.numbers import (
 )
 from bayeslaw._tables.columns import melt_losses, renamed, replaced
 from bayeslaw._tables.logged import add_areas
-from bayeslaw._tables.sources.cells import plain_cells, without_summary
-from bayeslaw._tables.sources.naming import (
+from bayeslaw._tables.rows.cells import plain_cells, without_summary
+from bayeslaw._tables.rows.naming import (
     CURVE,
     NAMES,
     as_names,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.proposals import mapping_hint
-from bayeslaw._tables.sources.naming import NAMES
+from bayeslaw._tables.rows.naming import NAMES
 
 if TYPE_CHECKING:
     from jaxtyping import Bool

@@ -156,19 +156,22 @@ def read_table(
     return read_with_notes(source, where=where, columns=columns, grows=grows).runs
 
 
-def columns_of(column: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]:
     """Names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
-    from bayeslaw._tables.sources.naming import NAMES
+    from bayeslaw._tables.rows.naming import NAMES
 
-    columns: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, str | tuple[str, ...]] = {}
+    several: dict[str, tuple[str, ...]] = {}
     for ours, theirs in values_by_name(column, "--column").items():
-        others = [name for name in columns.get(theirs, ()) if name not in NAMES]
+        before = several.get(theirs, ())
+        others = [name for name in before if name not in NAMES]
         if others and ours not in NAMES:
             raise RunTableError(
                 f"--column {others[0]}={theirs} and {ours}={theirs} are of one "
                 "column; copy it under a second name"
             )
-        columns[theirs] = (*columns.get(theirs, ()), ours)
+        several[theirs] = (*before, ours)
+        columns[theirs] = several[theirs] if before else ours
     return columns
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.rows.naming import check_repeated, is_name
+from bayeslaw._tables.rows.records import read_records
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.naming import check_repeated, is_name
-from bayeslaw._tables.sources.records import read_records
 
 EXCEL = (".xlsx", ".xlsm")
 # numbers to their last digit, as pandas 3 reads them by itself

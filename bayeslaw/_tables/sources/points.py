@@ -15,7 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
-from bayeslaw._tables.sources.naming import LOSSES
+from bayeslaw._tables.rows.naming import LOSSES
 
 # steps of the training, where a tracker counts calls to its own logger
 STEPS = ("train/global_step", "trainer/global_step", "global_step")

@@ -85,7 +85,8 @@ def run_column(runs: pd.DataFrame) -> str | None:
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
         return None
     for spellings in (RUN, PERHAPS_RUN):
-        found = [c for c in runs if _spelled(c) in spellings and _names_runs(runs, c)]
+        called = [str(c) for c in runs if _spelled(c) in spellings]
+        found = [c for c in called if _names_runs(runs, c)]
         # a name before a number, an id where two runs have one name
         found.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spelled(c))))
         if found:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._tables.rows.naming import AREAS, is_name
 from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
-from bayeslaw._tables.sources.naming import AREAS, is_name
 
 # more levels than this share of the rows: an identity or a measurement, not a setting
 MOST_LEVELS = 0.5
