@@ -49,18 +49,26 @@ THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 LARGEST_COUNT = 1e24  # parameters or tokens; more is a slip of the pen
 
 
-def parse_number(text: object, *, counts: bool = True) -> float:
+MULTIPLES_OF_COUNTS = "kmbgt"
+
+
+def parse_number(
+    text: object, *, counts: bool = True, suffixes: str = f"{MULTIPLES_OF_COUNTS}%"
+) -> float:
     """Read a number as people write it: ``8.1B``, ``517M``, ``2e20``, ``34%``.
 
     Commas may only group thousands. ``1,000`` is 1 to some and 1000 to others: it is
     read as 1000 where ``counts`` says that numbers are large (parameters, tokens,
     steps), and refused for losses, shares and limits, or before a unit (``1,500M``).
+    ``suffixes`` are those that make sense where it stands: a loss has none.
 
     Raises
     ------
     RunTableError
         It is not a number, is not finite, or has a comma that may be a decimal one.
     """
+    if isinstance(text, (bool, np.bool_)):
+        raise RunTableError(f"{text} is a truth value, not a number")
     if isinstance(text, (int, float, np.number)):
         return float(text)
     match = NUMBER.fullmatch(str(text).strip())
@@ -69,6 +77,11 @@ def parse_number(text: object, *, counts: bool = True) -> float:
             f"{str(text)!r} is not a number; write it like 8.1B, 517M, 2e20, 34% or 0.34"
         )
     digits, unit = match[1], match[2].lower()
+    if unit and unit not in suffixes:
+        raise RunTableError(
+            f"{str(text)!r} ends in {match[2]!r}, which no number has here; write it "
+            "in full, like 2.35"
+        )
     if "," in digits:
         _check_commas(str(text).strip(), digits, counts and not unit)
     plain = digits.replace(",", "").replace("_", "")

@@ -15,6 +15,7 @@ from scipy import stats
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_level
 from bayeslaw._decisions.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
+from bayeslaw._decisions.together import table_of
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
@@ -113,7 +114,7 @@ def check(
     """
     runs = as_runs(runs)
     y = np.log(fitting.losses(runs))
-    table = getattr(posterior, "runs", None)
+    table = table_of(posterior)
     fitting.warn_other_domain(table, runs)
     seen = int(fitting.fitted(table, runs).sum())
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)

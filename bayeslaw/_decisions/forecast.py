@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bayeslaw._decisions.together import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import warn_far
 from bayeslaw._tables.fitting import warn_other_domain
@@ -53,7 +54,7 @@ def forecast(
     if not 0 < prob < 1:
         raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")
     runs = as_runs(runs)
-    fitted = getattr(posterior, "runs", None)
+    fitted = table_of(posterior)
     warn_other_domain(fitted, runs)
     warn_far(fitted, runs)
     blocks = [_of_block(posterior, block, prob, seed) for block in _blocks(runs)]

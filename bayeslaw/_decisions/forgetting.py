@@ -24,6 +24,7 @@ from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.simulate import simulate
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ def mean_relative_error(posterior: Posterior, runs: pd.DataFrame) -> RelativeErr
     RunTableError
         The table lacks the losses or a column the law reads.
     """
+    runs = as_runs(runs)
     loss = fitting.losses(runs)
     log_loss = posterior.log_loss(runs)  # (draw, run)
     median = np.exp(np.median(log_loss, axis=0))
@@ -198,6 +200,7 @@ def bootstrapped_mre(
         The table lacks the losses or a column the law reads.
     """
     law = find_law(law) if isinstance(law, str) else law
+    runs = as_runs(runs)
     point = point_fit(runs, law, delta=delta, bootstrap=resamples, seed=seed)
     # as `point_fit` draws them: how often each run is in each resample, (resample, run)
     n = len(runs)
@@ -318,6 +321,9 @@ def cost_of_forgetting(
     RunTableError
         A column is missing, or no curve is that of a run's model.
     """
+    runs = as_runs(runs)
+    if isinstance(pretraining, pd.DataFrame):
+        pretraining = as_runs(pretraining)
     runtime.start()
     after = np.exp(posterior.log_loss(runs))  # (draw, run)
     lost, last_tokens = [], []

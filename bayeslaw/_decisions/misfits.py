@@ -14,6 +14,7 @@ from bayeslaw._base.numbers import Z90
 from bayeslaw._inference.discrepancy.axes import STARTS
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece, Posterior
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -44,6 +45,7 @@ def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
         raise LawError(f"{posterior.name}: its draws do not say what they are made of")
     counts = np.array([piece.draws for piece in pieces])
     share = counts / counts.sum()
+    runs = as_runs(runs)
     each = [_variances(piece, runs) for piece in pieces]
     variance = {
         name: sum(w * parts[name] for w, (_, parts) in zip(share, each, strict=True))
@@ -118,7 +120,7 @@ def misfit_along(
     formula = _law_of(piece)
     if formula is None or formula.process is None:
         raise LawError("these draws have no misfit: fit without --plain")
-    columns = fitting.covariates(formula.law, runs)
+    columns = fitting.covariates(formula.law, as_runs(runs))
     if axis not in columns:
         known = ", ".join(columns)
         raise LawError(f"law {formula.law.name!r} does not read {axis!r}: {known}")

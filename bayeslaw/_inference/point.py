@@ -29,6 +29,7 @@ from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -112,8 +113,9 @@ def point_fit(
     RunTableError
         The table lacks a column the law reads.
     """
-    runtime.start()
+    runs = as_runs(runs)
     covariates = fitting.covariates(law, runs)
+    runtime.start()
     table = pad(covariates, np.log(fitting.losses(runs)))
     points = coordinates.contrast_points(law, covariates)
     # As in variable projection (Golub and Pereyra 1973): a law is linear in its coefficients,

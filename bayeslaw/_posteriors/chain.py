@@ -22,7 +22,7 @@ from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.limits import COUNT, checked
 from bayeslaw._posteriors.draws import Draws, places, shuffled
 from bayeslaw._posteriors.posterior import Draw, Piece, Posterior, along_tokens
-from bayeslaw._tables.runs import NUMERIC
+from bayeslaw._tables.runs import NUMERIC, as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -289,6 +289,7 @@ def checkpoints(runs: pd.DataFrame, column: str = "source_loss_before") -> pd.Da
     RunTableError
         A column is missing, all empty, or has two values at one checkpoint.
     """
+    runs = as_runs(runs)
     missing = [c for c in (*CHECKPOINT, column) if c not in runs]
     if missing:
         raise RunTableError(

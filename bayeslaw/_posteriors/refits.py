@@ -29,6 +29,7 @@ from bayeslaw._inference.table import NONE, Padded, pad, shared_error
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Real, UInt
@@ -125,10 +126,11 @@ def refits(
     RunTableError, LawError
         The table cannot be used, or the weights do not fit it.
     """
-    runtime.start()
+    runs = as_runs(runs)
     law = find_law(law, runs) if isinstance(law, str) else law
     fitting.check_fittable(law, runs)
     weights = _checked_weights(weights, len(runs))
+    runtime.start()
     covariates, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     table = pad(covariates, y, NONE if independent else shared_error(runs))
     points = coordinates.contrast_points(law, covariates)

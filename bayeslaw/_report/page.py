@@ -46,6 +46,7 @@ from bayeslaw._report.planned import PLANNING, Planned, make_plan
 from bayeslaw._report.question import check_question
 from bayeslaw._report.summary import summary, verdict_of
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 
 PAGE = "report.html"
 # seconds that a domain's fit, its pictures and the page took (microcpt, two cores)
@@ -173,6 +174,7 @@ def report(
         raise LawError(f"{folder} is a file; give the name of a folder")
 
     # Whatever can be refused is refused here, before minutes of fitting.
+    runs = as_runs(runs)
     fitting.losses(runs)
     parts = fitting.by_domain(runs)
     laws = {domain: _names(law, domain) for domain in parts}

@@ -30,6 +30,7 @@ from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._studies.resumable import Results, study
+from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.where import select
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def pool_study(
     LawError
         A law is unknown, or none suits the columns.
     """
-    offered, wanted = _parts(runs, offer, goal)
+    offered, wanted = _parts(as_runs(runs), offer, goal)
     chosen = laws_for(offered, laws)
     _check(budgets, rules)
     jobs = [

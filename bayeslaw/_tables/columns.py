@@ -7,22 +7,27 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._tables.proposals import EXPORTED
+from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
 
 # tokens_B*1e9, replay_pct/100
 SCALED = re.compile(r"(.+?)\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
+# prefixes of what was set before a run
+SETTINGS = ("config", "params", "hparam")
 # losses of one run in one row
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
 
 def renamed(
-    table: pd.DataFrame, columns: Mapping[str, str], known: Collection[str]
+    table: pd.DataFrame,
+    columns: Mapping[str, str | Sequence[str]],
+    known: Collection[str],
 ) -> pd.DataFrame:
     """The table under the schema's names.
 
@@ -36,12 +41,15 @@ def renamed(
     RunTableError
         A column that is not there, cannot be multiplied, or that there would be twice.
     """
-    _check_repeated(table.columns)
-    out = table.rename(
-        columns={theirs: ours for theirs, ours in columns.items() if theirs in table}
-    )
-    for theirs, ours in columns.items():
+    check_repeated(table.columns)
+    pairs = _pairs(columns)
+    moved = {t: o for t, o in pairs if t in table and o not in NAMES}
+    out = table.rename(columns=moved)
+    for theirs, ours in pairs:
         if theirs in table:
+            if ours in NAMES and ours != theirs:
+                # what names runs may be what a law reads, too
+                out = _with_new(out, ours, as_names(table[theirs]))
             continue
         shared = _shared_number(theirs)
         if shared is not None:
@@ -50,25 +58,22 @@ def renamed(
         name, factor = _scaled(theirs)
         if name not in table:
             _refuse_name(table, name, ours, known)
-        try:
-            scaled = pd.to_numeric(table[name]) * factor
-        except (ValueError, TypeError):
-            raise RunTableError(
-                f"column {name!r} is not numbers, so it cannot be read as {theirs!r}"
-            ) from None
+        scaled = _multiplied(table[name], theirs, factor)
         if name == ours or name not in known:
             # tokens counted by steps leave the steps where they are
             out = out.drop(columns=[name])
         out = _with_new(out, ours, scaled)
     out = out.rename(columns=_exported(out.columns, known))
-    _check_repeated(out.columns)
+    check_repeated(out.columns)
     return out
 
 
-def replaced(table: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
+def replaced(
+    table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
+) -> list[str]:
     """Columns under names of the schema for which others are given."""
     read = {theirs if theirs in table else _scaled(theirs)[0] for theirs in columns}
-    return [ours for ours in columns.values() if ours in table and ours not in read]
+    return [ours for _, ours in _pairs(columns) if ours in table and ours not in read]
 
 
 def is_there(theirs: str, ours: str, names: Collection[str]) -> bool:
@@ -80,6 +85,37 @@ def is_there(theirs: str, ours: str, names: Collection[str]) -> bool:
     if _shared_number(theirs) is not None:
         return ours not in names
     return _scaled(theirs)[0] in names
+
+
+def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
+    """Theirs and ours, one of each."""
+    return [
+        (theirs, name)
+        for theirs, ours in columns.items()
+        for name in ([ours] if isinstance(ours, str) else ours)
+    ]
+
+
+def _multiplied(cells: pd.Series, theirs: str, factor: float) -> pd.Series:
+    """Numbers times a factor. What is none stays text that is none either, to be
+    refused where its row is used.
+
+    Raises
+    ------
+    RunTableError
+        None is a number.
+    """
+    numbers = pd.to_numeric(cells, errors="coerce")
+    none = numbers.isna() & cells.notna()
+    if pd.api.types.is_bool_dtype(cells) or (none.any() and not numbers.notna().any()):
+        raise RunTableError(
+            f"column {cells.name!r} is not numbers, so it cannot be read as {theirs!r}"
+        )
+    scaled = numbers * factor
+    if not none.any():
+        return scaled
+    _, mark, digits = theirs.rpartition("*" if "*" in theirs else "/")
+    return scaled.astype(object).mask(none, cells.astype(str) + mark + digits)
 
 
 def _shared_number(theirs: str) -> float | None:
@@ -98,12 +134,6 @@ def _with_new(
             f"the table has a column {ours!r} already; rename or drop it to give another"
         )
     return table.assign(**{ours: values})
-
-
-def _check_repeated(names: pd.Index) -> None:
-    repeated = names[names.duplicated()]
-    if len(repeated):
-        raise RunTableError(f"column {repeated[0]!r} appears twice; rename or drop one")
 
 
 def _scaled(theirs: str) -> tuple[str, float]:
@@ -150,6 +180,9 @@ def _exported(columns: pd.Index, known: Collection[str]) -> dict[str, str]:
     meant: dict[str, list[str]] = {}
     for name in map(str, columns):
         match = EXPORTED.fullmatch(name)
+        if match and name.startswith(SETTINGS) and match[1] in LOSSES:
+            # a setting is no measurement: config.loss may be what is minimised
+            continue
         if match and match[1] in known and match[1] not in columns:
             meant.setdefault(match[1], []).append(name)
     return {theirs[0]: ours for ours, theirs in meant.items() if len(theirs) == 1}

@@ -14,7 +14,14 @@ from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.priors import fixed
 from bayeslaw._tables.proposals import it_has
-from bayeslaw._tables.runs import NUMERIC, named_rows, refuse
+from bayeslaw._tables.rows.settings import warn_settings
+from bayeslaw._tables.runs import (
+    NUMERIC,
+    check_values,
+    named_rows,
+    refuse,
+    row_numbers,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -83,7 +90,7 @@ def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " ru
     Raises
     ------
     RunTableError
-        A column is missing, is no number, or is empty at a row.
+        A column is missing, is no number, or has a row that is empty or out of range.
     """
     return {name: _covariate(law, name, runs) for name in law.covariates}
 
@@ -97,14 +104,16 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
         )
     empty = runs[name].isna().to_numpy()
     if empty.any():
-        rows = [int(row) for row in runs.index[empty]]
+        rows = row_numbers(runs)[empty]
         refuse(rows, name, "empty", f"law {law.name!r} needs it at every row")
     try:
-        return runs[name].to_numpy(float)
+        values = runs[name].to_numpy(float)
     except (TypeError, ValueError):
         raise RunTableError(
             f"column {name!r}, which law {law.name!r} reads, is not numbers"
         ) from None
+    check_values(runs, [name])
+    return values
 
 
 def _similar(name: str, runs: pd.DataFrame) -> str:
@@ -120,13 +129,14 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     Raises
     ------
     RunTableError
-        There is no loss column.
+        There is no loss column, or what it has at a row is no loss.
     """
     if "loss" not in runs:
         raise RunTableError(
             "the table has no column 'loss', nor target_loss and source_loss; "
             f"{it_has(runs)}"
         )
+    check_values(runs, ["loss"])
     return runs["loss"].to_numpy(float)
 
 
@@ -259,6 +269,7 @@ def check_fittable(
         _warn_domains(runs)
     _warn_far(law, x)
     _warn_ladder(x)
+    warn_settings(runs, law.covariates)
     _check_finite(law, runs, x)
     for name in law.covariates:
         tied = [e.name for e in _learned(law, requested) if _column(e, x) == name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,9 +11,23 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
-from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
+from bayeslaw._base.numbers import (
+    LARGEST_COUNT,
+    MULTIPLES_OF_COUNTS,
+    parse_number,
+)
 from bayeslaw._tables.columns import melt_losses, renamed, replaced
 from bayeslaw._tables.logged import add_areas
+from bayeslaw._tables.rows.cells import plain_cells, without_summary
+from bayeslaw._tables.rows.naming import (
+    CURVE,
+    NAMES,
+    as_names,
+    check_repeated,
+    names_of,
+    run_column,
+    unnamed_curves,
+)
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.sources.source import KINDS, is_tracker, read_source
 from bayeslaw._tables.where import select
@@ -64,7 +78,7 @@ def read_runs(
     source: str | Path | pd.DataFrame,
     *,
     where: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
 ) -> pd.DataFrame:
     """Read, select and validate a table of runs.
 
@@ -97,7 +111,8 @@ def read_runs(
     columns
         Your column name -> name of the schema, for tables with other names; yours may
         end in a factor, for other units: ``{"tokens_B*1e9": "D", "replay_pct/100":
-        "replay"}``, or be a number that all rows share: ``{"124M": "N"}``.
+        "replay"}``, or be a number that all rows share: ``{"124M": "N"}``. One column may
+        be several of the schema's: ``{"params": ("N", "run")}``.
 
     Returns
     -------
@@ -124,22 +139,23 @@ def read_with_notes(
     source: str | Path | pd.DataFrame,
     *,
     where: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
     grows: bool = False,
 ) -> Reading:
     """`read_runs`, and what was made of the source; of a file that ``grows``, its whole
     lines.
     """
-    given = load_table(source, grows=grows)
     columns = columns or {}
+    given = load_table(source, grows=grows, names=names_of(columns))
     if is_tracker(source):
         # a metric that is called like the schema's gives way to the one that is meant
         given = given.drop(columns=replaced(given, columns))
-    runs = renamed(given, columns, (*NUMERIC, *TEXT))
+    notes: list[str] = []
+    runs = _with_names(renamed(given, columns, (*NUMERIC, *TEXT)), notes)
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     if runs.empty:
         raise RunTableError(f"{_name(source)}: no rows below the header; add runs")
-    notes: list[str] = []
+    runs = without_summary(runs)
     if is_tracker(source) and "D" not in runs:
         runs, tokens = with_tokens(runs)
         if tokens is not None:
@@ -153,19 +169,51 @@ def read_with_notes(
     if is_tracker(source):
         melted = _measured(melted, _name(source), notes)
     runs = select(melted, where)
+    _refuse_unread(runs, unread)
+    check_values(runs, NUMERIC)
+    _check_repeats(runs)
+    runs = _with_curves(runs)
+    _warn_twins(runs)
+    _warn_units(runs)
+    if not runs.index.is_unique:
+        runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
+    return Reading(runs, notes)
+
+
+def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[int, str]]) -> None:
+    """Refuse cells that are no numbers, of the rows that are left."""
     for name, reasons in unread.items():
         rows = [row for row in reasons if row in runs.index]
         if rows:
             raise RunTableError(
                 f"{named_rows(rows)}, column {name!r}: {reasons[rows[0]]}"
             )
-    _check_values(runs)
-    _check_repeats(runs)
-    _warn_twins(runs)
-    _warn_units(runs)
-    if not runs.index.is_unique:
-        runs = runs.set_axis(pd.RangeIndex(1, len(runs) + 1, name="row"))
-    return Reading(runs, notes)
+
+
+def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """The table with its names as text, and a column ``run`` where another is it."""
+    texts = {name: as_names(runs[name]) for name in NAMES if name in runs}
+    runs = runs.assign(**texts)
+    theirs = run_column(runs)
+    if theirs is None:
+        return runs
+    notes.append(f"run is column {theirs!r}")
+    return runs.assign(run=as_names(runs[theirs]))
+
+
+def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
+    """The table with its learning curves named as runs, where no column names them."""
+    found = unnamed_curves(runs)
+    if found is None:
+        return runs
+    warnings.warn(
+        f"no column names the runs, and {found.nunique()} curves have {CURVE} points "
+        "and more: rows alike in all but D are taken as the points of one run; name "
+        "the run of each row in a column 'run' (--column run=yours) to say otherwise",
+        RunTableWarning,
+        stacklevel=4,
+    )
+    return runs.assign(run=found)
 
 
 def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
@@ -206,13 +254,31 @@ def as_runs(given: object) -> pd.DataFrame:
         It is neither, or the file cannot be used.
     """
     if isinstance(given, pd.DataFrame):
-        return given
+        return _of_frame(given)
     if isinstance(given, str | Path):
         return read_runs(given)
     raise RunTableError(
         f"a table of runs is a DataFrame or the path of a file ({KINDS}); "
         f"got {type(given).__name__}"
     )
+
+
+def _of_frame(given: pd.DataFrame) -> pd.DataFrame:
+    """A DataFrame as the same table read from a file, its rows under their own labels.
+
+    One that was read before (its index is named ``row``) may have been changed since:
+    it is checked again, but warned of no more.
+    """
+    if given.index.name == "row" and len(given):
+        check_repeated(given.columns)
+        runs, unread = _numbers(given.copy(deep=False))
+        _refuse_unread(runs, unread)
+        check_values(runs, NUMERIC)
+        _check_repeats(runs)
+        return runs
+    runs = read_runs(given)
+    whole = pd.RangeIndex(1, len(given) + 1)
+    return runs.set_axis(given.index) if runs.index.equals(whole) else runs
 
 
 def _name(source: str | Path | pd.DataFrame) -> str:
@@ -222,31 +288,78 @@ def _name(source: str | Path | pd.DataFrame) -> str:
 
 
 def load_table(
-    source: str | Path | pd.DataFrame, *, grows: bool = False
+    source: str | Path | pd.DataFrame,
+    *,
+    grows: bool = False,
+    names: Collection[str] = (),
 ) -> pd.DataFrame:
+    """A table under its own names, its cells as they are written but for numbers;
+    columns of ``names`` hold names, too.
+    """
     if isinstance(source, pd.DataFrame):
-        return source.copy()
-    return read_source(source, grows=grows)
+        return plain_cells(source.copy())
+    return plain_cells(read_source(source, grows=grows, names=names))
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
     """Schema columns as floats, and why cells are no numbers: column -> row -> reason."""
     unread: dict[str, dict[int, str]] = {}
     for name in (n for n in NUMERIC if n in runs):
-        if pd.api.types.is_numeric_dtype(runs[name]):
-            runs[name] = runs[name].astype(float)
-            continue
-        _warn_percent(name, runs[name])
-        values = np.full(len(runs), np.nan)
-        for i, cell in enumerate(runs[name]):
-            if pd.isna(cell):
-                continue
-            try:
-                values[i] = parse_number(cell, counts=name in COUNTS)
-            except RunTableError as error:
-                unread.setdefault(name, {})[int(runs.index[i])] = str(error)
-        runs[name] = values
+        cells = runs[name]
+        if _are_numbers(cells):
+            reasons = _overflowed(name, cells)
+            runs[name] = cells.to_numpy(float, na_value=np.nan)
+        else:
+            _warn_percent(name, cells)
+            runs[name], reasons = _parsed(name, cells)
+        if reasons:
+            unread[name] = reasons
     return runs, unread
+
+
+def _are_numbers(cells: pd.Series) -> bool:
+    kind = cells.dtype
+    truth = pd.api.types.is_bool_dtype(kind)
+    return pd.api.types.is_numeric_dtype(kind) and not truth
+
+
+def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
+    """Cells as numbers, NaN where they are none, and why: row -> reason."""
+    values = np.full(len(cells), np.nan)
+    reasons = {}
+    for i, cell in enumerate(cells):
+        if pd.isna(cell):
+            continue
+        try:
+            values[i] = parse_number(
+                cell, counts=name in COUNTS, suffixes=_suffixes(name)
+            )
+        except RunTableError as error:
+            reasons[int(cells.index[i])] = str(error)
+    return pd.Series(values, cells.index), reasons
+
+
+def _suffixes(name: str) -> str:
+    """What may follow a number of a column: thousands of tokens, but not of nats."""
+    if name in (*COUNTS, "ptpp"):
+        return MULTIPLES_OF_COUNTS
+    return "%" if name == "replay" else ""
+
+
+def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
+    """Rows of a count below 0 in integers of 32 bits, which hold 2.1 billion."""
+    kind = cells.dtype
+    if name not in COUNTS or not pd.api.types.is_integer_dtype(kind):
+        return {}
+    below = cells.index[(cells < 0).fillna(False).to_numpy(bool)]
+    if getattr(kind, "itemsize", 8) > 4:
+        return {}
+    why = (
+        f"below 0 in integers of {8 * getattr(kind, 'itemsize', 4)} bits, which hold no "
+        "more than 2.1 billion: the column overflowed, also where it is above 0; write "
+        "it as 64-bit integers or floats"
+    )
+    return {int(row): why for row in below}
 
 
 def _warn_percent(name: str, cells: pd.Series) -> None:
@@ -273,19 +386,33 @@ def named_rows(rows: Iterable[object]) -> str:
     return f"{word} {shown}{more}"
 
 
-def refuse(rows: list[int], column: str, what: str, do: str) -> None:
+def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
     where = f"{named_rows(rows)}, column {column!r}"
     raise RunTableError(f"{where}: {what}; {do}")
 
 
-def _check_values(runs: pd.DataFrame) -> None:
-    for name in (n for n in NUMERIC if n in runs):
-        x = runs[name].to_numpy()
+def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
+    """Refuse what columns of numbers cannot hold; of ``names`` those that are there.
+
+    Raises
+    ------
+    RunTableError
+        A number is none, infinite or out of its range, naming row and column.
+    """
+    for name in (n for n in names if n in runs):
+        x = runs[name].to_numpy(float)
         for what, (wrong, do) in _problems(name, x).items():
             if wrong.any():
                 first = x[wrong][0]
                 shown = what if np.isnan(first) else f"{first:g} is {what}"
-                refuse([int(row) for row in runs.index[wrong]], name, shown, do)
+                refuse(row_numbers(runs)[wrong], name, shown, do)
+
+
+def row_numbers(runs: pd.DataFrame) -> pd.Index:
+    """Numbers of the rows, from 1: of the file they were read from, else of the table."""
+    if runs.index.name == "row":
+        return runs.index
+    return pd.RangeIndex(1, len(runs) + 1)
 
 
 def _problems(
@@ -332,11 +459,15 @@ def _check_repeats(runs: pd.DataFrame) -> None:
     twice = counts.to_numpy() > 1
     if twice.any():
         first = runs[twice].iloc[0]
-        rows = runs.index[(runs[keys] == first[keys]).all(axis=1)]
-        point = ", ".join(f"{key} {first[key]}" for key in keys)
+        # a key that is missing equals one that is missing
+        point_of = runs.groupby(keys, dropna=False).ngroup().to_numpy()
+        rows = row_numbers(runs)[point_of == point_of[twice][0]]
+        point = ", ".join(
+            f"{key} {'(empty)' if pd.isna(first[key]) else first[key]}" for key in keys
+        )
         do = "name the runs apart (replicates are other runs) or drop the wrong row"
         what = f"different losses for one {point}"
-        refuse([int(row) for row in rows], "loss", what, do)
+        refuse(rows, "loss", what, do)
 
 
 def _warn_twins(runs: pd.DataFrame) -> None:

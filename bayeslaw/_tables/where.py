@@ -17,6 +17,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.proposals import mapping_hint
+from bayeslaw._tables.rows.naming import NAMES
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -72,7 +73,7 @@ def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
 def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
     """Whether each row is selected, shape (run,)."""
     query = _Query(where, runs, {})
-    checked = ast.unparse(query.parse())
+    checked = query.parse()
     table = runs.rename(columns=query.placeholders)
     try:
         held = table.eval(checked, local_dict={}, global_dict={})
@@ -108,24 +109,26 @@ class _Query:
             f"columns: {columns}"
         )
 
-    def parse(self) -> ast.expr:
-        """The tree, every node of it allowed."""
+    def parse(self) -> str:
+        """The query as Python writes it, every node of its tree allowed."""
         if len(self.text) > LONGEST:
             raise self.refusal(f"it has more than {LONGEST} characters")
         plain = TOKENS.sub(self._plain, self.text.strip())
         try:
             tree = ast.parse(plain, mode="eval").body
             self._check(tree)
+            return ast.unparse(tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             if isinstance(error, RunTableError):
                 raise
+            if isinstance(error, RecursionError | MemoryError):
+                raise self.refusal("it is nested too deep to be read") from None
             hint = (
                 "@ is not allowed"
                 if "@" in plain
                 else "write it like \"ptpp <= 31 and domain == 'target'\""
             )
             raise self.refusal(hint) from None
-        return tree
 
     def _plain(self, match: re.Match) -> str:
         """A token as Python writes it."""
@@ -149,6 +152,7 @@ class _Query:
                 isinstance(op, COMPARISONS) for op in ops
             ):
                 self._check_all([left, *others])
+                self._check_names(left, others)
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, ARITHMETIC):
                 self._check_arithmetic(left, op, right)
             case ast.List(elts=values) | ast.Tuple(elts=values):
@@ -173,6 +177,21 @@ class _Query:
     def _check_all(self, nodes: list[ast.expr]) -> None:
         for node in nodes:
             self._check(node)
+
+    def _check_names(self, left: ast.expr, others: list[ast.expr]) -> None:
+        """Refuse a column of names beside a number: names are text, ``'001'``."""
+        sides = [left, *others]
+        named = [n.id for n in sides if isinstance(n, ast.Name) and n.id in NAMES]
+        numbers = [
+            node.value
+            for node in sides
+            if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+        ]
+        if named and numbers:
+            raise self.refusal(
+                f"column {named[0]!r} holds names, which are text: write "
+                f"'{numbers[0]}', as it is spelled in the table"
+            )
 
     def _check_name(self, name: str) -> None:
         if name in (*self.columns, *self.placeholders.values(), *ROWS):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import Annotated
@@ -18,6 +17,7 @@ from typing import Annotated
 import typer
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
+from bayeslaw._base.terminal import say
 from bayeslaw.cli import decisions, fits, forecasts, laws, studies
 from bayeslaw.cli.afterwards import following, updating
 from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
@@ -45,7 +45,7 @@ def _version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(f"bayeslaw {version('bayeslaw')}")
+        say(f"bayeslaw {version('bayeslaw')}")
         raise typer.Exit
 
 
@@ -135,7 +135,7 @@ def _of_system(error: OSError) -> str:
 
 
 def _refusal(error: Exception | str, code: int) -> SystemExit:
-    print(f"error: {error}", file=sys.stderr)
+    say(f"error: {error}", to_stderr=True)
     return SystemExit(code)
 
 
@@ -147,5 +147,5 @@ def _interruption(stopped: KeyboardInterrupt | SystemExit) -> SystemExit:
     if not by_key and stopped.code != INTERRUPTED:
         return stopped
     if not isinstance(stopped, Resumable):
-        print("interrupted: nothing was written", file=sys.stderr)
+        say("interrupted: nothing was written", to_stderr=True)
     return SystemExit(INTERRUPTED)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
+from bayeslaw._base.terminal import say
 from bayeslaw.cli.parsing import LEVELS, LOSSES_BEFORE, columns_of, name_values
 
 Options = TypeVar("Options")
@@ -81,7 +81,7 @@ def with_file(options: Options, table: Path | None) -> Options:
     }
     words = [w for f, values in taken.items() for v in values for w in (OPTION[f], v)]
     if words:
-        print(f"from {path}: {shlex.join(words)}", file=sys.stderr)
+        say(f"from {path}: {shlex.join(words)}", to_stderr=True)
     changed = {
         field: values[0]
         if field in SINGLE
@@ -162,6 +162,8 @@ def read_file(path: Path) -> Beside:
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise LawError(f"{path}: values within values, too deep to be read") from None
     except (OSError, ValueError) as error:  # TOML and its encoding
         reason = str(error).splitlines()[0]
         raise LawError(f"{path}: cannot be read as TOML ({reason})") from None

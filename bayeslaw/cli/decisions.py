@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.limits import KINDS
 from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -169,7 +169,7 @@ def plan(options: PlanOptions) -> None:
             part.write_text(json.dumps(finite(record), indent=1) + "\n")
     for line in answer.warnings:
         keep_warning(line)
-    emit(record, options.as_json, lambda: print(answer.sentence()))
+    emit(record, options.as_json, lambda: say_block(answer.sentence()))
 
 
 def _question(options: PlanOptions) -> dict[str, Any]:
@@ -379,8 +379,8 @@ def anchors(options: AnchorsOptions) -> None:
 
     def show() -> None:
         if picked.picks:
-            print(picked.table(table).to_string(index=False))
-        print(picked.sentence())
+            say_block(picked.table(table).to_string(index=False))
+        say_block(picked.sentence())
 
     written = None if options.output is None else str(options.output)
     emit(picked.to_dict() | {"output": written}, options.as_json, show)
@@ -471,11 +471,11 @@ def _next_batch(options: AnchorsOptions) -> None:
 
     def show() -> None:
         if len(following.runs):
-            print(following.table().to_string(index=False))
+            say_block(following.table().to_string(index=False))
         for what, rows in (("failed", following.failed), ("odd", following.odd)):
             if rows:
-                print(f"{what}: row {', '.join(map(str, rows))}")
-        print(following.sentence())
+                say(f"{what}: row {', '.join(map(str, rows))}")
+        say_block(following.sentence())
 
     written = None if options.output is None else str(options.output)
     emit(following.to_dict() | {"output": written}, options.as_json, show)
@@ -510,7 +510,7 @@ def _candidates(options: AnchorsOptions, read: Collection[str]) -> Any:
         made = bayeslaw.candidates(table, **levels, along_run=not options.alone)
         filled, told = fill_losses(made, table, read, seed=options.seed)
         for line in told:
-            print(line, file=sys.stderr)
+            say(line, to_stderr=True)
         return filled
     if options.alone:
         raise LawError(
@@ -640,21 +640,23 @@ def report(options: ReportOptions) -> None:
             progress=progress,
             on_failure="warn" if options.accept_diagnostics else "raise",
             name=None if path is None else path.name,
-            question=question_of(options.question) if options.question else None,
+            question=question_of(options.question, "--plan")
+            if options.question
+            else None,
         )
 
     def show() -> None:
         for domain, result in page.checks.items():
-            print(f"{domain}: {result.verdict.upper()}: {result.reason}")
+            say(f"{domain}: {result.verdict.upper()}: {result.reason}")
         if page.plan:
-            print(page.plan.sentence())
+            say_block(page.plan.sentence())
         if page.probability_if_as_checked is not None:
-            print(
+            say(
                 "if intervals were as wide as the checks say they should be, this plan "
                 f"would keep all promises with {page.probability_if_as_checked:.1%}"
             )
-        print(f"-> {page.path} ({page.seconds:.0f} s)")
-        print(f"-> {', '.join(map(str, page.saved.values()))}")
+        say(f"-> {page.path} ({page.seconds:.0f} s)")
+        say(f"-> {', '.join(map(str, page.saved.values()))}")
 
     record = {
         "report": str(page.path),

@@ -12,6 +12,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.executors import executor_at
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.runtime import WARMUP
+from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -191,26 +192,26 @@ def _several_laws(
 def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     """A fit or an average for people: parameters and diagnostics."""
     diagnostics = record["diagnostics"]
-    print(f"{posterior.name} on {record['n']} runs: 90% intervals")
-    print(posterior.parameters().to_string(float_format=lambda v: f"{v:.4g}"))
+    say(f"{posterior.name} on {record['n']} runs: 90% intervals")
+    say_block(posterior.parameters().to_string(float_format=lambda v: f"{v:.4g}"))
     if "weights" in record:
         weights = [f"{name} {w:.2f}" for name, w in record["weights"].items()]
-        print(f"weights: {', '.join(weights)}")
+        say(f"weights: {', '.join(weights)}")
     if "preview" in record:
-        print(
+        say(
             f"A PREVIEW, k-hat {diagnostics['khat']:.2f}: "
             "fit without --preview for a posterior to report"
         )
     rhat = diagnostics["rhat"]
     chains_ran = rhat == rhat  # R-hat is NaN without chains
-    print(
+    say(
         f"{f'R-hat {rhat:.3f}' if chains_ran else 'by importance sampling'}, "
         f"ESS {diagnostics['ess']:.0f}, {diagnostics['divergences']} divergences, "
         f"{diagnostics['seconds']:.1f} s"
     )
-    print(posterior.goodness.sentence())
+    say_block(posterior.goodness.sentence())
     if record["output"] is not None:
-        print(f"-> {record['output']}")
+        say(f"-> {record['output']}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,10 +294,10 @@ def compare(options: CompareOptions) -> None:
     }
 
     def show() -> None:
-        print(f"left out in turn: {folds}")
+        say(f"left out in turn: {folds}")
         shown = average.table[list(COMPARED)]
-        print(shown.to_string(float_format=lambda v: f"{v:.3f}"))
+        say_block(shown.to_string(float_format=lambda v: f"{v:.3f}"))
         if options.output is not None:
-            print(f"-> {options.output}")
+            say(f"-> {options.output}")
 
     emit(record, options.as_json, show)

@@ -13,6 +13,7 @@ import typer
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -91,7 +92,7 @@ def forecast(options: ForecastOptions) -> None:
         shown = table[[c for c in SHOWN if c in table]]
         counts = {c: shown[c].map(format_count) for c in ("N", "D") if c in shown}
         wide = pd.concat([shown.assign(**counts), rows], axis=1)
-        print(wide.to_string(float_format=lambda v: f"{v:.4g}"))
+        say_block(wide.to_string(float_format=lambda v: f"{v:.4g}"))
 
     emit(record, options.as_json, show)
 
@@ -153,22 +154,23 @@ def check(options: CheckOptions) -> None:
     further = _further_checks(posterior, table, options)
 
     def show() -> None:
-        print(f"{result.verdict.upper()}: {result.reason}")
+        say(f"{result.verdict.upper()}: {result.reason}")
         for name in SCORES:
             score = getattr(result, name)
             low, high = result.intervals[name]
-            print(
+            say(
                 f"  {name:10} {score:9.4g}   "
                 f"90% over the posterior {low:9.4g} to {high:9.4g}"
             )
         coverage = [f"{float(p):.0%}: {c:.0%}" for p, c in result.coverage.items()]
-        print(f"  coverage   {', '.join(coverage)}")
-        print(
+        say(f"  coverage   {', '.join(coverage)}")
+        say(
             f"  CRPS {result.crps:.4g} nats; "
             f"90% intervals {result.width90:.1%} wide on average"
         )
         for one in further.values():
-            print("\n  ".join(one.lines))
+            first, *rest = one.lines
+            say(first, *(f"  {line}" for line in rest))
 
     record = {"law": posterior.name} | result.to_dict()
     record |= {name: one.to_dict() for name, one in further.items()}
@@ -272,7 +274,7 @@ def review(options: ReviewOptions) -> None:
         )
     else:
         result = _review_of_table(options, goal)
-    emit(result.to_dict(), options.as_json, lambda: print(result.sentence()))
+    emit(result.to_dict(), options.as_json, lambda: say_block(result.sentence()))
     raise typer.Exit(EXIT_CODES[result.verdict])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayeslaw._base.errors import BayeslawError, RunTableError, RunTableWarning
+from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
 from bayeslaw.cli.options import (
     AsJson,
@@ -88,13 +89,13 @@ def _law_record(law) -> dict[str, Any]:
 
 def _print_law(law) -> None:
     """A law for people."""
-    print(f"{law.name}: {law.title}\n  loss = {law.latex}\n  {law.source}")
+    say(f"{law.name}: {law.title}", f"  loss = {law.latex}", f"  {law.source}")
     reference = [f"{column} {value:g}" for column, value in law.reference.items()]
-    print(f"  reference run: {', '.join(reference)}")
-    print("  priors (contributions in nats at the reference run):")
+    say(f"  reference run: {', '.join(reference)}")
+    say("  priors (contributions in nats at the reference run):")
     for name, prior in law.priors.items():
         low, high = prior.quantile(0.05), prior.quantile(0.95)
-        print(
+        say(
             f"    {name:12} {prior!s:24} 90% {low:8.3g} to {high:8.3g}   {prior.source}"
         )
 
@@ -158,7 +159,7 @@ def simulate(options: SimulateOptions) -> None:
         "output": str(output),
     }
     sentence = f"{len(runs)} simulated runs of {law} -> {output}"
-    emit(record, options.as_json, lambda: print(sentence))
+    emit(record, options.as_json, lambda: say(sentence))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,25 +292,25 @@ def _print_table_record(record: dict[str, Any]) -> None:
     """What was made of a table, for people."""
     several = "" if record["runs"] == 1 else "s"
     runs = "" if record["runs"] is None else f", {record['runs']} run{several}"
-    print(f"{record['source']}: {record['rows']} rows{runs}")
+    say(f"{record['source']}: {record['rows']} rows{runs}")
     for name, of in record["columns"].items():
-        print(f"  {name:10} {_range_text(name, of)}")
+        say(f"  {name:10} {_range_text(name, of)}")
     for note in record["notes"]:
-        print(f"note: {note}")
+        say(f"note: {note}")
     if record["left_out"]:
-        print(f"left out (--keep NAME keeps one): {', '.join(record['left_out'])}")
+        say(f"left out (--keep NAME keeps one): {', '.join(record['left_out'])}")
     if record["proposal"]:
-        print(f"not used: {record['proposal']}")
+        say(f"not used: {record['proposal']}")
     for domain, names in record["laws"].items():
-        print(f"laws that {domain} can be fitted with: {', '.join(names)}")
+        say(f"laws that {domain} can be fitted with: {', '.join(names)}")
     if record["trouble"]:
-        print(f"not to be fitted as it is: {record['trouble']}")
+        say(f"not to be fitted as it is: {record['trouble']}")
     if record["remembered"] is not None:
-        print(f"-> {record['remembered']}, which every command reads beside the table")
+        say(f"-> {record['remembered']}, which every command reads beside the table")
     if record["output"] is None and record["remembered"] is None:
-        print("nothing was written: -o runs.csv keeps it")
+        say("nothing was written: -o runs.csv keeps it")
     elif record["output"] is not None:
-        print(f"-> {record['output']}; next: {record['next']}")
+        say(f"-> {record['output']}; next: {record['next']}")
 
 
 def _range_text(name: str, of: dict[str, Any]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write, try_writing
+from bayeslaw._base.terminal import printable, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,11 +98,12 @@ def print_table(rows: list[dict], names: tuple[str, ...]) -> None:
     lines = [list(names)]
     for row in rows:
         cells = [row[name] for name in names]
-        lines.append([", ".join(c) if isinstance(c, list) else str(c) for c in cells])
+        texts = [", ".join(c) if isinstance(c, list) else str(c) for c in cells]
+        lines.append([*map(printable, texts)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         padded = [cell.ljust(w) for cell, w in zip(line, widths, strict=True)]
-        print("  ".join(padded).rstrip())
+        say("  ".join(padded).rstrip())
 
 
 # -- warnings --------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def keep_warning(message: Warning | str, *_: object) -> None:
 def say_warnings() -> None:
     """Say on stderr what was kept, each once and what is alike in one line."""
     for line in merge_alike(_kept):
-        print(f"warning: {line}", file=sys.stderr)
+        say(f"warning: {line}", to_stderr=True)
     _kept.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 LOSSES_BEFORE = ("source_loss_before", "loss_before")
 LEVELS = ("N", "ptpp", "replay", "atpp")
+# 1,5B: a number without a unit before one with it
+DECIMAL_COMMA = re.compile(r"(?<![\d.])(\d{1,3}),(\d+)([kmbgtKMBGT%])")
 
 
 # -- numbers ---------------------------------------------------------------------------
@@ -71,10 +74,26 @@ def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
     return [(name.strip(), value.strip()) for name, _, value in pairs]
 
 
+def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str, str]:
+    """Texts by name, each name once; errors tell the ``option`` before the name."""
+    pairs = name_values(options)
+    values = dict(pairs)
+    for name in values:
+        given = [text for other, text in pairs if other == name]
+        if len(given) > 1:
+            raise LawError(
+                f"{option} {name} is given {len(given)} times ({', '.join(given)}); "
+                "give it once".lstrip()
+            )
+    return values
+
+
 def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, float]:
     """Numbers by name; errors tell the ``option`` before the name."""
-    pairs = name_values(options)
-    return {name: number(f"{option} {name}".strip(), text) for name, text in pairs}
+    values = values_by_name(options, option)
+    return {
+        name: number(f"{option} {name}".strip(), text) for name, text in values.items()
+    }
 
 
 def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]:
@@ -88,8 +107,8 @@ def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]
 def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
     """Levels of candidates by name."""
     levels = {
-        name: [number(f"--offer {name}", level) for level in values.split(",")]
-        for name, values in name_values(options)
+        name: _levels(f"--offer {name}", text)
+        for name, text in values_by_name(options, "--offer").items()
     }
     unknown = [name for name in levels if name not in LEVELS]
     if unknown:
@@ -97,6 +116,19 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
             f"--offer {unknown[0]}: levels are those of N, ptpp, replay and atpp"
         )
     return levels
+
+
+def _levels(option: str, text: str) -> list[float]:
+    """Levels with commas between; one that may be a decimal comma is refused."""
+    decimal = DECIMAL_COMMA.search(text)
+    if decimal:
+        whole, digits, unit = decimal.groups()
+        raise RunTableError(
+            f"{option}={text}: {decimal[0]!r} may be {whole}.{digits}{unit} or two "
+            f"levels; write {whole}.{digits}{unit}, or a unit at each "
+            f"({whole}{unit},{digits}{unit})"
+        )
+    return [number(option, level) for level in text.split(",")]
 
 
 # -- files -----------------------------------------------------------------------------
@@ -116,16 +148,22 @@ def read_table(
     return read_with_notes(source, where=where, columns=columns, grows=grows).runs
 
 
-def columns_of(column: Sequence[str] | None) -> dict[str, str]:
+def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]:
     """Names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
-    columns: dict[str, str] = {}
-    for ours, theirs in name_values(column):
-        if theirs in columns:
+    from bayeslaw._tables.rows.naming import NAMES
+
+    columns: dict[str, str | tuple[str, ...]] = {}
+    several: dict[str, tuple[str, ...]] = {}
+    for ours, theirs in values_by_name(column, "--column").items():
+        before = several.get(theirs, ())
+        others = [name for name in before if name not in NAMES]
+        if others and ours not in NAMES:
             raise RunTableError(
-                f"--column {columns[theirs]}={theirs} and {ours}={theirs} are of one "
+                f"--column {others[0]}={theirs} and {ours}={theirs} are of one "
                 "column; copy it under a second name"
             )
-        columns[theirs] = ours
+        several[theirs] = (*before, ours)
+        columns[theirs] = several[theirs] if before else ours
     return columns
 
 
@@ -140,7 +178,8 @@ def load_sources(options: Sequence[str], trust_law_file: bool) -> Any:
     """One fit, or several by name."""
     if len(options) == 1 and "=" not in options[0]:
         return load_fit(options[0], trust_law_file)
-    return {name: load_fit(path, trust_law_file) for name, path in name_values(options)}
+    paths = values_by_name(options)
+    return {name: load_fit(path, trust_law_file) for name, path in paths.items()}
 
 
 def load_befores(
@@ -156,7 +195,7 @@ def load_befores(
     if len(read) == len(unnamed) == 1:
         pairs = [(column, unnamed[0]) for column in read]
     else:
-        pairs = name_values(options)
+        pairs = [*values_by_name(options, "--before").items()]
     unknown = [column for column, _ in pairs if column not in read]
     if unknown:
         known = ", ".join(sorted(read)) or "no loss before adaptation"
@@ -169,7 +208,11 @@ def goal_of(
 ) -> Any:
     """Runs to forecast, or the question a plan answers."""
     table = table_of_goal(options)
-    return question_of(options) if table is None else read_table(table, where, column)
+    return (
+        question_of(options, "--goal")
+        if table is None
+        else read_table(table, where, column)
+    )
 
 
 def table_of_goal(options: Sequence[str]) -> Path | None:
@@ -188,9 +231,9 @@ def goal_at(options: Sequence[str]) -> pd.DataFrame:
     return bayeslaw.read_runs(pd.DataFrame(runs))
 
 
-def question_of(options: Sequence[str]) -> dict[str, Any]:
+def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
     """What to plan for, in the keywords of `bayeslaw.plan`."""
-    texts = dict(name_values(options))
+    texts = values_by_name(options, option)
     question: dict[str, Any] = {}
     for name, text in texts.items():
         if name == "max_forgetting":
@@ -209,6 +252,10 @@ def prior_file(path: Path | None) -> dict[str, dict]:
         return {"priors": {}, "reference": {}}
     try:
         content = tomllib.loads(path.read_text())
+    except RecursionError:
+        raise LawError(
+            f"{path}: values within values, too deep to be read; write priors flat"
+        ) from None
     except (OSError, ValueError) as error:  # TOML and its encoding
         reason = str(error).splitlines()[0]
         raise LawError(

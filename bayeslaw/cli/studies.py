@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import typer
 from bayeslaw._base.errors import WorkersError
 from bayeslaw._base.executors import executor_at
 from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import AsJson, Column, Runs, Scheduler, Where, command
 from bayeslaw.cli.output import (
@@ -104,7 +104,7 @@ def study_anchors(options: AnchorsStudyOptions) -> None:
             progress=progress,
         )
     record = summary(rows) | {"output": str(output)}
-    emit(record, options.as_json, lambda: print(markdown(rows)))
+    emit(record, options.as_json, lambda: say_block(markdown(rows)))
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def _resumable(output: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted: {kept}", file=sys.stderr)
+        say(f"interrupted: {kept}", to_stderr=True)
         raise Resumable(INTERRUPTED) from None
     except WorkersError as error:
         raise WorkersError(f"{error}; {kept}") from None

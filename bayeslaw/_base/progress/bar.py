@@ -13,6 +13,7 @@ from typing import Any
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.time_left import Progress, TimeLeft, time_text
 from bayeslaw._base.runtime import own_cache_folder
+from bayeslaw._base.terminal import printable
 
 # seconds a job is taken for that was never timed here
 UNTIMED = 60.0
@@ -47,6 +48,7 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
         To be handed to a function that takes ``progress``, or called with what is done
         and how much there is.
     """
+    what = printable(what)
     last_time = _times().get(what)
     left = TimeLeft(MARGIN * last_time if last_time else expected or UNTIMED)
     with _shown(what, left):
@@ -168,6 +170,7 @@ def _in_notebook(what: str, left: TimeLeft) -> Iterator[None]:
 def _on_terminal(what: str, left: TimeLeft) -> Iterator[None]:
     """A bar, with the time left."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bar
     from rich.text import Text
@@ -191,6 +194,6 @@ def _on_terminal(what: str, left: TimeLeft) -> Iterator[None]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), Filled(), Told())
     with Bar(*columns, console=console, refresh_per_second=4) as bar:
-        task = bar.add_task(what, total=1.0)
+        task = bar.add_task(escape(what), total=1.0)
         yield
         bar.update(task, completed=1.0)

@@ -39,6 +39,7 @@ from bayeslaw._decisions.anchors.menu import Menu, menu
 from bayeslaw._decisions.anchors.record import Anchors as Anchors
 from bayeslaw._decisions.anchors.search import Limits, choose
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -150,9 +151,12 @@ def anchors(
         The budget buys nothing, a setting is out of range, or no draw keeps the
         promises of the plan to improve.
     """
-    runtime.start()
     settings = read_options(Settings, anchors, options)
     _check_rows(candidates)
+    candidates = as_runs(candidates)
+    if isinstance(goal, pd.DataFrame):
+        goal = as_runs(goal)
+    runtime.start()
     offered = menu(candidates)
     limits = _limits(offered, budget, settings)
     had = _had(candidates, [posterior, *settings.sources.values()])
@@ -210,6 +214,7 @@ def appraise(
     RunTableError
         A table lacks a column the law reads.
     """
+    runs, goal = as_runs(runs), as_runs(goal)
     runtime.start()
     offered = menu(runs.assign(cost=0.0))
     domain = domain_of(posterior, offered, goal, run_length)

@@ -16,6 +16,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.anchors.drifting import less_drift
 from bayeslaw._decisions.anchors.gaussian import Offer, Pick, principal
 from bayeslaw._decisions.anchors.menu import Menu
+from bayeslaw._decisions.together import table_of
 from bayeslaw._inference.noise import GAUSSIAN, RunNoise
 from bayeslaw._inference.table import padded_size
 from bayeslaw._posteriors.draws import Draws, all_draws
@@ -168,8 +169,8 @@ def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, "
     is had of a posterior that does not keep its table.
     """
     none = np.zeros(len(table), bool)
-    runs = getattr(posterior, "runs", None)
-    if not isinstance(runs, pd.DataFrame) or "loss" in table:
+    runs = table_of(posterior)
+    if runs is None or "loss" in table:
         return none
     if "seed" in table and "seed" not in runs:
         return none

@@ -47,6 +47,7 @@ from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.compare import at_reference
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
@@ -237,9 +238,9 @@ def next_runs(
     gain = gain_for(settings.gain, goal, FORGETTING in columns)
     _check(candidates, settings, columns)
     losses = [*columns.values()]
-    offered = candidates.drop(columns=losses, errors="ignore")
+    offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
     if isinstance(goal, pd.DataFrame):
-        goal = goal.drop(columns="loss", errors="ignore")
+        goal = as_runs(goal.drop(columns="loss", errors="ignore"))
     asked = Asked(
         candidates=offered,
         goal=goal,

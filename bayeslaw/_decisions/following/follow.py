@@ -22,7 +22,9 @@ from bayeslaw._decisions.following.side import (
     side_of,
 )
 from bayeslaw._decisions.following.track import Moment
+from bayeslaw._decisions.together import table_of
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
 
 Posteriors = Posterior | Mapping[str, Posterior]
 
@@ -81,6 +83,7 @@ def follow(
     PlanError
         A limit, the end or the confidence cannot be.
     """
+    curve = as_runs(curve)
     follower = Follower.start(
         posterior,
         curve,
@@ -140,7 +143,7 @@ class Follower:
         units = {unit_of(one) for one in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
-        table = run if isinstance(run, pd.DataFrame) else pd.DataFrame([dict(run)])
+        table = as_runs(run if isinstance(run, pd.DataFrame) else _one_row(run))
         sides = {
             name: side_of(one, name, table, question, schedule, seed, alone, refit)
             for name, one in posteriors.items()
@@ -193,6 +196,7 @@ class Follower:
         those that were learned before are not learned again.
         """
         alone = len(self.sides) == 1
+        curve = as_runs(curve)
         sides = {}
         for name, side in self.sides.items():
             rows = rows_of(name, curve, alone)
@@ -224,12 +228,19 @@ class Follower:
         )
 
 
+def _one_row(run: Mapping[str, float]) -> pd.DataFrame:
+    return pd.DataFrame([dict(run)])
+
+
 def domain_of(posterior: Posterior) -> str:
     """The domain of the losses that a posterior was fitted to; "loss" if it tells
     none.
     """
-    fitted = getattr(posterior, "runs", None)
-    if fitted is None or "domain" not in fitted:
+    fitted = table_of(posterior)
+    if fitted is None:
+        # a pool's domain keeps no table, and has a name
+        return getattr(posterior, "domain", None) or "loss"
+    if "domain" not in fitted:
         return "loss"
     named = fitted["domain"].astype(str)
     names = named.unique()

@@ -13,6 +13,7 @@ from bayeslaw._base.numbers import positive
 from bayeslaw._decisions.curves.answer import Answer, format_probability
 from bayeslaw._decisions.following.course import Course, course, unit_of
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -64,6 +65,7 @@ def compute_gain(
     RunTableError
         Not one row, or a column is missing.
     """
+    run = as_runs(run)
     if len(run) != 1:
         raise RunTableError(f"a gain is of one run, and the table has {len(run)} rows")
     unit = unit_of(usual)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.html import paragraphs
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.terminal import printable
 from bayeslaw._decisions.following.course import UNITS
 from bayeslaw._decisions.following.decision import Decision
 from bayeslaw._decisions.following.track import SURPRISING, UNUSUAL
@@ -172,7 +173,7 @@ class Following:
 
     def sentence(self) -> str:
         """The answer in words."""
-        return "\n".join(self._lines())
+        return "\n".join(map(printable, self._lines()))
 
     def __repr__(self) -> str:
         *_, decision = self._lines()

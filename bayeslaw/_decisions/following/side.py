@@ -22,6 +22,7 @@ from bayeslaw._decisions.following.question import Question
 from bayeslaw._decisions.following.track import Track
 from bayeslaw._decisions.following.worn import LATER, Again, Refitted
 from bayeslaw._decisions.forecast import forecast
+from bayeslaw._decisions.together import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.fitting import warn_other_domain
 
@@ -130,7 +131,7 @@ def side_of(
 ) -> Side:
     """Before the first point; ``alone``: no other domain is followed."""
     rows = rows_of(name, run, alone) if "domain" in run else run
-    warn_other_domain(getattr(posterior, "runs", None), rows)
+    warn_other_domain(table_of(posterior), rows)
     by_plan = planned(schedule)
     along = course(posterior, rows, question.until, by_plan, seed)
     limit = question.limits.get(name)

@@ -11,6 +11,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
+from bayeslaw._base.terminal import printable
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class Plan:
                 f"with {point['replay']:.0%} replay, "
                 f"which keeps them with probability {point['probability']:.1%}."
             )
-        return "\n".join([*sentences, *self.settings.get("notes", [])])
+        notes = self.settings.get("notes", [])
+        return "\n".join(map(printable, [*sentences, *notes]))
 
     def __repr__(self) -> str:
         answer, *_ = self.sentence().splitlines()

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.terminal import printable
 
 Verdict = Literal["pass", "look", "fail"]
 VERDICTS: tuple[Verdict, ...] = ("pass", "look", "fail")  # from best to worst
@@ -93,7 +94,7 @@ class Review:
             lines.append(f"{check.verdict:4}  {check.name:{width}}  {check.reason}")
             if check.next:
                 lines.append(f"{'':4}  {'':{width}}  -> {check.next}")
-        return "\n".join([*lines, self._headline()])
+        return "\n".join(map(printable, [*lines, self._headline()]))
 
     def _headline(self) -> str:
         counts = [

@@ -33,6 +33,7 @@ from bayeslaw._posteriors.goodness import (
     rise_with_size,
 )
 from bayeslaw._tables import fitting
+from bayeslaw._tables.rows.settings import Alike, alike_but_settings
 from bayeslaw._tables.runs import NUMERIC, named_rows, read_runs
 from bayeslaw._tables.slopes import outliers, surface_misses
 
@@ -171,10 +172,25 @@ def _review_domain(
         _signal(runs, misses),
         _size(runs),
     ]
+    alike = alike_but_settings(runs, columns)
+    if alike is not None:
+        todo = f"{command} --where {_quoted(_at_one_level(runs, alike))}"
+        findings.append(Finding("settings", "look", alike.sentence(), todo))
     if goal is not None:
         times = tested(runs, stages)
         findings.append(review_reach(runs, goal, times))
     return findings
+
+
+def _at_one_level(runs: pd.DataFrame, alike: Alike) -> str:
+    """A query of the runs at the most frequent setting."""
+    parts = []
+    for name in alike.columns:
+        (level, *_) = runs[name].mode()
+        value = level.item() if hasattr(level, "item") else level
+        column = name if name.isidentifier() else f"`{name}`"
+        parts.append(f"{column} == {value!r}")
+    return " and ".join(parts)
 
 
 def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:

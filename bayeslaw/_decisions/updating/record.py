@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.terminal import printable
 from bayeslaw._decisions.following.track import UNUSUAL
 from bayeslaw._decisions.updating.attribution import Attribution
 from bayeslaw._decisions.updating.plans import PlanChange
@@ -162,7 +163,7 @@ class Updated:
 
     def sentence(self) -> str:
         """The answer in words, the verdict first."""
-        return "\n".join(self._lines())
+        return "\n".join(map(printable, self._lines()))
 
     def _lines(self) -> Iterator[str]:
         yield self.verdict()

@@ -36,6 +36,7 @@ from bayeslaw._posteriors.pooling.hierarchy import Domains, pooled_priors, value
 from bayeslaw._posteriors.pooling.modes import own_shares, prepare
 from bayeslaw._posteriors.sampling import Sampling, SamplingOptions
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -293,6 +294,7 @@ def pool(
     """
     began = time.perf_counter()
     sampling = read_options(Sampling, pool, options)
+    runs = as_runs(runs)
     law = find_law(law, runs) if isinstance(law, str) else law
     if priors or reference:
         law = law.with_priors(priors or {}).with_reference(reference or {})

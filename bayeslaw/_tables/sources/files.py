@@ -7,8 +7,7 @@ import csv
 import gzip
 import lzma
 import zipfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.rows.naming import check_repeated, is_name
+from bayeslaw._tables.rows.records import read_records
 from bayeslaw._tables.sources.library import imported
 
 EXCEL = (".xlsx", ".xlsm")
@@ -26,7 +27,9 @@ AS_WRITTEN: dict[str, Any] = (
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
+def read_table_file(
+    path: Path, *, grows: bool = False, names: Collection[str] = ()
+) -> pd.DataFrame:
     """The table of a file, by the end of its name.
 
     Parameters
@@ -34,6 +37,9 @@ def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
     grows
         Whether another process may be writing to it: a last line of text without its
         end is then not read, since its number may be cut short.
+    names
+        Columns of names beside those that are called so: names are kept as they are
+        written, ``1.10`` and ``NA`` among them.
 
     Raises
     ------
@@ -49,17 +55,36 @@ def read_table_file(path: Path, *, grows: bool = False) -> pd.DataFrame:
     text = _text(path)
     if grows:
         text = text[: text.rfind("\n") + 1]
-    if kind in (".jsonl", ".ndjson"):
-        lines = StringIO(text)
-        return pd.read_json(lines, lines=True, dtype=False)
+    if kind in (".jsonl", ".ndjson", ".json"):
+        return read_records(path, text)
+    _refuse_other_format(path, text)
     separator = _separator(text, kind)
     _check_fields(path, _rows(text, separator))
+    header = next(_rows(text, separator), [])
+    of_names = [n for n in header if is_name(n) or n.strip() in names]
     return pd.read_csv(
         StringIO(text),
         sep=separator,
         skipinitialspace=True,
+        converters=dict.fromkeys(of_names, _as_written),
         **AS_WRITTEN,
     )
+
+
+def _as_written(cell: str) -> Any:
+    """A name as it is spelled; missing where nothing is."""
+    return cell.strip() or None
+
+
+def _refuse_other_format(path: Path, text: str) -> None:
+    """Refuse text that is no table of separated fields."""
+    begins = text.lstrip()[:1]
+    formats = {"{": "JSON", "[": "JSON", "<": "HTML or XML"}
+    if begins in formats:
+        raise RunTableError(
+            f"{path}: it holds {formats[begins]}, not fields with commas between; name "
+            "JSON lines .jsonl, and export other formats as CSV"
+        )
 
 
 def sheet_of(path: str | Path) -> tuple[Path, str | None]:
@@ -155,12 +180,7 @@ def _check_fields(path: Path, rows: Iterator[Sequence[str]]) -> None:
     of which some would be read under another's name.
     """
     names = [name.strip() for name in next(rows, [])]
-    repeated = [name for name, times in Counter(names).items() if times > 1 and name]
-    if repeated:
-        raise RunTableError(
-            f"{path}: {Counter(names)[repeated[0]]} columns are called "
-            f"{repeated[0]!r}; rename or drop all but one"
-        )
+    check_repeated(names, f"{path}: ")
     other = {
         row: len(fields)
         for row, fields in enumerate(rows, 1)

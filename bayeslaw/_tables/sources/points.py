@@ -15,6 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._tables.rows.naming import LOSSES
 
 # steps of the training, where a tracker counts calls to its own logger
 STEPS = ("train/global_step", "trainer/global_step", "global_step")
@@ -56,7 +57,7 @@ class LoggedRun:
 def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     """A row for each step of each run, columns ``run``, ``step``, metrics, settings.
 
-    A setting that is called like a metric, or like ``run`` or ``step``, is
+    A setting that is called like a metric, a loss, ``run`` or ``step`` is
     ``config.NAME``.
 
     Raises
@@ -71,7 +72,8 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
         names = ", ".join(run.name for run in runs[:3])
         raise RunTableError(f"{where}: no run has logged a number (runs: {names})")
     metrics = {m for run in logged for row in run.history.values() for m in row}
-    taken = {"run", "step", *metrics}
+    # a setting may say which loss is minimised: it is no measured one
+    taken = {"run", "step", *LOSSES, *metrics}
     rows = []
     for run in logged:
         settings = {

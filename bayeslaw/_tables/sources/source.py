@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
@@ -28,13 +29,16 @@ def is_tracker(source: object) -> bool:
     return isinstance(source, str | Path) and bool(colon) and scheme in TRACKERS
 
 
-def read_source(source: str | Path, *, grows: bool = False) -> pd.DataFrame:
+def read_source(
+    source: str | Path, *, grows: bool = False, names: Collection[str] = ()
+) -> pd.DataFrame:
     """The table of a file, or the points of a tracker's runs, under their own names.
 
     Parameters
     ----------
-    grows
-        Whether another process may be writing to the file: see `read_table_file`.
+    grows, names
+        Whether another process may be writing to the file, and columns of names: see
+        `read_table_file`.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def read_source(source: str | Path, *, grows: bool = False) -> pd.DataFrame:
             f"store as {':..., '.join(TRACKERS)}:..."
         )
     try:
-        return read_table_file(Path(source), grows=grows)
+        return read_table_file(Path(source), grows=grows, names=names)
     except RunTableError:
         raise
     except Exception as error:  # every codec and parser raises its own

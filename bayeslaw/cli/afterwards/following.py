@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from bayeslaw._base.files import atomic_write
 from bayeslaw._base.limits import COUNT, RATE
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -177,7 +177,7 @@ def follow(options: FollowOptions) -> None:
                 follower, curve, options.page, warmup=warmup, progress=progress
             )
     _keep(options.output, known)
-    emit(known.to_dict(), options.as_json, lambda: print(known.sentence()))
+    emit(known.to_dict(), options.as_json, lambda: say_block(known.sentence()))
 
 
 def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
@@ -270,7 +270,7 @@ def _watch(options: FollowOptions, start: Follower, warmup: float | None) -> Non
         where = (
             f"it is in {options.output}" if options.output else "no --output was given"
         )
-        print(f"ended: of what was last known, {where}", file=sys.stderr)
+        say(f"ended: of what was last known, {where}", to_stderr=True)
         raise Resumable(INTERRUPTED) from None
 
 

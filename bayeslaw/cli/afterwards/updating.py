@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -121,16 +121,16 @@ def update(options: UpdateOptions) -> None:
             seed=options.seed,
             on_failure="warn" if options.accept_diagnostics else "raise",
             progress=progress,
-            tell=lambda line: print(line, file=sys.stderr),
+            tell=lambda line: say(line, to_stderr=True),
         )
     # nothing new is no reason to write a fit again, nor a page that says nothing
     written = {} if updated.action == "nothing new" else _write(options, updated)
     record = updated.to_dict() | {name: str(path) for name, path in written.items()}
 
     def show() -> None:
-        print(updated.sentence())
+        say_block(updated.sentence())
         for path in written.values():
-            print(f"-> {path}")
+            say(f"-> {path}")
 
     emit(record, options.as_json, show)
 
@@ -145,14 +145,14 @@ def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | N
 
     if not options.question:
         return None
-    given = question_of(options.question)
+    given = question_of(options.question, "--plan")
     parts = by_domain(table)
     if not {"target", "source"} <= set(parts):
         return given
     asked = check_question(given, parts, dict.fromkeys(parts, ()))
     question, told = completed(asked, parts, options.seed)
     for line in told:
-        print(line, file=sys.stderr)
+        say(line, to_stderr=True)
     return question
 
 

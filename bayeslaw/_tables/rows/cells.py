@@ -1,0 +1,135 @@
+"""Cells that are no single number or text, and rows that are no runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError, RunTableWarning
+
+# what a row of a table's summary is called
+SUMMARY = {
+    *("mean", "average", "avg", "median", "total", "totals", "grand total", "sum"),
+    *("std", "stdev", "std dev", "stddev", "min", "max", "count", "overall"),
+}
+CLOSE = 1e-4  # of a mean, relative: exports round
+
+
+def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column for each field of a record (``config.N``), and lists as
+    text.
+
+    Raises
+    ------
+    RunTableError
+        A field of a record is called like a column.
+    """
+    columns: dict[Any, pd.Series] = {}
+    if not table.columns.is_unique or not any(map(_is_nested, table.dtypes)):
+        return table
+    for name in table:
+        cells = table[name]
+        if not _is_nested(cells.dtype):
+            columns[name] = cells
+            continue
+        records = cells.map(_record)
+        is_record = records.map(lambda cell: isinstance(cell, Mapping))
+        if is_record.any() and (is_record | cells.isna()).all():
+            for field, values in _fields(str(name), records).items():
+                if field in columns or field in table:
+                    raise RunTableError(
+                        f"2 columns are called {field!r}; rename or drop all but one"
+                    )
+                columns[field] = values
+        else:
+            columns[name] = cells.map(_flat)
+    return pd.DataFrame(columns, index=table.index)
+
+
+def _is_nested(kind: Any) -> bool:
+    """Whether a column of this type may hold records and lists."""
+    return pd.api.types.is_object_dtype(kind)
+
+
+def _record(cell: Any) -> Any:
+    """A cell of a Parquet map, a list of pairs, as a record."""
+    is_map = isinstance(cell, list) and len(cell) > 0
+    if is_map and all(isinstance(pair, tuple) and len(pair) == 2 for pair in cell):
+        return dict(cell)
+    return cell
+
+
+def _flat(cell: Any) -> Any:
+    """A cell as it is, or as text where it is none."""
+    if isinstance(cell, list | tuple | set | dict | np.ndarray):
+        return str(list(cell) if isinstance(cell, np.ndarray) else cell)
+    return cell
+
+
+def _fields(name: str, records: pd.Series) -> dict[str, pd.Series]:
+    rows = [
+        dict(leaves(record, f"{name}.")) if isinstance(record, Mapping) else {}
+        for record in records
+    ]
+    fields = dict.fromkeys(field for row in rows for field in row)
+    return {
+        field: pd.Series(
+            [row.get(field) for row in rows], records.index
+        ).infer_objects()
+        for field in fields
+    }
+
+
+def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields of a record that are no records, of nested ones by a dotted name."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", _flat(value)
+
+
+def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
+    """The table without rows of means or totals at its end, which is said."""
+    rows = _called_summary(runs) or int(_is_computed(runs))
+    if not rows:
+        return runs
+    left_out = ", ".join(map(str, runs.index[-rows:]))
+    warnings.warn(
+        f"row {left_out}: a mean or total of the rows above, not a run; left out",
+        RunTableWarning,
+        stacklevel=4,
+    )
+    return runs.iloc[:-rows]
+
+
+def _called_summary(runs: pd.DataFrame) -> int:
+    """How many rows at the end are called a mean or total, as no row above is."""
+    for column in _texts(runs):
+        texts = runs[column].astype(str).str.strip(" :").str.lower()
+        called = texts.isin(SUMMARY).to_numpy()
+        count = int(called.sum())
+        if 0 < count < len(runs) and called[-count:].all():
+            return count
+    return 0
+
+
+def _is_computed(runs: pd.DataFrame) -> bool:
+    """Whether the last row has no name, and the mean or the sum of each number above."""
+    numbers = runs.select_dtypes("number")
+    varying = [c for c in numbers if numbers[c].iloc[:-1].nunique() > 1]
+    above, last = numbers[varying].iloc[:-1], numbers[varying].iloc[-1].dropna()
+    if len(above) < 3 or len(last) < 2 or runs.iloc[-1][[*_texts(runs)]].notna().any():
+        return False
+    return any(
+        bool(np.allclose(last.astype(float), of[last.index].astype(float), CLOSE, 0))
+        for of in (above.mean(), above.sum())
+    )
+
+
+def _texts(runs: pd.DataFrame) -> list[Any]:
+    return [*runs.select_dtypes(exclude="number")]

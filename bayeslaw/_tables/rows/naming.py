@@ -1,0 +1,152 @@
+"""Which columns name things, and which rows are the points of one run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+
+# columns of the schema that hold names, spelled as they are written
+NAMES = ("run", "checkpoint", "domain", "schedule")
+# what people and trackers call a run, in small letters with spaces for signs
+RUN = ("run name", "run id", "runid", "runname", "run", "wandb run", "name", "id")
+# what may be a run, if each of its names has the points of one curve
+PERHAPS_RUN = (
+    *("experiment", "exp", "exp name", "experiment name", "exp id", "trial", "job"),
+    *("trial id", "job id", "model", "model name", "curve"),
+)
+# points of a run from which it is a learning curve; `table.CURVE` of the inference
+CURVE = 10
+FEW = 12  # levels of N; with more, ten tokens each may well be a grid of runs
+# of one run these differ from point to point
+LOSSES = ("loss", "target_loss", "source_loss")
+ALONG = ("D", "step", *LOSSES, "cost", "lr")
+AREAS = ("S1_pt", "S2_pt", "S1_cpt", "S2_cpt")
+SETTING = ("N", "U", "replay", "ptpp", "checkpoint", "domain", "schedule", "seed")
+
+
+def is_name(column: object) -> bool:
+    """Whether a column of a file holds names, by its own name."""
+    spelled = _spelled(column)
+    return spelled in (*NAMES, *RUN, *PERHAPS_RUN) and spelled not in MAY_BE_SIZES
+
+
+# a model is told by its size, too
+MAY_BE_SIZES = ("model",)
+
+
+def _spelled(column: object) -> str:
+    """A column's name in small letters, without a tracker's prefix."""
+    name = str(column).strip().lower()
+    for prefix in ("config", "params", "tags", "summary"):
+        for sign in "./":
+            name = name.removeprefix(prefix + sign)
+    return name.replace("_", " ").replace("-", " ").replace(".", " ")
+
+
+def names_of(columns: Mapping[str, str | Sequence[str]]) -> set[str]:
+    """Their columns that are read as names of the schema."""
+    return {
+        theirs
+        for theirs, ours in columns.items()
+        if set([ours] if isinstance(ours, str) else ours) & set(NAMES)
+    }
+
+
+def as_names(cells: pd.Series) -> pd.Series:
+    """Cells as text, those that are empty left so."""
+    return cells.astype(object).map(_name, na_action="ignore")
+
+
+def _name(cell: Any) -> str:
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
+        return str(int(cell))
+    return str(cell)
+
+
+def check_repeated(names: Iterable[object], where: str = "") -> None:
+    """Refuse two columns of one name."""
+    times = Counter(names)
+    for name, count in times.items():
+        if count > 1 and name != "":
+            raise RunTableError(
+                f"{where}{count} columns are called {name!r}; rename or drop all but one"
+            )
+
+
+def run_column(runs: pd.DataFrame) -> str | None:
+    """The column that names the runs under another name; None where ``run`` is there, or
+    no column or several do.
+    """
+    if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
+        return None
+    for spellings in (RUN, PERHAPS_RUN):
+        called = [str(c) for c in runs if _spelled(c) in spellings]
+        found = [c for c in called if _names_runs(runs, c)]
+        # a name before a number, an id where two runs have one name
+        found.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spelled(c))))
+        if found:
+            return found[0]
+    return None
+
+
+def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
+    """Whether rows of one name are points of one run: no point has two losses, and what
+    is set before a run is alike.
+    """
+    names = as_names(runs[column])
+    numbered = names.is_unique and names.astype(str).str.isdigit().all()
+    is_size = (
+        pd.api.types.is_numeric_dtype(runs[column]) and _spelled(column) not in RUN
+    )
+    if names.isna().any() or numbered or is_size:
+        return False
+    along = "step" if "step" in runs else "D"
+    point = [names, *(runs[c] for c in (along, "domain") if c in runs)]
+    losses = runs.groupby(point, sort=False)[[c for c in LOSSES if c in runs]]
+    settings = [c for c in ("N", "replay", "ptpp", "checkpoint") if c in runs]
+    set_before = runs.groupby(names, sort=False)[settings]
+    one_loss = (losses.nunique() <= 1).all(axis=None)
+    return bool(one_loss and (set_before.nunique() <= 1).all(axis=None))
+
+
+def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
+    """A name for each row's run, where no column names them and most rows are points of
+    long curves: rows alike in all that is set before a run, at different D.
+
+    None where there are names, few points, or two losses at one point (of runs that are
+    alike in all columns, which nothing tells apart).
+    """
+    if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
+        return None
+    keys = [c for c in runs if c in SETTING or str(c).endswith("loss_before")]
+    keys += _own_settings(runs, keys)
+    curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
+    if (runs.groupby([curve, runs["D"]])["loss"].nunique() > 1).any():
+        return None
+    points = runs.groupby(curve)["D"].transform("nunique")
+    long = points >= CURVE
+    if long.mean() < 0.5 or runs["N"][long].nunique() > FEW:
+        return None
+    # one run measured on two domains is one run
+    if "domain" in keys and len(keys) > 1:
+        others = [c for c in keys if c != "domain"]
+        curve = runs.groupby(others, dropna=False, sort=False).ngroup()
+    return "curve " + (curve + 1).astype(str)
+
+
+def _own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
+    """Columns of the table's own with one value along each curve of the others."""
+    settings = []
+    for column in runs:
+        if column in (*keys, *ALONG, *AREAS) or runs[column].nunique() < 2:
+            continue
+        both = runs.groupby([*keys, column], dropna=False)["D"].nunique()
+        # what changes from point to point leaves no curve
+        if both.max() >= CURVE and both.median() >= CURVE:
+            settings.append(column)
+    return settings

@@ -1,0 +1,59 @@
+"""JSON files of records: a line each, or an array of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+
+
+class _Repeated(ValueError):
+    """A record has two values of one name."""
+
+
+def read_records(path: Path, text: str) -> pd.DataFrame:
+    """The table of a file of JSON lines, or of one JSON array.
+
+    Raises
+    ------
+    RunTableError
+        It is not JSON, has no records, or one of two values under one name.
+    """
+    if text.lstrip().startswith("["):
+        records = _parsed(path, text, "")
+        where = [f"record {i}" for i in range(1, len(records) + 1)]
+    else:
+        lines = [(i, line) for i, line in enumerate(text.splitlines(), 1)]
+        where = [f"line {i}" for i, line in lines if line.strip()]
+        records = [_parsed(path, t, f"line {i}: ") for i, t in lines if t.strip()]
+    for place, record in zip(where, records, strict=True):
+        if not isinstance(record, dict):
+            raise RunTableError(
+                f"{path}: {place} is no record of names and values; write each run as "
+                '{"N": 1e9, "D": 2e10, "loss": 2.5}'
+            )
+    return pd.DataFrame(records)
+
+
+def _parsed(path: Path, text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_record)
+    except _Repeated as error:
+        reason = str(error)
+    except RecursionError:
+        reason = "records within records, too deep to be read"
+    except ValueError as error:
+        reason = f"not JSON ({error})"
+    raise RunTableError(f"{path}: {where}{reason}; give a record of names and values")
+
+
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for name, times in Counter(name for name, _ in pairs).items():
+        if times > 1:
+            raise _Repeated(f"{name!r} is there {times} times; keep one value")
+    return dict(pairs)

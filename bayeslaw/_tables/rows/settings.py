@@ -1,0 +1,89 @@
+"""Settings of runs that no law reads: learning rate, weight decay, batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._tables.rows.naming import AREAS, is_name
+from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
+
+# more levels than this share of the rows: an identity or a measurement, not a setting
+MOST_LEVELS = 0.5
+
+
+class Alike(NamedTuple):
+    """Rows that are alike in what laws read, and differ in settings that they do not.
+
+    ``columns``: those settings; ``rows``: all such rows; ``apart``: largest ratio of
+    losses among rows that are alike, less one.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Any, ...]
+    apart: float
+
+    def sentence(self) -> str:
+        """In words, and what to do."""
+        names = ", ".join(map(repr, self.columns))
+        return (
+            f"{named_rows(self.rows)}: alike in all that laws read, and up to "
+            f"{self.apart:.1%} apart in loss, at other settings of {names}: taken as "
+            "noise around their mean, so that forecasts are of a run of middling "
+            "settings; keep the runs with the settings you will use, by --where"
+        )
+
+
+def alike_but_settings(runs: pd.DataFrame, read: Collection[str] = ()) -> Alike | None:
+    """Rows that are alike in all columns of the schema (and those that a law ``read``),
+    while other columns, such as ``lr``, differ.
+
+    A setting is one of a whole run, with few levels; names, seeds and what is measured
+    are none. None where there are no such rows.
+    """
+    if "loss" not in runs:
+        return None
+    known = {*NUMERIC, *TEXT, *read}
+    if not {"step", *AREAS} & set(runs):
+        known.discard("lr")  # of the whole run, not of the step
+    keys = [c for c in runs if c in _ALIKE_IN or c in read]
+    settings = [c for c in runs if c not in known and _is_setting(runs, c)]
+    if not keys or not settings:
+        return None
+    alike = runs.groupby(keys, dropna=False, sort=False)
+    group = alike.ngroup()
+    levels = alike[settings].nunique()
+    differ = [c for c in settings if (levels[c] > 1).any()]
+    if not differ:
+        return None
+    mixed = group[(levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]]
+    losses = runs["loss"].astype(float).loc[mixed.index].groupby(mixed.to_numpy())
+    apart = float((losses.max() / losses.min()).max() - 1)
+    return Alike(tuple(map(str, differ)), tuple(mixed.index), apart)
+
+
+# what is alike of runs of one design; areas and steps follow from D and the schedule
+_ALIKE_IN = ("N", "D", "U", "replay", "ptpp", "domain", "checkpoint", "schedule")
+
+
+def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
+    levels = runs[column].nunique()
+    if not 1 < levels <= max(2, MOST_LEVELS * len(runs)):
+        return False
+    if "loss" in str(column).lower() or is_name(column):
+        return False
+    if "run" not in runs:
+        return True
+    # what changes along a run is no setting of it
+    return bool((runs.groupby("run")[column].nunique() <= 1).all())
+
+
+def warn_settings(runs: pd.DataFrame, read: Collection[str] = ()) -> None:
+    """Warn of rows that are alike in all but settings that no law reads."""
+    found = alike_but_settings(runs, read)
+    if found is not None:
+        warnings.warn(found.sentence(), RunTableWarning, stacklevel=4)
