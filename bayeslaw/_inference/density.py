@@ -175,9 +175,7 @@ def hessian(
     return (curvature + curvature.T) / 2
 
 
-def _noise(
-    law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]
-) -> float:
+def _noise(law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]) -> float:
     """Scale of a run's own error in a vector, by which losses fit or not."""
     log_scale = from_vector(law, table.shared, vector)["sigma"]
     return float(np.exp(log_scale))
