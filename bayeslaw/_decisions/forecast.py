@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bayeslaw._decisions.together import warn_own_far
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import warn_far
 from bayeslaw._tables.fitting import warn_other_domain
@@ -56,6 +57,7 @@ def forecast(
     fitted = getattr(posterior, "runs", None)
     warn_other_domain(fitted, runs)
     warn_far(fitted, runs)
+    warn_own_far(posterior, runs)
     blocks = [_of_block(posterior, block, prob, seed) for block in _blocks(runs)]
     return pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
 
