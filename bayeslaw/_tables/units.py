@@ -53,17 +53,16 @@ def clear_units(runs: pd.DataFrame) -> list[str]:
 
 def unjudged_units(runs: pd.DataFrame) -> str:
     """What of a table in which nothing odd is seen was not, or cannot be, judged."""
-    parts = ["nats or bits per token"]
-    ratio = _tokens_per_parameter(runs)
-    if ratio is None:
+    parts = ["losses in nats, in bits or another measure of that size"]
+    if _tokens_per_parameter(runs) is None:
         parts += [f"the unit of {name}" for name in ("N", "D") if name in runs]
     else:
-        parts.append("a factor of N or D under a hundred")
+        parts.append("a factor of N or D, or the two exchanged")
     if "ptpp" in runs:
         parts.append("a factor of ptpp")
     if "replay" in runs:
         parts.append("replay or 1 - replay")
-    return ", ".join(parts)
+    return "; ".join(parts)
 
 
 def _tokens_per_parameter(runs: pd.DataFrame) -> Float[np.ndarray, " run"] | None:

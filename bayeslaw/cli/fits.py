@@ -28,6 +28,7 @@ from bayeslaw.cli.options import (
     complete_laws,
 )
 from bayeslaw.cli.output import check_writable, emit
+from bayeslaw.cli.laws import priors_record
 from bayeslaw.cli.parsing import assignments, prior_file, read_table
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def fit(options: FitOptions) -> None:
     table = read_table(options.runs, options.where, options.column)
     if options.law is not None and len(options.law) == 1:
         posterior = _one_law(table, options.law[0], settings, options)
-        name, more = posterior.name, {"preview": True} if options.preview else {}
+        name, more = posterior.name, {"priors": priors_record(posterior.law)}
+        more |= {"preview": True} if options.preview else {}
     else:
         posterior = _several_laws(table, settings, options)
         name, more = "average", {"weights": posterior.weights}
@@ -196,6 +198,10 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     if "weights" in record:
         weights = [f"{name} {w:.2f}" for name, w in record["weights"].items()]
         print(f"weights: {', '.join(weights)}")
+    if "priors" in record and posterior.law.origin.startswith("formula:"):
+        print("priors:")
+        for name, prior in record["priors"].items():
+            print(f"  {name} {prior['prior']}: {prior['source']}")
     if "preview" in record:
         print(
             f"A PREVIEW, k-hat {diagnostics['khat']:.2f}: "

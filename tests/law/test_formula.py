@@ -131,7 +131,9 @@ def test_known_names_take_cited_priors_without_a_warning():
     assert {n: (p.family, p.args) for n, p in own.priors.items()} == {
         n: (p.family, p.args) for n, p in known.priors.items()
     }
-    assert all(p.source.startswith("of law 'chinchilla': ") for p in own.priors.values())
+    assert all(
+        p.source.startswith("of law 'chinchilla': ") for p in own.priors.values()
+    )
 
 
 @pytest.mark.parametrize(
