@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpyro.distributions as dist
     from jaxtyping import Float
 
+SHOWN = 80  # characters of a prior that is not understood
 # family: (number of arguments, support)
 FAMILIES = {
     "lognormal": (2, "positive"),
@@ -171,7 +172,7 @@ def fixed(value: float, source: str = "") -> Prior:
     return Prior("fixed", (value,), source)
 
 
-def parse_prior(text: str | Prior) -> Prior:
+def parse_prior(text: object) -> Prior:
     """Read a prior as written in a priors file, for instance ``"lognormal(0.34,
     0.3)"``.
 
@@ -186,7 +187,7 @@ def parse_prior(text: str | Prior) -> Prior:
     args = _numbers(match[2]) if match else None
     if match is None or args is None:
         raise LawError(
-            f"prior {str(text)!r} is not understood; write family and numbers, like "
+            f"prior {str(text)[:SHOWN]!r} is not understood; write family and numbers, like "
             f'"lognormal(0.34, 0.3)"; families: {", ".join(FAMILIES)}'
         )
     return Prior(match[1].lower(), args, "set by the user")

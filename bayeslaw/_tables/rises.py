@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,7 +55,7 @@ def _parts(
         yield from _levels(runs, other)
     levels = np.sort(runs[column].dropna().unique())
     if 2 < len(levels) <= LEVELS:
-        for low, high in zip(levels[:-1], levels[1:], strict=True):
+        for low, high in itertools.pairwise(levels):
             name = f"from {column} = {_shown(low)} to {_shown(high)}"
             yield name, runs[runs[column].isin((low, high))]
 

@@ -13,6 +13,7 @@ from bayeslaw._base.executors import executor_at
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.runtime import WARMUP
 from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.laws import priors_record
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -28,7 +29,6 @@ from bayeslaw.cli.options import (
     complete_laws,
 )
 from bayeslaw.cli.output import check_writable, emit
-from bayeslaw.cli.laws import priors_record
 from bayeslaw.cli.parsing import assignments, prior_file, read_table
 
 if TYPE_CHECKING:

@@ -217,8 +217,8 @@ def prior_file(path: Path | None) -> dict[str, dict]:
         return {"priors": {}, "reference": {}}
     try:
         content = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:  # TOML and its encoding
-        reason = str(error).splitlines()[0]
+    except (OSError, ValueError, RecursionError) as error:  # TOML and its encoding
+        reason = (str(error).splitlines() or ["damaged"])[0]
         raise LawError(
             f"{path}: cannot be read as a TOML file of priors ({reason})"
         ) from None

@@ -29,7 +29,7 @@ def adaptation(seed: int = 0) -> pd.DataFrame:
     """
     rng = np.random.default_rng([5, seed])
     grid = (
-        SIZES[1::2] + (1.4e10,),
+        (*SIZES[1::2], 1.4e10),
         (0.25, 1.0, 4.0, 10.0, 20.0),
         (0.1, 0.25, 0.5),
         (15.0, 60.0, 240.0),

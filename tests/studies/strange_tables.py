@@ -44,7 +44,7 @@ class Judged(NamedTuple):
 
 
 RIGHT = {TWICE: {"warned"}, CURVE_TWICE: {"refused"}, "": {"read"}}
-RIGHT |= dict.fromkeys(UNIT_FAULTS, {"told", "named"})
+RIGHT |= {fault: {"told", "named"} for fault in UNIT_FAULTS}
 
 
 def is_right(row: Judged) -> bool:
