@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bayeslaw._decisions.together import table_of
+from bayeslaw._decisions.together import table_of, warn_own_far
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import warn_far
 from bayeslaw._tables.fitting import warn_other_domain
@@ -57,6 +57,7 @@ def forecast(
     fitted = table_of(posterior)
     warn_other_domain(fitted, runs)
     warn_far(fitted, runs)
+    warn_own_far(posterior, runs)
     blocks = [_of_block(posterior, block, prob, seed) for block in _blocks(runs)]
     return pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
 

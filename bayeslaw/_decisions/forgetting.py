@@ -192,7 +192,8 @@ def bootstrapped_mre(
         Where the Huber loss of the fit turns linear, in log loss.
     left_out
         Score each fit on the runs that its resample left out; otherwise, as the paper
-        does, on the resample itself, which has seen them.
+        does, on the resample itself, which has seen them. Resamples that left none out
+        are passed over.
 
     Raises
     ------
@@ -208,7 +209,14 @@ def bootstrapped_mre(
     times = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
     weight = (times == 0) if left_out else times
     miss = _relative_miss(point.bootstrap_loss(runs), fitting.losses(runs))
-    draws = (miss * weight).sum(1) / weight.sum(1)
+    # a resample of few runs may have drawn each of them, and so has left none out
+    scored = weight.sum(1) > 0
+    if not scored.any():
+        raise RunTableError(
+            f"{n} runs: every resample has drawn each, and has none to be scored on; "
+            "add runs, or score without left_out"
+        )
+    draws = (miss * weight)[scored].sum(1) / weight[scored].sum(1)
     return RelativeError(float(draws.mean()), draws)
 
 

@@ -4,14 +4,16 @@ what they were fitted to.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import pandas as pd
 
-from bayeslaw._base.errors import PlanError
+from bayeslaw._base.errors import PlanError, RunTableWarning
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.fitting import fitted
+from bayeslaw._tables.own_columns import own_beyond
 from bayeslaw._tables.slopes import CLEAR, partial_slope
 
 LARGE = 0.03  # slope of log loss in replay
@@ -47,12 +49,30 @@ def doubts(
     table = table_of(target)
     planned = pd.DataFrame([run])
     lines = [f"the plan's {line}" for line in far_beyond(table, planned)]
+    lines += [f"the plan's {line}" for line in _own_far(target, planned)]
     for name, posterior in sources.items():
         other = table_of(posterior)
         if table is None or other is None:
             continue
         lines += doubts_of_tables(name, table, other)
     return lines
+
+
+def warn_own_far(posterior: Posterior, runs: pd.DataFrame) -> None:
+    """Warn of each column of the user's own along which runs lie far beyond those that
+    were fitted.
+    """
+    for line in _own_far(posterior, runs):
+        text = f"{line}: nothing measured says how far a law holds there"
+        warnings.warn(text, RunTableWarning, stacklevel=3)
+
+
+def _own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
+    table = table_of(posterior)
+    if table is None:
+        return []
+    read = [c for piece in posterior.pieces() for c in piece.covariates]
+    return own_beyond(table, runs, read)
 
 
 def doubts_of_tables(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 STEP = 1e-5  # of a coordinate, between two gradients whose difference is the curvature
+FINE = 0.1  # of the noise: over more than that, the density of exact losses bends
 FLAT = 1e-2  # curvature below which a direction is scaled as if this curved
 
 
@@ -103,8 +104,10 @@ def error_start(
     """Unconstrained error sites to start from."""
     start = {"sigma": log_noise, "dof_above_2": np.log(10.0)}
     if shared.kind == "checkpoint":
-        # Signed, see `noise.TAU_CHECKPOINT`: as it is, not its logarithm.
-        start["tau_checkpoint"] = 0.001
+        xp = jnp if isinstance(log_noise, Array) else np
+        # Signed, see `noise.TAU_CHECKPOINT`: as it is, not its logarithm. Checkpoints
+        # differ by no more than runs do.
+        start["tau_checkpoint"] = xp.minimum(0.001, xp.exp(log_noise))
     if shared.kind == "run":
         start["tau_run"] = np.log(0.002)
     if shared.along_run:
@@ -163,11 +166,18 @@ def hessian(
     # e_i)) / 2 h, off by O(h^2). Rounding adds about 1e-16 / h of the gradient's size,
     # which in float64 balances that near h = 1e-5 (Nocedal and Wright 2006, section
     # 8.1).
-    steps = STEP * np.concatenate([np.eye(d), -np.eye(d)])
+    step = min(STEP, FINE * _noise(law, table, vector))
+    steps = step * np.concatenate([np.eye(d), -np.eye(d)])
     _, slopes = at_each(law, table, points, vector + steps)
-    curvature = (slopes[:d] - slopes[d:]) / (2 * STEP)
+    curvature = (slopes[:d] - slopes[d:]) / (2 * step)
     # Differences are symmetric up to rounding only; eigh reads one triangle.
     return (curvature + curvature.T) / 2
+
+
+def _noise(law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]) -> float:
+    """Scale of a run's own error in a vector, by which losses fit or not."""
+    log_scale = from_vector(law, table.shared, vector)["sigma"]
+    return float(np.exp(log_scale))
 
 
 def whitening(

@@ -26,6 +26,7 @@ from bayeslaw._inference.noise import (
     log_density_of_error,
     log_prior_of_dof,
     log_prior_of_error,
+    log_wall,
 )
 from bayeslaw._inference.table import NONE, SharedError
 from bayeslaw._law.law import Covariates, Law, Values, log_loss
@@ -136,6 +137,7 @@ def model(
     error = {
         name: numpyro.sample(name, prior) for name, prior in error_sites(shared).items()
     }
+    numpyro.factor("rounding", log_wall(jnp.log(error["sigma"])))
     mean, scale = log_loss(law, covariates, values), error["sigma"]
     effect = jnp.zeros_like(mean)
     if shared.kind is not None:
@@ -209,6 +211,7 @@ def _log_prior_of_sites(law: Law, u: Values, shared: SharedError) -> Float[Array
     others.append(log_prior_of_dof(jnp.exp(dof)) + dof)
     standard = (jnp.stack(sites) - np.array(centres)) / np.array(sds)
     log_norm = np.sum(np.log(sds)) + 0.5 * len(sds) * np.log(2 * np.pi)
+    others.append(log_wall(u["sigma"]))
     return sum(others) - 0.5 * jnp.sum(standard**2) - log_norm
 
 

@@ -34,6 +34,10 @@ NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")
 # Scale of a run's own error on log loss. Measured between seeds: .1% (billions of
 # parameters; Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
 SIGMA = lognormal(0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%")
+# Scale below which there is no error: losses are printed to some five digits. Where a
+# law follows a table to the last one, the likelihood grows without end as the scale
+# falls. The wall is so steep that at the noise of real runs it is 0 in double precision.
+ROUNDING, STEEPNESS = 1e-5, 8
 # Tails: degrees of freedom - 2, so that the noise has a variance. Juarez and Steel 2010
 # use gamma(2, .1) on all of it.
 DOF_SHAPE, DOF_RATE, DOF_MIN = 2.0, 0.1, 2.0
@@ -99,6 +103,11 @@ def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
     log_p = log_prior_of_dof(error["dof_above_2"])
     of_dof = {"dof_above_2": jnp.asarray(log_p)}
     return of_dof | {name: p.log_density(error[name]) for name, p in priors.items()}
+
+
+def log_wall(log_sigma: Float[AnyArray, ""]) -> Float[Array, ""]:
+    """What the log density loses where the scale of an error nears `ROUNDING`."""
+    return -jnp.exp(STEEPNESS * (math.log(ROUNDING) - log_sigma))
 
 
 def log_prior_of_dof(

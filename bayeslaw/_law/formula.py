@@ -19,6 +19,7 @@ from bayeslaw._law.formula_parts import REFERENCE, Offset, split
 from bayeslaw._law.formula_priors import (
     exponents_of,
     reference_run,
+    spelled,
     term_of,
     warn_guessed,
 )
@@ -56,9 +57,9 @@ def law_from_formula(
 
     Contributions are stated at a model of 1e9 parameters, 2e10 tokens, a quarter of
     replay and 30 tokens per parameter of pre-training (`Law.with_reference` moves
-    them). A parameter called as in a law of the catalogue that reads the same columns
-    takes its prior from there; the others are guessed, with a warning
-    (`Law.with_priors`).
+    them). A parameter called as in a law of the catalogue, where it does the same to the
+    same columns of the schema, takes its prior from there, and the prior's source says
+    of which law it is; the others are guessed, with a warning (`Law.with_priors`).
 
     Raises
     ------
@@ -78,10 +79,13 @@ def law_from_formula(
             f"columns: {', '.join(known)}"
         )
     parts = split(tree, reference)
-    exponents = exponents_of(parts, reference)
+    known_law = spelled(tree, reference)
+    exponents = exponents_of(parts, reference, known_law)
     medians = {e.name: jnp.asarray(e.prior.median) for e in exponents}
     terms = tuple(
-        term_of(p, i, medians, reference) for i, p in enumerate(parts) if p.is_free
+        term_of(p, i, medians, reference, known_law)
+        for i, p in enumerate(parts)
+        if p.is_free
     )
     _check_identified(text, terms)
     warn_guessed(terms, exponents)

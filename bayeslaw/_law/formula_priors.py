@@ -1,5 +1,5 @@
-"""Priors of a formula's parameters: those of the catalogue's laws where a name occurs
-there, else guessed.
+"""Priors of a formula's parameters: those of the catalogue's laws where a parameter of
+that name does the same to the same column there, else guessed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import ast
 import math
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jax import Array
 from bayeslaw._base.errors import FitWarning, LawError
 from bayeslaw._law.catalogue import laws
 from bayeslaw._law.expression import evaluate, latex, names, symbol
-from bayeslaw._law.formula_parts import Part
+from bayeslaw._law.formula_parts import REFERENCE, Part
 from bayeslaw._law.law import NATS, Basis, Exponent, Law, Term, Values, constant
 from bayeslaw._law.priors import Prior, fixed, lognormal
 
@@ -41,10 +42,31 @@ def _nearest(columns: Collection[str]) -> list[Law]:
     return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
 
 
+def spelled(tree: ast.expr, reference: Mapping[str, float]) -> Law | None:
+    """The law of the catalogue that a formula is: the same columns and parameters, and
+    at plausible ones the same loss.
+    """
+    run = reference_run(reference)
+    for law in laws():
+        if {*law.covariates, *law.plausible} != names(tree):
+            continue
+        plausible = {n: jnp.asarray(v) for n, v in law.plausible.items()}
+        own = evaluate(tree, {**run, **plausible})
+        if jnp.allclose(own, law.loss(run, law.from_paper(plausible)), rtol=1e-3):
+            return law
+    return None
+
+
 def term_of(
-    part: Part, index: int, medians: Values, reference: Mapping[str, float]
+    part: Part,
+    index: int,
+    medians: Values,
+    reference: Mapping[str, float],
+    known: Law | None = None,
 ) -> Term:
-    """The term with its prior; ``medians`` are those of the exponents."""
+    """The term with its prior; ``medians`` are those of the exponents, ``known`` is the
+    law that the formula is.
+    """
     basis: Basis = part.basis if part.basis.factors else constant
     written = _latex(part)
     if part.coefficient is None:
@@ -52,9 +74,12 @@ def term_of(
         return Term(f"one{index + 1}", basis, one, written, part.sign, in_nats=False)
     size = float(basis(reference_run(reference), medians))
     in_nats = math.isfinite(size) and size > VANISHING
+    lenders = [known] if known else []
+    if _is_published(part, reference):
+        lenders += _nearest(reference)
     cited = [
-        t.prior
-        for law in _nearest(reference)
+        _borrowed(t.prior, law)
+        for law in lenders
         for t in law.terms
         if t.coefficient == part.coefficient
         and t.is_floor == (basis is constant)
@@ -64,6 +89,33 @@ def term_of(
     guess = FLOOR if basis is constant else CONTRIBUTION if in_nats else NUMBER
     prior = cited[0] if cited else guess
     return Term(part.coefficient, basis, prior, written, part.sign, in_nats)
+
+
+def _borrowed(prior: Prior, law: Law) -> Prior:
+    """A law's prior, which says whose it is."""
+    return replace(prior, source=f"of law {law.name!r}: {prior.source}")
+
+
+def _is_published(part: Part, reference: Mapping[str, float]) -> bool:
+    """Whether a term is of single columns of the schema, as the laws' terms are: of a
+    column of the user's own, or of a power of two columns' product, nobody has said
+    what it contributes.
+    """
+    columns = part.basis.names & set(reference)
+    bases = [
+        names(node.left) & columns
+        for factor, _ in part.basis.factors
+        for node in ast.walk(factor)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    ]
+    return columns <= set(REFERENCE) and all(map(_act_as_one, bases))
+
+
+def _act_as_one(columns: Collection[str]) -> bool:
+    """Whether these columns are one, or several that a law takes as one."""
+    return len(columns) <= 1 or any(
+        set(columns) == {e.covariate, *e.also} for law in laws() for e in law.exponents
+    )
 
 
 def _latex(part: Part) -> str:
@@ -78,9 +130,11 @@ def _latex(part: Part) -> str:
 
 
 def exponents_of(
-    parts: tuple[Part, ...], reference: Mapping[str, float]
+    parts: tuple[Part, ...], reference: Mapping[str, float], known: Law | None = None
 ) -> tuple[Exponent, ...]:
-    """Every parameter that is no coefficient, with its prior."""
+    """Every parameter that is no coefficient, with its prior; ``known`` is the law that
+    the formula is.
+    """
     exponents: dict[str, Exponent] = {}
     # neither cited nor a power: guessed last, as the size depends on the others
     scales: dict[str, tuple[ast.expr, str]] = {}
@@ -88,7 +142,8 @@ def exponents_of(
         for factor, _ in part.basis.factors:
             for name in sorted(names(factor) - set(reference) - set(exponents)):
                 where, acts_on = _home(name, part.basis.factors, reference)
-                prior = _cited(name, acts_on, reference)
+                together = names(where) & set(reference)
+                prior = _own(name, known) or _cited(name, together, reference)
                 if prior is None and _is_power(name, where):
                     prior = POWER
                 if prior is None:
@@ -136,18 +191,27 @@ def _is_power(name: str, where: ast.expr) -> bool:
     )
 
 
-def _cited(name: str, acts_on: str, columns: Collection[str]) -> Prior | None:
-    """The prior of an exponent of this name in the catalogue, along the same column if
-    there is one.
+def _own(name: str, known: Law | None) -> Prior | None:
+    """The prior of this exponent in the law that the formula is."""
+    exponents = known.exponents if known else ()
+    priors = [_borrowed(e.prior, known) for e in exponents if e.name == name]
+    return priors[0] if priors else None
+
+
+def _cited(
+    name: str, together: Collection[str], columns: Collection[str]
+) -> Prior | None:
+    """The prior of an exponent of this name in the catalogue, where it acts on the same
+    columns; a name alone says nothing of a product, or of another column.
     """
-    same = [
-        e
-        for law in _nearest(columns)
-        for e in law.exponents
-        if e.name == name and e.covariate in columns
-    ]
-    same.sort(key=lambda e: e.covariate != acts_on)
-    return same[0].prior if same else None
+    for law in _nearest(columns):
+        for e in law.exponents:
+            if e.name == name and set(together) in (
+                {e.covariate},
+                {e.covariate, *e.also},
+            ):
+                return _borrowed(e.prior, law)
+    return None
 
 
 def _scale(name: str, where: ast.expr, at: Values) -> Prior:

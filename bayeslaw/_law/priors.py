@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpyro.distributions as dist
     from jaxtyping import Float
 
+SHOWN = 80  # characters of a prior that is not understood
 # family: (number of arguments, support)
 FAMILIES = {
     "lognormal": (2, "positive"),
@@ -171,7 +172,7 @@ def fixed(value: float, source: str = "") -> Prior:
     return Prior("fixed", (value,), source)
 
 
-def parse_prior(text: str | Prior) -> Prior:
+def parse_prior(text: object) -> Prior:
     """Read a prior as written in a priors file, for instance ``"lognormal(0.34,
     0.3)"``.
 
@@ -183,12 +184,18 @@ def parse_prior(text: str | Prior) -> Prior:
     if isinstance(text, Prior):
         return text
     match = re.fullmatch(r"\s*(\w+)\s*\(([^()]*)\)\s*", str(text))
-    try:
-        assert match
-        args = tuple(float(a) for a in match[2].split(","))
-    except (AssertionError, ValueError):
+    args = _numbers(match[2]) if match else None
+    if match is None or args is None:
         raise LawError(
-            f"prior {str(text)!r} is not understood; write family and numbers, like "
+            f"prior {str(text)[:SHOWN]!r} is not understood; write family and numbers, like "
             f'"lognormal(0.34, 0.3)"; families: {", ".join(FAMILIES)}'
-        ) from None
+        )
     return Prior(match[1].lower(), args, "set by the user")
+
+
+def _numbers(text: str) -> tuple[float, ...] | None:
+    """Numbers between commas; None where one is none."""
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        return None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SOME = 24  # draws of the law whose mean is looked at
 LEAST_EXPLAINED = 0.5
 LARGE_MISS = 0.05  # of half of the rows; laws miss tiny models by 3%, others by .1-1%
+EXACT = 1e-4  # of half of the rows, under which no measured losses lie off any law
+ROWS_A_PARAMETER = 2  # of fewer a law may say anything
 LEAST_SPREAD = 0.01  # of the losses, in log, below which there is little to explain
 REASONS = (
     "noise, an accuracy in place of a loss, losses of other domains or units, and a "
@@ -82,10 +84,21 @@ def goodness(
             f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
             "differ by .05-.6%: another law may suit them (`compare`)"
         )
+    elif miss < EXACT and len(runs) >= ROWS_A_PARAMETER * len(law.priors):
+        doubts.append(
+            f"losses follow law {law.name!r} to {_digits(miss)} digits, where seeds "
+            "differ by .05-.6%: are they simulated, or a formula's? then intervals say "
+            "nothing of real runs"
+        )
     rise = rise_with_size(runs) if "N" in law.covariates else None
     unread = unread_column(law, runs, left)
     doubts += [line for line in (rise, unread) if line is not None]
     return Goodness(float(explained), float(miss), tuple(doubts))
+
+
+def _digits(miss: float) -> int:
+    """Leading digits that are alike in numbers which differ by this share."""
+    return min(9, int(-np.log10(max(miss, 1e-9))))
 
 
 def explained_share(

@@ -30,6 +30,7 @@ from bayeslaw._tables.rows.naming import (
 )
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.sources.source import KINDS, is_tracker, read_source
+from bayeslaw._tables.units import clear_units
 from bayeslaw._tables.where import select
 
 if TYPE_CHECKING:
@@ -499,6 +500,8 @@ def _warn_units(runs: pd.DataFrame) -> None:
             f"column 'D' is at most {runs['D'].max():g}: billions, or tokens per "
             "parameter? D is tokens: multiply by 1e9 (--column D=yours*1e9) or by N"
         )
+    for line in clear_units(runs):
+        warn(line)
     for name in (n for n in ("N", "D", "ptpp", "cost") if n in runs):
         apart = _apart(runs[name])
         if apart is not None:

@@ -72,15 +72,7 @@ def surface_misses(
     rows. It is no law: it is there in milliseconds, and rough where losses bend.
     Columns that do not vary, or are empty somewhere, are left out.
     """
-    usable = [c for c in columns if c in runs and runs[c].notna().all()]
-    axes = [_standardised(runs, c) for c in usable if runs[c].nunique() > 1]
-    level = np.ones(len(runs))
-    terms = [level, *axes]
-    # squares and products, each once
-    pairs = [a * b for i, a in enumerate(axes) for b in axes[: i + 1]]
-    if len(runs) >= ROWS_A_TERM * (len(terms) + len(pairs)):
-        terms += pairs
-    design = np.column_stack(terms)
+    design = surface(runs, columns)
     loss = runs["loss"].to_numpy(float)
     y = np.log(loss)
     start, *_ = np.linalg.lstsq(design, y, rcond=None)
@@ -88,16 +80,31 @@ def surface_misses(
     if not scale > 0:
         return y - design @ start
     # squares near the surface, absolute values far from it
-    surface = least_squares(
+    bent = least_squares(
         lambda coefficients: (y - design @ coefficients) / scale,
         start,
         jac=lambda _: -design / scale,
         loss="soft_l1",
     )
-    return y - design @ surface.x
+    return y - design @ bent.x
 
 
-def _standardised(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
+def surface(
+    runs: pd.DataFrame, columns: Collection[str]
+) -> Float[np.ndarray, "run term"]:
+    """Terms of the surface of `surface_misses` at each run, shape (run, term)."""
+    usable = [c for c in columns if c in runs and runs[c].notna().all()]
+    axes = [standardised(runs, c) for c in usable if runs[c].nunique() > 1]
+    level = np.ones(len(runs))
+    terms = [level, *axes]
+    # squares and products, each once
+    pairs = [a * b for i, a in enumerate(axes) for b in axes[: i + 1]]
+    if len(runs) >= ROWS_A_TERM * (len(terms) + len(pairs)):
+        terms += pairs
+    return np.column_stack(terms)
+
+
+def standardised(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
     values = runs[column].to_numpy(float)
     if column != "replay" and (values > 0).all():
         values = np.log(values)

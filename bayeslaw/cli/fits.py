@@ -14,6 +14,7 @@ from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.runtime import WARMUP
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.laws import priors_record
 from bayeslaw.cli.options import (
     AsJson,
     Column,
@@ -124,7 +125,8 @@ def fit(options: FitOptions) -> None:
     table = read_table(options.runs, options.where, options.column)
     if options.law is not None and len(options.law) == 1:
         posterior = _one_law(table, options.law[0], settings, options)
-        name, more = posterior.name, {"preview": True} if options.preview else {}
+        name, more = posterior.name, {"priors": priors_record(posterior.law)}
+        more |= {"preview": True} if options.preview else {}
     else:
         posterior = _several_laws(table, settings, options)
         name, more = "average", {"weights": posterior.weights}
@@ -197,6 +199,10 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     if "weights" in record:
         weights = [f"{name} {w:.2f}" for name, w in record["weights"].items()]
         say(f"weights: {', '.join(weights)}")
+    if "priors" in record and posterior.law.origin.startswith("formula:"):
+        say("priors:")
+        for name, prior in record["priors"].items():
+            say(f"  {name} {prior['prior']}: {prior['source']}")
     if "preview" in record:
         say(
             f"A PREVIEW, k-hat {diagnostics['khat']:.2f}: "

@@ -69,7 +69,18 @@ def _law_summary(law) -> dict[str, Any]:
 
 def _law_record(law) -> dict[str, Any]:
     """All there is to say about a law."""
-    priors = {
+    return _law_summary(law) | {
+        "source": law.source,
+        "latex": law.latex,
+        "reference": dict(law.reference),
+        "plausible": dict(law.plausible),
+        "priors": priors_record(law),
+    }
+
+
+def priors_record(law) -> dict[str, dict[str, Any]]:
+    """Each parameter's prior, its 90% interval, and where it comes from."""
+    return {
         name: {
             "prior": str(prior),
             "low": prior.quantile(0.05),
@@ -77,13 +88,6 @@ def _law_record(law) -> dict[str, Any]:
             "source": prior.source,
         }
         for name, prior in law.priors.items()
-    }
-    return _law_summary(law) | {
-        "source": law.source,
-        "latex": law.latex,
-        "reference": dict(law.reference),
-        "plausible": dict(law.plausible),
-        "priors": priors,
     }
 
 

@@ -257,7 +257,7 @@ def prior_file(path: Path | None) -> dict[str, dict]:
             f"{path}: values within values, too deep to be read; write priors flat"
         ) from None
     except (OSError, ValueError) as error:  # TOML and its encoding
-        reason = str(error).splitlines()[0]
+        reason = (str(error).splitlines() or ["damaged"])[0]
         raise LawError(
             f"{path}: cannot be read as a TOML file of priors ({reason})"
         ) from None

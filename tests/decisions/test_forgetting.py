@@ -18,6 +18,7 @@ from bayeslaw import (
     progress_lost,
     simulate_domains,
 )
+from bayeslaw._decisions import forgetting
 from bayeslaw._law.law import log_loss
 
 MODELS = pd.DataFrame(
@@ -147,6 +148,25 @@ def test_bootstrapped_error_is_that_of_refitted_resamples(arxiv):
     assert 0.003 < error.mre < 0.0042
     left_out = bootstrapped_mre(arxiv, law, resamples=32, left_out=True, seed=5)
     assert error.mre < left_out.mre < 0.005
+
+
+def test_resamples_of_few_runs_that_leave_none_out_are_passed_over(monkeypatch):
+    """Of five rows one resample in 26 has each; of one row, all have."""
+    runs = pd.DataFrame({"loss": [1.0, 2.0, 4.0, 5.0, 8.0]})
+    off = SimpleNamespace(bootstrap_loss=lambda r: np.full((100, len(r)), 2.0))
+    monkeypatch.setattr(forgetting, "point_fit", lambda *given, **options: off)
+    law = bayeslaw.law("forgetting")
+    error = bootstrapped_mre(runs, law, resamples=100, left_out=True)
+    times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), size=100)
+    by_hand = [
+        np.mean(np.abs(2 / runs["loss"][of_one == 0] - 1))
+        for of_one in times
+        if (of_one == 0).any()
+    ]
+    assert 90 <= len(by_hand) < 100
+    np.testing.assert_allclose(error.draws, by_hand)
+    with pytest.raises(bayeslaw.RunTableError, match="none to be scored on"):
+        bootstrapped_mre(runs.head(1), law, resamples=100, left_out=True)
 
 
 # -- the cost of forgetting ------------------------------------------------------------------------------------------

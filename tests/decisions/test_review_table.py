@@ -47,6 +47,7 @@ def test_a_sound_table_passes_every_check():
     names = (
         "table",
         "reading",
+        "units",
         "laws",
         "rows",
         "levels",
@@ -54,8 +55,10 @@ def test_a_sound_table_passes_every_check():
         "stages",
         "noise",
         "outliers",
+        "mixture",
         "signal",
         "size",
+        "tokens",
         "extrapolation",
     )
     assert tuple(check.name for check in review.checks) == names

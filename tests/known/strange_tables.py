@@ -118,6 +118,43 @@ def no_size(cells, rng):
     cells[column][row] = str(rng.choice(["0", "-1e9", "1e300", "inf"]))
 
 
+# Units and columns exchanged: every cell can be read. Each with what the review must say
+# that it did not judge, where it does not say that something is odd.
+LOSSES, SIZES = "losses in nats, in bits or another measure", "a factor of N or D"
+
+
+def _scaled(column: str, factor: float) -> Callable:
+    return lambda t: t.assign(**{column: t[column] * factor})
+
+
+def _exchanged(first: str, second: str) -> Callable:
+    return lambda t: t.assign(**{first: t[second], second: t[first]})
+
+
+UNIT_FAULTS: dict[str, tuple[Callable, str]] = {
+    "D in steps": (_scaled("D", 1 / 4e6), SIZES),
+    "D in examples": (_scaled("D", 1 / 2048), SIZES),
+    "D in thousands": (_scaled("D", 1e-3), SIZES),
+    "D in billions": (_scaled("D", 1e-9), SIZES),
+    "N in thousands": (_scaled("N", 1e-3), SIZES),
+    "N in millions": (_scaled("N", 1e-6), SIZES),
+    "N in GiB": (_scaled("N", 2 / 2**30), SIZES),
+    "N and D exchanged": (_exchanged("N", "D"), SIZES),
+    "ptpp in tokens": (lambda t: t.assign(ptpp=t["ptpp"] * t["N"]), "a factor of ptpp"),
+    "ptpp in thousands": (_scaled("ptpp", 1e-3), "a factor of ptpp"),
+    "ptpp and loss exchanged": (_exchanged("ptpp", "loss"), LOSSES),
+    "1 - replay": (lambda t: t.assign(replay=1 - t["replay"]), "1 - replay"),
+    "replay as a flag": (
+        lambda t: t.assign(replay=(t["replay"] > 0.5).astype(float)),
+        "1 - replay",
+    ),
+    "losses in bits": (_scaled("loss", 1 / np.log(2)), LOSSES),
+    "losses times 100": (_scaled("loss", 100.0), LOSSES),
+    "perplexity": (lambda t: t.assign(loss=np.exp(t["loss"])), LOSSES),
+    "logarithm of the loss": (lambda t: t.assign(loss=np.log(t["loss"])), LOSSES),
+    "accuracy": (lambda t: t.assign(loss=1 - t["loss"] / 5), LOSSES),
+}
+TWICE, CURVE_TWICE = "rows exported twice", "a curve twice, with other losses"
 CELL_FAULTS: tuple[Callable, ...] = (
     decimal_comma,
     text_for_a_number,
@@ -137,14 +174,18 @@ LINE_FAULTS = (
 
 
 def strange_table(seed: int) -> Table:
-    """One table by its seed; two in five have a fault."""
+    """One table by its seed; three in five have a fault."""
     rng = np.random.default_rng([17, seed])
     truth, fault = meant(rng), ""
+    odd = rng.random()
+    if odd < 0.25:
+        fault = str(rng.choice(list(UNIT_FAULTS)))
+        truth = UNIT_FAULTS[fault][0](truth)
     cells = {}
     for column in COLUMNS:
         spell = SPELLINGS[column][rng.integers(len(SPELLINGS[column]))]
         cells[column] = [spell(x, rng) for x in truth[column]]
-    faulty = rng.random() < 0.4
+    faulty = not fault and rng.random() < 0.4
     which = int(rng.integers(len(CELL_FAULTS) + len(LINE_FAULTS)))
     if faulty and which < len(CELL_FAULTS):
         CELL_FAULTS[which](cells, rng)
@@ -152,6 +193,9 @@ def strange_table(seed: int) -> Table:
     for extra in ("note", "date", "GPU hours")[: int(rng.integers(4))]:
         words = ["ok", '"a, b"', "2024-01-01", "", "12", "=1+1"]
         cells[extra] = [str(rng.choice(words)) for _ in range(len(truth))]
+    if not fault and not faulty and odd > 0.9:
+        fault = TWICE if odd < 0.95 else CURVE_TWICE
+        truth = _again(truth, cells, fault)
     names = [str(name) for name in rng.permutation(list(cells))]
     lines = [[cells[name][row] for name in names] for row in range(len(truth))]
     header = [name if rng.random() < 0.9 else f'"{name}"' for name in names]
@@ -159,6 +203,17 @@ def strange_table(seed: int) -> Table:
         fault = LINE_FAULTS[which - len(CELL_FAULTS)]
         _break_lines(header, lines, fault, rng)
     return Table(*_written(header, lines, rng), truth, fault)
+
+
+def _again(truth: pd.DataFrame, cells, fault) -> pd.DataFrame:
+    """The first two rows again, as they are; or those of a named run with other losses."""
+    if fault == CURVE_TWICE:
+        cells["run"] = ["a"] * len(truth)
+    for column in cells:
+        cells[column] += cells[column][:2]
+    if fault == CURVE_TWICE:
+        cells["loss"][-2:] = ["5.125", "6.25"]
+    return pd.concat([truth, truth.head(2)], ignore_index=True)
 
 
 def _break_lines(header, lines, fault, rng):

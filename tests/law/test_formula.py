@@ -128,7 +128,39 @@ def test_a_basis_that_vanishes_has_no_contribution_in_nats():
 def test_known_names_take_cited_priors_without_a_warning():
     """Names of a law that reads the same columns bring that law's priors; warnings are errors here."""
     own, known = law_from_formula(FORMULAS["chinchilla"]), law("chinchilla")
-    assert own.priors == known.priors
+    assert {n: (p.family, p.args) for n, p in own.priors.items()} == {
+        n: (p.family, p.args) for n, p in known.priors.items()
+    }
+    assert all(
+        p.source.startswith("of law 'chinchilla': ") for p in own.priors.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("formula", "columns"),
+    [
+        ("E + A/(N*D)^alpha", {}),
+        ("E + A/(N*D)^alpha + B/D^beta", {}),
+        ("E + A/(N + D)^alpha", {}),
+        ("E + A/heat^alpha", {"heat": 3.0}),
+        ("E + A/(N*heat)^alpha", {"heat": 3.0}),
+    ],
+)
+def test_a_product_and_an_own_column_borrow_no_prior(formula, columns):
+    """What a law says of alpha along N says nothing of alpha along another thing."""
+    own = quiet(formula, columns=columns)
+    assert own.priors["alpha"].source.startswith("guessed")
+    assert own.priors["A_nats"].source.startswith("guessed")
+    assert own.priors["E_nats"].source.startswith("of law ")
+    renamed = quiet(formula.replace("alpha", "power"), columns=columns)
+    assert own.priors["alpha"] == renamed.priors["power"]
+
+
+def test_a_published_formula_borrows_from_its_law_products_included():
+    own, known = quiet(FORMULAS["forgetting"]), law("forgetting")
+    assert own.priors["alpha"].args == known.priors["alpha"].args
+    assert own.priors["alpha"].source.startswith("of law 'forgetting': ")
+    assert own.priors["A_nats"].args == known.priors["A_nats"].args
 
 
 def test_guessed_priors_are_named():

@@ -31,10 +31,11 @@ def review(
 ) -> Review:
     """Review a table of runs before it is fitted, or posteriors before they are used.
 
-    Of a table: what reading it warns of, laws that suit, rows, levels, the reference
-    run, stages that can be left out, what replicates say of noise, outliers, whether
-    the columns explain the losses, whether losses rise with N, what a plan would lack.
-    It fits no law, and takes a second.
+    Of a table: what reading it warns of, units, laws that suit, rows, levels, the
+    reference run, stages that can be left out, what replicates say of noise, outliers,
+    rows that are of another kind, whether the columns explain the losses, whether
+    losses rise with N or D anywhere, what a plan would lack. It fits no law, and takes
+    a second.
 
     Of posteriors: diagnostics, how the law fits its runs, its misfit beside the noise,
     how its intervals held on stages left out, how far the goal lies beyond the runs and

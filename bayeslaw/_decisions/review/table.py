@@ -17,6 +17,7 @@ import pandas as pd
 from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._decisions.check import FEW
+from bayeslaw._decisions.review import oddities
 from bayeslaw._decisions.review.reach import review_reach, tested
 from bayeslaw._decisions.review.record import Finding, labelled
 from bayeslaw._decisions.together import doubts_of_tables
@@ -30,12 +31,12 @@ from bayeslaw._posteriors.goodness import (
     explained_share,
     explains_little,
     median_distance,
-    rise_with_size,
 )
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.settings import Alike, alike_but_settings
 from bayeslaw._tables.runs import NUMERIC, named_rows, read_runs
-from bayeslaw._tables.slopes import outliers, surface_misses
+from bayeslaw._tables.slopes import outliers, surface, surface_misses
+from bayeslaw._tables.units import odd_units
 
 ENOUGH = 2  # rows for each parameter of the largest law
 ENOUGH_LEVELS = 3  # of a column, by which a law's bend along it is seen
@@ -78,7 +79,7 @@ def review_table(
         It cannot be read.
     """
     runs, warned = _read(given)
-    findings = [_contents(runs), _reading(warned, path)]
+    findings = [_contents(runs), _reading(warned, path), oddities.units(runs, path)]
     if "loss" not in runs:
         return findings
     parts = fitting.by_domain(runs)
@@ -93,14 +94,16 @@ def review_table(
 
 
 def _read(given: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The table checked again, and what it was warned about."""
+    """The table checked again, and what it was warned about but for odd units."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
         runs = read_runs(given)
+    told = odd_units(runs)
     if len(runs) == len(given):
         # rows keep the numbers that they have in their file
         runs = runs.set_axis(given.index)
-    return runs, [str(warning.message) for warning in caught]
+    lines = [str(warning.message) for warning in caught]
+    return runs, [line for line in lines if line not in told]
 
 
 def _contents(runs: pd.DataFrame) -> Finding:
@@ -118,9 +121,9 @@ def _contents(runs: pd.DataFrame) -> Finding:
 
 
 def _reading(warned: Sequence[str], path: str) -> Finding:
-    """Units, rows exported twice: what reading warns of."""
+    """Rows exported twice, columns of two units: what reading warns of."""
     if not warned:
-        reason = "units look right, and no row is there twice"
+        reason = "every cell is a number, and no row is there twice"
         return Finding("reading", "pass", reason)
     todo = f"mend the table, then: bayeslaw review {shlex.quote(path)}"
     return Finding("reading", "look", "; ".join(warned), todo)
@@ -169,13 +172,17 @@ def _review_domain(
         _stages(stages),
         _noise(runs),
         _outliers(runs, misses),
-        _signal(runs, misses),
-        _size(runs),
+        oddities.mixture(runs, columns),
+        _signal(runs, columns, misses),
+        oddities.size(runs),
+        oddities.tokens(runs),
     ]
     alike = alike_but_settings(runs, columns)
     if alike is not None:
         todo = f"{command} --where {_quoted(_at_one_level(runs, alike))}"
         findings.append(Finding("settings", "look", alike.sentence(), todo))
+    further = (oddities.replay(runs), oddities.copies(runs))
+    findings += [finding for finding in further if finding is not None]
     if goal is not None:
         times = tested(runs, stages)
         findings.append(review_reach(runs, goal, times))
@@ -329,22 +336,26 @@ def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
     )
 
 
-def _signal(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
+def _signal(
+    runs: pd.DataFrame, columns: Collection[str], misses: np.ndarray
+) -> Finding:
     y = np.log(fitting.losses(runs))
-    explained = explained_share(misses, y)
+    # a surface of many terms explains some of anything
+    rows, terms = surface(runs, columns).shape
+    left = misses * np.sqrt(rows / max(1, rows - terms))
+    explained = explained_share(left, y)
     reason = f"columns explain {explained:.1%} of how losses differ"
-    if not explains_little(explained, y):
-        return Finding("signal", "pass", reason)
     todo = "plot the table: losses against D, a line for each N"
-    return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
-
-
-def _size(runs: pd.DataFrame) -> Finding:
-    rise = rise_with_size(runs)
-    if rise is None:
-        return Finding("size", "pass", "losses do not rise with N")
-    todo = "look whether larger models were trained and evaluated alike"
-    return Finding("size", "look", rise, todo)
+    if explains_little(explained, y):
+        return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
+    usual = median_distance(left)
+    if usual > LARGE_MISS:
+        reason += (
+            f", but half of the rows lie over {usual:.1%} off a smooth surface, where "
+            f"seeds differ by .05-.6%: {REASONS}"
+        )
+        return Finding("signal", "look", reason, todo)
+    return Finding("signal", "pass", reason)
 
 
 # -- a plan ----------------------------------------------------------------------------

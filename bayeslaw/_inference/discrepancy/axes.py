@@ -45,10 +45,23 @@ def axis_names(columns: Collection[str]) -> tuple[str, ...]:
     return (*start, *counts, *replay, *own)
 
 
+def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:
+    """The unit of an axis that is no logarithm: half of the range of a column of the
+    user's own that reaches 0 or less; 0 of other axes.
+    """
+    if axis in KNOWN or values.min() > 0:
+        return 0.0
+    return float(np.ptp(values)) / 2
+
+
 def position(
-    axis: str, covariates: Mapping[str, Any], xp: ModuleType
+    axis: str, covariates: Mapping[str, Any], xp: ModuleType, unit: float = 0.0
 ) -> Float[AnyArray, "*run"]:
-    """Where each run lies along an axis, shape (run,); ``xp`` is NumPy or JAX's."""
+    """Where each run lies along an axis, shape (run,), as the column is in units of
+    ``unit`` where that is not 0; ``xp`` is NumPy or JAX's.
+    """
+    if unit:
+        return xp.asarray(xp.asarray(covariates[axis], float) / unit)
     if axis == "replay":
         share = 1.0 - xp.asarray(covariates["replay"], float)
         # NumPy makes scalars of arrays without axes

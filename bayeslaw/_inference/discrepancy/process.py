@@ -29,6 +29,7 @@ from bayeslaw._inference.discrepancy.axes import (
     STARTS,
     WALKS,
     axis_names,
+    linear_unit,
     position,
     varies,
     walk_position,
@@ -74,7 +75,8 @@ STATE_PAIRS = (("start", "D"), ("start", "replay"), ("D", "replay"), ("N", "repl
 class Axis:
     """An interval that is a little wider than the data, and how many functions it has.
 
-    ``functions``: of the piece over this axis alone; ``pair_functions``: in pairs.
+    ``functions``: of the piece over this axis alone; ``pair_functions``: in pairs;
+    ``unit``: of an axis along the column itself, 0 along its logarithm.
     """
 
     name: str
@@ -82,6 +84,13 @@ class Axis:
     high: float
     functions: int
     pair_functions: int
+    unit: float = 0.0
+
+    def position(
+        self, covariates: Mapping[str, Any], xp: ModuleType
+    ) -> Float[AnyArray, "*run"]:
+        """Where each run lies, shape (run,)."""
+        return position(self.name, covariates, xp, self.unit)
 
     @property
     def length(self) -> float:
@@ -226,7 +235,7 @@ class Process:
 
     def features(self, covariates: Mapping[str, Any], xp: ModuleType = jnp) -> Any:
         """Every basis function at every run, shape (run, function)."""
-        at = {axis.name: position(axis.name, covariates, xp) for axis in self.axes}
+        at = {axis.name: axis.position(covariates, xp) for axis in self.axes}
         shape = np.broadcast_shapes(*(x.shape for x in at.values()))
         at = {name: xp.broadcast_to(x, shape) for name, x in at.items()}
         blocks = [axis.cosines(at[axis.name], xp) for axis in self.axes]
@@ -265,7 +274,7 @@ class Process:
         paired, walks = rest[: len(self.pairs)], rest[len(self.pairs) :]
         names = [axis.name for axis in self.axes]
         waves = {
-            axis.name: axis.cosines(position(axis.name, covariates, jnp), jnp)
+            axis.name: axis.cosines(axis.position(covariates, jnp), jnp)
             for axis in self.axes
             if axis.name != column
         }
@@ -302,7 +311,7 @@ class Process:
         total = level
         for axis in self.axes:
             if axis.name == column:
-                waves = axis.cosines(position(column, covariates, jnp), jnp)
+                waves = axis.cosines(axis.position(covariates, jnp), jnp)
                 total += waves @ slopes
         for walk, spline in zip(self.walks, splines, strict=True):
             x = walk_position(walk.name, covariates, jnp)
@@ -322,13 +331,14 @@ def process_of(
     names = axis_names(covariates)
     if along_run:
         names = tuple(name for name in names if name not in AREAS)
-    at = {name: position(name, covariates, np) for name in names}
+    units = {name: linear_unit(name, covariates[name]) for name in names}
+    at = {name: position(name, covariates, np, units[name]) for name in names}
     at = {name: x for name, x in at.items() if varies(x)}
     if not at:
         return None
     start = next((name for name in STARTS if name in at), None)
     margin = MARGIN if start is None else STATE_MARGIN
-    axes = [_axis(name, x, margin) for name, x in at.items()]
+    axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
     walks = [_walk(name, covariates) for name in WALKS]
     return Process(tuple(axes), pairs, tuple(walk for walk in walks if walk))
@@ -346,7 +356,7 @@ def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], 
     return tuple((index[a], index[b]) for a, b in known)
 
 
-def _axis(name: str, x: Float[AnyArray, " run"], margin: float) -> Axis:
+def _axis(name: str, x: Float[AnyArray, " run"], margin: float, unit: float) -> Axis:
     low, high = float(x.min()) - margin, float(x.max()) + margin
     counts = [
         int(np.clip(np.ceil((high - low) * density), *limits))
@@ -355,7 +365,7 @@ def _axis(name: str, x: Float[AnyArray, " run"], margin: float) -> Axis:
             (PAIR_PER_UNIT, PAIR_FUNCTIONS),
         )
     ]
-    return Axis(name, low, high, *counts)
+    return Axis(name, low, high, counts[0], counts[1], unit)
 
 
 def _walk(

@@ -1,0 +1,51 @@
+"""Columns of the user's own, which a formula reads: how far runs lie beyond the table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._tables.beyond import FAR
+from bayeslaw._tables.runs import NUMERIC
+
+
+def own_beyond(
+    table: object, runs: pd.DataFrame, read: Collection[str], far: float = FAR
+) -> list[str]:
+    """A line for each column apart from the schema along which runs lie so many times
+    beyond the table; of one that reaches 0 or less, so many halves of its range.
+
+    Parameters
+    ----------
+    read
+        The columns that laws read.
+    """
+    if not isinstance(table, pd.DataFrame):
+        return []
+    own = [c for c in read if c not in NUMERIC and c in table and c in runs]
+    lines = [_line(name, table[name], runs[name], far) for name in dict.fromkeys(own)]
+    return [line for line in lines if line is not None]
+
+
+def _line(name: str, known: pd.Series, asked: pd.Series, far: float) -> str | None:
+    fitted = known.to_numpy(float)
+    low, high = float(fitted.min()), float(fitted.max())
+    x = asked.to_numpy(float)
+    if low > 0:
+        # what is 0 or less lies endlessly far below
+        share = np.divide(low, x, out=np.full(len(x), np.inf), where=x > 0)
+        times = np.maximum(x / high, share)
+        how = "times"
+    else:
+        half = (high - low) / 2 or 1.0
+        times = np.abs(x - (low + high) / 2) / half
+        how = "halves of their range"
+    worst = int(np.argmax(times))
+    if not times[worst] > far:
+        return None
+    return (
+        f"{name} = {x[worst]:g} (a column of your own) lies {times[worst]:.3g} {how} "
+        f"beyond the runs that were fitted ({low:g} to {high:g})"
+    )

@@ -1,0 +1,226 @@
+"""Columns that look to be in other units than the schema's, judged by one another.
+
+A factor that all rows share can only be seen by what it makes of another column: tokens
+per parameter, compute, the loss that a model of that size has. Where nothing is seen
+nothing is proved: bits for nats differ by less than two corpora do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+LARGEST_NATS = 13.0  # ln of a vocabulary of 440,000: what guessing loses
+# tokens per parameter: at most .1 in all rows, or a median over 3,000, no measured table
+# but of fine-tuning has
+FEW_TOKENS, MANY_TOKENS = 0.1, 3e3
+SMALLEST = 1e4  # parameters of the smallest language models
+LARGEST_PTPP, LEAST_PTPP = 1e5, 0.1  # measured: up to 60,000
+# times what Chinchilla's models of that size lose: measured tables in nats per token are
+# .5 to 1.5, in bits per byte .2 to .35
+LOW_LOSS, HIGH_LOSS = 0.4, 2.5
+TOKENISED = 1e7  # parameters, below which models may read bytes
+COMPUTE = ("cost", "flops", "compute", "budget", "c")  # names, as people write them
+LARGE_COMPUTE, OFF_COMPUTE = 1e12, 30.0  # FLOPs; times 6 N D
+
+
+def odd_units(runs: pd.DataFrame) -> list[str]:
+    """A line for each column whose values are not what its unit would have."""
+    return [
+        *_of_losses(runs),
+        *_of_sizes(runs),
+        *_of_pretraining(runs),
+        *_of_replay(runs),
+        *_of_compute(runs),
+    ]
+
+
+def clear_units(runs: pd.DataFrame) -> list[str]:
+    """Those of `odd_units` that cannot be otherwise, said whenever a table is read."""
+    lines = _of_pretraining(runs)
+    if "loss" in runs:
+        lines += _of_high_losses(runs)
+    return lines
+
+
+def unjudged_units(runs: pd.DataFrame) -> str:
+    """What of a table in which nothing odd is seen was not, or cannot be, judged."""
+    parts = ["losses in nats, in bits or another measure of that size"]
+    if _tokens_per_parameter(runs) is None:
+        parts += [f"the unit of {name}" for name in ("N", "D") if name in runs]
+    else:
+        parts.append("a factor of N or D, or the two exchanged")
+    if "ptpp" in runs:
+        parts.append("a factor of ptpp")
+    if "replay" in runs:
+        parts.append("replay or 1 - replay")
+    return "; ".join(parts)
+
+
+def _tokens_per_parameter(runs: pd.DataFrame) -> Float[np.ndarray, " run"] | None:
+    if not {"N", "D"} <= set(runs):
+        return None
+    ratio = (runs["D"] / runs["N"]).to_numpy(float)
+    ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
+    return ratio if len(ratio) else None
+
+
+# -- losses ----------------------------------------------------------------------------
+
+
+def _of_losses(runs: pd.DataFrame) -> list[str]:
+    if "loss" not in runs:
+        return []
+    high = _of_high_losses(runs)
+    if high:
+        return high
+    parts = [runs]
+    if "domain" in runs:
+        parts = [part for _, part in runs.groupby(runs["domain"].astype(str))]
+    levels = [line for part in parts for line in _of_level(part)]
+    return levels[:1] + _of_digits(runs)
+
+
+def _of_high_losses(runs: pd.DataFrame) -> list[str]:
+    high = (runs["loss"] > LARGEST_NATS).to_numpy()
+    if not high.any():
+        return []
+    first = runs[high].iloc[0]
+    return [
+        f"{int(high.sum())} losses (row {first.name}: {first['loss']:.4g}) are above "
+        f"{LARGEST_NATS:g} nats, the logarithm of any vocabulary: perplexity, percent, "
+        "or a sum over tokens? loss is nats per token"
+    ]
+
+
+def _of_level(runs: pd.DataFrame) -> list[str]:
+    """By what models of Hoffmann 2022 lose at that size and as many tokens."""
+    if not {"N", "D"} <= set(runs):
+        return []
+    large = runs[(runs["N"] >= TOKENISED) & (runs["D"] > 0)]
+    if large.empty:
+        return []
+    N, D = large["N"].to_numpy(float), large["D"].to_numpy(float)
+    if "ptpp" in large:
+        D = D + np.nan_to_num(large["ptpp"].to_numpy(float)) * N
+    usual = 1.69 + 406.4 / N**0.34 + 410.7 / D**0.28
+    loss = large["loss"].to_numpy(float)
+    times = float(np.median(loss / usual))
+    if LOW_LOSS <= times <= HIGH_LOSS:
+        return []
+    what = "bits per byte, a logarithm, an accuracy"
+    if times > 1:
+        what = "perplexity, a sum over tokens"
+    return [
+        f"losses (median {np.median(loss):.3g}) are {times:.2g} times what models of "
+        f"that size lose in nats per token: {what}, or N or D in another unit?"
+    ]
+
+
+def _of_digits(runs: pd.DataFrame) -> list[str]:
+    """Losses with one decimal say less than seeds differ by."""
+    loss = runs["loss"].to_numpy(float)
+    tenths = 10 * loss
+    if len(loss) < 8 or not np.allclose(tenths, np.round(tenths), atol=1e-9):
+        return []
+    step = 0.1 / float(np.median(loss))
+    return [
+        f"losses have one decimal, steps of {step:.1%}, where seeds differ by .05-.6%: "
+        "export more digits"
+    ]
+
+
+# -- sizes, tokens, compute ------------------------------------------------------------
+
+
+def _of_sizes(runs: pd.DataFrame) -> list[str]:
+    lines = []
+    if "N" in runs and 1000 <= runs["N"].median() < SMALLEST:
+        lines.append(
+            f"column 'N' is {format_count(runs['N'].median())} (median): parameters in "
+            "thousands, millions or a count of layers? N is parameters"
+        )
+    ratio = _tokens_per_parameter(runs)
+    if ratio is None:
+        return lines
+    if ratio.max() < FEW_TOKENS:
+        lines.append(
+            f"D is at most {ratio.max():.2g} tokens per parameter: D in steps, examples, "
+            "thousands or more, or N and D exchanged? D is tokens"
+        )
+    elif np.median(ratio) > MANY_TOKENS:
+        lines.append(
+            f"D is {np.median(ratio):.2g} tokens per parameter (median): N in thousands "
+            "or millions, or D in bytes of all epochs? N is parameters, D tokens"
+        )
+    elif _are_exchanged(runs, ratio):
+        lines.append(
+            f"D is {np.median(ratio):.2g} tokens per parameter (median) and has fewer "
+            "levels than N: N and D exchanged?"
+        )
+    return lines
+
+
+def _are_exchanged(runs: pd.DataFrame, ratio: Float[np.ndarray, " run"]) -> bool:
+    """Whether N looks like tokens: it has more levels than D, or grows along a run."""
+    if "run" in runs:
+        within = runs.groupby(runs["run"].astype(str))[["N", "D"]].nunique()
+        if bool((within["N"] > 1).any() and (within["D"] == 1).all()):
+            return True
+    has_fewer = 2 * runs["D"].nunique() < runs["N"].nunique()
+    return bool(np.median(ratio) < 1 and has_fewer)
+
+
+def _of_pretraining(runs: pd.DataFrame) -> list[str]:
+    if "ptpp" not in runs:
+        return []
+    middle = float(runs["ptpp"].median())
+    if middle > LARGEST_PTPP:
+        return [
+            f"column 'ptpp' is {format_count(middle)} (median): pre-training tokens, not "
+            "tokens per parameter? divide by N"
+        ]
+    if middle < LEAST_PTPP:
+        return [
+            f"column 'ptpp' is {middle:.2g} (median): it is pre-training tokens per "
+            "parameter"
+        ]
+    return []
+
+
+def _of_replay(runs: pd.DataFrame) -> list[str]:
+    if "replay" not in runs:
+        return []
+    shares = set(runs["replay"].dropna())
+    if shares != {0.0, 1.0}:
+        return []
+    return [
+        "replay is 0 or 1 in all rows: a flag, not the share of source data? write the "
+        "share, .25 or 25%"
+    ]
+
+
+def _of_compute(runs: pd.DataFrame) -> list[str]:
+    if _tokens_per_parameter(runs) is None:
+        return []
+    expected = 6 * runs["N"] * runs["D"]
+    for name, column in runs.items():
+        if str(name).casefold() not in COMPUTE or column.dtype.kind not in "iuf":
+            continue
+        if not column.median() > LARGE_COMPUTE:
+            continue
+        times = float((column / expected).median())
+        if math.isfinite(times) and not 1 / OFF_COMPUTE < times < OFF_COMPUTE:
+            return [
+                f"column {str(name)!r} is {times:.2g} times 6 N D (median), which is the "
+                "compute of a run: N, D or it in another unit?"
+            ]
+    return []

@@ -1,0 +1,98 @@
+"""Columns of the user's own that reach 0 or less have linear axes, and runs far beyond them are told."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import RunTableWarning
+from bayeslaw._decisions.together import doubts
+from bayeslaw._inference.discrepancy.process import (
+    process_from_dict,
+    process_of,
+    process_to_dict,
+)
+from bayeslaw._tables.own_columns import own_beyond
+from known.power_laws import PowerLaws, Reads
+
+HEATS = {
+    "below 0": np.linspace(-3.0, 5.0, 9),
+    "at 0": np.linspace(0.0, 1.0, 9),
+    "a flag": np.tile([0.0, 1.0, 2.0], 3),
+}
+
+
+@pytest.mark.parametrize("heat", HEATS)
+def test_an_own_column_at_0_or_below_is_an_axis_without_a_gap(heat):
+    """As even as the column is; its logarithm lay 27 e-folds apart at 0."""
+    columns = {"heat": HEATS[heat]}
+    process = process_of(columns)
+    assert process is not None
+    (axis,) = process.axes
+    at = axis.position(columns, np)
+    scaled = HEATS[heat] * np.ptp(at) / np.ptp(HEATS[heat])
+    np.testing.assert_allclose(at, scaled)
+    assert np.ptp(at) == pytest.approx(2.0)
+    again = process_from_dict(process_to_dict(process))
+    assert again == process
+    np.testing.assert_allclose(
+        again.features(columns, np), process.features(columns, np)
+    )
+
+
+def test_a_positive_own_column_and_those_of_the_schema_keep_their_logarithms():
+    columns = {"heat": np.array([0.5, 1.0, 2.0]), "N": np.array([1e8, 1e9, 1e10])}
+    process = process_of(columns)
+    assert process is not None
+    assert [axis.unit for axis in process.axes] == [0.0, 0.0]
+    old = process_to_dict(process)
+    assert old is not None
+    for axis in old["axes"]:
+        del axis["unit"]  # as it was saved once
+    assert process_from_dict(old) == process
+
+
+def asked(**columns) -> pd.DataFrame:
+    return pd.DataFrame({"N": [1e8], "D": [2e9]} | {n: [v] for n, v in columns.items()})
+
+
+class Heated(PowerLaws):
+    """Power laws that read an own column."""
+
+    def pieces(self):
+        return (Reads(("N", "D", "heat")),)
+
+
+def heated(values) -> Heated:
+    runs = pd.DataFrame({"N": 1e8, "D": 2e9, "heat": values, "unread": 1.0})
+    one = np.full(20, 1.0)
+    return Heated(1.6 * one, 0.8 * one, 0.3 * one, runs=runs)
+
+
+@pytest.mark.parametrize(
+    ("values", "far", "near"),
+    [([1.0, 2.0, 3.0], 500.0, 20.0), ([1.0, 2.0], -1.0, 0.2), ([-1.0, 1.0], 40.0, 5.0)],
+)
+def test_a_forecast_far_beyond_an_own_column_is_warned_of(values, far, near):
+    posterior = heated(values)
+    with pytest.warns(
+        RunTableWarning, match="heat = .* beyond the runs that were fitted"
+    ):
+        bayeslaw.forecast(posterior, asked(heat=far))
+    bayeslaw.forecast(posterior, asked(heat=near))  # warnings are errors
+
+
+def test_only_columns_that_laws_read_count():
+    runs = heated([1.0, 2.0]).runs
+    assert not own_beyond(runs, asked(unread=1e9), ("N", "D", "heat"))
+    assert own_beyond(runs, asked(heat=332.0), ("heat", "heat")) == [
+        "heat = 332 (a column of your own) lies 166 times beyond the runs that were "
+        "fitted (1 to 2)"
+    ]
+
+
+def test_a_plan_far_beyond_an_own_column_is_told():
+    run = {"N": 1e8, "D": 2e9, "heat": 500.0}
+    (line,) = doubts(heated([1.0, 2.0]), {}, run)
+    assert line.startswith("the plan's heat = 500 ")
+    assert not doubts(heated([1.0, 2.0]), {}, run | {"heat": 4.0})
