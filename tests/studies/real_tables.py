@@ -19,7 +19,7 @@ import argparse
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -45,15 +45,19 @@ SEED, RESAMPLES = 0, 200
 BUDGET = 4e19  # FLOPs of isoFLOP sweeps, up to which they are fitted
 LARGEST_STAGE = 279  # of microcpt, pre-training tokens per parameter
 LAW_COLUMNS = ["N", "D", "loss"]  # of a published table: no other tells a law anything
-MICROCPT = "microcpt"
+GRIDS = ("microcpt", "microcpt-de")
+LARGEST_MIXTURE = 690e6  # parameters, up to which mixtures are fitted
 
 
 class Case(NamedTuple):
-    """Runs fitted and runs forecast; ``reference``: of the priors, by column."""
+    """Runs fitted and runs forecast; ``reference``: of the priors, by column; ``laws``:
+    those that are averaged, by default as the columns say.
+    """
 
     fitted: pd.DataFrame
     forecast: pd.DataFrame
     reference: dict[str, float] | None = None
+    laws: list[str] | None = None
 
 
 # -- cases -----------------------------------------------------------------------------
@@ -65,8 +69,11 @@ def split(table: pd.DataFrame, is_fitted: pd.Series) -> Case:
     return Case(columns[is_fitted], columns[~is_fitted])
 
 
-def farseer(data: Path) -> Case:
-    table = bayeslaw.read_runs(data / "farseer.csv")
+def published(data: Path, file: str, **levels: str) -> Case:
+    """A table with a column ``split``, of rows at these levels of its other columns."""
+    table = pd.read_csv(data / file)
+    for column, level in levels.items():
+        table = table[table[column] == level]
     return split(table, table["split"] == "train")
 
 
@@ -90,40 +97,84 @@ def chinchilla(data: Path) -> Case:
     return split(table, compute <= compute.quantile(0.7))
 
 
-def data_constrained(data: Path) -> Case:
-    table = bayeslaw.read_runs(data / "data_constrained.csv")
-    return split(table, table["split"] == "train")
+def mixtures(data: Path, domain: str) -> Case:
+    """Points along runs on mixtures of seven domains; the others are replay."""
+    table = pd.read_csv(data / "mixtures_slimpajama.csv")
+    table = table.dropna(subset=[f"loss_{domain}"])
+    runs = table[["run", "N", "D"]].assign(
+        replay=1 - table[f"share_{domain}"], loss=table[f"loss_{domain}"]
+    )
+    small = runs["N"] <= LARGEST_MIXTURE
+    return Case(runs[small], runs[~small], laws=["dcpt"])
 
 
-def microcpt(
-    data: Path, domain: str, stages: tuple[float, ...], new_size: bool
+def measured(
+    data: Path, grid: str, domain: str, stages: tuple[float, ...], new_size: bool
 ) -> Case:
-    """The bundled grid: its largest stage from smaller ones, all sizes or one unseen."""
-    table = datasets.load(MICROCPT)
+    """A bundled grid: its largest stage from smaller ones, all sizes or one unseen."""
+    table = datasets.load(grid)
     table = table[(table["D"] > 4 * table["N"]) & (table["domain"] == domain)]
     fitted = table["ptpp"].isin(stages) & (table["seed"] == 0)
     forecast = table["ptpp"] == LARGEST_STAGE
     if new_size:
         is_largest = table["N"] == table["N"].max()
         fitted, forecast = fitted & ~is_largest, forecast & is_largest
-    reference = dict(datasets.TABLES[MICROCPT].reference)
+    reference = dict(datasets.TABLES[grid].reference)
     return Case(table[fitted], table[forecast], reference)
+
+
+CORPORA = (
+    "fineweb-100b",
+    "fineweb-edu-100b",
+    "proof-pile-2",
+    "slimpajama-chunk1",
+    "smollm-corpus",
+    "starcoder",
+)
+LADDER = (
+    "c4_en",
+    "dolma_books",
+    "dolma_common-crawl",
+    "dolma_stack",
+    "dolma_wiki",
+    "ice",
+    "m2d2_s2orc",
+    "pile",
+)
 
 
 def cases() -> dict[str, Callable[[Path], Case]]:
     """What each case is called, and what makes its runs from the folder of tables."""
-    named = {"farseer": farseer}
+
+    def of_splits(file: str, column: str, levels: Sequence[str]) -> dict:
+        return {
+            f"{file} {level}": partial(published, file=f"{file}.csv", **{column: level})
+            for level in levels
+        }
+
+    named: dict[str, Callable[[Path], Case]] = {
+        "farseer": partial(published, file="farseer.csv"),
+        "data_constrained": partial(published, file="data_constrained.csv"),
+        "chinchilla": chinchilla,
+    }
+    named |= of_splits("isoflop_more", "dataset", ("llama3", "comma"))
+    named |= of_splits("isoflop_small", "dataset", ("base", "tuned"))
     for dataset in ("nemotron", "dclm"):
         named[f"isoflop_marin {dataset}"] = partial(isoflop, dataset=dataset)
+    named |= of_splits("six_corpora", "dataset", CORPORA)
+    named |= of_splits("ladder", "domain", LADDER)
     for corpus in ("c4_original", "rpj", "rw_original"):
         named[f"overtraining {corpus}"] = partial(overtraining, corpus=corpus)
-    named |= {"chinchilla": chinchilla, "data_constrained": data_constrained}
-    choices = product(("target", "source"), ((15, 31, 93), (15, 31)), (False, True))
-    for domain, stages, new_size in choices:
+    for domain in ("github", "commoncrawl", "arxiv", "c4", "stackexchange"):
+        named[f"mixtures {domain}"] = partial(mixtures, domain=domain)
+    choices = product(
+        GRIDS, ("target", "source"), ((15, 31, 93), (15, 31)), (False, True)
+    )
+    for grid, domain, stages, new_size in choices:
         levels = ", ".join(map(str, stages))
-        name = f"microcpt {domain}, {levels} -> {LARGEST_STAGE}"
+        name = f"{grid} {domain}, {levels} -> {LARGEST_STAGE}"
         named[f"{name}, size unseen" if new_size else name] = partial(
-            microcpt, domain=domain, stages=stages, new_size=new_size
+            measured, grid=grid, domain=domain, stages=stages, new_size=new_size
         )
     return named
 
@@ -136,7 +187,7 @@ CASES = cases()
 
 def contest(case: str, data: Path) -> list[dict[str, Any]]:
     """A row for each forecast of a case."""
-    fitted, forecast, reference = CASES[case](data)
+    fitted, forecast, reference, laws = CASES[case](data)
     y, rows = np.log(forecast["loss"].to_numpy()), []
 
     def add(name: str, law: str, draws: np.ndarray, seconds: float) -> None:
@@ -158,7 +209,7 @@ def contest(case: str, data: Path) -> list[dict[str, Any]]:
         return posterior.log_loss(forecast, noise=True, seed=SEED)
 
     began = time.perf_counter()
-    compared = bayeslaw.compare(fitted, reference=reference, seed=SEED)
+    compared = bayeslaw.compare(fitted, laws, reference=reference, seed=SEED)
     average = of_comparison(compared, fitted, seed=SEED)
     seconds = time.perf_counter() - began
     best = compared.judged[int(np.argmax(compared.weights))]
