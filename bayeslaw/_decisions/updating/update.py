@@ -27,9 +27,10 @@ from bayeslaw._decisions.updating.shifts import (
     parameter_shifts,
 )
 from bayeslaw._decisions.updating.surprise import surprise_of
-from bayeslaw._posteriors.averaging.record import load
+from bayeslaw._posteriors.averaging.record import Average, load
 from bayeslaw._posteriors.averaging.refitting import refit_like
-from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables.fitting import losses
 from bayeslaw._tables.runs import as_runs
 
@@ -39,10 +40,10 @@ COMPARED_WITH_PLAN, COMPARED = 0.5, 0.1
 
 
 def update(
-    old: KeptPosterior | str | Path,
+    old: Fit | Average | str | Path,
     table: pd.DataFrame | str | Path,
     *,
-    source: KeptPosterior | str | Path | None = None,
+    source: Fit | Average | str | Path | None = None,
     question: Mapping[str, Any] | None = None,
     at: pd.DataFrame | None = None,
     allow_missing: bool = False,
@@ -156,10 +157,10 @@ def update(
     return Updated(domains, change)
 
 
-def _posterior(given: object) -> KeptPosterior:
+def _posterior(given: object) -> Fit | Average:
     if isinstance(given, str | Path):
         return load(given)
-    if is_kept(given):
+    if isinstance(given, Fit | Average):
         return given
     raise LawError(
         f"{type(given).__name__} cannot be updated: give a fit or an average "
@@ -168,7 +169,7 @@ def _posterior(given: object) -> KeptPosterior:
 
 
 def _batch(
-    old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool
+    old: Fit | Average, runs: pd.DataFrame, allow_missing: bool
 ) -> tuple[pd.DataFrame, RowChanges, str]:
     """The rows of a posterior's own domain, which of them are new, and its name."""
     part, name = _own_domain(old.runs, runs)
