@@ -7,9 +7,10 @@ and one or two of eight faults at random sizes: a smooth misfit, a coupling of N
 repeats of scarce target data, and breaks of the slope. Two tables of 120 runs are drawn of each: with replay up to 50% and up to 90%, at 30M to 1B parameters
 and up to 40 tokens per parameter, with .3% of noise. `ptpp-gate-floor` and `ptpp-floor` are fitted with their misfit, by importance sampling.
 
-Plans are asked for at 80% near the runs (2B parameters), ten and a hundred times beyond the largest: for what the fits expect at 10 tokens per parameter
-and a replay of one half of the largest, as a team would set its limits, and at most 2% forgetting. Each is asked for as it comes, within the fitted replays, and
-with any replay allowed (`free`). Then the run is made in its world, noise included. Forecasts are of 30 runs at the same sizes, with replays that were fitted.
+Plans are asked for at 80% near the runs (twice the largest), ten and a hundred times beyond: for limits that 85% of draws keep at 10 tokens per parameter
+and half of the largest replay, each by itself, as a team would set them, the source's as 2% of forgetting. Each is asked for within the fitted replays, as it
+comes, and with any replay allowed (`free`). Then the run is made in its world, noise included. Forecasts are of 30 runs at the same sizes, with replays that
+were fitted.
 Interrupted, the same command goes on.
 """
 
@@ -35,6 +36,7 @@ REPLAYS = {0.5: (0.05, 0.1, 0.25, 0.5), 0.9: (0.05, 0.2, 0.5, 0.9)}
 SIZES, STAGES = np.geomspace(3e7, 1e9, 6), (15.0, 40.0, 100.0)
 ATPP = (0.5, 40.0)
 NOISE, CONFIDENCE, DRAWS = 0.003, 0.8, 1000
+EXPECTED = 0.85  # share of draws that keep a limit at the run it is set for
 BEYOND = {"near": 2.0, "ten": 10.0, "hundred": 100.0}  # times the largest N fitted
 STAGE = 100.0  # pre-training tokens per parameter of the model planned for
 FAULTS = (
@@ -195,7 +197,8 @@ def planned(
     at = model(beyond)
     expected = pd.DataFrame([at | {"D": 10 * at["N"], "replay": most_replay / 2}])
     limits = {
-        d: float(np.exp(np.median(f.log_loss(expected)))) for d, f in fits.items()
+        d: float(np.exp(np.quantile(f.log_loss(expected, noise=True), EXPECTED)))
+        for d, f in fits.items()
     }
     baseline = limits[SOURCE] / 1.01
     limits[SOURCE] = 1.02 * baseline
