@@ -1,0 +1,90 @@
+"""Rows of one checkpoint err together, in a fit and in an average of that one law alike."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from arviz_base import from_dict
+
+import bayeslaw
+from bayeslaw._inference.discrepancy.drift import training_range
+from bayeslaw._inference.noise import RunNoise
+from bayeslaw._posteriors import artifact
+from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.record import Fit
+from known import saved
+
+DRAWS, TAU, SIGMA = 4000, 0.004, 0.003
+LAW = bayeslaw.law("chinchilla")
+ERROR = {"sigma": SIGMA, "dof": 30.0, "tau_checkpoint": TAU}
+# of a t of 30 degrees of freedom
+ALIKE = TAU**2 / (TAU**2 + SIGMA**2 * 30 / 28)
+
+
+def values() -> dict[str, np.ndarray]:
+    of_error = {name: np.full(DRAWS, v) for name, v in ERROR.items()}
+    return saved.values(DRAWS) | of_error
+
+
+def fit() -> Fit:
+    """Of runs of a checkpoint "seen", whose effect is none."""
+    one_chain = {name: each[None] for name, each in values().items()}
+    one_chain["checkpoint_effect"] = np.zeros((1, DRAWS, 1))
+    tree = from_dict(
+        {"posterior": one_chain},
+        dims={"checkpoint_effect": ["checkpoint_label"]},
+        coords={"checkpoint_label": ["seen"]},
+    )
+    tree["constant_data"] = artifact.constant_data(saved.runs())
+    tree.attrs.update(artifact.provenance(LAW, 0, "fit"))
+    return Fit(LAW, tree)
+
+
+def average() -> Average:
+    table = saved.runs()
+    known = training_range({c: table[c].to_numpy(float) for c in LAW.covariates})
+    drift = np.zeros((DRAWS, 2 * len(known.axes)))
+    member = Member(LAW, 1.0, None, known, values() | {"drift": drift})
+    return Average((member,), pd.DataFrame(), table, {"seconds": 1.0})
+
+
+RUNS = pd.DataFrame(
+    {
+        "N": 1e9,
+        "D": [1e10, 2e10, 1e10, 2e10],
+        "checkpoint": ["new", "new", "other", "third"],
+    }
+)
+
+
+@pytest.mark.parametrize("made", [fit, average])
+def test_rows_of_one_checkpoint_err_together_and_of_two_apart(made):
+    """By the share that the checkpoint's effect has of the variance."""
+    noisy = made().log_loss(RUNS, noise=True, seed=3)
+    alike = np.corrcoef(noisy.T)
+    assert alike[0, 1] == pytest.approx(ALIKE, abs=0.04)
+    assert alike[0, 2] == pytest.approx(0, abs=0.05)
+    assert alike[2, 3] == pytest.approx(0, abs=0.05)
+    assert noisy.std(axis=0) == pytest.approx(np.sqrt(TAU**2 / ALIKE), rel=0.04)
+
+
+def test_the_mean_of_rows_of_one_checkpoint_is_as_uncertain_in_both():
+    """A joint statement: what an average of its losses will be."""
+    many = pd.concat([RUNS.iloc[:1]] * 20, ignore_index=True)
+    sds = [
+        made().log_loss(many, noise=True, seed=1).mean(axis=1).std()
+        for made in (fit, average)
+    ]
+    assert sds[1] == pytest.approx(sds[0], rel=0.05)
+    assert sds[1] == pytest.approx(np.sqrt(TAU**2 + SIGMA**2 * 30 / 28 / 20), rel=0.05)
+
+
+def test_rows_that_name_no_checkpoint_are_each_of_their_own():
+    noise = RunNoise(*(np.full(DRAWS, v) for v in (SIGMA, 30.0, TAU)))
+    drawn = noise.draw_shared(RUNS.drop(columns="checkpoint"), np.random.default_rng(0))
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(4)).max() < 0.06
+    none = RunNoise(np.full(3, SIGMA), np.full(3, 30.0))
+    assert (none.draw_shared(RUNS, np.random.default_rng(0)) == 0).all()
+    assert noise.draw_shared(RUNS.iloc[:0], np.random.default_rng(0)).shape == (
+        DRAWS,
+        0,
+    )
