@@ -138,7 +138,17 @@ def test_a_job_that_fails_is_not_called_done_nor_timed(own_cache, monkeypatch, c
     assert not own_cache.exists()
 
 
-@pytest.mark.parametrize("damage", [None, "{", "[1]", '{"a job": "soon"}'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        None,
+        "{",
+        "[1]",
+        '{"a job": "soon"}',
+        '{"a job": Infinity}',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
 def test_the_next_job_of_a_name_is_taken_for_as_long(own_cache, monkeypatch, damage):
     """What was kept is read back; of a damaged file nothing is."""
     expected = []

@@ -33,7 +33,7 @@ def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
         return
     try:
         from distributed import Client, KilledWorker
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
     except ModuleNotFoundError:
         raise BayeslawError(
             "a scheduler (--scheduler) needs Dask: pip install 'bayeslaw[dask]'"

@@ -55,21 +55,27 @@ def runs_of(tree: DataTree) -> pd.DataFrame:
     columns = {}
     for name, values in data.data_vars.items():
         column = str(name).replace(SLASH, "/")
-        columns[column] = values.to_numpy()
+        array = values.to_numpy()
+        columns[column] = array if array.dtype.kind in "biuf" else _with_gaps(array)
     rows = data["run_row"].to_index()
     return pd.DataFrame(columns, index=rows)
 
 
 def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:
-    """A run table for ``constant_data``: numbers as floats, all else as text; a tree's
-    names hold no slash.
+    """A run table for ``constant_data``: numbers as floats, all else as text, empty where
+    a cell is; a tree's names hold no slash.
     """
     return {
-        str(c).replace("/", SLASH): v.to_numpy(float)
+        str(c).replace("/", SLASH): v.to_numpy(float, na_value=np.nan)
         if pd.api.types.is_numeric_dtype(v)
-        else v.astype(str).to_numpy(object)
+        else np.where(v.isna(), "", v.astype(str)).astype(object)
         for c, v in runs.items()
     }
+
+
+def _with_gaps(texts: Shaped[np.ndarray, " run"]) -> Shaped[np.ndarray, " run"]:
+    """Text of a table, none where it is empty."""
+    return np.where(texts == "", np.nan, texts.astype(object))
 
 
 def tree_of(

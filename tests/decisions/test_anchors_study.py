@@ -57,6 +57,20 @@ def test_rows_of_another_study_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe\x00\x01", b'law,seed\n"a,1\n', b"a\n1,2\n1,2,3\n"]
+)
+def test_a_damaged_file_of_rows_is_refused_in_one_line_and_left_as_it_is(
+    content, tmp_path
+):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(RunTableError, match="cannot be read as the rows") as refused:
+        study(Task(), JOBS, path)
+    assert "\n" not in str(refused.value)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
     ("asked", "message"),
     [
         ({"measured": "twice"}, "measured must be one of once, along, trajectories"),

@@ -8,6 +8,8 @@ import sys
 import zlib
 from hashlib import sha256
 
+import jax
+import numpy as np
 import pytest
 
 from bayeslaw._base import runtime
@@ -111,6 +113,26 @@ def test_a_program_of_another_user_is_not_unpickled(tmp_path, owner):
     assert not marker.exists()
     assert store._loaded(target) is None
     assert marker.exists()
+
+
+@pytest.mark.parametrize(("mode", "is_used"), [(0o700, True), (0o777, False)])
+def test_a_folder_that_jax_was_told_of_is_used_only_if_it_is_ours(
+    tmp_path, mode, is_used
+):
+    """JAX_COMPILATION_CACHE_DIR names one, too."""
+    tmp_path.chmod(mode)
+    marker, before = tmp_path / "ran", jax.config.jax_compilation_cache_dir
+    name = store._digest("words" + store._surroundings())
+    _program(tmp_path / f"{name}.executable", marker)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        program = store.loaded_or(
+            lambda: jax.jit(lambda x: x + 1).lower(np.ones(2)), "words"
+        )
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert marker.exists() is is_used
+    np.testing.assert_array_equal(program(np.ones(2)), [2, 2])
 
 
 def test_programs_that_others_left_go(tmp_path, owner):

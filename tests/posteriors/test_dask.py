@@ -102,7 +102,9 @@ def test_a_worker_keeps_the_memory_that_it_frees(cluster):
 SCHEDULER = """
 from distributed import LocalCluster
 import time
-cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=None)
+cluster = LocalCluster(
+    n_workers=1, processes=False, protocol="tcp", dashboard_address=None
+)
 print(cluster.scheduler_address, flush=True)
 time.sleep(60)
 """

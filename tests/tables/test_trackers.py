@@ -389,6 +389,21 @@ def test_a_state_that_is_none_is_refused(tmp_path, text):
         bayeslaw.read_runs(f"hf:{tmp_path}")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 100_000, id="deep"),
+        '{"log_history": [{"step": "a", "eval_loss": 1}, {"step": 1}], "global_step": 1}',
+        '{"log_history": [{"step": {}, "eval_loss": 1}], "global_step": 1}',
+    ],
+)
+def test_a_store_that_is_damaged_inside_is_one_line(tmp_path, text):
+    (tmp_path / "trainer_state.json").write_text(text)
+    with pytest.raises(RunTableError, match="cannot be read as a table") as refused:
+        bayeslaw.read_runs(f"hf:{tmp_path}")
+    assert "\n" not in str(refused.value)
+
+
 # -- any of them -----------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bayeslaw._base.files import write_bytes
-from bayeslaw._base.programs.folder import SUFFIX, is_ours
+from bayeslaw._base.programs.folder import SUFFIX, is_ours, why_not_ours
 
 COMPILERS = ("jax", "jaxlib", "numpyro", "optimistix", "equinox")
 QUICK = 1  # zlib level: a third of the size, and a tenth of a second for the largest
@@ -41,7 +41,8 @@ def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
 
     config: Any = jax.config
     named = config.jax_compilation_cache_dir
-    if named is None:
+    # JAX may have been told of a folder that is not for us
+    if named is None or why_not_ours(Path(named)):
         return lowering().compile()
     path = Path(named, _digest(words + _surroundings()) + SUFFIX)
     program = _loaded(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.time_left import Progress, TimeLeft, time_text
-from bayeslaw._base.runtime import own_cache_folder
+from bayeslaw._base.runtime import cache_folder, own_cache_folder
 from bayeslaw._base.terminal import printable
 
 # seconds a job is taken for that was never timed here
@@ -61,7 +62,7 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
 
 
 def _file() -> Path | None:
-    folder = own_cache_folder()
+    folder = cache_folder()
     return None if folder is None else folder / TIMES
 
 
@@ -70,20 +71,21 @@ def _times() -> dict[str, float]:
     path = _file()
     try:
         kept = json.loads(path.read_text()) if path else {}
-    except (OSError, ValueError):  # absent, or not as it was written
+    except (OSError, ValueError, RecursionError):  # absent, or not as it was written
         return {}
     is_sound = isinstance(kept, dict)
     return {n: s for n, s in kept.items() if _is_time(s)} if is_sound else {}
 
 
 def _is_time(given: Any) -> bool:
-    return isinstance(given, int | float) and given > 0
+    return isinstance(given, int | float) and 0 < given < math.inf
 
 
 def _keep(what: str, seconds: float) -> None:
-    path = _file()
-    if path is None:
+    folder = own_cache_folder()
+    if folder is None:
         return
+    path = folder / TIMES
     # a full or foreign disk is no reason to fail a job that is done
     with contextlib.suppress(OSError), atomic_write(path) as part:
         part.write_text(json.dumps(_times() | {what: round(seconds, 2)}))

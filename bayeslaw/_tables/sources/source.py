@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -53,19 +54,27 @@ def read_source(
         with warnings.catch_warnings():
             # of what the tracker's library itself uses
             warnings.simplefilter("ignore")
-            return reader.read(place)
+            with _said_in_a_line(source, f"give {scheme}: a store that is whole"):
+                return reader.read(place)
     path, _ = sheet_of(source)
     if not path.is_file():
         raise RunTableError(
             f"{source}: no such file; give a table of runs as {KINDS}, or a tracker's "
             f"store as {':..., '.join(TRACKERS)}:..."
         )
-    try:
+    with _said_in_a_line(source, f"give {KINDS}"):
         return read_table_file(Path(source), grows=grows, names=names)
+
+
+@contextmanager
+def _said_in_a_line(source: str | Path, remedy: str) -> Iterator[None]:
+    """Whatever fails while a source is read is an error of the table, in one line."""
+    try:
+        yield
     except RunTableError:
         raise
-    except Exception as error:  # every codec and parser raises its own
+    except Exception as error:  # every codec, parser and tracker raises its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunTableError(
-            f"{source}: cannot be read as a table ({reason}); give {KINDS}"
+            f"{source}: cannot be read as a table ({reason}); {remedy}"
         ) from None
