@@ -310,7 +310,8 @@ def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]
             reasons = _overflowed(name, cells)
             runs[name] = cells.to_numpy(float, na_value=np.nan)
         else:
-            _warn_percent(name, cells)
+            if "%" in _suffixes(name):
+                _warn_percent(name, cells)
             runs[name], reasons = _parsed(name, cells)
         if reasons:
             unread[name] = reasons

@@ -247,7 +247,7 @@ def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
         if name == "max_forgetting":
             question[name] = forgetting_text(name, text)
         elif name == "max_loss":
-            question[name] = assignments(text.split(","))
+            question[name] = assignments(text.split(","), name)
         else:
             question[name] = number(name, text)
     before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
