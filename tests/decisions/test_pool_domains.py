@@ -34,7 +34,6 @@ ANSWERED = {
 REFUSED = {
     "check_stages": bayeslaw.check_stages,
     "check_inference": bayeslaw.check_inference,
-    "review": bayeslaw.review,
     "refit": lambda one: bayeslaw.Follower.start(one, curve(), 1e11, refit=True),
 }
 
