@@ -13,13 +13,11 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
-from bayeslaw._tables.proposals import EXPORTED
+from bayeslaw._tables.proposals import EXPORTED, is_setting
 from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
 
 # tokens_B*1e9, replay_pct/100
 SCALED = re.compile(r"(.+?)\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
-# prefixes of what was set before a run
-SETTINGS = ("config", "params", "hparam")
 # losses of one run in one row
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -180,7 +178,7 @@ def _exported(columns: pd.Index, known: Collection[str]) -> dict[str, str]:
     meant: dict[str, list[str]] = {}
     for name in map(str, columns):
         match = EXPORTED.fullmatch(name)
-        if match and name.startswith(SETTINGS) and match[1] in LOSSES:
+        if match and is_setting(name) and match[1] in LOSSES:
             # a setting is no measurement: config.loss may be what is minimised
             continue
         if match and match[1] in known and match[1] not in columns:

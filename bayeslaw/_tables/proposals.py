@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # of W&B, MLflow, TensorBoard's tables
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
+# those of what was set before a run
+SETTING = re.compile(r"(?:config|params|hparam)[./].+")
 # What people call a column of the schema: all words of one of these are in its name.
 CALLED = {
     "N": ("params", "parameters", "model size", "model", "size"),
@@ -123,16 +125,26 @@ class Columns:
         """Whether it can be multiplied: 20, not 20B or 34%."""
         return bool(pd.to_numeric(self._rows[name], errors="coerce").notna().any())
 
-    def called(self, wanted: Collection[str], other: Collection[str]) -> list[str]:
+    def called(
+        self,
+        wanted: Collection[str],
+        other: Collection[str],
+        among: Collection[str] | None = None,
+    ) -> list[str]:
         """Columns of numbers that have these words first in their name, else anywhere
-        in it.
+        in it; ``among`` all of them, or some.
         """
         wanted = list(wanted)
-        words = {name: name_words(name) for name in self.names}
+        words = {n: name_words(n) for n in (self.names if among is None else among)}
         words = {name: of for name, of in words.items() if not set(other) & set(of)}
         found = [n for n, of in words.items() if of[: len(wanted)] == wanted]
         found = found or [n for n, of in words.items() if set(wanted) <= set(of)]
         return [name for name in found if self.numbers(name) is not None]
+
+
+def is_setting(name: str) -> bool:
+    """Whether a tracker's prefix says that a column is a setting, not a measurement."""
+    return SETTING.fullmatch(name) is not None
 
 
 def name_words(name: str) -> list[str]:
@@ -230,7 +242,7 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
     """A column each for target and source, or the one loss."""
     if {"loss", "target_loss", "source_loss"} & set(columns.names):
         return {}
-    found = columns.called(["loss"], OTHER_THAN_LOSS)
+    found = _measured(columns)
     for_domain = {
         f"{domain}_loss": [name for name in found if domain in name_words(name)]
         for domain in ("target", "source")
@@ -241,11 +253,17 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
     return {"loss": (best[0], False)} if len(best) == 1 else {}
 
 
+def _measured(columns: Columns) -> list[str]:
+    """Columns of losses; a setting is none."""
+    names = [name for name in columns.names if not is_setting(name)]
+    return columns.called(["loss"], OTHER_THAN_LOSS, names)
+
+
 def _alike(columns: Columns) -> list[str]:
     """Columns of which each may be the loss."""
     if {"loss", "target_loss", "source_loss"} & set(columns.names) or _losses(columns):
         return []
-    return _measured_best(columns.called(["loss"], OTHER_THAN_LOSS))
+    return _measured_best(_measured(columns))
 
 
 def _measured_best(names: Collection[str]) -> list[str]:

@@ -90,6 +90,12 @@ def read_runs(
     A table with both losses in one row, ``target_loss`` and ``source_loss``, and no
     ``loss`` or ``domain``, becomes one with a row for each.
 
+    Names (``run``, ``checkpoint``, ``domain``, ``schedule``) are text as it is spelled.
+    Where no column is called ``run``, one that is called as usual (``run_name``,
+    ``run_id``, ``Name``, ``exp``, ...) is taken; else, where most rows are points of
+    long curves of a few sizes, each curve is a run, with a warning. A row of means or
+    totals at the end is left out, with a warning.
+
     A table with columns ``step`` and ``lr``, the rows of a curve named by ``run`` (or
     ``schedule``, ``curve``), gets its areas S1 and S2 if it has none; they sum over all
     rows of the curve, selected or not (`areas_from_table`).
@@ -311,7 +317,8 @@ def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]
             reasons = _overflowed(name, cells)
             runs[name] = cells.to_numpy(float, na_value=np.nan)
         else:
-            _warn_percent(name, cells)
+            if "%" in _suffixes(name):
+                _warn_percent(name, cells)
             runs[name], reasons = _parsed(name, cells)
         if reasons:
             unread[name] = reasons

@@ -82,7 +82,8 @@ Column = Annotated[
     typer.Option(
         "--column",
         help="Your column for one of the schema: --column N=params, with a factor "
-        '--column "D=tokens_B*1e9", a number for all rows --column N=124M (repeatable).',
+        '--column "D=tokens_B*1e9", a number for all rows --column N=124M, what names '
+        "the runs --column run=yours (repeatable).",
     ),
 ]
 Reference = Annotated[

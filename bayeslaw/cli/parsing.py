@@ -100,7 +100,7 @@ def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]
     """Limits of one kind, or columns of several, by name."""
     return {
         name: limit(f"{option} {name}", text, KINDS.get(name))
-        for name, text in name_values(texts)
+        for name, text in values_by_name(texts, option).items()
     }
 
 

@@ -66,7 +66,7 @@ def _record(cell: Any) -> Any:
 def _flat(cell: Any) -> Any:
     """A cell as it is, or as text where it is none."""
     if isinstance(cell, list | tuple | set | dict | np.ndarray):
-        return str(list(cell) if isinstance(cell, np.ndarray) else cell)
+        return str(cell.tolist() if isinstance(cell, np.ndarray) else cell)
     return cell
 
 

@@ -60,20 +60,17 @@ def read_table_file(
     _refuse_other_format(path, text)
     separator = _separator(text, kind)
     _check_fields(path, _rows(text, separator))
-    header = next(_rows(text, separator), [])
-    of_names = [n for n in header if is_name(n) or n.strip() in names]
-    return pd.read_csv(
-        StringIO(text),
-        sep=separator,
-        skipinitialspace=True,
-        converters=dict.fromkeys(of_names, _as_written),
-        **AS_WRITTEN,
-    )
-
-
-def _as_written(cell: str) -> Any:
-    """A name as it is spelled; missing where nothing is."""
-    return cell.strip() or None
+    layout = {"sep": separator, "skipinitialspace": True}
+    table = pd.read_csv(StringIO(text), **layout, **AS_WRITTEN)
+    of_names = [n for n in table if is_name(n) or str(n).strip() in names]
+    if of_names:
+        # pandas takes NA for nothing and 1.10 for 1.1
+        written = pd.read_csv(
+            StringIO(text), **layout, usecols=of_names, dtype=str, na_filter=False
+        )
+        texts = written[of_names].apply(lambda cells: cells.str.strip())
+        table[of_names] = texts.mask(texts == "")
+    return table
 
 
 def _refuse_other_format(path: Path, text: str) -> None:

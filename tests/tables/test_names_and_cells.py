@@ -1,0 +1,248 @@
+"""Names keep their spelling, and cells that are no numbers are told in one line."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import LawError, RunTableError, RunTableWarning
+from bayeslaw.cli.parsing import levels_of, prior_file, question_of
+
+NAMES = ["1.10", "1.1", "001", "1", "NA", "nan", "1e3", "1000", "null", "True"]
+
+
+def table(names=NAMES):
+    n = len(names)
+    sizes = np.geomspace(1e8, 1e9, n)
+    rows = {"N": sizes, "D": sizes * 20, "loss": np.linspace(3, 2, n)}
+    return pd.DataFrame({"run": names} | rows)
+
+
+# -- names -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "checkpoint", "domain", "run_id", "config.run"]
+)
+def test_names_that_look_like_numbers_keep_their_spelling(tmp_path, name):
+    table().rename(columns={"run": name}).to_csv(tmp_path / "t.csv", index=False)
+    runs = bayeslaw.read_runs(tmp_path / "t.csv")
+    ours = name if name in ("checkpoint", "domain") else "run"
+    assert list(runs[ours]) == NAMES
+
+
+def test_a_column_that_is_mapped_to_a_name_keeps_its_spelling(tmp_path):
+    path = tmp_path / "t.csv"
+    table().rename(columns={"run": "label"}).to_csv(path, index=False)
+    assert list(bayeslaw.read_runs(path, columns={"label": "run"})["run"]) == NAMES
+    one = bayeslaw.read_runs(path, columns={"label": "run"}, where="run == '1.10'")
+    assert len(one) == 1
+
+
+def test_a_number_is_no_name_in_a_query(tmp_path):
+    table().to_csv(tmp_path / "t.csv", index=False)
+    for query in ("run == 1", "run != 1000", "run > 3"):
+        with pytest.raises(RunTableError, match="column 'run' holds names"):
+            bayeslaw.read_runs(tmp_path / "t.csv", where=query)
+
+
+def test_a_name_that_is_empty_stays_so(tmp_path):
+    (tmp_path / "t.csv").write_text("run,N,D,loss\n,1e8,1e9,2.5\nb,1e8,2e9,2.4\n")
+    assert bayeslaw.read_runs(tmp_path / "t.csv")["run"].isna().tolist() == [
+        True,
+        False,
+    ]
+
+
+# -- summaries -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["mean", "Average", "TOTAL:", "std"])
+def test_a_row_that_is_called_a_mean_is_left_out(label):
+    runs = table(list("abcde"))
+    last = {"run": label, "N": 4e8, "D": 8e9, "loss": 2.5}
+    given = pd.concat([runs, pd.DataFrame([last])], ignore_index=True)
+    with pytest.warns(RunTableWarning, match="row 6: a mean or total"):
+        assert len(bayeslaw.read_runs(given)) == 5
+
+
+def test_a_row_of_means_without_a_name_is_left_out():
+    runs = table(list("abcde"))
+    for last in (runs[["N", "D", "loss"]].mean(), runs[["N", "D", "loss"]].sum()):
+        given = pd.concat([runs, last.to_frame().T], ignore_index=True)
+        with pytest.warns(RunTableWarning, match="row 6"):
+            assert len(bayeslaw.read_runs(given)) == 5
+        unnamed = given.drop(columns="run")
+        with pytest.warns(RunTableWarning, match="row 6"):
+            assert len(bayeslaw.read_runs(unnamed)) == 5
+
+
+def test_runs_that_are_called_so_everywhere_stay():
+    assert len(bayeslaw.read_runs(table(["mean", "total", "a", "b"]))) == 4
+    assert len(bayeslaw.read_runs(table(list("abcd")).assign(kind="mean"))) == 4
+
+
+# -- which column is the loss ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["config.loss", "params.loss", "config/loss"])
+def test_a_setting_is_not_the_measured_loss(setting):
+    given = table().rename(columns={"loss": "eval/loss"}).assign(**{setting: 0.5})
+    runs = bayeslaw.read_runs(given)
+    assert "loss" not in runs
+    with pytest.raises(RunTableError, match='--column "loss=eval/loss"'):
+        bayeslaw.fit(given, "chinchilla")
+
+
+# -- JSON, Parquet and other formats ---------------------------------------------------
+
+
+def refusal(path, content, **options):
+    path.write_text(content)
+    with pytest.raises(RunTableError) as caught:
+        bayeslaw.read_runs(path, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+LINE = '{"N": 1e8, "D": 1e9, "loss": 2.5}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            LINE + '{"N": 1e8, "loss": 2.5, "loss": 2.4}',
+            "line 2: 'loss' is there 2 times",
+        ),
+        (LINE + '{"a": {"N": 1, "N": 2}}', "line 2: 'N' is there 2 times"),
+        (LINE + "[1, 2]", "line 2 is no record"),
+        (LINE + "N,D,loss", "line 2: not JSON"),
+        ('{"a":' * 100_000, "line 1: records within records"),
+        ("[" * 100_000, "records within records"),
+        ("[[1, 2, 3]]", "record 1 is no record"),
+        ("[1, 2", "not JSON"),
+    ],
+)
+def test_json_that_is_no_table_is_told_in_a_line(tmp_path, content, said):
+    assert said in refusal(tmp_path / "t.jsonl", content)
+
+
+def test_an_array_and_records_within_records_are_read(tmp_path):
+    nested = [
+        {"config": {"N": 1e8, "more": {"D": d}}, "summary": {"loss": x}, "tags": ["a"]}
+        for d, x in ((1e9, 2.5), (2e9, 2.4))
+    ]
+    columns = {"config.more.D": "D"}
+    (tmp_path / "t.json").write_text(json.dumps(nested))
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, nested)))
+    for name in ("t.json", "t.jsonl"):
+        runs = bayeslaw.read_runs(tmp_path / name, columns=columns)
+        assert runs[["N", "D", "loss"]].to_numpy().tolist() == [
+            [1e8, 1e9, 2.5],
+            [1e8, 2e9, 2.4],
+        ]
+
+
+def test_structs_maps_and_lists_of_parquet_are_read_or_told(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    settings = [{"N": 1e8, "D": 1e9}, {"N": 2e8, "D": 1e9}]
+    pairs = [[("loss", 2.5)], [("loss", 2.4)]]
+    maps = pa.array(pairs, pa.map_(pa.string(), pa.float64()))
+    pq.write_table(
+        pa.table({"config": settings, "summary": maps}), tmp_path / "t.parquet"
+    )
+    runs = bayeslaw.read_runs(tmp_path / "t.parquet")
+    assert runs["loss"].tolist() == [2.5, 2.4]
+    assert runs["N"].tolist() == [1e8, 2e8]
+    lists = pa.table({"N": [1e8], "D": [1e9], "loss": [[2.5, 2.4]]})
+    pq.write_table(lists, tmp_path / "l.parquet")
+    with pytest.raises(RunTableError, match=r"row 1, column 'loss': '\[2.5, 2.4\]' is"):
+        bayeslaw.read_runs(tmp_path / "l.parquet")
+
+
+@pytest.mark.parametrize("content", ['[{"N": 1}]', '{"N": [1, 2]}', "<html></html>"])
+def test_another_format_under_the_name_of_a_csv_is_told(tmp_path, content):
+    assert "not fields with commas" in refusal(tmp_path / "t.csv", content)
+
+
+@pytest.mark.parametrize("column", ["loss", "replay", "N"])
+def test_truth_values_are_no_numbers(tmp_path, column):
+    given = table().assign(replay=0.1)
+    given[column] = [True, False] * 5
+    path = tmp_path / "t.csv"
+    given.to_csv(path, index=False)
+    said = f"column {column!r}: True is a truth value"
+    for source in (given, path):
+        with pytest.raises(RunTableError, match=said):
+            bayeslaw.read_runs(source)
+
+
+# -- factors, suffixes -----------------------------------------------------------------
+
+
+def test_a_factor_meets_no_row_that_where_drops(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "N,tok,state,loss\n1e8,1,ok,2.5\n1e8,crashed,bad,2.4\n1e9,3,ok,2.3\n"
+    )
+    columns = {"tok*1e9": "D"}
+    runs = bayeslaw.read_runs(path, columns=columns, where="state == 'ok'")
+    assert runs["D"].tolist() == [1e9, 3e9]
+    for given in (columns, {"tok/10": "D"}, {"tok": "D"}):
+        with pytest.raises(RunTableError, match="row 2, column 'D': 'crashed"):
+            bayeslaw.read_runs(path, columns=given)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [("loss", "3565m"), ("loss", "2.5%"), ("replay", "1k"), ("N", "5%")],
+)
+def test_a_suffix_stands_where_it_makes_sense(column, cell):
+    given = table().assign(replay=0.1).astype({column: object})
+    given.loc[1, column] = cell
+    with pytest.raises(RunTableError, match=f"row 2, column '{column}': '{cell}' ends"):
+        bayeslaw.read_runs(given)
+
+
+def test_suffixes_of_counts_and_shares_are_read():
+    given = pd.DataFrame({"N": ["70M"], "D": ["2B"], "replay": ["34%"], "loss": [2.5]})
+    assert bayeslaw.read_runs(given).to_numpy().tolist() == [[7e7, 2e9, 0.34, 2.5]]
+
+
+# -- the command line ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["N=1,5B", "N=1B,2,5B", "ptpp=1,5k", "replay=2,5%"])
+def test_a_decimal_comma_among_levels_is_refused(text):
+    with pytest.raises(RunTableError, match="or two levels"):
+        levels_of([text])
+
+
+def test_levels_with_their_units_are_read():
+    levels = levels_of(["N=1B,5B", "ptpp=1,5", "replay=0.1,0.25"])
+    assert levels == {"N": [1e9, 5e9], "ptpp": [1, 5], "replay": [0.1, 0.25]}
+
+
+def test_what_is_given_twice_is_refused():
+    with pytest.raises(LawError, match=r"--offer N is given 2 times \(1B, 2B\)"):
+        levels_of(["N=1B", "N=2B"])
+    with pytest.raises(LawError, match="--plan N is given 2 times"):
+        question_of(["N=1B", "ptpp=20", "N=2B"], "--plan")
+    with pytest.raises(LawError, match="max_loss de is given 2 times"):
+        question_of(["max_loss=de=1.8,de=1.9"])
+
+
+def test_values_too_deep_are_told_in_a_line(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_text("priors = " + "[" * 50_000)
+    with pytest.raises(LawError, match="too deep") as caught:
+        prior_file(path)
+    assert "\n" not in str(caught.value)
+    for query in ("-" * 900 + "N > 1", "(" * 400 + "N" + ")" * 400 + " > 1"):
+        with pytest.raises(RunTableError, match="--where") as caught:
+            bayeslaw.read_runs(table(), where=query)
+        assert "\n" not in str(caught.value)
