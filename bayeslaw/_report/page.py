@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from bayeslaw import datasets
 from bayeslaw._base import runtime
-from bayeslaw._base.errors import LawError, PlanError
+from bayeslaw._base.errors import DiagnosticsError, LawError, PlanError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
@@ -43,8 +43,8 @@ from bayeslaw._report.domains import (
     split,
     what_to_hold_out,
 )
-from bayeslaw._report.planned import PLANNING, Planned, make_plan
-from bayeslaw._report.question import check_question
+from bayeslaw._report.planned import PLANNING, Planned, make_plan, reason_of
+from bayeslaw._report.question import check_question, laws_of
 from bayeslaw._report.summary import summary, verdict_of
 from bayeslaw._tables import fitting
 
@@ -183,13 +183,17 @@ def report(
     unit = runs.attrs.get("loss_unit", LOSS_UNIT)
     setting = Setting(reference, hold_out, seed, on_failure, unit)
     splits = {domain: split(part, hold_out) for domain, part in parts.items()}
+    _check_columns(parts, laws)
 
     # What is left to fail now is a fit.
     stages = Stages(progress, _shares(splits, is_planned=asked is not None))
     planned = Planned()
     is_planned = asked is not None
     with _fit_all(splits, laws, setting, stages, refit=is_planned) as (finals, drawn):
-        if asked:
+        unfitted = _kept(finals, folder)
+        if unfitted:
+            planned = Planned(failure="; ".join(unfitted.values()))
+        elif asked:
             planned = make_plan(
                 {name: fit.result() for name, fit in finals.items()},
                 lambda: {name: domain.result().check for name, domain in drawn.items()},
@@ -198,7 +202,13 @@ def report(
                 setting,
                 stages,
             )
-        domains = [domain.result() for domain in drawn.values()]
+        domains, failures = _made(drawn)
+    unchecked = {f"The check of {name}": why for name, why in failures.items()}
+    planned = replace(
+        planned,
+        untested=(*planned.untested, *(f"domain {name}" for name in failures)),
+        left_out={**planned.left_out, **unchecked},
+    )
     contents = _Contents(
         runs=runs,
         name=name or "a table",
@@ -210,17 +220,21 @@ def report(
         question=question,
     )
 
+    saved = {domain.name: folder / _file_of(domain.name) for domain in domains}
+    for domain in domains:
+        if not is_planned:  # else they were kept when they were fitted
+            domain.fit.save(saved[domain.name])
     # The page appears whole or not at all.
     html = _render(contents)
     path = folder / PAGE
     with atomic_write(path) as part:
         part.write_text(html, encoding="utf-8")
-    saved = {domain.name: folder / _file_of(domain.name) for domain in domains}
-    for domain in domains:
-        domain.fit.save(saved[domain.name])
     stages.finish("written")
     if planned.failure:
         raise PlanError(f"{planned.failure}; {path} has all but the plan")
+    if failures:
+        told = "; ".join(f"{part}: {reason}" for part, reason in unchecked.items())
+        raise DiagnosticsError(f"{told}; {path} has all the rest")
     return Report(
         path,
         time.perf_counter() - began,
@@ -232,9 +246,56 @@ def report(
     )
 
 
+def _kept(finals: Mapping[str, Future[Fit | Average]], folder: Path) -> dict[str, str]:
+    """Save each fit as soon as it is there, so that what fails later takes none away;
+    why there is none, by domain.
+    """
+    unfitted = {}
+    for domain, fit in finals.items():
+        error = fit.exception()
+        if error is None:
+            fit.result().save(folder / _file_of(domain))
+        else:
+            unfitted[domain] = f"the fit of {domain}: {reason_of(error)}"
+    return unfitted
+
+
+def _made(
+    drawn: Mapping[str, Future[Domain]],
+) -> tuple[list[Domain], dict[str, str]]:
+    """Domains as the page shows them, and why others could not be checked.
+
+    Raises
+    ------
+    BayeslawError
+        As the first one does, if none could be.
+    """
+    domains, failures = [], {}
+    first: BaseException | None = None
+    for name, domain in drawn.items():
+        error = domain.exception()
+        if error is None:
+            domains.append(domain.result())
+            continue
+        first = first or error
+        failures[name] = reason_of(error)
+    if first is not None and not domains:
+        raise first
+    return domains, failures
+
+
 def _file_of(domain: str) -> str:
     """A domain's file: its name, without what a folder or a shell would read."""
     return re.sub(r"[^\w.-]+", "-", domain) + ".nc"
+
+
+def _check_columns(
+    parts: Mapping[str, pd.DataFrame], names: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse a table that lacks, anywhere, what a law reads."""
+    for domain, runs in parts.items():
+        for law in laws_of(runs, names[domain]):
+            fitting.covariates(law, runs)
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:

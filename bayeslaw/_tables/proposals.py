@@ -182,11 +182,11 @@ def _unit(
     """What a column is to be multiplied by, and whether that is a guess."""
     values = columns.numbers(theirs)
     if values is None or not len(values):
-        return _unit_of_name(theirs), False
+        return unit_of_name(theirs), False
     if not columns.is_plain(theirs):
         return "", False
     largest = float(values.max())
-    named = _unit_of_name(theirs)
+    named = unit_of_name(theirs)
     if named.startswith("*") and largest * float(named[1:]) > MOST.get(ours, np.inf):
         named = ""  # tokens_M that are written out
     if named:
@@ -195,7 +195,13 @@ def _unit(
     return by_range, bool(by_range)
 
 
-def _unit_of_name(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as a query has it."""
+    return name if name.isidentifier() else f"`{name}`"
+
+
+def unit_of_name(name: str) -> str:
+    """The factor that a name's first or last word says; nothing of other names."""
     words = name_words(name)
     ends = [words[-1], words[0]] if len(words) > 1 else []
     units = [FACTORS[word] for word in ends if word in FACTORS]
