@@ -12,10 +12,18 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
+from bayeslaw._tables.before import (
+    finished_query,
+    warn_unfinished,
+    with_gaps_filled,
+    with_stages,
+    without_starts,
+)
 from bayeslaw._tables.columns import melt_losses, renamed, replaced
 from bayeslaw._tables.logged import add_areas
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.sources.source import KINDS, is_tracker, read_source
+from bayeslaw._tables.sources.wide import long
 from bayeslaw._tables.where import select
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ NUMERIC = {
     "U": "unique tokens of the corpus that D is read from",
     "replay": "share of source data in the mixture, 0 to 1",
     "ptpp": "pre-training tokens per parameter",
+    "pretrain_tokens": "pre-training tokens, from which ptpp is reckoned",
     "loss": "nats per token",
     "loss_before": "loss of the checkpoint before adaptation, nats per token",
     "source_loss_before": (
@@ -52,9 +61,23 @@ NUMERIC = {
     "lr": "learning rate",
     "cost": "cost of the run",
 }
-POSITIVE = ("N", "D", "U", "ptpp", *(n for n in NUMERIC if "loss" in n))
+POSITIVE = (
+    "N",
+    "D",
+    "U",
+    "ptpp",
+    "pretrain_tokens",
+    *(n for n in NUMERIC if "loss" in n),
+)
 NOT_NEGATIVE = ("cost", "step", "lr")
-COUNTS = ("N", "D", "U", "step", "cost")  # large: in 240,000 the comma groups thousands
+COUNTS = (
+    "N",
+    "D",
+    "U",
+    "pretrain_tokens",
+    "step",
+    "cost",
+)  # large: in 240,000 the comma groups thousands
 SHOWN = 3  # rows named in a message
 WIDEST = 1e4  # ratio of neighbours in a column of one unit; measured tables: under 100
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
@@ -147,11 +170,14 @@ def read_with_notes(
         if tokens is not None and tokens.assumed:
             warnings.warn(tokens.how, RunTableWarning, stacklevel=3)
     runs, unread = _numbers(runs)
-    melted = melt_losses(add_areas(runs))
+    melted = melt_losses(add_areas(with_stages(runs)))
     if "loss" not in runs and "loss" in melted:
         notes.append("both losses of a row became a row each, by domain")
     if is_tracker(source):
         melted = _measured(melted, _name(source), notes)
+    else:
+        melted = without_starts(melted)
+    melted = with_gaps_filled(melted)
     runs = select(melted, where)
     for name, reasons in unread.items():
         rows = [row for row in reasons if row in runs.index]
@@ -160,6 +186,7 @@ def read_with_notes(
                 f"{named_rows(rows)}, column {name!r}: {reasons[rows[0]]}"
             )
     _check_values(runs)
+    warn_unfinished(runs)
     _check_repeats(runs)
     _warn_twins(runs)
     _warn_units(runs)
@@ -224,9 +251,14 @@ def _name(source: str | Path | pd.DataFrame) -> str:
 def load_table(
     source: str | Path | pd.DataFrame, *, grows: bool = False
 ) -> pd.DataFrame:
-    if isinstance(source, pd.DataFrame):
-        return source.copy()
-    return read_source(source, grows=grows)
+    given = isinstance(source, pd.DataFrame)
+    table = source.copy() if given else read_source(source, grows=grows)
+    if is_tracker(source):
+        return table
+    table, told = long(table)
+    if told:
+        warnings.warn(told, RunTableWarning, stacklevel=4)
+    return table
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
@@ -281,7 +313,7 @@ def refuse(rows: list[int], column: str, what: str, do: str) -> None:
 def _check_values(runs: pd.DataFrame) -> None:
     for name in (n for n in NUMERIC if n in runs):
         x = runs[name].to_numpy()
-        for what, (wrong, do) in _problems(name, x).items():
+        for what, (wrong, do) in _problems(name, x, runs).items():
             if wrong.any():
                 first = x[wrong][0]
                 shown = what if np.isnan(first) else f"{first:g} is {what}"
@@ -289,14 +321,15 @@ def _check_values(runs: pd.DataFrame) -> None:
 
 
 def _problems(
-    name: str, x: Float[np.ndarray, " run"]
+    name: str, x: Float[np.ndarray, " run"], runs: pd.DataFrame
 ) -> dict[str, tuple[Bool[np.ndarray, " run"], str]]:
     """What may be wrong with a column ``x`` of shape (run,): rows where it is, and what
     to do.
     """
     problems = {}
     if name == "loss":
-        do = 'leave such runs out (where "loss > 0") or measure them'
+        query = " and ".join(filter(None, ["loss > 0", finished_query(runs)]))
+        do = f'leave such runs out (--where "{query}") or measure them'
         problems["NaN or empty"] = np.isnan(x), do
     problems["infinite"] = np.isinf(x), "remove the run or mend the number"
     if name in POSITIVE:
