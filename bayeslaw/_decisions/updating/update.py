@@ -115,9 +115,20 @@ def update(
             tell(told)
     keywords: dict[str, Any] = {"seed": seed} | dict(question or {})
     planned_before = None
+    planned: Mapping[str, pd.DataFrame] = {}
     if question is not None:
         # what the question lacks is said before minutes of fitting
         planned_before = plan(olds[TARGET], olds[FORGETTING], **keywords)
+        pair = (olds[TARGET], olds[FORGETTING])
+        planned = planned_rows(pair, keywords, planned_before)
+    goals = {
+        role: _goal(olds[role], part, planned.get(role), at)
+        for role, (part, _, _) in batches.items()
+    }
+    # what a forecast lacks is said now, too
+    asked_before = {
+        role: olds[role].log_loss(goal.iloc[[0]]) for role, goal in goals.items()
+    }
     changed = [role for role, (_, changes, _) in batches.items() if changes.any]
     compared = COMPARED_WITH_PLAN if planned_before is not None else COMPARED
     stages = Stages(progress, dict.fromkeys(changed, 1.0) | {"compared": compared})
@@ -130,10 +141,7 @@ def update(
         )
     # the plan comes before the forecasts, whose first is that of the old plan's run
     change = None
-    planned: Mapping[str, pd.DataFrame] = {}
     if planned_before is not None:
-        pair = (olds[TARGET], olds[FORGETTING])
-        planned = planned_rows(pair, keywords, planned_before)
         new = (news[TARGET], news[FORGETTING])
         try:
             change = plan_change(planned_before, new, keywords)
@@ -142,11 +150,11 @@ def update(
                 f"no plan after the update: {error}", FitWarning, stacklevel=2
             )
     domains = {}
-    for role, (part, changes, name) in batches.items():
-        goal = _goal(olds[role], part, planned.get(role), at)
+    for role, (_, changes, name) in batches.items():
+        goal = goals[role]
         foreseen, surprise = surprises.get(role, (None, None))
         first = goal.iloc[[0]]
-        before, after = olds[role].log_loss(first), news[role].log_loss(first)
+        before, after = asked_before[role], news[role].log_loss(first)
         domains[name] = UpdatedDomain(
             name=name,
             before=olds[role],
