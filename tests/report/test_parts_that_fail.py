@@ -11,6 +11,7 @@ from bayeslaw import RunTableError
 from bayeslaw._base.errors import DiagnosticsError
 from bayeslaw._report import page as page_file
 from bayeslaw._report.planned import _optional
+from known import saved
 
 
 def ended(result=None, error=None) -> Future:
@@ -52,10 +53,12 @@ def test_where_no_domain_can_be_checked_the_first_says_why():
 
 
 def test_fits_are_kept_before_anything_else_is_made(tmp_path):
-    fit = bayeslaw.fit(bayeslaw.simulate("chinchilla"), "chinchilla", preview=True)
+    fit = bayeslaw.load(saved.save_fit(tmp_path / "made" / "known.nc"))
     finals = {"target": ended(fit), "source": ended(error=DiagnosticsError("R-hat"))}
-    assert page_file._kept(finals, tmp_path) == {"source": "the fit of source: R-hat"}
-    assert [path.name for path in tmp_path.iterdir()] == ["target.nc"]
+    assert page_file._kept(finals, tmp_path / "page") == {
+        "source": "the fit of source: R-hat"
+    }
+    assert [path.name for path in (tmp_path / "page").iterdir()] == ["target.nc"]
 
 
 @pytest.mark.parametrize("column", ["replay", "ptpp"])
