@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from bayeslaw import datasets
 from bayeslaw._base import runtime
-from bayeslaw._base.errors import LawError, PlanError
+from bayeslaw._base.errors import DiagnosticsError, LawError, PlanError
 from bayeslaw._base.files import atomic_write, file_names
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
@@ -42,8 +42,8 @@ from bayeslaw._report.domains import (
     split,
     what_to_hold_out,
 )
-from bayeslaw._report.planned import PLANNING, Planned, make_plan
-from bayeslaw._report.question import check_question
+from bayeslaw._report.planned import PLANNING, Planned, make_plan, reason_of
+from bayeslaw._report.question import check_question, laws_of
 from bayeslaw._report.summary import summary, verdict_of
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
@@ -184,13 +184,18 @@ def report(
     unit = runs.attrs.get("loss_unit", LOSS_UNIT)
     setting = Setting(reference, hold_out, seed, on_failure, unit)
     splits = {domain: split(part, hold_out) for domain, part in parts.items()}
+    _check_columns(parts, laws)
 
     # What is left to fail now is a fit.
     stages = Stages(progress, _shares(splits, is_planned=asked is not None))
     planned = Planned()
     is_planned = asked is not None
     with _fit_all(splits, laws, setting, stages, refit=is_planned) as (finals, drawn):
-        if asked:
+        saved = {name: folder / file for name, file in _files(finals).items()}
+        unfitted = _kept(finals, saved)
+        if unfitted:
+            planned = Planned(failure="; ".join(unfitted.values()))
+        elif asked:
             planned = make_plan(
                 {name: fit.result() for name, fit in finals.items()},
                 lambda: {name: domain.result().check for name, domain in drawn.items()},
@@ -199,7 +204,13 @@ def report(
                 setting,
                 stages,
             )
-        domains = [domain.result() for domain in drawn.values()]
+        domains, failures = _made(drawn)
+    unchecked = {f"The check of {name}": why for name, why in failures.items()}
+    planned = replace(
+        planned,
+        untested=(*planned.untested, *(f"domain {name}" for name in failures)),
+        left_out={**planned.left_out, **unchecked},
+    )
     contents = _Contents(
         runs=runs,
         name=name or "a table",
@@ -211,18 +222,20 @@ def report(
         question=question,
     )
 
+    for domain in domains:
+        if not is_planned:  # else they were kept when they were fitted
+            domain.fit.save(saved[domain.name])
     # The page appears whole or not at all.
     html = _render(contents)
     path = folder / PAGE
     with atomic_write(path) as part:
         part.write_text(html, encoding="utf-8")
-    files = zip(domains, _saved(domains), strict=True)
-    saved = {domain.name: folder / file for domain, file in files}
-    for domain in domains:
-        domain.fit.save(saved[domain.name])
     stages.finish("written")
     if planned.failure:
         raise PlanError(f"{planned.failure}; {path} has all but the plan")
+    if failures:
+        told = "; ".join(f"{part}: {reason}" for part, reason in unchecked.items())
+        raise DiagnosticsError(f"{told}; {path} has all the rest")
     return Report(
         path,
         time.perf_counter() - began,
@@ -234,10 +247,58 @@ def report(
     )
 
 
-def _saved(domains: Iterable[Domain]) -> list[str]:
-    """The file of each domain's fit."""
-    names = file_names(domain.name for domain in domains)
-    return [f"{name}.nc" for name in names.values()]
+def _files(domains: Iterable[str]) -> dict[str, str]:
+    """The file of each domain's fit, by the domain's name."""
+    return {domain: f"{name}.nc" for domain, name in file_names(domains).items()}
+
+
+def _kept(
+    finals: Mapping[str, Future[Fit | Average]], saved: Mapping[str, Path]
+) -> dict[str, str]:
+    """Save each fit as soon as it is there, so that what fails later takes none away;
+    why there is none, by domain.
+    """
+    unfitted = {}
+    for domain, fit in finals.items():
+        error = fit.exception()
+        if error is None:
+            fit.result().save(saved[domain])
+        else:
+            unfitted[domain] = f"the fit of {domain}: {reason_of(error)}"
+    return unfitted
+
+
+def _made(
+    drawn: Mapping[str, Future[Domain]],
+) -> tuple[list[Domain], dict[str, str]]:
+    """Domains as the page shows them, and why others could not be checked.
+
+    Raises
+    ------
+    BayeslawError
+        As the first one does, if none could be.
+    """
+    domains, failures = [], {}
+    first: BaseException | None = None
+    for name, domain in drawn.items():
+        error = domain.exception()
+        if error is None:
+            domains.append(domain.result())
+            continue
+        first = first or error
+        failures[name] = reason_of(error)
+    if first is not None and not domains:
+        raise first
+    return domains, failures
+
+
+def _check_columns(
+    parts: Mapping[str, pd.DataFrame], names: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse a table that lacks, anywhere, what a law reads."""
+    for domain, runs in parts.items():
+        for law in laws_of(runs, names[domain]):
+            fitting.covariates(law, runs)
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:
@@ -360,7 +421,7 @@ def _render(contents: _Contents) -> str:
         versions=json.loads(versions()),
         seed=setting.seed,
         command=_command(contents),
-        saved=_saved(domains),
+        saved=list(_files(domain.name for domain in domains).values()),
     )
 
 

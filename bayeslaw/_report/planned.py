@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from bayeslaw._base import runtime
 from bayeslaw._base.blas import one_thread
-from bayeslaw._base.errors import PlanError
+from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._decisions.anchors.anchors import anchors
@@ -21,7 +21,12 @@ from bayeslaw._decisions.planning.plan import plan, problem_of
 from bayeslaw._decisions.planning.question import FORGETTING, TARGET
 from bayeslaw._decisions.planning.record import Plan
 from bayeslaw._decisions.planning.value import stretched_probability
-from bayeslaw._posteriors.averaging.checkpoint import SAME, forecast_losses
+from bayeslaw._posteriors.averaging.checkpoint import (
+    DOMAINS,
+    SAME,
+    fill_losses,
+    forecast_losses,
+)
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.record import Fit
 from bayeslaw._report.domains import Setting, split
@@ -34,6 +39,7 @@ ANCHOR_SHARE = 0.03  # budget of runs that improve the plan, as a share of its c
 MOST_ANCHORS = 12
 
 Fits = Mapping[str, Fit | Average]  # by domain
+Made = TypeVar("Made")
 UNITS = {"ptpp": "{} tokens per parameter of pre-training", "N": "{} parameters"}
 # what holding out the largest level of a column proves
 PROVES = {
@@ -60,6 +66,8 @@ class Planned:
         say; None where they pass.
     failure
         Why there is no plan, where the planner refused the fits.
+    left_out
+        Parts of the page that could not be made -> why.
     """
 
     plan: Plan | None = None
@@ -69,6 +77,7 @@ class Planned:
     notes: tuple[str, ...] = ()
     probability_if_as_checked: float | None = None
     failure: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 # laws may be judged meanwhile, on one thread: numbers are the same with and without
@@ -92,23 +101,32 @@ def make_plan(
     stages
         Told when each of `PLANNING` is done.
     """
-    question, notes = completed(asked, parts, setting.seed)
+    notes: list[str] = []
     try:
+        question, notes = completed(asked, parts, setting.seed)
         answer = plan(fits["target"], fits["source"], **question)
-    except PlanError as error:
+    except BayeslawError as error:
         return Planned(notes=tuple(notes), failure=str(error))
     stages.finish("plan")
     notes += _not_covered(answer, parts["target"], setting.hold_out)
+    left_out: dict[str, str] = {}
     with runtime.threads(1) as cartographer:
         mapping = cartographer.submit(
             _explorer, fits, question, answer, parts["target"]
         )
-        offered = _offered(parts["target"], answer)
-        bought = _bought(fits, question, answer, offered)
+        bought = _optional(
+            lambda: _worth_buying(fits, question, answer, parts["target"], notes),
+            "Runs to buy",
+            left_out,
+        )
         stages.finish("bought")
-        mapped = mapping.result()
+        mapped = _optional(mapping.result, "The map of plans", left_out)
         stages.finish("map")
-    if_as_checked = _if_as_checked(checks(), fits, question, answer)
+    if_as_checked = _optional(
+        lambda: _if_as_checked(checks(), fits, question, answer),
+        "The plan with intervals as wide as the checks say",
+        left_out,
+    )
     stages.finish("checked")
     return Planned(
         plan=answer,
@@ -117,7 +135,26 @@ def make_plan(
         untested=untested(answer, split(parts["target"], setting.hold_out).held),
         notes=tuple(notes),
         probability_if_as_checked=if_as_checked,
+        left_out=left_out,
     )
+
+
+def _optional(
+    make: Callable[[], Made], name: str, left_out: dict[str, str]
+) -> Made | None:
+    """A part that the page can do without: where it cannot be made, why is noted."""
+    try:
+        return make()
+    except Exception as error:  # whatever it is, fits and plan are there
+        left_out[name] = reason_of(error)
+        return None
+
+
+def reason_of(error: BaseException) -> str:
+    """What is wrong, in one line."""
+    line = (str(error).splitlines() or [""])[0]
+    is_ours = isinstance(error, BayeslawError)
+    return line if is_ours else f"{type(error).__name__}: {line}"
 
 
 def completed(
@@ -226,6 +263,49 @@ def _offered(runs: pd.DataFrame, answer: Plan) -> pd.DataFrame | None:
     if not smaller:
         return None
     return candidates(runs, N=smaller, ptpp=[float(runs["ptpp"].max())])
+
+
+def _worth_buying(
+    fits: Fits,
+    question: Mapping[str, Any],
+    answer: Plan,
+    runs: pd.DataFrame,
+    notes: list[str],
+) -> dict[str, Any] | None:
+    """Runs to buy of those on offer; where losses of their checkpoints come from is
+    noted.
+    """
+    offered = _offered(runs, answer)
+    if offered is None:
+        return None
+    columns = read_before(fits["target"], fits["source"])
+    offered, told = fill_losses(offered, runs, columns, seed=int(question["seed"]))
+    notes += told
+    return _bought(fits, question, answer, known_starts(offered, columns))
+
+
+def read_before(*posteriors: Fit | Average) -> list[str]:
+    """The checkpoint's losses before adaptation that laws read."""
+    pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
+    return [c for c in DOMAINS if any(c in piece.covariates for piece in pieces)]
+
+
+def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Runs on offer whose checkpoint's losses are known.
+
+    Raises
+    ------
+    RunTableError
+        There are none.
+    """
+    there = [column for column in columns if column in offered]
+    known = offered.dropna(subset=there)
+    if known.empty:
+        raise RunTableError(
+            f"no checkpoint on offer has {' and '.join(there)}, measured or forecast: "
+            "measure it at six checkpoints at least, from which others are forecast"
+        )
+    return known
 
 
 def _bought(

@@ -75,7 +75,7 @@ def check_question(
         ) from None
     runtime.start()
     target, source = (
-        _laws(parts[domain], names[domain]) for domain in ("target", "source")
+        laws_of(parts[domain], names[domain]) for domain in ("target", "source")
     )
     baseline = keywords.get("baseline_loss")
     if isinstance(baseline, int | float):  # the loss that the target's laws read, too
@@ -130,7 +130,7 @@ def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> lis
     return [law.name for law in source if _diverges_without_tokens(law)]
 
 
-def _laws(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
+def laws_of(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
     """The laws to be fitted to a domain."""
     with warnings.catch_warnings():
         # Priors that a formula guesses are named when it is fitted.

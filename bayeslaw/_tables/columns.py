@@ -7,17 +7,27 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import parse_number
-from bayeslaw._tables.proposals import EXPORTED, is_setting
+from bayeslaw._tables.proposals import EXPORTED, is_setting, name_words, unit_of_name
 from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
 
-# tokens_B*1e9, replay_pct/100
-SCALED = re.compile(r"(.+?)\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
+# 1e9 in tokens_B*1e9, with the sign that comes before it
+FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
+SIGN = re.compile(r"\s*([*/])\s*")
+TOKENS = {"tokens", "tok", "toks"}
+PER = {"per", "ratio", "tpp", "ptpp"}
+BITS = (
+    "{theirs!r} is bits per byte by its name, and {ours} is nats per token: write "
+    '--column "{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes per token (a '
+    "number or a column), or {theirs}*0.6931 for nats per byte"
+)
 # losses of one run in one row
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -29,10 +39,11 @@ def renamed(
 ) -> pd.DataFrame:
     """The table under the schema's names.
 
-    ``columns``: theirs -> ours, where theirs may end in a factor (``"tokens_B*1e9"``,
-    ``"replay_pct/100"``), or be a number that all rows share (``"124M"``). A tracker's
-    prefix is dropped where the table has no column of that name itself and one column
-    only is meant.
+    ``columns``: theirs -> ours, where theirs may be products and ratios of columns and
+    factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), or a
+    number that all rows share (``"124M"``). A name that another of ``columns`` makes is
+    the made one there. A tracker's prefix is dropped where the table has no column of
+    that name itself and one column only is meant.
 
     Raises
     ------
@@ -41,26 +52,31 @@ def renamed(
     """
     check_repeated(table.columns)
     pairs = _pairs(columns)
-    moved = {t: o for t, o in pairs if t in table and o not in NAMES}
-    out = table.rename(columns=moved)
     for theirs, ours in pairs:
-        if theirs in table:
+        check_meaning(theirs, ours, table)
+    given, table = table, _without_replaced(table, columns)
+    plain = {t: o for t, o in pairs if t in table and o not in NAMES}
+    out = table.rename(columns=plain)
+    products = {}
+    for theirs, ours in pairs:
+        if theirs in given:
             if ours in NAMES and ours != theirs:
                 # what names runs may be what a law reads, too
-                out = _with_new(out, ours, as_names(table[theirs]))
+                out = _with_new(out, ours, as_names(given[theirs]))
             continue
         shared = _shared_number(theirs)
         if shared is not None:
             out = _with_new(out, ours, shared)
             continue
-        name, factor = _scaled(theirs)
-        if name not in table:
-            _refuse_name(table, name, ours, known)
-        scaled = _multiplied(table[name], theirs, factor)
-        if name == ours or name not in known:
-            # tokens counted by steps leave the steps where they are
-            out = out.drop(columns=[name])
-        out = _with_new(out, ours, scaled)
+        products[ours] = parsed = product_of(theirs, _names(given, pairs, ours))
+        if parsed is None:
+            _refuse_name(given, _first_name(theirs), ours, known)
+    made = _made(products, given, out)
+    scaled = {p.columns[0] for p in products.values() if p and len(p.columns) == 1}
+    # tokens counted by steps leave the steps where they are
+    read = [c for c in scaled if c in out and c in given and c not in known]
+    out = out.drop(columns=[*read, *(ours for ours in made if ours in out)])
+    out = out.assign(**made)
     out = out.rename(columns=_exported(out.columns, known))
     check_repeated(out.columns)
     return out
@@ -70,19 +86,25 @@ def replaced(
     table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
 ) -> list[str]:
     """Columns under names of the schema for which others are given."""
-    read = {theirs if theirs in table else _scaled(theirs)[0] for theirs in columns}
-    return [ours for _, ours in _pairs(columns) if ours in table and ours not in read]
+    names = set(map(str, table.columns))
+    read = {name for theirs in columns for name in _read(theirs, names)}
+    return [ours for _, ours in _pairs(columns) if ours in names and ours not in read]
 
 
-def is_there(theirs: str, ours: str, names: Collection[str]) -> bool:
-    """Whether a table of columns ``names`` has what `renamed` would read as ``ours``; a
-    number that all rows share is what a table without that column has.
+def is_there(
+    theirs: str, ours: str, names: Collection[str], made: Collection[str] = ()
+) -> bool:
+    """Whether a table of columns ``names``, and those ``made`` beside them, has what
+    `renamed` would read as ``ours``; a number that all rows share is what a table
+    without that column has.
     """
     if theirs in names:
         return True
     if _shared_number(theirs) is not None:
         return ours not in names
-    return _scaled(theirs)[0] in names
+    read = _read(theirs, {*names, *made})
+    # a table that was kept has what was made of others
+    return bool(read) and not (set(read) <= set(made) | {ours} and ours in names)
 
 
 def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
@@ -92,28 +114,6 @@ def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
         for theirs, ours in columns.items()
         for name in ([ours] if isinstance(ours, str) else ours)
     ]
-
-
-def _multiplied(cells: pd.Series, theirs: str, factor: float) -> pd.Series:
-    """Numbers times a factor. What is none stays text that is none either, to be
-    refused where its row is used.
-
-    Raises
-    ------
-    RunTableError
-        None is a number.
-    """
-    numbers = pd.to_numeric(cells, errors="coerce")
-    none = numbers.isna() & cells.notna()
-    if pd.api.types.is_bool_dtype(cells) or (none.any() and not numbers.notna().any()):
-        raise RunTableError(
-            f"column {cells.name!r} is not numbers, so it cannot be read as {theirs!r}"
-        )
-    scaled = numbers * factor
-    if not none.any():
-        return scaled
-    _, mark, digits = theirs.rpartition("*" if "*" in theirs else "/")
-    return scaled.astype(object).mask(none, cells.astype(str) + mark + digits)
 
 
 def _shared_number(theirs: str) -> float | None:
@@ -134,23 +134,206 @@ def _with_new(
     return table.assign(**{ours: values})
 
 
-def _scaled(theirs: str) -> tuple[str, float]:
-    """Their column and what it is multiplied by."""
-    match = SCALED.fullmatch(theirs)
-    if not match:
-        return theirs, 1.0
-    name, sign, digits = match.groups()
+class Product(NamedTuple):
+    """Columns and factors multiplied: ``powers`` is 1 or -1 for each of ``columns``."""
+
+    columns: tuple[str, ...]
+    powers: tuple[int, ...]
+    factor: float
+
+
+def product_of(text: str, names: Collection[str]) -> Product | None:
+    """What is written as products and ratios, read by the longest names that a table
+    has; None where it has no column of a name.
+
+    Raises
+    ------
+    RunTableError
+        A factor is no number above 0.
+    """
+    by_length = sorted(names, key=len, reverse=True)
+    columns: list[str] = []
+    powers: list[int] = []
+    factor, rest, power = 1.0, text.strip(), 1
+    while True:
+        name = next((n for n in by_length if _begins(rest, n)), None)
+        number = FACTOR.match("*" + rest)
+        if name is not None:
+            columns.append(name)
+            powers.append(power)
+            rest = rest[len(name) :]
+        elif number:
+            factor *= _factor(number[2], text) ** power
+            rest = rest[number.end() - 1 :]
+        else:
+            return None
+        sign = SIGN.match(rest)
+        if sign is None:
+            is_whole = not rest.strip() and bool(columns)
+            return Product(tuple(columns), tuple(powers), factor) if is_whole else None
+        power = 1 if sign[1] == "*" else -1
+        rest = rest[sign.end() :]
+
+
+def _begins(text: str, name: str) -> bool:
+    """Whether a name ends where a sign or the text's end is."""
+    rest = text[len(name) :]
+    return text.startswith(name) and (not rest.strip() or bool(SIGN.match(rest)))
+
+
+def _factor(digits: str, text: str) -> float:
     try:
         number = float(digits)
-        factor = number if sign == "*" else 1 / number
-    except (ValueError, ZeroDivisionError):
-        factor = math.nan
-    if not (math.isfinite(factor) and factor > 0):
+        usable = math.isfinite(number) and number > 0 and math.isfinite(1 / number)
+    except ValueError:
+        usable = False
+    if not usable:
         raise RunTableError(
-            f"column {theirs!r}: {digits} is no factor; "
-            f"write a number above 0, like {name}{sign}1e9"
+            f"column {text!r}: {digits} is no factor; "
+            f"write a number above 0, like {_first_name(text)}*1e9"
         )
-    return name, factor
+    return number
+
+
+def _first_name(text: str) -> str:
+    """What comes before a factor: the name that was meant."""
+    end = FACTOR.search(text)
+    return text[: end.start()].strip() if end and end.start() else text
+
+
+def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
+    """The columns that are read where ``theirs`` is written; none of a number."""
+    if theirs in names:
+        return (theirs,)
+    product = None if _shared_number(theirs) is not None else product_of(theirs, names)
+    return product.columns if product else ()
+
+
+def _names(
+    table: pd.DataFrame, pairs: Sequence[tuple[str, str]], ours: str
+) -> set[str]:
+    """Names that a product may hold: the table's, and what else is made."""
+    names = {*map(str, table.columns), *(made for _, made in pairs)}
+    return names if ours in table else names - {ours}
+
+
+def _made(
+    products: Mapping[str, Product | None], given: pd.DataFrame, out: pd.DataFrame
+) -> dict[str, pd.Series]:
+    """The columns that are products, those first that others are made of.
+
+    Raises
+    ------
+    RunTableError
+        A column is not numbers, or two are made of each other.
+    """
+    made: dict[str, pd.Series] = {}
+    waiting = {ours: p for ours, p in products.items() if p is not None}
+    while waiting:
+        ready = [
+            ours
+            for ours, product in waiting.items()
+            if not set(product.columns) & (set(waiting) - {ours})
+        ]
+        if not ready:
+            raise RunTableError(
+                f"columns {' and '.join(waiting)} are each made of the other; name the "
+                "table's own columns"
+            )
+        for ours in ready:
+            product = waiting.pop(ours)
+            values: float | pd.Series = product.factor
+            unread = pd.Series(None, index=given.index, dtype=object)
+            for name, power in zip(product.columns, product.powers, strict=True):
+                column = made.get(name)
+                if column is None:
+                    # its own old name, else what it is called now
+                    column = (
+                        given[name] if name == ours else out.get(name, given.get(name))
+                    )
+                numbers = _plain_numbers(column, name)
+                values = values * numbers**power
+                unread = unread.fillna(column.where(numbers.isna()).astype(object))
+            made[ours] = _with_unread(pd.Series(values, index=given.index), unread)
+    return made
+
+
+def _with_unread(values: pd.Series, unread: pd.Series) -> pd.Series:
+    """Numbers, and the cells that are none as they are, to be refused where their rows
+    are used.
+    """
+    none = unread.notna()
+    return values.astype(object).mask(none, unread) if none.any() else values
+
+
+def _plain_numbers(column: pd.Series, name: str) -> pd.Series:
+    """The numbers of a column, not a number where a cell is none.
+
+    Raises
+    ------
+    RunTableError
+        No cell is a number.
+    """
+    numbers = column.map(_number_or_nan).astype(float)
+    written = column.notna()
+    if pd.api.types.is_bool_dtype(column) or (
+        written.any() and not numbers[written].notna().any()
+    ):
+        raise RunTableError(
+            f"column {name!r} is not numbers, so nothing can be made of it"
+        )
+    return numbers
+
+
+def _number_or_nan(cell: object) -> float:
+    if isinstance(cell, bool) or pd.isna(cell):
+        return math.nan
+    try:
+        return parse_number(cell)
+    except (RunTableError, ValueError, TypeError):
+        return math.nan
+
+
+def _without_replaced(
+    table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
+) -> pd.DataFrame:
+    """The table without columns in whose place others are given, which is said."""
+    theirs = {ours: name for name, ours in _pairs(columns)}
+    names = set(map(str, table.columns))
+    gone = [o for o in replaced(table, columns) if _read(theirs[o], names)]
+    for ours in gone:
+        warnings.warn(
+            f"column {ours!r} is read from {theirs[ours]!r} as asked for; the table's "
+            f"own {ours!r} is left out",
+            RunTableWarning,
+            stacklevel=4,
+        )
+    return table.drop(columns=gone)
+
+
+def _divides(theirs: str, table: pd.DataFrame) -> bool:
+    """Whether something is divided by a column."""
+    names = {*map(str, table.columns), "N"}
+    product = None if theirs in table else product_of(theirs, names)
+    return product is not None and -1 in product.powers
+
+
+def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
+    """Refuse columns whose name says that they are something else than what they are
+    taken for: tokens as tokens per parameter, bits per byte as nats per token.
+    """
+    is_name = theirs in table
+    words = set(name_words(theirs))
+    is_tokens = bool(words & TOKENS) and not words & PER
+    if ours == "ptpp" and is_tokens and not _divides(theirs, table):
+        factor = unit_of_name(theirs) if is_name else ""
+        raise RunTableError(
+            f"{theirs!r} is tokens by its name, and ptpp is pre-training tokens per "
+            f'parameter: write --column "ptpp={theirs}{factor}/N" (rename it if it is '
+            "per parameter)"
+        )
+    if "loss" in ours and is_name and words & {"bpb", "bits"}:
+        raise RunTableError(BITS.format(ours=ours, theirs=theirs))
 
 
 def _refuse_name(

@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.priors import fixed
-from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.proposals import it_has, quoted
 from bayeslaw._tables.rows.settings import warn_settings
 from bayeslaw._tables.runs import (
     NUMERIC,
@@ -102,10 +102,7 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
             f"law {law.name!r} needs column {name!r} ({what}), which the table "
             f"lacks{_similar(name, runs)}; {it_has(runs)}"
         )
-    empty = runs[name].isna().to_numpy()
-    if empty.any():
-        rows = row_numbers(runs)[empty]
-        refuse(rows, name, "empty", f"law {law.name!r} needs it at every row")
+    check_full(runs, name, f"law {law.name!r} needs")
     try:
         values = runs[name].to_numpy(float)
     except (TypeError, ValueError):
@@ -114,6 +111,22 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
         ) from None
     check_values(runs, [name])
     return values
+
+
+def check_full(runs: pd.DataFrame, name: str, who: str) -> None:
+    """Refuse a column that is empty at some row; ``who``: "law 'dcpt' needs".
+
+    Raises
+    ------
+    RunTableError
+        It is; the message has the option that leaves such rows out.
+    """
+    empty = runs[name].isna().to_numpy()
+    if not empty.any():
+        return
+    rows = row_numbers(runs)[empty]
+    do = f"{who} it at every row: fill it, or leave such rows out"
+    refuse(rows, name, "empty", f'{do} (--where "{quoted(name)}.notna()")')
 
 
 def _similar(name: str, runs: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
@@ -25,19 +26,43 @@ SETTING = re.compile(r"(?:config|params|hparam)[./].+")
 # What people call a column of the schema: all words of one of these are in its name.
 CALLED = {
     "N": ("params", "parameters", "model size", "model", "size"),
-    "D": ("tokens", "adapt tokens", "train tokens", "tokens seen", "tok", "toks"),
+    "D": (
+        *("total tokens", "tokens seen", "tokens", "adapt tokens", "train tokens"),
+        *("tok", "toks"),
+    ),
     "U": ("unique tokens",),
     "replay": ("replay", "mix", "source share", "mixture"),
     "ptpp": ("tpp", "ptpp", "tokens per parameter", "tokens per param"),
+    "cost": ("gpu hours", "gpu hour", "gpuh", "flops"),
 }
+# tokens of pre-training, from which ptpp is reckoned
+PRETRAINED = ("pretrain tokens", "pretraining tokens", "pt tokens", "pretrained tokens")
+PLANNED = {"planned", "target", "max", "budget", "scheduled", "goal"}
 # words by which a column is something else: tokens per parameter are no tokens
 OTHER = {
-    "D": {"before", "per", "unique", "pretrain", "pretraining", "pt"},
+    "D": {"before", "per", "unique", "pretrain", "pretraining", "pretrained", "pt"}
+    | PLANNED,
+    "N": {"before", "per", "total", "embedding"},
     "ptpp": {"before"},
 }
 OTHER_THAN_ANY = {"before", "per"}
 # a loss before adaptation is not the loss, one that balances experts is none
-OTHER_THAN_LOSS = {"before", "initial", "start", "aux", "balance", "scale", "per"}
+OTHER_THAN_LOSS = {
+    "before",
+    "initial",
+    "start",
+    "init",
+    "aux",
+    "balance",
+    "scale",
+    "per",
+}
+STARTS = {"before", "initial", "start", "base", "init"}
+# what models are trained on before they are adapted, by which a source is guessed
+GENERAL = {
+    *("en", "eng", "english", "pretrain", "pretraining", "general", "base", "orig"),
+    *("pile", "web", "fineweb", "dclm", "slimpajama", "redpajama", "dolma"),
+}
 EVALUATED = {"eval", "val", "valid", "validation", "test", "heldout"}
 TRAINED = {"train", "training"}
 # the last word of a name may be its unit, or the first
@@ -80,11 +105,18 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     meant = dict(_covariates(columns)) | _losses(columns)
     guessed = [ours for ours, (_, by_range) in meant.items() if by_range]
     words = [_option(ours, theirs) for ours, (theirs, _) in meant.items()]
+    query = _rows_meant(runs, {ours: theirs for ours, (theirs, _) in meant.items()})
+    words += [f'--where "{query}"'] if query and words else []
     hint = f"; perhaps {' '.join(words)}" if words else ""
     if guessed:
-        hint += f" (unit of {' and '.join(guessed)} guessed from the range: check it)"
+        units = [ours for ours in guessed if "loss" not in ours]
+        if units:
+            hint += f" (unit of {' and '.join(units)} guessed from the range: check it)"
+        if "source_loss" in guessed:
+            hint += " (which loss is the source's is guessed from its name: check it)"
     if "step" in columns.names and "D" not in {*columns.names, *meant}:
-        hint += '; tokens are not in it, steps are: --column "D=step*TOKENS_OF_A_STEP"'
+        hint += f"; tokens are not in it, steps are: {_steps(columns)}"
+    hint += "".join(f"; {line}" for line in _beside(columns, meant))
     alike = _alike(columns)
     if alike:
         hint += (
@@ -92,6 +124,80 @@ def mapping_hint(runs: pd.DataFrame) -> str:
             "--column loss=, or two by --column target_loss= and --column source_loss="
         )
     return hint
+
+
+def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
+    """The query that leaves out runs that did not end, and rows whose loss, or whose
+    checkpoint's, is in no row.
+    """
+    from bayeslaw._tables.before import finished_query
+
+    parts = [finished_query(runs), *_gaps(runs, meant)]
+    loss = meant.get("loss")
+    if loss in runs and runs[loss].isna().any():
+        parts.append("loss > 0")
+    return " and ".join(filter(None, parts))
+
+
+def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
+    """Conditions by which losses before adaptation are there, of a table as it is read
+    under the names that are proposed.
+    """
+    from bayeslaw._tables.before import LOSSES, with_gaps_filled, with_stages
+    from bayeslaw._tables.columns import melt_losses, renamed
+
+    if not any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
+        return []
+    theirs = {name: ours for ours, name in meant.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            table = melt_losses(with_stages(renamed(runs, theirs, [*meant])))
+            table = with_gaps_filled(table.reset_index(drop=True))
+        except (RunTableError, TypeError, ValueError):
+            return []  # what is wrong is said where it is read
+    read = [c for c in LOSSES[:2] if c in table]
+    return [f"{c}.notna()" for c in read if table[c].isna().any()]
+
+
+def _steps(columns: Columns) -> str:
+    """The option that makes tokens of steps."""
+    from bayeslaw._tables.sources.points import BATCH, LENGTH, PER_STEP
+
+    last = {re.split("[./]", name)[-1]: name for name in columns.names}
+    whole = next((last[n] for n in PER_STEP if n in last), None)
+    batch = next((last[n] for n in (*BATCH, "batch") if n in last), None)
+    length = next((last[n] for n in LENGTH if n in last), None)
+    if whole:
+        return _option("D", f"step*{whole}")
+    if batch and length:
+        is_whole = "global" in batch or "total" in batch
+        more = (
+            "" if is_whole else " (times devices and accumulated batches, if several)"
+        )
+        return _option("D", f"step*{batch}*{length}") + more
+    return '--column "D=step*TOKENS_OF_A_STEP"'
+
+
+def _beside(columns: Columns, meant: dict[str, tuple[str, bool]]) -> Iterator[str]:
+    """Columns that look alike, of which one was taken or none can be: why."""
+    words = {name: set(name_words(name)) for name in columns.names}
+    planned = [n for n, of in words.items() if of & PLANNED and "tokens" in of]
+    if planned and "D" in meant:
+        yield f"D is what a run reached, not {planned[0]}"
+    size = meant.get("N", ("", False))[0]
+    total = [n for n, of in words.items() if {"total", "params"} <= of]
+    if total and "active" in name_words(size):
+        yield (
+            f"N is the active parameters, of which 6 N D FLOPs are; {total[0]} is "
+            "another choice"
+        )
+    bits = [n for n, of in words.items() if of & {"bpb", "bits"}]
+    if bits and not {"loss", "target_loss"} & {*columns.names, *meant}:
+        yield (
+            f"{bits[0]} is bits per byte: --column "
+            f'"loss={bits[0]}*0.6931*BYTES_PER_TOKEN" makes nats per token of it'
+        )
 
 
 def _option(ours: str, theirs: str) -> str:
@@ -167,11 +273,25 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
             yield ours, (theirs + factor, guessed)
         if ours == "N":
             size = _middle(columns, theirs, factor)
+    if "ptpp" not in columns.names and not _meant(columns, "ptpp", CALLED["ptpp"]):
+        pretrained = _meant_by(columns, PRETRAINED, {"before", "per"})
+        if pretrained is not None and pretrained != "pretrain_tokens" and size:
+            factor, guessed = _unit(columns, "D", pretrained, size)
+            yield "ptpp", (f"{pretrained}{factor}/N", guessed)
 
 
 def _meant(columns: Columns, ours: str, names: Collection[str]) -> str | None:
     """The column that is called so, where there is one only."""
-    other = OTHER.get(ours, OTHER_THAN_ANY)
+    found = _meant_by(columns, names, OTHER.get(ours, OTHER_THAN_ANY))
+    if found is None and ours == "N":
+        # of total parameters only
+        found = _meant_by(columns, names, OTHER_THAN_ANY)
+    return found
+
+
+def _meant_by(
+    columns: Columns, names: Collection[str], other: Collection[str]
+) -> str | None:
     for name in names:
         found = columns.called(name.split(), other)
         if len(found) == 1:
@@ -194,11 +314,11 @@ def _unit(
     """What a column is to be multiplied by, and whether that is a guess."""
     values = columns.numbers(theirs)
     if values is None or not len(values):
-        return _unit_of_name(theirs), False
+        return unit_of_name(theirs), False
     if not columns.is_plain(theirs):
         return "", False
     largest = float(values.max())
-    named = _unit_of_name(theirs)
+    named = unit_of_name(theirs)
     if named.startswith("*") and largest * float(named[1:]) > MOST.get(ours, np.inf):
         named = ""  # tokens_M that are written out
     if named:
@@ -207,7 +327,13 @@ def _unit(
     return by_range, bool(by_range)
 
 
-def _unit_of_name(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as a query has it."""
+    return name if name.isidentifier() else f"`{name}`"
+
+
+def unit_of_name(name: str) -> str:
+    """The factor that a name's first or last word says; nothing of other names."""
     words = name_words(name)
     ends = [words[-1], words[0]] if len(words) > 1 else []
     units = [FACTORS[word] for word in ends if word in FACTORS]
@@ -244,13 +370,44 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
         return {}
     found = _measured(columns)
     for_domain = {
-        f"{domain}_loss": [name for name in found if domain in name_words(name)]
+        domain: [name for name in found if domain in name_words(name)]
         for domain in ("target", "source")
     }
     if all(len(names) == 1 for names in for_domain.values()):
-        return {ours: (names[0], False) for ours, names in for_domain.items()}
+        return _with_starts(
+            columns, {domain: names[0] for domain, names in for_domain.items()}, False
+        )
     best = _measured_best(found)
+    general = [name for name in best if GENERAL & set(name_words(name))]
+    if len(best) == 2 and len(general) == 1:
+        (special,) = set(best) - {*general}
+        return _with_starts(columns, {"target": special, "source": general[0]}, True)
     return {"loss": (best[0], False)} if len(best) == 1 else {}
+
+
+def _with_starts(
+    columns: Columns, chosen: dict[str, str], guessed: bool
+) -> dict[str, tuple[str, bool]]:
+    """Both domains' losses, and those before adaptation whose names say the domain as
+    theirs do.
+    """
+    losses = {f"{domain}_loss": (name, guessed) for domain, name in chosen.items()}
+    words = {domain: set(name_words(name)) for domain, name in chosen.items()}
+    starts = [
+        name
+        for name in columns.names
+        if STARTS & set(name_words(name))
+        and "loss" in name_words(name)
+        and columns.numbers(name) is not None
+    ]
+    for domain, of in words.items():
+        (other,) = [w for d, w in words.items() if d != domain]
+        own = of - other
+        found = [name for name in starts if own & set(name_words(name))]
+        ours = f"{domain}_loss_before"
+        if len(found) == 1 and found[0] != ours and ours not in columns.names:
+            losses[ours] = (found[0], False)
+    return losses
 
 
 def _measured(columns: Columns) -> list[str]:

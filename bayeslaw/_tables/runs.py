@@ -16,6 +16,13 @@ from bayeslaw._base.numbers import (
     MULTIPLES_OF_COUNTS,
     parse_number,
 )
+from bayeslaw._tables.before import (
+    finished_query,
+    warn_unfinished,
+    with_gaps_filled,
+    with_stages,
+    without_starts,
+)
 from bayeslaw._tables.columns import melt_losses, renamed, replaced
 from bayeslaw._tables.logged import add_areas
 from bayeslaw._tables.rows.cells import plain_cells, without_summary
@@ -30,6 +37,7 @@ from bayeslaw._tables.rows.naming import (
 )
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.sources.source import KINDS, is_tracker, read_source
+from bayeslaw._tables.sources.wide import long
 from bayeslaw._tables.units import clear_units
 from bayeslaw._tables.where import select
 
@@ -43,6 +51,7 @@ NUMERIC = {
     "U": "unique tokens of the corpus that D is read from",
     "replay": "share of source data in the mixture, 0 to 1",
     "ptpp": "pre-training tokens per parameter",
+    "pretrain_tokens": "pre-training tokens, from which ptpp is reckoned",
     "loss": "nats per token",
     "loss_before": "loss of the checkpoint before adaptation, nats per token",
     "source_loss_before": (
@@ -67,9 +76,23 @@ NUMERIC = {
     "lr": "learning rate",
     "cost": "cost of the run",
 }
-POSITIVE = ("N", "D", "U", "ptpp", *(n for n in NUMERIC if "loss" in n))
+POSITIVE = (
+    "N",
+    "D",
+    "U",
+    "ptpp",
+    "pretrain_tokens",
+    *(n for n in NUMERIC if "loss" in n),
+)
 NOT_NEGATIVE = ("cost", "step", "lr")
-COUNTS = ("N", "D", "U", "step", "cost")  # large: in 240,000 the comma groups thousands
+COUNTS = (
+    "N",
+    "D",
+    "U",
+    "pretrain_tokens",
+    "step",
+    "cost",
+)  # large: in 240,000 the comma groups thousands
 SHOWN = 3  # rows named in a message
 WIDEST = 1e4  # ratio of neighbours in a column of one unit; measured tables: under 100
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
@@ -170,14 +193,18 @@ def read_with_notes(
         if tokens is not None and tokens.assumed:
             warnings.warn(tokens.how, RunTableWarning, stacklevel=3)
     runs, unread = _numbers(runs)
-    melted = melt_losses(add_areas(runs))
+    melted = melt_losses(add_areas(with_stages(runs)))
     if "loss" not in runs and "loss" in melted:
         notes.append("both losses of a row became a row each, by domain")
     if is_tracker(source):
         melted = _measured(melted, _name(source), notes)
+    else:
+        melted = without_starts(melted)
+    melted = with_gaps_filled(melted)
     runs = select(melted, where)
     _refuse_unread(runs, unread)
     check_values(runs, NUMERIC)
+    warn_unfinished(runs)
     _check_repeats(runs)
     runs = _with_curves(runs)
     _warn_twins(runs)
@@ -304,8 +331,16 @@ def load_table(
     columns of ``names`` hold names, too.
     """
     if isinstance(source, pd.DataFrame):
-        return plain_cells(source.copy())
-    return plain_cells(read_source(source, grows=grows, names=names))
+        table = source.copy()
+    else:
+        table = read_source(source, grows=grows, names=names)
+    table = plain_cells(table)
+    if is_tracker(source):
+        return table
+    table, told = long(table)
+    if told:
+        warnings.warn(told, RunTableWarning, stacklevel=4)
+    return table
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
@@ -409,7 +444,7 @@ def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
     """
     for name in (n for n in names if n in runs):
         x = runs[name].to_numpy(float)
-        for what, (wrong, do) in _problems(name, x).items():
+        for what, (wrong, do) in _problems(name, x, runs).items():
             if wrong.any():
                 first = x[wrong][0]
                 shown = what if np.isnan(first) else f"{first:g} is {what}"
@@ -424,14 +459,15 @@ def row_numbers(runs: pd.DataFrame) -> pd.Index:
 
 
 def _problems(
-    name: str, x: Float[np.ndarray, " run"]
+    name: str, x: Float[np.ndarray, " run"], runs: pd.DataFrame
 ) -> dict[str, tuple[Bool[np.ndarray, " run"], str]]:
     """What may be wrong with a column ``x`` of shape (run,): rows where it is, and what
     to do.
     """
     problems = {}
     if name == "loss":
-        do = 'leave such runs out (where "loss > 0") or measure them'
+        query = " and ".join(filter(None, ["loss > 0", finished_query(runs)]))
+        do = f'leave such runs out (--where "{query}") or measure them'
         problems["NaN or empty"] = np.isnan(x), do
     problems["infinite"] = np.isinf(x), "remove the run or mend the number"
     if name in POSITIVE:

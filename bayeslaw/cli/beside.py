@@ -141,10 +141,11 @@ def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
     if not columns:
         return []
     names = list(map(str, load_table(table).columns))
+    made = {pair.partition("=")[0] for pair in columns}
     there = []
     for pair in columns:
         ours, _, theirs = pair.partition("=")
-        if is_there(theirs, ours, names):
+        if is_there(theirs, ours, names, made):
             there.append(pair)
     return there
 

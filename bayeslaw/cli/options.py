@@ -81,9 +81,10 @@ Column = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
-        help="Your column for one of the schema: --column N=params, with a factor "
-        '--column "D=tokens_B*1e9", a number for all rows --column N=124M, what names '
-        "the runs --column run=yours (repeatable).",
+        help="Your column for one of the schema: --column N=params, products and "
+        'ratios --column "D=tokens_B*1e9", --column "ptpp=pretrain_B*1e9/N", a number '
+        "for all rows --column N=124M, what names the runs --column run=yours "
+        "(repeatable).",
     ),
 ]
 Reference = Annotated[

@@ -4,13 +4,14 @@ changed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.errors import BayeslawError, FitWarning, LawError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._decisions.planning.plan import plan
@@ -31,7 +32,7 @@ from bayeslaw._posteriors.averaging.record import Average, load
 from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
-from bayeslaw._tables.fitting import losses
+from bayeslaw._tables.fitting import check_full, losses
 from bayeslaw._tables.runs import as_runs
 
 Told = Callable[[str], None]
@@ -114,9 +115,20 @@ def update(
             tell(told)
     keywords: dict[str, Any] = {"seed": seed} | dict(question or {})
     planned_before = None
+    planned: Mapping[str, pd.DataFrame] = {}
     if question is not None:
         # what the question lacks is said before minutes of fitting
         planned_before = plan(olds[TARGET], olds[FORGETTING], **keywords)
+        pair = (olds[TARGET], olds[FORGETTING])
+        planned = planned_rows(pair, keywords, planned_before)
+    goals = {
+        role: _goal(olds[role], part, planned.get(role), at)
+        for role, (part, _, _) in batches.items()
+    }
+    # what a forecast lacks is said now, too
+    asked_before = {
+        role: olds[role].log_loss(goal.iloc[[0]]) for role, goal in goals.items()
+    }
     changed = [role for role, (_, changes, _) in batches.items() if changes.any]
     compared = COMPARED_WITH_PLAN if planned_before is not None else COMPARED
     stages = Stages(progress, dict.fromkeys(changed, 1.0) | {"compared": compared})
@@ -129,17 +141,20 @@ def update(
         )
     # the plan comes before the forecasts, whose first is that of the old plan's run
     change = None
-    planned: Mapping[str, pd.DataFrame] = {}
     if planned_before is not None:
-        change = plan_change(planned_before, (news[TARGET], news[FORGETTING]), keywords)
-        pair = (olds[TARGET], olds[FORGETTING])
-        planned = planned_rows(pair, keywords, planned_before)
+        new = (news[TARGET], news[FORGETTING])
+        try:
+            change = plan_change(planned_before, new, keywords)
+        except BayeslawError as error:  # the new fits are not lost with the plan
+            warnings.warn(
+                f"no plan after the update: {error}", FitWarning, stacklevel=2
+            )
     domains = {}
-    for role, (part, changes, name) in batches.items():
-        goal = _goal(olds[role], part, planned.get(role), at)
+    for role, (_, changes, name) in batches.items():
+        goal = goals[role]
         foreseen, surprise = surprises.get(role, (None, None))
         first = goal.iloc[[0]]
-        before, after = olds[role].log_loss(first), news[role].log_loss(first)
+        before, after = asked_before[role], news[role].log_loss(first)
         domains[name] = UpdatedDomain(
             name=name,
             before=olds[role],
@@ -180,6 +195,8 @@ def _batch(
             f"the table lacks column {missing[0]!r}, which the fit's laws read; it has: "
             f"{', '.join(map(str, part.columns))}"
         )
+    for name in read:
+        check_full(part, name, "the fit's laws need")
     losses(part)
     changes = row_changes(old.runs, part)
     if not allow_missing:

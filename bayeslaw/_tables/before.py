@@ -1,0 +1,142 @@
+"""What a table tells elsewhere of a checkpoint: tokens of its pre-training, its losses
+before adaptation in other rows; and rows that are no finished runs.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._tables.proposals import name_words, quoted
+
+BEFORE, SOURCE_BEFORE = "loss_before", "source_loss_before"
+LOSSES = (BEFORE, SOURCE_BEFORE, "target_loss_before")
+SAME = 0.01  # relative difference below which two losses are one checkpoint's
+STATES = {"state", "status"}
+# of trackers and of schedulers
+UNFINISHED = re.compile(
+    r"crash\w*|fail\w*|running|killed|preempt\w*|cancell?ed|pending|queued|aborted|"
+    r"timeout|error|oom|out_of_memory|stopped|diverged|scheduled",
+    re.IGNORECASE,
+)
+
+
+def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
+    """The table with ``ptpp``, where it has tokens of pre-training in its place."""
+    if "ptpp" in runs or not {"pretrain_tokens", "N"} <= set(runs):
+        return runs
+    _say("ptpp is pretrain_tokens / N")
+    return runs.assign(ptpp=runs["pretrain_tokens"] / runs["N"])
+
+
+def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
+    """The table without rows of no tokens (D = 0), whose losses are those of their
+    checkpoints before adaptation: ``loss_before``, of the source
+    ``source_loss_before``, too.
+
+    A table without replay or stages is of no adaptation, and stays as it is.
+    """
+    keys = _keys(runs)
+    if not keys or not {"D", "loss"} <= set(runs):
+        return runs
+    is_start = (runs["D"] == 0) & runs["loss"].notna()
+    if not is_start.any() or is_start.all():
+        return runs
+    starts, rest = runs[is_start], runs[~is_start].copy()
+    own = [*keys, "domain"] if "domain" in runs else keys
+    rest[BEFORE] = _filled(rest, BEFORE, starts.groupby(own)["loss"].mean(), own)
+    if "domain" in runs:
+        of_source = starts[starts["domain"] == "source"]
+        if len(of_source):
+            losses = of_source.groupby(keys)["loss"].mean()
+            rest[SOURCE_BEFORE] = _filled(rest, SOURCE_BEFORE, losses, keys)
+    _say(
+        f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
+        f"adaptation of their checkpoints ({BEFORE}), and are no runs"
+    )
+    return rest
+
+
+def with_gaps_filled(runs: pd.DataFrame) -> pd.DataFrame:
+    """The table with losses before adaptation that are empty as other rows of the same
+    checkpoint have them.
+    """
+    keys = _keys(runs)
+    for column in (c for c in LOSSES if c in runs and keys):
+        own = [*keys, "domain"] if column == BEFORE and "domain" in runs else keys
+        known = runs.dropna(subset=[column]).groupby(own)[column]
+        one = known.mean()[known.max() <= (1 + SAME) * known.min()]
+        filled = _filled(runs, column, one, own)
+        count = int((runs[column].isna() & filled.notna()).sum())
+        if count:
+            _say(
+                f"column {column!r}: {count} empty cells are filled from other rows of "
+                f"the same checkpoint ({' and '.join(keys)})"
+            )
+            runs = runs.assign(**{column: filled})
+    return runs
+
+
+def _keys(runs: pd.DataFrame) -> list[str]:
+    """The columns by which rows are of one checkpoint; none where nothing tells."""
+    if "checkpoint" in runs and runs["checkpoint"].notna().all():
+        return ["checkpoint"]
+    if "ptpp" in runs:
+        return [c for c in ("N", "ptpp") if c in runs]
+    # one stage for all
+    return ["N"] if {"N", "replay"} <= set(runs) else []
+
+
+def _filled(
+    runs: pd.DataFrame, column: str, known: pd.Series, keys: list[str]
+) -> pd.Series:
+    """The column, its gaps as ``known`` by keys."""
+    found = runs[keys].merge(
+        known.rename("known").reset_index(), on=keys, how="left", validate="m:1"
+    )
+    values = pd.Series(found["known"].to_numpy(float), index=runs.index)
+    if column not in runs:
+        return values
+    return runs[column].where(runs[column].notna(), values)
+
+
+# -- rows that are no finished runs ----------------------------------------------------
+
+
+def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
+    """Columns of states, those that are no end, and how many rows have them."""
+    for name in map(str, runs.columns):
+        if set(name_words(name)[-1:]) & STATES:
+            cells = runs[name].dropna().astype(str)
+            is_none = np.array([bool(UNFINISHED.fullmatch(c.strip())) for c in cells])
+            if is_none.any():
+                states = sorted(cells[is_none].unique())
+                yield name, states, int(is_none.sum())
+
+
+def finished_query(runs: pd.DataFrame) -> str:
+    """The query that leaves unfinished runs out; nothing where all are finished."""
+    return " and ".join(
+        f"{quoted(name)} != '{state}'"
+        for name, states, _ in unfinished(runs)
+        for state in states
+    )
+
+
+def warn_unfinished(runs: pd.DataFrame) -> None:
+    """Name rows of runs that did not end."""
+    for name, states, count in unfinished(runs):
+        _say(
+            f"{count} of {len(runs)} rows are of runs that did not end ({name} "
+            f"{', '.join(states)}): their losses may be of another schedule; leave "
+            f'them out by --where "{finished_query(runs)}"'
+        )
+
+
+def _say(line: str) -> None:
+    warnings.warn(line, RunTableWarning, stacklevel=5)

@@ -1,0 +1,73 @@
+"""No part that fails takes the page with it: it is left out, and why is said."""
+
+from concurrent.futures import Future
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import RunTableError
+from bayeslaw._base.errors import DiagnosticsError
+from bayeslaw._report import page as page_file
+from bayeslaw._report.planned import _optional
+from known import saved
+
+
+def ended(result=None, error=None) -> Future:
+    future: Future = Future()
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+    return future
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RunTableError("row 22 is empty"), "row 22 is empty"),
+        (ValueError("a\nb"), "ValueError: a"),
+        (MemoryError(), "MemoryError: "),
+    ],
+)
+def test_an_optional_part_that_fails_is_told(error, told):
+    def fails():
+        raise error
+
+    left_out: dict[str, str] = {}
+    assert _optional(lambda: 3, "Map", left_out) == 3
+    assert _optional(fails, "Runs to buy", left_out) is None
+    assert left_out == {"Runs to buy": told}
+
+
+def test_a_domain_whose_check_fails_leaves_the_others():
+    drawn = {"target": ended("drawn"), "source": ended(error=DiagnosticsError("R-hat"))}
+    assert page_file._made(drawn) == (["drawn"], {"source": "R-hat"})
+
+
+def test_where_no_domain_can_be_checked_the_first_says_why():
+    drawn = {"a": ended(error=DiagnosticsError("R-hat")), "b": ended(error=KeyError())}
+    with pytest.raises(DiagnosticsError, match="R-hat"):
+        page_file._made(drawn)
+
+
+def test_fits_are_kept_before_anything_else_is_made(tmp_path):
+    fit = bayeslaw.load(saved.save_fit(tmp_path / "made" / "known.nc"))
+    finals = {"target": ended(fit), "source": ended(error=DiagnosticsError("R-hat"))}
+    assert page_file._kept(finals, tmp_path / "page") == {
+        "source": "the fit of source: R-hat"
+    }
+    assert [path.name for path in (tmp_path / "page").iterdir()] == ["target.nc"]
+
+
+@pytest.mark.parametrize("column", ["replay", "ptpp"])
+def test_a_gap_in_what_a_law_reads_is_said_before_any_fit(
+    column, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(page_file, "fit_laws", lambda *_: pytest.fail("a fit began"))
+    runs = bayeslaw.simulate("ptpp-floor")
+    runs.loc[runs.index[3], column] = np.nan
+    assert isinstance(runs, pd.DataFrame)
+    with pytest.raises(RunTableError, match=rf'--where "{column}.notna\(\)"'):
+        bayeslaw.report(runs, tmp_path / "page", law="ptpp-floor", hold_out="N")

@@ -1,0 +1,248 @@
+"""Exports as they are: what a table tells in other words is read, and it is said; what
+would be read wrongly is refused with what to write.
+"""
+
+import re
+import shlex
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import bayeslaw
+from bayeslaw import RunTableError
+from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._report.planned import known_starts
+from bayeslaw._tables.proposals import mapping_hint
+from bayeslaw._tables.runs import read_with_notes
+from bayeslaw.cli.app import app
+from known.stranger import CRASHED, PRETRAINED, RUNS, SIZES, stranger
+
+
+def read(table, columns=None, where=None):
+    """The runs, and what was said."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        runs = read_with_notes(pd.DataFrame(table), columns=columns, where=where).runs
+    return runs, " | ".join(str(one.message) for one in caught)
+
+
+# -- products and ratios ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "ours", "expected"),
+    [
+        ({"pre_B*1e9/N": "ptpp"}, "ptpp", [300.0, 150.0]),
+        ({"pre_B*1e9/N": "ptpp", "size_M*1e6": "N"}, "ptpp", [3e4, 1.5e4]),
+        ({"step*batch*eval/len": "D"}, "D", [2e6, 4e6]),
+        ({"a/b / batch": "replay"}, "replay", [0.1, 0.2]),
+        ({"N*1e3": "N"}, "N", [1e11, 2e11]),
+    ],
+)
+def test_products_and_ratios_of_columns_are_read(columns, ours, expected):
+    """Names may hold the signs; what is made of other columns can be in them."""
+    table = {"pre_B": [30, 30], "size_M": [1, 2], "N": [1e8, 2e8], "step": [10, 20]}
+    table |= {"batch": [100, 100], "eval/len": [2000, 2000], "a/b": [10, 20]}
+    runs, _ = read(table, columns)
+    assert runs[ours].tolist() == pytest.approx(expected)
+    assert runs["step"].tolist() == [10, 20]
+
+
+def test_columns_made_of_each_other_are_refused():
+    table = {"x": [1.0], "loss": [2.0]}
+    with pytest.raises(RunTableError, match="each made of the other"):
+        read(table, {"x*D": "N", "x*N": "D"})
+
+
+@pytest.mark.parametrize("theirs", ["pre_tokens_B", "pre_tokens_B*1e9", "pt_tokens"])
+def test_tokens_are_not_taken_for_tokens_per_parameter(theirs):
+    table = {"pre_tokens_B": [30.0], "pt_tokens": [3e10], "N": [1e8], "loss": [2.0]}
+    with pytest.raises(RunTableError, match=r'write --column "ptpp=.*/N"') as error:
+        read(table, {theirs: "ptpp"})
+    (proposed,) = re.findall(r'--column "ptpp=(.*?)"', str(error.value))
+    assert read(table, {proposed: "ptpp"})[0]["ptpp"].tolist() == [300.0]
+
+
+def test_tokens_of_pretraining_are_a_column_of_their_own():
+    runs, said = read({"N": [1e8], "pretrain_tokens": ["30B"], "loss": [2.0]})
+    assert runs["ptpp"].tolist() == [300.0]
+    assert "ptpp is pretrain_tokens / N" in said
+
+
+# -- which column is meant -------------------------------------------------------------
+
+
+def test_a_loss_that_is_asked_for_goes_before_the_tables_own_and_it_is_said():
+    runs, said = read({"loss": [9.0], "val_loss": [2.0]}, {"val_loss": "loss"})
+    assert runs["loss"].tolist() == [2.0]
+    assert "'loss' is read from 'val_loss'" in said
+
+
+@pytest.mark.parametrize("ours", ["loss", "target_loss"])
+def test_bits_per_byte_are_converted_on_request_only(ours):
+    table = {"val_bpb": [1.0], "bytes_per_token": [4.0]}
+    with pytest.raises(RunTableError, match="bits per byte"):
+        read(table, {"val_bpb": ours})
+    runs, _ = read(table, {"val_bpb*0.6931*bytes_per_token": ours})
+    assert runs[ours].tolist() == pytest.approx([4 * np.log(2)], rel=1e-4)
+    assert "val_bpb is bits per byte" in mapping_hint(pd.DataFrame(table))
+
+
+@pytest.mark.parametrize(
+    ("names", "proposed", "said"),
+    [
+        (("tokens_planned", "total_tokens"), "D=total_tokens", "not tokens_planned"),
+        (("max_tokens", "tokens_seen"), "D=tokens_seen", "not max_tokens"),
+        (("active_params", "total_params"), "N=active_params", "total_params is"),
+        (("gpu_hours", "note"), "cost=gpu_hours", ""),
+        (("config.pt_tokens", "N"), "ptpp=config.pt_tokens/N", ""),
+    ],
+)
+def test_of_columns_alike_one_is_proposed_and_the_other_named(names, proposed, said):
+    hint = mapping_hint(pd.DataFrame({name: [3e9, 4e9] for name in names}))
+    assert f'--column "{proposed}"' in hint
+    assert said in hint
+
+
+def test_tokens_of_steps_are_proposed():
+    table = {"step": [10], "config.global_batch_size": [64], "config.seq_len": [2048]}
+    hint = mapping_hint(pd.DataFrame(table))
+    product = "step*config.global_batch_size*config.seq_len"
+    assert f'--column "D={product}"' in hint
+    runs, _ = read(table, {product: "D"})
+    assert runs["D"].tolist() == [10 * 64 * 2048]
+
+
+# -- wide tables -----------------------------------------------------------------------
+
+
+def test_a_panel_of_runs_becomes_rows(tmp_path):
+    path = tmp_path / "panel.csv"
+    path.write_text(
+        '"Step","a - b - eval/loss","a - b - eval/loss__MIN","a - b - eval/loss__MAX",'
+        '"c - eval/loss"\n10,3.0,2.9,3.1,\n20,2.5,2.5,2.5,2.6\n'
+    )
+    with pytest.warns(RunTableWarning, match="a panel of 2 runs"):
+        runs = bayeslaw.read_runs(path, columns={"eval/loss": "loss", "step*1e6": "D"})
+    assert runs["run"].tolist() == ["a - b", "a - b", "c"]
+    assert runs["loss"].tolist() == [3.0, 2.5, 2.6]
+    assert runs["D"].tolist() == [1e7, 2e7, 2e7]
+
+
+def test_a_column_for_each_size_becomes_rows():
+    runs, said = read({"D": [1e9, 2e9], "loss_70M": [3, 2.9], "loss_1.4B": [2.5, None]})
+    assert runs[["N", "D", "loss"]].to_numpy().tolist() == [
+        [7e7, 1e9, 3.0],
+        [7e7, 2e9, 2.9],
+        [1.4e9, 1e9, 2.5],
+    ]
+    assert "became a row each, by N" in said
+
+
+def test_other_names_with_a_dash_or_a_size_stay():
+    table = pd.DataFrame({"N": [1e8], "D": [1e9], "loss": [2.0], "loss_70M": [1.0]})
+    assert list(read(table)[0]) == list(table)
+    table = pd.DataFrame({"eval - loss": [1.0], "x": [1.0], "y": [1.0]})
+    assert list(read(table)[0]) == list(table)
+
+
+# -- rows ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["state", "config.status", "State"])
+def test_runs_that_did_not_end_are_named_with_what_leaves_them_out(column):
+    states = ["finished", "crashed", "running", "failed"]
+    table = {"N": [1e8] * 4, "D": [1e9, 2e9, 3e9, 4e9], "loss": [3.0, 2.9, 2.8, 2.7]}
+    _, said = read(table | {column: states})
+    assert "3 of 4 rows are of runs that did not end" in said
+    (query,) = re.findall(r'--where "(.*?)"', said)
+    runs, said = read(table | {column: states}, where=query)
+    assert (runs[column].tolist(), said) == (["finished"], "")
+
+
+def test_an_empty_loss_of_a_crashed_run_is_refused_with_what_leaves_it_out():
+    table = {"D": [1e9, 2e9], "loss": [3.0, None], "state": ["finished", "crashed"]}
+    with pytest.raises(RunTableError, match="state != 'crashed'") as error:
+        read(table)
+    (query,) = re.findall(r'--where "(.*?)"', str(error.value))
+    assert len(read(table, where=query)[0]) == 1
+
+
+def test_gaps_are_filled_from_the_same_checkpoint_and_it_is_said():
+    table = {"N": [1, 1, 2, 3, 3], "ptpp": [5.0] * 5, "loss": [2.0] * 5}
+    table["N"] = [1e8 * n for n in table["N"]]
+    before = [4.0, None, None, 3.0, 3.5]  # one has none, of one they differ
+    runs, said = read(table | {"source_loss_before": before})
+    filled = runs["source_loss_before"].to_numpy()
+    np.testing.assert_array_equal(filled, [4.0, 4.0, np.nan, 3.0, 3.5])
+    assert "1 empty cells are filled" in said
+
+
+def test_rows_of_no_tokens_are_the_loss_before():
+    table = {
+        "N": [1e8] * 4,
+        "ptpp": [20.0] * 4,
+        "replay": [0.1] * 4,
+        "D": [0.0, 1e9, 0.0, 1e9],
+        "domain": ["target", "target", "source", "source"],
+        "loss": [4.0, 3.0, 2.0, 2.2],
+    }
+    runs, said = read(table)
+    assert runs["loss"].tolist() == [3.0, 2.2]
+    assert runs["loss_before"].tolist() == [4.0, 2.0]
+    assert runs["source_loss_before"].tolist() == [2.0, 2.0]
+    assert "2 rows of no tokens" in said
+
+
+def test_rows_of_no_tokens_where_nothing_is_adapted_are_refused():
+    with pytest.raises(RunTableError, match="column 'D': 0 is not positive"):
+        read({"N": [1e8, 1e8], "D": [0.0, 1e9], "loss": [9.0, 3.0]})
+
+
+# -- a stranger's table ----------------------------------------------------------------
+
+
+def options_of(text: str) -> list[str]:
+    """What is proposed, as a shell hands it on."""
+    found = re.search(
+        r"perhaps ((?:--(?:column|where) (?:\"[^\"]*\"|'[^']*') ?)+)", text
+    )
+    return shlex.split(found[1])
+
+
+PLAN = ["--plan", "N=7B", "--plan", "ptpp=43", "--plan", "max_target_loss=2.6"]
+PLAN += ["--plan", "max_forgetting=5%", "--plan", "baseline_loss=2.3"]
+PLAN += ["--plan", "loss_before=4.2"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_the_first_error_proposes_reads_a_strangers_table(seed, tmp_path):
+    """Tokens of pre-training, states and gaps in one line to paste."""
+    path = tmp_path / "runs.csv"
+    stranger(seed).to_csv(path, index=False)
+    refused = CliRunner().invoke(app, ["report", str(path), *PLAN])
+    assert refused.exit_code == 2
+    options = options_of(refused.stderr)
+    columns = dict(
+        reversed(pair.split("=", 1)) for pair in options[1:-2:2]
+    )  # theirs -> ours
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = bayeslaw.read_runs(path, columns=columns, where=options[-1])
+    assert 2 * (RUNS - CRASHED - 9) <= len(runs) < 2 * (RUNS - CRASHED) + 1
+    sizes = sorted(runs["N"].unique())
+    assert sizes == pytest.approx([1e6 * size for size in SIZES])
+    budgets = (runs["ptpp"] * runs["N"] / 1e9).round(6).unique()
+    assert sorted(budgets) == pytest.approx(PRETRAINED)
+    assert runs[["loss_before", "source_loss_before", "replay", "D"]].notna().all(None)
+
+
+def test_runs_on_offer_from_checkpoints_without_a_loss_are_left_out():
+    offered = pd.DataFrame({"N": [1e8, 2e8], "source_loss_before": [2.0, np.nan]})
+    assert known_starts(offered, ["source_loss_before"])["N"].tolist() == [1e8]
+    with pytest.raises(RunTableError, match="six checkpoints at least"):
+        known_starts(offered[1:], ["source_loss_before"])
