@@ -10,6 +10,7 @@ from bayeslaw import PlanError, RunTableError
 from bayeslaw._decisions.anchors.anchors import Anchors, anchors
 from bayeslaw._decisions.anchors.criteria import Choosing
 from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
+from bayeslaw._decisions.anchors.gaussian import precision_of
 from bayeslaw._decisions.anchors.goals.goal import asked_of
 from bayeslaw._decisions.anchors.goals.quantities import optimum, recipes, swept
 from bayeslaw._decisions.anchors.menu import menu
@@ -48,7 +49,7 @@ def test_gains_of_single_runs_are_those_of_their_precision():
     domain, _ = recipes(domain_of(posterior, offered, TWO, None), parts, TWO)
     approximation = gaussian(offered, [domain])
     criterion = Choosing.between(approximation.goals, domain.goal.mean(axis=0))
-    start = np.eye(approximation.offer.coordinates)
+    start = precision_of(approximation.offer, [])
     gains = criterion.gains(start, approximation.offer)
     for run in range(3):
         after = start + approximation.offer.information((run, 0))

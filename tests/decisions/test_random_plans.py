@@ -32,7 +32,8 @@ def random_choice(problem, rng) -> tuple:
     """A problem of other limits, and tokens and replay: of one in five plans none."""
     log_tokens = -np.inf if rng.random() < 0.2 else rng.uniform(*problem.span)
     # what a start without tokens keeps, now and then
-    easy = 6.0 if rng.random() < 0.3 else known.MOST_LOSS
+    is_easy = rng.random() < (0.9 if log_tokens == -np.inf else 0.3)
+    easy = 8.0 if is_easy else known.MOST_LOSS
     looser = problem.relaxed("target", easy)
     for c in looser.constraints:
         looser = looser.relaxed(
