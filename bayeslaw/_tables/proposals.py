@@ -283,8 +283,8 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
 def _meant(columns: Columns, ours: str, names: Collection[str]) -> str | None:
     """The column that is called so, where there is one only."""
     found = _meant_by(columns, names, OTHER.get(ours, OTHER_THAN_ANY))
-    if found is None and ours == "N":
-        # of total parameters only
+    if ours == "N" and "active" not in name_words(found or ""):
+        # total parameters give way to active ones only
         found = _meant_by(columns, names, OTHER_THAN_ANY)
     return found
 

@@ -98,9 +98,9 @@ def test_names_that_a_shell_would_change_are_quoted():
 
 
 def test_losses_alike_are_named_and_none_is_chosen():
-    hint = mapping_hint(pd.DataFrame({"eval/fi_loss": [2.0], "eval/en_loss": [3.0]}))
+    hint = mapping_hint(pd.DataFrame({"eval/fi_loss": [2.0], "eval/de_loss": [3.0]}))
     assert "perhaps" not in hint
-    assert "2 columns may be the loss (eval/fi_loss, eval/en_loss)" in hint
+    assert "2 columns may be the loss (eval/fi_loss, eval/de_loss)" in hint
 
 
 def test_nothing_is_mapped_unasked():
