@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
-from bayeslaw._tables.proposals import name_words, quoted
+from bayeslaw._tables.words import name_words, quoted
 
 BEFORE, SOURCE_BEFORE = "loss_before", "source_loss_before"
 LOSSES = (BEFORE, SOURCE_BEFORE, "target_loss_before")

@@ -15,8 +15,8 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import parse_number
-from bayeslaw._tables.proposals import EXPORTED, is_setting, name_words, unit_of_name
 from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
+from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_name
 
 # 1e9 in tokens_B*1e9, with the sign that comes before it
 FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)

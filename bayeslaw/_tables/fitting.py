@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.priors import fixed
-from bayeslaw._tables.proposals import it_has, quoted
+from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rows.settings import warn_settings
 from bayeslaw._tables.runs import (
     NUMERIC,
@@ -22,6 +22,7 @@ from bayeslaw._tables.runs import (
     refuse,
     row_numbers,
 )
+from bayeslaw._tables.words import quoted
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

@@ -15,14 +15,19 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
+from bayeslaw._tables.before import (
+    LOSSES,
+    finished_query,
+    with_gaps_filled,
+    with_stages,
+)
+from bayeslaw._tables.columns import melt_losses, renamed
+from bayeslaw._tables.sources.points import BATCH, LENGTH, PER_STEP
+from bayeslaw._tables.words import is_setting, name_words, unit_of_name
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# of W&B, MLflow, TensorBoard's tables
-EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
-# those of what was set before a run
-SETTING = re.compile(r"(?:config|params|hparam)[./].+")
 # What people call a column of the schema: all words of one of these are in its name.
 CALLED = {
     "N": ("params", "parameters", "model size", "model", "size"),
@@ -65,21 +70,6 @@ GENERAL = {
 }
 EVALUATED = {"eval", "val", "valid", "validation", "test", "heldout"}
 TRAINED = {"train", "training"}
-# the last word of a name may be its unit, or the first
-FACTORS = {
-    "k": "*1e3",
-    "m": "*1e6",
-    "million": "*1e6",
-    "millions": "*1e6",
-    "b": "*1e9",
-    "bn": "*1e9",
-    "billion": "*1e9",
-    "billions": "*1e9",
-    "pct": "/100",
-    "percent": "/100",
-    "%": "/100",
-}
-WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|%")
 LOOKED_AT = 10_000  # rows
 FEWEST_PARAMETERS = 2e4  # of a model; a largest N below is in another unit
 FEWEST_TOKENS = 1e4
@@ -130,8 +120,6 @@ def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
     """The query that leaves out runs that did not end, and rows whose loss, or whose
     checkpoint's, is in no row.
     """
-    from bayeslaw._tables.before import finished_query
-
     parts = [finished_query(runs), *_gaps(runs, meant)]
     loss = meant.get("loss")
     if loss in runs and runs[loss].isna().any():
@@ -143,9 +131,6 @@ def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
     """Conditions by which losses before adaptation are there, of a table as it is read
     under the names that are proposed.
     """
-    from bayeslaw._tables.before import LOSSES, with_gaps_filled, with_stages
-    from bayeslaw._tables.columns import melt_losses, renamed
-
     if not any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
         return []
     theirs = {name: ours for ours, name in meant.items()}
@@ -162,8 +147,6 @@ def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
 
 def _steps(columns: Columns) -> str:
     """The option that makes tokens of steps."""
-    from bayeslaw._tables.sources.points import BATCH, LENGTH, PER_STEP
-
     last = {re.split("[./]", name)[-1]: name for name in columns.names}
     whole = next((last[n] for n in PER_STEP if n in last), None)
     batch = next((last[n] for n in (*BATCH, "batch") if n in last), None)
@@ -248,17 +231,6 @@ class Columns:
         return [name for name in found if self.numbers(name) is not None]
 
 
-def is_setting(name: str) -> bool:
-    """Whether a tracker's prefix says that a column is a setting, not a measurement."""
-    return SETTING.fullmatch(name) is not None
-
-
-def name_words(name: str) -> list[str]:
-    """The words of a column's name, without a tracker's prefix."""
-    exported = EXPORTED.fullmatch(name)
-    return [w.lower() for w in WORD.findall(exported[1] if exported else name)]
-
-
 def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
     """Name of the schema, and what to write for it; whether its unit is a guess."""
     size: float | None = None
@@ -325,19 +297,6 @@ def _unit(
         return named, False
     by_range = _unit_of_range(ours, values, size)
     return by_range, bool(by_range)
-
-
-def quoted(name: str) -> str:
-    """A column's name as a query has it."""
-    return name if name.isidentifier() else f"`{name}`"
-
-
-def unit_of_name(name: str) -> str:
-    """The factor that a name's first or last word says; nothing of other names."""
-    words = name_words(name)
-    ends = [words[-1], words[0]] if len(words) > 1 else []
-    units = [FACTORS[word] for word in ends if word in FACTORS]
-    return units[0] if units else ""
 
 
 def _unit_of_range(

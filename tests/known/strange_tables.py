@@ -115,7 +115,9 @@ def share_of_more_than_all(cells, rng):
 
 def no_size(cells, rng):
     column, row = _cell(cells, rng, ("N", "D", "ptpp"))
-    cells[column][row] = str(rng.choice(["0", "-1e9", "1e300", "inf"]))
+    # no tokens are the loss before adaptation, and no fault
+    nothing = ["0"] if column != "D" else []
+    cells[column][row] = str(rng.choice([*nothing, "-1e9", "1e300", "inf"]))
 
 
 # Units and columns exchanged: every cell can be read. Each with what the review must say

@@ -121,10 +121,10 @@ def test_columns_that_hold_no_numbers_are_refused():
 
 
 def test_rows_at_which_a_formula_is_not_defined_are_refused():
-    runs = bayeslaw.simulate("chinchilla").assign(U=1e9)
-    runs.loc[runs.index[4], "U"] = 0.0
+    runs = bayeslaw.simulate("chinchilla").assign(width=1e9)
+    runs.loc[runs.index[4], "width"] = 0.0
     with pytest.raises(RunTableError, match=f"row {runs.index[4]}: the formula"):
-        quiet(bayeslaw.fit, runs, "E + A/N^alpha + C*(D/U)^gamma")
+        quiet(bayeslaw.fit, runs, "E + A/N^alpha + C*(D/width)^gamma")
 
 
 # -- files -----------------------------------------------------------------------------

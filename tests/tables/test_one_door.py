@@ -30,7 +30,7 @@ def doubled(table):
 FAULTS = {
     "NaN": with_cell("loss", np.nan),
     "infinite": with_cell("loss", np.inf),
-    "zero": with_cell("D", 0.0),
+    "zero": with_cell("N", 0.0),
     "negative": with_cell("loss", -1.0),
     "text": with_cell("D", "crashed"),
     "suffix on a loss": with_cell("loss", "3565m"),

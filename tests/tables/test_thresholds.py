@@ -39,6 +39,8 @@ POSITIVE = (
 @pytest.mark.parametrize("name", POSITIVE)
 @pytest.mark.parametrize("cell", [0.0, -2.0])
 def test_sizes_and_losses_are_above_nothing(name, cell):
+    if (name, cell) == ("D", 0.0):
+        pytest.skip("a row of no tokens is the loss before adaptation")
     said = refusal(**{name: [ROW.get(name, 2.5), cell]})
     assert f"row 2, column '{name}': {cell:g} is not positive" in said
 
@@ -70,7 +72,9 @@ def test_replay_is_a_share(cell):
 
 def test_a_loss_is_not_empty_but_a_covariate_may_be():
     assert "row 2, column 'loss': NaN or empty" in refusal(loss=[2.5, np.nan])
-    assert np.isnan(read(loss_before=[2.5, np.nan])["loss_before"].iloc[1])
+    assert np.isnan(
+        read(N=[1e8, 2e8], loss_before=[2.5, np.nan])["loss_before"].iloc[1]
+    )
 
 
 def test_one_run_has_one_loss_at_one_point_of_one_domain():

@@ -1,0 +1,49 @@
+"""What a column's name says: its words, its unit, a tracker's prefix."""
+
+from __future__ import annotations
+
+import re
+
+# of W&B, MLflow, TensorBoard's tables
+EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
+# those of what was set before a run
+SETTING = re.compile(r"(?:config|params|hparam)[./].+")
+# the last word of a name may be its unit, or the first
+FACTORS = {
+    "k": "*1e3",
+    "m": "*1e6",
+    "million": "*1e6",
+    "millions": "*1e6",
+    "b": "*1e9",
+    "bn": "*1e9",
+    "billion": "*1e9",
+    "billions": "*1e9",
+    "pct": "/100",
+    "percent": "/100",
+    "%": "/100",
+}
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|%")
+
+
+def is_setting(name: str) -> bool:
+    """Whether a tracker's prefix says that a column is a setting, not a measurement."""
+    return SETTING.fullmatch(name) is not None
+
+
+def name_words(name: str) -> list[str]:
+    """The words of a column's name, without a tracker's prefix."""
+    exported = EXPORTED.fullmatch(name)
+    return [w.lower() for w in WORD.findall(exported[1] if exported else name)]
+
+
+def quoted(name: str) -> str:
+    """A column's name as a query has it."""
+    return name if name.isidentifier() else f"`{name}`"
+
+
+def unit_of_name(name: str) -> str:
+    """The factor that a name's first or last word says; nothing of other names."""
+    words = name_words(name)
+    ends = [words[-1], words[0]] if len(words) > 1 else []
+    units = [FACTORS[word] for word in ends if word in FACTORS]
+    return units[0] if units else ""
