@@ -156,9 +156,7 @@ def _review_domain(
     # What any of the laws reads, each once.
     columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
     # As `average` leaves out: enough must be left for the largest law.
-    stages = folds(
-        runs, default_axes(runs), max(len(law.free_priors) for law in laws)
-    )
+    stages = folds(runs, default_axes(runs), max(len(law.free_priors) for law in laws))
     misses = surface_misses(runs, columns)
     findings = [
         suited,
