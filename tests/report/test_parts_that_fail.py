@@ -55,9 +55,8 @@ def test_where_no_domain_can_be_checked_the_first_says_why():
 def test_fits_are_kept_before_anything_else_is_made(tmp_path):
     fit = bayeslaw.load(saved.save_fit(tmp_path / "made" / "known.nc"))
     finals = {"target": ended(fit), "source": ended(error=DiagnosticsError("R-hat"))}
-    assert page_file._kept(finals, tmp_path / "page") == {
-        "source": "the fit of source: R-hat"
-    }
+    paths = {name: tmp_path / "page" / f"{name}.nc" for name in finals}
+    assert page_file._kept(finals, paths) == {"source": "the fit of source: R-hat"}
     assert [path.name for path in (tmp_path / "page").iterdir()] == ["target.nc"]
 
 

@@ -184,7 +184,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "sampled.log_losses(log_tokens, 0.0)",
     ),
     (f"{_PLANNING}/value.py", "kept[is_forgetting].all(axis=0)", "kept[-1]"),
-    (f"{_PLANNING}/value.py", "tokens[kept].mean()", "tokens.mean()"),
+    (f"{_PLANNING}/value.py", "tokens[kept]).mean()", "tokens).mean()"),
     (f"{_PLANNING}/value.py", "np.sort(tokens)[:count]", "tokens[:count]"),
     (
         f"{_PLANNING}/value.py",
