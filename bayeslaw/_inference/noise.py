@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 # leaves of a posterior that say the error of a run: the fields of `RunNoise`
-NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")
+NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length")
+EFFECT_SCALES = ("tau_checkpoint", "tau_run", "tau_setting")
 # Scale of a run's own error on log loss. Measured between seeds: .1% (billions of
 # parameters; Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
 SIGMA = lognormal(0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%")
@@ -174,9 +175,9 @@ class RunNoise:
     ----------
     sigma, dof
         Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
-    tau_checkpoint, tau_run
-        Scales of the normal effects of its checkpoint and of its curve, shape (draw,);
-        by default there are none.
+    tau_checkpoint, tau_run, tau_setting
+        Scales of the normal effects of its checkpoint, of its curve and of its setting,
+        shape (draw,); by default there are none.
     run_length
         Correlation length of a run's own error along it, in e-folds, shape (draw,); 0,
         the default: each point has its own.
@@ -186,6 +187,7 @@ class RunNoise:
     dof: Float[np.ndarray, " draw"]
     tau_checkpoint: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_run: Float[np.ndarray, " #draw"] = field(default_factory=_none)
+    tau_setting: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     run_length: Float[np.ndarray, " #draw"] = field(default_factory=_none)
 
     @classmethod
@@ -201,7 +203,10 @@ class RunNoise:
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
-        return cls(sigma, dof)
+        effects = {name: values[name] for name in EFFECT_SCALES if name in values}
+        shared = cls(sigma, dof, **effects)._shared_variance
+        own = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
+        return cls(own, dof, **effects).of_new_run()
 
     # -- of a new run ------------------------------------------------------------------
 
@@ -210,7 +215,12 @@ class RunNoise:
         """Scale of a new run's error, effects of a new checkpoint or curve included,
         shape (draw,).
         """
-        return np.sqrt(self.sigma**2 + self.tau_checkpoint**2 + self.tau_run**2)
+        return np.sqrt(self.sigma**2 + self._shared_variance)
+
+    @property
+    def _shared_variance(self) -> Float[np.ndarray, " #draw"]:
+        """Variance of all effects of a new run, shape (draw,)."""
+        return self.tau_checkpoint**2 + self.tau_run**2 + self.tau_setting**2
 
     @property
     def variance(self) -> Float[np.ndarray, " draw"]:
@@ -220,11 +230,17 @@ class RunNoise:
         beyond_two = np.maximum(self.dof - 2, 0.0)
         with np.errstate(divide="ignore"):
             own = self.sigma**2 * self.dof / beyond_two
-        return own + self.tau_checkpoint**2 + self.tau_run**2
+        return own + self._shared_variance
 
     def of_new_run(self) -> RunNoise:
-        """As if a new run's effects were its own: Student-t of scale `scale`."""
-        return RunNoise(self.scale, self.dof)
+        """As if a new run's effects were its own: Student-t of scale `scale`.
+
+        Its tails are thinner than those of the run's own error, as the excess kurtosis
+        of a sum is that of each part by its share of the variance, squared.
+        """
+        scale = np.maximum(self.scale, 1e-300)
+        share = np.maximum((self.sigma / scale) ** 2, 1e-3)
+        return RunNoise(self.scale, self.dof / share**2)
 
     # -- a run's own -------------------------------------------------------------------
 
