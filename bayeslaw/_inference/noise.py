@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.special import gammaln
+from scipy.special import gammaln, stdtrit
 
+from bayeslaw._base.numbers import Z90
 from bayeslaw._inference.table import SharedError
 from bayeslaw._law.law import Values
 from bayeslaw._law.priors import Prior, lognormal, normal
@@ -58,6 +59,7 @@ LADDER_LENGTH = lognormal(
 # degrees of freedom at which a Student-t is a Gaussian
 GAUSSIAN = 1e9
 ENOUGH = 200  # draws, or a few more, over which a correlation is averaged
+LEAST_SHARE = 1e-3  # of a run's own error in its squared scale: less is Gaussian
 
 
 def error_names(shared: SharedError) -> list[str]:
@@ -233,14 +235,20 @@ class RunNoise:
         return own + self._shared_variance
 
     def of_new_run(self) -> RunNoise:
-        """As if a new run's effects were its own: Student-t of scale `scale`.
+        """As if a new run's effects were its own: a Student-t whose 90% interval is
+        that of both together, within 3%.
 
-        Its tails are thinner than those of the run's own error, as the excess kurtosis
-        of a sum is that of each part by its share of the variance, squared.
+        Half widths of the parts add up as sds do, and tails are the thinner the less of
+        the scale is the run's own error.
         """
-        scale = np.maximum(self.scale, 1e-300)
-        share = np.maximum((self.sigma / scale) ** 2, 1e-3)
-        return RunNoise(self.scale, self.dof / share**2)
+        shared = self._shared_variance
+        if not shared.any():
+            return RunNoise(self.sigma, self.dof)
+        own = self.sigma * stdtrit(self.dof, 0.95)
+        share = self.sigma**2 / np.maximum(self.scale**2, 1e-300)
+        dof = self.dof / np.maximum(share, LEAST_SHARE)
+        both = np.sqrt(own**2 + Z90**2 * shared)
+        return RunNoise(both / stdtrit(dof, 0.95), dof)
 
     # -- a run's own -------------------------------------------------------------------
 

@@ -87,6 +87,13 @@ def positions(
     return at
 
 
+def value_at(axis: str, position: float) -> float:
+    """The value of an axis at a position of `positions`."""
+    if axis == "replay":
+        return position * REPLAY_UNIT
+    return float(np.exp(position * (LOSS_UNIT if axis in _LOSS else 1.0)))
+
+
 def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range:
     """The range of the training runs."""
     at = positions(covariates, np)
