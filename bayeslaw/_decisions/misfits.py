@@ -46,7 +46,7 @@ def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
     variance = _variances(posterior, runs)
     width = _width_by_variance(variance)
     columns = {name: width * variance[name] for name in PARTS if name != "drift"}
-    columns["drift"] = width * variance["drift"].sum(axis=1)
+    columns["drift"] = width * variance["drift"].to_numpy().sum(axis=1)
     return pd.DataFrame(columns, index=runs.index)[list(PARTS)]
 
 

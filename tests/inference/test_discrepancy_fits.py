@@ -61,8 +61,8 @@ def test_parameters_of_the_law_do_not_know_of_the_misfit():
     """Where rows share nothing the law's own parameters are those of the same law fitted
     alone; the noise is another.
     """
-    runs = bayeslaw.simulate("chinchilla", seed=3).drop(columns=["checkpoint", "run"])
-    seen = runs.drop_duplicates(["N", "D"])
+    runs = bayeslaw.simulate("chinchilla", seed=3, noise=0.001)
+    seen = runs[["N", "D", "loss"]].drop_duplicates(["N", "D"])
     # by 1%, along tokens: what no law of N and D says
     bent = seen["loss"] * np.exp(0.01 * np.sin(np.log(seen["D"])))
     with_misfit, alone = (
@@ -83,7 +83,7 @@ def test_rows_that_share_something_weigh_less_and_what_they_share_is_learned(fit
     """Points along runs, of a few checkpoints: the law is fitted to weighed rows, and
     the misfit leaves a seed's noise and an effect for each group.
     """
-    with_misfit, plain = fits
+    with_misfit, _ = fits
     misfit = with_misfit.misfit
     assert misfit.along_run
     groups = {kind: effects.shape[1] for kind, effects in misfit.effects.items()}
@@ -91,7 +91,7 @@ def test_rows_that_share_something_weigh_less_and_what_they_share_is_learned(fit
     runs = with_misfit.runs
     assert groups == {kind: runs[column].nunique() for kind, column in named.items()}
     noise = [f.parameters().loc["sigma", "mean"] for f in fits]
-    assert noise[0] < 0.3 * noise[1]
+    assert noise[0] < 0.4 * noise[1]
     assert with_misfit.parameters().loc["misfit", "mean"] > 0.01
 
 

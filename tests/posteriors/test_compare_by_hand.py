@@ -226,7 +226,9 @@ def test_inside_are_those_between_5_and_95_percent():
         ([0.7 + 0.95 * reach, 0.9 - 0.95 * reach], [True, True]),
         ([0.7 + 1.05 * reach, 0.9 - 1.05 * reach], [False, False]),
     ):
-        scored = judging._scored(forecast(y), SURE, np.random.default_rng(1))
+        scored = judging._scored(
+            forecast(y, draws=1_000_000), SURE, np.random.default_rng(1)
+        )
         assert scored.inside.tolist() == inside
         assert scored.error == pytest.approx(
             abs(np.expm1([0.7, 0.9] - np.array(y))), abs=5e-4
