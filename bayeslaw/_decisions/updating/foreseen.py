@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._decisions.anchors.evidence import log_losses, noise_of
 from bayeslaw._decisions.anchors.reweighting import RowErrors
 from bayeslaw._inference.noise import RunNoise, draw_effects
-from bayeslaw._inference.table import labels, shared_error
+from bayeslaw._inference.table import KINDS, group_labels, shared_error
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.record import Fit
@@ -38,7 +38,7 @@ class Foreseen:
     law
         The law's log loss, shape (draw, row).
     effects
-        What rows of one checkpoint or run share, shape (draw, row).
+        What rows of one checkpoint, run or setting share, shape (draw, row).
     errors
         What is left: each row's own, alike along a run.
     """
@@ -106,7 +106,8 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     parts = all_draws(posterior.pieces())
     rows = _along_runs(rows)
     has_length = any("run_length" in part.piece.values for part in parts)
-    noise = noise_of(parts, None if has_length else 0.0)
+    length = None if has_length else 0.0
+    noise = noise_of(parts, length, settings_apart=True)
     # without a length each row has its own error, as the posterior was fitted
     gap = shared_error(rows).gap
     if gap is None:
@@ -144,11 +145,12 @@ def _effects(
     if isinstance(posterior, Fit):
         return posterior.effects(rows, rng)
     total = 0.0
-    scales = {"checkpoint": noise.tau_checkpoint, "run": noise.tau_run}
-    for kind, scale in scales.items():
+    read = [c for piece in posterior.pieces() for c in piece.covariates]
+    for kind in KINDS:
+        scale = getattr(noise, f"tau_{kind}")
         if not scale.any():
             continue
-        names = labels(kind, rows)
+        names = group_labels(kind, rows, list(dict.fromkeys(read)))
         # untold, every row has its own
         code = np.arange(len(rows)) if names is None else pd.factorize(names)[0]
         total = total + draw_effects(scale, int(code.max()) + 1, rng)[:, code]
