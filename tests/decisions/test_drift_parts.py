@@ -1,8 +1,11 @@
 """What the drift to each side adds to a forecast's width, and the sentence that says it."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw._base.numbers import Z90
@@ -10,6 +13,7 @@ from bayeslaw._decisions.misfits import drift_sentence
 from bayeslaw._inference.discrepancy.drift import Range
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw.cli.app import app
 
 DRAWS = 400
 LAW = bayeslaw.law("chinchilla")
@@ -115,3 +119,17 @@ def test_the_direction_that_costs_most_is_said():
 def test_nothing_is_said_where_drift_is_less_than_half(scale):
     posterior = average(np.full(8, scale))
     assert drift_sentence(posterior, FAR, bayeslaw.forecast(posterior, FAR)) is None
+
+
+def test_the_command_says_the_direction_below_its_table(tmp_path):
+    """For people; JSON keeps its contract."""
+    scales = np.zeros(8)
+    scales[5] = 0.03
+    path, runs = average(scales).save(tmp_path / "fit.nc"), tmp_path / "far.csv"
+    FAR.to_csv(runs, index=False)
+    shown = CliRunner().invoke(app, ["forecast", str(path), str(runs)])
+    assert shown.exit_code == 0, shown.output
+    assert "most of the width is drift along D/N below" in shown.stdout
+    told = CliRunner().invoke(app, ["forecast", str(path), str(runs), "--json"])
+    record = json.loads(told.stdout)
+    assert set(record) == {"law", "prob", "rows"}
