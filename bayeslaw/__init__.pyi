@@ -41,6 +41,7 @@ from ._decisions.forgetting import finetuning_grid as finetuning_grid
 from ._decisions.forgetting import mean_relative_error as mean_relative_error
 from ._decisions.forgetting import progress_lost as progress_lost
 from ._decisions.forgetting import simulate_domains as simulate_domains
+from ._decisions.misfits import drift_parts as drift_parts
 from ._decisions.misfits import misfit_along as misfit_along
 from ._decisions.misfits import width_parts as width_parts
 from ._decisions.planning.plan import plan as plan

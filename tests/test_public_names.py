@@ -68,6 +68,7 @@ NAMES = [
     "cosine",
     "cost_of_forgetting",
     "critical_point",
+    "drift_parts",
     "extrapolation",
     "find_law",
     "finetuning_grid",

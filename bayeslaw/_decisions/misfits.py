@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.numbers import Z90
+from bayeslaw._base.numbers import LARGEST_COUNT, Z90, format_count
+from bayeslaw._inference.discrepancy import drift
 from bayeslaw._inference.discrepancy.axes import STARTS
-from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece, Posterior
+from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS, LogLoss, Piece, Posterior
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 PARTS = ("noise", "parameters", "misfit", "drift", "laws")
+ABOVE, BELOW = "above", "below"  # the sides of an axis of drift
+COUNTED = ("N", "D")  # axes whose values are counts
 
 
 def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
@@ -36,38 +39,135 @@ def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         The table's index; columns ``noise`` (of the run, with a new checkpoint's or
-        curve's effect), ``parameters`` of the laws, their ``misfit``, ``drift`` beyond
-        the data, and ``laws`` (that differ). They add up to the width of a normal
-        interval of the same variance, each in proportion to its variance.
+        curve's effect), ``parameters`` of the laws, less what their misfit takes back
+        of them, their ``misfit`` given the parameters, ``drift`` beyond the data, and
+        ``laws`` (that differ). They add up to the width of a normal interval of the
+        same variance, each in proportion to its variance.
     """
-    pieces = [piece for piece in posterior.pieces() if _law_of(piece) is not None]
-    if not pieces:
-        raise LawError(f"{posterior.name}: its draws do not say what they are made of")
-    counts = np.array([piece.draws for piece in pieces])
-    share = counts / counts.sum()
     runs = as_runs(runs)
-    each = [_variances(piece, runs) for piece in pieces]
-    variance = {
-        name: sum(w * parts[name] for w, (_, parts) in zip(share, each, strict=True))
-        for name in PARTS[:-1]
-    }
-    centres = np.stack([centre for centre, _ in each])  # (law, run)
-    middle = share @ centres
-    variance["laws"] = share @ (centres - middle) ** 2
-    total = sum(variance.values())
-    width = 2 * Z90 * np.sqrt(total)
-    columns = {name: width * variance[name] / total for name in PARTS}
-    return pd.DataFrame(columns, index=runs.index)
+    variance = _variances(posterior, runs)
+    width = _width_by_variance(variance)
+    columns = {name: width * variance[name] for name in PARTS if name != "drift"}
+    columns["drift"] = width * variance["drift"].to_numpy().sum(axis=1)
+    return pd.DataFrame(columns, index=runs.index)[list(PARTS)]
+
+
+def drift_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
+    """What the drift to each side of the data adds to the 90% interval of each run's
+    forecast, as shares of its loss.
+
+    Parameters
+    ----------
+    posterior
+        A `Fit` or an `Average`.
+    runs
+        Table with the columns that its laws read.
+
+    Returns
+    -------
+    DataFrame
+        The table's index; a column for each side of each axis of drift, ``N above``,
+        ``N below``, ``D/N below`` and so on; none where nothing drifts. They add up to
+        the ``drift`` of `width_parts`.
+    """
+    runs = as_runs(runs)
+    variance = _variances(posterior, runs)
+    width = _width_by_variance(variance)
+    return variance["drift"].mul(width, axis=0).set_index(runs.index)
+
+
+def drift_sentence(
+    posterior: Posterior, runs: pd.DataFrame, forecasts: pd.DataFrame
+) -> str | None:
+    """Say which direction makes the widest forecast wide, None unless drift does.
+
+    ``forecasts``: of the runs, from `forecast`.
+    """
+    if not _pieces(posterior):
+        return None
+    width = (forecasts["high"] - forecasts["low"]) / forecasts["median"]
+    widest = runs.iloc[[int(np.argmax(width))]]
+    parts = drift_parts(posterior, widest)
+    if parts.sum(axis=None) <= 0.5 * width_parts(posterior, widest).sum(axis=None):
+        return None
+    side = str(parts.iloc[0].idxmax())
+    axis = side.rpartition(" ")[0]
+    low, high = (_level(axis, end) for end in _gap(posterior, widest, side))
+    return (
+        f"row {widest.index[0]}: most of the width is drift along {side}: no run was "
+        f"fitted there; runs with {axis} between {low} and {high} would narrow it"
+    )
+
+
+def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, float]:
+    """Values of a side's axis between the fitted runs and a run beyond them."""
+    axis, _, way = side.rpartition(" ")
+    for piece in _pieces(posterior):
+        whole = _law_of(piece)
+        assert whole is not None
+        if whole.known is None or axis not in whole.known.axes:
+            continue
+        at = drift.positions(fitting.covariates(whole.law, run), np)[axis]
+        ends = whole.known.high if way == ABOVE else whole.known.low
+        edge = ends[whole.known.axes.index(axis)]
+        low, high = sorted((edge, float(at[0])))
+        return drift.value_at(axis, low), drift.value_at(axis, high)
+    raise LookupError(side)
+
+
+def _level(axis: str, value: float) -> str:
+    """A value of an axis as it is read."""
+    counted = axis in COUNTED and value < LARGEST_COUNT
+    return format_count(value) if counted else f"{value:.3g}"
 
 
 def _law_of(piece: Piece) -> LogLoss | None:
     return piece.log_loss if isinstance(piece.log_loss, LogLoss) else None
 
 
-def _variances(
+def _pieces(posterior: Posterior) -> list[Piece]:
+    """The pieces that are of a law and say what they are made of."""
+    return [piece for piece in posterior.pieces() if _law_of(piece) is not None]
+
+
+def _width_by_variance(variance: Mapping[str, Any]) -> Float[np.ndarray, " run"]:
+    """Width of a normal 90% interval over its variance, shape (run,): parts of the
+    variance times it are parts of the width.
+    """
+    total = variance["drift"].to_numpy().sum(axis=1)
+    total = total + sum(variance[name] for name in PARTS if name != "drift")
+    return 2 * Z90 / np.sqrt(total)
+
+
+def _variances(posterior: Posterior, runs: pd.DataFrame) -> dict[str, Any]:
+    """Variance of log loss by part, each of shape (run,), and of the drift a table with
+    a column for each side.
+    """
+    pieces = _pieces(posterior)
+    if not pieces:
+        raise LawError(f"{posterior.name}: its draws do not say what they are made of")
+    counts = np.array([piece.draws for piece in pieces])
+    share = counts / counts.sum()
+    each = [_of_piece(piece, runs) for piece in pieces]
+    variance: dict[str, Any] = {
+        name: sum(w * parts[name] for w, (_, parts) in zip(share, each, strict=True))
+        for name in ("noise", "parameters", "misfit")
+    }
+    centres = np.stack([centre for centre, _ in each])  # (law, run)
+    variance["laws"] = share @ (centres - share @ centres) ** 2
+    by_side: dict[str, Any] = {}
+    for w, (_, parts) in zip(share, each, strict=True):
+        for side, values in parts["drift"].items():
+            by_side[side] = by_side.get(side, 0.0) + w * values
+    return variance | {"drift": pd.DataFrame(by_side, range(len(runs)))}
+
+
+def _of_piece(
     piece: Piece, runs: pd.DataFrame
-) -> tuple[Float[np.ndarray, " run"], dict[str, Float[np.ndarray, " run"]]]:
-    """Mean log loss of a law's draws, and variances by part, each of shape (run,)."""
+) -> tuple[Float[np.ndarray, " run"], dict[str, Any]]:
+    """Mean log loss of a law's draws, and variances by part, each of shape (run,), of
+    the drift by side.
+    """
     whole = _law_of(piece)
     assert whole is not None
     columns = fitting.covariates(whole.law, runs)
@@ -76,19 +176,36 @@ def _variances(
         return replace(piece, log_loss=formula).at(columns)
 
     alone = draws(LogLoss(whole.law))
-    with_misfit = draws(replace(whole, known=None)) if whole.process else alone
-    everything = draws(whole) if whole.known is not None else with_misfit
-    noise = np.mean(piece.noise.capped_variance)
-    # The misfit takes back what the law's parameters leave open inside the data: the
-    # law's part is what is left of its variance, never more than the sum's.
-    both = with_misfit.var(axis=0)
-    parameters = np.minimum(alone.var(axis=0), both)
-    return everything.mean(axis=0), {
-        "noise": np.full(len(runs), noise),
-        "parameters": parameters,
-        "misfit": both - parameters,
-        "drift": np.maximum(everything.var(axis=0) - both, 0.0),
+    both = draws(replace(whole, known=None)) if whole.process else alone
+    centre, by_side = both.mean(axis=0), {}
+    if whole.known is not None:
+        away = np.asarray(drift.distances(columns, whole.known, np))
+        away = np.broadcast_to(away, (len(runs), away.shape[-1]))
+        rates = np.asarray(piece.values[DRIFT])
+        centre = centre + away @ rates.mean(axis=0)
+        sides = [f"{axis} {way}" for axis in whole.known.axes for way in (ABOVE, BELOW)]
+        by_side = dict(zip(sides, (away**2 * rates.var(axis=0)).T, strict=True))
+    # Each draw's misfit takes back what its parameters are off by amid the data. So what
+    # of the misfit the law's own loss foretells is the parameters' part, and the rest
+    # is the misfit's: together the variance of the sum.
+    misfit = _apart(both - alone, alone)
+    return centre, {
+        "noise": np.full(len(runs), np.mean(piece.noise.capped_variance)),
+        "parameters": np.maximum(both.var(axis=0) - misfit, 0.0),
+        "misfit": misfit,
+        "drift": by_side,
     }
+
+
+def _apart(
+    values: Float[np.ndarray, "draw run"], foretelling: Float[np.ndarray, "draw run"]
+) -> Float[np.ndarray, " run"]:
+    """Variance of draws that a straight line in others leaves, by run."""
+    x = foretelling - foretelling.mean(axis=0)
+    y = values - values.mean(axis=0)
+    spread = np.maximum(np.mean(x**2, axis=0), 1e-300)
+    slope = np.mean(x * y, axis=0) / spread
+    return np.mean((y - slope * x) ** 2, axis=0)
 
 
 def misfit_along(

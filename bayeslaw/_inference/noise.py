@@ -7,7 +7,7 @@ Here are its priors, its distribution, and its draws for a run that nobody has t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax import Array
-from scipy.special import gammaln
+from scipy.special import gammaln, stdtrit
 
-from bayeslaw._inference.table import SharedError, labels
+from bayeslaw._base.numbers import Z90
+from bayeslaw._inference.table import KINDS, SharedError, group_labels
 from bayeslaw._law.law import Values
 from bayeslaw._law.priors import Prior, lognormal, normal
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 # leaves of a posterior that say the error of a run: the fields of `RunNoise`
-NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "run_length")
+NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length")
+EFFECT_SCALES = ("tau_checkpoint", "tau_run", "tau_setting")
 # Scale of a run's own error on log loss. Measured between seeds: .1% (billions of
 # parameters; Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
 SIGMA = lognormal(0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%")
@@ -62,6 +64,7 @@ LADDER_LENGTH = lognormal(
 # degrees of freedom at which a Student-t is a Gaussian
 GAUSSIAN = 1e9
 ENOUGH = 200  # draws, or a few more, over which a correlation is averaged
+LEAST_SHARE = 1e-3  # of a run's own error in its squared scale: less is Gaussian
 
 
 def error_names(shared: SharedError) -> list[str]:
@@ -184,9 +187,9 @@ class RunNoise:
     ----------
     sigma, dof
         Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
-    tau_checkpoint, tau_run
-        Scales of the normal effects of its checkpoint and of its curve, shape (draw,);
-        by default there are none.
+    tau_checkpoint, tau_run, tau_setting
+        Scales of the normal effects of its checkpoint, of its curve and of its setting,
+        shape (draw,); by default there are none.
     run_length
         Correlation length of a run's own error along it, in e-folds, shape (draw,); 0,
         the default: each point has its own.
@@ -196,6 +199,7 @@ class RunNoise:
     dof: Float[np.ndarray, " draw"]
     tau_checkpoint: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     tau_run: Float[np.ndarray, " #draw"] = field(default_factory=_none)
+    tau_setting: Float[np.ndarray, " #draw"] = field(default_factory=_none)
     run_length: Float[np.ndarray, " #draw"] = field(default_factory=_none)
 
     @classmethod
@@ -211,7 +215,10 @@ class RunNoise:
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
-        return cls(sigma, dof)
+        effects = {name: values[name] for name in EFFECT_SCALES if name in values}
+        shared = cls(sigma, dof, **effects)._shared_variance
+        own = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
+        return cls(own, dof, **effects).of_new_run()
 
     # -- of a new run ------------------------------------------------------------------
 
@@ -220,7 +227,12 @@ class RunNoise:
         """Scale of a new run's error, effects of a new checkpoint or curve included,
         shape (draw,).
         """
-        return np.sqrt(self.sigma**2 + self.tau_checkpoint**2 + self.tau_run**2)
+        return np.sqrt(self.sigma**2 + self._shared_variance)
+
+    @property
+    def _shared_variance(self) -> Float[np.ndarray, " #draw"]:
+        """Variance of all effects of a new run, shape (draw,)."""
+        return self.tau_checkpoint**2 + self.tau_run**2 + self.tau_setting**2
 
     @property
     def variance(self) -> Float[np.ndarray, " draw"]:
@@ -230,11 +242,23 @@ class RunNoise:
         beyond_two = np.maximum(self.dof - 2, 0.0)
         with np.errstate(divide="ignore"):
             own = self.sigma**2 * self.dof / beyond_two
-        return own + self.tau_checkpoint**2 + self.tau_run**2
+        return own + self._shared_variance
 
     def of_new_run(self) -> RunNoise:
-        """As if a new run's effects were its own: Student-t of scale `scale`."""
-        return RunNoise(self.scale, self.dof)
+        """As if a new run's effects were its own: a Student-t whose 90% interval is
+        that of both together, within 3%.
+
+        Half widths of the parts add up as sds do, and tails are the thinner the less of
+        the scale is the run's own error.
+        """
+        shared = self._shared_variance
+        if not shared.any():
+            return RunNoise(self.sigma, self.dof)
+        own = self.sigma * stdtrit(self.dof, 0.95)
+        share = self.sigma**2 / np.maximum(self.scale**2, 1e-300)
+        dof = self.dof / np.maximum(share, LEAST_SHARE)
+        both = np.sqrt(own**2 + Z90**2 * shared)
+        return RunNoise(both / stdtrit(dof, 0.95), dof)
 
     # -- a run's own -------------------------------------------------------------------
 
@@ -279,17 +303,17 @@ class RunNoise:
         return self.sigma[:, None] * standard
 
     def draw_shared(
-        self, rows: pd.DataFrame, rng: np.random.Generator
+        self, rows: pd.DataFrame, columns: Sequence[str], rng: np.random.Generator
     ) -> Float[np.ndarray, "draw row"]:
-        """What rows of one checkpoint or run share, as if all of them were new, shape
-        (draw, row).
+        """Draw what rows of one checkpoint, run or setting share, as if all of them
+        were new, shape (draw, row); ``columns`` are those that laws read.
         """
         total = np.zeros((len(self.sigma), len(rows)))
-        scales = {"checkpoint": self.tau_checkpoint, "run": self.tau_run}
-        for kind, scale in scales.items():
+        for kind in KINDS:
+            scale = getattr(self, f"tau_{kind}")
             if not scale.any():
                 continue
-            names = labels(kind, rows)
+            names = group_labels(kind, rows, columns)
             # untold, every row has its own
             code = np.arange(len(rows)) if names is None else pd.factorize(names)[0]
             total += draw_effects(scale, int(code.max(initial=-1)) + 1, rng)[:, code]

@@ -10,19 +10,23 @@ where there are steps).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Real
+    from jaxtyping import Bool, Float, Int, Real
 
     from bayeslaw._base.arrays import AnyArray
 
 # rows of one run from which it is a learning curve, whose neighbouring points are alike
 CURVE = 10
+RUN_LENGTH = 0.3  # e-folds over which neighbours on a run forget each other's error
+# share of the variance of a row's error that is common to its run, or its setting
+COMMON = 0.5
+KINDS = ("checkpoint", "run", "setting")  # of groups of rows
 # e-folds; two points of a run closer than this are taken to be this far apart
 MIN_GAP = 1e-4
 # groups are padded to multiples of this, so that tables share compiled programs
@@ -149,6 +153,102 @@ def shared_error(runs: pd.DataFrame) -> SharedError:
     return SharedError(_group(labels("checkpoint", runs)), previous=previous, gap=gap)
 
 
+class Sharing(NamedTuple):
+    """What rows share that no law explains, for the second step of a fit.
+
+    Parameters
+    ----------
+    groups
+        By kind (`KINDS`): the index of each row's group, shape (row,). A kind is absent
+        where its groups are all of one row, a single one, or those of an earlier kind.
+    previous, gap
+        As in `SharedError`.
+    """
+
+    groups: Mapping[str, Int[np.ndarray, " row"]] = {}
+    previous: Int[np.ndarray, " row"] | None = None
+    gap: Float[np.ndarray, " row"] | None = None
+
+    @property
+    def along_run(self) -> bool:
+        return self.previous is not None
+
+    def only(self, kept: Bool[np.ndarray, " row"]) -> Sharing:
+        """The rows that are kept, shape (row,) of truth values; groups keep their
+        indices, and a point whose predecessor is gone begins a run.
+        """
+        groups = {kind: code[kept] for kind, code in self.groups.items()}
+        if self.previous is None or self.gap is None:
+            return Sharing(groups)
+        place = np.cumsum(kept) - 1
+        follows = kept[self.previous]
+        previous = np.where(follows, place[self.previous], place)[kept]
+        gap = np.where(follows, self.gap, np.inf)[kept]
+        return Sharing(groups, previous, gap)
+
+
+def row_weights(shared: Sharing, rows: int) -> Float[np.ndarray, " row"]:
+    """Weigh rows by the independent measurements that their run or setting is worth,
+    shape (row,).
+
+    With neighbours' correlations rho along a run, its n points say as much of its level
+    as 1 + sum (1 - rho) / (1 + rho) independent ones; a share `COMMON` of the variance
+    is common to all of them.
+    """
+    weight = np.ones(rows)
+    for kind in ("run", "setting"):
+        if kind not in shared.groups:
+            continue
+        code = shared.groups[kind]
+        worth = np.ones(rows)
+        if kind == "run" and shared.gap is not None:
+            alike = np.exp(-shared.gap / RUN_LENGTH)
+            worth = (1 - alike) / (1 + alike)
+        points = np.bincount(code)
+        independent = np.bincount(code, worth)
+        effective = 1 / (COMMON + (1 - COMMON) / np.maximum(independent, 1.0))
+        weight *= (effective / np.maximum(points, 1))[code]
+    return weight
+
+
+def group_labels(
+    kind: str, runs: pd.DataFrame, columns: Sequence[str]
+) -> pd.Series | None:
+    """Name the group of each row: `labels`, and of kind ``"setting"`` the values of
+    the columns that a law reads.
+    """
+    if kind != "setting":
+        return labels(kind, runs)
+    texts = [_texts(runs[column]) for column in columns]
+    rows = [" ".join(row) for row in zip(*texts, strict=True)]
+    return pd.Series(rows, index=runs.index)
+
+
+def sharing(runs: pd.DataFrame, columns: Sequence[str]) -> Sharing:
+    """Find what rows share: a checkpoint, a run, a setting of the columns that the law
+    reads, and neighbours along a run.
+    """
+    groups: dict[str, Int[np.ndarray, " row"]] = {}
+    for kind in KINDS:
+        names = group_labels(kind, runs, columns)
+        if names is None or not 1 < names.nunique() < len(names):
+            continue
+        code = pd.factorize(names, sort=True)[0]
+        if not any(_same_partition(code, other) for other in groups.values()):
+            groups[kind] = code
+    run, along = labels("run", runs), _efolds(runs)
+    if run is None or along is None or run.nunique() == len(run):
+        return Sharing(groups)
+    return Sharing(groups, *_before(pd.factorize(run)[0], along))
+
+
+def _same_partition(
+    code: Int[np.ndarray, " row"], other: Int[np.ndarray, " row"]
+) -> bool:
+    pairs = len(set(zip(code.tolist(), other.tolist(), strict=True)))
+    return pairs == len(np.unique(code)) == len(np.unique(other))
+
+
 def twice(shared: SharedError) -> SharedError:
     """What the rows of a table and of new runs of the same design, below them, share:
     the new runs' checkpoints and runs are new ones, each with its own effect.
@@ -219,6 +319,12 @@ class Padded(NamedTuple):
     y: Float[AnyArray, " row"]
     weight: Float[AnyArray, " row"]
     shared: SharedError = NONE
+
+    def weighed(self, weights: Float[np.ndarray, " measured"]) -> Padded:
+        """Weigh the measured rows, shape (measured,); padding has weight 0."""
+        weight = np.zeros(len(self.weight))
+        weight[: len(weights)] = weights
+        return self._replace(weight=weight)
 
 
 def at_once(table: Padded) -> int:

@@ -47,6 +47,7 @@ RESERVED = frozenset(
         "tau",
         "tau_checkpoint",
         "tau_run",
+        "tau_setting",
         "run_length",
         "checkpoint_effect",
         "run_effect",

@@ -20,7 +20,7 @@ from bayeslaw._base import runtime
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference import coordinates, density, nuts, point
-from bayeslaw._inference.table import NONE, labels, pad, shared_error
+from bayeslaw._inference.table import NONE, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
@@ -30,6 +30,7 @@ from bayeslaw._posteriors.arviz_tree import to_arviz
 from bayeslaw._posteriors.misfit import (
     TrainingRuns,
     fitted_errors,
+    group_names,
     learn_misfit,
     to_dataset,
 )
@@ -110,9 +111,12 @@ def fit(
     fitting.check_fittable(law, runs, requested=requested)
     runtime.start()
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
-    shared = NONE if independent else shared_error(runs)
-    errors = fitted_errors(law, runs) if discrepancy and not independent else shared
+    shown = fitted_errors(law, runs) if discrepancy else shared_error(runs)
+    errors = NONE if independent else shown
+    training = TrainingRuns.of(law, runs, independent)
     table = pad(x, y, errors)
+    if discrepancy:
+        table = table.weighed(training.row_weights)
     at = coordinates.contrast_points(law, x)
     problem = nuts.prepare(law, table, at, seed)
     _warn_outliers(law, runs, problem)
@@ -138,7 +142,6 @@ def fit(
             artifact.warn_each([quality.reason(law.name)])
     result = Fit(law, to_arviz(law, runs, table, drawn, seed, attrs))
     if discrepancy:
-        training = TrainingRuns(x, y, shared)
         _add_misfit(result, runs, training, seed)
     artifact.warn_each(result.goodness.doubts)
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
@@ -154,12 +157,8 @@ def _add_misfit(
     misfit = learn_misfit(result.law, draws, training, seed=seed)
     if misfit is None:
         return
-    kind, groups = training.shared.kind, []
-    if kind is not None:
-        named = labels(kind, runs)
-        assert named is not None
-        groups = list(np.unique(named.to_numpy(str)))  # in the order of their codes
-    result.inference_data[MISFIT] = DataTree(to_dataset(misfit, kind, groups))
+    groups = group_names(misfit, result.law, runs)
+    result.inference_data[MISFIT] = DataTree(to_dataset(misfit, groups))
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:

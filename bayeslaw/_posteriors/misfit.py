@@ -22,11 +22,21 @@ from bayeslaw._inference.discrepancy.process import (
     process_of,
     process_to_dict,
 )
-from bayeslaw._inference.noise import CURVE_LENGTH, LADDER_LENGTH, NOISE
-from bayeslaw._inference.table import NONE, Group, SharedError, shared_error
+from bayeslaw._inference.noise import NOISE
+from bayeslaw._inference.table import (
+    NONE,
+    RUN_LENGTH,
+    SharedError,
+    Sharing,
+    group_labels,
+    row_weights,
+    shared_error,
+    sharing,
+)
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.artifact import SLASH
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
+from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -36,32 +46,30 @@ if TYPE_CHECKING:
 class TrainingRuns(NamedTuple):
     """Runs that a law was fitted to.
 
-    ``covariates``: by column, (row,); ``y``: log losses, (row,); ``shared``: which rows
-    share their error, unpadded.
+    ``covariates``: by column, (row,); ``y``: log losses, (row,); ``sharing``: what rows
+    share.
     """
 
     covariates: Mapping[str, Float[np.ndarray, " row"]]
     y: Float[np.ndarray, " row"]
-    shared: SharedError
+    sharing: Sharing
+
+    @classmethod
+    def of(cls, law: Law, runs: pd.DataFrame, independent: bool) -> TrainingRuns:
+        """The runs of a table, as a law reads them."""
+        shared = Sharing() if independent else sharing(runs, law.covariates)
+        y = np.log(fitting.losses(runs))
+        return cls(fitting.covariates(law, runs), y, shared)
+
+    @property
+    def row_weights(self) -> Float[np.ndarray, " row"]:
+        """What each row counts for while the law is fitted by itself, shape (row,)."""
+        return row_weights(self.sharing, len(self.y))
 
     def only(self, kept: Bool[np.ndarray, " row"]) -> TrainingRuns:
-        """The rows that are kept, shape (row,) of truth values.
-
-        A point whose predecessor in its run is gone begins a run.
-        """
+        """The rows that are kept, shape (row,) of truth values."""
         covariates = {c: v[kept] for c, v in self.covariates.items()}
-        kind, shared = self.shared.kind, self.shared
-        if kind is not None:
-            code = np.asarray(shared.group.code)[kept]
-            cut = Group.of(code, np.asarray(shared.group.slots))
-            shared = shared._replace(**{kind: cut})
-        if shared.previous is not None and shared.gap is not None:
-            place = np.cumsum(kept) - 1
-            follows = kept[shared.previous]
-            previous = np.where(follows, place[shared.previous], place)[kept]
-            gap = np.where(follows, shared.gap, np.inf)[kept]
-            shared = shared._replace(previous=previous, gap=gap)
-        return TrainingRuns(covariates, self.y[kept], shared)
+        return TrainingRuns(covariates, self.y[kept], self.sharing.only(kept))
 
 
 def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
@@ -74,9 +82,9 @@ def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
     """
     shown = shared_error(runs)
     starts = {"loss_before", "source_loss_before"} & set(law.covariates)
-    if starts and shown.kind == "checkpoint":
+    if starts or shown.kind != "checkpoint":
         return NONE
-    return shown
+    return SharedError(checkpoint=shown.checkpoint)
 
 
 def learn_misfit(
@@ -98,7 +106,7 @@ def learn_misfit(
         Runs to learn from, shape (row,) of truth values; all by default.
     """
     left = runs if kept is None else runs.only(kept)
-    process = process_of(left.covariates, left.shared.along_run)
+    process = process_of(left.covariates, left.sharing.along_run)
     if process is None:
         return None
     of_law = {name: np.asarray(values[name]) for name in law.priors}
@@ -113,7 +121,7 @@ def learn_misfit(
 
     return learn(
         process,
-        _rows(process, values, left),
+        _rows(process, left),
         left.y,
         means,
         len(values["sigma"]),
@@ -122,46 +130,50 @@ def learn_misfit(
     )
 
 
-def _rows(
-    process: Process,
-    values: Mapping[str, Float[np.ndarray, "draw ..."]],
-    runs: TrainingRuns,
-) -> Rows:
-    shared, groups = runs.shared, None
+def _rows(process: Process, runs: TrainingRuns) -> Rows:
     features = process.features(runs.covariates, np)
-    if shared.kind is not None:
-        code = np.asarray(shared.group.code)
-        groups = np.eye(len(shared.group.slots))[code]
-    usual = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
-    length = float(np.median(values.get("run_length", usual.args[0])))
-    return independent_rows(features, groups, shared.previous, shared.gap, length)
+    groups = {
+        kind: np.eye(int(code.max()) + 1)[code]
+        for kind, code in runs.sharing.groups.items()
+    }
+    sharing = runs.sharing
+    return independent_rows(features, groups, sharing.previous, sharing.gap, RUN_LENGTH)
 
 
 def with_misfit(
     values: Mapping[str, Float[np.ndarray, "draw ..."]],
     misfit: Misfit | None,
-    kind: str | None,
 ) -> dict[str, Float[np.ndarray, "draw ..."]]:
-    """A law's draws with the weights of its misfit and the noise that this leaves.
-
-    ``kind``: of group whose errors are shared, ``"checkpoint"`` or ``"run"``.
-    """
+    """A law's draws with the weights of its misfit and the noise that this leaves."""
     if misfit is None:
         return dict(values)
-    again = [name for name in NOISE if name != "run_length"]  # that a misfit says
-    kept = {name: v for name, v in values.items() if name not in again}
+    kept = {name: v for name, v in values.items() if name not in NOISE}
     noise = {"sigma": misfit.sigma, "dof": misfit.dof}
-    if misfit.tau is not None:
-        noise[f"tau_{kind}"] = misfit.tau
+    noise |= {f"tau_{kind}": tau for kind, tau in misfit.tau.items()}
+    if misfit.along_run:
+        noise["run_length"] = np.full(len(misfit.sigma), RUN_LENGTH)
     return kept | noise | {WEIGHTS: misfit.weights}
 
 
 # -- in a saved fit --------------------------------------------------------------------
 
-SCALE = "scale: "  # before the name of a scale, among the variables of the file
+# before a name among the variables of the file
+SCALE, TAU, EFFECTS, GROUP = "scale: ", "tau ", "effects ", "group "
 
 
-def to_dataset(misfit: Misfit, kind: str | None, groups: Sequence[str]) -> Dataset:
+def group_names(
+    misfit: Misfit, law: Law, runs: pd.DataFrame
+) -> dict[str, Sequence[str]]:
+    """Name the groups whose effects a misfit has, by kind, in the order of effects."""
+    names = {}
+    for kind in misfit.tau:
+        labels = group_labels(kind, runs, law.covariates)
+        assert labels is not None
+        names[kind] = list(np.unique(labels.to_numpy(str)))
+    return names
+
+
+def to_dataset(misfit: Misfit, groups: Mapping[str, Sequence[str]]) -> Dataset:
     """A misfit for a fit's tree; ``groups`` names the groups that share an error."""
     import xarray as xr
 
@@ -173,15 +185,15 @@ def to_dataset(misfit: Misfit, kind: str | None, groups: Sequence[str]) -> Datas
     for name, draws in misfit.scales.items():
         arrays[SCALE + name.replace("/", SLASH)] = ("draw_index", draws)
     coords = {}
-    if misfit.tau is not None and misfit.effects is not None:
-        arrays["tau"] = ("draw_index", misfit.tau)
-        effects = misfit.effects[:, : len(groups)]
-        arrays["effects"] = (("draw_index", "group"), effects)
-        coords["group"] = np.asarray(groups, object)
+    for kind, tau in misfit.tau.items():
+        arrays[TAU + kind] = ("draw_index", tau)
+        of_kind = GROUP + kind
+        arrays[EFFECTS + kind] = (("draw_index", of_kind), misfit.effects[kind])
+        coords[of_kind] = np.asarray(groups[kind], object)
     attrs = {
         "process": json.dumps(process_to_dict(misfit.process)),
         "khat": misfit.khat,
-        "kind": kind or "",
+        "along_run": int(misfit.along_run),
     }
     return xr.Dataset(arrays, coords, attrs)
 
@@ -198,18 +210,24 @@ def from_dataset(saved: Dataset) -> Misfit:
     process = process_from_dict(json.loads(saved.attrs["process"]))
     if process is None:
         raise ValueError("its misfit has no process")
-    scales = {
-        name.removeprefix(SCALE).replace(SLASH, "/"): v
-        for name, v in arrays.items()
-        if name.startswith(SCALE)
-    }
+    scales = _after(SCALE, arrays)
     return Misfit(
         process,
         arrays["weights"],
         arrays["sigma"],
         arrays["dof"],
-        arrays.get("tau"),
-        arrays.get("effects"),
-        scales,
+        _after(TAU, arrays),
+        _after(EFFECTS, arrays),
+        {name.replace(SLASH, "/"): v for name, v in scales.items()},
         float(saved.attrs["khat"]),
+        bool(saved.attrs["along_run"]),
     )
+
+
+def _after(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with a prefix, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): values
+        for name, values in arrays.items()
+        if name.startswith(prefix)
+    }

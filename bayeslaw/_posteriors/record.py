@@ -17,12 +17,12 @@ from bayeslaw._base import runtime
 from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.noise import NOISE, RunNoise, draw_effects
-from bayeslaw._inference.table import labels
+from bayeslaw._inference.table import KINDS, group_labels
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors import artifact
 from bayeslaw._posteriors.artifact import EFFECTS
 from bayeslaw._posteriors.goodness import Goodness, goodness
-from bayeslaw._posteriors.misfit import from_dataset, with_misfit
+from bayeslaw._posteriors.misfit import GROUP, from_dataset, with_misfit
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from bayeslaw._tables import fitting
 
@@ -71,11 +71,7 @@ class Fit:
         With a misfit: its weights, and the noise that it leaves in place of the law's.
         """
         draws = artifact.draws_of(self.inference_data)
-        return with_misfit(
-            draws,
-            self.misfit,
-            self._group_kind,
-        )
+        return with_misfit(draws, self.misfit)
 
     @cached_property
     def misfit(self) -> Misfit | None:
@@ -83,13 +79,6 @@ class Fit:
         if MISFIT not in self.inference_data.children:
             return None
         return from_dataset(self.inference_data[MISFIT].to_dataset())
-
-    @property
-    def _group_kind(self) -> str | None:
-        """What shares an error beside the misfit: ``"checkpoint"``, ``"run"``."""
-        if self.misfit is None:
-            return None
-        return self.inference_data[MISFIT].attrs["kind"] or None
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -232,7 +221,7 @@ class Fit:
         """Draws of what rows of one checkpoint or run share, shape (draw, run): as
         learned where the fit has seen it, else new; 0 where rows share nothing.
         """
-        return sum(self._effect(kind, runs, rng) for kind in EFFECTS)
+        return sum(self._effect(kind, runs, rng) for kind in KINDS)
 
     def _effect(
         self, kind: str, runs: pd.DataFrame, rng: np.random.Generator
@@ -242,7 +231,7 @@ class Fit:
         if known is None:
             return 0.0
         tau, at = self.posterior[f"tau_{kind}"], {n: i for i, n in enumerate(names)}
-        given = labels(kind, runs)
+        given = group_labels(kind, runs, self.law.covariates)
         # untold, every row has its own
         wanted = np.arange(len(runs)) if given is None else given.to_numpy()
         codes, groups = pd.factorize(wanted)
@@ -257,11 +246,11 @@ class Fit:
     ) -> tuple[list[str], Float[np.ndarray, "draw group"] | None]:
         """Checkpoints or runs that the fit has seen, and their effects (draw, group)."""
         if self.misfit is not None:
-            if kind != self._group_kind or self.misfit.effects is None:
+            if kind not in self.misfit.effects:
                 return [], None
-            names = self.inference_data[MISFIT]["group"].to_numpy()
-            return list(map(str, names)), self.misfit.effects
-        name, posterior = EFFECTS[kind], self.inference_data["posterior"]
+            names = self.inference_data[MISFIT][GROUP + kind].to_numpy()
+            return list(map(str, names)), self.misfit.effects[kind]
+        name, posterior = EFFECTS.get(kind, ""), self.inference_data["posterior"]
         if name not in posterior:
             return [], None
         names = posterior[name][f"{kind}_label"].to_numpy()

@@ -67,6 +67,7 @@ def forecast(options: ForecastOptions) -> None:
 
     import bayeslaw
     from bayeslaw._base.numbers import format_count
+    from bayeslaw._decisions.misfits import drift_sentence
     from bayeslaw._posteriors.chain import chain
 
     options = with_file(options, options.runs)
@@ -93,6 +94,9 @@ def forecast(options: ForecastOptions) -> None:
         counts = {c: shown[c].map(format_count) for c in ("N", "D") if c in shown}
         wide = pd.concat([shown.assign(**counts), rows], axis=1)
         say_block(wide.to_string(float_format=lambda v: f"{v:.4g}"))
+        said = drift_sentence(forecaster, table, rows)
+        if said is not None:
+            say(said)
 
     emit(record, options.as_json, show)
 

@@ -67,6 +67,22 @@ def test_a_new_run_s_error_is_taken_apart():
     assert (evidence.noise_of(measured).run_length == 0.9).all()
 
 
+def test_what_a_setting_shares_is_a_row_s_own_unless_it_is_told_apart():
+    """A candidate is of a setting that nobody has run; of rows that are there one knows
+    which are equal.
+    """
+    leaves = {"sigma": 0.05, "tau_run": 0.03, "tau_setting": 0.024}
+    parts = all_draws(straight(20, **leaves).pieces())
+    whole, apart = (evidence.noise_of(parts, settings_apart=a) for a in (False, True))
+    np.testing.assert_allclose(whole.sigma, 0.04)
+    assert (whole.tau_setting == 0).all()
+    np.testing.assert_allclose(apart.sigma, 0.032)
+    np.testing.assert_allclose(apart.tau_setting, 0.024)
+    for noise in (whole, apart):
+        np.testing.assert_allclose(noise.scale, 0.05)
+        assert (noise.run_length == 0.5).all()
+
+
 def test_what_picks_leave_of_a_goal_is_gaussian_conditioning():
     """Covariances of draws, effects and errors written out, for each list of picks."""
     law = RNG.standard_normal((400, 3)) @ (0.02 * RNG.standard_normal((3, 5)))

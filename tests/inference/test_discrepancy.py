@@ -14,7 +14,7 @@ from bayeslaw._inference.discrepancy.process import (
     process_of,
     process_to_dict,
 )
-from bayeslaw._inference.table import shared_error
+from bayeslaw._inference.table import sharing
 from bayeslaw._posteriors.misfit import TrainingRuns
 
 RNG = np.random.default_rng(7)
@@ -38,8 +38,10 @@ PROCESS = process_of(COLUMNS)
 CENTRE = np.array([np.log(p.args[0]) for p in PROCESS.priors.values()])
 
 
-def learned(residual, seed=0, draws=200, groups=None):
-    """The misfit of a law that is known to be right but for ``residual``, shape (run,)."""
+def learned(residual, seed=0, draws=200, **groups):
+    """The misfit of a law that is known to be right but for ``residual``, shape (run,);
+    ``groups``: one-hot by kind.
+    """
     features = PROCESS.features(COLUMNS, np)
     rows = independent_rows(features, groups, None, None, 1.0)
     known = 1e-9 * RNG.standard_normal((draws, len(residual)))
@@ -161,7 +163,9 @@ def test_no_process_where_the_runs_do_not_differ():
 def problem():
     y = 0.02 * np.sin(np.log(COLUMNS["D"])) + 0.003 * RNG.standard_normal(72)
     groups = np.eye(8)[np.arange(72) % 8]
-    rows = independent_rows(PROCESS.features(COLUMNS, np), groups, None, None, 1.0)
+    rows = independent_rows(
+        PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
+    )
     law = y + 0.001 * RNG.standard_normal((50, 1)) * np.log(COLUMNS["N"])
     return Marginal.of(PROCESS, rows, law)
 
@@ -228,7 +232,9 @@ def test_columns_that_no_run_reaches_keep_their_priors():
     """A walk's cells beyond the runs and a group none of whose rows is here: no run says anything of them."""
     rng = np.random.default_rng(11)
     groups = np.eye(9)[np.arange(72) % 8]
-    rows = independent_rows(PROCESS.features(COLUMNS, np), groups, None, None, 1.0)
+    rows = independent_rows(
+        PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
+    )
     residual = 0.01 * rng.standard_normal((1, 72))
     problem = Marginal.of(PROCESS, rows, residual)
     beyond = ~problem.linear.any(axis=0)
@@ -281,13 +287,14 @@ def test_what_a_group_shares_is_told_from_the_misfit():
     groups = np.eye(8)[np.arange(72) % 8]
     shared = 0.01 * np.random.default_rng(4).choice([-1.0, 1.0], 8)[np.arange(72) % 8]
     misfit = learned(
-        shared + 0.002 * np.random.default_rng(5).standard_normal(72), groups=groups
+        shared + 0.002 * np.random.default_rng(5).standard_normal(72), checkpoint=groups
     )
-    assert misfit.effects.shape == (200, 8)
-    assert (
-        np.corrcoef(misfit.effects.mean(axis=0)[np.arange(72) % 8], shared)[0, 1] > 0.7
-    )
-    assert np.median(misfit.tau) > 0.004
+    (kind,) = misfit.tau
+    assert kind == "checkpoint"
+    effects = misfit.effects[kind]
+    assert effects.shape == (200, 8)
+    assert np.corrcoef(effects.mean(axis=0)[np.arange(72) % 8], shared)[0, 1] > 0.7
+    assert np.median(misfit.tau[kind]) > 0.004
 
 
 def test_neighbours_on_a_curve_are_made_independent():
@@ -302,7 +309,7 @@ def test_neighbours_on_a_curve_are_made_independent():
         ) * rng.standard_normal(400)
     previous, gap = np.maximum(np.arange(60) - 1, 0), np.full(60, gaps)
     gap[0] = np.inf
-    rows = independent_rows(np.ones((60, 1)), None, previous, gap, 0.5)
+    rows = independent_rows(np.ones((60, 1)), {}, previous, gap, 0.5)
     white = rows.combine(series) * np.sqrt(rows.precision)
     np.testing.assert_allclose(white.var(axis=0), 1.0, atol=0.25)
     assert abs(np.corrcoef(white[:, 5], white[:, 6])[0, 1]) < 0.15
@@ -315,13 +322,13 @@ def test_rows_left_out_take_their_place_in_a_run_with_them():
     training = TrainingRuns(
         {"N": runs["N"].to_numpy(), "D": runs["D"].to_numpy()},
         np.zeros(6),
-        shared_error(runs),
+        sharing(runs, ["N", "D"]),
     )
     part = training.only(np.array([True, False, True, True, True, False]))
-    assert part.shared.previous.tolist() == [
+    assert part.sharing.previous.tolist() == [
         0,
         1,
         2,
         2,
     ]  # the second row's predecessor is gone: it begins a run
-    assert np.isinf(part.shared.gap).tolist() == [True, True, True, False]
+    assert np.isinf(part.sharing.gap).tolist() == [True, True, True, False]

@@ -108,21 +108,103 @@ def test_a_range_saved_in_quarters_of_replay_is_read_as_the_same_range():
     assert drift.of_saved(known._asdict()) == known
 
 
-def test_drifts_are_normal_around_nothing_with_their_own_tau():
-    chance = np.zeros(60)
-    chance[[10, 50]] = 0.25, 0.75
-    drawn = drift.draw_drift(chance, (20_000, 2), np.random.default_rng(0))
-    tau = drift.GRID[[10, 50]]
+def test_drifts_are_normal_around_nothing_with_a_draw_of_scales():
+    """All sides of a drift have the scales of one draw, each side its own."""
+    tau = np.array([0.001, 0.03])
+    scales = np.array([tau, tau[[1, 1]], tau[[1, 1]], tau[[1, 1]]])
+    drawn = drift.draw_drift(scales, 20_000, np.random.default_rng(0))
+    assert drawn.shape == (20_000, 2)
 
     def cdf(x):
         narrow, wide = (stats.norm.cdf(x / scale) for scale in tau)
         return 0.25 * narrow + 0.75 * wide
 
     assert stats.kstest(drawn[:, 0], cdf).pvalue > 0.01
-    # one tau a draw: both sides are large together
+    assert stats.kstest(drawn[:, 1] / tau[1], "norm").pvalue > 0.01
+    together = np.array([tau, 10 * tau])
+    drawn = drift.draw_drift(together, 20_000, np.random.default_rng(0))
     assert stats.spearmanr(*np.abs(drawn).T).statistic > 0.2
-    np.testing.assert_allclose(drift.GRID[[0, -1]], [1e-4, 0.2])
+
+
+# -- the scale of the drift to each side -----------------------------------------------
+
+
+def missed(*distance, off, runs=12, noise=0.002):
+    """A stage whose runs lie at a distance to each side, and miss by ``off``."""
+    rng = np.random.default_rng(3)
+    residual = off + noise * rng.standard_normal(runs)
+    far = np.tile(np.array(distance, float), (runs, 1))
+    return drift.Miss(residual, noise**2 * np.eye(runs), far)
+
+
+def test_without_stages_scales_have_their_prior():
+    """Log-normal around .0007 in all, and around a common scale each."""
+    scales = drift.draw_scales([], 6, np.random.default_rng(0))
+    assert scales.shape == (drift.DRAWS, 6)
+    standard = np.log(scales / 0.0007)
+    common = standard.mean(axis=1)
+    apart = standard - common[:, None]
     assert drift.TAU.args == (0.0007, 1.0)
+    assert np.median(standard) == pytest.approx(0.0, abs=0.15)
+    assert common.std() == pytest.approx(np.sqrt(1 + 1 / 6), rel=0.1)
+    assert apart.std() == pytest.approx(np.sqrt(5 / 6), rel=0.05)
+
+
+def test_scales_are_drawn_from_their_posterior_given_what_stages_missed():
+    """By quadrature over the common scale and those of two sides: quantiles of each side
+    lie where they should in probability, to Monte Carlo error.
+    """
+    misses = [missed(0.7, 0, off=0.02), missed(0.4, 0.5, off=0.01)]
+    misses.append(missed(0, 1.2, off=0.001))
+    unit = np.linspace(-4.5, 4.5, 61)
+    common, one, other = np.meshgrid(unit, unit, unit, indexing="ij")
+    tau = 0.0007 * np.exp(common[..., None] + np.stack([one, other], axis=-1))
+    log_p = -0.5 * (common**2 + one**2 + other**2)
+    for miss in misses:
+        # all runs of a stage are at one distance: their mean says all of the drift
+        residual = drift._without_outliers(miss.residual)
+        of_drift = np.sum((tau * miss.distance[0]) ** 2, axis=-1)
+        variance = of_drift + miss.covariance[0, 0] / len(residual)
+        log_p += stats.norm.logpdf(residual.mean(), 0, np.sqrt(variance))
+    p = np.exp(log_p - log_p.max()).ravel()
+    p /= p.sum()
+    drawn = drift.draw_scales(misses, 2, np.random.default_rng(1))
+    for side in (0, 1):
+        at = tau[..., side].ravel()
+        for q in (0.05, 0.25, 0.5, 0.75, 0.95):
+            below = p[at <= np.quantile(drawn[:, side], q)].sum()
+            # three sds of a share of a thousand draws that repeat, and the grid's step
+            assert below == pytest.approx(q, abs=0.06)
+
+
+def test_a_side_that_no_stage_tells_of_follows_the_common_scale():
+    """It is as far from the common one as in the prior, wherever that has gone."""
+    rng = np.random.default_rng(2)
+    bad = [missed(*0.7 * np.eye(4)[k], off=0.05) for k in range(3)]
+    scales = drift.draw_scales(bad, 4, rng)
+    before = drift.draw_scales([], 4, rng)
+    middle, untold = np.median(scales, axis=0), np.median(before)
+    # of three sides each says that the common scale is larger
+    assert middle[3] > 4 * untold
+    assert middle[3] < middle[:3].min()
+    spread = np.log(scales[:, 3]).std()
+    assert 1.0 < spread < np.log(before[:, 3]).std()
+
+
+def test_a_stage_that_misses_along_one_side_widens_that_side_alone():
+    """Misses of 4% an e-fold there; to the other sides, whose stages were right, scales
+    stay about their prior's median.
+    """
+    fine = [missed(*0.7 * np.eye(4)[k], off=0.0) for k in (1, 2, 3)]
+    bad = missed(0.7, 0, 0, 0, off=0.03)
+    rng = np.random.default_rng(4)
+    before, after = (
+        np.median(drift.draw_scales(misses, 4, rng), axis=0)
+        for misses in (fine, [bad, *fine])
+    )
+    assert after[0] > 0.02 > 30 * before[0]
+    assert (after[1:] < 2 * 0.0007).all()
+    assert (after[1:] < after[0] / 15).all()
 
 
 # -- the basis -------------------------------------------------------------------------
@@ -259,7 +341,9 @@ def test_a_walk_s_cells_are_integrated_twice():
 @pytest.fixture(scope="module")
 def problem():
     groups = np.eye(4)[np.arange(RUNS) % 4]
-    rows = independent_rows(PROCESS.features(COLUMNS, np), groups, None, None, 1.0)
+    rows = independent_rows(
+        PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
+    )
     rows = rows._replace(precision=RNG.uniform(0.5, 2.0, RUNS))
     law = 0.002 * RNG.standard_normal((30, 3)) @ RNG.standard_normal((3, RUNS))
     return Marginal.of(PROCESS, rows, 0.01 * RNG.standard_normal(RUNS) + law)
@@ -278,7 +362,7 @@ def test_the_law_s_uncertainty_is_its_covariance(problem):
 
 def test_scales_have_their_priors(problem):
     """In order: those of the process, the noise, what groups share."""
-    assert problem.names == (*PROCESS.priors, "sigma", "tau")
+    assert problem.names == (*PROCESS.priors, "sigma", "tau checkpoint")
     assert problem.centre[-2:] == pytest.approx(np.log([0.003, 0.003]))
     assert problem.spread[-2:] == pytest.approx([0.8, 0.7])
     np.testing.assert_allclose(
@@ -318,7 +402,9 @@ def test_what_is_left_of_a_row_is_its_mean_square(problem):
 
 def test_the_mode_is_where_the_slope_vanishes_and_rows_are_weighed_by_it():
     groups = np.eye(4)[np.arange(RUNS) % 4]
-    rows = independent_rows(PROCESS.features(COLUMNS, np), groups, None, None, 1.0)
+    rows = independent_rows(
+        PROCESS.features(COLUMNS, np), {"checkpoint": groups}, None, None, 1.0
+    )
     y = 0.004 * np.random.default_rng(1).standard_normal((1, RUNS))
     y[0, 3] += 0.2
     found = Marginal.of(PROCESS, rows, y)
@@ -342,7 +428,7 @@ def test_scales_are_drawn_from_their_posterior():
     """
     rng = np.random.default_rng(4)
     linear = np.ones((60, 1))
-    rows = marginal.Rows(linear, None, lambda r: r, np.ones(60))
+    rows = marginal.Rows(linear, {}, lambda r: r, np.ones(60))
 
     # one function, whose sd is the first scale
     spectrum = Spectrum(np.zeros(1), np.array([[2.0, 0.0]]), np.zeros((1, 2)))
@@ -401,15 +487,15 @@ def test_each_draw_of_the_law_has_the_misfit_of_what_it_leaves():
     draws = 60
     off = np.where(np.arange(draws) % 2, 0.01, -0.01)
     law = np.tile(off[:, None], (1, RUNS))
-    rows = independent_rows(PROCESS.features(COLUMNS, np), None, None, None, 1.0)
+    rows = independent_rows(PROCESS.features(COLUMNS, np), {}, None, None, 1.0)
     misfit = learn(PROCESS, rows, y, lambda block: law[block], draws, seed=0, tries=200)
     total = law + misfit.at(COLUMNS)
     for kind in (0.01, -0.01):
         np.testing.assert_allclose(total[off == kind].mean(axis=0), y, atol=0.006)
     apart = misfit.at(COLUMNS)[off < 0].mean() - misfit.at(COLUMNS)[off > 0].mean()
     assert apart == pytest.approx(0.02, abs=0.002)
-    assert misfit.tau is None
-    assert misfit.effects is None
+    assert misfit.tau == misfit.effects == {}
+    assert not misfit.along_run
     assert set(misfit.scales) == set(PROCESS.priors)
 
 
@@ -417,12 +503,14 @@ def test_neighbours_of_a_run_foretell_each_other():
     """exp(-gap / length) of the row before; the first of a run stands alone."""
     previous, gap = np.array([0, 0, 1, 3]), np.array([np.inf, 0.5, 0.25, np.inf])
     features, groups = RNG.standard_normal((4, 2)), np.eye(4)[:, :2]
-    rows = independent_rows(features, groups, previous, gap, 0.5)
+    rows = independent_rows(features, {"run": groups}, previous, gap, 0.5)
     share = np.array([0.0, np.exp(-1.0), np.exp(-0.5), 0.0])
     y = RNG.standard_normal((3, 4))
     np.testing.assert_allclose(rows.combine(y), y - share * y[:, previous])
     np.testing.assert_allclose(
         rows.features, features - share[:, None] * features[previous]
     )
-    np.testing.assert_allclose(rows.groups, groups - share[:, None] * groups[previous])
+    assert rows.along_run
+    of_run = groups - share[:, None] * groups[previous]
+    np.testing.assert_allclose(rows.groups["run"], of_run)
     np.testing.assert_allclose(rows.precision, 1 / (1 - share**2))

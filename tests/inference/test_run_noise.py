@@ -32,8 +32,29 @@ def test_a_new_run_s_scale_adds_what_its_checkpoint_and_curve_share():
     assert RunNoise.of(values).scale == 3.0
     shared = values | {"tau_checkpoint": np.array([4.0])}
     assert RunNoise.of(shared).scale == 5.0
-    curve = values | {"tau_run": np.array([4.0])}
-    assert RunNoise.of(curve).of_new_run().sigma == 5.0
+    several = values | {"tau_run": np.array([4.0]), "tau_setting": np.array([12.0])}
+    assert RunNoise.of(several).scale == 13.0
+
+
+@pytest.mark.parametrize("dof", [2.5, 4.0, 9.0, 50.0])
+@pytest.mark.parametrize("effects", [0.0, 0.3, 1.0, 3.0, 30.0])
+def test_a_new_run_s_interval_is_that_of_its_error_and_its_effects(dof, effects):
+    """The 90% interval of the Student-t, against their sums drawn, within 3%."""
+    draws = 200_000
+    each = np.full(draws, effects / np.sqrt(2))
+    one = RunNoise(np.ones(draws), np.full(draws, dof), each, tau_setting=each)
+    apart = one.draw(1, seed=1)[:, 0]
+    for tau, seed in ((one.tau_checkpoint, 2), (one.tau_setting, 3)):
+        apart += draw_effects(tau, 1, np.random.default_rng(seed))[:, 0]
+    new = one.of_new_run()
+    found = stats.t.ppf([0.05, 0.95], new.dof[0]) * new.sigma[0]
+    np.testing.assert_allclose(found, np.quantile(apart, [0.05, 0.95]), rtol=0.03)
+
+
+def test_a_run_that_shares_nothing_keeps_its_own_error(noise):
+    own = RunNoise(noise.sigma, noise.dof)
+    np.testing.assert_array_equal(own.of_new_run().sigma, noise.sigma)
+    np.testing.assert_array_equal(own.of_new_run().dof, noise.dof)
 
 
 def test_the_leaves_of_a_piece_hold_the_effects_once():
@@ -43,7 +64,9 @@ def test_the_leaves_of_a_piece_hold_the_effects_once():
         "dof": np.array([5.0]),
         "tau_run": np.array([4.0]),
     }
-    assert RunNoise.of_piece(piece).scale == 5.0
+    apart = RunNoise(np.array([3.0]), np.array([5.0]), tau_run=np.array([4.0]))
+    told, expected = RunNoise.of_piece(piece), apart.of_new_run()
+    assert (told.sigma, told.dof) == (expected.sigma, expected.dof)
 
 
 def test_draws_are_student_t_of_their_own_scale_and_tails(noise):

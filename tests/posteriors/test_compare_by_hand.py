@@ -13,7 +13,7 @@ from scipy import integrate, stats
 import bayeslaw
 from bayeslaw._inference import diagnostics
 from bayeslaw._inference.coordinates import contrast_points
-from bayeslaw._inference.discrepancy.drift import GRID, Miss, Range, tau_posterior
+from bayeslaw._inference.discrepancy.drift import Miss, Range, _Summary, draw_scales
 from bayeslaw._inference.importance import Approximation
 from bayeslaw._inference.noise import SIGMA, RunNoise
 from bayeslaw._inference.table import NONE, pad
@@ -158,10 +158,11 @@ def test_each_stage_is_scored_with_the_draws_of_its_own_fit(runs, calls):
         )
         for _, mean, away, y_held in forecasts
     ]
-    np.testing.assert_allclose(judged.tau, tau_posterior(misses), rtol=1e-6)
     rng = np.random.default_rng(2)
+    sides = misses[0].distance.shape[1]
+    np.testing.assert_allclose(judged.tau, draw_scales(misses, sides, rng), rtol=1e-6)
     for score, (_, mean, away, y_held) in zip(judged.held_out, forecasts, strict=True):
-        tau = rng.choice(GRID, size=(40, 1), p=judged.tau)
+        tau = judged.tau[rng.integers(len(judged.tau), size=40)]
         drift = tau * rng.standard_normal((40, away.shape[1]))
         centre = mean + drift @ away.T
         each = stats.t.pdf((y_held - centre) / 0.01, 6) / 0.01
@@ -179,14 +180,14 @@ def forecast(y, draws=40_000, away=0.0, sigma=0.01, dof=5.0, **shared):
     """Of two runs, the law known exactly, at a distance along one axis."""
     values = {"sigma": np.full(draws, sigma), "dof": np.full(draws, dof)}
     values |= {name: np.full(draws, v) for name, v in shared.items()}
-    same = np.ones((2, 2), bool) if shared else None
+    same = {"checkpoint": np.ones((2, 2), bool)} if shared else {}
     mean = np.tile([0.7, 0.9], (draws, 1))
     return Forecast(mean, values, np.array([[away, 0.0]] * 2), same, np.array(y))
 
 
-AT = int(np.argmin(np.abs(GRID - 0.01)))
-SURE = np.eye(len(GRID))[AT]
-DISTANCE = 0.02 / GRID[AT]  # at which the drift's sd is .02
+TAU = 0.01
+SURE = np.full((1, 2), TAU)  # scales of the drift to two sides
+DISTANCE = 0.02 / TAU  # at which the drift's sd is .02
 
 
 def density(error, sigma=0.01, dof=5.0, drift=0.02):
@@ -214,9 +215,8 @@ def test_the_score_s_noise_has_what_a_new_checkpoint_adds():
     scored = judging._scored(
         forecast([0.72, 0.84], tau_checkpoint=0.03), SURE, np.random.default_rng(0)
     )
-    scale = np.hypot(0.01, 0.03)
-    expected = stats.t.logpdf(np.array([0.02, -0.06]) / scale, 5) - np.log(scale)
-    np.testing.assert_allclose(scored.density, expected)
+    expected = [np.log(density(error, drift=0.03)) for error in (0.02, 0.06)]
+    np.testing.assert_allclose(scored.density, expected, atol=0.03)
 
 
 def test_inside_are_those_between_5_and_95_percent():
@@ -226,7 +226,9 @@ def test_inside_are_those_between_5_and_95_percent():
         ([0.7 + 0.95 * reach, 0.9 - 0.95 * reach], [True, True]),
         ([0.7 + 1.05 * reach, 0.9 - 1.05 * reach], [False, False]),
     ):
-        scored = judging._scored(forecast(y), SURE, np.random.default_rng(1))
+        scored = judging._scored(
+            forecast(y, draws=1_000_000), SURE, np.random.default_rng(1)
+        )
         assert scored.inside.tolist() == inside
         assert scored.error == pytest.approx(
             abs(np.expm1([0.7, 0.9] - np.array(y))), abs=5e-4
@@ -246,10 +248,14 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
         "dof": 3 + 5 * rng.random(30),
         "tau_checkpoint": rng.normal(0, 0.02, 30),
     }
+    values["tau_setting"] = np.abs(rng.normal(0, 0.01, 30))
     same = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool)
+    alike = np.array([[1, 0, 1], [0, 1, 0], [1, 0, 1]], bool)
+    # a misfit without runs has no scale of what they share
+    pairs = {"checkpoint": same, "setting": alike, "run": np.ones((3, 3), bool)}
     y = np.array([0.51, 0.6, 0.72])
     away = rng.random((3, 2))
-    miss = judging._miss(Forecast(mean, values, away, same, y))
+    miss = judging._miss(Forecast(mean, values, away, pairs, y))
     centre = [sum(mean[:, i]) / 30 for i in range(3)]
     np.testing.assert_allclose(miss.residual, y - centre)
     np.testing.assert_array_equal(miss.distance, away)
@@ -258,21 +264,23 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
         for s, d in zip(values["sigma"], values["dof"], strict=True)
     ]
     shared = np.mean([tau**2 for tau in values["tau_checkpoint"]])
+    of_setting = np.mean([tau**2 for tau in values["tau_setting"]])
     for i in range(3):
         for j in range(3):
             pair = (mean[:, i] - centre[i]) * (mean[:, j] - centre[j])
             expected = pair.sum() / 29 + shared * same[i, j]
+            expected += of_setting * alike[i, j]
             expected += np.median(own) if i == j else 0.0
             assert miss.covariance[i, j] == pytest.approx(expected)
-    alone = judging._miss(Forecast(mean[:, :1], values, away[:1], None, y[:1]))
+    alone = judging._miss(Forecast(mean[:, :1], values, away[:1], {}, y[:1]))
     assert alone.covariance.shape == (1, 1)
     assert alone.covariance[0, 0] == pytest.approx(
         np.var(mean[:, 0], ddof=1) + np.median(own)
     )
 
 
-def test_tau_s_posterior_is_prior_times_normal_densities():
-    """By scipy's multivariate normal, over the whole grid."""
+def test_scales_of_drift_are_weighed_by_normal_densities():
+    """By scipy's multivariate normal, of scales for each side."""
     rng = np.random.default_rng(8)
     misses = []
     for _ in range(2):
@@ -280,17 +288,15 @@ def test_tau_s_posterior_is_prior_times_normal_densities():
         away = rng.random((4, 2))
         residual = 0.02 * rng.standard_normal(4)
         misses.append(Miss(residual, root @ root.T + 1e-5 * np.eye(4), away))
-    log_p = stats.lognorm.logpdf(GRID, s=1.0, scale=0.0007) + np.log(GRID)
+    scales = np.exp(rng.normal(-5, 1.5, (20, 2)))
     for miss in misses:
-        for k, tau in enumerate(GRID):
-            covariance = miss.covariance + tau**2 * miss.distance @ miss.distance.T
-            log_p[k] += stats.multivariate_normal(np.zeros(4), covariance).logpdf(
-                miss.residual
-            )
-    expected = np.exp(log_p - log_p.max())
-    np.testing.assert_allclose(
-        tau_posterior(misses), expected / expected.sum(), rtol=1e-5, atol=1e-12
-    )
+        expected = []
+        for tau in scales:
+            of_drift = (miss.distance * tau**2) @ miss.distance.T
+            rows = stats.multivariate_normal(np.zeros(4), miss.covariance + of_drift)
+            expected.append(rows.logpdf(miss.residual))
+        told = _Summary.of(miss).log_likelihood(scales, np.ones(2, bool))
+        np.testing.assert_allclose(told - told[0], np.array(expected) - expected[0])
 
 
 def test_one_gross_residual_is_drawn_in_to_five_robust_sds():
@@ -300,8 +306,8 @@ def test_one_gross_residual_is_drawn_in_to_five_robust_sds():
     drawn = np.array([-0.002, -0.001, 0.0, 0.001, 5 * sd])
     away, noise = np.ones((5, 2)), 1e-6 * np.eye(5)
     np.testing.assert_allclose(
-        tau_posterior([Miss(residual, noise, away)]),
-        tau_posterior([Miss(drawn, noise, away)]),
+        _Summary.of(Miss(residual, noise, away)).product,
+        _Summary.of(Miss(drawn, noise, away)).product,
         rtol=1e-3,
     )
 
@@ -360,7 +366,10 @@ def refits_stand_in(k, ess):
     return Approximation(np.zeros((len(weight), 3)), values, weight, k, jnp.zeros(3))
 
 
-def judged(law="chinchilla", draws=40, tau=SURE, **fields):
+EVERYWHERE = np.full((1, 4), TAU)  # both sides of N and D
+
+
+def judged(law="chinchilla", draws=40, tau=EVERYWHERE, **fields):
     score = HeldOutScore(
         np.array([1.0, 3.0]),
         np.array([True, False]),
@@ -383,8 +392,8 @@ def comparison(weights, *members):
 
 
 def test_the_table_has_means_over_all_runs_left_out():
-    """Of runs, not of stages; the drift is the mean of tau."""
-    half = 0.5 * (np.eye(len(GRID))[0] + SURE)
+    """Of runs, not of stages; the drift is the mean of its scales over all sides."""
+    half = np.array([[TAU, 0.0, 0.0, 0.0], [TAU, TAU, TAU, 0.0]])
     made = comparison([0.2, 0.8], judged(tau=half), judged("coupled"))
     assert list(made.table.index) == ["coupled", "chinchilla"]
     row = made.table.loc["chinchilla"]
@@ -392,7 +401,7 @@ def test_the_table_has_means_over_all_runs_left_out():
     assert row["coverage"] == pytest.approx(2 / 3)
     assert row["mae"] == pytest.approx(0.02)
     assert row["interval_score90"] == pytest.approx(0.2)
-    assert row["drift"] == pytest.approx((GRID[0] + GRID[AT]) / 2)
+    assert row["drift"] == pytest.approx(TAU / 2)
     assert (row["weight"], row["probability"]) == (0.2, 0.8)
     assert (row["rhat"], row["ess"], row["divergences"]) == (1.005, 900.0, 1)
     assert row["failed_stages"] == "N >= 1B"
@@ -461,7 +470,7 @@ def test_an_average_takes_each_draw_as_often_and_drifts_by_tau():
     assert len(second.values["sigma"]) == 3000
     drift = np.concatenate([m.values["drift"] for m in made.members])
     assert drift.shape == (DRAWS, 4)
-    assert stats.kstest((drift / GRID[AT]).ravel(), "norm").pvalue > 0.01
+    assert stats.kstest((drift / TAU).ravel(), "norm").pvalue > 0.01
     still = average(one, other, weights=[0.25, 0.75], drift=False, seed=1)
     for member, plain in zip(made.members, still.members, strict=True):
         assert (plain.values["drift"] == 0).all()

@@ -47,10 +47,9 @@ def less_drift(
         drifts = np.asarray(part.piece.values[DRIFT])
         offered = _distances(formula, candidates)
         wanted = _distances(formula, goal).max(axis=0)
-        # the scale of a draw, from its drifts to all sides
-        tau = np.sqrt(np.mean(drifts**2, axis=1))
         for side in np.flatnonzero((wanted > 0) & (offered > 0).any(axis=0)):
             far, line = offered[:, side], drifts[:, side]
+            tau = np.sqrt(np.mean(line**2))  # its scale to this side
             process = _given_the_line(far, wanted[side], line, tau, rng)
             added[part.rows] += process - line[:, None] * far
     return added
@@ -75,7 +74,7 @@ def _given_the_line(
     far: Float[np.ndarray, " candidate"],
     goal: float | np.floating,
     line: Float[np.ndarray, " draw"],
-    tau: Float[np.ndarray, " draw"],
+    tau: float | np.floating,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw candidate"]:
     """Draws of the process at distances ``far``, given that at the goal each is where
@@ -88,7 +87,7 @@ def _given_the_line(
     left = covariance(knots[:, None], knots) - np.outer(share, share)
     root = np.linalg.cholesky(left + JITTER * far.max() ** 2 * np.eye(KNOTS))
     standard = rng.standard_normal((len(line), KNOTS))
-    at_knots = line[:, None] * share + tau[:, None] * (standard @ root.T)
+    at_knots = line[:, None] * share + tau * (standard @ root.T)
     return at_knots @ _between(knots, far)
 
 

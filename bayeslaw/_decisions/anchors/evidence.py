@@ -199,22 +199,30 @@ def batches(parts: Sequence[Draws]) -> Int[np.ndarray, " draw"]:
     return batch
 
 
-def noise_of(parts: Sequence[Draws], run_length: float | None = None) -> RunNoise:
+def noise_of(
+    parts: Sequence[Draws],
+    run_length: float | None = None,
+    *,
+    settings_apart: bool = False,
+) -> RunNoise:
     """Error of a run by draw, from leaves whose ``sigma`` is all of a new run's, of
     which ``tau_checkpoint`` and ``tau_run`` are shared.
 
-    ``run_length`` replaces the posterior's, or `RUN_LENGTH` where it has none.
+    ``run_length`` replaces the posterior's, or `RUN_LENGTH` where it has none. What a
+    setting shares is each row's own, unless ``settings_apart``.
     """
     checkpoint = np.abs(_leaf(parts, "tau_checkpoint", 0.0))
     run = np.abs(_leaf(parts, "tau_run", 0.0))
     whole = _leaf(parts, "sigma", SURE)
-    own = np.sqrt(np.maximum(whole**2 - checkpoint**2 - run**2, SURE**2))
+    setting = _leaf(parts, "tau_setting", 0.0) * settings_apart
+    shared = checkpoint**2 + run**2 + setting**2
+    own = np.sqrt(np.maximum(whole**2 - shared, SURE**2))
     if run_length is None:
         length = _leaf(parts, "run_length", RUN_LENGTH)
     else:
         length = np.full(len(own), float(run_length))
     dof = _leaf(parts, "dof", GAUSSIAN)
-    return RunNoise(own, dof, checkpoint, run, length)
+    return RunNoise(own, dof, checkpoint, run, setting, length)
 
 
 def _leaf(

@@ -38,7 +38,7 @@ class Foreseen:
     law
         The law's log loss, shape (draw, row).
     effects
-        What rows of one checkpoint or run share, shape (draw, row).
+        What rows of one checkpoint, run or setting share, shape (draw, row).
     errors
         What is left: each row's own, alike along a run.
     """
@@ -106,7 +106,8 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     parts = all_draws(posterior.pieces())
     rows = _along_runs(rows)
     has_length = any("run_length" in part.piece.values for part in parts)
-    noise = noise_of(parts, None if has_length else 0.0)
+    length = None if has_length else 0.0
+    noise = noise_of(parts, length, settings_apart=True)
     # without a length each row has its own error, as the posterior was fitted
     gap = shared_error(rows).gap
     if gap is None:
@@ -143,4 +144,5 @@ def _effects(
     """What rows share, of a posterior that keeps effects and of one that does not."""
     if isinstance(posterior, Fit):
         return posterior.effects(rows, rng)
-    return noise.draw_shared(rows, rng)
+    read = [column for piece in posterior.pieces() for column in piece.covariates]
+    return noise.draw_shared(rows, list(dict.fromkeys(read)), rng)

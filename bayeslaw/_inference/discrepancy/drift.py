@@ -20,18 +20,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, position
+from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
+from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, SHARE_UNIT, position
 from bayeslaw._law.priors import lognormal
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from bayeslaw._base.arrays import AnyArray
 
 TAU = lognormal(
     0.0007, 1.0, "left beside the misfit on public tables (docs/discrepancy.md)"
 )
-GRID = np.geomspace(1e-4, 0.2, 60)  # of tau
+SIDE = 1.0  # sd of the log of a side's scale around the common one
+WIDENED, PROPOSAL_DOF, ROUNDS, TRIES = 1.3, 6, 2, 4000  # of the importance sampling
+DRAWS = 1000  # of the scales
 # e-folds: a budget of nothing is not infinitely far from a small one
 FARTHEST_BELOW = 3.0
 OUTLIER = 5.0  # robust sds of a stage's residuals from their median
@@ -105,6 +108,13 @@ def _of_quarters(end: float) -> float:
     return float(at[SHARE][0])
 
 
+def value_at(axis: str, position: float) -> float:
+    """The value of an axis at a position of `positions`."""
+    if axis == SHARE:
+        return float(np.exp(-position * SHARE_UNIT / COUNT_UNIT))
+    return float(np.exp(position * (LOSS_UNIT if axis in _LOSS else 1.0)))
+
+
 def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range:
     """The range of the training runs."""
     at = positions(covariates, np)
@@ -140,18 +150,93 @@ class Miss(NamedTuple):
     distance: Float[np.ndarray, "run side"]
 
 
-def tau_posterior(misses: Sequence[Miss]) -> Float[np.ndarray, " tau"]:
-    """Probability of each tau of `GRID` given the law's forecasts of the stages left
-    out.
+def draw_scales(
+    misses: Sequence[Miss], sides: int, rng: np.random.Generator
+) -> Float[np.ndarray, "draw side"]:
+    """Draw the scale of the drift to each side, given forecasts of stages left out.
+
+    Adaptive importance sampling in two rounds: from the prior, widened, then from a
+    Student-t around what that found. Equally weighted draws, shape (draw, side); a side
+    to which no stage was left out follows the common scale.
     """
-    log_p = -0.5 * (np.log(GRID / TAU.args[0]) / TAU.args[1]) ** 2
+    found = [_Summary.of(miss) for miss in misses]
+    told = np.zeros(sides, bool)
     for miss in misses:
-        drift = miss.distance @ miss.distance.T
+        told |= np.any(miss.distance > 0, axis=0)
+    # the common scale and the departures of the sides that some stage tells of, each
+    # over its prior sd
+    size = 1 + int(told.sum())
+
+    def log_density(standard: Float[np.ndarray, "draw scale"]):
+        scales = _scales(standard)
+        log_p = -0.5 * np.sum(standard**2, axis=1)
+        for summary in found:
+            log_p = log_p + summary.log_likelihood(scales, told)
+        return log_p
+
+    centre, root = np.zeros(size), WIDENED * np.eye(size)
+    for _ in range(ROUNDS):
+        mixed = rng.chisquare(PROPOSAL_DOF, (TRIES, 1)) / PROPOSAL_DOF
+        step = rng.standard_normal((TRIES, size)) / np.sqrt(mixed)
+        log_q = (
+            -0.5
+            * (PROPOSAL_DOF + size)
+            * np.log1p(np.sum(step**2, axis=1) / PROPOSAL_DOF)
+        )
+        tried = centre + step @ root.T
+        weight, _ = pareto_smoothed(log_density(tried) - log_q)
+        centre = weight @ tried
+        away = (tried - centre) * np.sqrt(weight)[:, None]
+        root = np.linalg.cholesky(away.T @ away + 1e-3 * np.eye(size))
+    kept = tried[by_weight(weight, DRAWS, rng)]
+    everywhere = rng.standard_normal((DRAWS, 1 + sides))
+    everywhere[:, 0] = kept[:, 0]
+    everywhere[:, 1:][:, told] = kept[:, 1:]
+    return _scales(everywhere)
+
+
+def _scales(
+    standard: Float[np.ndarray, "draw scale"],
+) -> Float[np.ndarray, "draw side"]:
+    """Scales of sides from the common one and their departures, over prior sds."""
+    median, spread = TAU.args
+    common = np.log(median) + spread * standard[:, :1]
+    return np.exp(common + SIDE * standard[:, 1:])
+
+
+class _Summary(NamedTuple):
+    """What a stage left out says of drifts: with distances X, residuals r and forecast
+    covariance C, ``precision`` X' C^-1 X and ``product`` X' C^-1 r.
+    """
+
+    precision: Float[np.ndarray, "side side"]
+    product: Float[np.ndarray, " side"]
+
+    @classmethod
+    def of(cls, miss: Miss) -> _Summary:
         residual = _without_outliers(miss.residual)
-        for i, tau in enumerate(GRID):
-            log_p[i] += _log_normal(residual, miss.covariance + tau**2 * drift)
-    p = np.exp(log_p - log_p.max())
-    return p / p.sum()
+        jitter = 1e-12 * np.eye(len(residual))
+        root = np.linalg.cholesky(miss.covariance + jitter)
+        away = np.linalg.solve(root, miss.distance)
+        return cls(away.T @ away, away.T @ np.linalg.solve(root, residual))
+
+    def log_likelihood(
+        self,
+        scales: Float[np.ndarray, "draw told"],
+        told: Bool[np.ndarray, " side"],
+    ) -> Float[np.ndarray, " draw"]:
+        """Log density of the residuals for drift scales T, up to a constant:
+        -log|B| / 2 + |L^-1 T X'C^-1 r|^2 / 2 with B = I + T X'C^-1 X T = L L'.
+        """
+        precision = self.precision[np.ix_(told, told)]
+        inner = np.eye(len(precision)) + (
+            scales[:, :, None] * precision * scales[:, None, :]
+        )
+        root = np.linalg.cholesky(inner)
+        right = scales * self.product[told]
+        half = np.linalg.solve(root, right[..., None])[..., 0]
+        log_size = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
+        return 0.5 * np.sum(half**2, axis=1) - log_size
 
 
 def _without_outliers(residual: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
@@ -164,25 +249,11 @@ def _without_outliers(residual: Float[np.ndarray, " run"]) -> Float[np.ndarray, 
     return np.clip(residual, middle - reach, middle + reach)
 
 
-def _log_normal(
-    x: Float[np.ndarray, " run"], covariance: Float[np.ndarray, "run run"]
-) -> float:
-    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(x)))
-    whitened = np.linalg.solve(root, x)
-    log_size = np.sum(np.log(np.diag(root)))
-    square = np.sum(whitened**2)
-    return float(-0.5 * square - log_size)
-
-
 def draw_drift(
-    probability: Float[np.ndarray, " tau"],
-    shape: tuple[int, int],
+    scales: Float[np.ndarray, "scale_draw side"],
+    draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw side"]:
-    """Draws of the drifts, shape (draw, 2 axes): a tau each, normal drifts of that
-    scale.
-    """
-    draws, _ = shape
-    tau = rng.choice(GRID, size=(draws, 1), p=probability)
-    standard = rng.standard_normal(shape)
-    return tau * standard
+    """Draw drifts, shape (draw, side): normal with the scales of one of their draws."""
+    chosen = scales[rng.integers(len(scales), size=draws)]
+    return chosen * rng.standard_normal(chosen.shape)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayeslaw._base.blas import one_thread
-from bayeslaw._inference.discrepancy.marginal import Marginal, Rows
+from bayeslaw._inference.discrepancy.marginal import Marginal, Rows, tau_name
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import DOF_MIN, log_prior_of_dof, log_student
 
@@ -51,22 +51,25 @@ class Misfit:
     sigma, dof
         Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
     tau, effects
-        Scale of what a group of rows shares, shape (draw,), and the effect of each
-        group, shape (draw, group); None where no rows share an error.
+        By kind of group: scale of what its rows share, shape (draw,), and the effect of
+        each group, shape (draw, group).
     scales
         Lengths (units of an axis), sizes of pieces (log loss), by name, shape (draw,).
     khat
         Of the importance weights of the scales.
+    along_run
+        Whether neighbours on a run were taken to be alike.
     """
 
     process: Process
     weights: Float[np.ndarray, "draw function"]
     sigma: Float[np.ndarray, " draw"]
     dof: Float[np.ndarray, " draw"]
-    tau: Float[np.ndarray, " draw"] | None
-    effects: Float[np.ndarray, "draw group"] | None
+    tau: Mapping[str, Float[np.ndarray, " draw"]]
+    effects: Mapping[str, Float[np.ndarray, "draw group"]]
     scales: Mapping[str, Float[np.ndarray, " draw"]]
     khat: float
+    along_run: bool = False
 
     def at(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
@@ -78,7 +81,7 @@ class Misfit:
 
 def independent_rows(
     features: Float[np.ndarray, "row function"],
-    groups: Float[np.ndarray, "row group"] | None,
+    groups: Mapping[str, Float[np.ndarray, "row group"]],
     previous: Int[AnyArray, " row"] | None,
     gap: Float[AnyArray, " row"] | None,
     length: float,
@@ -90,7 +93,7 @@ def independent_rows(
     features
         Basis functions at the rows, shape (row, function).
     groups
-        One-hot group of each row, shape (row, group), or None.
+        One-hot group of each row by kind, each of shape (row, group).
     previous, gap
         Row measured just before in the same run, and e-folds since then (infinite at a
         run's first row), shape (row,); None where points of a run are independent.
@@ -98,7 +101,8 @@ def independent_rows(
         E-folds over which neighbours' errors forget each other.
     """
     if previous is None or gap is None:
-        return Rows(features, groups, lambda residual: residual, np.ones(len(features)))
+        alone = np.ones(len(features))
+        return Rows(features, groups, lambda residual: residual, alone)
     first = np.isinf(gap)
     share = np.where(first, 0.0, np.exp(-np.where(first, 1.0, gap) / length))
 
@@ -114,8 +118,9 @@ def independent_rows(
         foretold = share[:, None] * matrix[previous]
         return matrix - foretold
 
-    shared = None if groups is None else combine_columns(groups)
-    return Rows(combine_columns(features), shared, combine, 1 / (1 - share**2))
+    shared = {kind: combine_columns(matrix) for kind, matrix in groups.items()}
+    precision = 1 / (1 - share**2)
+    return Rows(combine_columns(features), shared, combine, precision, along_run=True)
 
 
 @one_thread()
@@ -156,7 +161,8 @@ def learn(
     for i, log_scales in enumerate(scales):
         of_these = np.flatnonzero(which == i)
         linear[of_these] = problem.draw_linear(log_scales, projected[of_these], rng)
-    weights, effects = np.split(linear, [process.size], axis=1)
+    sizes = [process.size, *(matrix.shape[1] for matrix in rows.groups.values())]
+    weights, *effects = np.split(linear, np.cumsum(sizes)[:-1], axis=1)
     each = np.exp(scales[which])
     named = {name: each[:, i] for i, name in enumerate(problem.names)}
     return Misfit(
@@ -165,10 +171,11 @@ def learn(
         weights.astype(np.float32),
         sigma=named.pop("sigma"),
         dof=_draw_dof(problem, mode, draws, rng),
-        tau=named.pop("tau", None),
-        effects=effects if effects.shape[1] else None,
+        tau={kind: named.pop(tau_name(kind)) for kind in rows.groups},
+        effects=dict(zip(rows.groups, effects, strict=True)),
         scales=named,
         khat=khat,
+        along_run=rows.along_run,
     )
 
 

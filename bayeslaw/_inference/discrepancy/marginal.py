@@ -11,7 +11,7 @@ normals: Lange, Little and Taylor 1989).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 # A run's own error once the misfit has its place: seeds differ by .05-.1% (large
 # models) to .6% (tiny ones).
 SIGMA = lognormal(0.003, 0.8, "seeds differ by .05-.6%")
-# What runs of one checkpoint, or points of one curve, share beside the misfit.
-TAU = lognormal(0.003, 0.7, "seeds of tiny models: .36% common to a checkpoint")
+# What rows of one group share beside the misfit.
+TAUS = {
+    "checkpoint": lognormal(0.003, 0.7, "seeds of tiny models: .36% of a checkpoint"),
+    "run": lognormal(
+        0.002, 0.7, "seeds of large models differ by .05-.1%, tiny .4-.9%"
+    ),
+    "setting": lognormal(0.003, 0.8, "settings lie .2-1% off a smooth law"),
+}
 FIRST_DOF = 8.0  # of the noise while rows are reweighted
 ROUNDS = 4  # of reweighting the rows
 PROPOSAL_DOF = 6  # of the importance sampling of the scales
@@ -44,15 +50,17 @@ ROUNDING = 1e-12  # of the largest entry of a matrix
 class Rows(NamedTuple):
     """What a process is learned from, after neighbours on a curve are made independent.
 
-    ``features``: (row, function); ``groups``: one-hot, (row, group), or None;
+    ``features``: (row, function); ``groups``: one-hot by kind, each (row, group);
     ``combine``: turns residuals (draw, row) as measured into those of these rows;
-    ``precision``: (row,), of a row relative to one at the start of its run.
+    ``precision``: (row,), of a row relative to one at the start of its run;
+    ``along_run``: whether there are such neighbours.
     """
 
     features: Float[np.ndarray, "row function"]
-    groups: Float[np.ndarray, "row group"] | None
+    groups: Mapping[str, Float[np.ndarray, "row group"]]
     combine: Callable[[Float[np.ndarray, "draw row"]], Float[np.ndarray, "draw row"]]
     precision: Float[np.ndarray, " row"]
+    along_run: bool = False
 
 
 @dataclass(eq=False)
@@ -79,17 +87,15 @@ class Marginal:
     def of(
         cls, process: Process, rows: Rows, residuals: Float[np.ndarray, "draw row"]
     ) -> Marginal:
-        grouped = rows.groups is not None
-        groups = (
-            np.empty((len(rows.features), 0)) if rows.groups is None else rows.groups
-        )
         priors: dict[str, Prior] = dict(process.priors)
-        priors |= {"sigma": SIGMA} | ({"tau": TAU} if grouped else {})
+        priors |= {"sigma": SIGMA}
+        priors |= {tau_name(kind): TAUS[kind] for kind in rows.groups}
+        sizes = [groups.shape[1] for groups in rows.groups.values()]
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
         law = _directions(residuals)
         return cls(
-            _spectrum(process, groups.shape[1], law.shape[1], len(priors)),
-            np.hstack([rows.features, groups]),
+            _spectrum(process, sizes, law.shape[1], len(priors)),
+            np.hstack([rows.features, *rows.groups.values()]),
             law,
             residuals.mean(axis=0),
             rows.precision,
@@ -286,17 +292,27 @@ class Marginal:
         return (root * drawn).T
 
 
-def _spectrum(process: Process, groups: int, directions: int, scales: int) -> Spectrum:
-    """Of the process's functions, then of groups with the last scale's size, then of
-    directions of unit variance.
+def tau_name(kind: str) -> str:
+    """The scale of what a group of this kind shares, among the names of scales."""
+    return f"tau {kind}"
+
+
+def _spectrum(
+    process: Process, groups: Sequence[int], directions: int, scales: int
+) -> Spectrum:
+    """Prior variances of the process's functions, then of groups, each kind with a scale
+    of its own among the last ones, then of directions of unit variance.
     """
-    columns = process.size + groups + directions
+    columns = process.size + sum(groups) + directions
     offset = np.zeros(columns)
     linear, square = np.zeros((2, columns, scales))
     functions = slice(process.size)
     smooth = functions, slice(len(process.priors))
     offset[functions], linear[smooth], square[smooth] = process.spectrum
-    linear[process.size : process.size + groups, -1] = 2.0
+    start, first = process.size, scales - len(groups)
+    for scale, count in enumerate(groups, first):
+        linear[start : start + count, scale] = 2.0
+        start += count
     return Spectrum(offset, linear, square)
 
 

@@ -143,7 +143,7 @@ def of_comparison(
         values = {name: leaf[chosen] for name, leaf in one.values.items()}
         drifts = np.zeros((draws, 2 * len(one.known.axes)))
         if drift:
-            drifts = draw_drift(one.tau, drifts.shape, drifting)
+            drifts = draw_drift(one.tau, int(draws), drifting)
         values[DRIFT] = drifts
         members.append(Member(one.law, float(weight), one.process, one.known, values))
     return Average(tuple(members), judged.table, runs, dict(attrs or {"seconds": 0.0}))

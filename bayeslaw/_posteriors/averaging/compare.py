@@ -23,7 +23,6 @@ from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.options import read_options, shows_options_of
-from bayeslaw._inference.discrepancy import drift
 from bayeslaw._inference.table import shared_error
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
@@ -122,7 +121,7 @@ class Comparison:
                 "coverage": j.mean_score("inside"),
                 "mae": j.mean_score("error"),
                 "interval_score90": j.mean_score("interval"),
-                "drift": float(j.tau @ drift.GRID),
+                "drift": float(np.mean(j.tau)),
                 "errors": j.errors,
                 "sampler": j.sampler,
                 "rhat": j.rhat,

@@ -7,7 +7,7 @@ data (`bayeslaw._inference.discrepancy.drift`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +23,7 @@ from bayeslaw._inference.discrepancy.drift import (
     Range,
     distances,
     draw_drift,
-    tau_posterior,
+    draw_scales,
     training_range,
 )
 from bayeslaw._inference.discrepancy.learning import TRIES
@@ -31,7 +31,7 @@ from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.nuts import NUTS, prepare
-from bayeslaw._inference.table import NONE, Padded, pad, shared_error
+from bayeslaw._inference.table import NONE, Padded, pad
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._posteriors.misfit import (
@@ -93,7 +93,7 @@ class Judged:
     values
         Equally weighted draws, by name, each of shape (draw, ...).
     tau
-        Probability of each drift scale of `drift.GRID`.
+        Draws of the drift's scale to each side, shape (draw, side).
     known
         Range of the runs.
     held_out
@@ -110,7 +110,7 @@ class Judged:
     law: Law
     process: Process | None
     values: dict[str, Float[np.ndarray, "draw ..."]]
-    tau: Float[np.ndarray, " tau"]
+    tau: Float[np.ndarray, "scale_draw side"]
     known: Range
     held_out: tuple[HeldOutScore, ...]
     errors: str
@@ -149,12 +149,12 @@ def judge(
         shares the programs that are compiled for the whole.
     """
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
-    shared = NONE if setting.independent else shared_error(runs)
     errors = NONE if setting.independent else fitted_errors(law, runs)
     table = pad(x, y, errors)
-    training = TrainingRuns(x, y, shared)
+    training = TrainingRuns.of(law, runs, setting.independent)
+    weights = training.row_weights if setting.discrepancy else np.ones(len(y))
     whole, notes = _posterior(
-        law, table, x, fitted, None, setting.seed, WHOLE, WHOLE_CHAINS
+        law, table, x, weights * fitted, None, setting.seed, WHOLE, WHOLE_CHAINS
     )
     process, values = _with_misfit(law, whole, training, fitted, setting, TRIES)
     tick()
@@ -165,20 +165,29 @@ def judge(
     forecasts, failed = [], []
     for stage in stages:
         draws, fold_notes = _posterior(
-            law, table, x, stage.kept, (starts, noise), setting.seed, FOLD, FOLD_CHAINS
+            law,
+            table,
+            x,
+            weights * stage.kept,
+            (starts, noise),
+            setting.seed,
+            FOLD,
+            FOLD_CHAINS,
         )
         if fold_notes["rhat"] > MAX_RHAT:
             failed.append(stage.name)
         forecasts.append(_forecast(law, draws, training, stage, setting))
         tick()
-    tau = tau_posterior([_miss(forecast) for forecast in forecasts])
+    known = training_range({c: v[fitted] for c, v in x.items()})
     rng = np.random.default_rng(setting.seed)
+    misses = [_miss(forecast) for forecast in forecasts]
+    tau = draw_scales(misses, 2 * len(known.axes), rng)
     return Judged(
         law,
         process,
         values,
         tau,
-        training_range({c: v[fitted] for c, v in x.items()}),
+        known,
         tuple(_scored(forecast, tau, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors is NONE else SHARED,
         failed=tuple(failed),
@@ -190,18 +199,17 @@ def _posterior(
     law: Law,
     table: Padded,
     x: dict[str, Float[np.ndarray, " row"]],
-    kept: Bool[np.ndarray, " row"],
+    weights: Float[np.ndarray, " row"],
     starts: tuple[list[dict], float] | None,
     seed: int,
     importance: Importance,
     chains: NUTS,
 ) -> Refit:
-    """The posterior given the rows that are kept; its mode is searched near ``starts``
+    """The posterior given rows of positive weight; its mode is searched near ``starts``
     (values of the law, and the scale of the noise), or from anywhere.
     """
-    weight = np.zeros(len(table.weight))
-    weight[: len(kept)] = kept
-    part = table._replace(weight=weight)
+    part = table.weighed(weights)
+    kept = weights > 0
     at = coordinates.contrast_points(law, {c: v[kept] for c, v in x.items()})
     if starts is None:
         vectors = prepare(law, part, at, seed).centre[None]
@@ -223,21 +231,21 @@ def _with_misfit(
         return None, draws
     misfit = learn_misfit(law, draws, training, kept, seed=setting.seed, tries=tries)
     process = None if misfit is None else misfit.process
-    return process, with_misfit(draws, misfit, training.shared.kind)
+    return process, with_misfit(draws, misfit)
 
 
 class Forecast(NamedTuple):
     """Forecast of a held-out stage.
 
     ``mean``: log loss without noise and drift, (draw, run); ``draws``: all leaves;
-    ``away``: distances beyond the runs kept, (run, side); ``same``: whether two runs
-    share their error, (run, run); ``y``: what was measured, (run,).
+    ``away``: distances beyond the runs kept, (run, side); ``same``: by kind of
+    group, whether two runs share their error, (run, run); ``y``: what was measured, (run,).
     """
 
     mean: Float[np.ndarray, "draw run"]
     draws: dict[str, Float[np.ndarray, "draw ..."]]
     away: Float[np.ndarray, "run side"]
-    same: Bool[np.ndarray, "run run"] | None
+    same: Mapping[str, Bool[np.ndarray, "run run"]]
     y: Float[np.ndarray, " run"]
 
 
@@ -260,10 +268,10 @@ def _forecast(
     known = training_range({c: v[stage.kept] for c, v in x.items()})
     away = np.asarray(distances(held, known, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
-    same, kind = None, training.shared.kind
-    if kind is not None and f"tau_{kind}" in values:
-        code = np.asarray(training.shared.group.code)[stage.held]
-        same = code[:, None] == code
+    same = {}
+    for kind, code in training.sharing.groups.items():
+        held_code = code[stage.held]
+        same[kind] = held_code[:, None] == held_code
     return Forecast(mean, values, away, same, training.y[stage.held])
 
 
@@ -276,19 +284,22 @@ def _miss(forecast: Forecast) -> Miss:
     # np.cov of one run is a number
     of_law = np.cov(mean.T).reshape(len(y), len(y))
     covariance = of_law + variance * np.eye(len(y))
-    if same is not None:
-        tau = next(draws[n] for n in ("tau_checkpoint", "tau_run") if n in draws)
-        covariance = covariance + np.mean(tau**2) * same
+    for kind, pairs in same.items():
+        if f"tau_{kind}" in draws:
+            variance = np.mean(draws[f"tau_{kind}"] ** 2)
+            covariance = covariance + variance * pairs
     residual = y - mean.mean(0)
     return Miss(residual, covariance, away)
 
 
 def _scored(
-    forecast: Forecast, tau: Float[np.ndarray, " tau"], rng: np.random.Generator
+    forecast: Forecast,
+    tau: Float[np.ndarray, "scale_draw side"],
+    rng: np.random.Generator,
 ) -> HeldOutScore:
     """The forecast of a stage left out, with noise and drift, against what came."""
     mean, draws, away, _, y = forecast
-    centre = mean + draw_drift(tau, (len(mean), away.shape[1]), rng) @ away.T
+    centre = mean + draw_drift(tau, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
     # Density of the predictive mixture: the mean over draws of their densities.
     each = noise.density(y - centre)

@@ -219,7 +219,9 @@ class Average:
             if noise:
                 noise_of_runs = RunNoise.of(member.values)
                 log_loss = log_loss + noise_of_runs.draw(len(runs), rng)
-                log_loss = log_loss + noise_of_runs.draw_shared(runs, rng)
+                log_loss = log_loss + noise_of_runs.draw_shared(
+                    runs, member.law.covariates, rng
+                )
             parts.append(log_loss)
         return np.concatenate(parts)
 
