@@ -18,7 +18,7 @@ import argparse
 import time
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -202,7 +202,7 @@ def planned(
     }
     baseline = limits[SOURCE] / 1.01
     limits[SOURCE] = 1.02 * baseline
-    asked = at | {
+    asked: Any = at | {
         "max_target_loss": limits[TARGET],
         "max_forgetting": 0.02,
         "baseline_loss": baseline,
@@ -212,7 +212,7 @@ def planned(
     }
     rows: list[dict] = []
     for free in (False, True):
-        bounds = {"min_replay": 0, "max_replay": 1} if free else {}
+        bounds: Any = {"min_replay": 0, "max_replay": 1} if free else {}
         problem = problem_of(fits[TARGET], fits[SOURCE], **asked, **bounds)
         if free and not rows[0]["at_bound"]:
             rows.append(rows[0] | {"free": True})  # the same plan
@@ -265,7 +265,7 @@ def share(values: pd.Series) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worlds", type=int, default=60)
     parser.add_argument("--rows", type=Path, default=Path("docs/unlike_worlds.csv"))
     asked = parser.parse_args()
