@@ -220,4 +220,5 @@ def test_the_grid_of_the_gpu_is_whole_but_for_what_its_page_leaves_out():
         assert np.abs(np.unique(tokens) - asked).max() <= 4096 / 2
     before = french["source_loss_before"].to_numpy()
     np.testing.assert_array_equal(before, german["source_loss_before"])
-    assert np.isfinite(french["loss"]).all() and np.isfinite(german["loss"]).all()
+    assert np.isfinite(french["loss"]).all()
+    assert np.isfinite(german["loss"]).all()
