@@ -26,7 +26,7 @@ def scores(forecast: pd.DataFrame, loss: np.ndarray) -> str:
         np.mean((low <= loss) & (loss <= high)),
         np.mean((high - low) / loss),
         np.mean(np.abs(median / loss - 1)),
-        np.mean(interval_score(low, high, loss) / loss),
+        np.mean(interval_score(np.log(low), np.log(high), np.log(loss))),
     )
     return " | ".join(f"{100 * cell:.1f}%" for cell in cells)
 
