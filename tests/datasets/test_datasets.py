@@ -196,3 +196,29 @@ def test_curves_have_fifty_points():
     asked = 0.4 * np.arange(1, 51) * 53960
     found = np.sort(runs["D"].unique())
     assert np.abs(found - asked).max() <= EVERY
+
+
+MINI = (258_528, 553_680, 959_424, 2_102_688)
+MINI_LADDER = (0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20)
+# from where on a run had more replay than it was to have
+CUT = {553_680: 15, 959_424: 10, 2_102_688: 5}
+
+
+def test_the_grid_of_the_gpu_is_whole_but_for_what_its_page_leaves_out():
+    """Both languages from the same checkpoints: every size, stage, replay and point, but the largest size at 279 and the ends of three runs."""
+    french, german = datasets.load("minicpt"), datasets.load("minicpt-de")
+    keys = ["N", "ptpp", "replay", "D", "domain"]
+    assert set(french.groupby(keys).groups) == set(german.groupby(keys).groups)
+    assert len(french) == len(german) == 1336 == len(french.groupby(keys))
+    stages = {n: STAGES[: 3 if n == max(MINI) else 4] for n in MINI}
+    whole = {(n, ptpp, r) for n in MINI for ptpp in stages[n] for r in REPLAYS}
+    runs = french.groupby(["N", "ptpp", "replay"])["D"]
+    assert set(runs.groups) == whole
+    for (n, ptpp, replay), tokens in runs:
+        cut = CUT.get(n, np.inf) if (ptpp, replay) == (15, 0.05) else np.inf
+        asked = n * np.array([d for d in MINI_LADDER if d <= cut])
+        assert np.abs(np.unique(tokens) - asked).max() <= 4096 / 2
+    before = french["source_loss_before"].to_numpy()
+    np.testing.assert_array_equal(before, german["source_loss_before"])
+    assert np.isfinite(french["loss"]).all()
+    assert np.isfinite(german["loss"]).all()

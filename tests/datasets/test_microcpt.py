@@ -27,7 +27,7 @@ from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays, varied
 from bayeslaw.datasets.microcpt.corpus import read_corpus
 from bayeslaw.datasets.microcpt.grid import Grid, measure
 from bayeslaw.datasets.microcpt.grids import GRIDS
-from bayeslaw.datasets.microcpt.model import WIDTHS, Decoder, parameters
+from bayeslaw.datasets.microcpt.model import SIZES, Decoder, parameters
 from bayeslaw.datasets.microcpt.plan import train_plan
 from bayeslaw.datasets.microcpt.table import COLUMNS, Checkpoint, Table
 from bayeslaw.datasets.microcpt.work import open_work
@@ -79,16 +79,21 @@ def measured(text, tmp_path_factory):
         ("54k", 53_960),
         ("123k", 123_200),
         ("259k", 258_528),
+        ("0.26M", 258_528),
+        ("0.55M", 553_680),
+        ("0.96M", 959_424),
+        ("2.1M", 2_102_688),
+        ("4.0M", 3_995_600),
     ],
 )
 def test_sizes_have_the_parameters_they_are_named_by(size, count):
     arrays = [
         x
-        for x in jax.tree.leaves(Decoder(WIDTHS[size], jax.random.key(0)))
+        for x in jax.tree.leaves(Decoder(SIZES[size].width, jax.random.key(0)))
         if isinstance(x, jax.Array)
     ]
     assert parameters(size) == count == sum(x.size for x in arrays)
-    assert size == f"{round(count / 1000)}k"
+    assert size in (f"{round(count / 1000)}k", f"{count / 1e6:.2}M")
 
 
 def test_a_byte_is_predicted_from_those_before_it_only():
@@ -130,9 +135,9 @@ def drawn_windows(adaptation: Adaptation, steps: int) -> np.ndarray:
     """
     target = jnp.arange(AVAILABLE) // 10 + 1  # 1 to 100
     text = jnp.concatenate([jnp.zeros(BOUNDARY), target]).astype(jnp.uint8)
-    courses = train.courses(5, 15.0, [adaptation], steps, AVAILABLE)
+    courses = train.courses("12k", 5, 15.0, [adaptation], steps, AVAILABLE)
     course = jax.tree.map(lambda x: x[0], courses)
-    drawn = jax.vmap(lambda step: train.batch(text, BOUNDARY, course, step))
+    drawn = jax.vmap(lambda step: train.batch(text, BOUNDARY, course, step, 4))
     return np.asarray(drawn(jnp.arange(steps)))
 
 
@@ -162,7 +167,7 @@ def test_repeated_text_is_the_first_of_all_there_is():
     """Half the tokens are of the target: at four epochs, an eighth of them are unique."""
     steps = 13  # so few that the text is not all of it
     run = Adaptation(0.5, epochs=16.0)
-    unique = run.unique(steps * train.TOKENS_PER_STEP, steps, AVAILABLE)
+    unique = run.unique(steps * train.tokens_per_step("12k"), steps, AVAILABLE)
     assert unique == round(0.5 * steps * 512 / 16)
     largest = drawn_windows(run, steps).max()
     assert largest <= (unique - 1) // 10 + 1
@@ -179,7 +184,7 @@ def test_the_rate_scales_every_step(text, tmp_path):
     trainer = states.trainer("12k")
     begun = trainer.fresh(0)
     adaptations = [Adaptation(0.5), Adaptation(0.5, rate=2.0)]
-    courses = train.courses(0, 1.0, adaptations, 9, len(states.target.train))
+    courses = train.courses("12k", 0, 1.0, adaptations, 9, len(states.target.train))
     # the warm-up's first rate is 0
     moved = trainer.train(trainer.branch(begun, 2), courses, 2)
     for before, after in zip(
@@ -236,6 +241,29 @@ def test_adaptations_that_are_none_are_refused(told, says):
         Adaptation(**told)
 
 
+def test_the_share_of_source_windows_stays_on_long_runs():
+    """After a million windows it is still a twentieth; in floats it had become a tenth."""
+    target = jnp.ones(AVAILABLE)
+    text = jnp.concatenate([jnp.zeros(BOUNDARY), target]).astype(jnp.uint8)
+    courses = train.courses("2.1M", 0, 15.0, [Adaptation(0.05)], 40_000, AVAILABLE)
+    course = jax.tree.map(lambda x: x[0], courses)
+    steps = 31_000 + jnp.arange(100)
+    drawn = jax.vmap(lambda step: train.batch(text, BOUNDARY, course, step, 32))(steps)
+    from_source = (drawn[..., 0] == 0).reshape(-1)
+    assert abs(int(from_source.sum()) - 0.05 * from_source.size) <= 1
+
+
+def test_stages_packed_together_give_the_rows_of_stages_alone(text, measured, tmp_path):
+    states = open_work(*text, tmp_path / "work")
+    measure(replace(GRID, packed=True), states, tmp_path / "packed.csv")
+    keys = ["run", "step", "domain"]
+    packed, alone = (
+        pd.read_csv(path).set_index(keys).sort_index()
+        for path in (tmp_path / "packed.csv", measured[1])
+    )
+    pd.testing.assert_frame_equal(packed, alone, rtol=1e-5)
+
+
 def test_the_average_is_the_power_average():
     """Weights of steps 1..T proportional to t^7, up to terms of order 1/T."""
     steps = np.arange(1, 401)
@@ -272,7 +300,7 @@ def test_adaptation_starts_from_the_checkpoint(measured):
     checkpoint = Checkpoint("12k", 0, 1.0)
     trainer = states.trainer("12k")
     state = train.load(states.saved(checkpoint), trainer.fresh(0))
-    assert int(state.step[0]) == train.steps_for(parameters("12k"))
+    assert int(state.step[0]) == train.steps_for("12k", parameters("12k"))
     (saved,) = work.losses(trainer, state)
     branched = work.losses(trainer, trainer.branch(state, 2))
     before = (
@@ -361,15 +389,15 @@ def test_training_goes_on_from_the_last_saved_state(text, tmp_path, monkeypatch)
 
     work.pretrain(states, trainer, [checkpoint], stop_at(1e9)[0])
     steps, half = grid.steps("12k"), at_replays([0.5])
-    tick, first = stop_at(60 * train.TOKENS_PER_STEP)
+    tick, first = stop_at(60 * train.tokens_per_step("12k"))
     with pytest.raises(KeyboardInterrupt):
-        list(work.adapt(states, trainer, checkpoint, half, steps, tick))
+        list(work.adapt(states, trainer, [checkpoint], half, steps, tick))
     tick, second = stop_at(1e9)
-    after_kill = list(work.adapt(states, trainer, checkpoint, half, steps[1:], tick))
-    assert 0 < sum(second) < steps[-1] * train.TOKENS_PER_STEP
-    assert sum(first) + sum(second) >= steps[-1] * train.TOKENS_PER_STEP
+    after_kill = list(work.adapt(states, trainer, [checkpoint], half, steps[1:], tick))
+    assert 0 < sum(second) < steps[-1] * train.tokens_per_step("12k")
+    assert sum(first) + sum(second) >= steps[-1] * train.tokens_per_step("12k")
     straight = list(
-        work.adapt(states, trainer, checkpoint, half, steps, stop_at(1e9)[0])
+        work.adapt(states, trainer, [checkpoint], half, steps, stop_at(1e9)[0])
     )
     assert after_kill[-1][0] == straight[-1][0] == steps[-1]
     assert after_kill[-1][1][0] == pytest.approx(straight[-1][1][0], abs=1e-6)
@@ -423,7 +451,7 @@ def test_levels_that_are_none_are_refused(levels, says):
 
 def test_every_measured_table_has_its_grid(text, tmp_path, capsys):
     """`--table` takes the names of the bundled tables, and an unknown one is refused before anything is read."""
-    measured_tables = {name for name in datasets.TABLES if name.startswith("microcpt")}
+    measured_tables = set(datasets.TABLES) - {"simulated-ptpp-grid"}
     assert set(GRIDS) == measured_tables
     for name, grid in GRIDS.items():
         runs = datasets.load(name)

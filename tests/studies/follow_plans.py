@@ -56,7 +56,7 @@ def curves_of(
     """Rows of a checkpoint's plans, which train together."""
     before = losses_before(work, checkpoint)
     n = parameters(checkpoint.size)
-    lasts = [steps_for(atpp * n) for atpp in plans["atpp"]]
+    lasts = [steps_for(checkpoint.size, atpp * n) for atpp in plans["atpp"]]
     measured = [places(last) for last in lasts]
     steps = sorted(set.union(*measured))
     adaptations = [Adaptation(replay) for replay in plans["replay"]]
@@ -64,7 +64,7 @@ def curves_of(
     of_plans = plans[["unseen", "confidence"]].to_dict("records")
     rows = []
     for step, after in adapt(
-        work, trainer, checkpoint, adaptations, steps, lambda *_: None
+        work, trainer, [checkpoint], adaptations, steps, lambda *_: None
     ):
         for plan, adaptation, last, at, now in zip(
             of_plans, adaptations, lasts, measured, after, strict=True

@@ -29,7 +29,7 @@ from bayeslaw.datasets.microcpt.grid import LADDER
 from bayeslaw.datasets.microcpt.grid import STAGES as PRETRAINED
 from bayeslaw.datasets.microcpt.model import parameters
 from bayeslaw.datasets.microcpt.table import DOMAINS, PLACES, Checkpoint
-from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP, Trainer, steps_for
+from bayeslaw.datasets.microcpt.train import Trainer, steps_for, tokens_per_step
 from bayeslaw.datasets.microcpt.work import Work, losses, open_work, pretrain
 
 SEED = 0
@@ -121,7 +121,7 @@ def checkpoint_state(
 
 def measured_at(size: str) -> list[int]:
     """Steps of the ladder, and those between."""
-    ladder = {steps_for(d * parameters(size)) for d in LADDER}
+    ladder = {steps_for(size, d * parameters(size)) for d in LADDER}
     between = np.geomspace(WARM, max(ladder), BETWEEN).round().astype(int)
     return sorted(ladder | set(map(int, between)))
 
@@ -138,7 +138,12 @@ def train_way(work: Work, cell: Cell, name: str) -> pd.DataFrame:
     states = trainer.branch(begun, len(told))
     trained = [Adaptation(way.trained(r), rate=way.rate) for r in told]
     courses = train.courses(
-        SEED, checkpoint.ptpp, trained, steps[-1], len(target.train)
+        checkpoint.size,
+        SEED,
+        checkpoint.ptpp,
+        trained,
+        steps[-1],
+        len(target.train),
     )
     at, rows = 0, []
     for step in steps:
@@ -164,7 +169,7 @@ def curve_rows(
         "seed": checkpoint.seed,
         "step": step,
         "N": parameters(checkpoint.size),
-        "D": step * TOKENS_PER_STEP,
+        "D": step * tokens_per_step(checkpoint.size),
         "replay": replay,
         "ptpp": checkpoint.ptpp,
         "source_loss_before": round(before["source"], PLACES),

@@ -16,7 +16,7 @@ from bayeslaw._base.numbers import parse_number
 from bayeslaw.datasets.microcpt.adaptation import at_replays
 from bayeslaw.datasets.microcpt.grid import Cell, Grid, measure
 from bayeslaw.datasets.microcpt.grids import GRIDS
-from bayeslaw.datasets.microcpt.model import WIDTHS
+from bayeslaw.datasets.microcpt.model import SIZES
 from bayeslaw.datasets.microcpt.work import open_work
 
 
@@ -27,7 +27,7 @@ def _levels(text: str) -> tuple[float, ...]:
 
 def _cells(sizes: str | None, seeds: str | None) -> tuple[Cell, ...]:
     """Every size with every seed."""
-    names = sizes.split(",") if sizes else list(WIDTHS)
+    names = sizes.split(",") if sizes else list(SIZES)
     numbers = [int(seed) for seed in _levels(seeds or "0")]
     return tuple((name, number) for name in names for number in numbers)
 
@@ -55,7 +55,7 @@ def main(
         str, typer.Option(help=f"A bundled table's grid: {', '.join(GRIDS)}.")
     ] = "microcpt",
     sizes: Annotated[
-        str | None, typer.Option(help=f"Some of {','.join(WIDTHS)}.")
+        str | None, typer.Option(help=f"Some of {','.join(SIZES)}.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="For instance 0,1.")] = None,
     stages: Annotated[

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays, varied
-from bayeslaw.datasets.microcpt.model import WIDTHS, parameters
+from bayeslaw.datasets.microcpt.model import SIZES, parameters
 from bayeslaw.datasets.microcpt.table import Checkpoint, Run, Table, rows
-from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP, steps_for
+from bayeslaw.datasets.microcpt.train import steps_for, tokens_per_step
 from bayeslaw.datasets.microcpt.work import Work, adapt, losses, pretrain
 
 Cell = tuple[str, int]  # size and seed
@@ -40,6 +40,11 @@ LADDER = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)  # adaptation tokens per paramet
 class Grid:
     """What is measured: cells in working order, other levels in rising order.
 
+    Parameters
+    ----------
+    packed
+        Whether all stages of a cell adapt together, to fill a GPU.
+
     Raises
     ------
     RunTableError
@@ -50,11 +55,12 @@ class Grid:
     stages: tuple[float, ...] = STAGES
     adaptations: tuple[Adaptation, ...] = at_replays(REPLAYS)
     ladder: tuple[float, ...] = LADDER
+    packed: bool = False
 
     def __post_init__(self) -> None:
         for size, seed in self.cells:
-            if size not in WIDTHS:
-                raise RunTableError(f"no size {size!r}; there are: {', '.join(WIDTHS)}")
+            if size not in SIZES:
+                raise RunTableError(f"no size {size!r}; there are: {', '.join(SIZES)}")
             if seed < 0:
                 raise RunTableError(f"seed {seed}: give a whole number from 0")
         for name in ("stages", "ladder"):
@@ -72,7 +78,12 @@ class Grid:
 
     def steps(self, size: str) -> list[int]:
         """The ladder of D in steps."""
-        return [steps_for(d * parameters(size)) for d in self.ladder]
+        return [steps_for(size, d * parameters(size)) for d in self.ladder]
+
+    def packs(self, cell: Cell) -> list[list[Checkpoint]]:
+        """Checkpoints whose adaptations train together."""
+        checkpoints = self.checkpoints(cell)
+        return [checkpoints] if self.packed else [[c] for c in checkpoints]
 
 
 def measure(grid: Grid, work: Work, output: Path) -> None:
@@ -101,37 +112,41 @@ def _measure_cell(
     def tick(tokens: int, seconds: float, doing: str) -> None:
         progress.trained(cell, tokens, seconds, doing)
 
-    # A stage goes on from the one before: all are one run of pre-training.
-    for k, checkpoint in enumerate(checkpoints, 1):
-        adaptations, steps = _missing(grid, table, checkpoint)
+    for pack in grid.packs(cell):
+        adaptations, steps = _missing(grid, table, pack)
         if not adaptations:
             continue
-        runs = [_run(work, checkpoint, a, steps[-1]) for a in adaptations]
-        state = pretrain(work, trainer, checkpoints[:k], tick)
-        (before,) = losses(trainer, state)
-        along = adapt(work, trainer, checkpoint, adaptations, steps, tick)
-        for step, measured in along:
+        before = {}
+        for checkpoint in pack:
+            # A stage goes on from the one before: all are one run of pre-training.
+            stages = checkpoints[: checkpoints.index(checkpoint) + 1]
+            state = pretrain(work, trainer, stages, tick)
+            (before[checkpoint],) = losses(trainer, state)
+        runs = [_run(work, c, a, steps[-1]) for c in pack for a in adaptations]
+        for step, measured in adapt(work, trainer, pack, adaptations, steps, tick):
             for run, loss in zip(runs, measured, strict=True):
-                for row in rows(run, step, loss, before):
+                for row in rows(run, step, loss, before[run.checkpoint]):
                     table.append(row)
 
 
 def _run(work: Work, checkpoint: Checkpoint, adaptation: Adaptation, last: int) -> Run:
     available = len(work.target.train)
-    unique = adaptation.unique(last * TOKENS_PER_STEP, last, available)
+    tokens = last * tokens_per_step(checkpoint.size)
+    unique = adaptation.unique(tokens, last, available)
     return Run(checkpoint, adaptation, last, unique)
 
 
 def _missing(
-    grid: Grid, table: Table, checkpoint: Checkpoint
+    grid: Grid, table: Table, pack: list[Checkpoint]
 ) -> tuple[list[Adaptation], list[int]]:
-    """The adaptations of a checkpoint that lack measurements, and the steps to look at.
+    """The adaptations that lack measurements, and the steps to look at.
 
     They train together, so that all go on from the first step that one lacks.
     """
-    steps = grid.steps(checkpoint.size)
+    steps = grid.steps(pack[0].size)
     lacking = [
         (adaptation, step)
+        for checkpoint in pack
         for adaptation in grid.adaptations
         for step in steps
         if table.lacks(checkpoint.run(adaptation), step)
@@ -147,13 +162,15 @@ def _tokens(grid: Grid, work: Work, table: Table, cell: Cell) -> int:
     Pre-training counts from the nearest saved checkpoint.
     """
     size, checkpoints = cell[0], grid.checkpoints(cell)
-    runs = sum(len(_missing(grid, table, c)[0]) for c in checkpoints)
+    runs = sum(
+        len(pack) * len(_missing(grid, table, pack)[0]) for pack in grid.packs(cell)
+    )
     if not runs:
         return 0
     saved = [c.ptpp for c in checkpoints if work.saved(c).exists()]
     ptpp_left = grid.stages[-1] - max(saved, default=0.0)
     pretraining = int(ptpp_left * parameters(size))
-    adaptation = grid.steps(size)[-1] * TOKENS_PER_STEP
+    adaptation = grid.steps(size)[-1] * tokens_per_step(size)
     return runs * adaptation + pretraining
 
 
@@ -195,8 +212,8 @@ class Progress:
     def _seconds(self, size: str) -> float:
         """Time to the end; a size not yet met has a speed guessed from this one's."""
         speed = {
-            other: self.speed[size] * (WIDTHS[size] / width) ** SLOWER
-            for other, width in WIDTHS.items()
+            other: self.speed[size] * (SIZES[size].width / there.width) ** SLOWER
+            for other, there in SIZES.items()
         }
         speed |= self.speed
         return sum(tokens / speed[other] for (other, _), tokens in self.left.items())

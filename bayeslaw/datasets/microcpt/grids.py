@@ -16,6 +16,10 @@ EPOCHS = (None, 1.0, 2.0, 4.0, 8.0, 16.0)
 EVERY = 0.4  # tokens per parameter between two points of a curve: a fiftieth of 20
 CURVE = tuple(round(EVERY * k, 1) for k in range(1, 51))
 
+ON_GPU = (("0.26M", 0), ("0.55M", 0), ("0.96M", 0), ("2.1M", 0))
+LONG_RUNS = (0.25, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0)
+MINICPT = Grid(ON_GPU, ladder=LONG_RUNS, packed=True)
+
 PHASES = (
     *at_replays((0.1, 0.25, 0.5)),
     *(
@@ -46,4 +50,6 @@ GRIDS = {
         ),
     ),
     "microcpt-curves": Grid((("54k", 0),), ladder=CURVE),
+    "minicpt": MINICPT,
+    "minicpt-de": MINICPT,
 }

@@ -16,7 +16,7 @@ import typer
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import parse_number
 from bayeslaw.datasets.microcpt.adaptation import Adaptation
-from bayeslaw.datasets.microcpt.model import WIDTHS
+from bayeslaw.datasets.microcpt.model import SIZES
 from bayeslaw.datasets.microcpt.table import Checkpoint, Run, rows
 from bayeslaw.datasets.microcpt.train import load, steps_for
 from bayeslaw.datasets.microcpt.work import Work, adapt, losses, open_work
@@ -40,7 +40,7 @@ def train_plan(
         There is no such checkpoint, or a number is out of range.
     """
     checkpoint = Checkpoint(size, seed, ptpp)
-    if size not in WIDTHS or not work.saved(checkpoint).exists():
+    if size not in SIZES or not work.saved(checkpoint).exists():
         stems = sorted(path.stem for path in work.folder.glob("*.eqx"))
         there = ", ".join(stem for stem in stems if not stem.endswith(".part"))
         raise RunTableError(
@@ -56,8 +56,8 @@ def train_plan(
     state = load(work.saved(checkpoint), trainer.fresh(seed))
     (before,) = losses(trainer, state)
     # One run, measured once.
-    last, planned = steps_for(D), Adaptation(replay)
-    measured = adapt(work, trainer, checkpoint, [planned], [last], lambda *_: None)
+    last, planned = steps_for(size, D), Adaptation(replay)
+    measured = adapt(work, trainer, [checkpoint], [planned], [last], lambda *_: None)
     ((step, (after,)),) = measured
     run = Run(checkpoint, planned, last, len(work.target.train))
     source, target = rows(run, step, after, before)

@@ -15,7 +15,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw.datasets.microcpt.adaptation import Adaptation, cells_of
 from bayeslaw.datasets.microcpt.model import parameters
-from bayeslaw.datasets.microcpt.train import TOKENS_PER_STEP
+from bayeslaw.datasets.microcpt.train import tokens_per_step
 
 DOMAINS = ("source", "target")
 COLUMNS = (
@@ -89,7 +89,7 @@ def rows(
                 f"run {run.name}, step {step}: the {domain} loss is {losses[domain]}; "
                 "the run diverged"
             )
-    n, d = parameters(checkpoint.size), step * TOKENS_PER_STEP
+    n, d = parameters(checkpoint.size), step * tokens_per_step(checkpoint.size)
     of_run = {
         "run": run.name,
         "checkpoint": checkpoint.name,

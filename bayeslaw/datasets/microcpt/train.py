@@ -17,16 +17,15 @@ from jax import Array
 from bayeslaw._base.files import atomic_write
 from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus
-from bayeslaw.datasets.microcpt.model import CONTEXT, WIDTHS, Decoder, loss, parameters
+from bayeslaw.datasets.microcpt.model import CONTEXT, SIZES, Decoder, loss, parameters
 
-BATCH = 4  # windows; larger batches starve small models of steps
-TOKENS_PER_STEP = BATCH * CONTEXT
-RATE = 0.08  # learning rate times width
+RATE = 0.04  # learning rate times width, of a batch of one window
 WARM_UP = 10  # steps
 WEIGHT_DECAY = 0.01
 # the average weighs step t by t^7: about the last eighth of a phase
 AVERAGE_POWER = 7.0
-EVALUATED_TOGETHER = 16  # windows
+EVALUATED_TOGETHER = 4  # batches
+ONE = 2.0**32  # a share of one in whole numbers of 32 bits
 
 
 class State(NamedTuple):
@@ -83,7 +82,7 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
     """Training and evaluation of one size on two corpora."""
     text = jnp.concatenate([jnp.asarray(source.train), jnp.asarray(target.train)])
     boundary = jnp.int32(len(source.train))
-    together = (-1, EVALUATED_TOGETHER, CONTEXT + 1)
+    together = (-1, EVALUATED_TOGETHER * SIZES[size].batch, CONTEXT + 1)
     windows = {
         domain: jnp.asarray(corpus.validation, jnp.int32).reshape(together)
         for domain, corpus in (("source", source), ("target", target))
@@ -109,8 +108,10 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
 
 @cache
 def _optimizer(size: str) -> optax.GradientTransformation:
-    # The rate falls with width, so that one number serves all sizes.
-    schedule = optax.linear_schedule(0.0, RATE / WIDTHS[size], WARM_UP)
+    # The rate falls with width and rises with the root of the batch, so that one number
+    # serves all sizes.
+    rate = RATE * SIZES[size].batch ** 0.5 / SIZES[size].width
+    schedule = optax.linear_schedule(0.0, rate, WARM_UP)
     adamw = optax.adamw(schedule, b1=0.9, b2=0.99, weight_decay=WEIGHT_DECAY)
     return optax.chain(optax.clip_by_global_norm(1.0), adamw)
 
@@ -118,7 +119,7 @@ def _optimizer(size: str) -> optax.GradientTransformation:
 @cache
 def _skeleton(size: str) -> Any:
     """A decoder without its arrays."""
-    shapes = eqx.filter_eval_shape(Decoder, WIDTHS[size], jax.random.key(0))
+    shapes = eqx.filter_eval_shape(Decoder, SIZES[size].width, jax.random.key(0))
     return eqx.filter(shapes, lambda x: not isinstance(x, jax.ShapeDtypeStruct))
 
 
@@ -130,7 +131,7 @@ def _start(size: str, weights: Any) -> State:
 
 @partial(jax.jit, static_argnames="size")
 def _fresh(key: Array, *, size: str) -> State:
-    state = _start(size, eqx.filter(Decoder(WIDTHS[size], key), eqx.is_array))
+    state = _start(size, eqx.filter(Decoder(SIZES[size].width, key), eqx.is_array))
     return jax.tree.map(lambda x: x[None], state)
 
 
@@ -158,11 +159,11 @@ def _train(
     optimizer = _optimizer(size)
 
     def of_run(state: State, course: Courses) -> State:
-        windows = batch(text, boundary, course, state.step)
+        windows = batch(text, boundary, course, state.step, SIZES[size].batch)
 
         def score(weights: Any) -> Array:
-            model = eqx.combine(weights, _skeleton(size))
-            return loss(model, windows)
+            precise = jax.tree.map(lambda x: x.astype(SIZES[size].precision), weights)
+            return loss(eqx.combine(precise, _skeleton(size)), windows)
 
         gradient = jax.grad(score)(state.weights)
         change, memory = optimizer.update(gradient, state.optimizer, state.weights)
@@ -187,7 +188,9 @@ def _losses(averages: Any, windows: Array, *, size: str) -> Array:
         decoder = eqx.combine(weights, _skeleton(size))
         return jax.lax.map(lambda part: loss(decoder, part), windows).mean()
 
-    return jax.lax.map(of_run, averages)
+    # A GPU would round what it multiplies to ten bits.
+    with jax.default_matmul_precision("highest"):
+        return jax.lax.map(of_run, averages)
 
 
 def average_share(step: Array) -> Array:
@@ -199,7 +202,9 @@ def average_share(step: Array) -> Array:
     return -jnp.expm1((AVERAGE_POWER + 1) * jnp.log1p(-1 / step.astype(jnp.float32)))
 
 
-def batch(text: Array, boundary: Array | int, course: Courses, step: Array) -> Array:
+def batch(
+    text: Array, boundary: Array | int, course: Courses, step: Array, windows: int
+) -> Array:
     """Windows of one step at random places, shape (window, context + 1).
 
     The first ``boundary`` bytes of the text, of shape (byte,), are the source's. Source
@@ -207,14 +212,17 @@ def batch(text: Array, boundary: Array | int, course: Courses, step: Array) -> A
     stretch of a run.
     """
     replay = jnp.where(step < course.change, course.replay, course.then)
-    # Turn t is the source's where t * replay passes a whole number.
+    # Turn t is the source's where t * replay passes a whole number. Whole numbers of 32
+    # bits wrap around at one: floats would be rounded, and lose the share on long runs.
     offset = jax.random.uniform(jax.random.fold_in(course.key, 0), dtype=jnp.float32)
-    turn = step * BATCH + jnp.arange(BATCH, dtype=jnp.int32)
-    from_source = (turn.astype(jnp.float32) * replay + offset) % 1.0 < replay
+    turn = step * windows + jnp.arange(windows, dtype=jnp.int32)
+    part = (replay * ONE).astype(jnp.uint32)
+    passed = turn.astype(jnp.uint32) * part + (offset * ONE).astype(jnp.uint32)
+    from_source = (passed < part) | (replay >= 1)
     k1, k2 = jax.random.split(jax.random.fold_in(course.key, step + 1))
-    in_source = jax.random.randint(k1, (BATCH,), 0, boundary - CONTEXT, jnp.int32)
+    in_source = jax.random.randint(k1, (windows,), 0, boundary - CONTEXT, jnp.int32)
     last = boundary + course.unique - CONTEXT
-    in_target = jax.random.randint(k2, (BATCH,), boundary, last, jnp.int32)
+    in_target = jax.random.randint(k2, (windows,), boundary, last, jnp.int32)
     first = jnp.where(from_source, in_source, in_target)  # (window,)
     window = jnp.arange(CONTEXT + 1, dtype=jnp.int32)
     places = first[:, None] + window[None, :]
@@ -230,18 +238,19 @@ def run_key(seed: int, ptpp: float = 0.0, replay: float = 1.0) -> Array:
 
 
 def courses(
+    size: str,
     seed: int,
     ptpp: float,
     adaptations: Sequence[Adaptation],
     last: int,
     available: int,
 ) -> Courses:
-    """Training schedules of a batch of adaptations.
+    """Schedules of adaptations of ``last`` steps, with ``available`` target bytes.
 
     Adaptations that begin with the same replay share their random numbers: what differs
     between them is their schedule.
     """
-    tokens = last * TOKENS_PER_STEP
+    tokens = last * tokens_per_step(size)
     unique = [a.unique(tokens, last, available) for a in adaptations]
     return Courses(
         key=jnp.stack([run_key(seed, ptpp, a.replay) for a in adaptations]),
@@ -265,9 +274,13 @@ def pretraining(seed: int, available: int) -> Courses:
     )
 
 
-def steps_for(tokens: float) -> int:
+def tokens_per_step(size: str) -> int:
+    return SIZES[size].batch * CONTEXT
+
+
+def steps_for(size: str, tokens: float) -> int:
     """The number of steps nearest to a number of tokens, at least one."""
-    steps = round(tokens / TOKENS_PER_STEP)
+    steps = round(tokens / tokens_per_step(size))
     return max(1, steps)
 
 

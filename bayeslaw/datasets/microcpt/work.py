@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.files import atomic_write
@@ -84,7 +85,6 @@ def _recipe(corpora: dict[str, Corpus], windows: int) -> dict[str, Any]:
     """What losses depend on besides levels and seeds."""
     return {
         "text": {domain: _facts(corpus) for domain, corpus in corpora.items()},
-        "batch": train.BATCH,
         "rate_times_width": train.RATE,
         "warm_up": train.WARM_UP,
         "weight_decay": train.WEIGHT_DECAY,
@@ -93,7 +93,7 @@ def _recipe(corpora: dict[str, Corpus], windows: int) -> dict[str, Any]:
         "context": model.CONTEXT,
         "layers": model.LAYERS,
         "heads": model.HEADS,
-        "widths": model.WIDTHS,
+        "sizes": {name: list(size) for name, size in model.SIZES.items()},
     }
 
 
@@ -118,7 +118,7 @@ def pretrain(
     if work.saved(goal).exists():
         return train.load(work.saved(goal), fresh)
     part = work.part(f"{goal.size}-s{goal.seed}")
-    until = train.steps_for(goal.ptpp * trainer.parameters)
+    until = train.steps_for(goal.size, goal.ptpp * trainer.parameters)
     # Earlier stages of the run, and what a kill left of this one.
     paths = [*map(work.saved, stages[:-1]), part]
     saved = [train.load(path, fresh) for path in paths if path.exists()]
@@ -139,34 +139,39 @@ def pretrain(
 def adapt(
     work: Work,
     trainer: Trainer,
-    checkpoint: Checkpoint,
+    checkpoints: Sequence[Checkpoint],
     adaptations: Sequence[Adaptation],
     steps: Sequence[int],
     tick: Tick,
 ) -> Iterator[tuple[int, list[dict[str, float]]]]:
-    """Adapt a saved checkpoint in several ways together, to the last of the steps.
+    """Adapt saved checkpoints of a size, each in several ways, all together.
 
-    Yields each of the steps with the losses there, by domain, of each run.
+    Yields each of the steps with the losses there, by domain, of each run: those of the
+    first checkpoint first.
     """
-    begun = train.load(work.saved(checkpoint), trainer.fresh(checkpoint.seed))
+    begun = _stacked(
+        [train.load(work.saved(c), trainer.fresh(c.seed)) for c in checkpoints]
+    )
     states = trainer.branch(begun, len(adaptations))
+    stages = "-".join(f"{c.ptpp:g}" for c in checkpoints[1:])
     names = [adaptation.name for adaptation in adaptations]
-    part = work.part("-".join([checkpoint.name, *names]))
+    part = work.part("-".join(filter(None, [checkpoints[0].name, stages, *names])))
     # Saved beyond the first step asked for, it cannot be gone back to.
     if part.exists():
         saved = train.load(part, states)
         states = saved if _step(saved) <= steps[0] else states
-    courses = train.courses(
-        checkpoint.seed,
-        checkpoint.ptpp,
-        adaptations,
-        steps[-1],
-        len(work.target.train),
+    available = len(work.target.train)
+    courses = _stacked(
+        [
+            train.courses(c.size, c.seed, c.ptpp, adaptations, steps[-1], available)
+            for c in checkpoints
+        ]
     )
     runs = Runs(courses, part)
 
     def tell(tokens: int, seconds: float) -> None:
-        tick(tokens, seconds, f"ptpp {checkpoint.ptpp:g} adapting")
+        ptpp = ", ".join(f"{c.ptpp:g}" for c in checkpoints)
+        tick(tokens, seconds, f"ptpp {ptpp} adapting")
 
     for step in steps:
         states = _advance(trainer, states, runs, step, tell)
@@ -183,6 +188,11 @@ def losses(trainer: Trainer, states: State) -> list[dict[str, float]]:
         {domain: float(measured[domain][i]) for domain in DOMAINS}
         for i in range(len(states.step))
     ]
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    """One tree of arrays, those of each tree one after another."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
 
 
 def _step(states: State) -> int:
@@ -222,7 +232,7 @@ def _advance(
         # As many steps as fill the time between two looks, at most twice as many.
         in_time = int(DISPATCH * now / seconds)
         steps = max(FIRST_DISPATCH, min(2 * steps, in_time))
-        tell(now * train.TOKENS_PER_STEP * len(runs), seconds)
+        tell(now * train.tokens_per_step(trainer.size) * len(runs), seconds)
         if time.monotonic() - saved > SAVE_EVERY:
             train.save(runs.part, states)
             saved = time.monotonic()
