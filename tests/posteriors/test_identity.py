@@ -160,12 +160,12 @@ def _fit(law, rng):
         rng.normal(0, 0.01, (DRAWS, size)),
         *rng.uniform(1e-3, 1e-2, (1, DRAWS)),
         *rng.uniform(3, 9, (1, DRAWS)),
-        None,
-        None,
+        {"run": rng.uniform(1e-3, 1e-2, DRAWS)},
+        {"run": rng.normal(0, 0.01, (DRAWS, 2))},
         {"length N/D": rng.random(DRAWS)},
         rng.random(),
     )
-    tree[MISFIT] = xarray.DataTree(misfit.to_dataset(learned, None, []))
+    tree[MISFIT] = xarray.DataTree(misfit.to_dataset(learned, {"run": ["1.10", "b"]}))
     return Fit(law, tree), table
 
 

@@ -59,6 +59,7 @@ def test_a_refit_has_as_many_draws_as_asked(runs, folds):
     assert len(values["sigma"]) == note["draws"] == 300
 
 
+@pytest.mark.filterwarnings("ignore:rows 29")  # the copies
 def test_counts_are_copies(runs):
     """A row that counts twice is two rows."""
     twice = np.ones((1, len(runs)))

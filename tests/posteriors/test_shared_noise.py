@@ -78,13 +78,18 @@ def test_the_mean_of_rows_of_one_checkpoint_is_as_uncertain_in_both():
     assert sds[1] == pytest.approx(np.sqrt(TAU**2 + SIGMA**2 * 30 / 28 / 20), rel=0.05)
 
 
+READ = ("N", "D")
+
+
 def test_rows_that_name_no_checkpoint_are_each_of_their_own():
     noise = RunNoise(*(np.full(DRAWS, v) for v in (SIGMA, 30.0, TAU)))
-    drawn = noise.draw_shared(RUNS.drop(columns="checkpoint"), np.random.default_rng(0))
+    drawn = noise.draw_shared(
+        RUNS.drop(columns="checkpoint"), READ, np.random.default_rng(0)
+    )
     assert np.abs(np.corrcoef(drawn.T) - np.eye(4)).max() < 0.06
     none = RunNoise(np.full(3, SIGMA), np.full(3, 30.0))
-    assert (none.draw_shared(RUNS, np.random.default_rng(0)) == 0).all()
-    assert noise.draw_shared(RUNS.iloc[:0], np.random.default_rng(0)).shape == (
+    assert (none.draw_shared(RUNS, READ, np.random.default_rng(0)) == 0).all()
+    assert noise.draw_shared(RUNS.iloc[:0], READ, np.random.default_rng(0)).shape == (
         DRAWS,
         0,
     )
