@@ -193,8 +193,9 @@ def _is_power(name: str, where: ast.expr) -> bool:
 
 def _own(name: str, known: Law | None) -> Prior | None:
     """The prior of this exponent in the law that the formula is."""
-    exponents = known.exponents if known else ()
-    priors = [_borrowed(e.prior, known) for e in exponents if e.name == name]
+    if known is None:
+        return None
+    priors = [_borrowed(e.prior, known) for e in known.exponents if e.name == name]
     return priors[0] if priors else None
 
 

@@ -245,12 +245,12 @@ def _made(
             values: float | pd.Series = product.factor
             unread = pd.Series(None, index=given.index, dtype=object)
             for name, power in zip(product.columns, product.powers, strict=True):
-                column = made.get(name)
-                if column is None:
+                if name in made:
+                    column = made[name]
+                else:
                     # its own old name, else what it is called now
-                    column = (
-                        given[name] if name == ours else out.get(name, given.get(name))
-                    )
+                    is_kept = name in out and name != ours
+                    column = out[name] if is_kept else given[name]
                 numbers = _plain_numbers(column, name)
                 values = values * numbers**power
                 unread = unread.fillna(column.where(numbers.isna()).astype(object))
@@ -286,8 +286,6 @@ def _plain_numbers(column: pd.Series, name: str) -> pd.Series:
 
 
 def _number_or_nan(cell: object) -> float:
-    if isinstance(cell, bool) or pd.isna(cell):
-        return math.nan
     try:
         return parse_number(cell)
     except (RunTableError, ValueError, TypeError):

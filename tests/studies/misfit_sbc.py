@@ -25,7 +25,7 @@ from bayeslaw._inference.discrepancy.marginal import SIGMA
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
 from bayeslaw._inference.ranks import uniformity
-from bayeslaw._inference.table import NONE, pad
+from bayeslaw._inference.table import NONE, Sharing, pad
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._posteriors.misfit import TrainingRuns, learn_misfit
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
@@ -55,7 +55,7 @@ def simulate_one(law: Law, x: dict, right: bool, seed: int) -> dict[str, float]:
     drawn = draw_posterior(law, table, coordinates.contrast_points(law, x), seed)
     index = rng.choice(len(drawn.weight), DRAWS, p=drawn.weight / drawn.weight.sum())
     values = {n: np.asarray(v)[index] for n, v in drawn.values.items()}
-    misfit = learn_misfit(law, values, TrainingRuns(x, y, NONE), seed=seed)
+    misfit = learn_misfit(law, values, TrainingRuns(x, y, Sharing()), seed=seed)
     learned = misfit.at(runs)
     of_law = over_draws(LogLoss(law))({n: values[n] for n in law.priors}, runs)
     log_losses = np.asarray(of_law) + learned

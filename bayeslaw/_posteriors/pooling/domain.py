@@ -68,7 +68,7 @@ class DomainPosterior:
     def pieces(self) -> tuple[Piece, ...]:
         """All draws, under the one law and its misfit."""
         process = None if self.misfit is None else self.misfit.process
-        values = with_misfit(self.values, self.misfit, None)
+        values = with_misfit(self.values, self.misfit)
         return (Piece(LogLoss(self.law, process), values, self.law.covariates),)
 
     def log_loss(

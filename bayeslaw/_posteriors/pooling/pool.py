@@ -24,7 +24,7 @@ from bayeslaw._base.errors import FitWarning, LawError, RunTableError
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.noise import DOF_MIN
 from bayeslaw._inference.nuts import Chains, sample
-from bayeslaw._inference.table import NONE, Group, Padded, shared_error
+from bayeslaw._inference.table import Group, Padded, shared_error
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import NATS, Law
 from bayeslaw._law.priors import Prior
@@ -137,8 +137,7 @@ class Pool:
         rows = runs[runs[self.by].astype(str) == name]
         training = None
         if discrepancy:
-            x, y = fitting.covariates(self.law, rows), np.log(fitting.losses(rows))
-            training = TrainingRuns(x, y, NONE)
+            training = TrainingRuns.of(self.law, rows, independent=True)
         others = len(self.domains) - 1
         return DomainPosterior(
             self.law, values, name, len(rows), own, others, self.warnings, training
