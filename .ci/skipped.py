@@ -19,7 +19,7 @@ Outcome = tuple[str, str | None]
 # Part of a reason, and why it may stand.
 KNOWN = {
     "which is not on this machine": "other people's tables are no part of the project",
-    "needs the extra hf": "torch takes 7 GB: run tests/decisions/test_callback.py by hand",
+    "needs the extra hf": "torch takes 7 GB: run tests/running/test_callback.py by hand",
 }
 
 

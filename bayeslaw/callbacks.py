@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._decisions.following.course import UNITS
+from bayeslaw._running.following.course import UNITS
 
 try:
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -23,8 +23,8 @@ except ModuleNotFoundError as error:
     ) from None
 
 if TYPE_CHECKING:
-    from bayeslaw._decisions.following.follow import Follower
-    from bayeslaw._decisions.following.record import Following
+    from bayeslaw._running.following.follow import Follower
+    from bayeslaw._running.following.record import Following
 
 CLOSE = 0.01  # share of the planned run by which the Trainer's end may miss it
 UNCOUNTED = (False, None, "no")  # what `include_num_input_tokens_seen` may be

@@ -1,5 +1,5 @@
 """What the laws of loss curves share: learning-rate areas as covariates
-(`bayeslaw._tables.areas` computes them).
+(`bayeslaw._tables.rates.areas` computes them).
 
 S1_pt, S2_pt: forward and annealing area of pre-training; S1_cpt, S2_cpt: of adaptation.
 Contributions are stated at a run like setting A of Wang 2025: 106M parameters, 40k

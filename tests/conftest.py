@@ -16,12 +16,24 @@ from shapes import check_shapes
 # read when JAX is imported, here and in the processes that tests start
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 # before any test imports them
-check_shapes("_base", "_decisions", "_inference", "_law", "_posteriors", "_tables")
+check_shapes(
+    "_base",
+    "_designs",
+    "_forecasts",
+    "_inference",
+    "_law",
+    "_plans",
+    "_pooling",
+    "_posteriors",
+    "_running",
+    "_schedules",
+    "_tables",
+)
 
 
 def pytest_configure(config):
     import bayeslaw.models
-    from bayeslaw._base import runtime
+    from bayeslaw._base.machine import runtime
     from bayeslaw._base.programs import compiled
 
     ours = Path(__file__).parents[1] / "models"

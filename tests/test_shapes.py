@@ -5,7 +5,7 @@ import pytest
 
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._inference.noise import RunNoise
-from bayeslaw._tables.areas import areas
+from bayeslaw._tables.rates.areas import areas
 
 
 def test_an_argument_of_another_shape_is_refused():

@@ -326,7 +326,7 @@ class _Contrast(NamedTuple):
         return _left_of(site + self.log_size)
 
     def value(self, site: Float[Array, ""]) -> Float[Array, ""]:
-        """Of the term, which is linear in it."""
+        """Value of the term, which is linear in it."""
         return site if self.is_signed else jnp.exp(site)
 
 

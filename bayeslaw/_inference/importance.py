@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from scipy.special import gammaln
 
-from bayeslaw._base.blas import one_thread
+from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.programs.compiled import OFTEN, ONCE, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
@@ -80,7 +80,7 @@ class Importance:
     Parameters
     ----------
     draws
-        Of equal weight, taken from the weighted ones.
+        Draws of equal weight, resampled from the weighted ones.
     min_ess
         Effective draws of the weights below which it is not to be trusted.
     enough

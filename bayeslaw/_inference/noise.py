@@ -175,7 +175,7 @@ def log_student(
 
 
 def _none() -> Float[np.ndarray, " 1"]:
-    """Of an effect that there is not, shape (1,): the same for all draws."""
+    """Scale of an absent effect, shape (1,): the same for all draws."""
     return np.zeros(1)
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._base.programs.compiled import OFTEN, compiled
-from bayeslaw._base.runtime import WARMUP
 from bayeslaw._inference import coordinates, diagnostics, point
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.density import (

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained

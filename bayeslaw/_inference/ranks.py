@@ -45,7 +45,7 @@ def shares_below(
     values
         Draws of the law's values and of its error by name.
     weight
-        Of the draws; they sum to 1.
+        Weights of the draws; they sum to 1.
     truth
         The law's values and the error's.
     """

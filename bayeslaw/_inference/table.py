@@ -99,7 +99,7 @@ class SharedError(NamedTuple):
 
     @property
     def group(self) -> Group:
-        """Of the rows that share an effect; there must be one."""
+        """The group of rows that share an effect; there must be one."""
         group = self.run if self.checkpoint is None else self.checkpoint
         assert group is not None
         return group

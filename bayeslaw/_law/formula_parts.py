@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.expression import evaluate, names
 from bayeslaw._law.law import Covariates, Values, clip_replay
 
@@ -29,8 +30,8 @@ REFERENCE = {
     "D": 2e10,
     "replay": 0.25,
     "ptpp": 30.0,
-    "loss_before": 2.6,
-    "source_loss_before": 2.6,
+    LOSS_BEFORE: 2.6,
+    SOURCE_LOSS_BEFORE: 2.6,
     "source_loss": 2.6,
     "target_loss": 2.6,
     "S1_pt": 7.2,

@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.limits import COUNT, checked
+from bayeslaw._base.machine import runtime
+from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.draws import Draws, places, shuffled
 from bayeslaw._posteriors.posterior import Draw, Piece, Posterior, along_tokens
 from bayeslaw._tables.runs import NUMERIC, as_runs
@@ -273,7 +274,7 @@ class Chain:
         return new - self.posterior.log_loss(filled)
 
 
-def checkpoints(runs: pd.DataFrame, column: str = "source_loss_before") -> pd.DataFrame:
+def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.DataFrame:
     """The table of checkpoints in a table of runs: what a law of pre-training is fitted
     to.
 

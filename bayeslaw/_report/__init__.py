@@ -1,4 +1,4 @@
 """Self-contained pages: everything about a table of runs, and a run while it trains.
 
-Imports `plots`, `datasets`, `_decisions` and the rooms below them.
+Imports `plots`, `datasets`, `_running` and the rooms below them.
 """

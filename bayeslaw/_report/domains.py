@@ -12,14 +12,14 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.progress.time_left import Progress
-from bayeslaw._decisions.check import Check, check
-from bayeslaw._decisions.forecast import forecast
+from bayeslaw._forecasts.check import Check, check
+from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.average import average_part
 from bayeslaw._posteriors.averaging.compare import Comparing
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.fit import fit
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.fits.fit import fit
+from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
 from bayeslaw._report.panels import panels
 
@@ -43,7 +43,7 @@ class Setting:
     on_failure
         What failed diagnostics do: ``"raise"``, ``"warn"`` or ``"ignore"``.
     unit
-        Of the table's losses.
+        Unit of the table's losses.
     """
 
     reference: Mapping[str, float] | None
@@ -79,7 +79,7 @@ class Domain:
         What the page tells of and plans with: of all runs where there is a plan, else
         of those not held out.
     check
-        Of the forecast of the runs held out, by a fit that has not seen them.
+        Check of the forecast of the runs held out, by a fit that has not seen them.
     printed
         The forecasts as a picture, where there are ``panels``.
     panels

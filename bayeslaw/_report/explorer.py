@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
-from bayeslaw._decisions.planning.question import FORGETTING, TARGET
-from bayeslaw._decisions.planning.record import Plan
-from bayeslaw._decisions.planning.sampled import SampledConstraint
-from bayeslaw._decisions.planning.search import Problem
+from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.record import Plan
+from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.search import Problem
 from bayeslaw._tables.beyond import axis_values
 
 # points of the grid: losses may bend sharply along replay; 16 are evaluated in one call

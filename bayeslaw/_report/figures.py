@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 
 from bayeslaw import plots
 from bayeslaw._base.numbers import format_count
-from bayeslaw._decisions.check import Check
-from bayeslaw._decisions.misfits import misfit_along
-from bayeslaw._decisions.misfits import width_parts as width_parts_of
-from bayeslaw._decisions.planning.record import Plan
+from bayeslaw._forecasts.check import Check
+from bayeslaw._forecasts.misfits import misfit_along
+from bayeslaw._forecasts.misfits import width_parts as width_parts_of
 from bayeslaw._law.law import Law
+from bayeslaw._plans.record import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.fits.record import Fit
 
 DPI = 110
 PALETTE = 128  # colours of a picture
@@ -96,7 +96,7 @@ def forecast_grid(
     rows
         What `forecast` returned for them.
     unit
-        Of the losses.
+        Unit of the losses.
     """
     # The largest models, which are nearest to what is decided, on one line.
     sizes = sorted(runs["N"].unique())[-PRINTED_PANELS:] if "N" in runs else [None]

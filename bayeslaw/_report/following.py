@@ -18,9 +18,9 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.time_left import Progress
-from bayeslaw._decisions.following.course import UNITS
-from bayeslaw._decisions.following.follow import Follower, Posteriors
-from bayeslaw._decisions.following.record import Followed, Following, format_final
+from bayeslaw._running.following.course import UNITS
+from bayeslaw._running.following.follow import Follower, Posteriors
+from bayeslaw._running.following.record import Followed, Following, format_final
 
 FRAMES = 40  # at most; a run of more points is thinned evenly
 DIGITS = 6  # significant digits of numbers on the page
@@ -60,7 +60,7 @@ def follow_page(
     Parameters
     ----------
     path
-        Of the HTML file.
+        Path of the HTML file.
     progress
         Called with frames done, and all of them; each takes a second or two.
     posterior, curve, until, warmup, question

@@ -21,16 +21,16 @@ import pandas as pd
 from markupsafe import Markup
 
 from bayeslaw import datasets
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import DiagnosticsError, LawError, PlanError
 from bayeslaw._base.files import atomic_write, file_names
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
-from bayeslaw._decisions.check import Check
-from bayeslaw._decisions.planning.record import Plan
-from bayeslaw._posteriors.artifact import versions
+from bayeslaw._forecasts.check import Check
+from bayeslaw._plans.record import Plan
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.fits.artifact import versions
+from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
 from bayeslaw._report.domains import (
     LOSS_UNIT,
@@ -92,7 +92,7 @@ class _Contents:
     Parameters
     ----------
     name, card
-        Of the table; a card where it is a bundled one.
+        Name of the table; a card where it is a bundled one.
     laws
         The laws named for all domains.
     question

@@ -9,26 +9,25 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from bayeslaw._base import runtime
-from bayeslaw._base.blas import one_thread
 from bayeslaw._base.errors import BayeslawError, RunTableError
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
-from bayeslaw._decisions.anchors.anchors import anchors
-from bayeslaw._decisions.anchors.menu import candidates
-from bayeslaw._decisions.check import Check
-from bayeslaw._decisions.planning.plan import plan, problem_of
-from bayeslaw._decisions.planning.question import FORGETTING, TARGET
-from bayeslaw._decisions.planning.record import Plan
-from bayeslaw._decisions.planning.value import stretched_probability
+from bayeslaw._designs.anchors import anchors
+from bayeslaw._designs.menu import candidates
+from bayeslaw._forecasts.check import Check
+from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._plans.plan import plan, problem_of
+from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.record import Plan
+from bayeslaw._plans.value import stretched_probability
 from bayeslaw._posteriors.averaging.checkpoint import (
-    DOMAINS,
     SAME,
     fill_losses,
     forecast_losses,
 )
-from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.posterior import KeptPosterior
 from bayeslaw._report.domains import Setting, split
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.question import Checked
@@ -38,7 +37,7 @@ PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 ANCHOR_SHARE = 0.03  # budget of runs that improve the plan, as a share of its cost
 MOST_ANCHORS = 12
 
-Fits = Mapping[str, Fit | Average]  # by domain
+Fits = Mapping[str, KeptPosterior]  # by domain
 Made = TypeVar("Made")
 UNITS = {"ptpp": "{} tokens per parameter of pre-training", "N": "{} parameters"}
 # what holding out the largest level of a column proves
@@ -95,7 +94,7 @@ def make_plan(
     Parameters
     ----------
     checks
-        Of each domain's forecast; called last, for domains are judged meanwhile.
+        Checks of each domain's forecast; called last, for domains are judged meanwhile.
     parts
         The runs of each domain: of the target's checkpoints runs are on offer.
     stages
@@ -284,10 +283,10 @@ def _worth_buying(
     return _bought(fits, question, answer, known_starts(offered, columns))
 
 
-def read_before(*posteriors: Fit | Average) -> list[str]:
+def read_before(*posteriors: KeptPosterior) -> list[str]:
     """The checkpoint's losses before adaptation that laws read."""
     pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
-    return [c for c in DOMAINS if any(c in piece.covariates for piece in pieces)]
+    return [c for c in LOSSES_BEFORE if any(c in piece.covariates for piece in pieces)]
 
 
 def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import FitWarning, PlanError
-from bayeslaw._decisions.planning.plan import plan, problem_of
-from bayeslaw._decisions.planning.question import SOURCE_BEFORE
+from bayeslaw._base.machine import runtime
+from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.checkpoint import DOMAINS, losses_at_hand
+from bayeslaw._plans.plan import plan, problem_of
+from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
 from bayeslaw._posteriors.averaging.compare import default_laws
 from bayeslaw._posteriors.posterior import Piece
 
@@ -79,7 +79,7 @@ def check_question(
     )
     baseline = keywords.get("baseline_loss")
     if isinstance(baseline, int | float):  # the loss that the target's laws read, too
-        keywords = _with_losses(keywords, {SOURCE_BEFORE: baseline})
+        keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
     unknown = _unknown_before(keywords, target, source)
     before = losses_at_hand(parts, unknown, keywords["N"], keywords["ptpp"])
     keywords = _with_losses(keywords, before.measured)
@@ -113,8 +113,8 @@ def _unknown_before(
     given = set(keywords.get("covariates") or {})
     read = set(_read(target))
     if _without_baseline(keywords, source):
-        read |= {SOURCE_BEFORE}
-    return [column for column in DOMAINS if column in read - given]
+        read |= {SOURCE_LOSS_BEFORE}
+    return [column for column in LOSSES_BEFORE if column in read - given]
 
 
 def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> list[str]:
@@ -122,9 +122,9 @@ def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> lis
     and they read it, or diverge where it would be read off.
     """
     given = keywords.get("covariates") or {}
-    if keywords.get("baseline_loss") is not None or SOURCE_BEFORE in given:
+    if keywords.get("baseline_loss") is not None or SOURCE_LOSS_BEFORE in given:
         return []
-    readers = [law.name for law in source if set(DOMAINS) & set(law.covariates)]
+    readers = [law.name for law in source if set(LOSSES_BEFORE) & set(law.covariates)]
     if readers or keywords.get("baseline_tokens") is not None:
         return readers
     return [law.name for law in source if _diverges_without_tokens(law)]
@@ -165,7 +165,7 @@ def _check_covariates(
     missing += [
         f"{column} (read by {_names(source, column)})"
         for column in _read(source)
-        if column not in given and column not in DOMAINS
+        if column not in given and column not in LOSSES_BEFORE
     ]
     readers = _without_baseline(keywords, source)
     if readers:

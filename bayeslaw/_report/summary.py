@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._decisions.planning.record import Plan
+from bayeslaw._plans.record import Plan
 from bayeslaw._report.domains import Domain
 from bayeslaw._report.explorer import promise_label
 
@@ -83,7 +83,7 @@ def summary(plan: Plan, unit: str) -> Summary:
     Parameters
     ----------
     unit
-        Of the table's losses.
+        Unit of the table's losses.
     """
     limits = tuple(
         (

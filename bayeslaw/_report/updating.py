@@ -17,7 +17,7 @@ from bayeslaw import plots
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._decisions.updating.record import Updated, UpdatedDomain
+from bayeslaw._running.updating.record import Updated, UpdatedDomain
 
 WIDTH = 4.8  # inches, so that text can be read at the width of a phone
 LINE = 0.3  # inches of a picture's height for each of its lines
@@ -40,7 +40,7 @@ def update_page(updated: Updated, path: str | Path) -> Path:
     updated
         What `update` returned.
     path
-        Of the file.
+        Path of the file.
 
     Raises
     ------

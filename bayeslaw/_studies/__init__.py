@@ -1,4 +1,4 @@
 """Public commands that run for hours and go on where they were.
 
-Imports `_decisions` and the rooms below it.
+Imports `_running` and the rooms below it.
 """

@@ -23,12 +23,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, PlanError
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.options import read_options, shows_options_of
-from bayeslaw._decisions.anchors.anchors import Gain, anchors, appraise
-from bayeslaw._decisions.anchors.evidence import RUN_LENGTH, log_losses
-from bayeslaw._decisions.anchors.menu import candidates, menu
+from bayeslaw._designs.anchors import Gain, anchors, appraise
+from bayeslaw._designs.menu import candidates, menu
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.noise import NOISE as ERROR
@@ -36,8 +35,9 @@ from bayeslaw._inference.table import NONE, pad, shared_error
 from bayeslaw._law.catalogue import law as find
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.fits.refits import refit
+from bayeslaw._posteriors.outcomes import RUN_LENGTH, log_losses
 from bayeslaw._posteriors.posterior import LogLoss, Piece
-from bayeslaw._posteriors.refits import refit
 from bayeslaw._studies.resumable import study
 from bayeslaw._tables import fitting
 from bayeslaw._tables.simulate import NOISE, REPLAYS, TOKENS_PER_PARAMETER, ptpp_grid
@@ -308,7 +308,7 @@ def plan_scores(
 
     NaN where no plan reaches the confidence.
     """
-    from bayeslaw._decisions.anchors.goals.plan import cheapest_plan
+    from bayeslaw._designs.goals.plan import cheapest_plan
 
     reference = pd.DataFrame([PLANNED])
     # A run keeps both promises with the confidence, where its own noise alone may break

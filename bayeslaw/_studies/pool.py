@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._decisions.anchors.criteria import Information
-from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
-from bayeslaw._decisions.anchors.menu import Menu, menu
-from bayeslaw._decisions.anchors.search import Limits, choose
-from bayeslaw._decisions.buying.knowledge import from_priors, laws_for, what_is_known
-from bayeslaw._decisions.buying.next_runs import NextRuns, next_runs
+from bayeslaw._base.machine import runtime
+from bayeslaw._designs.buying.knowledge import from_priors, laws_for, what_is_known
+from bayeslaw._designs.buying.next_runs import NextRuns, next_runs
+from bayeslaw._designs.criteria import Information
+from bayeslaw._designs.evidence import domain_of, gaussian
+from bayeslaw._designs.menu import Menu, menu
+from bayeslaw._designs.search import Limits, choose
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._base.executors import as_done
 from bayeslaw._base.files import atomic_write
+from bayeslaw._base.machine.executors import as_done
 
 Job = Mapping[str, Any]
 Results = list[dict[str, Any]]

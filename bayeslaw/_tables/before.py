@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.words import name_words, quoted
 
-BEFORE, SOURCE_BEFORE = "loss_before", "source_loss_before"
-LOSSES = (BEFORE, SOURCE_BEFORE, "target_loss_before")
+LOSSES = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
 SAME = 0.01  # relative difference below which two losses are one checkpoint's
 STATES = {"state", "status"}
 # of trackers and of schedulers
@@ -49,15 +49,17 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     starts, rest = runs[is_start], runs[~is_start].copy()
     own = [*keys, "domain"] if "domain" in runs else keys
-    rest[BEFORE] = _filled(rest, BEFORE, starts.groupby(own)["loss"].mean(), own)
+    rest[LOSS_BEFORE] = _filled(
+        rest, LOSS_BEFORE, starts.groupby(own)["loss"].mean(), own
+    )
     if "domain" in runs:
         of_source = starts[starts["domain"] == "source"]
         if len(of_source):
             losses = of_source.groupby(keys)["loss"].mean()
-            rest[SOURCE_BEFORE] = _filled(rest, SOURCE_BEFORE, losses, keys)
+            rest[SOURCE_LOSS_BEFORE] = _filled(rest, SOURCE_LOSS_BEFORE, losses, keys)
     _say(
         f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
-        f"adaptation of their checkpoints ({BEFORE}), and are no runs"
+        f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
     )
     return rest
 
@@ -68,7 +70,7 @@ def with_gaps_filled(runs: pd.DataFrame) -> pd.DataFrame:
     """
     keys = _keys(runs)
     for column in (c for c in LOSSES if c in runs and keys):
-        own = [*keys, "domain"] if column == BEFORE and "domain" in runs else keys
+        own = [*keys, "domain"] if column == LOSS_BEFORE and "domain" in runs else keys
         known = runs.dropna(subset=[column]).groupby(own)[column]
         one = known.mean()[known.max() <= (1 + SAME) * known.min()]
         filled = _filled(runs, column, one, own)

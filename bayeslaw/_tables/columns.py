@@ -15,6 +15,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import parse_number
+from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._tables.rows.naming import LOSSES, NAMES, as_names, check_repeated
 from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_name
 
@@ -384,6 +385,6 @@ def melt_losses(runs: pd.DataFrame) -> pd.DataFrame:
         part = part.drop(columns=list(BOTH.values()))
         before = f"{domain}_loss_before"
         if before in runs:
-            part["loss_before"] = runs[before]
+            part[LOSS_BEFORE] = runs[before]
         parts.append(part[measured])
     return pd.concat(parts)

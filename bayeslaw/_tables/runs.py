@@ -16,6 +16,7 @@ from bayeslaw._base.numbers import (
     MULTIPLES_OF_COUNTS,
     parse_number,
 )
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.before import (
     finished_query,
     warn_unfinished,
@@ -23,8 +24,9 @@ from bayeslaw._tables.before import (
     with_stages,
     without_starts,
 )
+from bayeslaw._tables.checks.units import clear_units
 from bayeslaw._tables.columns import melt_losses, renamed, replaced
-from bayeslaw._tables.logged import add_areas
+from bayeslaw._tables.rates.logged import add_areas
 from bayeslaw._tables.rows.cells import plain_cells, without_summary
 from bayeslaw._tables.rows.naming import (
     CURVE,
@@ -38,7 +40,6 @@ from bayeslaw._tables.rows.naming import (
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.sources.source import KINDS, is_tracker, read_source
 from bayeslaw._tables.sources.wide import long
-from bayeslaw._tables.units import clear_units
 from bayeslaw._tables.where import select
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ NUMERIC = {
     "ptpp": "pre-training tokens per parameter",
     "pretrain_tokens": "pre-training tokens, from which ptpp is reckoned",
     "loss": "nats per token",
-    "loss_before": "loss of the checkpoint before adaptation, nats per token",
-    "source_loss_before": (
+    LOSS_BEFORE: "loss of the checkpoint before adaptation, nats per token",
+    SOURCE_LOSS_BEFORE: (
         "source loss of the checkpoint before adaptation, nats per token"
     ),
     "target_loss_before": (

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.machine import runtime
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
@@ -42,8 +43,8 @@ def ptpp_grid() -> pd.DataFrame:
     tokens = runs["ptpp"] * runs["N"]
     # the parameters of `chinchilla` that Besiroglu 2024 found
     before = 1.8172 + 482.01 * runs["N"] ** -0.3478 + 2085.43 * tokens**-0.3658
-    runs["source_loss_before"] = before
-    runs["loss_before"] = 1.15 * before
+    runs[SOURCE_LOSS_BEFORE] = before
+    runs[LOSS_BEFORE] = 1.15 * before
     runs["checkpoint"] = [
         f"{n / 1e6:.0f}M-{p:.0f}" for n, p in zip(runs["N"], runs["ptpp"], strict=True)
     ]

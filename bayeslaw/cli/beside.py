@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.terminal import say
-from bayeslaw.cli.parsing import LEVELS, LOSSES_BEFORE, columns_of, name_values
+from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw.cli.parsing import LEVELS, columns_of, name_values
 
 Options = TypeVar("Options")
 
@@ -195,7 +196,7 @@ def read_file(path: Path) -> Beside:
 
 def _plan_names() -> tuple[str, ...]:
     """What ``--plan`` takes: the planner's numbers, and columns that laws read."""
-    from bayeslaw._decisions.planning.question import Keywords
+    from bayeslaw._plans.question import Keywords
     from bayeslaw._tables.runs import NUMERIC
 
     keywords = (*Keywords.__required_keys__, *Keywords.__optional_keys__)

@@ -15,6 +15,7 @@ from bayeslaw._base.files import atomic_write
 from bayeslaw._base.limits import KINDS
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
+from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -29,7 +30,6 @@ from bayeslaw.cli.options import (
 )
 from bayeslaw.cli.output import check_writable, emit, finite, keep_warning, write_table
 from bayeslaw.cli.parsing import (
-    LOSSES_BEFORE,
     assignments,
     forgetting_text,
     goal_of,
@@ -526,7 +526,7 @@ def _losses_read(target: Any, source: Any) -> list[str]:
     sources = source.values() if isinstance(source, dict) else [source]
     read = _columns_read(target)
     if any(fit is not None and _columns_read(fit) for fit in sources):
-        read.add("source_loss_before")
+        read.add(SOURCE_LOSS_BEFORE)
     return sorted(read)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.executors import executor_at
+from bayeslaw._base.machine.executors import executor_at
+from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._base.progress.bar import progress_bar
-from bayeslaw._base.runtime import WARMUP
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.laws import priors_record

@@ -67,7 +67,7 @@ def forecast(options: ForecastOptions) -> None:
 
     import bayeslaw
     from bayeslaw._base.numbers import format_count
-    from bayeslaw._decisions.misfits import drift_sentence
+    from bayeslaw._forecasts.misfits import drift_sentence
     from bayeslaw._posteriors.chain import chain
 
     options = with_file(options, options.runs)
@@ -261,7 +261,7 @@ def review(options: ReviewOptions) -> None:
     Example: bayeslaw review runs.csv --at N=8.1B,D=70B,ptpp=279
     """
     import bayeslaw
-    from bayeslaw._decisions.review.review import is_fit_file
+    from bayeslaw._forecasts.review.review import is_fit_file
 
     if len(set(options.paths)) < len(options.paths):
         raise RunTableError("a file is named twice; name each once")

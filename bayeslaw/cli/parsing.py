@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.limits import KINDS, Kind, checked
+from bayeslaw._law.columns import LOSSES_BEFORE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayeslaw._decisions.planning.constraint import UnitName
+    from bayeslaw._plans.constraint import UnitName
 
-LOSSES_BEFORE = ("source_loss_before", "loss_before")
 LEVELS = ("N", "ptpp", "replay", "atpp")
 # 1,5B: a number without a unit before one with it
 DECIMAL_COMMA = re.compile(r"(?<![\d.])(\d{1,3}),(\d+)([kmbgtKMBGT%])")
@@ -52,7 +52,7 @@ def limit(option: str, text: str, kind: Kind | None = None) -> float:
 
 def forgetting_limit(option: str, text: str) -> tuple[float, UnitName]:
     """Largest rise of the source loss, and whether it is in nats or relative."""
-    from bayeslaw._decisions.planning import constraint
+    from bayeslaw._plans import constraint
 
     return constraint.forgetting_limit(option, text)
 

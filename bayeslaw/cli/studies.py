@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from bayeslaw._base.errors import WorkersError
-from bayeslaw._base.executors import executor_at
+from bayeslaw._base.machine.executors import executor_at
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file

@@ -1,6 +1,6 @@
 """Tables that come with the package, each with a card: ``load("microcpt")``.
 
-Imports `_decisions` and the rooms below it; `microcpt` is the harness that measures.
+Imports `_running` and the rooms below it; `microcpt` is the harness that measures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._decisions.planning.example import QUESTION
+from bayeslaw._plans.example import QUESTION
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Bundled:
     question
         What the report plans for: keyword arguments of `plan`.
     unit
-        Of its losses.
+        Unit of its losses.
     """
 
     card: str

@@ -1,7 +1,7 @@
 """Make ``simulated_ptpp_grid.csv``: ``python -m bayeslaw.datasets.make_simulated``.
 
 Target losses follow Form 3 and source losses Form 1 at the parameters of
-`bayeslaw._decisions.planning.example`, for which the planning problem of Goffinet 2025
+`bayeslaw._plans.example`, for which the planning problem of Goffinet 2025
 has the paper's answer, on the paper's grid with .5% of noise. Nothing in it was
 measured.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bayeslaw._decisions.planning.example import SOURCE, SOURCE_LAW, TARGET, TARGET_LAW
+from bayeslaw._plans.example import SOURCE, SOURCE_LAW, TARGET, TARGET_LAW
 from bayeslaw._tables.simulate import simulate
 
 PATH = Path(__file__).with_name("simulated_ptpp_grid.csv")

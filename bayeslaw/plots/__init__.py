@@ -2,7 +2,7 @@
 no global style is set.
 
 Colours are Okabe and Ito's, told apart by colour-blind readers; observations are always
-dots, forecasts lines with a band. Imports `_decisions` and the rooms below it.
+dots, forecasts lines with a band. Imports `_running` and the rooms below it.
 """
 
 from bayeslaw.plots.anchors import DESIGNS as DESIGNS

@@ -13,7 +13,7 @@ from bayeslaw.plots.axes import COLOURS, GREY, STAR, plain_log
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bayeslaw._decisions.anchors.anchors import Anchors
+    from bayeslaw._designs.anchors import Anchors
 
 
 # Lists of a study, and the place of their colours.

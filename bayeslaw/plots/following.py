@@ -13,7 +13,7 @@ from bayeslaw.plots.axes import BLACK, COLOURS, GREY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bayeslaw._decisions.following.record import Followed, Following
+    from bayeslaw._running.following.record import Followed, Following
 
 AXIS_NAMES = {"D": "adaptation tokens D", "step": "step"}
 LIMIT = {"color": COLOURS[1], "lw": 1.2, "ls": ":"}

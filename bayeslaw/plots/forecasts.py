@@ -13,7 +13,7 @@ from bayeslaw.plots.axes import COLOURS, GREY, MOST_TICKS, coloured_groups
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bayeslaw._decisions.check import Check
+    from bayeslaw._forecasts.check import Check
 
 AXIS_NAMES = {"D": "adaptation tokens D", "N": "parameters N"}
 

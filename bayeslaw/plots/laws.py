@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
     from bayeslaw._law.law import Law, Term
     from bayeslaw._posteriors.averaging.record import Average, Member
-    from bayeslaw._posteriors.record import Fit
+    from bayeslaw._posteriors.fits.record import Fit
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # ends of 90% and 50% intervals, and the median
 
@@ -33,7 +33,7 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
     50% (thick) and 90% intervals of the law. Where the prior's rows move and the
     likelihood's do not, the forecast rests on the prior (Kallioinen 2024).
     """
-    from bayeslaw._decisions.sensitivity import POWERS, scaled_weights, thinned
+    from bayeslaw._forecasts.sensitivity import POWERS, scaled_weights, thinned
 
     mean = thinned(fit, np.exp(fit.log_loss(runs)).mean(axis=1))  # (draw,)
     order = np.argsort(mean)

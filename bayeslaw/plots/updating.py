@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from bayeslaw._decisions.planning.record import Plan
-    from bayeslaw._decisions.updating.plans import PlanChange
-    from bayeslaw._decisions.updating.record import UpdatedDomain
+    from bayeslaw._plans.record import Plan
+    from bayeslaw._running.updating.plans import PlanChange
+    from bayeslaw._running.updating.record import UpdatedDomain
 
 WHEN = {"before": (GREY, 0.14), "after": (COLOURS[0], -0.14)}  # colour, offset
 MOST_BARS = 14

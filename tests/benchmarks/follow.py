@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bayeslaw._decisions.following.follow import Follower
+from bayeslaw._running.following.follow import Follower
 from known.power_laws import UNTIL, N, power_laws, true_curve
 
 

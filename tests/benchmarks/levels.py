@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import (
     FASTER_COMPILER,
     LEVEL,

@@ -24,8 +24,8 @@ import pandas as pd
 from workers import DRAWS, FORM_3, Timing, local_cluster, paper_grid, posteriors, timed
 
 import bayeslaw
-from bayeslaw._posteriors import refits
-from bayeslaw._posteriors.refits import Refit
+from bayeslaw._posteriors.fits import refits
+from bayeslaw._posteriors.fits.refits import Refit
 
 PROCESSES = 4
 WORKERS = (4, 8, 16, 64)

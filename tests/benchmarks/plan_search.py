@@ -2,7 +2,7 @@
 
     python tests/benchmarks/plan_search.py [--draws 4000] [--repeats 5]
 
-The posterior is the known-answer problem of `bayeslaw._decisions.planning.example` with every value spread by .5% and .2% of noise.
+The posterior is the known-answer problem of `bayeslaw._plans.example` with every value spread by .5% and .2% of noise.
 CPU seconds are those of the process, so that a busy machine does not count; pin it to one core for one core's figure.
 """
 
@@ -12,11 +12,11 @@ import time
 import jax.numpy as jnp
 import numpy as np
 
-from bayeslaw._base import runtime
-from bayeslaw._decisions.planning import example
-from bayeslaw._decisions.planning.plan import plan, problem_of
-from bayeslaw._decisions.planning.search import search
+from bayeslaw._base.machine import runtime
 from bayeslaw._law.catalogue import law
+from bayeslaw._plans import example
+from bayeslaw._plans.plan import plan, problem_of
+from bayeslaw._plans.search import search
 from bayeslaw._posteriors.posterior import Piece
 
 SPREAD, NOISE = 0.005, 0.002

@@ -47,7 +47,7 @@ def gradient(rows: int) -> None:
     import jax
 
     import bayeslaw
-    from bayeslaw._base import runtime
+    from bayeslaw._base.machine import runtime
     from bayeslaw._inference import coordinates
     from bayeslaw._inference.density import error_start, gradients, to_vector
     from bayeslaw._inference.point import posterior_mode

@@ -29,13 +29,13 @@ import numpyro.distributions as dist
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._inference.diagnostics import rhat_and_ess
 from bayeslaw._inference.likelihood import model
 from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
 from bayeslaw._law.law import log_loss
-from bayeslaw._tables.areas import schedule_areas
-from bayeslaw._tables.schedules import constant, cosine, wsd
+from bayeslaw._tables.rates.areas import schedule_areas
+from bayeslaw._tables.rates.schedules import constant, cosine, wsd
 
 CHAINS, WARMUP, ACCEPT = 4, 1000, 0.95
 

@@ -24,7 +24,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 import bayeslaw
-from bayeslaw._base.executors import executor_at
+from bayeslaw._base.machine.executors import executor_at
 
 FORM_3 = "ptpp-gate-floor"
 DRAWS = 500

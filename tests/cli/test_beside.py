@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import LawError
-from bayeslaw._decisions.planning.plan import plan
+from bayeslaw._plans.plan import plan
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.afterwards.updating import UpdateOptions
 from bayeslaw.cli.beside import columns_there, read_file, with_file

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bayeslaw
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import compiled, store
 from bayeslaw._base.programs import folder as programs
 from bayeslaw._base.programs.compiled import ONCE, program_name

@@ -15,7 +15,7 @@ from bayeslaw._inference.discrepancy.process import (
     process_to_dict,
 )
 from bayeslaw._inference.table import sharing
-from bayeslaw._posteriors.misfit import TrainingRuns
+from bayeslaw._posteriors.fits.misfit import TrainingRuns
 
 RNG = np.random.default_rng(7)
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs import folder as programs
 from bayeslaw._base.programs import store
 

@@ -8,9 +8,9 @@ from arviz_base import from_dict
 from scipy import stats
 
 import bayeslaw
-from bayeslaw._decisions.checking.replicates import Ranked
+from bayeslaw._forecasts.checking.replicates import Ranked
 from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
-from bayeslaw._posteriors import artifact
+from bayeslaw._posteriors.fits import artifact
 
 ROWS, NOISE = 12, 0.01
 X = np.column_stack([np.ones(ROWS), np.linspace(-1, 1, ROWS)])

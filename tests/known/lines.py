@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from bayeslaw._decisions.anchors.evidence import log_losses
 from bayeslaw._law.catalogue import law
 from bayeslaw._law.law import log_loss
 from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.outcomes import log_losses
 from bayeslaw._posteriors.posterior import Piece
 
 SIGMA, DRAWS = 0.005, 4000

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import settings
 
-from bayeslaw._base import runtime
-from bayeslaw._decisions.planning import example
-from bayeslaw._decisions.planning.constraint import Constraint
-from bayeslaw._decisions.planning.plan import plan
-from bayeslaw._decisions.planning.sampled import Part, SampledConstraint
-from bayeslaw._decisions.planning.search import Problem
+from bayeslaw._base.machine import runtime
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._law.catalogue import law
+from bayeslaw._plans import example
+from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.plan import plan
+from bayeslaw._plans.sampled import Part, SampledConstraint
+from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 
 runtime.start()

@@ -8,9 +8,9 @@ from arviz_base import from_dict
 
 import bayeslaw
 from bayeslaw._inference.discrepancy.drift import training_range
-from bayeslaw._posteriors import artifact
 from bayeslaw._posteriors.averaging.record import Average, Member
-from bayeslaw._posteriors.record import Fit
+from bayeslaw._posteriors.fits import artifact
+from bayeslaw._posteriors.fits.record import Fit
 
 DRAWS = 20
 

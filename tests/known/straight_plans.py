@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bayeslaw._decisions.planning.constraint import Constraint
-from bayeslaw._decisions.planning.sampled import SampledConstraint
-from bayeslaw._decisions.planning.search import Problem
+from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.search import Problem
 
 N, PTPP = 1e8, 40.0
 SPAN = (np.log(1e4), np.log(1e12))

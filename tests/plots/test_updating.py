@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 import bayeslaw
 from bayeslaw import plots
-from bayeslaw._decisions.planning import example
-from bayeslaw._decisions.updating.plans import plan_change
+from bayeslaw._plans import example
+from bayeslaw._running.updating.plans import plan_change
 from known import plans, updates
 
 matplotlib.use("Agg")

@@ -16,7 +16,7 @@ from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     at_reference,
 )
-from bayeslaw._posteriors.misfit import fitted_errors
+from bayeslaw._posteriors.fits.misfit import fitted_errors
 
 LAWS = ["chinchilla", "coupled"]
 FAR = pd.DataFrame({"N": [30e9, 400e9], "D": [600e9, 15e12]})

@@ -17,7 +17,6 @@ from bayeslaw._inference.discrepancy.drift import Miss, Range, _Summary, draw_sc
 from bayeslaw._inference.importance import Approximation
 from bayeslaw._inference.noise import SIGMA, RunNoise
 from bayeslaw._inference.table import NONE, pad
-from bayeslaw._posteriors import refits
 from bayeslaw._posteriors.averaging import compare as comparing
 from bayeslaw._posteriors.averaging import judge as judging
 from bayeslaw._posteriors.averaging.average import DRAWS, of_comparison, shares
@@ -35,6 +34,7 @@ from bayeslaw._posteriors.averaging.judge import (
     Setting,
     judge,
 )
+from bayeslaw._posteriors.fits import refits
 
 LAW = bayeslaw.law("chinchilla")
 CENTRE = {name: float(v) for name, v in LAW.from_paper(LAW.plausible).items()}

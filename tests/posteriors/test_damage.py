@@ -12,7 +12,7 @@ import xarray
 import bayeslaw
 from bayeslaw import FitFileError
 from bayeslaw._base.errors import BayeslawError, FitWarning
-from bayeslaw._posteriors.artifact import CHECKSUM
+from bayeslaw._posteriors.fits.artifact import CHECKSUM
 from known.saved import runs, save_average, save_fit
 
 BITS, EDITS = 60, 67

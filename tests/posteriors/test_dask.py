@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 import bayeslaw
 from bayeslaw import BayeslawError, bootstrap_weights, refits
 from bayeslaw._base.errors import WorkersError
-from bayeslaw._base.executors import as_done, executor_at
+from bayeslaw._base.machine.executors import as_done, executor_at
 from bayeslaw._studies.resumable import study
 from bayeslaw.cli.studies import _resumable
 
@@ -87,7 +87,7 @@ def test_a_worker_keeps_the_memory_that_it_frees(cluster):
 
         import numpy as np
 
-        from bayeslaw._base import runtime
+        from bayeslaw._base.machine import runtime
 
         runtime.start()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -113,7 +113,7 @@ time.sleep(60)
 @pytest.fixture
 def scheduler(monkeypatch):
     """A scheduler with a worker, as another process."""
-    monkeypatch.setattr("bayeslaw._base.executors.CONNECT_SECONDS", 2)
+    monkeypatch.setattr("bayeslaw._base.machine.executors.CONNECT_SECONDS", 2)
     command = [sys.executable, "-c", SCHEDULER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -162,7 +162,7 @@ def test_what_a_task_itself_raises_is_not_blamed_on_the_scheduler(cluster):
 
 
 def test_no_scheduler_at_the_address_is_said_in_one_line(monkeypatch):
-    monkeypatch.setattr("bayeslaw._base.executors.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("bayeslaw._base.machine.executors.CONNECT_SECONDS", 0.2)
     with (
         pytest.raises(BayeslawError, match="no Dask scheduler answers"),
         executor_at("tcp://127.0.0.1:9"),

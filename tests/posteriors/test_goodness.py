@@ -8,8 +8,8 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.errors import FitWarning
-from bayeslaw._posteriors.goodness import goodness
-from bayeslaw._tables.slopes import partial_slope
+from bayeslaw._posteriors.fits.goodness import goodness
+from bayeslaw._tables.checks.slopes import partial_slope
 from known.saved import runs, values
 
 LAW = bayeslaw.law("chinchilla")

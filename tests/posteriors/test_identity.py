@@ -20,11 +20,11 @@ from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._law.law import NATS
 from bayeslaw._law.priors import Prior
 from bayeslaw._law.recipe import law_of, recipe_of
-from bayeslaw._posteriors import artifact, misfit
+from bayeslaw._pooling.pool import Pool
 from bayeslaw._posteriors.averaging.record import Average, Member
-from bayeslaw._posteriors.pooling.pool import Pool
+from bayeslaw._posteriors.fits import artifact, misfit
+from bayeslaw._posteriors.fits.record import MISFIT, Fit
 from bayeslaw._posteriors.posterior import WEIGHTS
-from bayeslaw._posteriors.record import MISFIT, Fit
 
 MODELS = Path(__file__).parents[2] / "models"
 DRAWS = 5

@@ -8,7 +8,7 @@ from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import Importance
 from bayeslaw._inference.nuts import NUTS, prepare
 from bayeslaw._inference.table import pad
-from bayeslaw._posteriors.refits import bootstrap_weights, refit, spread
+from bayeslaw._posteriors.fits.refits import bootstrap_weights, refit, spread
 from bayeslaw._tables import fitting
 
 

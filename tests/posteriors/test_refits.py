@@ -10,8 +10,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError, bootstrap_weights, refits
-from bayeslaw._base.blas import one_thread
-from bayeslaw._posteriors import refits as module
+from bayeslaw._base.machine.blas import one_thread
+from bayeslaw._posteriors.fits import refits as module
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_counts_are_copies(runs):
 
 
 def test_where_weights_cannot_be_trusted_chains_take_over(runs, monkeypatch):
-    monkeypatch.setattr("bayeslaw._posteriors.refits.approximate", _distrusted())
+    monkeypatch.setattr("bayeslaw._posteriors.fits.refits.approximate", _distrusted())
     (one,) = refits(runs, "chinchilla", np.ones((1, len(runs))), independent=True)
     assert one.note["sampler"].startswith("NUTS")
     assert one.note["rhat"] < 1.05

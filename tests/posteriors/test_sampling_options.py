@@ -9,7 +9,7 @@ import pytest
 import bayeslaw
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._posteriors.averaging.compare import Comparing, ComparisonOptions
-from bayeslaw._posteriors.sampling import (
+from bayeslaw._posteriors.fits.sampling import (
     FitSampling,
     FitSamplingOptions,
     Sampling,

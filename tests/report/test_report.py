@@ -17,9 +17,9 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError, datasets
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._decisions.planning import value
-from bayeslaw._decisions.planning.plan import problem_of
-from bayeslaw._decisions.planning.search import Choice
+from bayeslaw._plans import value
+from bayeslaw._plans.plan import problem_of
+from bayeslaw._plans.search import Choice
 from bayeslaw._report import page as page_file
 from bayeslaw._report import planned
 from bayeslaw._report.domains import Split, what_to_hold_out

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._decisions.check import crps
+from bayeslaw._forecasts.check import crps
 from bayeslaw._posteriors.averaging.average import of_comparison
 
 GRID_LAWS = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._base import runtime
-from bayeslaw._decisions.anchors.menu import menu
-from bayeslaw._decisions.buying.knowledge import what_is_known
+from bayeslaw._base.machine import runtime
+from bayeslaw._designs.buying.knowledge import what_is_known
+from bayeslaw._designs.menu import menu
 from bayeslaw._studies.pool import in_batches, outcome, purchase
 from bayeslaw._studies.resumable import study
 

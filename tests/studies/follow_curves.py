@@ -24,7 +24,7 @@ from follow_runs import line, power_law, scored
 from measured import DATA
 
 import bayeslaw
-from bayeslaw._decisions.following.follow import Follower
+from bayeslaw._running.following.follow import Follower
 
 ROOT = Path(__file__).parents[2]
 SCHEDULES = ["cosine_24000", "constant_24000", "wsdcon_9"]  # those that are fitted
@@ -36,7 +36,7 @@ RIVALS = ("before", "line", "line, two points", "power law", "follow")
 
 def replay_curves(data: Path) -> Iterator[dict[str, Any]]:
     """A model of 70M: each share of replay by the three others."""
-    path = ROOT / "tests" / "decisions" / "test_replay_curves.py"
+    path = ROOT / "tests" / "schedules" / "test_replay_curves.py"
     spec = importlib.util.spec_from_file_location("replay_curves", path)
     assert spec is not None
     assert spec.loader is not None

@@ -22,7 +22,7 @@ import pandas as pd
 from trained_plans import ROOT, WARM, fitted, losses_before, opened
 
 from bayeslaw._base.files import atomic_write
-from bayeslaw._decisions.following.follow import Follower
+from bayeslaw._running.following.follow import Follower
 from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.model import parameters
 from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint, Run

@@ -34,7 +34,7 @@ from bayeslaw import (
     pool,
     simulate_domains,
 )
-from bayeslaw._decisions.check import crps
+from bayeslaw._forecasts.check import crps
 
 PREFIX = {"forgetting": "fg_", "finetune": "ft_"}
 

@@ -31,7 +31,7 @@ from arviz_stats.base import array_stats
 from numpyro.infer import MCMC, NUTS
 
 import bayeslaw
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._inference.likelihood import model
 from bayeslaw._inference.table import NONE, shared_error
 from bayeslaw._law.law import Law, log_loss

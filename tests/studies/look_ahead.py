@@ -4,7 +4,7 @@
 
 On each measured pool (`../shared/data`) a fifth of the budget is spent by the priors, and laws are averaged on what came back, as `bayeslaw anchors
 --next` does. The rest is spent *one by one* (each run the best gain for its cost), *two ahead* (each the first of the pair with the best gain for their cost,
-the firsts those with the best gain for their own), and as a *list* (`bayeslaw._decisions.anchors.search.choose`). In the Gaussian
+the firsts those with the best gain for their own), and as a *list* (`bayeslaw._designs.search.choose`). In the Gaussian
 approximation outcomes do not change what later runs will tell, so that the expected variance of the goal is the whole worth of a way to buy. Then the
 runs are looked up and the goal is forecast from them.
 """
@@ -19,14 +19,14 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._decisions.anchors.appraisal import goal_sds
-from bayeslaw._decisions.anchors.criteria import Criterion, Variance
-from bayeslaw._decisions.anchors.evidence import domain_of, gaussian
-from bayeslaw._decisions.anchors.gaussian import Offer, Pick
-from bayeslaw._decisions.anchors.menu import menu
-from bayeslaw._decisions.anchors.search import Limits, choose, greedy
-from bayeslaw._decisions.buying.knowledge import laws_for, what_is_known
-from bayeslaw._decisions.buying.next_runs import next_runs
+from bayeslaw._designs.appraisal import goal_sds
+from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
+from bayeslaw._designs.buying.next_runs import next_runs
+from bayeslaw._designs.criteria import Criterion, Variance
+from bayeslaw._designs.evidence import domain_of, gaussian
+from bayeslaw._designs.gaussian import Offer, Pick
+from bayeslaw._designs.menu import menu
+from bayeslaw._designs.search import Limits, choose, greedy
 from bayeslaw._studies.pool import scores
 from bayeslaw._studies.resumable import study
 

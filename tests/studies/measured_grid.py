@@ -30,7 +30,7 @@ from real_tables import one_law
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._decisions.check import interval_score
+from bayeslaw._forecasts.check import interval_score
 from bayeslaw._posteriors.averaging.average import of_comparison
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._studies.resumable import study

@@ -24,10 +24,10 @@ from trained_plans import LOOSER, REFERENCE, WARM, known_before, medians
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._decisions.anchors.goals.plan import PlanGoal, of_source, present_plan
-from bayeslaw._decisions.anchors.menu import menu
-from bayeslaw._decisions.buying.knowledge import laws_for, what_is_known
-from bayeslaw._decisions.buying.next_runs import next_runs
+from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
+from bayeslaw._designs.buying.next_runs import next_runs
+from bayeslaw._designs.goals.plan import PlanGoal, of_source, present_plan
+from bayeslaw._designs.menu import menu
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.compare import at_reference
 from bayeslaw._studies.pool import bought_at_once, looked_up, outcome, purchase

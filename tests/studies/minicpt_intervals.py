@@ -14,7 +14,7 @@ import pandas as pd
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._decisions.check import interval_score
+from bayeslaw._forecasts.check import interval_score
 
 TABLES = ("minicpt", "minicpt-de")
 LARGEST, LAST = 2e6, 279

@@ -19,7 +19,7 @@ import numpy as np
 from sbc import design, draw_posterior, draw_table
 
 import bayeslaw
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.discrepancy.marginal import SIGMA
 from bayeslaw._inference.discrepancy.process import process_of
@@ -27,7 +27,7 @@ from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
 from bayeslaw._inference.ranks import uniformity
 from bayeslaw._inference.table import NONE, Sharing, pad
 from bayeslaw._law.law import Law, log_loss
-from bayeslaw._posteriors.misfit import TrainingRuns, learn_misfit
+from bayeslaw._posteriors.fits.misfit import TrainingRuns, learn_misfit
 from bayeslaw._posteriors.posterior import LogLoss, over_draws
 
 DRAWS = 1000

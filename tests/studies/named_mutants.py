@@ -3,12 +3,12 @@ live.
 """
 
 PLANNING = (
-    "tests/decisions/test_plan_by_hand.py",
-    "tests/decisions/test_plan_posed.py",
-    "tests/decisions/test_planning_records.py",
+    "tests/plans/test_plan_by_hand.py",
+    "tests/plans/test_plan_posed.py",
+    "tests/plans/test_planning_records.py",
 )
-ASKED = (*PLANNING, "tests/decisions/test_plan_question.py")
-ROOTS = (*PLANNING, "tests/decisions/test_plan_search.py")
+ASKED = (*PLANNING, "tests/plans/test_plan_question.py")
+ROOTS = (*PLANNING, "tests/plans/test_plan_search.py")
 COMPARED = (
     "tests/posteriors/test_compare_by_hand.py",
     "tests/posteriors/test_weights.py",
@@ -18,11 +18,11 @@ MISFIT = (
     "tests/inference/test_discrepancy.py",
 )
 CHOSEN = (
-    "tests/decisions/test_anchors_choices.py",
-    "tests/decisions/test_anchors_facts.py",
-    "tests/decisions/test_anchors_gains.py",
-    "tests/decisions/test_anchors_search.py",
-    "tests/decisions/test_anchors.py",
+    "tests/designs/test_anchors_choices.py",
+    "tests/designs/test_anchors_facts.py",
+    "tests/designs/test_anchors_gains.py",
+    "tests/designs/test_anchors_search.py",
+    "tests/designs/test_anchors.py",
 )
 TABLES = (
     "tests/tables/test_thresholds.py",
@@ -33,21 +33,21 @@ TABLES = (
 LAWS = ("tests/law/test_laws_by_hand.py",)
 
 # By the beginning of a file's path; tests in the order in which they run, fast first.
-CHOICES = ("tests/decisions/test_anchors_choices.py",)
+CHOICES = ("tests/designs/test_anchors_choices.py",)
 TESTS: dict[str, tuple[str, ...]] = {
-    "bayeslaw/_decisions/check.py": (
-        "tests/decisions/test_check_by_hand.py",
-        "tests/decisions/test_check_groups.py",
+    "bayeslaw/_forecasts/check.py": (
+        "tests/forecasts/test_check_by_hand.py",
+        "tests/forecasts/test_check_groups.py",
     ),
-    "bayeslaw/_decisions/planning/constraint.py": PLANNING,
-    "bayeslaw/_decisions/planning/plan.py": (*ASKED, "tests/decisions/test_plan.py"),
-    "bayeslaw/_decisions/planning/posing.py": PLANNING,
-    "bayeslaw/_decisions/planning/question.py": ASKED,
-    "bayeslaw/_decisions/planning/roots.py": ROOTS,
-    "bayeslaw/_decisions/planning/sampled.py": ROOTS,
-    "bayeslaw/_decisions/planning/search.py": ROOTS,
-    "bayeslaw/_decisions/together.py": ("tests/decisions/test_together.py",),
-    "bayeslaw/_decisions/planning/value.py": PLANNING,
+    "bayeslaw/_plans/constraint.py": PLANNING,
+    "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
+    "bayeslaw/_plans/posing.py": PLANNING,
+    "bayeslaw/_plans/question.py": ASKED,
+    "bayeslaw/_plans/roots.py": ROOTS,
+    "bayeslaw/_plans/sampled.py": ROOTS,
+    "bayeslaw/_plans/search.py": ROOTS,
+    "bayeslaw/_posteriors/pairs.py": ("tests/posteriors/test_pairs.py",),
+    "bayeslaw/_plans/value.py": PLANNING,
     "bayeslaw/_posteriors/averaging/": COMPARED,
     "bayeslaw/_posteriors/averaging/record.py": (
         *COMPARED,
@@ -55,13 +55,13 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "bayeslaw/_posteriors/averaging/folds.py": (
         *COMPARED,
-        "tests/decisions/test_stages_check.py",
+        "tests/forecasts/test_stages_check.py",
     ),
     "bayeslaw/_posteriors/averaging/average.py": (
         *COMPARED,
         "tests/posteriors/test_average.py",
     ),
-    "bayeslaw/_posteriors/refits.py": (
+    "bayeslaw/_posteriors/fits/refits.py": (
         *COMPARED,
         "tests/posteriors/test_refit_notes.py",
         "tests/posteriors/test_refits.py",
@@ -83,30 +83,30 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/posteriors/test_compare_by_hand.py",
         "tests/inference/test_run_noise.py",
     ),
-    "bayeslaw/_decisions/anchors/criteria.py": CHOSEN,
-    "bayeslaw/_decisions/anchors/evidence.py": CHOSEN,
-    "bayeslaw/_decisions/anchors/gaussian.py": CHOSEN,
-    "bayeslaw/_decisions/anchors/goals/choice.py": CHOICES,
-    "bayeslaw/_decisions/anchors/goals/quantities.py": CHOICES,
-    "bayeslaw/_decisions/anchors/search.py": CHOSEN,
+    "bayeslaw/_designs/criteria.py": CHOSEN,
+    "bayeslaw/_designs/evidence.py": CHOSEN,
+    "bayeslaw/_designs/gaussian.py": CHOSEN,
+    "bayeslaw/_designs/goals/choice.py": CHOICES,
+    "bayeslaw/_designs/goals/quantities.py": CHOICES,
+    "bayeslaw/_designs/search.py": CHOSEN,
     "bayeslaw/_tables/beyond.py": TABLES,
     "bayeslaw/_tables/columns.py": TABLES,
     "bayeslaw/_tables/fitting.py": TABLES,
     "bayeslaw/_tables/runs.py": TABLES,
-    "bayeslaw/_tables/slopes.py": (
+    "bayeslaw/_tables/checks/slopes.py": (
         *TABLES,
-        "tests/decisions/test_together.py",
-        "tests/decisions/test_review_table.py",
+        "tests/posteriors/test_pairs.py",
+        "tests/forecasts/test_review_table.py",
         "tests/posteriors/test_goodness.py",
     ),
     "models/": LAWS,
 }
 
-_CHECK = "bayeslaw/_decisions/check.py"
-_PLANNING = "bayeslaw/_decisions/planning"
+_CHECK = "bayeslaw/_forecasts/check.py"
+_PLANNING = "bayeslaw/_plans"
 _AVERAGING = "bayeslaw/_posteriors/averaging"
 _DRIFT = "bayeslaw/_inference/discrepancy/drift.py"
-_ANCHORS = "bayeslaw/_decisions/anchors"
+_ANCHORS = "bayeslaw/_designs"
 _TABLES = "bayeslaw/_tables"
 # file, the text that is replaced (once in the file), and what replaces it
 NAMED: tuple[tuple[str, str, str], ...] = (
@@ -258,7 +258,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (f"{_AVERAGING}/folds.py", "held = x >= levels[-1]", "held = x <= levels[0]"),
     (
-        "bayeslaw/_posteriors/refits.py",
+        "bayeslaw/_posteriors/fits/refits.py",
         "if found.is_trusted(importance.min_ess):",
         "if True:",
     ),
@@ -440,7 +440,7 @@ REASONS: dict[tuple[str, str], str] = {
         "(shared.previous is None and shared.gap is None)",
     ): "equal: both are None or neither is",
     (
-        "bayeslaw/_tables/slopes.py",
+        "bayeslaw/_tables/checks/slopes.py",
         "values - values.mean() -> (values + values.mean())",
     ): "equal: a plane takes up the shift of an axis",
     (
@@ -453,7 +453,10 @@ REASONS: dict[tuple[str, str], str] = {
         "source[CHECKPOINT].itertuples(index=False, name=None) -> "
         "source[CHECKPOINT].itertuples(index=False)",
     ): "equal: a named tuple is the tuple of its fields",
-    ("bayeslaw/_posteriors/refits.py", "0 -> 1"): "which seed it is, where none is",
+    (
+        "bayeslaw/_posteriors/fits/refits.py",
+        "0 -> 1",
+    ): "which seed it is, where none is",
     (
         f"{_PLANNING}/plan.py",
         "best - 1 -> (best + 1)",

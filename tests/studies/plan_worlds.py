@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base import runtime
-from bayeslaw._decisions.planning.plan import plan
+from bayeslaw._base.machine import runtime
 from bayeslaw._law.catalogue import law
-from bayeslaw._posteriors.fit import fit
+from bayeslaw._plans.plan import plan
+from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._tables.simulate import NOISE, simulate
 
 TARGET, SOURCE = "ptpp-gate-floor", "ptpp-floor"

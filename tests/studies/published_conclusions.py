@@ -18,7 +18,7 @@ import pandas as pd
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._decisions.check import point_metrics
+from bayeslaw._forecasts.check import point_metrics
 
 FORMS = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
 ANCHORS = 20

@@ -33,7 +33,7 @@ from measured import DATA
 
 import bayeslaw
 from bayeslaw import datasets
-from bayeslaw._decisions.check import interval_score
+from bayeslaw._forecasts.check import interval_score
 from bayeslaw._posteriors.averaging.average import of_comparison
 from bayeslaw._posteriors.averaging.compare import Comparison
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge

@@ -17,9 +17,9 @@ import bayeslaw
 
 
 def _curves():
-    """`tests/decisions/test_replay_curves.py`, which says how the table is read and fitted."""
+    """`tests/schedules/test_replay_curves.py`, which says how the table is read and fitted."""
     spec = importlib.util.spec_from_file_location(
-        "curves", Path(__file__).parents[1] / "decisions" / "test_replay_curves.py"
+        "curves", Path(__file__).parents[1] / "schedules" / "test_replay_curves.py"
     )
     assert spec is not None
     assert spec.loader is not None

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates
 from bayeslaw._inference import nuts as sampler
 from bayeslaw._inference.importance import approximate

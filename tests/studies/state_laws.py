@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._base import runtime
-from bayeslaw._decisions.check import crps
+from bayeslaw._base.machine import runtime
+from bayeslaw._forecasts.check import crps
 from bayeslaw._inference import coordinates, nuts
 from bayeslaw._inference.importance import approximate, starts_near
 from bayeslaw._inference.table import Padded, pad, shared_error
@@ -167,9 +167,9 @@ ONE_CHECKPOINT = {"source": {"S1": "fixed(4)"}, "target": {}}
 
 
 def curves(path: Path) -> pd.DataFrame:
-    """The learning curves as `tests/decisions/test_replay_curves.py` reads them."""
+    """The learning curves as `tests/schedules/test_replay_curves.py` reads them."""
     spec = importlib.util.spec_from_file_location(
-        "curves", Path(__file__).parents[1] / "decisions" / "test_replay_curves.py"
+        "curves", Path(__file__).parents[1] / "schedules" / "test_replay_curves.py"
     )
     assert spec is not None
     assert spec.loader is not None

@@ -21,7 +21,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import bayeslaw
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._decisions.review.oddities import units
+from bayeslaw._forecasts.review.oddities import units
 from known.strange_tables import (
     COLUMNS,
     CURVE_TWICE,

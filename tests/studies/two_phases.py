@@ -31,7 +31,7 @@ import pandas as pd
 
 from bayeslaw import datasets
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._decisions.following.track import REMEMBERED
+from bayeslaw._running.following.track import REMEMBERED
 
 END = 20.0  # tokens per parameter
 BEYOND = 4.0  # times the end, up to which a curve is drawn on

@@ -24,10 +24,10 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw
-from bayeslaw._base import runtime
-from bayeslaw._decisions.planning.plan import problem_of
-from bayeslaw._decisions.planning.search import search
-from bayeslaw._decisions.together import doubts
+from bayeslaw._base.machine import runtime
+from bayeslaw._plans.plan import problem_of
+from bayeslaw._plans.search import search
+from bayeslaw._posteriors.pairs import doubts
 from bayeslaw._studies.resumable import study
 
 TARGET, SOURCE = "target", "source"

@@ -6,12 +6,12 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableWarning
-from bayeslaw._decisions.together import doubts
 from bayeslaw._inference.discrepancy.process import (
     process_from_dict,
     process_of,
     process_to_dict,
 )
+from bayeslaw._posteriors.pairs import doubts
 from bayeslaw._tables.own_columns import own_beyond
 from known.power_laws import PowerLaws, Reads
 

@@ -7,7 +7,7 @@ from scipy.optimize import least_squares
 
 from bayeslaw import read_runs
 from bayeslaw._base.errors import RunTableError, RunTableWarning
-from bayeslaw._tables import areas, logged, schedules
+from bayeslaw._tables.rates import areas, logged, schedules
 
 SCHEDULES = {
     "constant": schedules.constant(3e-4, 60, warmup=7),

@@ -29,7 +29,7 @@ class Stages:
     progress
         Told of the whole; None tells nobody.
     shares
-        Of the whole that each stage takes, in any unit.
+        Share of the whole that each stage takes, in any unit.
     """
 
     def __init__(self, progress: Progress | None, shares: Mapping[Any, float]):

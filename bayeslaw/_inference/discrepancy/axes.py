@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from bayeslaw._base.arrays import AnyArray
 
 LOSS_UNIT, SHARE_UNIT, COUNT_UNIT = 0.45, 0.9, 2.0
-STARTS = ("source_loss_before", "loss_before")  # the checkpoint's loss: one is enough
+STARTS = (SOURCE_LOSS_BEFORE, LOSS_BEFORE)  # the checkpoint's loss: one is enough
 LEAST_SHARE = 1e-3  # of target data; pure replay is not infinitely far away
 COUNTS = ("D", "N", "ptpp", "S1_pt")
 KNOWN = (*STARTS, *COUNTS, "replay", "S2_pt", "S1_cpt", "S2_cpt")

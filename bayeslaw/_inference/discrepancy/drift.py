@@ -22,6 +22,7 @@ import numpy as np
 
 from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
 from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, SHARE_UNIT, position
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.priors import lognormal
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _POWERS = {
     "S1_pt": {"S1_pt": 1.0},
     "S1_cpt": {"S1_cpt": 1.0},
 }
-_LOSS = ("loss_before", "source_loss_before", "source_loss", "target_loss")
+_LOSS = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "source_loss", "target_loss")
 SHARE, LOSS_UNIT = "1 - replay", 0.1
 
 

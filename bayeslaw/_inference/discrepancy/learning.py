@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayeslaw._base.blas import one_thread
+from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows, tau_name
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import DOF_MIN, log_prior_of_dof, log_student
@@ -47,7 +47,7 @@ class Misfit:
     process
         The basis functions.
     weights
-        Of the basis functions, shape (draw, function).
+        Weights of the basis functions, shape (draw, function).
     sigma, dof
         Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
     tau, effects
@@ -56,7 +56,7 @@ class Misfit:
     scales
         Lengths (units of an axis), sizes of pieces (log loss), by name, shape (draw,).
     khat
-        Of the importance weights of the scales.
+        Pareto k of the importance weights of the scales.
     along_run
         Whether neighbours on a run were taken to be alike.
     """

@@ -265,7 +265,7 @@ class Process:
             Whose positive values, of shape (), the function takes; with `axes` of the
             same name, or none.
         weights
-            Of the basis functions, shape (function,).
+            Weights of the basis functions, shape (function,).
         covariates
             The other columns, each of shape ().
         """
@@ -430,7 +430,7 @@ class Spectrum(NamedTuple):
     def slopes(
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> Float[np.ndarray, "function scale"]:
-        """Of each log variance in each log scale, shape (function, scale)."""
+        """Slopes of each log variance in each log scale, shape (function, scale)."""
         return self.linear - self.square * np.exp(2 * log_scales)
 
     @classmethod

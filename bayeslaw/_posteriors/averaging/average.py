@@ -17,7 +17,6 @@ from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
-from bayeslaw._posteriors.artifact import settle, versions, warn_each
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Comparison,
@@ -25,6 +24,7 @@ from bayeslaw._posteriors.averaging.compare import (
     compare_part,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
+from bayeslaw._posteriors.fits.artifact import settle, versions, warn_each
 from bayeslaw._posteriors.posterior import DRIFT
 from bayeslaw._tables.runs import as_runs
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
+from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.chain import checkpoints, losses_before, models_of
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from bayeslaw._posteriors.averaging.record import Average
 
-# column -> the domain whose rows have it
-DOMAINS = {"loss_before": "target", "source_loss_before": "source"}
 LAW = "chinchilla"  # the law of pre-training
 FEWEST = 6  # checkpoints from which its five parameters are forecast
 SAME = 0.01  # relative difference of N or ptpp: people round
@@ -47,7 +46,7 @@ def losses_at_hand(
     parts
         The runs of each domain.
     columns
-        Of `DOMAINS`: those the laws read and the question does not give.
+        Columns of `LOSSES_BEFORE`: those the laws read and the question does not give.
     N, ptpp
         The model or models, as `plan` takes them.
     """
@@ -69,9 +68,9 @@ def losses_at_hand(
 
 def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
     """Runs that have the column; a source's ``loss_before`` is its own."""
-    runs = parts[DOMAINS[column]]
-    if column not in runs and column == "source_loss_before" and "loss_before" in runs:
-        runs = runs.rename(columns={"loss_before": column})
+    runs = parts[LOSSES_BEFORE[column]]
+    if column not in runs and column == SOURCE_LOSS_BEFORE and LOSS_BEFORE in runs:
+        runs = runs.rename(columns={LOSS_BEFORE: column})
     has_all = {column, "N", "ptpp"} <= set(runs)
     return runs if has_all else None
 
@@ -133,7 +132,7 @@ def fill_losses(
         The table of their checkpoints; where fewer than `FEWEST` are measured, a column
         stays as it is.
     columns
-        Of `DOMAINS`: those that laws read.
+        Columns of `LOSSES_BEFORE`: those that laws read.
     """
     told = []
     for column in columns:

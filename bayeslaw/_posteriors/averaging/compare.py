@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.table import shared_error
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import PRODUCTS, Fold, default_axes, folds
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
-from bayeslaw._posteriors.refits import spread
+from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._tables import fitting
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
@@ -195,10 +196,10 @@ def _state_laws(runs: pd.DataFrame) -> list[str]:
     """The law of checkpoint state that suits: a table whose ``loss_before`` is its
     ``source_loss_before`` is of the source.
     """
-    if "source_loss_before" not in runs:
+    if SOURCE_LOSS_BEFORE not in runs:
         return []
-    if "loss_before" not in runs or np.allclose(
-        runs["loss_before"], runs["source_loss_before"]
+    if LOSS_BEFORE not in runs or np.allclose(
+        runs[LOSS_BEFORE], runs[SOURCE_LOSS_BEFORE]
     ):
         return ["state-source"]
     return ["state-target"]

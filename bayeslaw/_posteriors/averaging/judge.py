@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.blas import one_thread
-from bayeslaw._base.runtime import WARMUP
+from bayeslaw._base.machine.blas import one_thread
+from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.diagnostics import MAX_RHAT, MIN_ESS, interval_score
 from bayeslaw._inference.discrepancy.drift import (
@@ -34,14 +34,14 @@ from bayeslaw._inference.nuts import NUTS, prepare
 from bayeslaw._inference.table import NONE, Padded, pad
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import Fold
-from bayeslaw._posteriors.misfit import (
+from bayeslaw._posteriors.fits.misfit import (
     TrainingRuns,
     fitted_errors,
     learn_misfit,
     with_misfit,
 )
+from bayeslaw._posteriors.fits.refits import Refit, refit
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
-from bayeslaw._posteriors.refits import Refit, refit
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base import runtime
 from bayeslaw._base.errors import FitFileError
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
 from bayeslaw._inference.discrepancy.drift import Range, of_saved
@@ -28,18 +28,16 @@ from bayeslaw._inference.discrepancy.process import (
 from bayeslaw._inference.noise import NOISE, RunNoise
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
-from bayeslaw._posteriors.artifact import (
+from bayeslaw._posteriors.fits.artifact import (
     check_draws,
     columns_of,
     law_from_recipe,
-    read,
     readable,
     runs_of,
     write,
 )
-from bayeslaw._posteriors.goodness import Goodness, goodness
+from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.posterior import LogLoss, Piece
-from bayeslaw._posteriors.record import Fit
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -313,24 +311,3 @@ def _published(
     law: Law, values: Mapping[str, Float[AnyArray, " draw"]]
 ) -> Mapping[str, Float[AnyArray, " draw"]]:
     return law.to_paper(values)
-
-
-def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
-    """Read a saved `Fit` or `Average` back.
-
-    Parameters
-    ----------
-    trust_law_file
-        Run the Python file that holds the law, where the law came from a file. Read
-        that file first: it can do all that you can.
-
-    Raises
-    ------
-    FitFileError
-        The file is missing, is neither, or its law is no longer what it was.
-    """
-    make = f"make it with `bayeslaw fit RUNS -o {path}`"
-    tree = read(path, ["fit", "average"], make)
-    if "average" in tree.attrs:
-        return Average.from_tree(tree, path, trust_law_file)
-    return Fit.from_tree(tree, path, trust_law_file)

@@ -15,9 +15,9 @@ from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import law_of, recipe_of
 from bayeslaw._posteriors.averaging.average import average
 from bayeslaw._posteriors.averaging.record import Average
-from bayeslaw._posteriors.fit import fit
+from bayeslaw._posteriors.fits.fit import fit
+from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.posterior import Posterior
-from bayeslaw._posteriors.record import Fit
 
 
 def refit_like(

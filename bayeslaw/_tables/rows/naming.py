@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._law.columns import LOSS_BEFORE
 
 # columns of the schema that hold names, spelled as they are written
 NAMES = ("run", "checkpoint", "domain", "schedule")
@@ -123,7 +124,7 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
-    keys = [c for c in runs if c in SETTING or str(c).endswith("loss_before")]
+    keys = [c for c in runs if c in SETTING or str(c).endswith(LOSS_BEFORE)]
     keys += _own_settings(runs, keys)
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     if (runs.groupby([curve, runs["D"]])["loss"].nunique() > 1).any():

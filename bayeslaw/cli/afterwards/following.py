@@ -17,6 +17,7 @@ from bayeslaw._base.limits import COUNT, RATE
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
+from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AsJson,
@@ -224,7 +225,7 @@ def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
 
 def _names(target: Any, source: Any) -> tuple[str, str]:
     """What the domains of two fits are called in their tables."""
-    from bayeslaw._decisions.following.follow import domain_of
+    from bayeslaw._running.following.follow import domain_of
 
     names = domain_of(target), domain_of(source)
     return names if names[0] != names[1] else (TARGET, SOURCE)
@@ -232,14 +233,14 @@ def _names(target: Any, source: Any) -> tuple[str, str]:
 
 def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
     """The largest source loss."""
-    from bayeslaw._decisions.planning.constraint import UNITS
+    from bayeslaw._plans.constraint import UNITS
 
     asked = str(options.max_forgetting)
     most, unit = forgetting_limit("--max-forgetting", asked)
     if options.baseline_loss is not None:
         baseline = limit("--baseline-loss", options.baseline_loss)
     else:
-        told = curve.get("source_loss_before")
+        told = curve.get(SOURCE_LOSS_BEFORE)
         if told is None or told.nunique() != 1:
             raise PlanError(
                 "--max-forgetting needs the source loss before adaptation: give "

@@ -43,7 +43,7 @@ class Courses(NamedTuple):
     Parameters
     ----------
     key
-        Of the data's order.
+        Random key of the data's order.
     replay, then, change
         Share of source windows; from the step ``change`` on it is ``then``.
     rate

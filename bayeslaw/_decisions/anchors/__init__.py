@@ -1,4 +1,0 @@
-"""Which runs to buy next.
-
-Imports `planning` and the rooms below it.
-"""

@@ -1,4 +1,0 @@
-"""The cheapest adaptation that keeps its promises with a stated probability.
-
-Imports `_decisions`, `_posteriors` and the rooms below them.
-"""

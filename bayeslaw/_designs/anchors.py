@@ -1,0 +1,404 @@
+"""``anchors``: which cheap runs to buy next, judged by the forecast or the plan they
+improve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, no_type_check
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._designs import reweighting
+from bayeslaw._designs.appraisal import (
+    Appraisal,
+    appraisal_of,
+    goal_sds,
+    where_to_stop,
+)
+from bayeslaw._designs.criteria import Choosing, Criterion, Variance
+from bayeslaw._designs.evidence import already_had, domain_of, gaussian
+from bayeslaw._designs.gaussian import Pick
+from bayeslaw._designs.goals.choice import foreseen, simulated
+from bayeslaw._designs.goals.goal import (
+    KINDS,
+    Gain,
+    Goal,
+    gain_for,
+    goal_of,
+    goal_of_plan,
+)
+from bayeslaw._designs.menu import Menu, menu
+from bayeslaw._designs.record import Anchors as Anchors
+from bayeslaw._designs.search import Limits, choose
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+
+
+class AnchorOptions(TypedDict, total=False):
+    """Keywords of `anchors`, as editors show them; `Settings` has their defaults."""
+
+    source: Posterior | Mapping[str, Posterior] | None
+    gain: Gain | None
+    replicates: int
+    max_picks: int | None
+    least: float | None
+    run_length: float | None
+    checks: int
+    seed: int
+
+
+@no_type_check  # at run time: what is given wrongly is refused in words
+@dataclass(frozen=True)
+class Settings:
+    """How runs are chosen: the keywords of `anchors`, which says what they are."""
+
+    source: Posterior | Mapping[str, Posterior] | None = None
+    gain: Gain | None = None
+    replicates: int = 4
+    max_picks: int | None = None
+    least: float | None = None
+    run_length: float | None = None
+    checks: int = 48
+    seed: int = 0
+
+    @property
+    def sources(self) -> dict[str, Posterior]:
+        if self.source is None:
+            return {}
+        if isinstance(self.source, Mapping):
+            return dict(self.source)
+        return {"forgetting": self.source}
+
+
+@shows_options_of(Settings)
+def anchors(
+    posterior: Posterior,
+    candidates: pd.DataFrame,
+    goal: pd.DataFrame | Mapping[str, Any],
+    budget: float,
+    **options: Unpack[AnchorOptions],
+) -> Anchors:
+    """Choose the runs that improve a forecast or a plan most for what they cost.
+
+    Gains are those of a linear-Gaussian approximation to how log losses vary together
+    over posterior draws, within and between laws; it is checked by reweighting draws
+    with the likelihood of simulated outcomes.
+
+    Parameters
+    ----------
+    posterior
+        A `Fit` or an `Average`; of the target loss if the goal is a plan.
+    candidates
+        Runs on offer: a row for each loss that can be measured, with the columns the
+        law reads. Rows of one ``run`` are points along it, and whoever buys one gets
+        those before it. ``cost`` is of the run up to the row (else 6 N D FLOPs);
+        ``checkpoint_cost`` is paid once by whatever starts from that ``checkpoint``
+        (else N and ptpp). Runs that the posterior was fitted to are not offered: those
+        of the same settings (and ``seed``, if there is such a column), unless the table
+        has losses, which says that it lists runs to be made again.
+    goal
+        Runs to be forecast (a table), or the plan: the keyword arguments of `plan` for
+        one model.
+    budget
+        In the unit of the costs.
+    source
+        For a plan: posteriors of the source losses, as `plan` takes them. Every run
+        measures all domains.
+    gain
+        ``"variance"`` (mean over the goal's runs), ``"information"`` (about the losses
+        new runs at the goal would have), ``"plan"`` (FLOPs by which the plan gets
+        cheaper at the same confidence; while no plan reaches it, the variance of the
+        promises at the most probable one), ``"best"`` (log loss by which a better
+        choice is made among recipes: the goal's rows, or those of one name in its
+        column ``recipe``), ``"law"`` (variance of which law of an average is right),
+        ``"optimum"`` (variance of where the loss is least along the one column in which
+        the goal's rows differ), or ``"parameters"`` (a D-optimal design, for
+        comparison). By default the variance, or the plan if that is the goal.
+    replicates
+        How often one run may be bought (seeds).
+    max_picks
+        Size of the batch; by default what the budget allows.
+    least
+        Where to stop: least gain per cost. For the plan FLOPs saved per unit of cost
+        (by default 1). Else of the whole budget spent at that rate: the share of the
+        goal's variance it would take away, or the nats it would give (.01).
+    run_length
+        E-folds along a run over which its error changes, in place of the posterior's
+        (which, if it has seen no runs measured more than once, has none: then 0.5). 0:
+        every point of a run has an error of its own.
+    checks
+        Outcomes simulated for the check; 0 leaves it out.
+    seed
+        Seed of the check.
+
+    Raises
+    ------
+    RunTableError
+        Candidates or goal lack a column the law reads, or a cost is missing or
+        negative.
+    PlanError
+        The budget buys nothing, a setting is out of range, or no draw keeps the
+        promises of the plan to improve.
+    """
+    settings = read_options(Settings, anchors, options)
+    _check_rows(candidates)
+    candidates = as_runs(candidates)
+    if isinstance(goal, pd.DataFrame):
+        goal = as_runs(goal)
+    runtime.start()
+    offered = menu(candidates)
+    limits = _limits(offered, budget, settings)
+    had = _had(candidates, [posterior, *settings.sources.values()])
+    offered = offered.without(had)
+    aim = _goal(posterior, goal, offered, settings)
+    approximation = gaussian(offered, aim.domains)
+    criterion = aim.criterion(approximation)
+    picks = choose(approximation.offer, criterion, limits)
+    appraisal = appraisal_of(approximation, criterion, picks)
+    least = _least_rate(settings.least, aim.gain, criterion, limits)
+    count, stop = where_to_stop(
+        approximation.offer, criterion, appraisal, limits, least
+    )
+    if not np.isfinite(offered.cost).any():
+        stop = "all runs on offer are had already"
+    appraisal = appraisal.first(count)
+    sds = goal_sds(approximation, appraisal.picks)
+    check = None
+    if settings.checks and appraisal.picks:
+        check = _check(offered, aim, appraisal.picks, sds, settings)
+    return Anchors(
+        picks=_lines(offered, appraisal, sds),
+        gain=aim.gain,
+        unit=KINDS[aim.gain].unit,
+        goal_sd_before=sds[0],
+        goal_sd_after=sds[-1],
+        spent=approximation.offer.price(appraisal.picks),
+        budget=limits.budget,
+        stop=stop,
+        check=check,
+        plan=_plan_costs(aim, appraisal) if aim.gain == "plan" else None,
+        choice=foreseen(aim, approximation, appraisal.picks, settings.seed),
+        warnings=[
+            *_warnings(posterior, settings.sources),
+            *_left_out(had),
+            *_no_plan(aim),
+        ],
+    )
+
+
+def appraise(
+    posterior: Posterior,
+    runs: pd.DataFrame,
+    goal: pd.DataFrame,
+    *,
+    run_length: float | None = None,
+) -> tuple[float, float]:
+    """Sd of the goal's log losses (root mean square) now, and expected once exactly
+    these runs are measured.
+
+    Parameters are those of `anchors`; ``runs`` needs no costs.
+
+    Raises
+    ------
+    RunTableError
+        A table lacks a column the law reads.
+    """
+    runs, goal = as_runs(runs), as_runs(goal)
+    runtime.start()
+    offered = menu(runs.assign(cost=0.0))
+    domain = domain_of(posterior, offered, goal, run_length)
+    approximation = gaussian(offered, [domain])
+    last = (offered.rows >= 0).sum(axis=1) - 1
+    picks = [(run, int(stop)) for run, stop in enumerate(last)]
+    sds = goal_sds(approximation, picks)
+    return sds[0], sds[-1]
+
+
+# -- the question ----------------------------------------------------------------------
+
+
+def _check_rows(candidates: pd.DataFrame) -> None:
+    if not candidates.index.is_unique:
+        row = candidates.index[candidates.index.duplicated()][0]
+        raise RunTableError(
+            f"two candidates are called row {row}: number the rows anew (reset_index)"
+        )
+
+
+def _had(
+    candidates: pd.DataFrame, posteriors: Sequence[Posterior]
+) -> Bool[np.ndarray, " row"]:
+    """Which candidates all posteriors were fitted to, shape (row,)."""
+    return np.all([already_had(candidates, p) for p in posteriors], axis=0)
+
+
+def _limits(offered: Menu, budget: float, settings: Settings) -> Limits:
+    replicates, max_picks = settings.replicates, settings.max_picks
+    _check_count("replicates", replicates)
+    if max_picks is not None:
+        _check_count("max_picks", max_picks)
+    budget = positive("budget", budget)
+    first = np.argmin(offered.first_cost)
+    run, stop = np.unravel_index(first, offered.cost.shape)
+    cheapest = offered.first_cost[run, stop]
+    if budget < cheapest:
+        row = offered.table.index[offered.rows[run, stop]]
+        raise PlanError(
+            f"budget {budget:g} is below the cheapest candidate, row {row} at "
+            f"{cheapest:g}; raise it, or offer smaller runs"
+        )
+    runs = len(offered.cost)
+    most = int(max_picks or runs * replicates)
+    return Limits(budget, int(replicates), most)
+
+
+def _check_count(name: str, count: float) -> None:
+    if count != int(count) or count < 1:
+        raise PlanError(f"{name} must be a whole number of at least 1, got {count!r}")
+
+
+def _goal(
+    posterior: Posterior,
+    goal: pd.DataFrame | Mapping[str, Any],
+    offered: Menu,
+    settings: Settings,
+) -> Goal:
+    gain = gain_for(settings.gain, goal, settings.source is not None)
+    length = settings.run_length
+    if isinstance(goal, Mapping):
+        return goal_of_plan(posterior, settings.sources, goal, gain, offered, length)
+    return goal_of(posterior, goal, gain, offered, length)
+
+
+# -- the answer ------------------------------------------------------------------------
+
+
+def _least_rate(
+    least: float | None, gain: Gain, criterion: Criterion, limits: Limits
+) -> float:
+    """Gain per cost below which nothing is bought."""
+    least = KINDS[gain].least if least is None else least
+    if gain == "plan":
+        return least
+    # of all there is to gain, where that is limited
+    total = criterion.total if isinstance(criterion, Variance | Choosing) else 1.0
+    return least * (total / limits.budget)
+
+
+def _lines(
+    offered: Menu, appraisal: Appraisal, sds: Sequence[float]
+) -> list[dict[str, Any]]:
+    """A record for each pick, as JSON holds it."""
+    lines = []
+    replicates: dict[int, int] = {}
+    for k, (run, stop) in enumerate(appraisal.picks):
+        replicates[run] = replicates.get(run, 0) + 1
+        positions = offered.rows[run, : stop + 1]
+        rows = [_label(offered.table.index[i]) for i in positions]
+        lines.append(
+            {
+                "row": rows[-1],
+                "rows": rows,
+                "run": offered.names(run),
+                "replicate": replicates[run],
+                "cost": float(appraisal.cost[k]),
+                "gain": float(appraisal.gain[k]),
+                "gain_error": float(appraisal.gain_error[k]),
+                "goal_sd": sds[k + 1],
+            }
+        )
+    return lines
+
+
+def _label(row: Any) -> int | str:
+    return int(row) if isinstance(row, int | np.integer) else str(row)
+
+
+def _plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
+    assert goal.plan is not None
+    before = goal.plan.flops
+    return {
+        "flops_before": before,
+        "flops_after": before - float(appraisal.gain.sum()),
+    }
+
+
+def _warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
+    """The posteriors' own, with whose they are where there are several."""
+    if not sources:
+        return list(target.warnings)
+    posteriors = {"target": target, **sources}
+    return [f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings]
+
+
+def _left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
+    if not had.any():
+        return []
+    return [
+        f"{had.sum()} of {len(had)} candidates are not offered: the posterior was fitted "
+        "to runs of the same settings; for another seed of them give a column 'seed'"
+    ]
+
+
+def _no_plan(goal: Goal) -> list[str]:
+    if goal.plan is None or goal.plan.is_reached:
+        return []
+    choice = goal.plan.choice
+    tokens = format_count(math.exp(choice.log_tokens))
+    return [
+        "no plan reaches the confidence yet, so that runs cannot be priced by what they "
+        "save: chosen are those that tell most of the promises at the most probable "
+        f"plan (D {tokens}, replay {choice.replay:.2f})"
+    ]
+
+
+def _check(
+    offered: Menu,
+    goal: Goal,
+    picks: Sequence[Pick],
+    sds: Sequence[float],
+    settings: Settings,
+) -> dict[str, Any]:
+    """The approximation against reweighted draws, on as many of the first picks as
+    these can tell of.
+    """
+    count, views = reweighting.longest_checkable(
+        offered, goal.domains, picks, settings.checks, settings.seed
+    )
+    by_goal = np.hstack([view.variance() for view in views])
+    variances = by_goal.mean(axis=1)  # of each outcome
+    outcomes = len(variances)
+    sd = math.sqrt(variances.mean())
+    error = math.nan
+    if outcomes > 1:
+        # of a square root: the variance's error over twice the root
+        error = variances.std(ddof=1) / math.sqrt(outcomes) / (2 * sd)
+    khat = max(view.median_khat for view in views)
+    record = {
+        "picks": count,
+        "outcomes": outcomes,
+        "goal_sd": sd,
+        "error": float(error),
+        "goal_sd_approximate": sds[count],
+        "correction": sd / sds[count],
+        "khat": khat,
+        "reliable": khat <= reweighting.MAX_KHAT,
+    }
+    if goal.options is not None:
+        return record | simulated(goal.options, views)
+    if goal.plan is None:
+        return record
+    from bayeslaw._designs.goals.plan import replan
+
+    return record | replan(goal.plan, views, settings.seed)

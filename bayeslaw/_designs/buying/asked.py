@@ -1,0 +1,125 @@
+"""What a sequence of purchases is asked, and what came of the runs bought so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._designs.goals.kinds import Gain
+from bayeslaw._designs.goals.plan import of_source
+from bayeslaw._law.law import Law
+from bayeslaw._plans.question import FORGETTING, TARGET
+
+LOSS, SOURCE_LOSS = "loss", "source_loss"
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What `next_runs` was asked, with its defaults filled in.
+
+    ``goal``: runs to be forecast, or the keywords of a plan. ``laws``: by domain; a
+    plan has the source's too. ``gain``: what is asked of runs to be forecast.
+    """
+
+    candidates: pd.DataFrame
+    goal: pd.DataFrame | Mapping[str, Any]
+    budget: float
+    measured: pd.DataFrame
+    laws: Mapping[str, tuple[Law, ...]]
+    batch: int | None
+    enough: float
+    least: float
+    gain: Gain
+    seed: int
+
+    def table(self, domain: str) -> pd.DataFrame:
+        """Candidates as the laws of a domain read them."""
+        return as_read(self.candidates, domain)
+
+
+def losses_of(goal: pd.DataFrame | Mapping[str, Any]) -> dict[str, str]:
+    """Columns of the losses that a run is measured for, by domain."""
+    if isinstance(goal, pd.DataFrame):
+        return {TARGET: LOSS}
+    return {TARGET: LOSS, FORGETTING: SOURCE_LOSS}
+
+
+def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
+    """A table as the laws of a domain read it."""
+    return table if domain == TARGET else of_source(table)
+
+
+def read_measured(
+    offered: pd.DataFrame,
+    measured: pd.DataFrame | None,
+    columns: Mapping[str, str],
+) -> pd.DataFrame:
+    """Rows and losses, once every row has been found among the candidates.
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, a row is none of the candidates or there twice, or what
+        stands for a loss is none.
+    """
+    losses = [*columns.values()]
+    if measured is None or not len(measured):
+        return pd.DataFrame({"row": [], **{column: [] for column in losses}})
+    for column in ("row", *losses):
+        if column not in measured:
+            raise RunTableError(
+                f"the table of measured runs lacks column {column!r}: give the rows "
+                "that were to be measured, with their losses"
+            )
+    strange = [row for row in measured["row"] if row not in offered.index]
+    if strange:
+        raise RunTableError(
+            f"measured row {strange[0]!r} is none of the candidates: give the table "
+            "they were chosen from"
+        )
+    table = measured[["row"]].assign(**{c: _numbers(measured, c) for c in losses})
+    _check_whole(table, losses)
+    # a run that failed and was made again has its losses from then on
+    gave = table.dropna(subset=losses)
+    failed = table[~table["row"].isin(gave["row"])].drop_duplicates("row")
+    twice = gave["row"][gave["row"].duplicated()]
+    if len(twice):
+        raise RunTableError(
+            f"measured row {twice.iloc[0]!r} is there twice: give each batch once"
+        )
+    kept = table.index.isin([*gave.index, *failed.index])
+    return table[kept].reset_index(drop=True)
+
+
+def _numbers(measured: pd.DataFrame, column: str) -> pd.Series:
+    """Losses as numbers, NaN of runs that failed."""
+    losses = pd.to_numeric(measured[column], errors="coerce")
+    written = measured[column].notna() & (
+        measured[column].astype(str).str.strip() != ""
+    )
+    wrong = (losses.isna() & written) | (losses <= 0) | np.isinf(losses)
+    if wrong.any():
+        first = measured[wrong].iloc[0]
+        raise RunTableError(
+            f"measured row {first['row']!r}, column {column!r}: {first[column]!r} is no "
+            "loss above 0; leave it empty if the run failed"
+        )
+    return losses
+
+
+def _check_whole(table: pd.DataFrame, losses: list[str]) -> None:
+    """Refuse a run with the loss of one domain only: was it lost, or has it failed?"""
+    is_missing = table[losses].isna()
+    half = is_missing.any(axis=1) & ~is_missing.all(axis=1)
+    if half.any():
+        row = table["row"][half].iloc[0]
+        lacks = is_missing.columns[is_missing[half].iloc[0]][0]
+        raise RunTableError(
+            f"measured row {row!r} has no {lacks!r} beside its other loss: a plan needs "
+            "both; leave both empty if the run failed"
+        )

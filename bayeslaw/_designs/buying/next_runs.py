@@ -1,0 +1,371 @@
+"""``next_runs``: buy a batch of runs, measure, update, buy again.
+
+What to buy next is a pure function of what is on offer and what has been measured, so
+that the table of measured runs is all the state there is: a sequence that is broken off
+anywhere goes on where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._designs.buying.aim import goal_now
+from bayeslaw._designs.buying.asked import (
+    Asked,
+    as_read,
+    losses_of,
+    read_measured,
+)
+from bayeslaw._designs.buying.knowledge import (
+    PriorKnowledge,
+    from_priors,
+    laws_for,
+    what_is_known,
+)
+from bayeslaw._designs.buying.purchase import (
+    list_for,
+    rows_of,
+    to_buy_now,
+    why_stop,
+)
+from bayeslaw._designs.buying.settings import Buying, NextOptions
+from bayeslaw._designs.goals.goal import Goal, gain_for
+from bayeslaw._designs.goals.kinds import KINDS, Gain
+from bayeslaw._designs.menu import menu
+from bayeslaw._law.law import Law
+from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._posteriors.averaging.compare import at_reference
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+
+ODD = 1e-3  # chance of a loss as far from its forecast, below which it is called odd
+
+
+@dataclass(frozen=True, eq=False)
+class NextRuns:
+    """What to buy next, and what is known before it is bought.
+
+    Parameters
+    ----------
+    runs
+        Rows of the candidates to measure now, cheapest first; none where ``stop`` says
+        why. ``row`` is a row's label among the candidates, ``cost`` that of its run up
+        to it; ``loss``, and ``source_loss`` for a plan, are to be filled in.
+    goal_sd
+        Sd of the goal's log losses (root mean square over its runs; of a plan over its
+        promises) as it is.
+    goal_sd_after
+        The same once all that is chosen for the rest of the budget is measured.
+    spent, budget
+        In the unit of the costs.
+    stop
+        Why nothing is bought any more, or nothing.
+    odd
+        Rows of measured runs whose losses the others did not expect.
+    failed
+        Rows that were bought and gave no loss.
+    posterior
+        What is known: a `Fit`, an `Average`, or what priors say; of a plan's target.
+    source
+        The same of a plan's source; None for a forecast.
+    plan
+        For a plan what would be chosen now, once there is something to plan with:
+        ``tokens``, ``replay``, ``flops``, and whether it ``reaches`` the confidence
+        (else it is the most probable one, by ``margin`` below it).
+    choice
+        For gains ``best`` and ``law`` the option that is ``best`` on average, the
+        ``chance`` that it is the best, and its ``regret``, as `Anchors` has them.
+    gain
+        What runs are bought for now.
+    """
+
+    runs: pd.DataFrame
+    goal_sd: float
+    goal_sd_after: float
+    spent: float
+    budget: float
+    stop: str
+    odd: list[Any]
+    failed: list[Any]
+    posterior: Posterior
+    source: Posterior | None
+    plan: dict[str, Any] | None
+    choice: dict[str, Any] | None
+    gain: Gain
+    asked: Asked
+
+    def update(self, rows: pd.DataFrame) -> NextRuns:
+        """What to buy once these rows are measured too: those of ``runs`` with their
+        losses, none (NaN) for a run that failed.
+        """
+        # none before the first batch, whose columns would have no types
+        batches = [table for table in (self.asked.measured, rows) if len(table)]
+        all_rows = pd.concat(batches, ignore_index=True) if batches else None
+        columns = losses_of(self.asked.goal)
+        measured = read_measured(self.asked.candidates, all_rows, columns)
+        return _next(replace(self.asked, measured=measured))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        return {
+            "rows": self.runs["row"].tolist(),
+            "goal_sd": self.goal_sd,
+            "goal_sd_after": self.goal_sd_after,
+            "spent": self.spent,
+            "budget": self.budget,
+            "stop": self.stop,
+            "odd": self.odd,
+            "failed": self.failed,
+            "known_from": self.posterior.name,
+            "plan": self.plan,
+            "choice": self.choice,
+            "gain": self.gain,
+        }
+
+    def table(self) -> pd.DataFrame:
+        """A line for each row to measure, as people read it."""
+        shown = self.runs.drop(columns=[*losses_of(self.asked.goal).values()])
+        counts = [c for c in ("N", "D", "U") if c in shown]
+        shown[counts] = shown[counts].map(format_count)
+        shown["cost"] = [f"{cost:.3g}" for cost in shown["cost"]]
+        return shown
+
+    def sentence(self) -> str:
+        """The answer in words."""
+        kind = KINDS[self.gain]
+        now = (
+            f"{kind.sd_of} is {kind.shown(self.goal_sd)}{kind.of_what}"
+            f"{self._planned()}{self._chosen()}"
+        )
+        if self.stop:
+            return f"Buy nothing more: {self.stop}; {now}."
+        count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
+        return (
+            f"Measure these {count} run{'s' * (count > 1)} and come back; {now}, "
+            f"{kind.shown(self.goal_sd_after)} expected once the budget of "
+            f"{self.budget:.3g} is spent ({self.spent:.3g} so far)."
+        )
+
+    def _chosen(self) -> str:
+        """The choice as it stands, in words."""
+        if self.choice is None:
+            return ""
+        return f" ({self.choice['best']} is best by {self.choice['chance']:.0%})"
+
+    def _planned(self) -> str:
+        """The plan as it stands, in words."""
+        if self.plan is None:
+            return ""
+        tokens, replay = self.plan["tokens"], self.plan["replay"]
+        which = (
+            "the plan" if self.plan["reaches"] else "no plan is sure enough, the best"
+        )
+        return f" ({which}: D {format_count(tokens)}, replay {replay:.2f})"
+
+
+@shows_options_of(Buying)
+def next_runs(
+    candidates: pd.DataFrame,
+    goal: pd.DataFrame | Mapping[str, Any],
+    budget: float,
+    **options: Unpack[NextOptions],
+) -> NextRuns:
+    """Which of the runs on offer to buy next, from nothing or from what was measured.
+
+    From priors alone at most a fifth of the budget is spent, on as many runs as a law
+    can be fitted to. Then laws are averaged on what was measured, and the best list for
+    all that is left of the budget is bought: whole, or its cheapest runs first. For a
+    plan, that is the list that saves it most; while no plan reaches its confidence, the
+    one that tells most of the promises at the most probable plan.
+
+    Parameters
+    ----------
+    candidates
+        Runs on offer, as `anchors` takes them; a ``loss`` in it is not looked at.
+    goal
+        Runs to be forecast, in the columns that the laws read; or a plan: the keyword
+        arguments of `plan` for one model.
+    budget
+        Budget of the whole sequence, in the unit of the costs.
+    measured
+        Rows bought so far: ``row`` (their label among the candidates) and ``loss``, for
+        a plan also ``source_loss``; NaN for a run that failed, which is paid for and
+        not bought again.
+    laws, source_laws
+        Laws of the target and of a plan's source; by default those that suit the candidates'
+        columns.
+    batch
+        Most runs to buy at once; by default all that are chosen.
+    enough
+        Sd of the goal at which to stop; for gains ``best`` and ``law`` the regret: log
+        loss, or the chance that the most probable law is not the right one.
+    least
+        For a plan: FLOPs that the rest of the list has to save it per unit of cost.
+    gain
+        What is asked of runs to be forecast, as `anchors` has it: ``variance``,
+        ``best``, ``law`` (once several laws can be fitted, until then ``variance``) or
+        ``optimum``.
+    reference
+        Columns of the laws' reference run to replace, for the laws that read them.
+    seed
+        Same seed, same machine: same runs.
+
+    Raises
+    ------
+    RunTableError
+        A table lacks a column, or a measured row is none of the candidates.
+    LawError
+        A law is unknown, or none suits the columns.
+    PlanError
+        The budget buys nothing, a setting is out of range, or the plan is ill-posed.
+    """
+    settings = read_options(Buying, next_runs, options)
+    columns = losses_of(goal)
+    gain = gain_for(settings.gain, goal, FORGETTING in columns)
+    _check(candidates, settings, columns)
+    losses = [*columns.values()]
+    offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
+    if isinstance(goal, pd.DataFrame):
+        goal = as_runs(goal.drop(columns="loss", errors="ignore"))
+    asked = Asked(
+        candidates=offered,
+        goal=goal,
+        budget=positive("budget", budget),
+        measured=read_measured(offered, settings.measured, columns),
+        laws=_laws(offered, settings, [*columns]),
+        batch=settings.batch,
+        enough=settings.enough,
+        least=settings.least,
+        gain=gain,
+        seed=settings.seed,
+    )
+    return _next(asked)
+
+
+def _check(
+    candidates: pd.DataFrame, settings: Buying, columns: Mapping[str, str]
+) -> None:
+    batch = settings.batch
+    if batch is not None and (batch != int(batch) or batch < 1):
+        raise PlanError(f"batch must be a whole number of at least 1, got {batch!r}")
+    if not candidates.index.is_unique:
+        raise RunTableError(
+            "two candidates have the same row number: number them anew (reset_index)"
+        )
+    if settings.source_laws is not None and FORGETTING not in columns:
+        raise PlanError("source_laws are of a plan's source, and a forecast has none")
+
+
+def _laws(
+    offered: pd.DataFrame, settings: Buying, domains: Sequence[str]
+) -> dict[str, tuple[Law, ...]]:
+    """The laws of each domain, those that read it at the reference run asked for."""
+    wanted = {TARGET: settings.laws, FORGETTING: settings.source_laws}
+    found = {
+        domain: laws_for(as_read(offered, domain), wanted[domain]) for domain in domains
+    }
+    every = [law for laws in found.values() for law in laws]
+    placed = iter(at_reference(every, settings.reference or {}))
+    return {domain: tuple(islice(placed, len(found[domain]))) for domain in found}
+
+
+# -- what is known ---------------------------------------------------------------------
+
+
+def _next(asked: Asked) -> NextRuns:
+    runtime.start()
+    bought = asked.candidates.index.isin(asked.measured["row"])
+    known = {domain: _known(asked, bought, domain) for domain in asked.laws}
+    offered = menu(asked.candidates)
+    spent = offered.price(bought)
+    aim = goal_now(asked, known, offered)
+    chosen = list_for(asked, offered, bought, aim, asked.budget - spent)
+    is_known = not any(isinstance(p, PriorKnowledge) for p in known.values())
+    choice = None if aim.options is None else aim.options.now()
+    unsure = chosen.sds[0] if choice is None else choice["regret"]
+    stop = why_stop(asked, chosen, aim.gain, unsure, is_known)
+    now = [] if stop else to_buy_now(asked, chosen, is_known, spent)
+    losses = [*losses_of(asked.goal).values()]
+    measured = asked.measured
+    gave_none = measured[losses].isna().any(axis=1)
+    failed = measured["row"][gave_none]
+    return NextRuns(
+        runs=rows_of(offered, now, bought, losses),
+        goal_sd=chosen.sds[0],
+        goal_sd_after=chosen.sds[-1],
+        spent=spent,
+        budget=asked.budget,
+        stop=stop,
+        odd=_odd(asked, known),
+        failed=failed.tolist(),
+        posterior=known[TARGET],
+        source=known.get(FORGETTING),
+        plan=_plan_record(aim),
+        choice=choice,
+        gain=aim.gain,
+        asked=asked,
+    )
+
+
+def _known(
+    asked: Asked, bought: Bool[np.ndarray, " candidate"], domain: str
+) -> Posterior:
+    """What the measured runs and the priors say of a domain's losses."""
+    column = losses_of(asked.goal)[domain]
+    gave = asked.measured.dropna(subset=column)
+    candidates, laws = asked.table(domain), asked.laws[domain]
+    if not len(gave):
+        return from_priors(laws, candidates, asked.seed)
+    losses = gave[column]
+    measured = candidates.loc[gave["row"]].assign(loss=losses.to_numpy())
+    # the runs on offer stay in the table, so that all batches share compiled programs
+    rest = candidates[~bought].assign(loss=float(losses.median()))
+    table = pd.concat([measured, rest], ignore_index=True)
+    is_measured = np.arange(len(table)) < len(measured)
+    return what_is_known(table, is_measured, laws, asked.seed)
+
+
+def _odd(asked: Asked, known: Mapping[str, Posterior]) -> list[Any]:
+    """Rows of measured runs whose losses are out of what is known by now."""
+    odd = []
+    for domain, column in losses_of(asked.goal).items():
+        gave = asked.measured.dropna(subset=column)
+        posterior = known[domain]
+        if not len(gave) or isinstance(posterior, PriorKnowledge):
+            continue
+        runs = asked.table(domain).loc[gave["row"]].reset_index(drop=True)
+        draws = posterior.log_loss(runs, noise=True, seed=asked.seed)
+        # share of the forecast on the far side of what came back, both sides counted
+        above = (draws > np.log(gave[column].to_numpy())).mean(axis=0)
+        surprise = 2 * np.minimum(above, 1 - above)
+        odd += gave["row"][surprise < ODD].tolist()
+    return list(dict.fromkeys(odd))
+
+
+def _plan_record(aim: Goal) -> dict[str, Any] | None:
+    """The plan as it stands, as JSON holds it."""
+    if aim.plan is None:
+        return None
+    choice = aim.plan.choice
+    tokens = math.exp(choice.log_tokens)
+    return {
+        "tokens": tokens,
+        "replay": float(choice.replay),
+        "flops": 6 * aim.plan.problem.N * tokens,
+        "reaches": aim.plan.is_reached,
+        "margin": float(choice.margin),
+    }

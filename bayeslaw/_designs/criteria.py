@@ -1,0 +1,278 @@
+"""What a set of runs may be worth: less variance of a goal, information, a better
+choice, a cheaper plan.
+
+Worth is judged before the runs are made (preposterior analysis: Raiffa and Schlaifer
+1961; designs by it: Lindley 1956, Chaloner and Verdinelli 1995). In the
+linear-Gaussian approximation the posterior's covariance does not depend on the outcome,
+so that the expectation over outcomes is closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from scipy.special import ndtr
+
+from bayeslaw._designs.gaussian import Offer, Precision
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# of all there is to gain: smaller gains may be rounding errors, and are worth nothing
+ROUNDING = 1e-9
+TINY = 1e-30  # variance: less has been learned by rounding only
+
+
+Known = Precision | np.ndarray
+"""Precision of the coordinates; an array of shape (coordinate, coordinate) where nothing
+but them is known.
+"""
+
+
+class Criterion(Protocol):
+    """What a set of runs is worth, from the precision of the coordinates."""
+
+    def value(self, precision: Known) -> float:
+        """Gain of having this precision."""
+        ...
+
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+        """Further gain of each run up to each stop, shape (run, stop)."""
+        ...
+
+    def rounding(self) -> float:
+        """Gains up to this one may be rounding errors."""
+        ...
+
+
+def variances_at(
+    precision: Known,
+    rows: Float[np.ndarray, "goal coordinate"],
+) -> Float[np.ndarray, " goal"]:
+    """Variance of each goal with loadings ``rows``, shape (goal, coordinate) ->
+    (goal,).
+    """
+    marginal = Precision.of(precision).marginal
+    return (rows * np.linalg.solve(marginal, rows.T).T).sum(axis=1)
+
+
+def _reductions(
+    precision: Known,
+    offer: Offer,
+    rows: Float[np.ndarray, "goal coordinate"],
+) -> Float[np.ndarray, "run stop goal"]:
+    """By how much each run up to each stop lowers the variance of each goal, shape
+    (run, stop, goal).
+    """
+    # Measurements with loadings A, noise R lower the variance of r'z, whose covariance
+    # is S, by r'S A' (A S A' + R)^-1 A S r (Rasmussen and Williams 2006, eq. 2.26).
+    # With L L' the matrix in brackets that is the sum of squares of L^-1 A S r, and of
+    # its first entries for the first measurements.
+    moved, factor = offer.factors(precision)
+    squares = np.linalg.solve(factor, moved @ rows.T) ** 2
+    return offer.at_stops(np.cumsum(squares, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Variance:
+    """Expected reduction of the mean variance of the goals; ``rows``: their loadings,
+    shape (goal, coordinate).
+    """
+
+    rows: Float[np.ndarray, "goal coordinate"]
+
+    @property
+    def total(self) -> float:
+        """Mean variance of the goals before anything is measured."""
+        return float((self.rows**2).sum(axis=1).mean())
+
+    def value(self, precision: Known) -> float:
+        before = (self.rows**2).sum(axis=1)
+        after = variances_at(precision, self.rows)
+        return float(before.mean() - after.mean())
+
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+        reductions = _reductions(precision, offer, self.rows)
+        return reductions.mean(axis=2)
+
+    def rounding(self) -> float:
+        return ROUNDING * self.total
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """Expected information, in nats, about what the goal's runs will measure; without
+    ``goal``, about everything.
+
+    ``goal`` is what measuring the goal's runs would add to the precision, shape
+    (coordinate, coordinate). Without it the gain is that of a D-optimal design, half
+    the logarithm of the precision's determinant (Chaloner and Verdinelli 1995, section
+    2.2).
+
+    With G for ``goal``, the mutual information of data that bring the precision from I
+    to P and of the goal's runs is what the data say of everything less what they would
+    say once the goal's runs were known:
+    ``(log|P| - log|I|) / 2 - (log|P + G| - log|I + G|) / 2``.
+    """
+
+    goal: Float[np.ndarray, "coordinate coordinate"] | None
+
+    def value(self, precision: Known) -> float:
+        precision = Precision.of(precision)
+        about_all = precision.log_det / 2
+        if self.goal is None:
+            return about_all
+        known_before = Precision(np.eye(len(self.goal)) + self.goal).log_det
+        known_after = (precision + self.goal).log_det
+        return about_all + (known_before - known_after) / 2
+
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+        # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
+        # known); where all is the goal, only noise would be left.
+        now = _log_diagonal(offer.factors(precision)[1])
+        if self.goal is None:
+            known = _log_diagonal(np.linalg.cholesky(offer.noise))
+        else:
+            if_known = Precision.of(precision) + self.goal
+            known = _log_diagonal(offer.factors(if_known)[1])
+        return offer.at_stops(np.cumsum(now - known, axis=1))
+
+    def rounding(self) -> float:
+        return ROUNDING
+
+
+def _log_diagonal(
+    factor: Float[np.ndarray, "run measurement measurement"],
+) -> Float[np.ndarray, "run measurement"]:
+    """Shape (run, measurement, measurement) -> (run, measurement)."""
+    diagonal = np.diagonal(factor, axis1=1, axis2=2)
+    return np.log(diagonal)
+
+
+@dataclass(frozen=True, eq=False)
+class Choosing:
+    """Expected gain of choosing among options once the runs are measured, in the unit
+    of what the options lose.
+
+    Each option is compared with the one that is best on average: their difference will
+    move by d, Gaussian with the variance that the runs take from it, and the other is
+    taken where that makes it the better one, which gains ``E max(d - gap, 0)`` (the
+    knowledge gradient of Frazier, Powell and Dayanik 2009). Over all others these are
+    added up: exact for two options, for more an upper bound.
+
+    Parameters
+    ----------
+    rows
+        Loadings of each other option less the best one's, shape (other, coordinate).
+    gap
+        How much worse each other is on average, shape (other,).
+    """
+
+    rows: Float[np.ndarray, "other coordinate"]
+    gap: Float[np.ndarray, " other"]
+
+    @classmethod
+    def between(
+        cls,
+        rows: Float[np.ndarray, "option coordinate"],
+        mean: Float[np.ndarray, " option"],
+    ) -> Choosing:
+        """Compare options with these loadings and mean losses."""
+        best = int(np.argmin(mean))
+        others = np.delete(np.arange(len(mean)), best)
+        return cls(rows[others] - rows[best], mean[others] - mean[best])
+
+    @property
+    def total(self) -> float:
+        """Gain of knowing everything."""
+        return float(self._gain((self.rows**2).sum(axis=1)))
+
+    def _gain(self, learned: Float[np.ndarray, "*case other"]) -> Float[Any, "*case"]:
+        """Gain of runs that take these variances from the differences, shape (..., other)
+        -> (...).
+        """
+        sd = np.sqrt(np.maximum(learned, TINY))
+        z = self.gap / sd
+        density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+        gained = sd * density - self.gap * ndtr(-z)
+        return gained.sum(axis=-1)
+
+    def _learned(self, precision: Known) -> Float[np.ndarray, " other"]:
+        """Variance that this precision has taken from the differences."""
+        before = (self.rows**2).sum(axis=1)
+        return before - variances_at(precision, self.rows)
+
+    def value(self, precision: Known) -> float:
+        return float(self._gain(self._learned(precision)))
+
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+        now = self._learned(precision)
+        after = now + _reductions(precision, offer, self.rows)
+        return self._gain(after) - self._gain(now)
+
+    def rounding(self) -> float:
+        return ROUNDING * self.total
+
+
+@dataclass(frozen=True, eq=False)
+class Saving:
+    """Expected saving of a plan at the same confidence, in its own units.
+
+    The plan's cost is linear in its constraints' margins on a log scale: ``cost *
+    exp(sum_p price_p (z_p (s'_p - s_p) + d_p))``, where s_p and s'_p are the sds of
+    constraint p's log loss before and after the new runs, and d_p, of variance s_p^2 -
+    s'_p^2, is how far they will move its mean. The expected value of sample information
+    (Raiffa and Schlaifer 1961, chapter 4).
+
+    Parameters
+    ----------
+    rows
+        Loadings of the constrained log losses at the plan, shape (constraint,
+        coordinate).
+    rest
+        Variance of each that no run lowers (the noise of the run to plan), shape
+        (constraint,).
+    price
+        Log cost saved per unit of log loss by which a constraint's limit were higher,
+        shape (constraint,).
+    z
+        Sds by which each constraint is kept at the plan, shape (constraint,).
+    cost
+        Cost of the plan as it stands.
+    """
+
+    rows: Float[np.ndarray, "constraint coordinate"]
+    rest: Float[np.ndarray, " constraint"]
+    price: Float[np.ndarray, " constraint"]
+    z: Float[np.ndarray, " constraint"]
+    cost: float
+
+    def expected_cost(
+        self, variances: Float[np.ndarray, "*case constraint"]
+    ) -> Float[Any, "*case"]:
+        """Expected cost of the plan made once the constrained losses have these variances, shape
+        (..., constraint) -> (...).
+        """
+        before = (self.rows**2).sum(axis=1)
+        sd_before = np.sqrt(before + self.rest)
+        sd_after = np.sqrt(variances + self.rest)
+        narrower = self.price * self.z * (sd_after - sd_before)
+        # E exp(price d) for a Gaussian d: the mean of a log-normal
+        moved = self.price**2 * (before - variances) / 2
+        log_ratio = (narrower + moved).sum(axis=-1)
+        return self.cost * np.exp(log_ratio)
+
+    def value(self, precision: Known) -> float:
+        after = variances_at(precision, self.rows)
+        expected = self.expected_cost(after)
+        return self.cost - float(expected)
+
+    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+        now = variances_at(precision, self.rows)
+        after = np.maximum(now - _reductions(precision, offer, self.rows), 0.0)
+        return self.expected_cost(now) - self.expected_cost(after)
+
+    def rounding(self) -> float:
+        return ROUNDING * self.cost

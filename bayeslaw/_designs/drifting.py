@@ -1,0 +1,99 @@
+"""What runs beyond the data can teach of a posterior's drift.
+
+A posterior drifts on a straight line beyond its runs, so that by its draws one run out
+there would tell the drift at any distance. It does not: once the run is measured, the
+law is fitted anew and drifts from there on, off by tau (g - c) at a goal at distance g
+beyond a run at distance c. So what candidates say of the drift is a process w of the
+distance with the variance of the line, and that of what is left,
+
+    Var w(g) = tau^2 g^2,    Var(w(g) | w(c)) = tau^2 (g - c)^2    for c <= g,
+
+which has the covariance tau^2 c^1.5 (2 g - c)^.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._inference.discrepancy.drift import distances
+from bayeslaw._posteriors.draws import Draws
+from bayeslaw._posteriors.posterior import DRIFT, LogLoss
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+KNOTS = 33  # of the process along a side, which is linear between them
+JITTER = 1e-9  # of the largest variance, so that a covariance can be factored
+SEED = 11  # of draws of the process, the same in every call
+
+
+def less_drift(
+    parts: Sequence[Draws], candidates: pd.DataFrame, goal: pd.DataFrame
+) -> Float[np.ndarray, "draw candidate"]:
+    """What to add to the log losses of candidates so that they teach no more of the
+    drift at the goal than a refit would learn, shape (draw, candidate).
+    """
+    counts = [len(part.rows) for part in parts]
+    added = np.zeros((sum(counts), len(candidates)))
+    rng = np.random.default_rng(SEED)
+    for part in parts:
+        formula = part.piece.log_loss
+        if not isinstance(formula, LogLoss) or formula.known is None:
+            continue
+        drifts = np.asarray(part.piece.values[DRIFT])
+        offered = _distances(formula, candidates)
+        wanted = _distances(formula, goal).max(axis=0)
+        for side in np.flatnonzero((wanted > 0) & (offered > 0).any(axis=0)):
+            far, line = offered[:, side], drifts[:, side]
+            tau = np.sqrt(np.mean(line**2))  # its scale to this side
+            process = _given_the_line(far, wanted[side], line, tau, rng)
+            added[part.rows] += process - line[:, None] * far
+    return added
+
+
+def _distances(formula: LogLoss, table: pd.DataFrame) -> Float[np.ndarray, "row side"]:
+    """E-folds of each row beyond the runs, to each side."""
+    columns = {c: table[c].to_numpy(float) for c in formula.law.covariates}
+    assert formula.known is not None
+    return np.asarray(distances(columns, formula.known, np))
+
+
+def covariance(
+    a: Float[np.ndarray, "*#pair"], b: Float[np.ndarray, "*#pair"]
+) -> Float[np.ndarray, "*pair"]:
+    """Covariance of the process at pairs of distances, for a scale of 1."""
+    near, far = np.minimum(a, b), np.maximum(a, b)
+    return near**1.5 * np.sqrt(2 * far - near)
+
+
+def _given_the_line(
+    far: Float[np.ndarray, " candidate"],
+    goal: float | np.floating,
+    line: Float[np.ndarray, " draw"],
+    tau: float | np.floating,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "draw candidate"]:
+    """Draws of the process at distances ``far``, given that at the goal each is where
+    its line is, shape (draw, candidate).
+    """
+    knots = np.linspace(0.0, far.max(), KNOTS)
+    # Normals conditioned on the one at the goal, which is goal * line.
+    with_goal = covariance(knots, np.full(KNOTS, goal))
+    share = with_goal / goal
+    left = covariance(knots[:, None], knots) - np.outer(share, share)
+    root = np.linalg.cholesky(left + JITTER * far.max() ** 2 * np.eye(KNOTS))
+    standard = rng.standard_normal((len(line), KNOTS))
+    at_knots = line[:, None] * share + tau * (standard @ root.T)
+    return at_knots @ _between(knots, far)
+
+
+def _between(
+    knots: Float[np.ndarray, " knot"], far: Float[np.ndarray, " candidate"]
+) -> Float[np.ndarray, "knot candidate"]:
+    """Weights of the knots in values between them, shape (knot, candidate)."""
+    unit = np.eye(len(knots))
+    return np.stack([np.interp(far, knots, row) for row in unit])

@@ -1,0 +1,283 @@
+"""What each posterior says about candidates and goal: log losses draw by draw, and the
+error of a new run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._designs.drifting import less_drift
+from bayeslaw._designs.gaussian import Offer, Pick, principal
+from bayeslaw._designs.menu import Menu
+from bayeslaw._inference.noise import RunNoise
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.outcomes import batches, log_losses, noise_of
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import NUMERIC
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+# of the noise variance: law variance that the principal coordinates may leave out
+TOLERANCE = 1e-3
+# e-folds; two points of a run closer than this are taken to be this far apart
+MIN_GAP = 1e-4
+# columns that say which run it is; the rest is what came of it, or what it cost
+SETTINGS = [c for c in NUMERIC if "loss" not in c and c not in ("cost", "step", "lr")]
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """One posterior's view.
+
+    Parameters
+    ----------
+    log_loss
+        The law's log loss of each candidate, shape (draw, candidate).
+    goal
+        Log losses that the goal is about, up to a constant, shape (draw, goal).
+    at
+        Index of each goal's checkpoint among those on offer, -1 where none of its runs
+        is, shape (goal,).
+    noise
+        Error of a new run.
+    batch
+        Which of `BATCHES` each draw falls in, shape (draw,): consecutive draws of each
+        formula, so that a batch shows slow chains and holds every law.
+    """
+
+    name: str
+    log_loss: Float[np.ndarray, "draw candidate"]
+    goal: Float[np.ndarray, "draw goal"]
+    at: Int[np.ndarray, " goal"]
+    noise: RunNoise
+    batch: Int[np.ndarray, " draw"]
+
+
+def domain_of(
+    posterior: Posterior, menu: Menu, goal: pd.DataFrame, run_length: float | None
+) -> Domain:
+    """What a posterior says of the candidates and of the runs to be forecast."""
+    parts = all_draws(posterior.pieces())
+    of_candidates = log_losses(parts, menu.table, "the table of candidates")
+    of_goal = log_losses(parts, goal, "the goal's table")
+    return Domain(
+        name="target",
+        log_loss=of_candidates + less_drift(parts, menu.table, goal),
+        goal=of_goal,
+        at=checkpoints_of(menu, goal),
+        noise=noise_of(parts, run_length),
+        batch=batches(parts),
+    )
+
+
+def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
+    """Index of the checkpoint on offer with each row's N and ptpp, -1 where there is
+    none, shape (row,).
+    """
+    keys = ["N", "ptpp"]
+    if not (set(keys) <= set(menu.table) and set(keys) <= set(goal)):
+        return np.full(len(goal), -1)
+    starts = menu.table[keys].iloc[menu.rows[:, 0]]
+    named = starts.itertuples(index=False, name=None)
+    index = dict(zip(named, menu.checkpoint, strict=True))
+    wanted = goal[keys].itertuples(index=False, name=None)
+    return np.array([index.get(key, -1) for key in wanted], int)
+
+
+def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, " row"]:
+    """Which candidates a posterior was fitted to, shape (row,): the same settings, and
+    the same ``seed`` where candidates name one.
+
+    A candidate with a loss is none: such a table lists runs to be made again. Nothing
+    is had of a posterior that does not keep its table.
+    """
+    none = np.zeros(len(table), bool)
+    runs = table_of(posterior)
+    if runs is None or "loss" in table:
+        return none
+    if "seed" in table and "seed" not in runs:
+        return none
+    settings = {*SETTINGS, "seed"}
+    settings.update(*(piece.covariates for piece in posterior.pieces()))
+    names = [c for c in table if c in runs and c in settings]
+    if not names:
+        return none
+    had = set(_settings_of(runs[names]))
+    return np.array([row in had for row in _settings_of(table[names])], bool)
+
+
+def _settings_of(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Each row's settings as text of nine digits: files round the last ones."""
+    for row in table.itertuples(index=False, name=None):
+        yield tuple(f"{v:.9g}" if isinstance(v, int | float) else str(v) for v in row)
+
+
+# -- in principal coordinates ----------------------------------------------------------
+
+
+class Gaussian(NamedTuple):
+    """Candidates and goals in principal coordinates.
+
+    ``goals``: loadings, shape (goal, coordinate), the domains' goals one after another.
+    ``draws``: the draws' coordinates, shape (draw, coordinate without checkpoints), and
+    ``batch`` what `Domain` says of them.
+    """
+
+    offer: Offer
+    goals: Float[np.ndarray, "goal coordinate"]
+    draws: Float[np.ndarray, "draw rank"]
+    batch: Int[np.ndarray, " draw"]
+
+
+def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
+    """The linear-Gaussian approximation to what all domains say."""
+    columns = [d.log_loss for d in domains] + [d.goal for d in domains]
+    tolerance = TOLERANCE * min(d.noise.learned_at for d in domains)
+    draws, loadings = principal(np.hstack(columns), tolerance)
+
+    size = len(menu.table)
+    law = loadings[: size * len(domains)].reshape(len(domains), size, -1)
+    goals = loadings[size * len(domains) :]
+    # checkpoints that goals are about are coordinates; the rest matter to their runs
+    wanted = np.unique(np.concatenate([d.at for d in domains]))
+    wanted = wanted[wanted >= 0]
+    places = range(len(domains))
+    effects = [_effects(menu, domains, k, wanted) for k in places]
+    others = [_other_effects(menu, domains, k, wanted) for k in places]
+    of_goals = [
+        np.where((d.at >= 0)[:, None], own[d.at], 0.0)
+        for d, own in zip(domains, effects, strict=True)
+    ]
+    offer = Offer(
+        loadings=_loadings(menu, law, effects),
+        noise=_noise(menu, domains),
+        each=len(domains),
+        cost=menu.cost,
+        checkpoint=menu.checkpoint,
+        checkpoint_cost=menu.checkpoint_cost,
+        effects=_loadings(menu, law[..., :0], others),
+    )
+    goals = np.hstack([goals, np.concatenate(of_goals)])
+    return Gaussian(offer, goals, draws, domains[0].batch)
+
+
+def _loadings(
+    menu: Menu,
+    law: Float[np.ndarray, "domain row rank"],
+    effects: Sequence[Float[np.ndarray, "checkpoint effect"]],
+) -> Float[np.ndarray, "run measurement coordinate"]:
+    """Loadings of each run's measurements, shape (run, measurement, coordinate): of the
+    law, shape (domain, row, coordinate), and of each domain's effects, shape
+    (checkpoint, coordinate).
+    """
+    exists = menu.rows >= 0
+    checkpoint = np.zeros(len(menu.table), int)  # of each row
+    checkpoint[menu.rows[exists]] = np.repeat(menu.checkpoint, exists.sum(axis=1))
+    by_domain = []
+    for of_law, of_checkpoint in zip(law, effects, strict=True):
+        row = np.concatenate([of_law, of_checkpoint[checkpoint]], axis=1)
+        by_domain.append(np.where(exists[..., None], row[menu.rows], 0.0))
+    padded = np.stack(by_domain, axis=2)  # (run, stop, domain, coordinate)
+    runs, stops, width, size = padded.shape
+    return padded.reshape(runs, stops * width, size)
+
+
+def _effects(
+    menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
+) -> Float[np.ndarray, "checkpoint effect"]:
+    """Loadings of each checkpoint's effect in a domain, shape (checkpoint, coordinate):
+    one for each checkpoint that is wanted and each domain that has effects.
+    """
+    have = _with_effects(domains)
+    size = len(wanted)
+    loadings = np.zeros((len(menu.checkpoint_cost), len(have) * size))
+    if which in have:
+        first = have.index(which) * size
+        loadings[wanted, first + np.arange(size)] = _size(domains[which])
+    return loadings
+
+
+def _other_effects(
+    menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
+) -> Float[np.ndarray, "checkpoint domain"]:
+    """Loadings of each other checkpoint on its own effect in a domain, shape
+    (checkpoint, domain with effects).
+    """
+    have = _with_effects(domains)
+    loadings = np.zeros((len(menu.checkpoint_cost), len(have)))
+    if which in have:
+        loadings[:, have.index(which)] = _size(domains[which])
+        loadings[wanted] = 0.0
+    return loadings
+
+
+def _with_effects(domains: Sequence[Domain]) -> list[int]:
+    return [k for k, d in enumerate(domains) if d.noise.tau_checkpoint.any()]
+
+
+def _size(domain: Domain) -> float:
+    """Root mean square of a checkpoint's effect."""
+    return float(np.sqrt(np.mean(domain.noise.tau_checkpoint**2)))
+
+
+def _noise(
+    menu: Menu, domains: Sequence[Domain]
+) -> Float[np.ndarray, "run measurement measurement"]:
+    """Covariance of the errors along each run, shape (run, measurement, measurement);
+    domains err apart.
+    """
+    runs, stops = menu.rows.shape
+    width = len(domains)
+    covariance = np.zeros((runs, stops, width, stops, width))
+    gap = _gaps(menu)
+    for k, domain in enumerate(domains):
+        noise = domain.noise
+        shared = np.mean(noise.tau_run**2) * np.isfinite(gap)
+        own = noise.learned_at * noise.correlation(gap)
+        covariance[:, :, k, :, k] = own + shared
+    return covariance.reshape(runs, stops * width, stops * width)
+
+
+def _gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
+    """E-folds between the stops of each run, shape (run, stop, stop); infinite past its
+    end, where stops stand for nothing but need a covariance of full rank.
+    """
+    along = menu.along[menu.rows]
+    gap = np.abs(along[:, :, None] - along[:, None, :])
+    same = np.eye(menu.rows.shape[1], dtype=bool)
+    gap = np.where(same, 0.0, np.maximum(gap, MIN_GAP))
+    exists = menu.rows >= 0
+    both = exists[:, :, None] & exists[:, None, :]
+    return np.where(both | same, gap, np.inf)
+
+
+class Measurements(NamedTuple):
+    """What picks measure, each of shape (measurement,): row of the table, pick,
+    checkpoint, e-folds since the pick's last row (infinite at its first).
+    """
+
+    row: Int[np.ndarray, " measurement"]
+    pick: Int[np.ndarray, " measurement"]
+    checkpoint: Int[np.ndarray, " measurement"]
+    gap: Float[np.ndarray, " measurement"]
+
+
+def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:
+    """All rows that a list of picks measures, in order."""
+    parts = []
+    for i, (run, stop) in enumerate(picks):
+        rows = menu.rows[run, : stop + 1]
+        pick = np.full(len(rows), i)
+        checkpoint = np.full(len(rows), menu.checkpoint[run])
+        gap = np.diff(menu.along[rows], prepend=-np.inf)
+        gap = np.maximum(gap, MIN_GAP)
+        parts.append((rows, pick, checkpoint, gap))
+    columns = zip(*parts, strict=True)
+    return Measurements(*map(np.concatenate, columns))

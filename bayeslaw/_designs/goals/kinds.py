@@ -1,0 +1,38 @@
+"""What can be gained by buying runs."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Gain = Literal[
+    "variance", "information", "parameters", "plan", "best", "law", "optimum"
+]
+
+
+class Kind(NamedTuple):
+    """A kind of gain: its unit; the least of it, per cost or of the whole budget, for which
+    a run is bought; and what its goal's sd is of, in words.
+    """
+
+    unit: str
+    least: float
+    sd_of: str = "the goal's sd"
+    of_what: str = " of the loss"
+    is_share: bool = True
+
+    def shown(self, sd: float) -> str:
+        """The goal's sd, as people read it."""
+        return f"{sd:.2%}" if self.is_share else f"{sd:.3g}"
+
+
+KINDS: dict[str, Kind] = {
+    "variance": Kind("squared log loss", 0.01),
+    "information": Kind("nats about new runs at the goal", 0.01),
+    "parameters": Kind("nats about all parameters", 0.0),
+    "plan": Kind("FLOPs of the plan", 1.0),
+    "best": Kind("log loss of what is chosen", 0.01),
+    "law": Kind("squared probability", 0.01, "the sd of which law is right", ""),
+    "optimum": Kind(
+        "squared position", 0.01, "the sd of the optimum's position", "", False
+    ),
+}

@@ -1,0 +1,324 @@
+"""The plan as a goal: what new runs are worth to the cheapest adaptation that keeps its
+constraints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._designs.criteria import Saving
+from bayeslaw._designs.drifting import less_drift
+from bayeslaw._designs.evidence import Domain, checkpoints_of
+from bayeslaw._designs.menu import Menu
+from bayeslaw._designs.reweighting import ReweightedDraws
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._plans import value
+from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.posing import pose
+from bayeslaw._plans.question import (
+    NAMES,
+    REQUIRED,
+    TARGET,
+    Question,
+    question_of,
+)
+from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.search import Choice, Problem, search
+from bayeslaw._posteriors.draws import Draws
+from bayeslaw._posteriors.outcomes import batches, log_losses, noise_of
+from bayeslaw._posteriors.posterior import Piece, Posterior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+NOT_OF_A_GOAL = ("max_flops", "max_tokens", "point")
+REPLANNED = 2000  # draws with which a plan is made again for each outcome
+
+
+class PlanGoal(NamedTuple):
+    """A planning problem and its plan; ``covariates``: what each formula reads."""
+
+    problem: Problem
+    choice: Choice
+    covariates: Mapping[Callable, tuple[str, ...]]
+
+    @property
+    def flops(self) -> float:
+        return self.flops_of(self.choice)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether there is a plan; else the choice is the most probable one."""
+        return self.choice.margin >= 0
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether any draw keeps the promises somewhere."""
+        return math.isfinite(self.choice.log_tokens)
+
+    def flops_of(self, choice: Choice) -> float:
+        """6 N D of a choice, infinite where it does not reach the confidence."""
+        if choice.margin < 0:
+            return math.inf
+        tokens = math.exp(choice.log_tokens)
+        return 6 * self.problem.N * tokens
+
+
+def cheapest_plan(
+    target: Posterior,
+    source: Posterior | Mapping[str, Posterior],
+    asked: Mapping[str, Any],
+) -> PlanGoal:
+    """The plan as `present_plan` finds it, where runs can be chosen for it.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed, no draw keeps the promises anywhere, or the plan
+        costs nothing.
+    """
+    goal = present_plan(target, source, asked)
+    if not goal.is_possible:
+        raise PlanError(
+            "no draw keeps the promises with any tokens and replay, so that no run "
+            "leads to a plan; loosen the limits"
+        )
+    if goal.is_reached and goal.choice.log_tokens <= goal.problem.span[0]:
+        raise PlanError(
+            "the promises are kept without adapting at all: no run can make that "
+            "cheaper"
+        )
+    return goal
+
+
+def present_plan(
+    target: Posterior,
+    source: Posterior | Mapping[str, Posterior],
+    asked: Mapping[str, Any],
+) -> PlanGoal:
+    """Pose and solve the question that `bayeslaw.plan` would be asked, for one model
+    without a budget. Where no plan reaches the confidence: the most probable one.
+
+    Parameters
+    ----------
+    asked
+        Keyword arguments of `plan`.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed.
+    """
+    question = _question(target, source, asked)
+    problem = pose(question, question.models[0])
+    choice = search(problem)
+    pieces = [piece for own in question.pieces.values() for piece in own]
+    covariates = {piece.log_loss: piece.covariates for piece in pieces}
+    return PlanGoal(problem, choice, covariates)
+
+
+def _question(
+    target: Posterior,
+    source: Posterior | Mapping[str, Posterior],
+    asked: Mapping[str, Any],
+) -> Question:
+    """The question of a plan for one model without a budget."""
+    check_keywords(asked)
+    question = question_of(target, source, asked)
+    if len(question.models) > 1:
+        raise PlanError("anchors are chosen for the plan of one model: give one N")
+    return question
+
+
+def check_keywords(asked: Mapping[str, Any]) -> None:
+    """Refuse a plan that runs cannot be chosen for by what it is called with.
+
+    Raises
+    ------
+    PlanError
+        A keyword is missing, or no part of such a question.
+    """
+    missing = [name for name in REQUIRED if name not in asked]
+    if missing:
+        raise PlanError(
+            f"the plan as a goal needs {', '.join(missing)}, as plan() does; got "
+            f"{', '.join(asked) or 'nothing'}"
+        )
+    unknown = [n for n in asked if n not in NAMES or n in NOT_OF_A_GOAL]
+    if unknown:
+        raise PlanError(
+            f"{unknown[0]!r} is not part of a question that anchors can be chosen for"
+        )
+
+
+# -- what is known of the plan ---------------------------------------------------------
+
+
+def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[Domain]:
+    """What each constraint's draws say of the candidates, and of the log loss at the
+    plan above its limit (a new run's noise left out).
+    """
+    model = pd.DataFrame([{"N": goal.problem.N, "ptpp": goal.problem.ptpp}])
+    at = checkpoints_of(offered, model)
+    domains = []
+    for constraint in goal.problem.constraints:
+        parts = _parts(goal, constraint)
+        table = _as_read(offered.table, constraint)
+        of_candidates = log_losses(parts, table, "the table of candidates")
+        planned = _planned(goal, constraint)
+        domains.append(
+            Domain(
+                name=constraint.name,
+                log_loss=of_candidates + less_drift(parts, table, planned),
+                goal=_excess(goal, constraint)[:, None],
+                at=at,
+                noise=noise_of(parts, run_length),
+                batch=batches(parts),
+            )
+        )
+    return domains
+
+
+def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
+    """A constraint's draws, grouped by formula."""
+    parts = []
+    for part in constraint.parts:
+        values = {name: np.asarray(leaf) for name, leaf in part.values.items()}
+        covariates = goal.covariates[part.log_loss]
+        piece = Piece(part.log_loss, values, covariates)
+        parts.append(Draws(piece, part.rows))
+    return parts
+
+
+def _planned(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
+    """The run to plan, as a constraint's laws read it, draws by their means."""
+    known = {
+        name: float(np.mean(np.asarray(leaf)))
+        for part in constraint.parts
+        for name, leaf in part.fixed.items()
+    }
+    chosen = {"D": math.exp(goal.choice.log_tokens), "replay": goal.choice.replay}
+    return pd.DataFrame([known | chosen])
+
+
+def _excess(
+    goal: PlanGoal, constraint: SampledConstraint
+) -> Float[np.ndarray, " draw"]:
+    """Log loss at the plan above its limit, without a new run's noise, shape (draw,)."""
+    choice = goal.choice
+    log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
+    return log_loss - constraint.log_limit - constraint.noise
+
+
+def _as_read(table: pd.DataFrame, constraint: SampledConstraint) -> pd.DataFrame:
+    """The table as a constraint's laws read it."""
+    if constraint.name == TARGET:
+        return table
+    if not UNITS[constraint.unit].has_baseline:
+        return table.drop(columns=LOSS_BEFORE, errors="ignore")
+    return of_source(table)
+
+
+def of_source(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as a source's laws read it, whose ``loss_before`` is its own."""
+    if SOURCE_LOSS_BEFORE not in table:
+        return table.drop(columns=LOSS_BEFORE, errors="ignore")
+    return table.assign(loss_before=table[SOURCE_LOSS_BEFORE])
+
+
+# -- what runs are worth to it ---------------------------------------------------------
+
+
+def saving(
+    goal: PlanGoal,
+    domains: Sequence[Domain],
+    rows: Float[np.ndarray, "constraint coordinate"],
+) -> Saving:
+    """What lower variance of the constrained losses saves, from the shadow price of
+    each constraint's limit.
+
+    ``rows``: loadings of the domains' goals, shape (constraint, coordinate).
+    """
+    constraints = goal.problem.constraints
+    worth = value.worth(goal.problem, goal.choice)
+    pairs = list(zip(constraints, domains, strict=True))
+    return Saving(
+        rows=rows,
+        rest=np.array([_unlearnable(c, domain) for c, domain in pairs]),
+        price=np.array([_price(c, worth[c.name]) for c in constraints]),
+        z=np.array([_sds_kept(goal, c) for c in constraints]),
+        cost=goal.flops,
+    )
+
+
+def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
+    """Whether certainty would make the plan cheaper, by the prices of its limits. Where
+    a plan is hardly known they say nothing of plans far from it, and with a confidence
+    near a half there is little to save.
+    """
+    sds = np.array([domain.goal.std() for domain in domains])
+    certain = np.zeros(len(sds))
+    after = saving(goal, domains, np.diag(sds)).expected_cost(certain)
+    return bool(after < goal.flops)
+
+
+def _price(constraint: SampledConstraint, log_tokens: float) -> float:
+    """Log tokens saved per unit of log loss by which the limit were higher; a step of
+    the limit saves ``log_tokens``.
+    """
+    limit = constraint.limit + value.limit_step(constraint)
+    looser = constraint.with_limit(limit)
+    step = float(np.mean(looser.log_limit - constraint.log_limit))
+    return log_tokens / step
+
+
+def _sds_kept(goal: PlanGoal, constraint: SampledConstraint) -> float:
+    """Mean margin to the limit at the plan, in its sds."""
+    choice = goal.choice
+    log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
+    margin = constraint.log_limit - log_loss
+    sds = margin.mean() / margin.std()
+    return float(sds)
+
+
+def _unlearnable(constraint: SampledConstraint, domain: Domain) -> float:
+    """Variance of the run to plan that no run lowers: its noise, but for the effect of
+    its checkpoint where runs on offer start from it.
+    """
+    shared = np.mean(domain.noise.tau_checkpoint**2) * (domain.at[0] >= 0)
+    return max(float(constraint.noise.var() - shared), 0.0)
+
+
+def replan(
+    goal: PlanGoal, views: Sequence[ReweightedDraws], seed: int
+) -> dict[str, Any]:
+    """The plan made again under each outcome: mean FLOPs where there is one, now and
+    then, with the same few draws.
+
+    ``views``: the draws of each constraint, reweighted.
+    """
+    rng = np.random.default_rng(seed)
+    problem = goal.problem
+    few = min(REPLANNED, problem.draws)
+    flops = []
+    for outcome in range(len(views[0].weights)):
+        constraints = tuple(
+            constraint.take(rng.choice(problem.draws, few, p=view.weights[outcome]))
+            for constraint, view in zip(problem.constraints, views, strict=True)
+        )
+        flops.append(goal.flops_of(search(replace(problem, constraints=constraints))))
+    planned = np.isfinite(flops)
+    some = np.array(flops)[planned]
+    error = some.std(ddof=1) / math.sqrt(len(some)) if len(some) > 1 else None
+    return {
+        "flops": float(some.mean()) if len(some) else None,
+        "flops_error": None if error is None else float(error),
+        "share_with_a_plan": float(planned.mean()),
+    }

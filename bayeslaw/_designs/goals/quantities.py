@@ -1,0 +1,256 @@
+"""What is asked of the runs of a goal, draw by draw: which recipe is best, which law is
+right, where the optimum lies.
+
+Any number that each draw has is a goal like the losses themselves: how it varies with
+what candidates would measure is all that the choice of runs needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._designs.evidence import Domain
+from bayeslaw._posteriors.draws import Draws
+from bayeslaw._posteriors.posterior import LogLoss
+from bayeslaw._tables.runs import COUNTS
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+RECIPE = "recipe"  # column that names which rows of a goal belong together
+FEWEST_LEVELS = 3  # of a sweep: with two there is no optimum between
+SHARES = ("replay",)  # columns of which positions are differences; of others, e-folds
+
+
+class Options(NamedTuple):
+    """What there is to choose between.
+
+    ``worse``: how much worse each is in every draw, up to a constant, shape (draw,
+    option): log loss, or 0 for the law of the draw and 1 for others.
+    """
+
+    names: list[str]
+    worse: Float[np.ndarray, "draw option"]
+
+    def judged(self, weights: Float[np.ndarray, "outcome draw"]) -> Judged:
+        """What would be chosen under weights of the draws, shape (outcome, draw): the
+        best on average.
+        """
+        mean = weights @ self.worse
+        chosen = np.argmin(mean, axis=1)
+        of_best = weights @ self.worse.min(axis=1)
+        is_best = np.eye(len(self.names))[np.argmin(self.worse, axis=1)]
+        chance = (weights @ is_best)[np.arange(len(chosen)), chosen]
+        regret = mean.min(axis=1) - of_best
+        # up to rounding
+        return Judged(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
+
+    def now(self) -> dict[str, Any]:
+        """The best on average, the chance that it is the best, and the regret."""
+        draws = len(self.worse)
+        judged = self.judged(np.full((1, draws), 1 / draws))
+        return {
+            "best": self.names[int(judged.chosen[0])],
+            "chance": float(judged.chance[0]),
+            "regret": float(judged.regret[0]),
+        }
+
+
+class Judged(NamedTuple):
+    """Under each outcome the option ``chosen``, the ``chance`` that it is the best, and
+    its ``regret``: how much worse than the best of each draw it is expected to be; each
+    of shape (outcome,).
+    """
+
+    chosen: Int[np.ndarray, " outcome"]
+    chance: Float[np.ndarray, " outcome"]
+    regret: Float[np.ndarray, " outcome"]
+
+
+# -- which recipe is best --------------------------------------------------------------
+
+
+def recipes(
+    domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame
+) -> tuple[Domain, Options]:
+    """The mean log loss of each recipe: of the rows of one name in `RECIPE`, else of
+    each row.
+
+    Raises
+    ------
+    PlanError
+        There is only one.
+    RunTableError
+        A row has no recipe.
+    """
+    names, places = _by_name(goal) if RECIPE in goal else _by_row(parts, goal)
+    if len(names) < 2:
+        raise PlanError(
+            "gain 'best' needs two recipes or more to choose between: rows of the goal "
+            f"that differ in what the laws read, or are named in a column {RECIPE!r}"
+        )
+    means = [domain.goal[:, own].mean(axis=1) for own in places]
+    worse = np.stack(means, axis=1)
+    at = np.array([_common(domain.at[own]) for own in places])
+    return replace(domain, goal=worse, at=at), Options(names, worse)
+
+
+def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
+    """Recipes by their names, and the places of their rows."""
+    if goal[RECIPE].isna().any():
+        row = goal.index[goal[RECIPE].isna()][0]
+        raise RunTableError(f"the goal's table, row {row}: column {RECIPE!r} is empty")
+    named = goal[RECIPE].astype(str)
+    names = list(dict.fromkeys(named))
+    return names, [np.flatnonzero(named == name) for name in names]
+
+
+def _by_row(
+    parts: Sequence[Draws], goal: pd.DataFrame
+) -> tuple[list[str], list[np.ndarray]]:
+    """Rows as recipes of their own, named by the columns in which they differ."""
+    varying = _varying(parts, goal)
+    rows = goal[varying].drop_duplicates() if varying else goal.head(1)
+    names = [
+        " ".join(f"{c}={_short(c, row[c])}" for c in varying)
+        for row in rows.to_dict("records")
+    ]
+    told_apart = [
+        name if names.count(name) == 1 else f"{name} (row {label})"
+        for name, label in zip(names, rows.index, strict=True)
+    ]
+    places = np.flatnonzero(~goal[varying].duplicated()) if varying else [0]
+    return told_apart, [np.array([place]) for place in places]
+
+
+def _varying(parts: Sequence[Draws], goal: pd.DataFrame) -> list[str]:
+    """Columns that the laws read and in which the goal's rows differ."""
+    read = dict.fromkeys(c for part in parts for c in part.piece.covariates)
+    return [c for c in read if c in goal and goal[c].nunique() > 1]
+
+
+def _short(column: str, value: float) -> str:
+    return format_count(value) if column in COUNTS else f"{value:.4g}"
+
+
+def _common(at: Int[np.ndarray, " row"]) -> int:
+    """The checkpoint of all rows, -1 where there is no one."""
+    return int(at[0]) if (at == at[0]).all() else -1
+
+
+# -- which law is right ----------------------------------------------------------------
+
+
+def laws(domain: Domain, parts: Sequence[Draws]) -> tuple[Domain, Options]:
+    """Whether each draw is of each law.
+
+    Raises
+    ------
+    PlanError
+        All draws are of one law.
+    """
+    names = [_law_of(part, number) for number, part in enumerate(parts)]
+    different = list(dict.fromkeys(names))
+    if len(different) < 2:
+        raise PlanError(
+            "gain 'law' needs an average of two laws or more: this posterior holds "
+            f"{different[0]} alone"
+        )
+    other = np.ones((len(domain.goal), len(different)))
+    for name, part in zip(names, parts, strict=True):
+        other[part.rows, different.index(name)] = 0.0
+    nowhere = np.full(len(different), -1)
+    return replace(domain, goal=other, at=nowhere), Options(different, other)
+
+
+def _law_of(part: Draws, number: int) -> str:
+    formula = part.piece.log_loss
+    return formula.law.name if isinstance(formula, LogLoss) else f"formula {number + 1}"
+
+
+# -- where the optimum lies ------------------------------------------------------------
+
+
+def optimum(
+    domain: Domain,
+    parts: Sequence[Draws],
+    goal: pd.DataFrame,
+    *,
+    may_be_settled: bool = False,
+) -> Domain:
+    """Where the loss is least along the column that the goal sweeps: its value for a
+    share, its logarithm for others; the sweep's end where it is not between.
+
+    Raises
+    ------
+    RunTableError
+        The goal is no sweep of one column.
+    PlanError
+        It is at the same end in every draw, unless it ``may_be_settled``.
+    """
+    name = swept(parts, goal)
+    levels = goal[name].to_numpy(float)
+    order = np.argsort(levels)
+    along = levels[order] if name in SHARES else np.log(levels[order])
+    position = _least_along(along, domain.goal[:, order])
+    if np.ptp(position) == 0 and not may_be_settled:
+        end = _short(name, levels[order][0 if position[0] == along[0] else -1])
+        raise PlanError(
+            f"the least loss is at {name} = {end} in every draw, an end of the goal's "
+            "sweep: there is nothing to learn; sweep further"
+        )
+    return replace(domain, goal=position[:, None], at=np.array([-1]))
+
+
+def swept(parts: Sequence[Draws], goal: pd.DataFrame) -> str:
+    """The one column of those that the laws read in which the goal's rows differ.
+
+    Raises
+    ------
+    RunTableError
+        None does, several do, or the levels are too few or repeated.
+    """
+    varying = _varying(parts, goal)
+    if len(varying) != 1:
+        raise RunTableError(
+            "gain 'optimum' needs a goal whose rows differ in one column, along which "
+            f"the least loss is sought; they differ in {', '.join(varying) or 'none'} "
+            "(gain 'best' chooses among any rows)"
+        )
+    (name,) = varying
+    levels = goal[name]
+    if len(levels) < FEWEST_LEVELS or not levels.is_unique:
+        raise RunTableError(
+            f"gain 'optimum' needs {FEWEST_LEVELS} or more different levels of "
+            f"{name!r}, a row each; got {levels.nunique()} in {len(levels)} rows"
+        )
+    if name not in SHARES and (levels <= 0).any():
+        raise RunTableError(f"column {name!r} of the goal: levels must be above 0")
+    return name
+
+
+def _least_along(
+    along: Float[np.ndarray, " level"], log_loss: Float[np.ndarray, "draw level"]
+) -> Float[np.ndarray, " draw"]:
+    """Where the parabola through the least of each draw and its neighbours has its
+    bottom, shape (draw,); an end where that is beyond it.
+    """
+    last = len(along) - 1
+    least = np.argmin(log_loss, axis=1)
+    middle = np.clip(least, 1, last - 1)
+    rows = np.arange(len(log_loss))
+    left, x, right = along[middle - 1], along[middle], along[middle + 1]
+    below, y, above = (log_loss[rows, middle + step] for step in (-1, 0, 1))
+    # slopes to both sides, and where the line between them crosses zero
+    before = (y - below) / (x - left)
+    after = (above - y) / (right - x)
+    bend = (after - before) / ((right - left) / 2)
+    bottom = (left + x) / 2 - before / np.where(bend > 0, bend, 1.0)
+    return np.where(bend > 0, np.clip(bottom, left, right), along[least])

@@ -1,0 +1,373 @@
+"""What can be bought: training runs measured along the way, their costs, and the
+checkpoints they start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.runs import NUMERIC
+from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, Num
+
+SHOWN = 3  # rows named in a message
+FLOPS_PER_TOKEN = 6  # and parameter: forward and backward pass (Kaplan et al. 2020)
+# columns that belong to a checkpoint, whatever run starts from it
+OF_CHECKPOINT = ("checkpoint", LOSS_BEFORE, SOURCE_LOSS_BEFORE, "S1_pt", "S2_pt")
+
+
+@dataclass(frozen=True, eq=False)
+class Menu:
+    """Runs on offer. Buying a run up to one of its stops gives the losses at that stop
+    and at all before it.
+
+    Parameters
+    ----------
+    table
+        The candidates.
+    rows
+        Position in the table of each run's stops in order, shape (run, stop); -1 past a
+        run's end.
+    cost
+        Cost of a run up to each stop, shape (run, stop); infinite past a run's end. The
+        checkpoint is not in it.
+    along
+        Logarithm of how far along its run each row is measured (steps, tokens or cost),
+        shape (row,).
+    checkpoint
+        Index of each run's checkpoint, shape (run,).
+    checkpoint_cost
+        What each checkpoint costs if it is used at all, shape (checkpoint,).
+        A table that names none has one for each run.
+    """
+
+    table: pd.DataFrame
+    rows: Int[np.ndarray, "run stop"]
+    cost: Float[np.ndarray, "run stop"]
+    along: Float[np.ndarray, " row"]
+    checkpoint: Int[np.ndarray, " run"]
+    checkpoint_cost: Float[np.ndarray, " checkpoint"]
+
+    @property
+    def first_cost(self) -> Float[np.ndarray, "run stop"]:
+        """Cost of each run up to each stop with its checkpoint, shape (run, stop)."""
+        return self.cost + self.checkpoint_cost[self.checkpoint][:, None]
+
+    def without(self, had: Bool[np.ndarray, " row"]) -> Menu:
+        """The menu where a run up to a stop is not for sale if all its rows are had,
+        shape (row,).
+        """
+        along_run = np.where(self.rows >= 0, had[self.rows], True)
+        all_had = np.logical_and.accumulate(along_run, axis=1)
+        return replace(self, cost=np.where(all_had, np.inf, self.cost))
+
+    def begun(self, bought: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "run stop"]:
+        """Which stops of each run are among the rows bought, shape (row,)."""
+        return (self.rows >= 0) & bought[self.rows]
+
+    def paid_checkpoints(
+        self, bought: Bool[np.ndarray, " row"]
+    ) -> Int[np.ndarray, " i"]:
+        """Checkpoints that the rows bought start from, shape (i,)."""
+        runs = self.begun(bought).any(axis=1)
+        return np.unique(self.checkpoint[runs])
+
+    def price(self, bought: Bool[np.ndarray, " row"]) -> float:
+        """Cost of all rows bought: of each run up to its last one, checkpoints once."""
+        runs = np.where(self.begun(bought), self.cost, 0.0).max(axis=1)
+        checkpoints = self.checkpoint_cost[self.paid_checkpoints(bought)]
+        return float(runs.sum() + checkpoints.sum())
+
+    def names(self, run: int) -> str:
+        """The run as its table calls it, or by its row."""
+        row = self.rows[run, 0]
+        if "run" in self.table and pd.notna(self.table["run"].iloc[row]):
+            return str(self.table["run"].iloc[row])
+        return str(self.table.index[row])
+
+
+def menu(table: pd.DataFrame) -> Menu:
+    """Arrange a table of candidates by run.
+
+    Columns: ``cost`` of the run up to this row (else 6 N D FLOPs), ``run`` (else every
+    row is a run of its own), ``checkpoint`` (else N and ptpp) and ``checkpoint_cost``,
+    paid once by whatever is bought of a checkpoint.
+
+    Raises
+    ------
+    RunTableError
+        A cost is missing, negative or infinite, or falls along its run; a run has two
+        checkpoints.
+    """
+    if not len(table):
+        raise RunTableError("the table of candidates has no rows")
+    cost, extra = _costs(table), _checkpoint_costs(table)
+    along = _along(table, cost)
+    runs = _run_codes(table)
+    rows = _stops(runs, along)
+    costs = np.where(rows >= 0, cost[rows], np.inf)
+    _check_costs_rise(table, rows, costs)
+    codes = _checkpoint_codes(table, runs)
+    _check_one_checkpoint(table, rows, codes)
+    dearest = np.zeros(codes.max() + 1)
+    np.maximum.at(dearest, codes, extra)
+    return Menu(table, rows, costs, along, codes[rows[:, 0]], dearest)
+
+
+def _stops(
+    runs: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
+) -> Int[np.ndarray, "run stop"]:
+    """Position in the table of each run's stops in order, shape (run, stop); -1 past a
+    run's end. ``runs``: index of each row's run, shape (row,).
+    """
+    order = np.lexsort((along, runs))
+    length = np.bincount(runs)
+    stop = np.concatenate([np.arange(n) for n in length])
+    rows = np.full((len(length), length.max()), -1)
+    rows[runs[order], stop] = order
+    return rows
+
+
+def _check_costs_rise(
+    table: pd.DataFrame,
+    rows: Int[np.ndarray, "run stop"],
+    costs: Float[np.ndarray, "run stop"],
+) -> None:
+    falls = np.argwhere(costs[:, 1:] < costs[:, :-1])
+    if len(falls):
+        run, stop = falls[0]
+        raise RunTableError(
+            f"row {table.index[rows[run, stop + 1]]}, column 'cost': less than at the "
+            "point before it in the same run; cost is that of the run up to the row"
+        )
+
+
+def _check_one_checkpoint(
+    table: pd.DataFrame,
+    rows: Int[np.ndarray, "run stop"],
+    codes: Int[np.ndarray, " row"],
+) -> None:
+    first = codes[rows[:, 0]]
+    other = (rows >= 0) & (codes[rows] != first[:, None])
+    if other.any():
+        row = table.index[rows[tuple(np.argwhere(other)[0])]]
+        raise RunTableError(
+            f"row {row}, column 'run': its run starts from two checkpoints; name the "
+            "runs apart"
+        )
+
+
+def candidates(
+    runs: pd.DataFrame,
+    *,
+    N: Sequence[float] | None = None,
+    ptpp: Sequence[float] | None = None,
+    replay: Sequence[float] | None = None,
+    atpp: Sequence[float] = TOKENS_PER_PARAMETER,
+    along_run: bool = True,
+) -> pd.DataFrame:
+    """Every run one could make at these levels, priced.
+
+    Parameters
+    ----------
+    runs
+        Table of runs whose checkpoints (N and ptpp) exist. Levels not given are those
+        found in it, and columns that belong to the checkpoint (``loss_before``, ...)
+        are carried over.
+    N, ptpp, replay
+        Levels. A checkpoint that is not in ``runs`` is charged its pre-training, 6 N
+        (ptpp N) FLOPs, once.
+    atpp
+        Adaptation tokens per parameter at which a run is measured.
+    along_run
+        Whether the points of one model, stage and replay are measured along one
+        training run, so that the largest D pays for all. Else each is a run of its own
+        (a schedule that ends there).
+
+    Returns
+    -------
+    DataFrame
+        ``N``, ``ptpp``, ``replay``, ``D``, ``cost`` (FLOPs of the run up to the row),
+        ``checkpoint``, ``checkpoint_cost``, ``run``; a column of ``runs`` that is
+        missing there is left out.
+
+    Raises
+    ------
+    RunTableError
+        A level is not a positive number, or the table has none to take levels from.
+    """
+    given = {"N": N, "ptpp": ptpp, "replay": replay}
+    levels = {
+        name: _levels(name, wanted, runs)
+        for name, wanted in given.items()
+        if wanted is not None or name in runs
+    }
+    if "N" not in levels:
+        raise RunTableError(
+            "candidates need model sizes: give N, or runs with a column 'N'"
+        )
+    table = _crossed(levels | {"atpp": _checked("atpp", atpp)})
+    table["D"] = table["atpp"] * table["N"]
+    table["cost"] = FLOPS_PER_TOKEN * table["N"] * table["D"]
+    table = _with_checkpoints(table, runs)
+    settings = [*levels] if along_run else [*levels, "atpp"]
+    table["run"] = "new " + _joined(table[settings], lambda level: f"{level:g}")
+    table.index = pd.RangeIndex(1, len(table) + 1, name="row")
+    return table.drop(columns="atpp")
+
+
+def _crossed(levels: Mapping[str, Sequence[float]]) -> pd.DataFrame:
+    """Every combination of levels, the last column's changing fastest."""
+    return pd.DataFrame(list(product(*levels.values())), columns=[*levels])
+
+
+def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
+    """A name for each row, its numbers joined by dashes."""
+    texts = columns.map(text)
+    return texts.agg("-".join, axis=1)
+
+
+def _with_checkpoints(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Each row's checkpoint, with what belongs to it where ``runs`` has it, and its
+    pre-training to pay where not.
+    """
+    keys = [c for c in ("N", "ptpp") if c in table]
+    table = table.merge(_checkpoints(runs, keys), on=keys, how="left")
+    new = table["checkpoint"].isna()
+    named = _joined(table[keys], format_count)
+    table["checkpoint"] = table["checkpoint"].where(~new, named)
+    pretraining = 0.0
+    if "ptpp" in table:
+        pretraining = FLOPS_PER_TOKEN * table["N"] ** 2 * table["ptpp"]
+    table["checkpoint_cost"] = np.where(new, pretraining, 0.0)
+    return table
+
+
+def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Checkpoints in a table, with the columns that are theirs (constant over each
+    one's rows).
+    """
+    if not set(keys) <= set(runs):
+        empty = pd.DataFrame(columns=[*keys, "checkpoint"], dtype=float)
+        return empty.astype({"checkpoint": object})
+    by_checkpoint = runs.groupby(keys)
+    constant = [
+        column
+        for column in OF_CHECKPOINT
+        if column in runs and (by_checkpoint[column].nunique() == 1).all()
+    ]
+    table = by_checkpoint[constant].first().reset_index()
+    if "checkpoint" not in table:
+        table["checkpoint"] = _joined(table[keys], format_count)
+    return table
+
+
+def _levels(
+    name: str, wanted: Sequence[float] | None, runs: pd.DataFrame
+) -> list[float]:
+    return _checked(name, runs[name].dropna().unique() if wanted is None else wanted)
+
+
+def _checked(
+    name: str, wanted: Sequence[float] | Num[np.ndarray, " level"]
+) -> list[float]:
+    """Levels that runs can have, in order."""
+    levels = np.unique(np.atleast_1d(np.asarray(wanted, float)))
+    if name == "replay":
+        possible = (levels >= 0) & (levels <= 1)
+    else:
+        possible = np.isfinite(levels) & (levels > 0)
+    if not len(levels) or not possible.all():
+        bad = f"{levels[~possible][0]:g}" if len(levels) else "none"
+        what = NUMERIC.get(name, "tokens per parameter")
+        raise RunTableError(f"{name} ({what}): {bad} is not a level a run can have")
+    return levels.tolist()
+
+
+# -- costs -----------------------------------------------------------------------------
+
+
+def _costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
+    if "cost" in table:
+        return _money(table, "cost", "write what the run costs up to this row")
+    if not {"N", "D"} <= set(table):
+        raise RunTableError(
+            "candidates need a column 'cost', or N and D to price them at 6 N D FLOPs; "
+            f"the table lacks them; {it_has(table)}"
+        )
+    counts = table[["N", "D"]].astype(float)
+    priced = counts.assign(cost=FLOPS_PER_TOKEN * counts["N"] * counts["D"])
+    return _money(priced, "cost", "N and D must be positive numbers")
+
+
+def _checkpoint_costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
+    if "checkpoint_cost" not in table:
+        return np.zeros(len(table))
+    return _money(table, "checkpoint_cost", "write 0 where the checkpoint exists")
+
+
+def _money(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row"]:
+    """A column of costs, shape (row,), or a refusal that names rows and says what to
+    do.
+    """
+    costs = pd.to_numeric(table[column], errors="coerce").to_numpy(float)
+    faults = {
+        "missing, or not a number": np.isnan(costs),
+        "infinite": np.isinf(costs),
+        "negative": costs < 0,
+    }
+    for fault, bad in faults.items():
+        if bad.any():
+            rows = table.index[bad]
+            named = ", ".join(map(str, rows[:SHOWN]))
+            if len(rows) > SHOWN:
+                named += f" and {len(rows) - SHOWN} more"
+            raise RunTableError(
+                f"row{'s' * (len(rows) > 1)} {named}, column {column!r}: {fault}; {do}"
+            )
+    return costs
+
+
+def _along(
+    table: pd.DataFrame, cost: Float[np.ndarray, " row"]
+) -> Float[np.ndarray, " row"]:
+    """Logarithm of how far along its run each row is, shape (row,)."""
+    complete = [c for c in ("step", "D") if c in table and table[c].notna().all()]
+    far = table[complete[0]].to_numpy(float) if complete else cost
+    return np.log(np.maximum(far, 1.0))
+
+
+def _checkpoint_codes(
+    table: pd.DataFrame, runs: Int[np.ndarray, " row"]
+) -> Int[np.ndarray, " row"]:
+    """Index of each row's checkpoint, shape (row,); its run's where the table does not
+    tell.
+    """
+    if "checkpoint" in table and table["checkpoint"].notna().all():
+        return pd.factorize(table["checkpoint"].astype(str))[0]
+    if {"N", "ptpp"} <= set(table):
+        return table.groupby(["N", "ptpp"]).ngroup().to_numpy()
+    return runs
+
+
+def _run_codes(table: pd.DataFrame) -> Int[np.ndarray, " row"]:
+    """Index of each row's run, shape (row,); a row without a name is a run of its
+    own.
+    """
+    if "run" not in table:
+        return np.arange(len(table))
+    alone = [f"\0{i}" for i in range(len(table))]  # no run is called so
+    names = np.where(table["run"].notna(), table["run"].astype(str), alone)
+    return pd.factorize(names)[0]

@@ -1,0 +1,159 @@
+"""The record of a list of runs to buy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.numbers import format_count
+from bayeslaw._designs.goals.kinds import KINDS
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Runs to buy, in order. Every field survives JSON.
+
+    Parameters
+    ----------
+    picks
+        One per training run: ``row`` of the candidates up to which it goes, ``rows``
+        measured along it, ``run``, ``replicate`` (1 for the first), ``cost`` (with the
+        checkpoint's where it is the first to need it), expected ``gain`` given the
+        picks before it, its Monte Carlo ``gain_error``, and ``goal_sd`` after it.
+    gain, unit
+        What gains are, and their unit.
+    goal_sd_before, goal_sd_after
+        Sd of the goal's log losses now, and expected after all picks: root mean square
+        over the goal, of the law (and the effect of the goal's checkpoint, where
+        candidates start from it), not of a new run.
+    spent, budget
+        In the unit of the candidates' costs, by default FLOPs.
+    stop
+        Why the list ends there.
+    check
+        The approximation against importance-weighted draws on the first ``picks``
+        picks: ``goal_sd`` so found with its Monte Carlo ``error``,
+        ``goal_sd_approximate``, their ratio ``correction``, and median ``khat`` of the
+        weights. For a plan also the mean ``flops`` of plans made again under the
+        simulated outcomes, its Monte Carlo ``flops_error``, and the
+        ``share_with_a_plan``.
+    plan
+        For a plan: ``flops_before`` and expected ``flops_after``, at the same
+        confidence; None while no plan reaches it.
+    choice
+        For a choice (gains ``best`` and ``law``): the option that is ``best`` on
+        average, the ``chance`` that it is the best, and the ``regret``: what it is
+        expected to lose to the best, in log loss, or in probability for a law. Of
+        recipes also both ``_after`` all picks. The check has both as simulated.
+    """
+
+    picks: list[dict[str, Any]]
+    gain: str
+    unit: str
+    goal_sd_before: float
+    goal_sd_after: float
+    spent: float
+    budget: float
+    stop: str
+    check: dict[str, Any] | None
+    plan: dict[str, float] | None
+    warnings: list[str]
+    choice: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Anchors:
+        """The record of `to_dict`.
+
+        Raises
+        ------
+        PlanError
+            A key is missing or unknown.
+        """
+        # lists saved before there were choices have none
+        odd = sorted({f.name for f in fields(cls)} ^ {"choice", *record})
+        if odd:
+            raise PlanError(
+                f"not a saved list of anchors: {odd[0]!r} is missing or unknown"
+            )
+        return cls(**record)
+
+    def runs(self, candidates: pd.DataFrame) -> pd.DataFrame:
+        """The rows to measure, in order, each run and replicate under a name of its own
+        in ``run``; without losses.
+        """
+        rows, names = [], []
+        for pick in self.picks:
+            again = f" #{pick['replicate']}" if pick["replicate"] > 1 else ""
+            rows += pick["rows"]
+            names += [f"{pick['run']}{again}"] * len(pick["rows"])
+        table = candidates.loc[rows].copy()
+        table["run"] = names
+        # a candidate's loss is that of a run like it
+        return table.drop(columns="loss", errors="ignore").reset_index(drop=True)
+
+    def table(self, candidates: pd.DataFrame) -> pd.DataFrame:
+        """A line for each pick, as people read it."""
+        counts = [c for c in ("N", "D") if c in candidates]
+        levels = [c for c in ("replay", "ptpp") if c in candidates]
+        rows = [pick["row"] for pick in self.picks]
+        table = candidates.loc[rows, [*counts, *levels]].reset_index(drop=True)
+        table[counts] = table[counts].map(format_count)
+        table.insert(0, "row", rows)
+        table.insert(0, "run", [pick["run"] for pick in self.picks])
+        table["cost"] = [f"{pick['cost']:.3g}" for pick in self.picks]
+        table[f"gain ({self.unit})"] = [f"{pick['gain']:.3g}" for pick in self.picks]
+        shown = KINDS[self.gain].shown
+        table["goal sd"] = [shown(pick["goal_sd"]) for pick in self.picks]
+        return table
+
+    def __repr__(self) -> str:
+        return f"Anchors({self.sentence()})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer, and each run to buy."""
+        if not self.picks:
+            return paragraphs(self.sentence())
+        columns = ["run", "replicate", "cost", "gain", "goal_sd"]
+        picks = pd.DataFrame(self.picks)[columns]
+        return paragraphs(self.sentence()) + table_html(picks)
+
+    def sentence(self) -> str:
+        """The answer in words."""
+        if not self.picks:
+            return f"Buy nothing: {self.stop}."
+        saving = ""
+        if self.plan is not None:
+            before, after = self.plan["flops_before"], self.plan["flops_after"]
+            saving = f" and the plan from {before:.3g} to {after:.3g} FLOPs"
+        elif self.check is not None and "share_with_a_plan" in self.check:
+            chance = self.check["share_with_a_plan"]
+            saving = f" and make a plan possible in {chance:.0%} of simulated outcomes"
+        kind = KINDS[self.gain]
+        count = f"{len(self.picks)} run{'s' * (len(self.picks) > 1)}"
+        return (
+            f"{count} for {self.spent:.3g} of {self.budget:.3g} take {kind.sd_of} from "
+            f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
+            f"{kind.of_what}{saving}{self._chosen()}; {self.stop}."
+        )
+
+    def _chosen(self) -> str:
+        """The choice now, and how sure it will be, in words."""
+        if self.choice is None:
+            return ""
+        now = f"; now {self.choice['best']} is best by {self.choice['chance']:.0%}"
+        if "chance_after" not in self.choice:
+            return now
+        return (
+            f"{now}, and the choice after them is right in "
+            f"{self.choice['chance_after']:.0%} (expected loss for want of knowing the "
+            f"best {self.choice['regret']:.2%}, then {self.choice['regret_after']:.2%})"
+        )

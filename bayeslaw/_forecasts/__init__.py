@@ -1,0 +1,5 @@
+"""Forecasts and how good they are: intervals of new runs, checks on held-out runs and
+stages, reviews, misfits, sensitivity to priors.
+
+Imports `_posteriors` and the rooms below it.
+"""

@@ -1,0 +1,346 @@
+"""Calibration on held-out runs: how far a posterior can be trusted where it was not
+fitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.numbers import format_level
+from bayeslaw._forecasts.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
+from bayeslaw._inference.diagnostics import interval_score
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+HUBER_DELTA = 0.02  # Goffinet 2025, appendix A
+LOSS_CLIP = 1e-3  # nats; Goffinet 2025, appendix A: "a small y_clip > 0"
+FEW = 5  # held-out runs below which coverage says nothing
+TRUSTED_COVERAGE = 0.8  # of 90% intervals
+TRUSTED_HALF = 0.3  # of 50% intervals: fewer, and half of the risk is told wrongly
+# A group of held-out runs fails where so few of its runs inside would be this unlikely
+# if its 90% intervals held what is asked of all.
+GROUP_LEVEL = 0.05
+GROUPS = ("schedule", "domain", "N", "ptpp", "replay")  # worst first named
+STRETCH_LIMIT = 3.0  # widening beyond this mends nothing: the law itself is off
+
+
+@dataclass(frozen=True)
+class Check:
+    """Calibration of a forecast on measured runs.
+
+    Point metrics are of the median forecast (Goffinet 2025, appendix A); ``intervals``
+    holds the central 90% posterior interval of each, that of the slope with the
+    standard error of the regression. ``coverage``: share of runs inside the central
+    interval of that probability. ``crps``: mean continuous ranked probability score in
+    nats, lower is better. ``width90``: mean width of the 90% interval over the median.
+    ``interval_score90``: mean of width + 20 x miss of the 90% interval, over the loss
+    (Gneiting and Raftery 2007): lower is better, and both faults cost.
+    ``stretch``: factor by which 90% intervals would have to widen to hold 90% of the
+    runs; ``group_stretch``: of the worst group of runs, where one fails. ``bias_log``: mean log of forecast over observation. ``pit``: probability
+    integral transform, shape (run,).
+
+    ``verdict``: ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, by
+    what the held-out runs show: trust asks that 90% and 50% intervals hold, in each
+    group of runs too (by schedule, domain, size, stage, replay), and that the
+    posterior's own diagnostics passed. ``reasons``: what the forecast rests on if not on the
+    runs (`bayeslaw._forecasts.sensitivity.reasons`), a line each; they explain a
+    verdict and limit what trust means further out, and they decide where runs are too
+    few. ``reason``: all of it in one line.
+    """
+
+    n: int
+    huber_log: float
+    rmse_log: float
+    mae_rel: float
+    mape_clip: float
+    intercept: float
+    slope: float
+    bias_log: float
+    intervals: dict[str, tuple[float, float]]
+    coverage: dict[str, float]
+    crps: float
+    width90: float
+    interval_score90: float
+    stretch: float
+    group_stretch: float | None
+    verdict: str
+    reason: str
+    reasons: tuple[str, ...]
+    pit: Float[np.ndarray, " run"]
+
+    def __repr__(self) -> str:
+        return f"Check({self.verdict}: {self.reason})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, its reason, and each metric."""
+        rows = {
+            name: {"value": getattr(self, name), "low": low, "high": high}
+            for name, (low, high) in self.intervals.items()
+        }
+        metrics = pd.DataFrame.from_dict(rows, orient="index")
+        return paragraphs(f"{self.verdict}: {self.reason}") + table_html(metrics)
+
+    def to_dict(self) -> dict:
+        """Everything as JSON types."""
+        return asdict(self) | {"reasons": list(self.reasons), "pit": self.pit.tolist()}
+
+
+def check(
+    posterior: Posterior, runs: pd.DataFrame | str | Path, *, seed: int = 0
+) -> Check:
+    """Compare a posterior's forecasts with measured runs it has not seen: a table, or
+    the path of one.
+
+    Runs that it was fitted to tell nothing of that: where they are half of the table or
+    more, the verdict is ``"unknown"``.
+
+    Raises
+    ------
+    RunTableError
+        The table lacks the losses or a column the law reads.
+    """
+    runs = as_runs(runs)
+    y = np.log(fitting.losses(runs))
+    table = table_of(posterior)
+    fitting.warn_other_domain(table, runs)
+    seen = int(fitting.fitted(table, runs).sum())
+    law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
+    point = np.median(new, axis=0)
+    by_draw = point_metrics(law, y)
+    intervals = {
+        name: (float(np.quantile(draws, 0.05)), float(np.quantile(draws, 0.95)))
+        for name, draws in by_draw.items()
+    }
+    metrics = {k: float(v[0]) for k, v in point_metrics(point[None], y).items()}
+    intervals["slope"] = slope_interval(law, y, seed)
+    inside = {f"{p:g}": _inside(new, y, p) for p in LEVELS}
+    coverage = {name: float(held.mean()) for name, held in inside.items()}
+    low, high = np.quantile(new, [0.05, 0.95], axis=0)
+    reach = reaches(y, low, point, high)
+    stretch = stretch_of(reach)
+    worst = worst_group(runs, inside["0.9"])
+    found = reasons(posterior, runs, law)
+    bias = metrics["bias_log"], intervals["bias_log"]
+    what = "runs" if seen else "held-out runs"
+    verdict, reason = judge(len(y), coverage["0.9"], stretch, *bias, found, what)
+    if verdict == "trust":
+        doubts = _doubts(coverage["0.5"], worst)
+        verdict = "widen" if doubts else verdict
+        reason = "; ".join((reason, *doubts))
+    if posterior.warnings:
+        verdict = "unknown" if verdict == "trust" else verdict
+        reason += f"; but the fit failed its diagnostics ({posterior.warnings[0]})"
+    if seen:
+        verdict = "unknown" if 2 * seen >= len(y) else verdict
+        reason += f"; {seen} of them were fitted, which is no test of a forecast"
+    if len(y) >= FEW and np.isfinite(metrics["slope"]):
+        low_slope, high_slope = intervals["slope"]
+        reason += (
+            f"; calibration slope {metrics['slope']:.2f} "
+            f"({low_slope:.2f} to {high_slope:.2f})"
+        )
+    return Check(
+        n=len(y),
+        **metrics,
+        intervals=intervals,
+        coverage=coverage,
+        crps=float(crps(np.exp(new), np.exp(y)).mean()),
+        width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
+        interval_score90=float(interval_score(low, high, y).mean()),
+        stretch=stretch,
+        group_stretch=stretch_of(reach[worst.rows]) if worst else None,
+        verdict=verdict,
+        reason="; ".join((reason, *found)),
+        reasons=found,
+        pit=(new < y).mean(0),
+    )
+
+
+class Group(NamedTuple):
+    """A group of runs: its name, the share that 90% intervals hold, and its rows by
+    position, shape (member,).
+    """
+
+    name: str
+    share: float
+    rows: Int[np.ndarray, " member"]
+
+
+def reaches(
+    y: Float[np.ndarray, " run"],
+    low: Float[np.ndarray, " run"],
+    point: Float[np.ndarray, " run"],
+    high: Float[np.ndarray, " run"],
+) -> Float[np.ndarray, " run"]:
+    """How far log losses lie from the median of their forecast, in half widths of the
+    90% interval on their side.
+    """
+    return np.abs(y - point) / np.where(y > point, high - point, point - low)
+
+
+def stretch_of(reach: Float[np.ndarray, " run"]) -> float:
+    """What 90% of the runs lie within, in half widths of their intervals."""
+    return float(np.quantile(reach, 0.9))
+
+
+def worst_group(runs: pd.DataFrame, inside: Bool[np.ndarray, " run"]) -> Group | None:
+    """The group of runs whose 90% intervals hold least.
+
+    None where no group fails: with so many runs inside, a coverage of
+    `TRUSTED_COVERAGE` is no surprise. ``inside``: shape (run,).
+    """
+    failing = []
+    for column in (c for c in GROUPS if c in runs and runs[c].nunique() > 1):
+        for level, rows in runs.groupby(column).indices.items():
+            held, size = int(inside[rows].sum()), len(rows)
+            chance = stats.binom.cdf(held, size, TRUSTED_COVERAGE)
+            if size >= FEW and chance < GROUP_LEVEL:
+                name = f"{column} {format_level(column, level)}"
+                group = Group(name, held / size, np.asarray(rows))
+                failing.append((chance, group))
+    if not failing:
+        return None
+    _, worst = min(failing, key=lambda one: (one[0], one[1].name))
+    return worst
+
+
+def _doubts(half: float, worst: Group | None) -> list[str]:
+    """What stands against trust although the 90% intervals hold over all."""
+    doubts = []
+    if half < TRUSTED_HALF:
+        doubts.append(f"but 50% intervals hold {half:.0%}")
+    if worst is not None:
+        size = len(worst.rows)
+        doubts.append(
+            f"but of the {size} runs of {worst.name} they hold {worst.share:.0%}"
+        )
+    return doubts
+
+
+def point_metrics(
+    log_forecast: Float[np.ndarray, "draw run"], log_loss: Float[np.ndarray, " run"]
+) -> dict[str, Float[np.ndarray, " draw"]]:
+    """Goffinet 2025, appendix A, for forecasts of shape (draw, run): each metric of
+    shape (draw,).
+    """
+    r = log_forecast - log_loss
+    far = np.abs(r) > HUBER_DELTA
+    huber = np.where(far, HUBER_DELTA * (np.abs(r) - HUBER_DELTA / 2), r**2 / 2)
+    y = np.exp(log_loss)
+    miss = np.abs(np.exp(log_forecast) - y)
+    x = log_forecast - log_forecast.mean(1, keepdims=True)
+    spread = (x**2).sum(1)
+    known = spread > 0  # one run, or equal forecasts, have no slope
+    slope = np.where(
+        known,
+        (x * (log_loss - log_loss.mean())).sum(1) / np.where(known, spread, 1),
+        np.nan,
+    )
+    return {
+        "huber_log": huber.mean(1),
+        "rmse_log": np.sqrt((r**2).mean(1)),
+        "mae_rel": (miss / y).mean(1),
+        "mape_clip": (miss / np.maximum(y, LOSS_CLIP)).mean(1),
+        "intercept": log_loss.mean() - slope * log_forecast.mean(1),
+        "slope": slope,
+        "bias_log": r.mean(1),
+    }
+
+
+def crps(
+    draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"]
+) -> Float[np.ndarray, " run"]:
+    """Continuous ranked probability score of each run from draws of shape (draw, run)
+    (Gneiting and Raftery 2007).
+    """
+    n = len(draws)
+    ordered = np.sort(draws, axis=0)
+    weights = (2 * np.arange(1, n + 1) - n - 1)[:, None]
+    distance = np.abs(draws - y).mean(axis=0)
+    # half the mean distance of two draws, from their order
+    spread = (weights * ordered).sum(axis=0) / n**2
+    return distance - spread
+
+
+def _inside(
+    draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"], prob: float
+) -> Bool[np.ndarray, " run"]:
+    low, high = np.quantile(draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+    return (low <= y) & (y <= high)
+
+
+def slope_interval(
+    log_forecast: Float[np.ndarray, "draw run"],
+    log_loss: Float[np.ndarray, " run"],
+    seed: int,
+) -> tuple[float, float]:
+    """Central 90% interval of the slope of observed on forecast log loss, over draws of
+    the law and of the runs' noise.
+
+    NaN with fewer than three runs, or where forecasts do not differ.
+    """
+    n = len(log_loss)
+    if n < 3:
+        return float("nan"), float("nan")
+    line = point_metrics(log_forecast, log_loss)
+    slope = line["slope"]
+    x = log_forecast - log_forecast.mean(1, keepdims=True)
+    rest = log_loss - line["intercept"][:, None] - slope[:, None] * log_forecast
+    # standard error of a regression's slope
+    variance = (rest**2).sum(1) / (n - 2)
+    squares = np.where(np.isnan(slope), np.nan, (x**2).sum(1))
+    error = np.sqrt(variance / squares)
+    rng = np.random.default_rng(seed)
+    drawn = slope + error * rng.standard_t(n - 2, len(slope))
+    low, high = np.quantile(drawn, [0.05, 0.95])
+    return float(low), float(high)
+
+
+def judge(
+    n: int,
+    coverage90: float,
+    stretch: float,
+    bias: float,
+    bias_interval: tuple[float, float],
+    reasons: tuple[str, ...] = (),
+    what: str = "held-out runs",
+) -> tuple[str, str]:
+    """Verdict, and what the held-out runs show: ``trust``, ``widen`` or ``do not
+    extrapolate``.
+
+    On too few runs it is ``unknown``, or ``do not extrapolate`` where the forecast
+    rests on the prior.
+    """
+    seen = f"90% intervals hold {coverage90:.0%} of {n} {what}"
+    if n < FEW:
+        on_prior = any(
+            line.startswith((ONE_LEVEL, PRIOR_DOMINATED)) for line in reasons
+        )
+        return (
+            "do not extrapolate" if on_prior else "unknown"
+        ), f"{seen}: too few to tell"
+    one_sided = min(bias_interval) > 0 or max(bias_interval) < 0
+    off = (
+        f"; the law is {abs(bias):.1%} too {'high' if bias > 0 else 'low'} on average"
+        if one_sided
+        else ""
+    )
+    if coverage90 >= TRUSTED_COVERAGE:
+        return "trust", seen + off
+    wide = f"; they would have to be {stretch:.1f} times as wide"
+    return (
+        "widen" if stretch <= STRETCH_LIMIT else "do not extrapolate"
+    ), seen + wide + off

@@ -1,0 +1,171 @@
+"""Stages left out of the fitted runs in turn, each forecast from those below it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import FitWarning, LawError, RunTableError, RunTableWarning
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_level
+from bayeslaw._base.progress.time_left import Progress, Stages
+from bayeslaw._forecasts.check import FEW, reaches, stretch_of
+from bayeslaw._forecasts.checking.exchangeable import Stage, StagesCheck
+from bayeslaw._posteriors.averaging.folds import (
+    MIN_ROWS,
+    PRODUCTS,
+    Fold,
+    axis_values,
+    default_axes,
+    upper_stages,
+)
+from bayeslaw._posteriors.averaging.refitting import refit_like
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
+from bayeslaw._tables import fitting
+from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.runs import as_runs
+
+
+def check_stages(
+    posterior: Posterior,
+    runs: pd.DataFrame | str | Path | None = None,
+    *,
+    column: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> StagesCheck:
+    """Leave out the upper stages of the fitted runs in turn, forecast each from those
+    below, and say what that tells of the next stage.
+
+    Parameters
+    ----------
+    posterior
+        A fit or an average; it is made again, as it was made, for each stage left out.
+    runs
+        Measured runs beyond the fitted ones, or the path of a table: one stage more.
+    column
+        What tells stages apart: a column, ``D/N`` or ``N*D``. By default the first of
+        ptpp, N, D, tokens per parameter and compute along which ``runs`` lie beyond the
+        fitted ones, else the first that has two levels.
+    seed
+        Same seed, same machine: same numbers.
+    progress
+        Called with what is done and to do.
+
+    Raises
+    ------
+    LawError
+        It is neither a fit nor an average.
+    RunTableError
+        There is no such column, or no losses.
+    """
+    if not is_kept(posterior):
+        raise LawError(
+            "stages are left out of a fit or an average (`bayeslaw fit`), not of a "
+            f"{type(posterior).__name__}"
+        )
+    runtime.start()
+    known = posterior.runs
+    new = None if runs is None else as_runs(runs)
+    column = _column(known, new, column)
+    if column is None:
+        return StagesCheck(None, ())
+    below = upper_stages(known, column)
+    share = Stages(progress, dict.fromkeys(range(len(below)), 1.0) or {0: 1.0})
+    stages, skipped = [], []
+    for i, stage in enumerate(below):
+        try:
+            forecast = _forecast(posterior, stage, seed, share.of(i))
+            stages.append(forecast)
+        except (RunTableError, LawError) as error:
+            why = str(error).split(";")[0]  # the rest is what else could be done
+            skipped.append(f"{stage.name} ({why})")
+        share.finish(i)
+    if new is not None and _lies_beyond(known, new, column):
+        stages.append(_stage(f"{column} {_span(new, column)}", posterior, new, seed))
+    return StagesCheck(column, tuple(stages), tuple(skipped))
+
+
+def _column(
+    known: pd.DataFrame, new: pd.DataFrame | None, asked: str | None
+) -> str | None:
+    """What stages are left out by; None where the runs have one stage only."""
+    if asked is not None:
+        needed = {"N", "D"} if asked in PRODUCTS else {asked}
+        if not needed <= set(known):
+            raise RunTableError(
+                f"column {asked!r} to hold out by is not among the fitted runs'; "
+                f"{it_has(known)}"
+            )
+        if not all(pd.api.types.is_numeric_dtype(known[c]) for c in needed):
+            raise RunTableError(
+                f"column {asked!r} has no numbers: hold out by one of "
+                f"{', '.join(default_axes(known))}"
+            )
+        is_one = len(np.unique(axis_values(known, asked))) == 1
+        return None if is_one else asked
+    columns = default_axes(known)
+    beyond = [c for c in columns if new is not None and _lies_beyond(known, new, c)]
+    return next(iter([*beyond, *columns]), None)
+
+
+def _lies_beyond(known: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
+    """Whether new runs are a stage above all fitted ones, and enough to be one."""
+    needed = {"N", "D"} if column in PRODUCTS else {column}
+    if len(new) < FEW or not needed <= set(new):
+        return False
+    return bool(axis_values(new, column).min() > axis_values(known, column).max())
+
+
+def _span(runs: pd.DataFrame, column: str) -> str:
+    x = axis_values(runs, column)
+    ends = [format_level(column, float(end)) for end in (x.min(), x.max())]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _forecast(
+    posterior: KeptPosterior, fold: Fold, seed: int, progress: Progress
+) -> Stage:
+    """A stage forecast by the same laws fitted to what lies below it.
+
+    Raises
+    ------
+    RunTableError, LawError
+        It is too small, or they cannot be fitted to what is left.
+    """
+    runs = posterior.runs
+    kept, held = int(fold.kept.sum()), int(fold.held.sum())
+    if held < FEW:
+        raise RunTableError(f"{held} runs, and {FEW} are the fewest that tell")
+    if kept < MIN_ROWS:
+        raise RunTableError(f"{kept} runs below it, and {MIN_ROWS} are needed")
+    with warnings.catch_warnings():
+        # what a part of a table lacks is no news about the table
+        warnings.simplefilter("ignore", RunTableWarning)
+        warnings.simplefilter("ignore", FitWarning)
+        below = refit_like(
+            posterior,
+            runs[fold.kept],
+            seed=seed,
+            on_failure="ignore",
+            progress=progress,
+        )
+    return _stage(fold.name, below, runs[fold.held], seed)
+
+
+def _stage(name: str, below: KeptPosterior, held: pd.DataFrame, seed: int) -> Stage:
+    """How the forecast of a stage came out."""
+    y = np.log(fitting.losses(held))
+    new = below.log_loss(held, noise=True, seed=seed)
+    low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
+    reach = reaches(y, low, point, high)
+    return Stage(
+        name,
+        n=len(y),
+        coverage90=float(np.mean(reach <= 1.0)),
+        stretch=stretch_of(reach),
+        failed=bool(below.warnings),
+    )

@@ -1,0 +1,97 @@
+"""Posterior predictive at any table of runs: the law's loss, and a new run's, apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._posteriors.pairs import table_of, warn_own_far
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.beyond import warn_far
+from bayeslaw._tables.fitting import warn_other_domain
+from bayeslaw._tables.runs import as_runs
+
+BLOCK = 2000  # rows worked on together
+ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
+
+
+def forecast(
+    posterior: Posterior,
+    runs: pd.DataFrame | str | Path,
+    *,
+    prob: float = 0.9,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Forecast the loss of each run, in nats per token.
+
+    Parameters
+    ----------
+    posterior
+        A `Fit` or an `Average`.
+    runs
+        Table with the columns the law reads, or the path of one; other columns are
+        ignored.
+    prob
+        Probability inside the central intervals.
+
+    Returns
+    -------
+    DataFrame
+        The table's index; ``median`` and the interval ``low``, ``high`` of a new run's
+        loss, ``log_sd`` of its log (from the central 68%), and ``law_low``,
+        ``law_high`` of the law's loss, which leaves out the noise of a run. A loss
+        whose log is Student-t has no mean and no sd, so none is told.
+
+    Raises
+    ------
+    ValueError
+        ``prob`` is not strictly between 0 and 1.
+    RunTableError
+        The table lacks a column the law reads.
+    """
+    if not 0 < prob < 1:
+        raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")
+    runs = as_runs(runs)
+    fitted = table_of(posterior)
+    warn_other_domain(fitted, runs)
+    warn_far(fitted, runs)
+    warn_own_far(posterior, runs)
+    blocks = [_of_block(posterior, block, prob, seed) for block in _blocks(runs)]
+    return pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
+
+
+def _blocks(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """Rows that are forecast together, so that memory does not grow with the table; the
+    last block is filled up with its own last row: one size is one program.
+    """
+    if len(runs) <= BLOCK:
+        return [runs]
+    last = len(runs) - 1
+    blocks = []
+    for start in range(0, len(runs), BLOCK):
+        rows = np.arange(start, start + BLOCK)
+        inside = np.minimum(rows, last)
+        blocks.append(runs.iloc[inside])
+    return blocks
+
+
+def _of_block(
+    posterior: Posterior, runs: pd.DataFrame, prob: float, seed: int
+) -> pd.DataFrame:
+    # quantiles of the log, and then the loss: the order is the same
+    law = posterior.log_loss(runs)  # (draw, run), as the next
+    new = posterior.log_loss(runs, noise=True, seed=seed)
+    low, high = (1 - prob) / 2, (1 + prob) / 2
+    of_new = np.quantile(new, [0.5, low, high, *ONE_SD], axis=0)
+    law_low, law_high = np.quantile(law, [low, high], axis=0)
+    columns = {
+        "median": np.exp(of_new[0]),
+        "low": np.exp(of_new[1]),
+        "high": np.exp(of_new[2]),
+        "log_sd": (of_new[4] - of_new[3]) / 2,
+        "law_low": np.exp(law_low),
+        "law_high": np.exp(law_high),
+    }
+    return pd.DataFrame(columns)

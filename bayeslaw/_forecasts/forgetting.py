@@ -1,0 +1,186 @@
+"""The cost of forgetting: the share of pre-training that fine-tuning undoes, over
+posterior draws (Bethune 2025).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_count
+from bayeslaw._law.columns import LOSS_BEFORE
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# points of a forecast curve of pre-training, from this share of its tokens on
+LADDER, EARLIEST = 400, 1e-4
+
+
+# -- the cost of forgetting ------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """Share of pre-training progress that fine-tuning undoes (Bethune 2025, figure 14).
+
+    Parameters
+    ----------
+    lost
+        1 less the share of its tokens at which pre-training had the source loss that is
+        left, shape (draw, run).
+    runs
+        The runs, with ``N`` and the tokens of pre-training ``pretraining_tokens``.
+    """
+
+    lost: Float[np.ndarray, "draw run"]
+    runs: pd.DataFrame
+
+    def table(self, prob: float = 0.9) -> pd.DataFrame:
+        """A row per run: ``median``, ``low``, ``high`` of the share lost.
+
+        And ``flops``: the median share of 6 N D.
+        """
+        tail = (1 - prob) / 2
+        low, median, high = np.quantile(self.lost, [tail, 0.5, 1 - tail], axis=0)
+        pretraining = 6 * self.runs["N"] * self.runs["pretraining_tokens"]
+        flops = pretraining * median
+        columns = {"median": median, "low": low, "high": high, "flops": flops}
+        return pd.DataFrame(columns, index=self.runs.index)
+
+    def statements(self) -> tuple[str, ...]:
+        """One line a run."""
+        rows = zip(self.runs.itertuples(), self.table().itertuples(), strict=True)
+        return tuple(
+            f"{format_count(run.N)} parameters, "
+            f"fine-tuned on {format_count(run.D)} tokens: "
+            f"{row.median:.0%} of pre-training is lost "
+            f"(90%: {row.low:.0%} to {row.high:.0%}), {row.flops:.2g} FLOPs"
+            for run, row in rows
+        )
+
+
+def progress_lost(
+    after: Float[np.ndarray, " draw"],
+    tokens: Float[np.ndarray, " point"],
+    losses: Float[np.ndarray, " point"] | Float[np.ndarray, "draw point"],
+) -> Float[np.ndarray, " draw"]:
+    """Share of pre-training progress lost by a model whose source loss has risen.
+
+    1 - t/T, where pre-training had that loss, or less for the first time, at t of its T
+    tokens: between two points, by interpolation in log tokens. 0 where the loss is no
+    higher than at the end; a loss above the curve's first point counts as that point.
+
+    Parameters
+    ----------
+    after
+        The loss it has risen to, shape (draw,).
+    tokens, losses
+        The curve of pre-training: increasing tokens, shape (point,); losses of shape
+        (point,) or (draw, point).
+    """
+    curves = np.broadcast_to(losses, (len(after), len(tokens)))
+    # The lowest loss so far never rises; backwards it never falls, as `interp` needs.
+    lowest = np.minimum.accumulate(curves, axis=1)[:, ::-1]
+    log_tokens = np.log(np.asarray(tokens, float))[::-1]
+    reached = [
+        np.interp(loss, curve, log_tokens)
+        for loss, curve in zip(after, lowest, strict=True)
+    ]
+    return -np.expm1(np.asarray(reached) - log_tokens[0])
+
+
+def cost_of_forgetting(
+    posterior: Posterior,
+    runs: pd.DataFrame,
+    pretraining: Posterior | pd.DataFrame,
+    *,
+    seed: int = 0,
+) -> Cost:
+    """Share of pre-training progress lost in each run, in every draw.
+
+    Parameters
+    ----------
+    posterior
+        Posterior of the source loss after fine-tuning, for instance a fit of `forgetting`.
+    runs
+        The columns its law reads, and N.
+    pretraining
+        The measured curves of pre-training, rows of ``N``, ``D`` and ``loss``: the loss
+        is looked up as it is, so that what warming up again costs is lost too. Or a
+        posterior of a law in N and D, of which the shape is taken: the curve of
+        ``ptpp`` N tokens is moved to end at the run's ``loss_before``.
+    seed
+        Pairs the draws of the two posteriors, which are independent.
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, or no curve is that of a run's model.
+    """
+    runs = as_runs(runs)
+    if isinstance(pretraining, pd.DataFrame):
+        pretraining = as_runs(pretraining)
+    runtime.start()
+    after = np.exp(posterior.log_loss(runs))  # (draw, run)
+    lost, last_tokens = [], []
+    for i in range(len(runs)):
+        if isinstance(pretraining, pd.DataFrame):
+            tokens, losses = _measured_curve(pretraining, runs, i)
+        else:
+            tokens, losses = _forecast_curve(pretraining, runs, i, len(after), seed)
+        lost.append(progress_lost(after[:, i], tokens, losses))
+        last_tokens.append(tokens[-1])
+    return Cost(np.stack(lost, axis=1), runs.assign(pretraining_tokens=last_tokens))
+
+
+def _measured_curve(
+    curves: pd.DataFrame, runs: pd.DataFrame, i: int
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+    """Tokens and losses of the run's model, shape (point,) both."""
+    size = _column(runs, "N", "the model's parameters")[i]
+    missing = [c for c in ("N", "D", "loss") if c not in curves]
+    if missing:
+        raise RunTableError(
+            f"the curves of pre-training have no column {missing[0]!r}; "
+            "they need N, D and loss"
+        )
+    is_model = np.isclose(curves["N"], size, rtol=1e-6)
+    points = curves[is_model].sort_values("D")
+    if len(points) < 2:
+        known = ", ".join(format_count(n) for n in np.unique(curves["N"]))
+        raise RunTableError(
+            f"row {runs.index[i]}: no curve of pre-training of a model of "
+            f"{format_count(size)}; there are: {known}"
+        )
+    return points["D"].to_numpy(float), points["loss"].to_numpy(float)
+
+
+def _forecast_curve(
+    posterior: Posterior, runs: pd.DataFrame, i: int, draws: int, seed: int
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "draw point"]]:
+    """Tokens, shape (point,), and losses, shape (draw, point), that end as measured."""
+    size = _column(runs, "N", "the model's parameters")[i]
+    end = _column(runs, LOSS_BEFORE, "where its curve ends")[i]
+    ptpp = _column(runs, "ptpp", "pre-training tokens per parameter")[i]
+    tokens = ptpp * size * np.geomspace(EARLIEST, 1.0, LADDER)
+    curve = np.exp(posterior.log_loss(pd.DataFrame({"N": size, "D": tokens})))
+    ends_as_measured = curve - curve[:, -1:] + end
+    order = np.random.default_rng(seed).permutation(len(curve))
+    return tokens, ends_as_measured[np.resize(order, draws)]
+
+
+def _column(runs: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " run"]:
+    if name not in runs:
+        raise RunTableError(
+            f"the cost of forgetting needs column {name!r} ({what}); "
+            f"the table has: {', '.join(map(str, runs.columns))}"
+        )
+    return runs[name].to_numpy(float)

@@ -1,0 +1,384 @@
+"""Posteriors after they are fitted: whether their draws can be trusted, whether the law
+suits, whether its intervals held where it was tested, and how far they are to reach.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, check
+from bayeslaw._forecasts.misfits import misfit_and_noise, width_parts
+from bayeslaw._forecasts.review.reach import (
+    farther,
+    review_reach,
+    tested,
+    tested_by,
+    told_range,
+)
+from bayeslaw._forecasts.review.record import Finding, Verdict, labelled
+from bayeslaw._forecasts.sensitivity import reasons
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._posteriors.averaging.compare import compare
+from bayeslaw._posteriors.averaging.folds import Fold, folds_named
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.fits.goodness import explains_little
+from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._posteriors.pairs import (
+    check_posteriors,
+    doubts,
+    table_of,
+)
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.fitting import by_domain, losses
+
+# of 90% intervals: where they hold under half of the runs, they mislead
+USELESS_COVERAGE = 0.5
+# root mean squares of a law's misfit, in sds of the noise of a run, beyond which most
+# of what losses differ by is not what the law says
+LARGE_MISFIT = 3.0
+# of `check`; others deserve a look
+VERDICTS: dict[str, Verdict] = {"trust": "pass", "do not extrapolate": "fail"}
+CHOSEN = ("D", "replay")  # by a plan
+GIVEN = ("N", "ptpp")  # to a plan
+
+
+class Evidence(NamedTuple):
+    """What posteriors are to be reviewed on, beside themselves.
+
+    ``goal``: runs to forecast; ``held_out``: measured runs that no posterior has seen;
+    ``refit``: whether to leave stages out and fit again where nothing is kept.
+    """
+
+    goal: pd.DataFrame | None = None
+    held_out: pd.DataFrame | None = None
+    refit: bool = False
+    seed: int = 0
+
+
+def review_fits(
+    posteriors: Mapping[str, Fit | Average], evidence: Evidence
+) -> list[Finding]:
+    """Look at posteriors by name (their paths, where commands are to be pasted), and at
+    a plan that several could make.
+    """
+    several = len(posteriors) > 1
+    findings: list[Finding] = []
+    for name, posterior in posteriors.items():
+        of_fit = _review_fit(posterior, shlex.quote(name), evidence)
+        findings += labelled(of_fit, name if several else "")
+    if several:
+        findings.append(_plan(posteriors, evidence.goal))
+    return findings
+
+
+def _review_fit(
+    posterior: Fit | Average, path: str, evidence: Evidence
+) -> list[Finding]:
+    runs, goal = posterior.runs, evidence.goal
+    left_out = _left_out(posterior, evidence)
+    findings = [
+        _diagnostics(posterior),
+        _goodness(posterior),
+        _misfit(posterior),
+        _calibration(posterior, left_out, path, evidence),
+    ]
+    if goal is None:
+        return [*findings, told_range(runs, path)]
+    # A goal is as well known as what was held out only as far as that went.
+    times = tested(runs, left_out.folds) if left_out else {}
+    if evidence.held_out is not None:
+        held_out = _of_domain(posterior, evidence.held_out)
+        times = farther(times, tested_by(runs, held_out))
+    return [
+        *findings,
+        review_reach(runs, goal, times, path),
+        _forecast(posterior, goal, path, evidence.seed),
+    ]
+
+
+class LeftOut(NamedTuple):
+    """How laws forecast the stages left out.
+
+    ``table``: of `Comparison.table`; ``weights``: of the laws that have some; ``names``
+    of the stages, and which runs they are.
+    """
+
+    table: pd.DataFrame
+    weights: Mapping[str, float]
+    names: tuple[str, ...]
+    folds: list[Fold]
+
+
+def _left_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
+    """What an average keeps, or another look where that is asked for; None of a single
+    law's fit without.
+    """
+    runs = posterior.runs
+    if isinstance(posterior, Average):
+        folded = str(posterior.attrs.get("folds", ""))
+        names = tuple(folded.split("; ")) if folded else ()
+        weights = {name: w for name, w in posterior.weights.items() if w > 0}
+        return LeftOut(posterior.table, weights, names, folds_named(runs, names))
+    if not evidence.refit:
+        return None
+    judged = compare(
+        runs,
+        [posterior.law],
+        discrepancy=posterior.misfit is not None,
+        seed=evidence.seed,
+    )
+    names = judged.folds
+    weights = {posterior.law.name: 1.0}
+    return LeftOut(judged.table, weights, names, folds_named(runs, names))
+
+
+# -- the fit ---------------------------------------------------------------------------
+
+
+def _diagnostics(posterior: Fit | Average) -> Finding:
+    diagnostics = posterior.diagnostics
+    rhat, khat = diagnostics["rhat"], diagnostics.get("khat")
+    how = f"R-hat {rhat:.3f}, " if rhat == rhat else ""  # NaN without chains
+    how += f"k-hat {khat:.2f}, " if khat is not None else ""
+    reason = (
+        f"{how}{diagnostics['ess']:.0f} effective draws, "
+        f"{diagnostics['divergences']} divergences"
+    )
+    if posterior.warnings:
+        todo = "fit it again with --draws 2000 --warmup 2000, or take a smaller law"
+        lines = "; ".join(posterior.warnings)
+        return Finding("diagnostics", "fail", lines, todo)
+    if isinstance(posterior, Fit) and posterior.is_preview:
+        todo = "fit it without --preview; where chains disagree, take a smaller law"
+        reason = f"drawn without chains, a preview or as they disagreed: {reason}"
+        return Finding("diagnostics", "look", reason, todo)
+    return Finding("diagnostics", "pass", reason)
+
+
+def _goodness(posterior: Fit | Average) -> Finding:
+    goodness = posterior.goodness
+    if not goodness.doubts:
+        return Finding("fit", "pass", goodness.sentence())
+    log_losses = np.log(losses(posterior.runs))
+    verdict = "fail" if explains_little(goodness.explained, log_losses) else "look"
+    reason = "; ".join(goodness.doubts)
+    return Finding("fit", verdict, reason, "bayeslaw compare RUNS")
+
+
+def _misfit(posterior: Fit | Average) -> Finding:
+    sizes = misfit_and_noise(posterior, posterior.runs)
+    if sizes is None:
+        return Finding(
+            "misfit",
+            "look",
+            "the law's smooth misfit was not learned: intervals leave out that no law "
+            "is true",
+            "fit it without --plain",
+        )
+    misfit, noise = sizes
+    reason = (
+        f"the law is off by {misfit:.2%} (root mean square over its runs), beside "
+        f"{noise:.2%} of noise in a run"
+    )
+    if misfit <= LARGE_MISFIT * noise:
+        return Finding("misfit", "pass", reason)
+    return Finding("misfit", "look", reason, "bayeslaw compare RUNS")
+
+
+# -- where it was tested ---------------------------------------------------------------
+
+
+def _calibration(
+    posterior: Fit | Average, left_out: LeftOut | None, path: str, evidence: Evidence
+) -> Finding:
+    """How intervals held: on runs not seen, else on stages left out."""
+    if evidence.held_out is not None:
+        return _checked(posterior, evidence.held_out, path, evidence.seed)
+    if left_out is None:
+        reason = "a fit of one law keeps no forecasts of stages left out"
+        todo = f"bayeslaw review {path} --refit"
+        return Finding("calibration", "look", reason, todo)
+    if not left_out.names:
+        reason = "no stage could be left out, so no forecast was tested"
+        todo = f"bayeslaw review {path} --held-out RUNS"
+        return Finding("calibration", "look", reason, todo)
+    return _of_stages(left_out, path)
+
+
+def _of_stages(left_out: LeftOut, path: str) -> Finding:
+    # Laws without weight have no draws, and so no part in the intervals.
+    rows = left_out.table.loc[list(left_out.weights)]
+    shares = list(left_out.weights.values())
+    coverage = float(np.dot(shares, rows["coverage"]))
+    score = float(np.dot(shares, rows["interval_score90"]))
+    held = sum(int(stage.held.sum()) for stage in left_out.folds)
+    reason = (
+        f"left out in turn ({'; '.join(left_out.names)}), 90% intervals hold "
+        f"{coverage:.0%} of {held} runs, interval score {score:.1%} of the loss"
+    )
+    failed = [text for text in rows["failed_stages"] if text]
+    if failed:
+        reason += f"; chains of {', '.join(failed)} did not converge"
+    if held < FEW:
+        todo = f"bayeslaw review {path} --held-out RUNS"
+        return Finding("calibration", "look", f"{reason}: too few to tell", todo)
+    if coverage >= TRUSTED_COVERAGE and not failed:
+        return Finding("calibration", "pass", reason)
+    verdict = "fail" if coverage < USELESS_COVERAGE else "look"
+    return Finding("calibration", verdict, reason, "bayeslaw compare RUNS")
+
+
+def _checked(
+    posterior: Fit | Average, held_out: pd.DataFrame, path: str, seed: int
+) -> Finding:
+    """As `check` judges, on the rows of the fit's own domain."""
+    runs = _of_domain(posterior, held_out)
+    if runs.empty:
+        reason = "no held-out row is of this fit's domain"
+        return Finding("calibration", "look", reason, "give rows of its domain")
+    result = check(posterior, runs, seed=seed)
+    verdict = VERDICTS.get(result.verdict, "look")
+    todo = ""
+    if verdict != "pass":
+        todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
+    reason = f"{result.verdict}: {result.reason}"
+    return Finding("calibration", verdict, reason, todo)
+
+
+def _of_domain(posterior: Fit | Average, runs: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the domain that was fitted, where both tell one."""
+    if "domain" not in runs or "domain" not in posterior.runs:
+        return runs
+    return runs[runs["domain"].astype(str).isin(by_domain(posterior.runs))]
+
+
+# -- where it is to reach --------------------------------------------------------------
+
+
+def _forecast(
+    posterior: Fit | Average, goal: pd.DataFrame, path: str, seed: int
+) -> Finding:
+    """What the forecast of the goal rests on, and what makes its interval."""
+    try:
+        draws = posterior.log_loss(goal)
+        new = posterior.log_loss(goal, noise=True, seed=seed)
+    except RunTableError as error:
+        todo = "name it, too: --at N=...,D=..., or as a column of --goal"
+        return Finding("forecast", "look", f"not forecast: {error}", todo)
+    low, middle, high = np.exp(np.quantile(new, [0.05, 0.5, 0.95], axis=0))
+    # Of several runs the one that is known least.
+    widest = int(np.argmax((high - low) / middle))
+    parts = width_parts(posterior, goal).iloc[widest]
+    reason = (
+        f"{middle[widest]:.4g} ({low[widest]:.4g} to {high[widest]:.4g} with 90%), "
+        f"mostly {parts.idxmax()}"
+    )
+    found = reasons(posterior, goal, draws)
+    if not found:
+        return Finding("forecast", "pass", reason)
+    todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
+    return Finding("forecast", "look", "; ".join((reason, *found)), todo)
+
+
+# -- a plan ----------------------------------------------------------------------------
+
+
+def _plan(
+    posteriors: Mapping[str, Fit | Average], goal: pd.DataFrame | None
+) -> Finding:
+    """Whether a plan can be made, and what it has to be told."""
+    name, *others = _target_first(posteriors)
+    target = posteriors[name]
+    sources = {other: posteriors[other] for other in others}
+    try:
+        check_posteriors(target, sources)
+    except PlanError as error:
+        todo = "bayeslaw fit RUNS --where \"domain == 'source'\" -o source.nc"
+        return Finding("plan", "fail", str(error), todo)
+    still = [n for n, one in posteriors.items() if not _reads(one, CHOSEN)]
+    if still:
+        reason = f"no law of {still[0]} reads both D and replay, which a plan chooses"
+        todo = "fit a law that reads both: bayeslaw laws lists them"
+        return Finding("plan", "fail", reason, todo)
+    command = _plan_command(name, sources, posteriors, goal)
+    found = doubts(target, sources, {})
+    if found:
+        return Finding("plan", "look", "; ".join(found), command)
+    reason = f"{name} as target and {', '.join(sources)} as source make a plan"
+    return Finding("plan", "pass", reason, command)
+
+
+def _target_first(posteriors: Mapping[str, Fit | Average]) -> list[str]:
+    """Names, that of the domain called target first where there is one; else as
+    given.
+    """
+    return sorted(posteriors, key=lambda name: not _is_target(name, posteriors[name]))
+
+
+def _is_target(name: str, posterior: Posterior) -> bool:
+    return name == "target" or _domain(posterior) == "target"
+
+
+def _domain(posterior: Posterior) -> str | None:
+    """The one domain that it was fitted to, where its table tells one."""
+    table = table_of(posterior)
+    if table is None or "domain" not in table:
+        return None
+    domains = list(by_domain(table))
+    return domains[0] if len(domains) == 1 else None
+
+
+def _reads(posterior: Posterior, columns: Sequence[str]) -> bool:
+    """Whether some of its laws read all these columns."""
+    return any(set(columns) <= set(piece.covariates) for piece in posterior.pieces())
+
+
+def _plan_command(
+    target: str,
+    sources: Mapping[str, Posterior],
+    posteriors: Mapping[str, Posterior],
+    goal: pd.DataFrame | None,
+) -> str:
+    """What makes the plan, with its blanks in capitals."""
+    words = [f"bayeslaw plan --target {shlex.quote(target)}"]
+    for i, (name, source) in enumerate(sources.items(), start=1):
+        # several sources have names
+        called = _domain(source) or f"source{i}"
+        named = name if len(sources) == 1 else f"{called}={name}"
+        words.append(f"--source {shlex.quote(named)}")
+    for column in GIVEN:
+        value = column.upper()
+        if goal is not None and column in goal:
+            value = f"{goal[column].iloc[0]:g}"
+        words.append(f"--{column} {value}")
+    words.append("--max-target-loss LOSS --max-forgetting 2%")
+    read = {
+        column
+        for posterior in posteriors.values()
+        for piece in posterior.pieces()
+        for column in piece.covariates
+    }
+    if SOURCE_LOSS_BEFORE in read or any(map(_diverges, sources.values())):
+        words.append("--baseline-loss LOSS")
+    if LOSS_BEFORE in read:
+        words.append("--covariate loss_before=LOSS")
+    return " ".join(words)
+
+
+def _diverges(posterior: Posterior) -> bool:
+    """Whether the laws have no loss before adaptation, from which to tell forgetting."""
+    for piece in posterior.pieces():
+        # Any checkpoint will do: what diverges does so in tokens.
+        run = dict.fromkeys(piece.covariates, np.ones(1))
+        run |= {"D": np.zeros(1), "replay": np.ones(1)}
+        at_start = piece.take(np.arange(1)).at(run)
+        if not math.isfinite(float(at_start[0, 0])):
+            return True
+    return False

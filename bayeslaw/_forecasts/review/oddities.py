@@ -1,0 +1,139 @@
+"""What looks wrong in a table whose every cell can be read: units, mixtures, drifts, and
+losses that rise where they should fall.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._forecasts.review.record import Finding
+from bayeslaw._posteriors.fits.goodness import REASONS, rise_with_size
+from bayeslaw._tables.checks.mixtures import mixtures
+from bayeslaw._tables.checks.rises import rise_along
+from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
+from bayeslaw._tables.checks.units import odd_units, unjudged_units
+from bayeslaw._tables.runs import NUMERIC, named_rows
+
+TARGET, SOURCE = "target", "source"
+SIZES = ("N", "D", "ptpp")
+BESIDE = ("D", "replay", "ptpp")
+LEAST_MOVE = 0.005  # of the loss, over the range of replay
+LEAST_COPIED = 0.05  # of the rows, whose loss another setting has to the last digit
+DIGITS = 1e4  # losses with fewer decimals than this are alike by chance
+
+
+def units(runs: pd.DataFrame, path: str) -> Finding:
+    """Whether columns look to be in the schema's units, as far as can be judged."""
+    lines = odd_units(runs)
+    if not lines:
+        reason = f"nothing odd seen; not judged: {unjudged_units(runs)}"
+        return Finding("units", "pass", reason)
+    todo = (
+        "rescale the column (--column D=yours*1e9), then: bayeslaw review "
+        f"{shlex.quote(path)}"
+    )
+    return Finding("units", "look", "; ".join(lines), todo)
+
+
+def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
+    """Whether all rows look to be of one kind, in one unit, from first to last."""
+    lines = mixtures(runs, columns)
+    if not lines:
+        reason = "no part of the rows lies apart from the rest at like settings"
+        return Finding("mixture", "pass", reason)
+    todo = (
+        "look what else differs between those rows, and mend or select them (--where)"
+    )
+    return Finding("mixture", "look", "; ".join(lines), todo)
+
+
+def size(runs: pd.DataFrame) -> Finding:
+    """Whether losses fall with N, everywhere."""
+    todo = "look whether larger models were trained and evaluated alike"
+    rise = rise_with_size(runs)
+    if rise is not None:
+        return Finding("size", "look", rise, todo)
+    if "N" not in runs or runs["N"].nunique() < 2:
+        return Finding("size", "pass", "one size, so nothing is said of it")
+    somewhere = rise_along(runs, "N", BESIDE)
+    if somewhere is None:
+        return Finding("size", "pass", "losses do not rise with N where rows tell")
+    reason = f"losses rise with N by {somewhere.rise:.1%} {somewhere.part}: {REASONS}"
+    return Finding("size", "look", reason, todo)
+
+
+def tokens(runs: pd.DataFrame) -> Finding:
+    """Whether losses fall with D, but for a source that is forgotten."""
+    domain = ""
+    if "domain" in runs:
+        domain = str(runs["domain"].iloc[0])
+    if domain == SOURCE:
+        return Finding("tokens", "pass", "a source's losses may rise with D")
+    rise = rise_along(runs, "D", ("N", "replay", "ptpp"))
+    if rise is None:
+        return Finding("tokens", "pass", "losses do not rise with D where rows tell")
+    reason = (
+        f"losses rise with D by {rise.rise:.1%}{' ' * bool(rise.part)}{rise.part}, as "
+        "those of a source that is forgotten do"
+    )
+    if domain != TARGET:
+        reason += ", and of a target do not"
+    todo = "say which losses they are in a column domain (target, source); or look at D"
+    return Finding("tokens", "look", reason, todo)
+
+
+def replay(runs: pd.DataFrame) -> Finding | None:
+    """Whether losses of target and source move with replay as they should; None where
+    domain or replay is not known.
+    """
+    domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
+    if domain not in (TARGET, SOURCE) or "replay" not in runs:
+        return None
+    slope, error = partial_slope(runs, "replay", SIZES)
+    change = slope * float(np.ptp(runs["replay"]))
+    wrong = -change if domain == TARGET else change
+    way = "fall" if domain == TARGET else "rise"
+    is_clear = abs(slope) > CLEAR * error
+    if not (is_clear and wrong > LEAST_MOVE):
+        reason = f"losses of the {domain} do not {way} with replay"
+        return Finding("replay", "pass", reason)
+    reason = (
+        f"losses of the {domain} {way} with replay, by {wrong:.1%} over its range: "
+        "replay given as 1 - replay, or labels of the domains exchanged?"
+    )
+    todo = "look what replay is: the share of source data (--column replay=...)"
+    return Finding("replay", "look", reason, todo)
+
+
+def copies(runs: pd.DataFrame) -> Finding | None:
+    """Losses that are alike to the last digit in unlike settings, or everywhere; None
+    where there are few.
+    """
+    loss = runs["loss"].to_numpy(float)
+    if len(loss) < 3:
+        return None
+    if np.ptp(np.log(loss)) == 0:
+        reason = f"all {len(loss)} losses are {loss[0]:g}"
+        return Finding("copies", "fail", reason, "look where the losses come from")
+    fine = np.abs(loss * DIGITS / 10 - np.round(loss * DIGITS / 10)) > 1e-6
+    if fine.mean() < 0.5:
+        return None
+    settings = [c for c in NUMERIC if c in runs and "loss" not in c]
+    if not settings:
+        return None
+    apart = runs[[*settings, "loss"]].drop_duplicates()
+    again = apart["loss"].duplicated(keep=False)
+    spread = float(np.ptp(loss))
+    by_chance = len(apart) ** 2 / (spread * DIGITS + 1)
+    if again.sum() < max(LEAST_COPIED * len(apart), 3 * by_chance + 3):
+        return None
+    rows = named_rows(apart.index[again])
+    reason = (
+        f"{int(again.sum())} rows have the loss of another setting to the last digit "
+        f"({rows})"
+    )
+    return Finding("copies", "look", reason, "look whether losses were copied")

@@ -1,0 +1,146 @@
+"""How far what is asked about lies beyond the runs, in e-folds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._forecasts.review.record import Finding, Verdict, worst
+from bayeslaw._posteriors.averaging.folds import Fold
+from bayeslaw._tables.beyond import AXES, Reach, axis_values, reaches, replay_outside
+
+INSIDE = 1.05  # times the range: people round
+# times beyond, where a law says little more than its prior; papers that checked a
+# forecast beyond their stages did so at up to 9 times
+HOPELESS = 100.0
+# what `anchors --offer` calls an axis
+OFFERS = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
+
+
+def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
+    """How many times beyond the rest the stages left out lie, by the axis that they
+    were left out by.
+    """
+    times = {}
+    for stage in stages:
+        beyond = tested_by(runs[stage.kept], runs[stage.held])
+        if stage.column in beyond:
+            times[stage.column] = beyond[stage.column]
+    return times
+
+
+def tested_by(runs: pd.DataFrame, held_out: pd.DataFrame) -> dict[str, float]:
+    """How many times beyond the largest of ``runs`` held-out ones go, by axis."""
+    times = {}
+    for axis in AXES:
+        known, held = axis_values(runs, axis), axis_values(held_out, axis)
+        if known is not None and held is not None:
+            times[axis] = float(held.max() / known.max())
+    return times
+
+
+def farther(
+    times: Mapping[str, float], others: Mapping[str, float]
+) -> dict[str, float]:
+    """The farther of two tests, by axis."""
+    axes = {*times, *others}
+    return {axis: max(times.get(axis, 1.0), others.get(axis, 1.0)) for axis in axes}
+
+
+def review_reach(
+    runs: pd.DataFrame,
+    goal: pd.DataFrame,
+    times_tested: Mapping[str, float],
+    fit: str | None = None,
+) -> Finding:
+    """How far a goal lies beyond runs, along the axis where that is farthest.
+
+    Passes inside the runs' range, and beyond it as far as runs held out tested.
+
+    Parameters
+    ----------
+    goal
+        Runs to forecast.
+    times_tested
+        By axis, as `tested` and `tested_by` tell.
+    fit
+        What a fit of the runs is called in a command, where there is one.
+    """
+    found = reaches(runs, goal)
+    outside = [reach for reach in found if reach.times > INSIDE]
+    lines = [_line(reach, times_tested) for reach in outside]
+    verdicts = [_verdict(reach, times_tested) for reach in outside]
+    replay = replay_outside(runs, goal)
+    if replay is not None:
+        lines.append(replay)
+        verdicts.append("look")
+    if not found:
+        axes = ", ".join(AXES)
+        reason = f"the goal has none of {axes} in common with the runs"
+        return Finding("extrapolation", "look", reason, "say what it is: --at N=...")
+    if not lines:
+        axes = ", ".join(reach.axis for reach in found)
+        return Finding("extrapolation", "pass", f"inside the runs' range of {axes}")
+    verdict = worst(verdicts)
+    reason = "; ".join(lines)
+    todo = "" if verdict == "pass" else _nearer(outside, fit)
+    return Finding("extrapolation", verdict, reason, todo)
+
+
+def told_range(runs: pd.DataFrame, fit: str) -> Finding:
+    """The runs' range, where no goal was named that could lie beyond it."""
+    ends = []
+    for name in AXES:
+        values = axis_values(runs, name)
+        if values is not None:
+            low, high = format_count(values.min()), format_count(values.max())
+            ends.append(f"{name} {low} to {high}")
+    reason = f"runs reach {', '.join(ends) or 'no known axis'}; no goal was named"
+    todo = f"bayeslaw review {fit} --at N=8.1B,D=70B,ptpp=279"
+    return Finding("extrapolation", "pass", reason, todo)
+
+
+def _verdict(reach: Reach, times_tested: Mapping[str, float]) -> Verdict:
+    if reach.times > HOPELESS:
+        return "fail"
+    if reach.is_above and reach.times <= INSIDE * times_tested.get(reach.axis, 1.0):
+        return "pass"
+    return "look"
+
+
+def _line(reach: Reach, times_tested: Mapping[str, float]) -> str:
+    tests = times_tested.get(reach.axis, 1.0)
+    known = "nothing held out tests that"
+    if tests > INSIDE and reach.is_above:
+        known = f"runs held out test {math.log(tests):.1f}"
+    ends = f"{format_count(reach.low)} to {format_count(reach.high)}"
+    return (
+        f"{reach.axis} = {format_count(reach.worst)} lies {math.log(reach.times):.1f} "
+        f"e-folds ({reach.times:.3g} times) beyond the runs ({ends}); {known}"
+    )
+
+
+def _nearer(outside: Sequence[Reach], fit: str | None) -> str:
+    """Runs on the way: on offer to `anchors` where there is a fit."""
+    offers = [
+        f"{OFFERS[reach.axis]}={format_count(_halfway(reach))}"
+        for reach in outside
+        if reach.axis in OFFERS
+    ]
+    if not offers:
+        return "measure runs nearer to it"
+    if fit is None:
+        return f"measure runs on the way, at {', '.join(offers)}"
+    options = " ".join(f"--offer {offer}" for offer in offers)
+    return (
+        f"bayeslaw anchors {fit} --candidates RUNS {options} --goal GOAL --budget FLOPS"
+    )
+
+
+def _halfway(reach: Reach) -> float:
+    """Half-way in logs from the runs' end to what lies farthest beyond it."""
+    end = reach.high if reach.is_above else reach.low
+    return math.sqrt(end * reach.worst)

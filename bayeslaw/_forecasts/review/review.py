@@ -1,0 +1,115 @@
+"""``review``: is this table, or are these posteriors, fit for what is to be decided?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._forecasts.review.fits import Evidence, review_fits
+from bayeslaw._forecasts.review.record import Review
+from bayeslaw._forecasts.review.table import review_table
+from bayeslaw._posteriors.averaging.loading import load
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._tables.runs import as_runs
+
+HDF5 = b"\x89HDF\r\n\x1a\n"  # how a netCDF file begins
+
+Subject = pd.DataFrame | Fit | Average | str | Path
+
+
+def review(
+    subject: Subject | Mapping[str, Fit | Average],
+    *,
+    goal: pd.DataFrame | str | Path | None = None,
+    held_out: pd.DataFrame | str | Path | None = None,
+    refit: bool = False,
+    name: str | None = None,
+    seed: int = 0,
+) -> Review:
+    """Review a table of runs before it is fitted, or posteriors before they are used.
+
+    Of a table: what reading it warns of, units, laws that suit, rows, levels, the
+    reference run, stages that can be left out, what replicates say of noise, outliers,
+    rows that are of another kind, whether the columns explain the losses, whether
+    losses rise with N or D anywhere, what a plan would lack. It fits no law, and takes
+    a second.
+
+    Of posteriors: diagnostics, how the law fits its runs, its misfit beside the noise,
+    how its intervals held on stages left out, how far the goal lies beyond the runs and
+    what the forecast there rests on, and whether a plan can be made of several.
+
+    Parameters
+    ----------
+    subject
+        A table of runs; a `Fit` or an `Average`; a path of either; or several
+        posteriors by name, as ``{"target": t, "source": s}``.
+    goal
+        Runs to forecast, with as many columns as are known of them: how far they lie
+        beyond the data is told in e-folds.
+    held_out
+        Measured runs that posteriors have not seen: their calibration is then judged on
+        them (`check`), and not on the stages left out that an average keeps.
+    refit
+        Leave stages out and fit again where a posterior keeps none (a minute).
+    name
+        What the table or the posterior is called in commands to paste; by default its
+        path.
+    seed
+        Same seed, same machine: same numbers.
+
+    Raises
+    ------
+    RunTableError, FitFileError
+        The table or the file cannot be read.
+    LawError
+        ``held_out`` or ``refit`` with a table.
+    """
+    if isinstance(subject, str | Path):
+        name = name or str(subject)
+        subject = load(subject) if is_fit_file(subject) else as_runs(subject)
+    runs = None if goal is None else as_runs(goal)
+    if isinstance(subject, pd.DataFrame):
+        if held_out is not None or refit:
+            raise LawError(
+                "held_out and refit are about posteriors, and this is a table"
+            )
+        path = name or "runs.csv"
+        return Review(path, tuple(review_table(subject, path, runs)))
+    posteriors = by_name(subject, name)
+    held = None if held_out is None else as_runs(held_out)
+    evidence = Evidence(runs, held, refit, seed)
+    findings = review_fits(posteriors, evidence)
+    return Review(", ".join(posteriors), tuple(findings))
+
+
+def is_fit_file(path: str | Path) -> bool:
+    """Whether a file is a saved posterior, not a table, by how it begins."""
+    path = Path(path)
+    if not path.is_file():
+        return path.suffix == ".nc"
+    with path.open("rb") as stream:
+        return stream.read(len(HDF5)) == HDF5 or path.suffix == ".nc"
+
+
+def by_name(subject: object, name: str | None) -> Mapping[str, Fit | Average]:
+    """Posteriors by name, of one or of several.
+
+    Raises
+    ------
+    RunTableError
+        It is something else, or there is none.
+    """
+    given = subject if isinstance(subject, Mapping) else {name or "fit.nc": subject}
+    if not given:
+        raise RunTableError("nothing to review: no posterior was given")
+    for one in given.values():
+        if not isinstance(one, Fit | Average):
+            raise RunTableError(
+                "review takes a table of runs, a fit, an average, a path of one, or "
+                f"posteriors by name; got {type(one).__name__}"
+            )
+    return given

@@ -1,0 +1,402 @@
+"""A table of runs before anything is fitted: what can be learned from it, and what
+looks wrong.
+
+Nothing is fitted here but a smooth surface, in milliseconds: a review should answer
+before the first program is compiled, and should not fault a table for a law's faults.
+"""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
+from bayeslaw._base.numbers import format_count
+from bayeslaw._forecasts.check import FEW
+from bayeslaw._forecasts.review import oddities
+from bayeslaw._forecasts.review.reach import review_reach, tested
+from bayeslaw._forecasts.review.record import Finding, labelled
+from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.compare import default_laws
+from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
+from bayeslaw._posteriors.fits.goodness import (
+    LARGE_MISS,
+    REASONS,
+    explained_share,
+    explains_little,
+    median_distance,
+)
+from bayeslaw._posteriors.pairs import doubts_of_tables
+from bayeslaw._tables import fitting
+from bayeslaw._tables.checks.slopes import outliers, surface, surface_misses
+from bayeslaw._tables.checks.units import odd_units
+from bayeslaw._tables.rows.settings import Alike, alike_but_settings
+from bayeslaw._tables.runs import NUMERIC, named_rows, read_runs
+
+ENOUGH = 2  # rows for each parameter of the largest law
+ENOUGH_LEVELS = 3  # of a column, by which a law's bend along it is seen
+# times what half of the rows lie off the surface by; it is rougher than a law, for
+# which `fit` takes 8
+OUTLIER = 12.0
+# columns that may differ between runs that are alike but for their seed
+OF_A_RUN = {
+    "run",
+    "seed",
+    "checkpoint",
+    "loss",
+    LOSS_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    "target_loss_before",
+    "cost",
+}
+SD_OF_HALF = 1.4826  # sds of a normal for what half of its draws lie within
+TARGET, SOURCE = "target", "source"
+
+
+def review_table(
+    given: pd.DataFrame, path: str, goal: pd.DataFrame | None = None
+) -> list[Finding]:
+    """Look at a table of runs, each of its domains, and what a plan would need.
+
+    Parameters
+    ----------
+    given
+        As `read_runs` returns it.
+    path
+        What it is called in a command.
+    goal
+        Runs that are to be forecast.
+
+    Raises
+    ------
+    RunTableError
+        It cannot be read.
+    """
+    runs, warned = _read(given)
+    findings = [_contents(runs), _reading(warned, path), oddities.units(runs, path)]
+    if "loss" not in runs:
+        return findings
+    parts = fitting.by_domain(runs)
+    several = len(parts) > 1
+    for domain, part in parts.items():
+        command = _fit_command(part, path, domain if several else "")
+        of_domain = _review_domain(part, command, goal)
+        findings += labelled(of_domain, domain if several else "")
+    if several:
+        findings.append(_plan(parts))
+    return findings
+
+
+def _read(given: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The table checked again, and what it was warned about but for odd units."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RunTableWarning)
+        runs = read_runs(given)
+    told = odd_units(runs)
+    if len(runs) == len(given):
+        # rows keep the numbers that they have in their file
+        runs = runs.set_axis(given.index)
+    lines = [str(warning.message) for warning in caught]
+    return runs, [line for line in lines if line not in told]
+
+
+def _contents(runs: pd.DataFrame) -> Finding:
+    columns = ", ".join(map(str, runs.columns))
+    try:
+        fitting.losses(runs)
+    except RunTableError as error:
+        todo = "name the column: --column loss=YOURS"
+        return Finding("table", "fail", str(error), todo)
+    domains = ""
+    if "domain" in runs:
+        counts = runs["domain"].astype(str).value_counts()
+        domains = f" ({', '.join(f'{name} {n}' for name, n in counts.items())})"
+    return Finding("table", "pass", f"{len(runs)} rows{domains}; columns {columns}")
+
+
+def _reading(warned: Sequence[str], path: str) -> Finding:
+    """Rows exported twice, columns of two units: what reading warns of."""
+    if not warned:
+        reason = "every cell is a number, and no row is there twice"
+        return Finding("reading", "pass", reason)
+    todo = f"mend the table, then: bayeslaw review {shlex.quote(path)}"
+    return Finding("reading", "look", "; ".join(warned), todo)
+
+
+# -- one domain ------------------------------------------------------------------------
+
+
+def _fit_command(runs: pd.DataFrame, path: str, domain: str) -> str:
+    """What fits these rows: of one domain, or of a table without any."""
+    words = ["bayeslaw fit", shlex.quote(path)]
+    if domain:
+        words += ["--where", _quoted(f"domain == {domain!r}")]
+    for name, value in fitting.reference_near(runs).items():
+        words.append(f"--reference {name}={format_count(value)}")
+    output = f"{domain or 'fit'}.nc"
+    return " ".join([*words, "-o", shlex.quote(output)])
+
+
+def _quoted(text: str) -> str:
+    """Text for a shell, in double quotes where nothing in it means something there."""
+    if set('"$`\\!') & set(text):
+        return shlex.quote(text)
+    return f'"{text}"'
+
+
+def _review_domain(
+    runs: pd.DataFrame, command: str, goal: pd.DataFrame | None
+) -> list[Finding]:
+    """``command``: what fits these rows."""
+    laws, suited = _suiting(runs, command)
+    if not laws:
+        return [suited]
+    # What any of the laws reads, each once.
+    columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
+    # As `average` leaves out: enough must be left for the largest law.
+    stages = folds(runs, default_axes(runs), max(len(law.free_priors) for law in laws))
+    misses = surface_misses(runs, columns)
+    findings = [
+        suited,
+        _rows(runs, laws),
+        _levels(runs, columns),
+        _reference(runs, command),
+        _stages(stages),
+        _noise(runs),
+        _outliers(runs, misses),
+        oddities.mixture(runs, columns),
+        _signal(runs, columns, misses),
+        oddities.size(runs),
+        oddities.tokens(runs),
+    ]
+    alike = alike_but_settings(runs, columns)
+    if alike is not None:
+        todo = f"{command} --where {_quoted(_at_one_level(runs, alike))}"
+        findings.append(Finding("settings", "look", alike.sentence(), todo))
+    further = (oddities.replay(runs), oddities.copies(runs))
+    findings += [finding for finding in further if finding is not None]
+    if goal is not None:
+        times = tested(runs, stages)
+        findings.append(review_reach(runs, goal, times))
+    return findings
+
+
+def _at_one_level(runs: pd.DataFrame, alike: Alike) -> str:
+    """A query of the runs at the most frequent setting."""
+    parts = []
+    for name in alike.columns:
+        (level, *_) = runs[name].mode()
+        value = level.item() if hasattr(level, "item") else level
+        column = name if name.isidentifier() else f"`{name}`"
+        parts.append(f"{column} == {value!r}")
+    return " and ".join(parts)
+
+
+def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
+    """The laws that are averaged by default and can be fitted, and the check of it."""
+    try:
+        laws = [law_by_name(name) for name in default_laws(runs)]
+    except LawError as error:
+        todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
+        return [], Finding("laws", "fail", str(error), todo)
+    usable, refused = [], []
+    with warnings.catch_warnings():
+        # told by the checks of levels and of the reference run
+        warnings.simplefilter("ignore", RunTableWarning)
+        for law in laws:
+            try:
+                settled = fitting.settled(law, runs)
+                fitting.check_fittable(settled, runs, one_domain=False)
+            except RunTableError as error:
+                refused.append(str(error))
+            else:
+                usable.append(settled)
+    names = ", ".join(law.name for law in usable)
+    if not usable:
+        return [], Finding("laws", "fail", refused[0], "mend that, and review again")
+    if refused:
+        chosen = " ".join(f"--law {law.name}" for law in usable)
+        reason = f"{names} can be fitted, but {refused[0]}"
+        return usable, Finding("laws", "look", reason, f"{command} {chosen}")
+    return usable, Finding("laws", "pass", f"{names} can be fitted", command)
+
+
+def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
+    most = max(len(law.free_priors) for law in laws)
+    reason = f"{len(runs)} rows for at most {most} parameters of a law"
+    if len(runs) >= ENOUGH * most:
+        return Finding("rows", "pass", reason)
+    todo = f"add runs, {ENOUGH * most - len(runs)} at least, or name a smaller law"
+    return Finding("rows", "look", f"{reason}: priors say much of it", todo)
+
+
+def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
+    counts = {name: runs[name].nunique() for name in columns}
+    reason = "levels: " + ", ".join(f"{name} {n}" for name, n in counts.items())
+    few = [name for name, n in counts.items() if n < ENOUGH_LEVELS]
+    if not few:
+        return Finding("levels", "pass", reason)
+    told = [f"{name} ({_values(runs[name])})" for name in few]
+    reason += f"; along {' and '.join(told)} laws bend as their priors say"
+    todo = f"add runs at a third level of {few[0]}, or forecast at its levels only"
+    return Finding("levels", "look", reason, todo)
+
+
+def _values(column: pd.Series) -> str:
+    return ", ".join(format_count(value) for value in sorted(column.unique()))
+
+
+def _reference(runs: pd.DataFrame, command: str) -> Finding:
+    if not fitting.reference_near(runs):
+        reason = "models are within a factor of 100 of the laws' reference run"
+        return Finding("reference", "pass", reason)
+    sizes = f"{format_count(runs['N'].min())} to {format_count(runs['N'].max())}"
+    return Finding(
+        "reference",
+        "look",
+        f"models of {sizes} parameters lie far from the reference run (1B), at which "
+        "priors in nats are stated",
+        command,
+    )
+
+
+def _stages(stages: Sequence[Fold]) -> Finding:
+    names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
+    if not any(stage.held.sum() >= FEW for stage in stages):
+        too_few = f" but too few rows to tell by ({names})" if stages else ""
+        return Finding(
+            "stages",
+            "look",
+            "no largest size, stage or budget can be left out with enough runs to fit"
+            f"{too_few}, so no forecast can be tested",
+            "add runs at two levels or more of N, D or ptpp",
+        )
+    reason = f"forecasts can be tested by leaving out {names} rows"
+    return Finding("stages", "pass", reason)
+
+
+def _noise(runs: pd.DataFrame) -> Finding:
+    """What runs that are alike say of noise."""
+    alike = [
+        column
+        for column in runs
+        if column not in OF_A_RUN
+        # a name or a date that every row has for itself says nothing of a setting
+        and (column in NUMERIC or runs[column].nunique() < len(runs))
+    ]
+    log_loss = runs["loss"].map(np.log)
+    groups = log_loss.groupby([runs[c] for c in alike], dropna=False)
+    sizes = groups.transform("size").to_numpy()
+    several = sizes > 1
+    if not several.any():
+        reason = "no two runs are alike, so noise is told from misfit by how it varies"
+        todo = "repeat the cheapest run with another seed"
+        return Finding("noise", "pass", reason, todo)
+    away = (log_loss - groups.transform("mean")).to_numpy()[several]
+    # a mean of n rows is nearer to each of them by this than the truth is
+    away = away * np.sqrt(sizes[several] / (sizes[several] - 1))
+    sd = SD_OF_HALF * median_distance(away)
+    reason = (
+        f"{int(several.sum())} rows are of settings that were run more than once: runs "
+        f"alike differ by {sd:.2%} (sd of log loss)"
+    )
+    if sd == 0:
+        todo = "look whether one run was exported twice, or the seed changes nothing"
+        return Finding("noise", "look", f"{reason}, to the last digit alike", todo)
+    if sd > LARGE_MISS:
+        todo = "look for what else differs between them, and make it a column"
+        return Finding(
+            "noise", "look", f"{reason}, where seeds differ by .05-.6%", todo
+        )
+    return Finding("noise", "pass", reason)
+
+
+def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
+    usual = median_distance(misses)
+    far = outliers(misses, OUTLIER)
+    half = f"half of the rows lie within {usual:.2%} of a smooth surface"
+    if not far.any():
+        return Finding("outliers", "pass", f"{half}, and none far off it")
+    worst = float(np.abs(misses[far]).max())
+    rows = named_rows(runs.index[far])
+    lie = "lies" if far.sum() == 1 else "lie up to"
+    return Finding(
+        "outliers",
+        "look",
+        f"{rows} {lie} {worst:.1%} off, where {half}",
+        f"look at {rows}: where a loss is wrong, mend it or leave the row out",
+    )
+
+
+def _signal(
+    runs: pd.DataFrame, columns: Collection[str], misses: np.ndarray
+) -> Finding:
+    y = np.log(fitting.losses(runs))
+    # a surface of many terms explains some of anything
+    rows, terms = surface(runs, columns).shape
+    left = misses * np.sqrt(rows / max(1, rows - terms))
+    explained = explained_share(left, y)
+    reason = f"columns explain {explained:.1%} of how losses differ"
+    todo = "plot the table: losses against D, a line for each N"
+    if explains_little(explained, y):
+        return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
+    usual = median_distance(left)
+    if usual > LARGE_MISS:
+        reason += (
+            f", but half of the rows lie over {usual:.1%} off a smooth surface, where "
+            f"seeds differ by .05-.6%: {REASONS}"
+        )
+        return Finding("signal", "look", reason, todo)
+    return Finding("signal", "pass", reason)
+
+
+# -- a plan ----------------------------------------------------------------------------
+
+
+def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
+    """Whether a plan of replay and tokens could be made of fits of the domains."""
+    if not {TARGET, SOURCE} <= set(parts):
+        reason = f"domains {', '.join(parts)}: none is called target and source"
+        todo = (
+            "fit each domain, and name them: bayeslaw plan --target T.nc --source S.nc"
+        )
+        return Finding("plan", "pass", reason, todo)
+    target, source = parts[TARGET], parts[SOURCE]
+    # What `plan` would say of fits of these rows, said before they are fitted.
+    doubts = doubts_of_tables(SOURCE, target, source)
+    still = [name for name in (TARGET, SOURCE) if not _varies(parts[name], "replay")]
+    if still:
+        doubts.append(
+            f"replay does not vary among the runs of {' and '.join(still)}, so no plan "
+            "can choose it"
+        )
+    if doubts:
+        return Finding("plan", "look", "; ".join(doubts), "mend that before a plan")
+    if not _has(target, SOURCE_LOSS_BEFORE) and not _has(
+        source, LOSS_BEFORE, SOURCE_LOSS_BEFORE
+    ):
+        return Finding(
+            "plan",
+            "look",
+            f"no column {SOURCE_LOSS_BEFORE}: forgetting has no baseline, and laws of the "
+            "checkpoint's state, which forecast best where we measured, cannot be used",
+            "evaluate each checkpoint on the source before it is adapted, or give "
+            "--baseline-loss to plan",
+        )
+    reason = "both domains, replay and losses before adaptation are there"
+    return Finding("plan", "pass", reason)
+
+
+def _varies(runs: pd.DataFrame, column: str) -> bool:
+    return column in runs and runs[column].nunique() > 1
+
+
+def _has(runs: pd.DataFrame, *columns: str) -> bool:
+    """Whether one of the columns is there and filled."""
+    return any(column in runs and runs[column].notna().all() for column in columns)

@@ -1,0 +1,288 @@
+"""What a forecast rests on: the runs, or the priors.
+
+Three signs that it is the priors, each a line for a person: too few levels of a column
+along which runs lie beyond the table; two effects of pre-training that the table does
+not tell apart; and a forecast that moves with the prior and not with the likelihood
+when either is raised to a power (Kallioinen et al. 2024, as ArviZ computes it:
+`psense`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+    from bayeslaw._posteriors.posterior import Posterior
+
+POWERS = (0.8, 1.25)
+SENSITIVE = 0.05  # Kallioinen 2024, section 3.3: above, a component moves the posterior
+MOST_RUNS = 50  # whose forecasts are looked at, evenly spread
+LEVELS = ("one", "two")  # levels of a column that do not fix an exponent along it
+STAGE = "ptpp"
+SAME_LEVEL = 1e-9  # relative; closer values of a column are one level
+# width of the 90% interval of an effect's share above which it is not told from the
+# other
+UNCLEAR_SHARE = 0.25
+MIN_WEIGHT = 0.1  # of a law in an average whose reasons count
+# how those reasons begin
+ONE_LEVEL, PRIOR_DOMINATED = "one ", "forecast prior-dominated"
+
+
+class Sensitivity(NamedTuple):
+    """How far a forecast moves when the prior or the likelihood is raised to a power.
+
+    Bits of the cumulative Jensen-Shannon distance per doubling of the power, of the
+    median run.
+    """
+
+    prior: float
+    likelihood: float
+
+    @property
+    def is_prior_dominated(self) -> bool:
+        """The prior moves the forecast, the likelihood does not."""
+        return self.prior >= SENSITIVE > self.likelihood
+
+
+def sensitivity(fit: Fit, log_loss: Float[np.ndarray, "draw run"]) -> Sensitivity:
+    """Power-scaling sensitivity of a fit's forecasts.
+
+    Parameters
+    ----------
+    log_loss
+        Draws of the law's log loss at the runs forecast, shape (draw, run), as
+        ``fit.log_loss(runs)`` gives them.
+    """
+    from arviz_base import from_dict
+    from arviz_stats import psense  # pyright: ignore[reportPrivateImportUsage]
+
+    last = log_loss.shape[1] - 1
+    runs = np.unique(np.linspace(0, last, MOST_RUNS).astype(int))
+    draws = thinned(fit, log_loss[:, runs], by_chain=True)
+    tree: Any = from_dict(_groups(fit) | {"posterior": {"log_loss": draws}})
+
+    def of_median_run(component: str) -> float:
+        by_run = psense(tree, group=component, alphas=POWERS)["log_loss"]
+        return float(np.median(by_run.to_numpy()))
+
+    return Sensitivity(of_median_run("prior"), of_median_run("likelihood"))
+
+
+def scaled_weights(
+    fit: Fit, component: str, power: float
+) -> Float[np.ndarray, " draw"]:
+    """Weights of draws as if prior or likelihood were raised to a power.
+
+    Pareto-smoothed importance weights, shape (draw,), sum 1: raising a component to a
+    power multiplies the posterior by the component to the power less one (Kallioinen
+    2024, section 2.2).
+    """
+    import arviz_stats.base
+
+    stats: Any = arviz_stats.base.array_stats  # type: ignore[attr-defined]
+    parts = _groups(fit)[f"log_{component}"].values()
+    # summed over parameters or runs, shape (chain, draw)
+    total = np.sum([p.reshape(*p.shape[:2], -1).sum(-1) for p in parts], axis=0)
+    if power == 1:
+        return np.full(total.size, 1 / total.size)
+    log_weight = stats.power_scale_lw(total, alpha=power).reshape(-1)
+    weight = np.exp(log_weight - log_weight.max())
+    return weight / weight.sum()
+
+
+def _groups(fit: Fit) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]]]:
+    """Log prior and log likelihood by name, shape (chain, draw, ...).
+
+    Of the draws whose log likelihood was kept.
+    """
+    data = fit.inference_data
+    likelihood = data["log_likelihood"]["log_loss"].to_numpy().astype(float)
+    prior = {str(n): v.to_numpy() for n, v in data["log_prior"].data_vars.items()}
+    draws = next(iter(prior.values())).shape[1]
+    step = _step(draws, likelihood.shape[1])
+    return {
+        "log_prior": {n: v[:, ::step] for n, v in prior.items()},
+        "log_likelihood": {"log_loss": likelihood},
+    }
+
+
+def thinned(
+    fit: Fit, draws: Float[np.ndarray, " draw *rest"], by_chain: bool = False
+) -> Float[np.ndarray, " kept *rest"] | Float[np.ndarray, "chain kept *rest"]:
+    """Those of a fit's draws, shape (draw, ...), whose log likelihood was kept.
+
+    With ``by_chain``, of shape (chain, draw, ...).
+    """
+    chains, kept = fit.inference_data["log_likelihood"]["log_loss"].shape[:2]
+    rest = draws.shape[1:]
+    chain_draws = draws.reshape(chains, -1, *rest)
+    chain_draws = chain_draws[:, :: _step(chain_draws.shape[1], kept)]
+    return chain_draws if by_chain else chain_draws.reshape(-1, *rest)
+
+
+def _step(draws: int, kept: int) -> int:
+    """Thinning step: every so many-th draw is kept."""
+    return -(-draws // kept)
+
+
+# -- reasons ---------------------------------------------------------------------------
+
+
+def reasons(
+    posterior: Posterior, runs: pd.DataFrame, log_loss: Float[np.ndarray, "draw run"]
+) -> tuple[str, ...]:
+    """Why the forecast of these runs rests on priors, a line each.
+
+    Reasons that cannot be computed are left out.
+
+    Parameters
+    ----------
+    posterior
+        A `Fit`; of an `Average`, the laws of some weight are looked at, without
+        power-scaling; another has no reasons.
+    log_loss
+        Draws of the law's log loss at the runs, shape (draw, run).
+    """
+    from bayeslaw._posteriors.averaging.record import Average
+
+    if isinstance(posterior, Fit):
+        known, laws = posterior.runs, [(posterior.law, posterior.posterior)]
+    elif isinstance(posterior, Average):
+        known = posterior.runs
+        laws = [(m.law, m.values) for m in posterior.members if m.weight >= MIN_WEIGHT]
+    else:
+        return ()
+    lines = few_levels([law for law, _ in laws], known, runs)
+    for law, values in laws:
+        line = gate_or_floor(law, values, known, runs)
+        if line is not None:
+            lines.append(line)
+    if isinstance(posterior, Fit):
+        shift = sensitivity(posterior, log_loss)
+        if shift.is_prior_dominated:
+            lines.append(
+                f"{PRIOR_DOMINATED}: power-scaling moves it with the prior "
+                f"({shift.prior:.2f}), not with the likelihood "
+                f"({shift.likelihood:.2f}; {SENSITIVE:g} is the limit)"
+            )
+    return tuple(dict.fromkeys(lines))
+
+
+def few_levels(
+    laws: Sequence[Law], known: pd.DataFrame, runs: pd.DataFrame
+) -> list[str]:
+    """Columns of which the table has one level or two while the runs lie beyond.
+
+    With the exponents along them, a line each.
+    """
+    lines = []
+    for column in dict.fromkeys(c for law in laws for c in law.covariates):
+        exponents = dict.fromkeys(
+            exponent.name
+            for law in laws
+            for exponent in law.exponents
+            if exponent.covariate == column and not exponent.prior.is_fixed
+        )
+        levels = np.unique(known[column].to_numpy(float))
+        values = runs[column].to_numpy(float)
+        is_above = values > levels[-1] * (1 + SAME_LEVEL)
+        is_below = values < levels[0] * (1 - SAME_LEVEL)
+        beyond = values[is_above | is_below]
+        if not exponents or not len(beyond) or len(levels) > len(LEVELS):
+            continue
+        count = LEVELS[len(levels) - 1]
+        noun = "stage" if column == STAGE else "level"
+        fitted = " and ".join(f"{v:.4g}" for v in levels)
+        lines.append(
+            f"{count} {noun}{'s' * (len(levels) > 1)} only: {column} {fitted} fitted, "
+            f"{_range(beyond)} forecast; "
+            f"{', '.join(exponents)} rest{'s' * (len(exponents) == 1)} on the prior"
+        )
+    return lines
+
+
+def _range(values: Float[np.ndarray, " run"]) -> str:
+    low, high = values.min(), values.max()
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def gate_or_floor(
+    law: Law,
+    values: Mapping[str, Float[AnyArray, "draw ..."]],
+    known: pd.DataFrame,
+    runs: pd.DataFrame,
+) -> str | None:
+    """A line if two effects of the stage beyond the last fitted one are not told apart.
+
+    What is looked at: the share of a term in all that changes (sum of sizes) from the
+    last fitted stage to that of the runs. With two stages fitted, gate and floor hardly
+    correlate (-.2), but either could make half of the change; with a third stage the
+    share is known to 6%.
+    """
+    if STAGE not in law.covariates:
+        return None
+    last = float(known[STAGE].max())
+    beyond = runs[runs[STAGE] > last * (1 + SAME_LEVEL)]
+    if beyond.empty:
+        return None
+    columns = fitting.covariates(law, beyond)
+    changes = _changes(
+        law,
+        {column: jnp.asarray(v) for column, v in columns.items()},
+        jnp.full(len(beyond), last),
+        {name: jnp.asarray(values[name]) for name in law.priors},
+    )
+    sizes = {k: np.abs(np.asarray(v)) for k, v in changes.items() if np.any(v != 0)}
+    total = sum(sizes.values())
+    middle = {name: np.median(values[name], axis=0) for name in law.priors}
+    noise = np.mean(values["sigma"]) * np.mean(law.loss(columns, middle))
+    if len(sizes) < 2 or np.mean(total) < noise:
+        return None
+    shares = {k: np.quantile(v / total, [0.05, 0.95]) for k, v in sizes.items()}
+    widest = max(shares, key=lambda k: shares[k][1] - shares[k][0])
+    low, high = shares[widest]
+    if high - low < UNCLEAR_SHARE:
+        return None
+    others = ", ".join(k for k in sizes if k != widest)
+    stages = _range(beyond[STAGE].to_numpy(float))
+    return (
+        f"gate and floor not told apart: of what {STAGE} changes "
+        f"from {last:.4g} to {stages} "
+        f"the term of {widest} makes {low:.0%} to {high:.0%} "
+        f"and {others} the rest (90% interval)"
+    )
+
+
+def _changes(
+    law: Law,
+    x: dict[str, Float[jax.Array, " run"]],
+    last: Float[jax.Array, " run"],
+    values: dict[str, Float[jax.Array, " draw"]],
+) -> dict[str, Float[jax.Array, " draw"]]:
+    """Mean change of each term's contribution since the last fitted stage, in nats.
+
+    Over runs, shape (draw,) each, of ``values`` of that shape; ``x`` and ``last`` have
+    shape (run,).
+    """
+
+    def of_draw(
+        draw: dict[str, Float[jax.Array, ""]],
+    ) -> dict[str, Float[jax.Array, ""]]:
+        here = law.contributions(x, draw)
+        there = law.contributions({**x, STAGE: last}, draw)
+        return {k: jnp.mean(here[k] - there[k]) for k in here}
+
+    return jax.jit(jax.vmap(of_draw))(values)

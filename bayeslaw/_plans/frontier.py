@@ -1,0 +1,110 @@
+"""What each confidence would cost: the cheapest budget at several, of one problem.
+
+Where draws keep their limits at a replay does not depend on how many of them must. So
+all confidences look at the same replays, those of a lattice that is finer than the scan,
+and what one has looked at costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayeslaw._plans.search import (
+    SCAN,
+    Choice,
+    Problem,
+    lowest_minima,
+    settle,
+)
+from bayeslaw._plans.value import NO_CHOICE, budget
+
+if TYPE_CHECKING:
+    from bayeslaw._plans.sampled import Intervals
+    from bayeslaw._plans.search import Scan
+
+CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+# places of the lattice from one replay of the scan to the next: a plan between two of
+# them is some hundredths of a percent dearer
+FINER = 16
+STEPS = (8, 4, 2, 1)  # places by which a search moves, one after the other
+
+IntervalsAt = Callable[[int], "list[Intervals]"]
+
+
+def frontier(problem: Problem, choice: Choice) -> list[dict]:
+    """The cheapest budget at each confidence that all constraints are kept.
+
+    A dearer, safer plan serves below it too.
+
+    Parameters
+    ----------
+    choice
+        The plan at the problem's own confidence.
+    """
+
+    @cache
+    def intervals_at(place: int) -> list[Intervals]:
+        return problem.intervals(_replay(problem, place))
+
+    levels = set(CONFIDENCES)
+    if isinstance(problem.confidence, float):
+        levels.add(problem.confidence)
+    choices: list[Choice] = []
+    for level in sorted(levels):
+        if level == problem.confidence and not problem.most_probable:
+            choices.append(choice)
+        elif choices and choices[-1].margin < 0:
+            choices.append(choices[-1])  # where a lower confidence is not reached
+        else:
+            at_level = replace(problem, confidence=level, max_tokens=np.inf)
+            choices.append(_cheapest(at_level, problem.quick_scan, intervals_at))
+    rows = []
+    best = Choice(*NO_CHOICE, -1.0)
+    for level, own in zip(sorted(levels, reverse=True), reversed(choices), strict=True):
+        if own.margin >= 0 and own.log_tokens < best.log_tokens:
+            best = own
+        row = budget(problem, best.log_tokens, best.replay)
+        rows.append({"confidence": level} | row)
+    return rows[::-1]
+
+
+def _replay(problem: Problem, place: int) -> float:
+    """Replay at a place of the lattice."""
+    last = (len(SCAN) - 1) * FINER
+    return float(problem.replay(place / last))
+
+
+def _cheapest(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Choice:
+    """The cheapest choice on the lattice, near the scan's minima."""
+    best = _descended(problem, scanned, intervals_at)
+    was_thinned = len(scanned[0][0][0]) < problem.draws
+    if best.margin < 0 and was_thinned:
+        whole = [intervals_at(place * FINER) for place in range(len(SCAN))]
+        best = _descended(problem, whole, intervals_at)
+    return settle(problem, best)
+
+
+def _descended(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Choice:
+    """The best of the choices to which the scan's minima lead, step by smaller step."""
+
+    @cache
+    def choice_at(place: int) -> Choice:
+        return problem.at(_replay(problem, place), intervals_at(place))
+
+    def score(place: int) -> float:
+        return problem.score(choice_at(place))
+
+    last = (len(SCAN) - 1) * FINER
+    reached = []
+    for minimum in lowest_minima(problem, scanned):
+        place = int(minimum) * FINER
+        for step in STEPS:
+            beside = [max(place - step, 0), place, min(place + step, last)]
+            place = min(beside, key=score)
+        reached.append(choice_at(place))
+    return min(reached, key=problem.score)

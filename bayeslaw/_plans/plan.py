@@ -1,0 +1,413 @@
+"""The plan: the cheapest adaptation (tokens and replay) that keeps its promises with a
+stated probability.
+
+Solves min D over D >= 0 and replay in [0, 1] such that P(forgetting <= delta and target
+loss <= tau) >= confidence under the joint posterior of target and source: the problem
+of Goffinet 2025, section 4, with its two constraints made one chance constraint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Unpack, cast
+
+import numpy as np
+
+from bayeslaw._base.options import shows_options_of
+from bayeslaw._plans import value
+from bayeslaw._plans.constraint import UNITS, Constraint
+from bayeslaw._plans.frontier import frontier
+from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
+from bayeslaw._plans.question import (
+    Asked,
+    Keywords,
+    Model,
+    Question,
+    question_of,
+    sources_of,
+)
+from bayeslaw._plans.record import Plan
+from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
+from bayeslaw._posteriors.pairs import doubts
+from bayeslaw._posteriors.posterior import Piece, Posterior
+
+PLUG_IN_ROWS = 256  # replays looked at in one call
+AT_THE_END = 1e-3  # of log tokens: as good as the least budget that is looked at
+
+
+@shows_options_of(Asked)
+def plan(
+    target: Posterior,
+    source: Posterior | Mapping[str, Posterior],
+    **keywords: Unpack[Keywords],
+) -> Plan:
+    """The cheapest adaptation that keeps its promises with probability ``confidence``.
+
+    Parameters
+    ----------
+    target, source
+        Posteriors of the target and source loss, independent of each other; several
+        sources by name.
+    N, ptpp
+        The model: parameters and pre-training tokens per parameter; or sequences (of
+        one length, or one number for all), of which the model that is cheapest in FLOPs
+        is chosen.
+    max_target_loss
+        In nats per token.
+    max_forgetting
+        Rise of the source loss over its baseline: 0.02 is 2%, or with
+        ``forgetting_unit="nats"`` nats per token. Text says its own unit: ``"2%"``,
+        ``"0.05nats"``. A bare number of 1 or more is refused, as percent are meant.
+    max_loss
+        By name of a source: the most of its loss, in nats per token, in place of a
+        limit on its forgetting; for a third domain. It needs no baseline; where its law
+        reads ``loss_before``, give that by name in ``baseline_loss``.
+    confidence
+        Confidence of all promises together, or one per promise: ``{"target": .9, "forgetting":
+        .95}`` (several sources: their names).
+    baseline_loss
+        Source loss before adaptation, as measured. Else it is the covariate
+        ``source_loss_before``; else the source law at ``baseline_tokens`` of pure
+        replay (0 if not given, which a law that diverges there refuses).
+    covariates
+        Further columns the laws read, such as ``loss_before`` and
+        ``source_loss_before``. A number, or draws of it (shape (draw,)) that another
+        posterior forecasts. With several models, a sequence of one per model.
+        ``max_forgetting``, baselines and ``source_loss_before`` may be given by
+        source's name.
+    max_flops, max_tokens
+        Budget of adaptation: then the most probable plan within it, and the cheapest
+        among equals.
+    unique_target_tokens, max_epochs
+        Target tokens there are, and how often each may be seen: D (1 - replay) is at
+        most their product.
+    min_replay, max_replay
+        Least and largest replay; by default those that were fitted, beyond which
+        nothing says how far a law holds. 0 and 1 look at all replays; no plan is all
+        replay.
+    new_run
+        Whether promises are about the loss of the run that will be made, with its
+        noise, or about the law's mean.
+    point
+        Values without uncertainty by promise (a point fit; `Law.from_paper`) for the
+        plug-in plan; by default the posterior mean of the law with most draws.
+    draws, seed
+        Pairs of draws to work with, and the seed that pairs them and draws the noise.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed: a keyword unknown or missing, a number out of range,
+        a covariate or a baseline missing.
+    """
+    question = question_of(target, source, keywords)
+    points = keywords.get("point")
+    made = solve(question, points)
+    run = {"N": made.N, "ptpp": made.ptpp}
+    if made.D and made.replay is not None:
+        run |= {"D": made.D, "replay": made.replay}
+    more = doubts(target, sources_of(source), run) + _at_the_end(made)
+    return replace(made, warnings=made.warnings + more + _at_fitted_replay(made))
+
+
+def _at_fitted_replay(made: Plan) -> list[str]:
+    """The plan, or the best without one, lies at an end of the fitted replays."""
+    best = made.explanation["best"] if made.explanation else None
+    replay = made.replay if made.D else (best or {}).get("replay")
+    what = "the cheapest plan" if made.feasible else "the most probable plan"
+    lines = []
+    for name, at in (("min_replay", "least"), ("max_replay", "largest")):
+        bound = made.settings[name]
+        is_fitted = name in made.settings["fitted"]
+        if is_fitted and replay is not None and abs(replay - bound) < AT_A_BOUND:
+            end = "0" if name == "min_replay" else "1"
+            lines.append(
+                f"{what} is at the {at} fitted replay, {bound:.4g}: beyond it nothing was "
+                f"checked, and no plan is sought; to seek one there give {name}={end} "
+                f"(--{name.replace('_', '-')} {end})"
+            )
+    return lines
+
+
+def _at_the_end(made: Plan) -> list[str]:
+    """The least budget that is looked at is no plan but the end of a search."""
+    least = ATPP_RANGE[0]
+    if not made.atpp or math.log(made.atpp / least) > AT_THE_END:
+        return []
+    return [
+        "the promises hold already at the least budget that is looked at "
+        f"({least:g} tokens per parameter), so the cheapest may be any under it: "
+        "look at the limits again"
+    ]
+
+
+def solve(
+    question: Question, points: Mapping[str, Mapping[str, float]] | None = None
+) -> Plan:
+    """The plan that a question asks for.
+
+    Parameters
+    ----------
+    points
+        Values without uncertainty by constraint, for the plug-in plan; by default the
+        posterior mean.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed.
+    """
+    certain = point_pieces(question, points or {})
+    solutions = [_solution(question, model) for model in question.models]
+    best = min(solutions, key=_rank)
+    plug_in = _plug_in(question, best, certain)
+    candidates = [_candidate(solution) for solution in solutions]
+    return _answer(question, best, plug_in, candidates)
+
+
+def problem_of(
+    target: Posterior,
+    source: Posterior | Mapping[str, Posterior],
+    **keywords: Unpack[Keywords],
+) -> Problem:
+    """The problem that `plan` solves for its first model when it is asked the same."""
+    question = question_of(target, source, keywords)
+    first = question.models[0]
+    return pose(question, first)
+
+
+# -- one model -------------------------------------------------------------------------
+
+
+class Solution(NamedTuple):
+    """A model's problem and its best choice."""
+
+    model: Model
+    problem: Problem
+    choice: Choice
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the confidence is reached."""
+        return self.choice.margin >= 0
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether there is a plan: within a budget, a less probable one is one, too."""
+        return self.is_reached or (
+            self.problem.most_probable and math.isfinite(self.choice.log_tokens)
+        )
+
+
+def _solution(question: Question, model: Model) -> Solution:
+    """The best plan of one model; D = 0 if that keeps the constraints already."""
+    problem = pose(question, model)
+    no_tokens, replay = -math.inf, problem.min_replay
+    nothing = Choice(no_tokens, replay, problem.margin_at(no_tokens, replay))
+    choice = nothing if nothing.margin >= 0 else search(problem)
+    return Solution(model, problem, choice)
+
+
+def _rank(solution: Solution) -> tuple[float, float]:
+    """Order of candidates: reached before not, then FLOPs; or the most probable."""
+    problem, choice = solution.problem, solution.choice
+    log_flops = choice.log_tokens + math.log(problem.N)
+    if problem.most_probable:
+        return max(-choice.margin, -1.0), log_flops
+    if not solution.is_reached:
+        return max(-choice.margin, 0.0), log_flops
+    return -2.0, log_flops
+
+
+def _probabilities(problem: Problem, choice: Choice) -> dict[str, float]:
+    """As `value.probabilities`; 0 where no tokens were found."""
+    if choice.log_tokens == math.inf:
+        return {"probability": 0.0}
+    return value.probabilities(problem, choice.log_tokens, choice.replay)
+
+
+def _candidate(solution: Solution) -> dict[str, Any]:
+    """One candidate model in the plan's list.
+
+    The most probable attempt where the confidence is not reached.
+    """
+    problem, choice = solution.problem, solution.choice
+    row = {"N": problem.N, "ptpp": problem.ptpp, "feasible": solution.is_reached}
+    budget = value.budget(problem, choice.log_tokens, choice.replay)
+    probability = _probabilities(problem, choice)["probability"]
+    return row | budget | {"probability": probability}
+
+
+def _plug_in(
+    question: Question, solution: Solution, certain: Mapping[str, tuple[Piece, ...]]
+) -> dict[str, float | None]:
+    """The plan of parameters without uncertainty, and its probability.
+
+    The probability is that under the posterior. All rows of this problem are one draw,
+    so that one call looks at as many replays as there are rows; three calls, each
+    between the neighbours of the last one's best.
+    """
+    rows = max(question.draws, PLUG_IN_ROWS)
+    sure = pose(
+        replace(question, pieces=certain, new_run=False, draws=rows),
+        solution.model.at_means(),
+    )
+    low, high = 0.0, 1.0
+    for _ in range(3):
+        u = np.linspace(low, high, rows)
+        x = value.log_tokens_needed(sure, sure.replay(u))
+        best = int(np.argmin(x))
+        low, high = u[max(best - 1, 0)], u[min(best + 1, rows - 1)]
+    log_tokens, replay = x[best], float(sure.replay(u[best]))
+    row = value.budget(solution.problem, log_tokens, replay)
+    if not np.isfinite(log_tokens):
+        return row | {"probability": None}
+    kept = solution.problem.kept(log_tokens, replay).all(axis=0)
+    return row | {"probability": float(kept.mean())}
+
+
+# -- the answer ------------------------------------------------------------------------
+
+
+def _answer(
+    question: Question,
+    solution: Solution,
+    plug_in: dict[str, float | None],
+    candidates: list[dict[str, Any]],
+) -> Plan:
+    """The record of a solution, with all that a report shows."""
+    _, problem, choice = solution
+    explanation = None if solution.is_reached else _explanation(problem)
+    # Pictures are drawn, and without a plan promises told, at a finite budget.
+    shown = _shown(problem, choice)
+    if solution.is_plan:
+        at = choice
+        budget = value.budget(problem, choice.log_tokens, choice.replay)
+        shares: dict[str, Any] = _probabilities(problem, choice)
+    else:
+        at = Choice(math.inf, choice.replay, choice.margin)
+        budget = value.budget(problem, *value.NO_CHOICE)
+        names = ("probability", "probability_target", "probability_forgetting")
+        shares = dict.fromkeys(names)
+    has_worth = solution.is_plan and choice.log_tokens > -math.inf
+    worth = value.worth(problem, shown) if has_worth else {}
+    if worth:
+        binding = value.binding(problem, choice, worth)
+    else:
+        binding = _in_the_way(explanation)
+    return Plan(
+        feasible=solution.is_reached,
+        N=problem.N,
+        ptpp=problem.ptpp,
+        **budget,
+        **shares,
+        binding=binding,
+        plug_in=plug_in,
+        confidence=cast(Any, problem.confidence),
+        promises=_promises(problem, choice if solution.is_plan else shown, worth),
+        frontier=frontier(problem, choice),
+        region=value.region(problem, shown.log_tokens),
+        tradeoff=value.tradeoff(problem, shown.log_tokens),
+        truth=value.perfect_information(problem, at),
+        candidates=candidates,
+        explanation=explanation,
+        settings=_settings(question, problem),
+        warnings=list(question.warnings),
+    )
+
+
+def _shown(problem: Problem, choice: Choice) -> Choice:
+    """The choice at which pictures are drawn: a finite number of tokens, over none."""
+    low, high = problem.span
+    x = choice.log_tokens
+    if x == math.inf:
+        x = (low + high) / 2
+    return choice._replace(log_tokens=max(x, low))
+
+
+def _promises(
+    problem: Problem, choice: Choice, worth: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Each promise, with what a looser limit would save.
+
+    A share of the tokens, or the probability gained within a budget; None where that is
+    not known.
+    """
+    rows = value.promises(problem, choice)
+    for row in rows:
+        gain = worth.get(row["name"])
+        if gain is not None and not problem.most_probable:
+            gain = 1 - math.exp(-gain)
+        row["worth"] = gain
+    return rows
+
+
+def _settings(question: Question, problem: Problem) -> dict[str, Any]:
+    """What was asked, so far as the other fields do not say it."""
+    sources = problem.constraints[1:]
+    return {
+        "baseline": {
+            c.name: float(c.baseline.mean())
+            for c in sources
+            if UNITS[c.unit].has_baseline
+        },
+        "max_tokens": value.number(problem.max_tokens),
+        "max_target_tokens": value.number(problem.unique_tokens),
+        "min_replay": problem.min_replay,
+        "max_replay": problem.max_replay,
+        "fitted": list(problem.fitted),
+        "new_run": question.new_run,
+        "draws": problem.draws,
+        "seed": question.seed,
+        "notes": list(question.notes),
+    }
+
+
+# -- why there is none -----------------------------------------------------------------
+
+
+def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
+    """Names of the constraints that a plan needs relaxed, joined by "and"."""
+    rows: Sequence[Mapping[str, Any]] = explanation["relax"] if explanation else ()
+    names = [row["promise"] for row in rows if row["needed"] is not None]
+    return " and ".join(names) or "none"
+
+
+def _explanation(problem: Problem) -> dict[str, Any]:
+    """Why there is no plan, and what would make one."""
+    relax = value.relaxations(problem)
+    # A finite budget asks for the most probable plan instead of the cheapest.
+    anything = min(problem.max_tokens, math.exp(problem.span[1]))
+    choice = search(replace(problem, max_tokens=anything))
+    budget = value.budget(problem, choice.log_tokens, choice.replay)
+    best = budget | _probabilities(problem, choice)
+    return {"message": _message(best, relax), "best": best, "relax": relax}
+
+
+def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str:
+    where = ""
+    if best["atpp"]:
+        where = (
+            f", at {best['atpp']:.3g} tokens per parameter "
+            f"with {best['replay']:.0%} replay"
+        )
+    ways = [_way(row) for row in relax if row["needed"] is not None]
+    advice = "Relaxing one promise alone does not help"
+    if ways:
+        advice = f"Relax one: {'; '.join(ways)}"
+    return (
+        "no plan keeps the promises with the confidence asked for; "
+        f"at best {best['probability']:.1%} of draws do{where}. {advice}"
+    )
+
+
+def _way(row: Mapping[str, Any]) -> str:
+    """How one constraint alone would have to be relaxed."""
+    constraint = Constraint(row["promise"], row["limit"], row["unit"])
+    return (
+        f"{constraint.name} limit {constraint.format()} -> "
+        f"{constraint.format(row['needed'])} at {row['atpp']:.3g} tokens per "
+        f"parameter, {row['replay']:.0%} replay"
+    )

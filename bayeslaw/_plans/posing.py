@@ -1,0 +1,236 @@
+"""From a question to its problem: draws paired, limits, baselines and noise set.
+
+Nothing here knows a law: of a posterior it reads its pieces, and of a piece the log
+loss of one draw at given covariates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import KINDS, TOKENS, checked
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._plans.constraint import UNITS, Constraint
+from bayeslaw._plans.question import (
+    TARGET,
+    Model,
+    Question,
+)
+from bayeslaw._plans.sampled import Part, SampledConstraint
+from bayeslaw._plans.search import Problem
+from bayeslaw._posteriors.draws import shuffled, take_draws
+from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.streams import Stream, generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+ATPP_RANGE = (1e-4, 1e4)  # between which roots are sought; 0 is looked at separately
+PLANNED = ("D", "replay")  # covariates that a plan chooses
+
+
+def pose(question: Question, model: Model) -> Problem:
+    """The problem of one of the question's models.
+
+    Raises
+    ------
+    PlanError
+        A covariate or a baseline that the laws need is missing or out of range.
+    """
+    constraints = [
+        _sampled(question, model, constraint, position)
+        for position, constraint in enumerate(question.constraints)
+    ]
+    problem = Problem(
+        constraints=tuple(constraints),
+        confidence=question.confidence,
+        N=model.N,
+        ptpp=model.ptpp,
+        max_tokens=question.budget.tokens(model.N),
+        unique_tokens=question.budget.target_tokens,
+        min_replay=question.budget.min_replay,
+        max_replay=question.budget.max_replay,
+        fitted=question.budget.fitted,
+    )
+    checked = problem.by_constraint(lambda c: c.with_shape_checked())
+    return replace(problem, constraints=tuple(checked))
+
+
+def _sampled(
+    question: Question, model: Model, constraint: Constraint, position: int
+) -> SampledConstraint:
+    """Draws of one posterior, resampled, with limit, baseline and noise."""
+    name, draws = constraint.name, question.draws
+    pieces = [_sorted(piece) for piece in question.pieces[name]]
+    rng = generator(question.seed, position)
+    index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
+    columns = {
+        column: _per_draw(question, column, given)
+        for column, given in model.columns(name).items()
+    }
+    parts = []
+    noise = np.zeros(draws)
+    for some in take_draws(pieces, index):
+        piece, rows = some.piece, some.rows
+        if question.new_run and "sigma" in piece.values:
+            noise[rows] = piece.noise.draw(1, rng)[:, 0]
+        fixed = {
+            column: columns[column][rows]
+            for column in _columns_read(piece, name, columns, model.others)
+        }
+        parts.append(Part(piece.log_loss, dict(piece.values), fixed, rows))
+    low, high = (math.log(model.N * atpp) for atpp in ATPP_RANGE)
+    sampled = SampledConstraint(
+        constraint, tuple(parts), np.ones(draws), noise, span=(low, high)
+    )
+    if UNITS[constraint.unit].has_baseline:
+        sampled = replace(sampled, baseline=_baseline(model, sampled, columns))
+    return sampled
+
+
+# -- draws -----------------------------------------------------------------------------
+
+
+def _sorted(piece: Piece) -> Piece:
+    """A piece with its draws sorted by their values, as numbers.
+
+    So the order in which draws come does not matter. What a chain forecasts
+    (``column:name``) decides between equals only: with a checkpoint forecast or
+    measured, the law's draws come in one order, so that they meet the same random
+    numbers.
+    """
+    # lexsort sorts by the last key first
+    names = sorted(piece.values, key=lambda name: (":" not in name, name))
+    values: dict[str, Float[np.ndarray, "draw ..."]] = {}
+    keys = []
+    for name in names:
+        values[name] = np.asarray(piece.values[name], float)
+        columns = values[name].reshape(piece.draws, -1)
+        keys.append(columns)
+    order = np.lexsort(np.hstack(keys).T)
+    return replace(piece, values=values).take(order)
+
+
+def point_pieces(
+    question: Question, points: Mapping[str, Mapping[str, float]]
+) -> dict[str, tuple[Piece]]:
+    """Parameters without uncertainty, by constraint: the values given, else the mean.
+
+    Raises
+    ------
+    PlanError
+        A constraint or a parameter is unknown.
+    """
+    unknown = [name for name in points if name not in question.pieces]
+    if unknown:
+        raise PlanError(
+            f"point names no promise {unknown[0]!r}; "
+            f"promises: {', '.join(question.pieces)}"
+        )
+    return {
+        name: (_point_piece(pieces, points.get(name, {}), name),)
+        for name, pieces in question.pieces.items()
+    }
+
+
+def _point_piece(
+    pieces: tuple[Piece, ...], given: Mapping[str, float], name: str
+) -> Piece:
+    """One draw of the formula with most draws: the values given, else its mean."""
+    piece = max(pieces, key=lambda p: p.draws)
+    unknown = [k for k in given if k not in piece.values]
+    if unknown:
+        raise PlanError(
+            f"point of {name}: no parameter {unknown[0]!r}; "
+            f"there are: {', '.join(piece.values)}"
+        )
+    ordered = _sorted(piece)  # so that sums round the same way
+    means = {k: np.mean(v, axis=0, keepdims=True) for k, v in ordered.values.items()}
+    point = {
+        k: np.reshape(np.asarray(v, float), means[k].shape) for k, v in given.items()
+    }
+    return Piece(piece.log_loss, means | point, piece.covariates)
+
+
+# -- covariates and baselines ----------------------------------------------------------
+
+
+def _per_draw(
+    question: Question, name: str, given: object
+) -> Float[np.ndarray, " draw"]:
+    """A covariate per draw, shape (draw,).
+
+    Arrays of one length are joint draws and stay paired.
+    """
+    values = np.atleast_1d(np.asarray(given, float))
+    is_positive = np.isfinite(values) & (values > 0)
+    if values.ndim != 1 or not is_positive.all():
+        line = (
+            f"{name} must be a positive number, or draws of it in one dimension; "
+            f"got {given!r}"
+        )
+        raise PlanError(line[:200])
+    if name in KINDS:
+        for end in (values.min(), values.max()):
+            checked(name, end, KINDS[name])
+    rng = generator(question.seed, Stream.PLAN_COVARIATES)
+    return values[shuffled(rng, len(values), question.draws)]
+
+
+def _columns_read(
+    piece: Piece,
+    name: str,
+    columns: Mapping[str, Float[np.ndarray, " draw"]],
+    others: Collection[str] = (),
+) -> list[str]:
+    """The covariates of a piece that a plan does not choose; all are known."""
+    read = [column for column in piece.covariates if column not in PLANNED]
+    missing = [column for column in read if column not in columns]
+    if not missing:
+        return read
+    if name in others and missing[0] == LOSS_BEFORE:
+        raise PlanError(
+            f"the law of {name} reads loss_before: give its own, "
+            f"baseline_loss={{{name!r}: ...}}"
+        )
+    if name not in (TARGET, *others) and missing[0] in (
+        LOSS_BEFORE,
+        SOURCE_LOSS_BEFORE,
+    ):
+        raise PlanError(
+            f"the source's law reads {missing[0]}: "
+            "give baseline_loss, its loss before adaptation"
+        )
+    raise PlanError(
+        f"the law of {name} reads {missing[0]!r}: "
+        f"give covariates={{{missing[0]!r}: ...}}"
+    )
+
+
+def _baseline(
+    model: Model,
+    sampled: SampledConstraint,
+    columns: Mapping[str, Float[np.ndarray, " draw"]],
+) -> Float[np.ndarray, " draw"]:
+    """Source loss before adaptation in nats per token, shape (draw,)."""
+    if model.baseline_loss[sampled.name] is not None:
+        return columns[SOURCE_LOSS_BEFORE]
+    tokens = model.baseline_tokens[sampled.name]
+    if tokens is None and SOURCE_LOSS_BEFORE in columns:
+        return columns[SOURCE_LOSS_BEFORE]
+    tokens = checked("baseline_tokens", tokens or 0, TOKENS)
+    log_tokens = math.log(tokens) if tokens else -math.inf
+    loss = np.exp(sampled.log_losses(log_tokens, 1.0))
+    if not np.isfinite(loss).all():
+        raise PlanError(
+            f"the source's law has no loss at D = {tokens:g} (it diverges), "
+            "so forgetting has no baseline: give baseline_loss, the loss measured "
+            "before adaptation, or baseline_tokens, a reference budget of pure replay"
+        )
+    return loss

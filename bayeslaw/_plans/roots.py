@@ -1,0 +1,495 @@
+"""Losses of all draws along tokens, and where they cross their limits: compiled.
+
+A crossing lies between neighbouring rungs of a ladder of tokens, of which one keeps the
+limit. Of a loss that rises and falls every few rungs are looked at, and those between
+them where a draw comes near its limit. Roots are sought in log tokens, from where a
+straight line between the rungs crosses, by Newton's method, and by halves wherever it
+would leave them or closes in too slowly: that cannot fail (Press et al. 2007, section
+9.4). It is one loop, whose body has the loss and its slope once: a library's two
+methods, one after the other, are two programs to compile.
+
+Throughout, ``log_loss`` is that of `Piece`: of one draw, at a table of runs. ``values``
+and ``fixed`` have leaves of shape (draw, ...): the draws, and the covariates that a
+plan does not choose.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._posteriors.posterior import along_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jaxtyping import Bool, Float, Int, Shaped
+
+    from bayeslaw._base.arrays import AnyArray
+
+# of log tokens: what a step of Newton's method leaves is about its square
+TOLERANCE = 1e-5
+RUNGS = 65  # of the ladder of a loss that rises and falls
+STRIDE = 4  # of the rungs that are looked at first
+# times as far from straight lines as any draw was seen, a loss may lie between those
+SAFE = 3.0
+REPLAYS = 16  # of a grid that are looked at in one call
+# crossings sought at once: those of a block go on until its last is found, and stay in
+# the processor's cache
+BLOCK = 128
+# of a draw that are sought in one call; most draws have one, some more
+CROSSINGS = 1.25
+MOST_STEPS = 60  # more than halving takes
+FLAT = 1e-12  # smaller steps of log loss are rounding errors
+
+
+class Draws(NamedTuple):
+    """What a log loss along tokens is made of, leaves of shape (draw, ...): the draws,
+    the covariates that a plan does not choose, and each draw's own replay.
+    """
+
+    values: Mapping[str, Float[Any, "draw ..."]]
+    fixed: Mapping[str, Float[Any, " draw"]]
+    replay: Float[Any, " draw"]
+
+
+def _of_log_tokens(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, " ..."]],
+    fixed: Mapping[str, Float[jax.Array, ""]],
+    replay: Float[jax.Array, ""],
+) -> Partial:
+    """One draw's log loss as a function of log tokens, at its own replay.
+
+    A pytree: what does not depend on tokens is computed when it is made.
+    """
+    loss_at = along_tokens(log_loss, values, {**fixed, "replay": replay})
+    return Partial(_at_log_tokens, loss_at)
+
+
+def _at_log_tokens(
+    loss_at: Callable, log_tokens: Float[jax.Array, ""]
+) -> Float[jax.Array, ""]:
+    return loss_at(jnp.exp(log_tokens))
+
+
+def _each_draw(log_loss: Callable, draws: Draws) -> Partial:
+    """Every draw's log loss as a function of log tokens."""
+    return jax.vmap(partial(_of_log_tokens, log_loss))(*draws)
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def without_tokens(log_loss: Callable, draws: Draws) -> list[jax.Array]:
+    """All of the draws' log losses that does not depend on tokens, leaves of shape
+    (draw, ...): computed once for the ladder and the roots.
+    """
+    return jax.tree.leaves(_each_draw(log_loss, draws))
+
+
+def _with_tokens(log_loss: Callable, draws: Draws, known: list[jax.Array]) -> Partial:
+    """`_each_draw` of what `without_tokens` computed; of the draws themselves a program
+    needs the shapes only.
+    """
+    shapes = jax.eval_shape(partial(_each_draw, log_loss), draws)
+    return jax.tree.unflatten(jax.tree.structure(shapes), known)
+
+
+# -- batches ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """As many draws of one formula as are looked at in one call.
+
+    Parameters
+    ----------
+    log_loss
+        The formula, as in `Piece`.
+    values, fixed
+        The draws, and the covariates that a plan does not choose; leaves of shape (row,
+        ...).
+    draws
+        How many rows are draws. The others repeat the last of them, so that batches are
+        of one size and a formula is compiled once.
+    """
+
+    log_loss: Callable
+    values: dict[str, Float[jax.Array, "row ..."]]
+    fixed: dict[str, Float[jax.Array, " row"]]
+    draws: int
+
+    @classmethod
+    def of(
+        cls,
+        log_loss: Callable,
+        values: Mapping[str, Float[AnyArray, "draw ..."]],
+        fixed: Mapping[str, Float[AnyArray, " draw"]],
+        size: int,
+    ) -> Batch:
+        """A batch of ``size`` rows of up to as many draws."""
+        draws = len(next(iter(values.values())))
+        rows = _filled(np.arange(draws), size)
+
+        def taken(leaf: Shaped[AnyArray, "draw ..."]) -> Shaped[jax.Array, "row ..."]:
+            return jnp.asarray(np.asarray(leaf)[rows])
+
+        filled = [jax.tree.map(taken, dict(leaves)) for leaves in (values, fixed)]
+        return cls(log_loss, filled[0], filled[1], draws)
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    def at(self, replay: Float[np.ndarray, " draw"]) -> AlongTokens:
+        """The draws' losses as functions of tokens, each draw at its own replay, shape
+        (draw,).
+        """
+        draws = Draws(self.values, self.fixed, _filled(replay, self.rows))
+        known = without_tokens(self.log_loss, draws)
+        return AlongTokens(self, draws, known)
+
+    def losses_on_grid(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " replay"],
+    ) -> Float[np.ndarray, "replay tokens draw"]:
+        """Log losses at all tokens and all replays, shape (replay, tokens, draw)."""
+        losses = np.empty((len(replay), len(log_tokens), self.draws))
+        for i in range(0, len(replay), REPLAYS):
+            some_replay = replay[i : i + REPLAYS]
+            for j in range(0, len(log_tokens), RUNGS):
+                some_tokens = log_tokens[j : j + RUNGS]
+                block = losses_on_grid(
+                    self.log_loss,
+                    self.values,
+                    self.fixed,
+                    _filled(some_replay, REPLAYS),
+                    _filled(some_tokens, RUNGS),
+                    len(some_tokens),
+                )
+                into = losses[i : i + REPLAYS, j : j + RUNGS]
+                into[:] = np.asarray(block)[: len(into), : into.shape[1], : self.draws]
+        return losses
+
+
+@dataclass(frozen=True, eq=False)
+class AlongTokens:
+    """A batch's draws, each at its own replay.
+
+    Parameters
+    ----------
+    batch
+        Whose draws these are.
+    all_draws, known
+        The draws, those that fill the batch up among them, and `without_tokens` of
+        them.
+    """
+
+    batch: Batch
+    all_draws: Draws
+    known: list[jax.Array]
+
+    def losses(
+        self, log_tokens: Float[np.ndarray, " tokens"]
+    ) -> Float[np.ndarray, "tokens draw"]:
+        """Log losses at up to `RUNGS` tokens, shape (tokens, draw)."""
+        count = len(log_tokens)
+        if not count:
+            return np.empty((0, self.batch.draws))
+        losses = losses_on_ladder(
+            self.batch.log_loss,
+            self.all_draws,
+            self.known,
+            _filled(log_tokens, RUNGS),
+            count,
+        )
+        return np.asarray(losses)[:count, : self.batch.draws]
+
+    def crossings(
+        self,
+        log_limit: Float[np.ndarray, " draw"],
+        rungs: Float[np.ndarray, " rung"],
+        bend: float = math.inf,
+    ) -> tuple[Float[np.ndarray, "draw crossing"], Bool[np.ndarray, " draw"]]:
+        """Where each draw's log loss crosses its limit.
+
+        Parameters
+        ----------
+        rungs
+            Rungs of the ladder.
+        bend
+            As `bend_of` says; by default all rungs are looked at.
+
+        Returns
+        -------
+        Log tokens, shape (draw, crossing), as many as any draw has and an odd number;
+        +inf where there is none. Whether the limit is kept at the first rung, shape
+        (draw,).
+        """
+        rungs, losses = self._near_limits(log_limit, rungs, bend)
+        is_kept = losses <= log_limit  # (rung, draw)
+        draw, rung = np.nonzero((is_kept[1:] != is_kept[:-1]).T)
+        brackets = Brackets(
+            draw=draw,
+            low=rungs[rung],
+            high=rungs[rung + 1],
+            below=losses[rung, draw] - log_limit[draw],
+            above=losses[rung + 1, draw] - log_limit[draw],
+        )
+        counts = np.bincount(draw, minlength=self.batch.draws)
+        most = int(counts.max())
+        roots = np.full((self.batch.draws, most // 2 * 2 + 1), np.inf)
+        # of a crossing among those of its draw
+        place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
+        roots[draw, place] = self._roots(log_limit, brackets)
+        return roots, is_kept[0]
+
+    def _near_limits(
+        self,
+        log_limit: Float[np.ndarray, " draw"],
+        rungs: Float[np.ndarray, " rung"],
+        bend: float,
+    ) -> tuple[Float[np.ndarray, " seen"], Float[np.ndarray, "seen draw"]]:
+        """The rungs between which any draw can cross its limit, and a few others, shape
+        (seen,), with the losses there, (seen, draw).
+        """
+        # of a loss that does not turn the ladder has its two ends only
+        if len(rungs) <= STRIDE or not math.isfinite(bend):
+            return rungs, self.losses(rungs)
+        places = np.arange(len(rungs))
+        few = places[::STRIDE]
+        losses = self.losses(rungs[few])
+        excess = losses - log_limit
+        is_kept = excess <= 0
+        is_near = ~(np.abs(excess) > bend)  # true of what is no number
+        can_cross = is_near[1:] | is_near[:-1] | (is_kept[1:] != is_kept[:-1])
+        between = np.delete(places, few).reshape(len(few) - 1, STRIDE - 1)
+        others = between[can_cross.any(axis=1)].ravel()
+        losses = np.concatenate([losses, self.losses(rungs[others])])
+        seen = np.concatenate([few, others])
+        order = np.argsort(seen)
+        return rungs[seen[order]], losses[order]
+
+    def _roots(
+        self,
+        log_limit: Float[np.ndarray, " draw"],
+        brackets: Brackets,
+    ) -> Float[np.ndarray, " bracket"]:
+        """Log tokens at which losses cross their limits, shape (bracket,)."""
+        limits = _filled(log_limit, self.batch.rows)
+        count = len(brackets.draw)
+        # at a time always as many: nothing is compiled twice
+        size = math.ceil(CROSSINGS * len(limits))
+        blocks = [np.zeros(0)]
+        for first in range(0, count, size):
+            some = brackets.padded(slice(first, first + size), size)
+            roots = roots_between(
+                self.batch.log_loss, self.all_draws, self.known, limits, some
+            )
+            blocks.append(np.asarray(roots))
+        return np.concatenate(blocks)[:count]
+
+
+def _filled(
+    values: Shaped[np.ndarray, " some"], size: int
+) -> Shaped[np.ndarray, " size"]:
+    """The values, the last of them repeated up to ``size``."""
+    return np.pad(values, (0, size - len(values)), mode="edge")
+
+
+def pad_columns(
+    roots: Float[np.ndarray, "draw crossing"], columns: int
+) -> Float[np.ndarray, "draw column"]:
+    """Roots with columns of none added, shape (draw, columns)."""
+    missing = columns - roots.shape[1]
+    return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
+
+
+# -- losses ----------------------------------------------------------------------------
+
+
+def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung"]:
+    """Log tokens between which a loss crosses its limit once at most.
+
+    A monotone loss does so between the ends of the span.
+    """
+    return np.linspace(*span, RUNGS if is_wavy else 2)
+
+
+def rise_and_fall(losses: Float[np.ndarray, "rung draw"]) -> bool:
+    """Whether any draw's losses on a ladder, shape (rung, draw), do both."""
+    step = np.diff(losses, axis=0)
+    rises, falls = (step > FLAT).any(axis=0), (step < -FLAT).any(axis=0)
+    return bool((rises & falls).any())
+
+
+def bend_of(losses: Float[np.ndarray, "rung draw"]) -> float:
+    """How far any draw's losses may lie from straight lines between every `STRIDE`-th
+    rung of a ladder, by what is seen of them, shape (rung, draw).
+    """
+    few = losses[::STRIDE]
+    share = np.arange(STRIDE)[:, None] / STRIDE
+    straight = few[:-1, None] + share * np.diff(few, axis=0)[:, None]
+    away = losses[:-1].reshape(straight.shape) - straight
+    bend = SAFE * float(np.abs(away).max())
+    return bend if math.isfinite(bend) else math.inf
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def losses_on_ladder(
+    log_loss: Callable,
+    draws: Draws,
+    known: list[jax.Array],
+    rungs: Float[jax.Array, " rung"],
+    count: Int[jax.Array, ""],
+) -> Float[jax.Array, "rung draw"]:
+    """Log loss of each draw at the first ``count`` rungs, shape (rung, draw); nothing
+    is said of the others.
+
+    ``known`` is `without_tokens` of the draws.
+    """
+    by_draw = _with_tokens(log_loss, draws, known)
+    return _on_ladder(by_draw, len(draws.replay), rungs, count)
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def losses_on_grid(
+    log_loss: Callable,
+    values: Mapping[str, Float[jax.Array, "draw ..."]],
+    fixed: dict[str, Float[jax.Array, " draw"]],
+    replay: Float[jax.Array, " replay"],
+    rungs: Float[jax.Array, " rung"],
+    count: Int[jax.Array, ""],
+) -> Float[jax.Array, "replay rung draw"]:
+    """Log loss of each draw at the first ``count`` rungs and at replays that all draws
+    share, shape (replay, rung, draw).
+
+    What of a loss is in replay alone is so computed once for all draws.
+    """
+    draws = len(jax.tree.leaves(values)[0])
+
+    def at_replay(r: Float[jax.Array, ""]) -> Float[jax.Array, "rung draw"]:
+        at_draw = partial(_of_log_tokens, log_loss, replay=r)
+        by_draw = jax.vmap(at_draw)(values, fixed)
+        return _on_ladder(by_draw, draws, rungs, count)
+
+    return jax.lax.map(at_replay, replay)
+
+
+def _on_ladder(
+    by_draw: Callable,
+    draws: int,
+    rungs: Float[jax.Array, " rung"],
+    count: Int[jax.Array, ""],
+) -> Float[jax.Array, "rung draw"]:
+    """Log loss at the first ``count`` rungs of functions of log tokens, one a draw."""
+
+    # rung by rung: all draws at one rung stay in the processor's cache
+    def with_rung(
+        rung: Int[jax.Array, ""], losses: Float[jax.Array, "rung draw"]
+    ) -> Float[jax.Array, "rung draw"]:
+        x = rungs[rung]
+        return losses.at[rung].set(jax.vmap(lambda loss_at: loss_at(x))(by_draw))
+
+    none = jnp.zeros((len(rungs), draws))
+    return jax.lax.fori_loop(0, count, with_rung, none)
+
+
+# -- roots -----------------------------------------------------------------------------
+
+
+class Brackets(NamedTuple):
+    """Ends between which draws cross their limits, each of shape (bracket,); or of one.
+
+    ``draw``: whose crossing it is, by its row; ``low`` and ``high``: log tokens;
+    ``below`` and ``above``: log loss over the limit there, of different signs. Where the
+    two are alike there is nothing to seek.
+    """
+
+    draw: Int[Any, "*bracket"]
+    low: Float[Any, "*bracket"]
+    high: Float[Any, "*bracket"]
+    below: Float[Any, "*bracket"]
+    above: Float[Any, "*bracket"]
+
+    def padded(self, part: slice, size: int) -> Brackets:
+        """A slice of the brackets, and as many empty ones as make it ``size``."""
+        columns = [column[part] for column in self]
+        missing = size - len(columns[0])
+        return Brackets(*(np.pad(column, (0, missing)) for column in columns))
+
+
+class _Search(NamedTuple):
+    """A root between ``low`` and ``high``, about at ``at``, after ``count`` steps, each of
+    shape (); ``step``: the size of the last.
+    """
+
+    at: Float[jax.Array, ""]
+    low: Float[jax.Array, ""]
+    high: Float[jax.Array, ""]
+    step: Float[jax.Array, ""]
+    count: Int[jax.Array, ""]
+
+
+def _root(
+    loss_at: Callable, limit: Float[jax.Array, ""], bracket: Brackets
+) -> Float[jax.Array, ""]:
+    """Where a loss crosses its limit inside a bracket."""
+    is_kept = bracket.below <= 0
+    exists = is_kept != (bracket.above <= 0)
+
+    def is_searching(search: _Search) -> Bool[jax.Array, ""]:
+        return exists & (search.step > TOLERANCE) & (search.count < MOST_STEPS)
+
+    def next_step(search: _Search) -> _Search:
+        at = search.at
+        loss, slope = jax.jvp(loss_at, (at,), (jnp.ones(()),))
+        excess = loss - limit
+        is_before = (excess <= 0) == is_kept
+        low = jnp.where(is_before, at, search.low)
+        high = jnp.where(is_before, search.high, at)
+        tangent = at - excess / slope
+        is_inside = (tangent >= low) & (tangent <= high)
+        is_fast = jnp.abs(tangent - at) < search.step / 2
+        # comparisons with what is no number are false
+        moved = jnp.where(is_inside & is_fast, tangent, (low + high) / 2)
+        return _Search(moved, low, high, jnp.abs(moved - at), search.count + 1)
+
+    width = bracket.high - bracket.low
+    share = bracket.below / (bracket.below - bracket.above)
+    # a loss may be infinite at an end
+    straight = jnp.where((share >= 0) & (share <= 1), share, 0.5)
+    at = bracket.low + straight * width
+    start = _Search(at, bracket.low, bracket.high, width, jnp.zeros((), int))
+    return jax.lax.while_loop(is_searching, next_step, start).at
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def roots_between(
+    log_loss: Callable,
+    draws: Draws,
+    known: list[jax.Array],
+    log_limit: Float[jax.Array, " draw"],
+    brackets: Brackets,
+) -> Float[jax.Array, " bracket"]:
+    """Log tokens at which losses cross their limits, shape (bracket,).
+
+    ``known`` is `without_tokens` of the draws; ``log_limit`` has shape (draw,).
+    """
+    by_draw = _with_tokens(log_loss, draws, known)
+
+    def root(bracket: Brackets) -> Float[jax.Array, ""]:
+        loss_at, limit = jax.tree.map(
+            lambda leaf: leaf[bracket.draw], (by_draw, log_limit)
+        )
+        return _root(loss_at, limit, bracket)
+
+    return jax.lax.map(root, brackets, batch_size=BLOCK)

@@ -1,0 +1,359 @@
+"""Constraints over draws: where each draw keeps them, and the cheapest tokens over all.
+
+At a given replay every draw keeps a constraint in a union of intervals of log tokens,
+whose ends are roots (`roots`). Several constraints are kept where their intervals
+intersect. The share of draws that keep them changes only at interval ends, so the
+smallest budget that reaches a share is one of the intervals' starts: it is found by
+sorting, without a grid.
+
+References
+----------
+Charnes and Cooper 1959 state chance constraints. Replacing the probability by the share
+of draws is the sample approximation of Luedtke and Ahmed 2008 (SIAM J. Optim. 19, 674).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayeslaw._plans.constraint import UNITS, Constraint, Unit, UnitName
+from bayeslaw._plans.roots import (
+    Batch,
+    bend_of,
+    ladder,
+    pad_columns,
+    rise_and_fall,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    Intervals = tuple[
+        Float[np.ndarray, "draw _interval"], Float[np.ndarray, "draw _interval"]
+    ]
+    """Starts and ends in log tokens, each of shape (draw, interval).
+
+    A start of +inf says that there is no interval.
+    """
+
+# Draws looked at in one call: of one size, so that each formula is compiled once. A plan
+# has some thousands, which go through the processor's cache in parts; the last batch of
+# a law with a small share is filled up.
+BATCH = 1000
+# Multiples of the golden ratio, modulo 1, fill the unit interval evenly in any number
+# (Weyl's sequence; Niederreiter 1992, section 3).
+GOLDEN = 0.6180339887
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Draws of one formula among a constraint's draws.
+
+    Parameters
+    ----------
+    log_loss
+        The formula, as in `Piece`.
+    values, fixed
+        The draws, and the covariates that a plan does not choose; leaves of shape (row,
+        ...).
+    rows
+        Which of the constraint's draws these are, shape (row,).
+    """
+
+    log_loss: Callable
+    values: dict[str, Float[np.ndarray, "row ..."]]
+    fixed: dict[str, Float[np.ndarray, " row"]]
+    rows: Int[np.ndarray, " row"]
+
+    def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
+        """The part of the draws ``index``, shape (taken,), of all ``draws``.
+
+        Repeats are allowed.
+        """
+        place = np.full(draws, -1)  # of each draw among these rows; -1: not here
+        place[self.rows] = np.arange(len(self.rows))
+        places = place[index]
+        rows = np.flatnonzero(places >= 0)
+        values, fixed = self._at(places[rows])
+        return Part(self.log_loss, values, fixed, rows)
+
+    def batches(
+        self, size: int
+    ) -> Iterator[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
+        """The draws in batches of this size, each with its rows among all draws."""
+        for first in range(0, len(self.rows), size):
+            some = slice(first, first + size)
+            values, fixed = self._at(some)
+            yield Batch.of(self.log_loss, values, fixed, size), self.rows[some]
+
+    def _at(
+        self, places: Int[np.ndarray, " taken"] | slice
+    ) -> tuple[
+        dict[str, Float[np.ndarray, "taken ..."]],
+        dict[str, Float[np.ndarray, " taken"]],
+    ]:
+        """Values and covariates at places among these rows."""
+        values = {name: leaf[places] for name, leaf in self.values.items()}
+        fixed = {name: leaf[places] for name, leaf in self.fixed.items()}
+        return values, fixed
+
+
+@dataclass(frozen=True, eq=False)
+class SampledConstraint:
+    """A constraint, with what each draw says about the loss that it limits.
+
+    Parameters
+    ----------
+    constraint
+        Name, limit and unit.
+    parts
+        The draws, by formula.
+    baseline
+        Loss before adaptation in nats per token, shape (draw,); ones where the unit has
+        none.
+    noise
+        Noise of a new run, on log loss, shape (draw,); zeros for the law's mean.
+    span
+        Log tokens between which roots are sought.
+    is_wavy
+        Whether losses rise and fall, so that one may cross its limit more than once.
+    bend
+        How far such losses may lie from straight lines between rungs (`roots.bend_of`).
+    """
+
+    constraint: Constraint
+    parts: tuple[Part, ...]
+    baseline: Float[np.ndarray, " draw"]
+    noise: Float[np.ndarray, " draw"]
+    span: tuple[float, float]
+    is_wavy: bool = False
+    bend: float = math.inf
+
+    @property
+    def name(self) -> str:
+        return self.constraint.name
+
+    @property
+    def limit(self) -> float:
+        return self.constraint.limit
+
+    @property
+    def unit(self) -> UnitName:
+        return self.constraint.unit
+
+    @property
+    def draws(self) -> int:
+        return len(self.noise)
+
+    @property
+    def _unit(self) -> Unit:
+        return UNITS[self.constraint.unit]
+
+    @cached_property
+    def log_limit(self) -> Float[np.ndarray, " draw"]:
+        """The most that the law's log loss may be, shape (draw,)."""
+        most = self._unit.most_loss(self.limit, self.baseline)
+        log_most = np.log(most)
+        return log_most - self.noise
+
+    @property
+    def size(self) -> float:
+        """The whole loss in the unit of the limit."""
+        return self._unit.size(self.limit, float(self.baseline.mean()))
+
+    def outcome(
+        self, log_loss: Float[np.ndarray, " draw *point"]
+    ) -> Float[np.ndarray, " draw *point"]:
+        """What is limited (a loss, or forgetting) from the law's log loss.
+
+        Draws are on the first axis: shape (draw, ...), as ``log_loss``.
+        """
+        loss = np.exp(log_loss + along_draws(self.noise, log_loss.ndim))
+        return self._unit.outcome(loss, along_draws(self.baseline, log_loss.ndim))
+
+    def take(self, index: Int[np.ndarray, " taken"]) -> SampledConstraint:
+        """The same constraint over the draws ``index``, shape (taken,).
+
+        Repeats are allowed.
+        """
+        parts = [part.take(index, self.draws) for part in self.parts]
+        return replace(
+            self,
+            parts=tuple(part for part in parts if len(part.rows)),
+            baseline=self.baseline[index],
+            noise=self.noise[index],
+        )
+
+    def with_limit(self, limit: float) -> SampledConstraint:
+        """The same draws, with another limit."""
+        constraint = replace(self.constraint, limit=limit)
+        return replace(self, constraint=constraint)
+
+    def with_shape_checked(self) -> SampledConstraint:
+        """The constraint with ``is_wavy`` and ``bend`` set by looking at every draw.
+
+        Each is looked at with a replay of its own.
+        """
+        replay = np.arange(self.draws) * GOLDEN % 1
+        losses = self._losses(ladder(self.span, is_wavy=True), replay)
+        return replace(self, is_wavy=rise_and_fall(losses), bend=bend_of(losses))
+
+    # -- losses ------------------------------------------------------------------------
+
+    @cached_property
+    def _batches(self) -> list[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
+        """The draws as they are looked at, each batch with its rows among all draws."""
+        size = min(self.draws, BATCH)
+        return [batch for part in self.parts for batch in part.batches(size)]
+
+    def _losses(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " draw"],
+    ) -> Float[np.ndarray, "tokens draw"]:
+        """The law's log loss at several tokens, each draw at its own replay."""
+        losses = np.empty((len(log_tokens), self.draws))
+        for batch, rows in self._batches:
+            losses[:, rows] = batch.at(replay[rows]).losses(log_tokens)
+        return losses
+
+    def log_losses(
+        self, log_tokens: float, replay: Float[np.ndarray, " draw"] | float
+    ) -> Float[np.ndarray, " draw"]:
+        """The law's log loss of each draw, shape (draw,).
+
+        Replay is a common number, or each draw's own, shape (draw,).
+        """
+        own_replay = np.broadcast_to(np.asarray(replay, float), self.draws)
+        (losses,) = self._losses(np.array([log_tokens]), own_replay)
+        return losses
+
+    def log_losses_on_grid(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " replay"],
+    ) -> Float[np.ndarray, "draw replay tokens"]:
+        """The law's log loss, shape (draw, replay, tokens)."""
+        losses = np.empty((len(replay), len(log_tokens), self.draws))
+        for batch, rows in self._batches:
+            losses[..., rows] = batch.losses_on_grid(log_tokens, replay)
+        return losses.transpose(2, 0, 1)
+
+    def kept_on_grid(
+        self,
+        log_tokens: Float[np.ndarray, " tokens"],
+        replay: Float[np.ndarray, " replay"],
+    ) -> Bool[np.ndarray, "draw replay tokens"]:
+        """Whether each draw keeps the constraint, shape (draw, replay, tokens)."""
+        kept = np.empty((len(replay), len(log_tokens), self.draws), bool)
+        for batch, rows in self._batches:
+            losses = batch.losses_on_grid(log_tokens, replay)
+            kept[..., rows] = losses <= self.log_limit[rows]
+        return kept.transpose(2, 0, 1)
+
+    # -- intervals ---------------------------------------------------------------------
+
+    def intervals(self, replay: Float[np.ndarray, " draw"]) -> Intervals:
+        """Log tokens at which each draw keeps the constraint.
+
+        ``replay`` is each draw's own, shape (draw,).
+        """
+        rungs = ladder(self.span, self.is_wavy)
+        results = [
+            batch.at(replay[rows]).crossings(self.log_limit[rows], rungs, self.bend)
+            for batch, rows in self._batches
+        ]
+        most = max(some_roots.shape[1] for some_roots, _ in results)
+        roots = np.empty((self.draws, most))
+        is_kept = np.empty(self.draws, bool)  # at the low end of the span
+        for (_, rows), (some_roots, at_low_end) in zip(
+            self._batches, results, strict=True
+        ):
+            roots[rows] = pad_columns(some_roots, most)
+            is_kept[rows] = at_low_end
+        # Edges alternate: start, end, start, ... A draw that keeps its limit at the low
+        # end starts there; the others start at their first root. Their number is even.
+        low = np.full((self.draws, 1), self.span[0])
+        never = np.full((self.draws, 1), np.inf)
+        edges = np.where(
+            is_kept[:, None], np.hstack([low, roots]), np.hstack([roots, never])
+        )
+        return edges[:, 0::2], edges[:, 1::2]
+
+
+def along_draws(
+    values: Float[np.ndarray, " draw"], axes: int
+) -> Float[np.ndarray, " draw *one"]:
+    """Values of shape (draw,) as (draw, 1, ...), to broadcast over ``axes`` axes."""
+    return values.reshape(-1, *(1,) * (axes - 1))
+
+
+# -- shares of draws -------------------------------------------------------------------
+
+
+def intersect(a: Intervals, b: Intervals) -> Intervals:
+    """Where both unions of intervals hold, draw by draw.
+
+    Every interval of one is cut with every interval of the other.
+    """
+    (a_start, a_end), (b_start, b_end) = a, b
+    starts = np.maximum(a_start[:, :, None], b_start[:, None, :])
+    ends = np.minimum(a_end[:, :, None], b_end[:, None, :])
+    is_empty = starts > ends
+    draws = len(starts)
+    return (
+        np.where(is_empty, np.inf, starts).reshape(draws, -1),
+        np.where(is_empty, np.inf, ends).reshape(draws, -1),
+    )
+
+
+def draws_needed(share: float, draws: int) -> int:
+    """How many of the draws make up this share at least."""
+    # a share of .9 of 10 draws is 9 of them, whatever the rounding of the product
+    needed = np.ceil(share * draws - 1e-9)
+    return int(needed)
+
+
+def cheapest(
+    groups: Sequence[Intervals],
+    confidence: Sequence[float],
+    cap: float,
+    most_probable: bool = False,
+) -> tuple[float, float]:
+    """The smallest log tokens, at most ``cap``, at which every group reaches its share.
+
+    Where none does, or if ``most_probable``, the smallest at which the margin is
+    largest. Of intervals without ends this is an order statistic of their starts, the
+    `draws_needed`-th; with ends, draws are counted as begun less ended.
+
+    Returns
+    -------
+    Log tokens, and the margin: share of draws minus confidence, of the group that has
+    least of it.
+    """
+    starts = [np.sort(start[np.isfinite(start)]) for start, _ in groups]
+    ends = [np.sort(end[np.isfinite(end)]) for _, end in groups]
+    # The share rises only where an interval starts: these are all candidates there are.
+    budgets = starts[0] if len(starts) == 1 else np.sort(np.concatenate(starts))
+    budgets = budgets[: np.searchsorted(budgets, cap, "right")]
+    if not budgets.size:
+        return np.inf, -max(confidence)
+    margins = []
+    for k, share in enumerate(confidence):
+        draws = len(groups[k][0])
+        begun = np.searchsorted(starts[k], budgets, "right")
+        ended = np.searchsorted(ends[k], budgets, "left")
+        margins.append((begun - ended - draws_needed(share, draws)) / draws)
+    margin = np.min(margins, axis=0)
+    is_reached = margin >= 0
+    if most_probable or not is_reached.any():
+        first = np.argmax(margin)
+    else:
+        first = np.argmax(is_reached)
+    return float(budgets[first]), float(margin[first])

@@ -1,0 +1,424 @@
+"""The chance-constrained problem of one model, and the search over replay that solves
+it.
+
+At a given replay the cheapest tokens are found exactly (`cheapest`). Along replay the
+cost is nearly smooth, with many small local minima, because the share of draws is an
+order statistic: hence a scan, a bounded search, and challenges by cheaper budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from scipy import optimize
+
+from bayeslaw._base.machine import runtime
+from bayeslaw._plans.sampled import (
+    SampledConstraint,
+    cheapest,
+    draws_needed,
+    intersect,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    from bayeslaw._plans.sampled import Intervals
+
+    Scan = list[list[Intervals]]
+    """Intervals at every replay of `SCAN`: by replay, then by constraint."""
+
+Result = TypeVar("Result")
+
+SCAN = np.linspace(0.0, 1.0, 32)
+THIN = 8  # the scan looks at every replay with one draw in eight
+SMALL = 1600  # draws below which it looks with all of them
+XATOL = 2e-4  # of the search coordinate
+# replays at which a cheaper budget is tried, with few and with many draws
+CHALLENGERS = (256, 64)
+CHEAPER = 5e-4 * 8.0 ** np.arange(3)  # by how much, in log tokens
+# by how much a budget whose draws do not keep their limits may rise: by rounding errors
+# first, then by more
+ROUNDING = 1e-14 * 4.0 ** np.arange(12)
+DEARER = 1e-5 * 4.0 ** np.arange(7)
+# below the budget, where a more probable plan is tried
+LOWER = np.array([0.0, 0.1, 0.3])
+ALL_REPLAY = 1 - 1e-9  # no target token is seen
+AT_A_BOUND = 1e-4  # of replay
+CHALLENGES = 6  # at most
+
+
+class Choice(NamedTuple):
+    """Log tokens, replay, and the share of draws beyond the confidence asked for.
+
+    A negative share: the confidence is not reached.
+    """
+
+    log_tokens: float
+    replay: float
+    margin: float
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The cheapest (tokens, replay) that keeps all constraints in enough draws.
+
+    Parameters
+    ----------
+    constraints
+        The target first, then the sources; draws are paired across constraints.
+    confidence
+        Confidence of all constraints together, or one for each by name.
+    N, ptpp
+        The model: parameters, and pre-training tokens per parameter.
+    max_tokens
+        Budget of adaptation tokens; if finite, the probability is maximised within it.
+    unique_tokens
+        The most target tokens that may be seen, repetitions included.
+    min_replay, max_replay
+        Least and largest share of source data.
+    fitted
+        Which of the two are the ends of the fitted replays, not asked for.
+    """
+
+    constraints: tuple[SampledConstraint, ...]
+    confidence: float | Mapping[str, float]
+    N: float
+    ptpp: float
+    max_tokens: float = math.inf
+    unique_tokens: float = math.inf
+    min_replay: float = 0.0
+    max_replay: float = 1.0
+    fitted: tuple[str, ...] = ()
+
+    @property
+    def draws(self) -> int:
+        return self.constraints[0].draws
+
+    @property
+    def most_probable(self) -> bool:
+        return math.isfinite(self.max_tokens)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Log tokens between which plans are sought."""
+        return self.constraints[0].span
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Share of draws asked of each group of constraints."""
+        confidence = self.confidence
+        if isinstance(confidence, Mapping):
+            return tuple(confidence[c.name] for c in self.constraints)
+        return (confidence,)
+
+    # -- replay ------------------------------------------------------------------------
+
+    def replay(self, u: Float[np.ndarray, "*point"] | float) -> Float[Any, "*point"]:
+        """Replay at a search coordinate in [0, 1], of any shape.
+
+        The inverse of the arcsine transform of a share: dense where replay, or the
+        target's share, is small.
+        """
+        # u = 2 / pi asin(sqrt(share)).
+        share = np.sin(np.pi / 2 * np.asarray(u)) ** 2
+        return self.min_replay + (self.max_replay - self.min_replay) * share
+
+    def coordinate(self, replay: float) -> float:
+        """The search coordinate of a replay."""
+        width = max(self.max_replay - self.min_replay, 1e-300)
+        share = (replay - self.min_replay) / width
+        angle = math.asin(math.sqrt(min(max(share, 0.0), 1.0)))
+        return 2 / np.pi * angle
+
+    def bounds_met(self, replay: float) -> list[str]:
+        """Names of the bounds of replay at which it is."""
+        met = []
+        if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
+            met.append("min_replay")
+        if self.max_replay < 1 and replay > self.max_replay - AT_A_BOUND:
+            met.append("max_replay")
+        return met
+
+    def log_cap(
+        self, replay: Float[np.ndarray, "*point"] | float
+    ) -> Float[Any, "*point"]:
+        """The most log tokens that budget and unique target tokens allow: none at 100%
+        replay, where no target token is seen.
+
+        Of the shape of ``replay``.
+        """
+        target_share = np.maximum(1 - np.asarray(replay), 1e-300)
+        # D (1 - replay) <= unique tokens.
+        by_target_tokens = math.log(self.unique_tokens) - np.log(target_share)
+        by_budget = min(math.log(self.max_tokens), self.span[1])
+        cap = np.minimum(by_budget, by_target_tokens)
+        return np.where(np.asarray(replay) < ALL_REPLAY, cap, -np.inf)
+
+    # -- shares of draws ---------------------------------------------------------------
+
+    def intervals(self, replay: Float[np.ndarray, " draw"] | float) -> list[Intervals]:
+        """Intervals in which each draw keeps each constraint.
+
+        ``replay`` is common, or each draw's own, shape (draw,).
+        """
+        rows = np.broadcast_to(np.asarray(replay, float), self.draws)
+        return self.by_constraint(lambda c: c.intervals(rows))
+
+    def by_constraint(
+        self, function: Callable[[SampledConstraint], Result]
+    ) -> list[Result]:
+        """What a function says of each constraint, asked of all at the same time."""
+        # compiling and computing leave Python's lock
+        with runtime.threads(len(self.constraints)) as pool:
+            return list(pool.map(function, self.constraints))
+
+    @cached_property
+    def quick_scan(self) -> Scan:
+        """The scan that a search starts from: with some of many draws."""
+        return scan(self, 1 if self.draws < SMALL else THIN)
+
+    def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
+        """What must reach a share of the draws: each constraint, or all together."""
+        if isinstance(self.confidence, Mapping):
+            return list(intervals)
+        return [reduce(intersect, intervals)]
+
+    def at(self, replay: float, intervals: Sequence[Intervals] | None = None) -> Choice:
+        """The best tokens at a replay."""
+        if intervals is None:
+            intervals = self.intervals(replay)
+        tokens, margin = cheapest(
+            self.groups(intervals),
+            self.shares,
+            float(self.log_cap(replay)),
+            self.most_probable,
+        )
+        return Choice(tokens, replay, margin)
+
+    def score(self, choice: Choice) -> float:
+        """What the search over replay makes small.
+
+        Log tokens where the confidence is reached, else the shortfall.
+        """
+        tokens = min(choice.log_tokens, self.span[1])
+        if self.most_probable:
+            return 1e-6 * tokens - choice.margin
+        return tokens if choice.margin >= 0 else self.span[1] + 1 - 10 * choice.margin
+
+    def kept(
+        self,
+        log_tokens: float,
+        replay: Float[np.ndarray, " draw"] | float,
+    ) -> Bool[np.ndarray, "constraint draw"]:
+        """Whether each draw keeps each constraint, shape (constraint, draw)."""
+        return np.stack(
+            [c.log_losses(log_tokens, replay) <= c.log_limit for c in self.constraints]
+        )
+
+    def margin(
+        self, kept: Bool[np.ndarray, "constraint draw *point"]
+    ) -> Float[Any, "*point"]:
+        """Share of draws beyond the confidence, of the group that has least of it.
+
+        Shape (...), of ``kept`` of shape (constraint, draw, ...).
+        """
+        groups = kept
+        if not isinstance(self.confidence, Mapping):
+            # One chance constraint for all: a draw counts only if it keeps every limit.
+            groups = np.all(kept, axis=0)[None]
+        surplus = [
+            group.sum(axis=0) - draws_needed(share, self.draws)
+            for group, share in zip(groups, self.shares, strict=True)
+        ]
+        return np.min(surplus, axis=0) / self.draws
+
+    def margin_at(self, log_tokens: float, replay: float) -> float:
+        """The margin at one budget and replay."""
+        kept = self.kept(log_tokens, replay)
+        margin = self.margin(kept)
+        return float(margin)
+
+    # -- other problems ----------------------------------------------------------------
+
+    def relaxed(self, name: str, limit: float) -> Problem:
+        """The same problem with another limit in one constraint."""
+        constraints = tuple(
+            c.with_limit(limit) if c.name == name else c for c in self.constraints
+        )
+        return replace(self, constraints=constraints)
+
+    def with_draws(self, index: Int[np.ndarray, " taken"]) -> Problem:
+        """The same problem over the draws ``index``, shape (taken,)."""
+        return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
+
+
+# -- the scan --------------------------------------------------------------------------
+
+
+def scan(problem: Problem, thin: int) -> Scan:
+    """Intervals at every replay of `SCAN`, of one draw in ``thin``.
+
+    Several replays go into one call, so that every call has the shape of all draws and
+    nothing is compiled twice.
+    """
+    few = problem.draws // thin
+    rows = problem
+    if thin > 1:
+        rows = problem.with_draws(np.tile(np.arange(few), thin))
+    out: Scan = []
+    for block in SCAN.reshape(-1, thin):
+        together = rows.intervals(np.repeat(problem.replay(block), few))
+        for k in range(thin):
+            cut = slice(k * few, (k + 1) * few)
+            out.append([(start[cut], end[cut]) for start, end in together])
+    return out
+
+
+# -- the search ------------------------------------------------------------------------
+
+
+def search(problem: Problem) -> Choice:
+    """The best tokens and replay.
+
+    A scan of all replays; scipy's bounded search around its best minima; then, because
+    an order statistic of draws has many small local minima along replay, challenges by
+    cheaper budgets at all replays that come near.
+    """
+    scanned = problem.quick_scan
+    best, window = _search_scan(problem, scanned)
+    was_thinned = len(scanned[0][0][0]) < problem.draws
+    if best.margin < 0 and was_thinned:
+        best, window = _search_scan(problem, scan(problem, 1))
+    better = challenge(problem, best, window)
+    if problem.score(better) >= problem.score(best):
+        near = refine(problem, problem.coordinate(best.replay), 10 * XATOL)
+        return settle(problem, near)
+    for _ in range(CHALLENGES):
+        best, better = better, challenge(problem, better, window)
+        if problem.score(better) >= problem.score(best):
+            break
+    return settle(problem, best)
+
+
+def lowest_minima(problem: Problem, scanned: Scan) -> Int[np.ndarray, " minimum"]:
+    """Places in the scan of the minima from which a search starts, the lowest first."""
+    return _lowest(_scores(problem, scanned))
+
+
+def _scores(problem: Problem, scanned: Scan) -> Float[np.ndarray, " replay"]:
+    choices = [
+        problem.at(float(replay), intervals)
+        for replay, intervals in zip(problem.replay(SCAN), scanned, strict=True)
+    ]
+    return np.array([problem.score(choice) for choice in choices])
+
+
+def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]:
+    """Minima of the scan, ends included: the three lowest of those that are near."""
+    padded = np.concatenate([[np.inf], scores, [np.inf]])
+    is_minimum = (scores <= padded[:-2]) & (scores <= padded[2:])
+    minima = np.flatnonzero(is_minimum & _is_near(scores))
+    return minima[np.argsort(scores[minima], kind="stable")][:3]
+
+
+def _is_near(scores: Float[np.ndarray, " replay"]) -> Bool[np.ndarray, " replay"]:
+    """Within .1 in log tokens of the least."""
+    return scores < scores.min() + 0.1
+
+
+def _search_scan(
+    problem: Problem, scanned: Scan
+) -> tuple[Choice, Float[np.ndarray, " coordinate"]]:
+    """The best choice around the scan's minima, and where to challenge it.
+
+    Returns
+    -------
+    The choice, and the search coordinates that come near it, shape (coordinate,).
+    """
+    scores = _scores(problem, scanned)
+    lowest = _lowest(scores)
+    step = float(SCAN[1] - SCAN[0])
+    refinements = [refine(problem, float(SCAN[i]), step, 10 * XATOL) for i in lowest]
+    best = min(refinements, key=problem.score)
+    inside = [*SCAN[_is_near(scores)], problem.coordinate(best.replay)]
+    low, high = np.clip([min(inside) - step / 2, max(inside) + step / 2], 0, 1)
+    return best, np.linspace(low, high, CHALLENGERS[problem.draws >= SMALL])
+
+
+def challenge(
+    problem: Problem, best: Choice, u: Float[np.ndarray, " coordinate"]
+) -> Choice:
+    """The best choice near the search coordinate that beats the best so far by most.
+
+    Of all ``u``, shape (coordinate,), each tried with a few budgets: cheaper ones or,
+    where the most probable plan is sought, those up to the cap.
+    """
+    replay = problem.replay(u)
+    is_cost = best.margin >= 0 and not problem.most_probable
+    if is_cost:
+        # If the confidence is reached at a lower budget at any replay, the best so far
+        # was a local minimum.
+        x = best.log_tokens - CHEAPER
+    else:
+        top = min(math.log(problem.max_tokens), best.log_tokens + 0.3, problem.span[1])
+        x = top - LOWER
+    kept = np.stack(problem.by_constraint(lambda c: c.kept_on_grid(x, replay)))
+    is_allowed = x <= problem.log_cap(replay)[:, None] + 1e-12
+    margin = np.where(is_allowed, problem.margin(kept), -1.0)  # (coordinate, budget)
+    if is_cost:
+        # the cheapest budget that any replay reaches, and which of them by most
+        reached = np.flatnonzero((margin >= 0).any(axis=0))
+        margin = margin[:, reached[-1]] if reached.size else np.full(len(u), -1.0)
+        # Any margin of 0 or more is enough; half a draw guards against rounding.
+        to_beat = -0.5 / problem.draws
+    else:
+        margin = margin.max(axis=1)
+        to_beat = best.margin
+    if margin.max() <= to_beat:
+        return best
+    return refine(problem, float(u[np.argmax(margin)]), float(u[1] - u[0]))
+
+
+def refine(problem: Problem, u: float, width: float, xatol: float = XATOL) -> Choice:
+    """The best choice with a search coordinate within ``width`` of ``u``.
+
+    Brent's bounded search (1973, chapter 5); the best of all that it looks at.
+    """
+    choices: list[Choice] = []
+
+    def score(coordinate: float) -> float:
+        replay = float(problem.replay(coordinate))
+        choice = problem.at(replay)
+        choices.append(choice)
+        return problem.score(choice)
+
+    score(u)
+    bounds = (max(u - width, 0.0), min(u + width, 1.0))
+    optimize.minimize_scalar(
+        score, bounds=bounds, method="bounded", options={"xatol": xatol, "maxiter": 40}
+    )
+    return min(choices, key=problem.score)
+
+
+def settle(problem: Problem, choice: Choice) -> Choice:
+    """The choice moved up, until its draws keep their limits when evaluated.
+
+    By rounding errors as a rule; by up to 4% where a draw's loss has a dip between the
+    rungs on which roots were sought.
+    """
+    if not np.isfinite(choice.log_tokens):
+        return choice
+    choices = []
+    for step in (0.0, *(ROUNDING * abs(choice.log_tokens)), *DEARER):
+        x = choice.log_tokens + step
+        margin = problem.margin_at(x, choice.replay)
+        choices.append(Choice(x, choice.replay, margin))
+        if margin >= choice.margin:
+            return choices[-1]
+    return max(choices, key=lambda c: c.margin)

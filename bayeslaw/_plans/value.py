@@ -1,0 +1,449 @@
+"""What a plan says beyond its two numbers: promises, alternatives, what the truth is
+worth, why there is none.
+
+Each function takes a problem and a choice, and returns rows that JSON can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import optimize
+
+from bayeslaw._plans.constraint import UNITS
+from bayeslaw._plans.sampled import (
+    SampledConstraint,
+    along_draws,
+    draws_needed,
+    intersect,
+)
+from bayeslaw._plans.search import (
+    ALL_REPLAY,
+    Choice,
+    Problem,
+    refine,
+    search,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+BAND = (0.05, 0.5, 0.95)
+STEP = 1e-3  # a limit is relaxed by this share of its loss to see what it is worth
+SLACK = 1.25  # a limit that must rise by x is also priced at 1.25 x
+# a plan's search coordinate moves by less, and need not be found closer, when a limit
+# changes a little
+NEAR = {"width": 0.03, "xatol": 5e-4}
+# what keeps replay from being less, or more
+BOUNDS = {"min_replay": "least {}replay", "max_replay": "largest {}replay"}
+SAME_SHARE = 0.1  # of the largest worth; a constraint above it binds
+NEARLY_ALL = 0.999  # of the search coordinate
+RELAXED_FROM = 20  # best points of the grid from which a limit may be searched
+NO_CHOICE = (np.inf, np.nan)
+# the share of a part at which a golden section tries, and how often: from a sixteenth of
+# the search coordinate to a 4,000th
+SECTION, GOLDEN_STEPS = (3 - 5**0.5) / 2, 12
+
+
+def number(x) -> float | None:
+    """A float that JSON can hold; None for what is not finite."""
+    if not np.isfinite(x):
+        return None
+    return float(x)
+
+
+def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
+    """ATPP, tokens, replay and FLOPs (6 N D) of a choice; None where there is none."""
+    tokens = np.exp(log_tokens)
+    row = {
+        "atpp": tokens / problem.N,
+        "D": tokens,
+        "replay": replay,
+        "flops": 6 * problem.N * tokens,
+    }
+    if not np.isfinite(tokens):
+        return dict.fromkeys(row)
+    return {k: number(v) for k, v in row.items()}
+
+
+def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
+    """Share of draws that keep all constraints, the target's, and all on forgetting;
+    None where nothing limits that.
+    """
+    kept = problem.kept(log_tokens, replay)
+    is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
+    all_kept = kept.all(axis=0)
+    of_sources = None
+    if any(is_forgetting):
+        of_sources = float(kept[is_forgetting].all(axis=0).mean())
+    return {
+        "probability": float(all_kept.mean()),
+        "probability_target": float(kept[0].mean()),
+        "probability_forgetting": of_sources,
+    }
+
+
+def stretched_probability(
+    problem: Problem,
+    log_tokens: float,
+    replay: float,
+    stretch: Mapping[str, float],
+) -> float:
+    """Share of draws that keep all constraints if they lay further from their median.
+
+    Parameters
+    ----------
+    stretch
+        By constraint: how many times as far in log loss; 1 for those not named.
+    """
+    kept = []
+    for c in problem.constraints:
+        log_loss = c.log_losses(log_tokens, replay)
+        middle = np.median(log_loss)
+        further = middle + stretch.get(c.name, 1.0) * (log_loss - middle)
+        kept.append(further <= c.log_limit)
+    return float(np.all(kept, axis=0).mean())
+
+
+def promises(problem: Problem, choice: Choice) -> list[dict]:
+    """Each constraint at the plan: its limit, its probability, and what to expect.
+
+    The loss, or the forgetting, with a 90% interval.
+    """
+    rows = []
+    for c in problem.constraints:
+        log_loss = c.log_losses(choice.log_tokens, choice.replay)
+        outcome = c.outcome(log_loss)
+        rows.append(
+            {
+                "name": c.name,
+                "limit": c.limit,
+                "unit": c.unit,
+                "probability": float((log_loss <= c.log_limit).mean()),
+                "mean": number(outcome.mean()),
+                "low": number(np.quantile(outcome, BAND[0])),
+                "high": number(np.quantile(outcome, BAND[-1])),
+            }
+        )
+    return rows
+
+
+# -- which constraint costs what -------------------------------------------------------
+
+
+def limit_step(constraint: SampledConstraint) -> float:
+    """A thousandth of the limited loss, in the unit of the limit."""
+    return STEP * constraint.size
+
+
+def worth(problem: Problem, choice: Choice) -> dict[str, float]:
+    """What a limit higher by a thousandth of the loss would give, by constraint.
+
+    Log tokens saved; within a budget, probability. The shadow price of the limit (Boyd
+    and Vandenberghe 2004, section 5.6), by finite difference.
+    """
+    u = problem.coordinate(choice.replay)
+    gains = {}
+    for c in problem.constraints:
+        looser = problem.relaxed(c.name, c.limit + limit_step(c))
+        other = refine(looser, u, **NEAR)
+        if problem.most_probable:
+            gain = other.margin - choice.margin
+        else:
+            gain = choice.log_tokens - other.log_tokens
+        gains[c.name] = max(float(gain), 0.0)
+    return gains
+
+
+def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> str:
+    """Names of what keeps the plan from being cheaper, joined by "and"."""
+    most = max(worths.values())
+    names = [name for name, w in worths.items() if w > SAME_SHARE * most]
+    if problem.most_probable:
+        richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
+        other = refine(richer, problem.coordinate(choice.replay), **NEAR)
+        if other.margin > choice.margin:
+            names.append("budget")
+    log_target_share = np.log1p(-min(choice.replay, 1 - 1e-12))
+    log_target_tokens = choice.log_tokens + log_target_share
+    if log_target_tokens >= np.log(problem.unique_tokens) - 1e-3:
+        names.append("unique target tokens")
+    names += [
+        BOUNDS[name].format("fitted " if name in problem.fitted else "")
+        for name in problem.bounds_met(choice.replay)
+    ]
+    return " and ".join(names) or "none"
+
+
+# -- alternatives ----------------------------------------------------------------------
+
+
+def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
+    """Probability that all constraints are kept over replay and ATPP.
+
+    A decade around the plan; ``probability[replay][atpp]``.
+    """
+    x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
+    replay = np.linspace(problem.min_replay, problem.max_replay, size)
+    kept = problem.by_constraint(lambda c: c.kept_on_grid(x, replay))
+    all_kept = np.all(kept, axis=0)
+    all_kept[:, replay >= ALL_REPLAY] = False
+    return {
+        "atpp": (np.exp(x) / problem.N).tolist(),
+        "replay": replay.tolist(),
+        "probability": np.mean(all_kept, axis=0).tolist(),
+    }
+
+
+def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
+    """Target loss and forgetting along replay at one budget, with 90% bands.
+
+    As Goffinet 2025, figure 2.
+    """
+    ends = max(problem.min_replay, 0.01), min(problem.max_replay, 0.99)
+    replay = np.linspace(*ends, size)
+    x = np.array([log_tokens])
+    log_losses = problem.by_constraint(lambda c: c.log_losses_on_grid(x, replay))
+    bands = {}
+    for c, log_loss in zip(problem.constraints, log_losses, strict=True):
+        outcome = c.outcome(log_loss[:, :, 0])  # (draw, replay)
+        quantiles = np.quantile(outcome, BAND, axis=0)
+        bands[c.name] = {"limit": c.limit, "unit": c.unit}
+        for name, values in zip(("low", "median", "high"), quantiles, strict=True):
+            bands[c.name][name] = [number(v) for v in values]
+    return {
+        "atpp": float(np.exp(log_tokens) / problem.N),
+        "replay": replay.tolist(),
+        "bands": bands,
+    }
+
+
+# -- perfect information ---------------------------------------------------------------
+
+
+def cheapest_if_known(
+    problem: Problem, start: Choice
+) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    """Log tokens and replay that one would choose if a draw were the truth.
+
+    Shape (draw,) both; +inf where no tokens will do. Replay is searched for all draws
+    at once: a scan, then a golden section around each draw's best (Kiefer 1953).
+    """
+    has_start = np.isfinite(start.log_tokens)
+    middle = problem.coordinate(start.replay) if has_start else 0.5
+    u = np.full(problem.draws, middle)
+    x = log_tokens_needed(problem, problem.replay(u))
+    grid = np.linspace(0, 1, 17)
+    # all replay is no plan: what lies beside it is looked at in its place
+    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else NEARLY_ALL
+    for at in np.minimum(grid, last):
+        u, x = _better(problem, u, x, np.full(problem.draws, at))
+    low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
+    for _ in range(GOLDEN_STEPS):
+        # golden section: the next try is in the longer part, and what lies beyond the
+        # worse of the two is left
+        goes_up = high - u > u - low
+        other = u + SECTION * np.where(goes_up, high - u, low - u)
+        better, fewer = _better(problem, u, x, other)
+        lower, upper = np.minimum(u, other), np.maximum(u, other)
+        is_upper = better == upper
+        low, high = np.where(is_upper, lower, low), np.where(is_upper, high, upper)
+        u, x = better, fewer
+    return x, problem.replay(u)
+
+
+def log_tokens_needed(
+    problem: Problem, replay: Float[np.ndarray, " draw"]
+) -> Float[np.ndarray, " draw"]:
+    """The fewest log tokens with which each draw keeps all constraints, shape (draw,).
+
+    ``replay`` is each draw's own, shape (draw,).
+    """
+    starts, _ = reduce(intersect, problem.intervals(replay))
+    earliest = starts.min(axis=1)
+    cap = problem.log_cap(replay)
+    return np.where(earliest <= cap, earliest, np.inf)
+
+
+def _better(
+    problem: Problem,
+    u: Float[np.ndarray, " draw"],
+    x: Float[np.ndarray, " draw"],
+    other: Float[np.ndarray, " draw"],
+) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    """Coordinates ``other`` where they need fewer tokens than ``u`` with its ``x``.
+
+    All of shape (draw,).
+    """
+    tokens = log_tokens_needed(problem, problem.replay(other))
+    is_better = tokens < x
+    fewer = np.minimum(tokens, x)
+    return np.where(is_better, other, u), fewer
+
+
+def perfect_information(problem: Problem, choice: Choice) -> dict:
+    """The plans one would choose knowing the truth, and what not knowing it costs.
+
+    ``regret`` is the mean number of tokens the plan spends beyond need where it keeps
+    its promises. ``perfect_information`` is the plan's tokens minus the mean tokens of
+    the plans made with known truth in the cheapest share of draws that makes up the
+    confidence: the saving at equal reliability.
+
+    References
+    ----------
+    The expected value of perfect information, Raiffa and Schlaifer 1961, section 4.5;
+    here of a constrained cost, and so at equal reliability.
+    """
+    x, replay = cheapest_if_known(problem, choice)
+    needs_none = problem.kept(-np.inf, problem.min_replay).all(axis=0)
+    kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
+    plan_tokens, count = np.exp(choice.log_tokens), int(kept.sum())
+    # a draw for which the plan will do needs no more
+    most = np.where(kept, plan_tokens, np.inf)
+    tokens = np.where(needs_none, 0.0, np.minimum(np.exp(x), most))
+    replay = np.where(np.exp(x) > most, choice.replay, replay)
+    replay = np.where(needs_none, problem.min_replay, replay)
+    has_plan = np.isfinite(tokens)
+    row = {"share_with_a_plan": float(has_plan.mean()), "quantiles": list(QUANTILES)}
+    for name, values in {"atpp": tokens / problem.N, "replay": replay}.items():
+        possible = values[has_plan]
+        row[name] = np.quantile(possible, QUANTILES).tolist() if len(possible) else None
+    if count == 0 or not np.isfinite(plan_tokens):
+        return row | {"regret": None, "perfect_information": None}
+    if not problem.most_probable and len(problem.shares) == 1:
+        count = draws_needed(problem.shares[0], problem.draws)
+    cheapest = np.sort(tokens)[:count]
+    return row | {
+        "regret": float((plan_tokens - tokens[kept]).mean()),
+        "perfect_information": float((plan_tokens - cheapest).mean()),
+    }
+
+
+# -- why there is none -----------------------------------------------------------------
+
+
+def limit_needed(
+    problem: Problem, name: str, log_losses: list[Float[np.ndarray, " draw *point"]]
+) -> Float[Any, "*point"]:
+    """The lowest limit of one constraint at which the confidence is reached.
+
+    An order statistic of its outcome, among the draws that keep the other constraints.
+
+    Parameters
+    ----------
+    log_losses
+        By constraint, shape (draw, ...).
+
+    Returns
+    -------
+    Shape (...); +inf where no limit will do.
+    """
+    draws = problem.draws
+    pairs = list(zip(problem.constraints, log_losses, strict=True))
+    others = {
+        c.name: log_loss <= along_draws(c.log_limit, log_loss.ndim)
+        for c, log_loss in pairs
+        if c.name != name
+    }
+    (outcome,) = [c.outcome(x) for c, x in pairs if c.name == name]
+    confidence = problem.confidence
+    if not isinstance(confidence, Mapping):
+        is_possible = np.all(list(others.values()), axis=0)
+        return _smallest(
+            np.where(is_possible, outcome, np.inf), draws_needed(confidence, draws)
+        )
+    enough = [
+        kept.sum(axis=0) >= draws_needed(confidence[other], draws)
+        for other, kept in others.items()
+    ]
+    limit = _smallest(outcome, draws_needed(confidence[name], draws))
+    return np.where(np.all(enough, axis=0), limit, np.inf)
+
+
+def _smallest(
+    values: Float[np.ndarray, " draw *point"], count: int
+) -> Float[Any, "*point"]:
+    """The ``count``-th smallest value along draws, shape (...) of (draw, ...)."""
+    return np.partition(values, count - 1, axis=0)[count - 1]
+
+
+def relaxations(problem: Problem, size: int = 33) -> list[dict]:
+    """How far each limit alone must rise for a plan to exist, and what that would cost.
+
+    The best point of a grid over replay and tokens, with a quarter of the draws, is
+    polished by scipy's Nelder-Mead search: the limit needed is an order statistic,
+    without a useful gradient.
+    """
+    few = problem.draws // 4 if problem.draws >= 1000 else problem.draws
+    thin = problem.with_draws(np.arange(few))
+    u, x = np.linspace(0, 1, size), np.linspace(*problem.span, size)
+    replay = problem.replay(u)
+    is_allowed = x[None, :] <= problem.log_cap(replay)[:, None]
+    log_losses = [c.log_losses_on_grid(x, replay) for c in thin.constraints]
+    rows = []
+    for c, log_loss in zip(thin.constraints, log_losses, strict=True):
+        limits = np.where(is_allowed, limit_needed(thin, c.name, log_losses), np.inf)
+        kept = log_loss <= along_draws(c.log_limit, 3)
+        alone = kept.mean(axis=0)[is_allowed].max(initial=0.0)
+        order = np.argsort(limits, axis=None, kind="stable")[:RELAXED_FROM]
+        places = zip(*np.unravel_index(order, limits.shape), strict=True)
+        starts = [(float(u[i]), float(x[j])) for i, j in places]
+        row = {
+            "promise": c.name,
+            "limit": c.limit,
+            "unit": c.unit,
+            "probability_alone": float(alone),
+        }
+        rows.append(row | _relaxation(problem, c, starts))
+    return rows
+
+
+def _relaxation(
+    problem: Problem,
+    constraint: SampledConstraint,
+    starts: list[tuple[float, float]],
+) -> dict:
+    """The limit that one constraint needs, and the plans it buys.
+
+    Searched from the first start (search coordinate, log tokens) where there is one.
+    """
+    name, now = constraint.name, constraint.limit
+
+    def limit(point: Float[np.ndarray, " 2"] | tuple[float, float]) -> float:
+        u, x = point
+        replay = float(problem.replay(np.clip(u, 0, 1)))
+        is_inside = 0 <= u <= 1 and problem.span[0] <= x <= problem.log_cap(replay)
+        if not is_inside:
+            return np.inf
+        log_losses = [c.log_losses(x, replay) for c in problem.constraints]
+        return float(limit_needed(problem, name, log_losses))
+
+    start = next((point for point in starts if np.isfinite(limit(point))), None)
+    if start is None:
+        return {"needed": None, "comfortable": None} | budget(problem, *NO_CHOICE)
+    u, x = start
+    inward = 0.02 if u < 0.5 else -0.02
+    polished = optimize.minimize(
+        limit,
+        start,
+        method="Nelder-Mead",
+        options={
+            "initial_simplex": [(u, x), (u + inward, x), (u, x - 0.2)],
+            "maxfev": 80,
+            "xatol": 1e-4,
+            "fatol": 1e-7,
+        },
+    )
+    at_limit = budget(problem, polished.x[1], float(problem.replay(polished.x[0])))
+    higher = now + SLACK * (polished.fun - now)
+    easy = search(problem.relaxed(name, higher))
+    comfortable = budget(problem, easy.log_tokens, easy.replay)
+    return at_limit | {
+        "needed": float(polished.fun),
+        "comfortable": {"limit": higher} | comfortable,
+    }

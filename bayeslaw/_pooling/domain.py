@@ -1,0 +1,109 @@
+"""One domain of a pool as a posterior: what it knows from its own runs, and what it
+borrows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.machine import runtime
+from bayeslaw._inference.discrepancy.learning import Misfit
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.fits.misfit import TrainingRuns, learn_misfit, with_misfit
+from bayeslaw._posteriors.posterior import LogLoss, Piece
+from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# weight of its own runs below which a domain's parameter is said to be borrowed
+BORROWED = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class DomainPosterior:
+    """One domain's share of a `Pool`: forecast, check and plan take it like a `Fit`.
+
+    Parameters
+    ----------
+    values
+        Draws of the law's values, ``sigma`` and ``dof``, each of shape (draw,).
+    domain, runs
+        Its name and how many runs it has; no name and no runs for a domain not seen.
+    own
+        Weight of its own runs in what is known of each parameter, by name; the
+        population has the rest.
+    training
+        Its own runs, from which the law's misfit on this domain is learned; None for
+        the law alone, whose ``sigma`` then holds the misfit.
+    """
+
+    law: Law
+    values: Mapping[str, Float[np.ndarray, " draw"]]
+    domain: str | None
+    runs: int
+    own: Mapping[str, float]
+    others: int
+    warnings: tuple[str, ...]
+    training: TrainingRuns | None = None
+
+    @cached_property
+    def misfit(self) -> Misfit | None:
+        """What the law misses on this domain, learned of each draw (`Fit.misfit`)."""
+        if self.training is None:
+            return None
+        runtime.start()
+        return learn_misfit(self.law, self.values, self.training, seed=0)
+
+    @property
+    def name(self) -> str:
+        return f"{self.law.name} ({self.domain or 'another domain'})"
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """All draws, under the one law and its misfit."""
+        process = None if self.misfit is None else self.misfit.process
+        values = with_misfit(self.values, self.misfit)
+        return (Piece(LogLoss(self.law, process), values, self.law.covariates),)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
+        new run.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column the law reads.
+        """
+        runtime.start()
+        (piece,) = self.pieces()
+        log_loss = piece.at(fitting.covariates(self.law, runs))
+        if not noise:
+            return log_loss
+        return log_loss + piece.noise.draw(len(runs), seed)
+
+    def statement(self) -> str:
+        """What it knows from its own runs, and what it borrows."""
+        if not self.runs:
+            return (
+                "A domain without runs: all that is known of it is borrowed from "
+                f"{self.others} domains."
+            )
+        mean = float(np.mean(list(self.own.values())))
+        count = f"{self.runs} run{'s' * (self.runs > 1)}"
+        what = (
+            f"Domain {self.domain!r} has {count}: they carry {mean:.0%} of what is "
+            "known of its parameters"
+        )
+        others = f"the other {self.others} domain{'s' * (self.others > 1)}"
+        borrowed = [f"{n} ({v:.0%} own)" for n, v in self.own.items() if v < BORROWED]
+        if not borrowed:
+            return f"{what}, and most of each; the rest is from {others}."
+        return f"{what}; mostly borrowed from {others}: {', '.join(borrowed)}."

@@ -1,0 +1,234 @@
+"""Where to expand each domain's likelihood: its mode, given the population; and what
+its own runs weigh there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bayeslaw._base.programs.compiled import OFTEN, compiled
+from bayeslaw._inference import coordinates, point
+from bayeslaw._inference.noise import DOF_MIN
+from bayeslaw._law.law import Law
+from bayeslaw._pooling import leading
+from bayeslaw._pooling.coordinates import Expansion, WhitenedPool
+from bayeslaw._pooling.hierarchy import (
+    Domains,
+    pooled_priors,
+    prior_moments,
+    row_log_likelihood,
+    row_log_loss,
+    values_of,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# The search for where to expand the likelihood.
+STARTS, NEWTON_STEPS, POPULATION_STEPS = 8, 30, 20
+SHORTENED = 0.5 ** np.arange(0, 8, 1.0)  # step sizes of Newton, all tried at once
+LONGEST = 3.0  # step, in sds of the prior
+PSEUDO = 3.0  # domains that the prior of a spread counts for there
+TAILS = 10.0  # degrees of freedom above 2 there
+
+
+def expand(
+    law: Law,
+    domains: Domains,
+    u: Float[Array, "domain site"],
+    dof_above_2: Float[Array, ""],
+) -> tuple[Float[Array, "domain site"], Float[Array, "domain site site"]]:
+    """Gradient, shape (domain, site), and expected curvature, shape (domain, site,
+    site), of each domain's log likelihood at u of shape (domain, site).
+
+    The expected curvature is never negative, and zero where there are no rows. Fisher
+    information of a Student-t (Lange et al. 1989): (dof + 1) / (dof + 3) / scale^2 for
+    its location, 2 dof / (dof + 3) for its log scale, nothing between them.
+    """
+    dof = DOF_MIN + dof_above_2
+
+    def total(v: Float[Array, "domain site"]) -> Float[Array, ""]:
+        rows = row_log_likelihood(law, domains, v, dof_above_2)
+        return jnp.sum(rows)
+
+    def mean(v: Float[Array, "domain site"]) -> Float[Array, "block run"]:
+        values = values_of(law, v)
+        return row_log_loss(law, domains, values)
+
+    # derivative of each row's mean along a site of its domain
+    def slope(site: Float[Array, " site"]) -> Float[Array, "block run"]:
+        along = jnp.broadcast_to(site, u.shape)
+        _, slopes_of_rows = jax.jvp(mean, (u,), (along,))
+        return slopes_of_rows
+
+    # A row depends on the parameters of its domain only, so that one gradient of the
+    # sum is that of every domain side by side.
+    gradient = jax.grad(total)(u)
+    slopes = jax.vmap(slope)(jnp.eye(u.shape[1]))  # (site, block, run)
+    # The expected curvature of a row is slope slope' times its location's information:
+    # Gauss-Newton, without second derivatives of the law.
+    variance = domains.by_block(jnp.exp(2 * u[:, -1]))
+    weight = domains.weight * (dof + 1) / (dof + 3) / variance
+    # products of each pair of sites, shape (site, site, block, run)
+    products = slopes[:, None] * slopes[None] * weight[None, None]
+    by_domain = jax.vmap(jax.vmap(domains.sums, out_axes=-1), out_axes=-1)
+    information = by_domain(products)
+    of_noise = domains.sums(domains.weight) * 2 * dof / (dof + 3)
+    return gradient, information.at[:, -1, -1].add(of_noise)
+
+
+class _Step(NamedTuple):
+    """Where a step leads, shape (domain, site), and its height, shape (domain,); the
+    expansion where it began.
+    """
+
+    u: Float[Array, "domain site"]
+    height: Float[Array, " domain"]
+    precision: Float[Array, "domain site site"]
+    gradient: Float[Array, "domain site"]
+    information: Float[Array, "domain site site"]
+
+
+def _newton(
+    law: Law,
+    domains: Domains,
+    u: Float[Array, "domain site"],
+    mean: Float[Array, " site"],
+    spread: Float[Array, " site"],
+) -> _Step:
+    """A step uphill for every domain, given the population.
+
+    The rows that pay for a domain's parameters say nothing about its noise, which would
+    otherwise be found too low.
+    """
+    dof = jnp.asarray(TAILS)
+    gradient, information = expand(law, domains, u, dof)
+    prior = jnp.diag(spread**-2)[None]
+    # parameters that the rows pay for: the trace of what they say over all that is said
+    own = jnp.linalg.solve(information + prior, information)
+    paid = jnp.trace(own[:, :-1, :-1], axis1=1, axis2=2)
+    rows = domains.sums(domains.weight)
+    # As n - p in place of n in an unbiased variance.
+    unpaid = 1 - paid / jnp.maximum(rows, paid + 1)
+    gradient = gradient.at[:, -1].add(paid)
+    information = information.at[:, -1, -1].multiply(unpaid)
+    precision = information + prior
+    uphill = gradient + (mean[None] - u) / spread[None] ** 2
+    # Fisher scoring: Newton's step with the expected curvature.
+    move = jnp.linalg.solve(precision, uphill[..., None])[..., 0]
+    _, sd = prior_moments(law)
+    in_sds = move / sd[None]
+    length = jnp.linalg.norm(in_sds, axis=1, keepdims=True)
+    move = move / jnp.maximum(1.0, length / LONGEST)
+
+    def height(v: Float[Array, "domain site"]) -> Float[Array, " domain"]:
+        # ``paid`` rows less in the likelihood's -rows log sigma
+        rows_of_domain = domains.sums(row_log_likelihood(law, domains, v, dof))
+        fit = rows_of_domain + paid * v[:, -1]
+        z = (v - mean[None]) / spread[None]
+        return fit - 0.5 * jnp.sum(z**2, axis=1)
+
+    # The place itself is among those tried, so that no step goes down.
+    shares = jnp.asarray(SHORTENED)[:, None, None]
+    tried = jnp.concatenate([u[None], u[None] + shares * move[None]])
+    heights = jax.vmap(height)(tried)
+    heights = jnp.where(jnp.isfinite(heights), heights, -jnp.inf)
+    best = jnp.argmax(heights, axis=0)
+    u = jnp.take_along_axis(tried, best[None, :, None], axis=0)[0]
+    return _Step(u, jnp.max(heights, axis=0), precision, gradient, information)
+
+
+@compiled(static_argnums=0, level=OFTEN)
+def _expand_at_modes(
+    law: Law,
+    domains: Domains,
+    half_normal: Float[Array, " site"],
+    starts: Float[Array, "start site"],
+) -> WhitenedPool:
+    """Each domain's mode from many starts, shape (start, site), under the law's prior;
+    then given the population, in turn.
+    """
+    centre, sd = (jnp.asarray(a) for a in prior_moments(law))
+    k = domains.count
+    # median of a half-normal: the spread before anything is known
+    usual = 0.67 * half_normal
+
+    def turn(i, carry):
+        u, mean, spread = carry
+        step = jax.lax.map(lambda v: _newton(law, domains, v, mean, spread), u)
+        # Of all starts each domain keeps its own best.
+        best = jnp.argmax(step.height, axis=0)
+        one = step.u[best, jnp.arange(k)]
+        precision = step.precision[best, jnp.arange(k)]
+        # the population given the domains: as one step of expectation maximisation
+        weights = k / spread**2 + sd**-2
+        new_mean = (jnp.sum(one, 0) / spread**2 + centre / sd**2) / weights
+        unknown = jnp.diagonal(jnp.linalg.inv(precision), axis1=1, axis2=2)
+        # E((u - mean)^2) in the E step is the squared distance of the mode and the
+        # variance that the domain is left with (Dempster, Laird and Rubin 1977).
+        seen = jnp.sum((one - mean[None]) ** 2 + unknown, axis=0)
+        new_spread = jnp.sqrt((seen + PSEUDO * usual**2) / (k + PSEUDO))
+        keep = partial(jnp.where, i >= NEWTON_STEPS)
+        return keep(one, step.u), keep(new_mean, mean), keep(new_spread, spread)
+
+    u = jnp.broadcast_to(starts[:, None], (len(starts), k, len(sd)))
+    turns = NEWTON_STEPS + POPULATION_STEPS
+    u, mean, spread = jax.lax.fori_loop(0, turns, turn, (u, centre, sd))
+    u = u[0]
+    step = _newton(law, domains, u, mean, spread)
+    # l(v) ~ l(u) + g'(v - u) - (v - u)'I(v - u)/2: its linear part is g + I u.
+    slope = step.gradient + jnp.einsum("dij,dj->di", step.information, u)
+    curve = leading.curve_at(law, domains, u)
+    near = Expansion(u, slope, step.information, curve)
+    middle = jnp.concatenate([mean, jnp.log(spread), jnp.log(TAILS)[None]])
+    # Of k domains the mean is known to spread / sqrt(k), the log spread to about 1 /
+    # sqrt(2 k); a scale need only be near.
+    in_spread, in_log = spread / np.sqrt(k), jnp.full(len(sd), 1 / np.sqrt(k))
+    scale = jnp.concatenate([in_spread, in_log, jnp.full(1, 0.5)])
+    return WhitenedPool(domains, half_normal, near, middle, scale)
+
+
+def prepare(law: Law, domains: Domains, spread: float, seed: int) -> WhitenedPool:
+    """Coordinates that whiten the posterior; ``spread``: scale of the spreads' prior,
+    in sds of the law's priors.
+    """
+    points = coordinates.contrast_points(law, domains.table.covariates)
+    starts = point.start_points(law, domains.table, points, STARTS, seed)
+    sites = jax.vmap(lambda z: coordinates.to_sites(law, points, z)[0])(starts)
+    sites |= {"sigma": jnp.full(STARTS, np.log(0.02))}
+    vectors = jnp.stack([sites[name] for name in pooled_priors(law)], axis=1)
+    half_normal = jnp.asarray(spread * prior_moments(law)[1])
+    return _expand_at_modes(law, domains, half_normal, vectors)
+
+
+@compiled(static_argnums=0)
+def own_shares(
+    law: Law,
+    domains: Domains,
+    u: Float[Array, "domain site"],
+    dof_above_2: Float[Array, ""],
+    spreads: Float[Array, "draw site"],
+) -> Float[Array, "domain site"]:
+    """Weight of each domain's own runs in what is known of it, shape (domain, site);
+    the population has the rest.
+
+    One less the pooling factor of Gelman and Pardoe 2006: 1 - Var(z | own runs,
+    population), at u and averaged over spreads of shape (draw, site).
+    """
+    information = expand(law, domains, u, dof_above_2)[1]
+
+    def one(spread: Float[Array, " site"]) -> Float[Array, "domain site"]:
+        # Precision of z: 1 of the prior and S I S of the runs, as u = mean + S z.
+        of_runs = spread[None, :, None] * information * spread[None, None, :]
+        known = jnp.eye(len(spread))[None] + of_runs
+        covariance = jnp.linalg.inv(known)
+        variance = jnp.diagonal(covariance, axis1=1, axis2=2)
+        return 1 - variance
+
+    return jnp.mean(jax.lax.map(one, spreads), axis=0)

@@ -1,0 +1,36 @@
+"""Kept posteriors read back: a fit or an average, whichever the file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.fits.artifact import (
+    read,
+)
+from bayeslaw._posteriors.fits.record import Fit
+
+if TYPE_CHECKING:
+    pass
+
+
+def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
+    """Read a saved `Fit` or `Average` back.
+
+    Parameters
+    ----------
+    trust_law_file
+        Run the Python file that holds the law, where the law came from a file. Read
+        that file first: it can do all that you can.
+
+    Raises
+    ------
+    FitFileError
+        The file is missing, is neither, or its law is no longer what it was.
+    """
+    make = f"make it with `bayeslaw fit RUNS -o {path}`"
+    tree = read(path, ["fit", "average"], make)
+    if "average" in tree.attrs:
+        return Average.from_tree(tree, path, trust_law_file)
+    return Fit.from_tree(tree, path, trust_law_file)

@@ -1,0 +1,181 @@
+"""``fit``: a table of runs and a law to a posterior, its diagnostics, and a file that
+outlives the session.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+import pandas as pd
+from xarray import DataTree
+
+from bayeslaw._base.errors import FitWarning
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._inference import coordinates, density, nuts, point
+from bayeslaw._inference.table import NONE, pad, shared_error
+from bayeslaw._inference.weighted import preview, where_chains_disagree
+from bayeslaw._law.find import find_law
+from bayeslaw._law.law import Law
+from bayeslaw._law.priors import Prior
+from bayeslaw._posteriors.fits import artifact
+from bayeslaw._posteriors.fits.arviz_tree import to_arviz
+from bayeslaw._posteriors.fits.misfit import (
+    TrainingRuns,
+    fitted_errors,
+    group_names,
+    learn_misfit,
+    to_dataset,
+)
+from bayeslaw._posteriors.fits.record import MISFIT, Fit
+from bayeslaw._posteriors.fits.sampling import FitSampling, FitSamplingOptions
+from bayeslaw._tables import fitting
+from bayeslaw._tables.checks.slopes import outliers
+from bayeslaw._tables.runs import as_runs
+
+OUTLIER = 8.0  # times what half of the rows lie off a law by, beyond which is a warning
+
+
+@shows_options_of(FitSampling)
+def fit(
+    runs: pd.DataFrame | str | Path,
+    law: Law | str,
+    *,
+    priors: Mapping[str, Prior | str] | None = None,
+    reference: Mapping[str, float] | None = None,
+    independent: bool = False,
+    discrepancy: bool = True,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    on_failure: str = "raise",
+    **options: Unpack[FitSamplingOptions],
+) -> Fit:
+    """Sample the posterior of a law on a table of runs.
+
+    Parameters
+    ----------
+    runs
+        A table as `read_runs` returns it, or the path of one.
+    law
+        A law, its name, a formula, or a Python file that defines ``LAW``.
+    priors
+        Priors to replace, by name: a `Prior` or its text. Naming an exponent also
+        allows one level of its column.
+    reference
+        Columns of the reference run to replace.
+    independent
+        Take every row's error as its own. By default rows of one checkpoint (column
+        ``checkpoint``, else N and ptpp) share an effect, those of one ``run`` another,
+        and neighbours on a learning curve are correlated.
+    discrepancy
+        Learn the law's smooth misfit too, and let the noise be what is left. Without,
+        the fit is the plain posterior of the law. With it a law that reads the
+        checkpoint's losses is itself fitted with independent errors.
+    seed
+        Same seed, same machine: same numbers.
+    chains, warmup, draws, max_draws
+        Iterations per chain. While R-hat or ESS fail, ``draws`` more are added, up to
+        ``max_draws``; while too many diverge, they are drawn again at half the step
+        size.
+    preview
+        Draw without chains, by importance sampling (`importance`): about a second once
+        compiled. The result says that it is a preview, and its diagnostics fail where
+        k-hat is .7 or more or fewer than 400 draws are effective.
+    progress
+        Called with iterations done and to do.
+    on_failure
+        ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics fail.
+
+    Raises
+    ------
+    RunTableError, LawError
+        The table or a prior cannot be used.
+    DiagnosticsError
+        The diagnostics fail and ``on_failure`` is ``"raise"``.
+    """
+    began = time.perf_counter()
+    sampling = read_options(FitSampling, fit, options)
+    runs = as_runs(runs)
+    law = find_law(law, runs) if isinstance(law, str) else law
+    if priors or reference:
+        law = law.with_priors(priors or {}).with_reference(reference or {})
+    requested = [n.removesuffix("_nats") for n in priors or {}]
+    law = fitting.settled(law, runs, requested)
+    fitting.check_fittable(law, runs, requested=requested)
+    runtime.start()
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    shown = fitted_errors(law, runs) if discrepancy else shared_error(runs)
+    errors = NONE if independent else shown
+    training = TrainingRuns.of(law, runs, independent)
+    table = pad(x, y, errors)
+    if discrepancy:
+        table = table.weighed(training.row_weights)
+    at = coordinates.contrast_points(law, x)
+    problem = nuts.prepare(law, table, at, seed)
+    _warn_outliers(law, runs, problem)
+    attrs = artifact.provenance(law, seed, "fit")
+    chosen = {"independent": independent, "discrepancy": discrepancy}
+    attrs["settings"] = json.dumps(asdict(sampling) | chosen)
+    if sampling.preview:
+        draws = sampling.chains * sampling.draws
+        drawn, quality = preview(law, problem, draws, seed)
+        attrs |= quality.attrs
+    else:
+        drawn = nuts.sample(
+            law,
+            problem,
+            sampling,
+            seed=seed,
+            progress=progress,
+        )
+        instead = where_chains_disagree(law, problem, drawn, seed)
+        if instead is not None:
+            drawn, quality = instead
+            attrs |= quality.attrs
+            artifact.warn_each([quality.reason(law.name)])
+    result = Fit(law, to_arviz(law, runs, table, drawn, seed, attrs))
+    if discrepancy:
+        _add_misfit(result, runs, training, seed)
+    artifact.warn_each(result.goodness.doubts)
+    result.inference_data.attrs["seconds"] = time.perf_counter() - began
+    artifact.settle(result.warnings, on_failure, "--accept-diagnostics")
+    return result
+
+
+def _add_misfit(
+    result: Fit, runs: pd.DataFrame, training: TrainingRuns, seed: int
+) -> None:
+    """Learn the misfit of a fit's draws and keep it in its tree."""
+    draws = artifact.draws_of(result.inference_data)
+    misfit = learn_misfit(result.law, draws, training, seed=seed)
+    if misfit is None:
+        return
+    groups = group_names(misfit, result.law, runs)
+    result.inference_data[MISFIT] = DataTree(to_dataset(misfit, groups))
+
+
+def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
+    z = density.from_vector(law, problem.table.shared, np.asarray(problem.centre))
+    n = len(runs)
+    miss = point.misses(law, problem.table, problem.points, z)[:n]
+    size = np.abs(miss)
+    usual = np.median(size)
+    far = outliers(miss, OUTLIER)
+    if far.any():
+        rows = ", ".join(str(row) for row in runs.index[far][:5])
+        lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"
+        worst = float(size[far].max())
+        warnings.warn(
+            f"{lie} up to {worst:.1%} off law {law.name!r}, where half of the rows lie "
+            f"within {usual:.1%}: look at them; the likelihood's heavy tails limit "
+            "what they do",
+            FitWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,242 @@
+"""Whether a law fits its own runs, before anything is forecast with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.posterior import LogLoss, over_draws
+from bayeslaw._tables import fitting
+from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
+from bayeslaw._tables.runs import NUMERIC, TEXT
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+SOME = 24  # draws of the law whose mean is looked at
+LEAST_EXPLAINED = 0.5
+LARGE_MISS = 0.05  # of half of the rows; laws miss tiny models by 3%, others by .1-1%
+EXACT = 1e-4  # of half of the rows, under which no measured losses lie off any law
+ROWS_A_PARAMETER = 2  # of fewer a law may say anything
+LEAST_SPREAD = 0.01  # of the losses, in log, below which there is little to explain
+REASONS = (
+    "noise, an accuracy in place of a loss, losses of other domains or units, and a "
+    "validation set that leaks into training look so"
+)
+# Columns that no law reads.
+OWN = {*NUMERIC, *TEXT}  # of the schema: people know which laws read these
+MOST_TOLD = 0.5  # share of what is missed, of ranks, that a column may tell unnoticed
+LEVELS = 8  # a column of numbers with more is cut into parts of equal counts
+PARTS = 4
+ROWS_A_LEVEL = 3
+UNREAD_MISS = 0.002  # of half of the rows, in log loss: seeds differ by .05-.6%
+DETERMINED = 0.999  # share of a column that a plane in the law's columns explains
+
+
+class Goodness(NamedTuple):
+    """How a law by itself, without its misfit, fits the runs it was fitted to.
+
+    ``explained``: share of the losses' spread (squared median distance from their
+    median, in log) that the law explains; ``miss``: what half of the rows lie off by,
+    in log loss; ``doubts``: what speaks against the law, a line each.
+    """
+
+    explained: float
+    miss: float
+    doubts: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """In words, for people."""
+        return (
+            f"by itself the law explains {self.explained:.1%} of how the losses differ; "
+            f"half of the rows lie within {self.miss:.2%} of it"
+        )
+
+
+def goodness(
+    law: Law, values: Mapping[str, Float[np.ndarray, " draw"]], runs: pd.DataFrame
+) -> Goodness:
+    """Look at a law's fit to its own runs.
+
+    Parameters
+    ----------
+    values
+        Draws of the law's parameters by name.
+    runs
+        The table it was fitted to.
+    """
+    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    left = y - _centre(law, values, x)
+    miss = median_distance(left)
+    explained = explained_share(left, y)
+    doubts = []
+    if explains_little(explained, y):
+        doubts.append(
+            f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
+            f"half of the rows lie over {miss:.1%} off it: {REASONS}; plot the table"
+        )
+    elif miss > LARGE_MISS:
+        doubts.append(
+            f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
+            "differ by .05-.6%: another law may suit them (`compare`)"
+        )
+    elif miss < EXACT and len(runs) >= ROWS_A_PARAMETER * len(law.priors):
+        doubts.append(
+            f"losses follow law {law.name!r} to {_digits(miss)} digits, where seeds "
+            "differ by .05-.6%: are they simulated, or a formula's? then intervals say "
+            "nothing of real runs"
+        )
+    rise = rise_with_size(runs) if "N" in law.covariates else None
+    unread = unread_column(law, runs, left)
+    doubts += [line for line in (rise, unread) if line is not None]
+    return Goodness(float(explained), float(miss), tuple(doubts))
+
+
+def _digits(miss: float) -> int:
+    """Leading digits that are alike in numbers which differ by this share."""
+    return min(9, int(-np.log10(max(miss, 1e-9))))
+
+
+def explained_share(
+    left: Float[np.ndarray, " row"], y: Float[np.ndarray, " row"]
+) -> float:
+    """Share of the spread of log losses ``y`` that is gone in what is ``left`` of them,
+    both of shape (row,), by squared median distances.
+    """
+    spread = median_distance(y - np.median(y))
+    if spread == 0:
+        return 1.0
+    return max(0.0, 1 - (median_distance(left) / spread) ** 2)
+
+
+def explains_little(explained: float, y: Float[np.ndarray, " row"]) -> bool:
+    """Whether that share is too small, of log losses of shape (row,) that differ."""
+    spread = median_distance(y - np.median(y))
+    return explained < LEAST_EXPLAINED and spread > LEAST_SPREAD
+
+
+def rise_with_size(runs: pd.DataFrame) -> str | None:
+    """A line where losses clearly rise with N, the other columns held."""
+    slope, error = partial_slope(runs, "N", ("D", "replay", "ptpp"))
+    if not slope > CLEAR * error > 0:
+        return None
+    return (
+        f"losses rise with N, by {slope:.1%} an e-fold at the same D, replay "
+        f"and ptpp: {REASONS}"
+    )
+
+
+def _centre(
+    law: Law,
+    values: Mapping[str, Float[np.ndarray, " draw"]],
+    x: Mapping[str, Float[np.ndarray, " row"]],
+) -> Float[np.ndarray, " row"]:
+    """The law's log loss at the runs, the mean of some draws."""
+    first = next(iter(values.values()))
+    draws = len(first)
+    count = min(SOME, draws)
+    some = np.linspace(0, draws - 1, count).astype(int)
+    of_law = {name: np.asarray(values[name])[some] for name in law.priors}
+    formula = LogLoss(law)
+    log_losses = over_draws(formula)(of_law, dict(x))
+    return np.asarray(log_losses).mean(axis=0)
+
+
+def median_distance(away: Float[np.ndarray, " row"]) -> float:
+    """What half of the rows lie within, of distances of either sign, shape (row,)."""
+    distance = np.abs(away)
+    return float(np.median(distance))
+
+
+# -- columns that no law reads ---------------------------------------------------------
+
+
+def unread_column(
+    law: Law, runs: pd.DataFrame, left: Float[np.ndarray, " run"]
+) -> str | None:
+    """A line where one column apart from the schema tells most of what a law misses.
+
+    Parameters
+    ----------
+    left
+        What each log loss lies above the law, shape (run,).
+    """
+    if np.median(np.abs(left)) < UNREAD_MISS:
+        return None
+    told = {}
+    for name, column in runs.items():
+        if name in OWN or name in law.covariates or not _is_plain(column):
+            continue
+        if _is_determined(law, runs, column):
+            continue
+        level = _levels(column)
+        if level is not None:
+            told[name] = _share_told(level, left)
+    if not told:
+        return None
+    name = max(told, key=lambda column: told[column])
+    if told[name] < MOST_TOLD:
+        return None
+    return (
+        f"column {name!r}, which law {law.name!r} does not read, tells {told[name]:.0%} "
+        "of what the law misses: call it by a name that laws read (replay, ptpp, domain "
+        "...; README, the table), or fit its values apart (--where, in Python a part of "
+        "the table)"
+    )
+
+
+def _is_plain(column: pd.Series) -> bool:
+    """Whether a column holds finite numbers, or words, without a gap."""
+    if pd.api.types.is_numeric_dtype(column):
+        return bool(np.isfinite(column.to_numpy(float, na_value=np.nan)).all())
+    return all(isinstance(value, str) for value in column)
+
+
+def _levels(column: pd.Series) -> Int[np.ndarray, " run"] | None:
+    """The level of each row; None where there is one, or too many."""
+    codes, names = pd.factorize(column)
+    is_number = pd.api.types.is_numeric_dtype(column)
+    if is_number and len(names) > LEVELS:
+        codes = pd.qcut(column, PARTS, labels=False, duplicates="drop").to_numpy()
+    counts = np.bincount(codes)
+    counts = counts[counts > 0]
+    if len(counts) < 2 or counts.min() < ROWS_A_LEVEL:
+        return None
+    return codes
+
+
+def _share_told(
+    level: Int[np.ndarray, " run"], left: Float[np.ndarray, " run"]
+) -> float:
+    """Share of the variance of the ranks of ``left`` between levels, which a column that
+    says nothing has 0 of on average.
+    """
+    ranks = pd.Series(left).rank()
+    within = ranks - ranks.groupby(level).transform("mean")
+    rows, levels = len(ranks), len(np.unique(level))
+    if rows <= levels:
+        return 0.0
+    inside = (within**2).sum() / (rows - levels)
+    return float(1 - inside / ranks.var())
+
+
+def _is_determined(law: Law, runs: pd.DataFrame, column: pd.Series) -> bool:
+    """Whether columns that the law reads say what this one is, as layers follow from N
+    and compute from N and D: then it is the law's form that misses.
+    """
+    read = [c for c in law.covariates if c in runs]
+    for other in read:
+        if (column.groupby(runs[other]).nunique() <= 1).all():
+            return True
+    if not pd.api.types.is_numeric_dtype(column) or not (column > 0).all():
+        return False
+    axes = [np.log(runs[c].to_numpy(float).clip(1e-12)) for c in read]
+    design = np.column_stack([*axes, np.ones(len(runs))])
+    y = np.log(column.to_numpy(float))
+    found, *_ = np.linalg.lstsq(design, y, rcond=None)
+    rest = y - design @ found
+    return bool(rest.var() <= (1 - DETERMINED) * y.var())

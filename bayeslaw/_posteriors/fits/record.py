@@ -1,0 +1,286 @@
+"""A `Fit`: the posterior of one law on one table, its diagnostics, and its file.
+
+Made by `bayeslaw.fit`. Reading one and forecasting with it imports no sampler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.machine import runtime
+from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
+from bayeslaw._inference.discrepancy.learning import Misfit
+from bayeslaw._inference.noise import NOISE, RunNoise, draw_effects
+from bayeslaw._inference.table import KINDS, group_labels
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.fits import artifact
+from bayeslaw._posteriors.fits.artifact import EFFECTS
+from bayeslaw._posteriors.fits.goodness import Goodness, goodness
+from bayeslaw._posteriors.fits.misfit import GROUP, from_dataset, with_misfit
+from bayeslaw._posteriors.posterior import LogLoss, Piece
+from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from xarray import DataTree
+
+MISFIT = "misfit"  # group of the tree
+REMEDY = (
+    "the posterior has a corner the sampler cannot enter; give the weakest exponent a "
+    "tighter prior, or take a smaller law"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A posterior of one law on one table.
+
+    Parameters
+    ----------
+    law
+        The law as fitted, with its priors.
+    inference_data
+        ArviZ data (a DataTree): ``posterior`` (contributions in nats, exponents, noise,
+        and the paper's own parameters; chain x draw), ``sample_stats``,
+        ``log_likelihood``, ``log_prior``, ``posterior_predictive``, ``observed_data``
+        (log loss) and ``constant_data`` (the run table).
+    """
+
+    law: Law
+    inference_data: DataTree
+
+    def __repr__(self) -> str:
+        size = f"{len(self.runs)} runs, {len(self.posterior['sigma'])} draws"
+        return f"Fit({self.law.name!r} on {size})"
+
+    @property
+    def name(self) -> str:
+        """Name of the law."""
+        return self.law.name
+
+    @property
+    def posterior(self) -> dict[str, Float[np.ndarray, "draw ..."]]:
+        """Draws by name, each of shape (draw, ...), chains one after another.
+
+        With a misfit: its weights, and the noise that it leaves in place of the law's.
+        """
+        draws = artifact.draws_of(self.inference_data)
+        return with_misfit(draws, self.misfit)
+
+    @cached_property
+    def misfit(self) -> Misfit | None:
+        """The law's smooth misfit, learned; None of a plain fit."""
+        if MISFIT not in self.inference_data.children:
+            return None
+        return from_dataset(self.inference_data[MISFIT].to_dataset())
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The table the law was fitted to."""
+        return artifact.runs_of(self.inference_data)
+
+    @property
+    def seconds(self) -> float:
+        seconds = self.inference_data.attrs["seconds"]
+        return float(seconds)
+
+    def parameters(self, prob: float = 0.9) -> pd.DataFrame:
+        """Mean, sd and central interval of each parameter in the paper's units, of the
+        noise, and of the misfit: its root mean square over the runs, in log loss.
+        """
+        draws = self.parameter_draws()
+        tail = (1 - prob) / 2
+        rows = {
+            n: {
+                "mean": d.mean(),
+                "sd": d.std(ddof=1),
+                "low": np.quantile(d, tail),
+                "high": np.quantile(d, 1 - tail),
+            }
+            for n, d in draws.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
+        """Draws of what `parameters` summarises, by name, each of shape (draw,)."""
+        posterior = self.posterior
+        names = [n for n in (*self.law.parameters, *NOISE) if n in posterior]
+        draws = {name: posterior[name] for name in names}
+        if self.misfit is not None:
+            columns = fitting.covariates(self.law, self.runs)
+            at_runs = self.misfit.at(columns)
+            draws["misfit"] = np.sqrt(np.mean(at_runs**2, axis=1))
+        return draws
+
+    @cached_property
+    def goodness(self) -> Goodness:
+        """How the law by itself fits its runs, and what speaks against it."""
+        draws = artifact.draws_of(self.inference_data)
+        return goodness(self.law, draws, self.runs)
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether it was drawn without chains, by importance sampling: as asked for, or
+        because they disagreed.
+        """
+        return "preview_khat" in self.inference_data.attrs
+
+    @cached_property
+    def diagnostics(self) -> dict[str, float]:
+        """Largest R-hat, smallest bulk ESS over all sampled sites, divergences,
+        leapfrog steps a draw, seconds.
+
+        Of a preview: no R-hat, effective draws of its weights, and their ``khat``.
+        """
+        if self.is_preview:
+            attrs = self.inference_data.attrs
+            stats = self.inference_data["sample_stats"]
+            return {
+                "rhat": float("nan"),
+                "ess": float(attrs["preview_ess"]),
+                "khat": float(attrs["preview_khat"]),
+                "divergences": 0,
+                "divergent_share": 0.0,
+                "steps_per_draw": 0.0,
+                "draws": int(stats["diverging"].size),
+                "seconds": self.seconds,
+            }
+        posterior = self.inference_data["posterior"]
+        sampled = [
+            n
+            for n in (*self.law.priors, *NOISE, *EFFECTS.values())
+            if n in posterior and not self._is_fixed(n)
+        ]
+        return artifact.diagnostics_of(self.inference_data, sampled)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the diagnostics hold against this posterior, a line each; empty when
+        they pass.
+        """
+        if self.is_preview:
+            return self._doubts_of_preview()
+        return artifact.doubts(
+            f"law {self.law.name}", self.diagnostics, REMEDY, dash="--"
+        )
+
+    def _doubts_of_preview(self) -> tuple[str, ...]:
+        khat, ess = self.diagnostics["khat"], self.diagnostics["ess"]
+        if khat < TRUSTED_K and ess >= MIN_ESS:
+            return ()
+        line = (
+            f"law {self.law.name}: a preview not to be trusted "
+            f"(k-hat {khat:.2f}, {ess:.0f} effective draws); fit it without preview"
+        )
+        return (line,)
+
+    def _is_fixed(self, name: str) -> bool:
+        prior = self.law.priors.get(name)
+        return prior is not None and prior.is_fixed
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """All draws, under the one law; a new run's noise includes the effects of a new
+        checkpoint and a new run, whose scales are told beside it.
+        """
+        process = None if self.misfit is None else self.misfit.process
+        formula = LogLoss(self.law, process)
+        return (formula.piece(self.posterior),)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
+        new run.
+
+        Rows of a checkpoint or a run that the fit has seen have its effect, those of
+        another a new one.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column the law reads.
+        """
+        runtime.start()
+        (piece,) = self.pieces()
+        log_loss = piece.at(fitting.covariates(self.law, runs))
+        if not noise:
+            return log_loss
+        rng = np.random.default_rng(seed)
+        own = RunNoise.of(self.posterior).draw(len(runs), rng)
+        return log_loss + own + self.effects(runs, rng)
+
+    def effects(
+        self, runs: pd.DataFrame, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draw run"] | float:
+        """Draws of what rows of one checkpoint or run share, shape (draw, run): as
+        learned where the fit has seen it, else new; 0 where rows share nothing.
+        """
+        return sum(self._effect(kind, runs, rng) for kind in KINDS)
+
+    def _effect(
+        self, kind: str, runs: pd.DataFrame, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draw row"] | float:
+        """Draws of the effect of each row's checkpoint or run, shape (draw, row)."""
+        names, known = self._known_effects(kind)
+        if known is None:
+            return 0.0
+        tau, at = self.posterior[f"tau_{kind}"], {n: i for i, n in enumerate(names)}
+        given = group_labels(kind, runs, self.law.covariates)
+        # untold, every row has its own
+        wanted = np.arange(len(runs)) if given is None else given.to_numpy()
+        codes, groups = pd.factorize(wanted)
+        drawn = draw_effects(tau, len(groups), rng)
+        for i, group in enumerate(map(str, groups)):
+            if given is not None and group in at:
+                drawn[:, i] = known[:, at[group]]
+        return drawn[:, codes]
+
+    def _known_effects(
+        self, kind: str
+    ) -> tuple[list[str], Float[np.ndarray, "draw group"] | None]:
+        """Checkpoints or runs that the fit has seen, and their effects (draw, group)."""
+        if self.misfit is not None:
+            if kind not in self.misfit.effects:
+                return [], None
+            names = self.inference_data[MISFIT][GROUP + kind].to_numpy()
+            return list(map(str, names)), self.misfit.effects[kind]
+        name, posterior = EFFECTS.get(kind, ""), self.inference_data["posterior"]
+        if name not in posterior:
+            return [], None
+        names = posterior[name][f"{kind}_label"].to_numpy()
+        return list(map(str, names)), self.posterior[name]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fit to a netCDF file, whole or not at all."""
+        return artifact.write(self.inference_data, path)
+
+    @classmethod
+    def load(cls, path: str | Path, *, trust_law_file: bool = False) -> Fit:
+        """Read a fit back. ``trust_law_file``: as for `load`.
+
+        Raises
+        ------
+        FitFileError
+            The file is missing, is not a saved fit, or its law is no longer what it
+            was.
+        """
+        make = f"make it with `bayeslaw fit RUNS --law NAME -o {path}`"
+        tree = artifact.read(path, ["fit"], make)
+        return cls.from_tree(tree, path, trust_law_file)
+
+    @classmethod
+    def from_tree(cls, tree: DataTree, path: str | Path, trust_law_file: bool) -> Fit:
+        """Read from the netCDF file's groups; raises as `load`."""
+        with artifact.readable(path):
+            fit = cls(artifact.law_of_tree(tree, path, trust_law_file), tree)
+            artifact.check_draws(fit.posterior, (*fit.law.priors, "sigma", "dof"))
+            fitting.covariates(fit.law, fit.runs)
+            stats = tree["sample_stats"]
+            _ = fit.diagnostics if fit.is_preview else (fit.seconds, stats["n_steps"])
+        return fit

@@ -1,0 +1,256 @@
+"""``refits``: many posteriors of one law, as folds, resamples and designs need them.
+
+One compiled program serves them all: importance sampling around the mode where its
+k-hat allows, and NUTS, started at that mode, where not. They run here one after
+another, or on any `concurrent.futures.Executor`; each has its own seed, so that the
+numbers do not depend on who computed them, nor in what tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.machine import executors, runtime
+from bayeslaw._base.machine.blas import one_thread
+from bayeslaw._inference import coordinates
+from bayeslaw._inference.coordinates import ContrastPoints
+from bayeslaw._inference.importance import Importance, approximate
+from bayeslaw._inference.nuts import NUTS, draw, prepare, whitened_at
+from bayeslaw._inference.table import NONE, Padded, pad, shared_error
+from bayeslaw._law.find import find_law
+from bayeslaw._law.law import Law
+from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Real, UInt
+
+    from bayeslaw._base.arrays import AnyArray
+
+# of a refit: draws by weight, and the chains where those will not do
+WEIGHTED, CHAINS = Importance(), NUTS(draws=300, max_draws=1200)
+# of refits to a task on an executor; and a share of those not yet given out, so that the
+# last tasks are small and workers end together (Polychronopoulos and Kuck 1987)
+MOST_TO_A_TASK, SHARE = 8, 16
+
+
+class Refit(NamedTuple):
+    """A posterior of a table.
+
+    ``values``: equally weighted draws of the law's values and of the error, each of
+    shape (draw,); ``note``: ``sampler`` in words, ``rhat`` (not a number without
+    chains), ``ess``, ``divergences`` and ``draws``, of which so many diverged.
+    """
+
+    values: dict[str, Float[np.ndarray, " draw"]]
+    note: dict[str, Any]
+
+
+def refit(
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    starts: Float[AnyArray, "start coordinate"],
+    *,
+    seed: int,
+    importance: Importance = WEIGHTED,
+    nuts: NUTS | Mapping[str, int] = CHAINS,
+) -> Refit:
+    """Draw from the posterior of a table, searching its mode from ``starts``, shape
+    (start, coordinate).
+
+    Parameters
+    ----------
+    importance
+        How many draws, and how good their weights have to be.
+    nuts
+        The chains that take over where importance sampling will not do.
+    """
+    found = approximate(law, table, points, starts, seed=seed, enough=importance.enough)
+    if found.is_trusted(importance.min_ess):
+        note = {
+            "sampler": f"importance sampling, k-hat {found.k:.2f}",
+            "rhat": float("nan"),
+            "ess": found.ess,
+            "divergences": 0,
+            "draws": importance.draws,
+        }
+        return Refit(found.resample(importance.draws, seed), note)
+    sampler = nuts if isinstance(nuts, NUTS) else NUTS(**nuts)
+    posterior = whitened_at(law, table, points, np.asarray(found.mode))
+    return Refit(*draw(law, posterior, sampler, seed=seed))
+
+
+def refits(
+    runs: pd.DataFrame,
+    law: Law | str,
+    weights: Real[np.ndarray, "refit row"],
+    *,
+    independent: bool = False,
+    draws: int = Importance.draws,
+    seed: int = 0,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Refit]:
+    """Posteriors of a law on a table whose rows count differently each time.
+
+    Parameters
+    ----------
+    runs
+        A table as `read_runs` returns it.
+    weights
+        How often each row counts, shape (refit, row): 0 and 1 for folds, counts for a
+        bootstrap (`bootstrap_weights`).
+    draws
+        Draws of each posterior where importance sampling will do; where not, as many as the
+        chains have.
+    independent
+        Take every row's error as its own (see `fit`).
+    executor
+        Where to run, in tasks of a few refits; by default here. Workers need this
+        package.
+    progress
+        Called with refits done and to do.
+
+    Raises
+    ------
+    RunTableError, LawError
+        The table cannot be used, or the weights do not fit it.
+    """
+    runs = as_runs(runs)
+    law = find_law(law, runs) if isinstance(law, str) else law
+    fitting.check_fittable(law, runs)
+    weights = _checked_weights(weights, len(runs))
+    runtime.start()
+    covariates, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    table = pad(covariates, y, NONE if independent else shared_error(runs))
+    points = coordinates.contrast_points(law, covariates)
+    problem = Problem(uuid4().hex, law, table, points, seed)
+    padded = np.zeros((len(weights), len(table.weight)))
+    padded[:, : len(runs)] = weights
+    seeds = np.random.SeedSequence(seed).generate_state(len(weights))
+    importance = Importance(draws)
+    jobs = [
+        (problem, padded[some], seeds[some], importance)
+        for some in _tasks(len(weights))
+    ]
+    return spread(_refit_some, jobs, executor, progress, len(weights))
+
+
+def _tasks(refits: int) -> list[slice]:
+    """Which refits go together in each task."""
+    tasks, first = [], 0
+    while first < refits:
+        left = refits - first
+        size = min(MOST_TO_A_TASK, max(1, left // SHARE))
+        tasks.append(slice(first, first + size))
+        first += size
+    return tasks
+
+
+def _checked_weights(
+    weights: Real[np.ndarray, "refit row"], rows: int
+) -> Float[np.ndarray, "refit row"]:
+    """Weights of shape (refit, row), once they have been found to be counts."""
+    weights = np.atleast_2d(np.asarray(weights, float))
+    if weights.shape[1] != rows:
+        raise RunTableError(
+            f"weights of {weights.shape[1]} rows for a table of {rows}; give one a row"
+        )
+    are_counts = np.isfinite(weights).all() and (weights >= 0).all()
+    if not (are_counts and (weights.sum(axis=1) > 0).all()):
+        raise LawError(
+            "weights of rows are counts: give numbers of 0 and above, not all 0"
+        )
+    return weights
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all refits of a call share; ``key`` tells it from that of another call."""
+
+    key: str
+    law: Law = field(compare=False)
+    table: Padded = field(compare=False)
+    points: ContrastPoints = field(compare=False)
+    seed: int = field(compare=False)
+
+
+@lru_cache(maxsize=4)
+def _start(problem: Problem) -> Float[np.ndarray, "1 coordinate"]:
+    """Where refits begin their search: the mode with every row counted once.
+
+    Searched once by every process that works on the problem. The client would keep all
+    workers waiting for it.
+    """
+    law, table, points = problem.law, problem.table, problem.points
+    with one_thread():
+        posterior = prepare(law, table, points, problem.seed)
+    return np.asarray(posterior.centre)[None]
+
+
+def _refit_some(
+    problem: Problem,
+    weights: Float[np.ndarray, "refit row"],
+    seeds: UInt[np.ndarray, " refit"],
+    importance: Importance,
+) -> list[Refit]:
+    """Refits one after another, here or in another process."""
+    runtime.start()
+    start = _start(problem)
+    posteriors = []
+    for weight, seed in zip(weights, seeds, strict=True):
+        posterior = refit(
+            problem.law,
+            problem.table._replace(weight=weight),
+            problem.points,
+            start,
+            seed=int(seed),
+            importance=importance,
+        )
+        posteriors.append(posterior)
+    return posteriors
+
+
+def spread(
+    task: Callable[..., list],
+    jobs: Sequence[tuple],
+    executor: Executor | None,
+    progress: Callable[[int, int], None] | None = None,
+    total: int | None = None,
+) -> list:
+    """Results of a task over jobs, in order, here or on an executor; each job returns a
+    list of results.
+    """
+    results: dict[int, list] = {}
+    calls = [partial(task, *job) for job in jobs]
+    done = 0
+    for i, part in executors.as_done(calls, executor):
+        results[i] = part
+        done += len(part)
+        if progress:
+            progress(done, total or len(jobs))
+    return [result for i in range(len(jobs)) for result in results[i]]
+
+
+def bootstrap_weights(
+    rows: int, resamples: int, *, seed: int = 0, group: Sequence | None = None
+) -> Float[np.ndarray, "resample row"]:
+    """How often each row is drawn in each resample, shape (resample, row); with
+    ``group`` whole groups are drawn.
+    """
+    code = np.arange(rows) if group is None else pd.factorize(np.asarray(group))[0]
+    groups = int(code.max()) + 1
+    counts = np.random.default_rng(seed).multinomial(
+        groups, np.full(groups, 1 / groups), size=resamples
+    )
+    return counts[:, code].astype(float)

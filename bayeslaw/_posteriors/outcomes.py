@@ -1,0 +1,201 @@
+"""Outcomes of new runs under the draws of a posterior: log losses, the noise around
+them, and errors that rows of one run share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import gammaln
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._inference.noise import GAUSSIAN, RunNoise
+from bayeslaw._inference.table import padded_size
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._posteriors.draws import Draws
+from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.runs import NUMERIC
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+# e-folds along a run over which its error changes, unless measured: the model's prior
+# median
+RUN_LENGTH = 0.5
+SURE = 1e-6  # scale of the error of a posterior that states none
+BATCHES = 10  # of draws, for the Monte Carlo error of gains
+
+
+def _count(parts: Sequence[Draws]) -> int:
+    counts = [len(part.rows) for part in parts]
+    return sum(counts)
+
+
+def log_losses(
+    parts: Sequence[Draws], table: pd.DataFrame, what: str
+) -> Float[np.ndarray, "draw row"]:
+    """The law's log loss at each row of a table, shape (draw, row).
+
+    Raises
+    ------
+    RunTableError
+        The table lacks a column a law reads, or a number in it; ``what`` names the
+        table.
+    """
+    log_loss = np.empty((_count(parts), len(table)))
+    # rows repeated up to one of few sizes, so that tables share compiled programs
+    padded = np.minimum(np.arange(padded_size(len(table))), len(table) - 1)
+    for part in parts:
+        names = part.piece.covariates
+        columns = {name: _column(table, name, what)[padded] for name in names}
+        log_loss[part.rows] = part.piece.at(columns)[:, : len(table)]
+    bad = ~np.isfinite(log_loss).all(axis=0)
+    if bad.any():
+        row = table.index[np.flatnonzero(bad)[0]]
+        raise RunTableError(
+            f"{what}, row {row}: the law has no finite loss there; leave the row out"
+        )
+    return log_loss
+
+
+def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " row"]:
+    """A column as numbers, shape (row,), or a refusal that names the row."""
+    if name not in table:
+        raise RunTableError(
+            f"{what} lacks column {name!r} ({NUMERIC.get(name, 'covariate')}), which "
+            f"the law reads; {it_has(table)}"
+        )
+    values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
+    if not np.isfinite(values).all():
+        first = table[~np.isfinite(values)].iloc[0]
+        raise RunTableError(
+            f"{what}, row {first.name}, column {name!r}: empty or not a number"
+            f"{_missing_checkpoint(name, first)}"
+        )
+    return values
+
+
+def _missing_checkpoint(column: str, row: pd.Series) -> str:
+    """What to do where a checkpoint that is yet to be trained has no loss."""
+    of_checkpoint = column in (LOSS_BEFORE, SOURCE_LOSS_BEFORE)
+    if not (of_checkpoint and row.get("checkpoint_cost", 0) > 0):
+        return ""
+    at = [f"{c} {format_count(row[c])}" for c in ("N", "ptpp") if c in row]
+    return (
+        f"; its checkpoint ({', '.join(at)}) does not exist yet: offer checkpoints "
+        "that do, give its loss in the table, or that of six other checkpoints, from "
+        "which `bayeslaw anchors --offer` forecasts it"
+    )
+
+
+def batches(parts: Sequence[Draws]) -> Int[np.ndarray, " draw"]:
+    """The batch of each draw, shape (draw,)."""
+    batch = np.empty(_count(parts), int)
+    for part in parts:
+        size = len(part.rows)
+        place = np.arange(size)
+        batch[part.rows] = place * BATCHES // size
+    return batch
+
+
+def noise_of(
+    parts: Sequence[Draws],
+    run_length: float | None = None,
+    *,
+    settings_apart: bool = False,
+) -> RunNoise:
+    """Error of a run by draw, from leaves whose ``sigma`` is all of a new run's, of
+    which ``tau_checkpoint`` and ``tau_run`` are shared.
+
+    ``run_length`` replaces the posterior's, or `RUN_LENGTH` where it has none. What a
+    setting shares is each row's own, unless ``settings_apart``.
+    """
+    checkpoint = np.abs(_leaf(parts, "tau_checkpoint", 0.0))
+    run = np.abs(_leaf(parts, "tau_run", 0.0))
+    whole = _leaf(parts, "sigma", SURE)
+    setting = _leaf(parts, "tau_setting", 0.0) * settings_apart
+    shared = checkpoint**2 + run**2 + setting**2
+    own = np.sqrt(np.maximum(whole**2 - shared, SURE**2))
+    if run_length is None:
+        length = _leaf(parts, "run_length", RUN_LENGTH)
+    else:
+        length = np.full(len(own), float(run_length))
+    dof = _leaf(parts, "dof", GAUSSIAN)
+    return RunNoise(own, dof, checkpoint, run, setting, length)
+
+
+def _leaf(
+    parts: Sequence[Draws], name: str, otherwise: float
+) -> Float[np.ndarray, " draw"]:
+    """One leaf of every draw, shape (draw,); of formulas without it ``otherwise``."""
+    leaf = np.full(_count(parts), otherwise)
+    for part in parts:
+        if name in part.piece.values:
+            leaf[part.rows] = np.asarray(part.piece.values[name], float)
+    return leaf
+
+
+class RowErrors(NamedTuple):
+    """The own errors of rows, a first-order autoregression along each run, whose rows
+    follow each other in order.
+
+    ``carried``: correlation with the one before in its run, shape (draw, measurement);
+    ``scale``: of what is new in each, of the same shape; ``dof``: of that Student-t,
+    shape (draw,).
+    """
+
+    carried: Float[np.ndarray, "draw measurement"]
+    scale: Float[np.ndarray, "draw measurement"]
+    dof: Float[np.ndarray, " draw"]
+
+    @classmethod
+    def along_runs(
+        cls, noise: RunNoise, gap: Float[np.ndarray, " measurement"]
+    ) -> RowErrors:
+        """Errors of rows this many e-folds after the one before in their run, infinite where
+        there is none.
+        """
+        length = noise.run_length[:, None]
+        decay = np.exp(-gap / np.where(length > 0, length, 1.0))
+        carried = np.where(length > 0, decay, 0.0)
+        # So that every point along a run has the variance of one by itself.
+        scale = np.sqrt(1 - carried**2) * noise.sigma[:, None]
+        return cls(carried, scale, noise.dof)
+
+    def draw(
+        self, truth: np.integer, rng: np.random.Generator
+    ) -> Float[np.ndarray, " measurement"]:
+        """Errors of one draw's scale and correlation, shape (measurement,)."""
+        carried, size = self.carried[truth], self.carried.shape[1]
+        error = self.scale[truth] * rng.standard_t(self.dof[truth], size)
+        # In the order of the run: each carries what the one before has become.
+        for j in np.flatnonzero(carried > 0):
+            error[j] += carried[j] * error[j - 1]
+        return error
+
+    def draw_each(
+        self, rng: np.random.Generator
+    ) -> Float[np.ndarray, "draw measurement"]:
+        """Errors under every draw, shape (draw, measurement)."""
+        carried = self.carried
+        error = self.scale * rng.standard_t(self.dof[:, None], carried.shape)
+        for j in np.flatnonzero((carried > 0).any(axis=0)):
+            error[:, j] += carried[:, j] * error[:, j - 1]
+        return error
+
+    def log_density(
+        self, error: Float[np.ndarray, "draw measurement"]
+    ) -> Float[np.ndarray, " draw"]:
+        """Log density of all errors of each draw together, shape (draw, measurement) -> (draw,)."""
+        dof = self.dof[:, None]
+        # The first of a run has nothing carried, so what is rolled round is unused.
+        before = np.roll(error, 1, axis=1)
+        z2 = ((error - self.carried * before) / self.scale) ** 2
+        constant = gammaln((dof + 1) / 2) - gammaln(dof / 2) - 0.5 * np.log(dof)
+        norm = constant - np.log(self.scale)
+        tail = (dof + 1) / 2 * np.log1p(z2 / dof)
+        return (norm - tail).sum(axis=1)

@@ -1,0 +1,24 @@
+"""Streams of random numbers: what is drawn from one seed for several ends."""
+
+from enum import IntEnum, unique
+
+import numpy as np
+
+
+@unique
+class Stream(IntEnum):
+    """The word that is mixed with a seed; no two ends have the same.
+
+    A plan's posteriors have their places among its constraints, from 0 on.
+    """
+
+    REWEIGHTING = 6  # outcomes by which `anchors` reweights draws
+    FORESEEN_ROWS = 11  # new rows as a posterior made before them foresees them
+    RANKED_BATCHES = 12  # halves of those: to learn distances, and to rank
+    CHOICES = 13  # measurements after which `anchors` chooses
+    PLAN_COVARIATES = 1000  # draws of a plan's covariates
+
+
+def generator(seed: int, *words: int) -> np.random.Generator:
+    """Seed NumPy's generator by a seed and words, the first of which is a `Stream`."""
+    return np.random.default_rng([seed, *words])

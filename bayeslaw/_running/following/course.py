@@ -1,0 +1,229 @@
+"""The law along one run: its draws at any point of the run, from start to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.interpolate import PchipInterpolator
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.rates.areas import COLUMNS as AREAS
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# one schedule, or several by name, the first of which is planned
+Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
+UNITS = {"D": "tokens", "step": "steps"}  # what runs are counted in, in words
+NODES = 96  # at which the law is computed; between them it is interpolated
+DRAWS = 4000  # draws of the law that are followed; more are thinned
+EARLY = 1000.0  # share of the planned run before which nothing is followed
+# other shares of replay that a run may change to
+REPLAYS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
+BEYOND = 4.0  # times the planned end, up to which more tokens are thought of
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Draws of a law's log loss along a run.
+
+    Parameters
+    ----------
+    unit
+        What the run is counted in: ``"D"``, tokens, or ``"step"``.
+    clock
+        Log of it at the nodes, shape (node,), ascending.
+    law
+        The law's log loss, shape (draw, node).
+    error
+        Error of a new run, shape (draw,): the same all along it.
+    ends
+        The law's log loss at the planned end at other shares of replay, shape (draw,),
+        by share; empty where no law reads it.
+    """
+
+    unit: str
+    clock: Float[np.ndarray, " node"]
+    law: Float[np.ndarray, "draw node"]
+    error: Float[np.ndarray, " draw"]
+    ends: Mapping[float, Float[np.ndarray, " draw"]] = field(default_factory=dict)
+
+    @property
+    def draws(self) -> int:
+        return len(self.error)
+
+    def at(self, clock: float) -> Float[np.ndarray, " draw"]:
+        """The law's log loss, shape (draw,)."""
+        return self._curve(clock)
+
+    @cached_property
+    def _curve(self) -> PchipInterpolator:
+        # keeps the kinks where a law begins to drift from ringing
+        return PchipInterpolator(self.clock, self.law, axis=1)
+
+
+def unit_of(posterior: Posterior) -> str:
+    """What runs are counted in: tokens, or steps where no law reads tokens.
+
+    Raises
+    ------
+    PlanError
+        No law reads either.
+    """
+    read = read_by(posterior)
+    if "D" in read:
+        return "D"
+    if read & set(AREAS):
+        return "step"
+    raise PlanError(
+        f"{posterior.name} reads neither tokens D nor areas of a schedule: "
+        "its loss does not change along a run"
+    )
+
+
+def read_by(posterior: Posterior) -> set[str]:
+    """Columns that some law of a posterior reads."""
+    read: set[str] = set()
+    for piece in posterior.pieces():
+        read.update(piece.covariates)
+    return read
+
+
+def course(
+    posterior: Posterior,
+    run: pd.DataFrame,
+    until: float,
+    schedule: pd.DataFrame | None = None,
+    seed: int = 0,
+) -> Course:
+    """The law along a run.
+
+    Parameters
+    ----------
+    run
+        The columns that the law reads beside tokens, one value each; rows of the run.
+    until
+        Tokens, or steps, at the planned end.
+    schedule
+        The run's steps with the columns that change along it (areas of a schedule),
+        from before its first point to its planned end.
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, or changes along the run and nothing says how it goes on.
+    """
+    unit = unit_of(posterior)
+    read = read_by(posterior) - {unit}
+    if schedule is None:
+        table = pd.DataFrame({unit: np.geomspace(until / EARLY, BEYOND * until, NODES)})
+        for name in sorted(read):
+            table[name] = _constant(run, name)
+    else:
+        table = _scheduled(run, schedule, unit, read, until)
+    clock = np.log(table[unit].to_numpy(float))
+    end = int(np.argmin(np.abs(clock - np.log(until))))
+    others = _at_other_replays(table.iloc[[end]].assign(**{unit: until}))
+    log_loss = posterior.log_loss(table)
+    elsewhere = posterior.log_loss(others) if len(others) else log_loss[:, :0]
+    new = posterior.log_loss(table, noise=True, seed=seed)
+    error = new[:, end] - log_loss[:, end]
+    if len(error) > DRAWS:
+        kept = np.random.default_rng(seed).permutation(len(error))[:DRAWS]
+        log_loss, error, elsewhere = log_loss[kept], error[kept], elsewhere[kept]
+    ends = dict(zip(others.get("replay", ()), elsewhere.T, strict=True))
+    return Course(unit, clock, log_loss, error, ends)
+
+
+def planned(schedule: Schedules) -> pd.DataFrame | None:
+    """The schedule that a run goes by: the first of several."""
+    if isinstance(schedule, Mapping):
+        return next(iter(schedule.values()), None)
+    return schedule
+
+
+def other_courses(
+    posterior: Posterior, run: pd.DataFrame, schedule: Schedules, seed: int = 0
+) -> dict[str, Course]:
+    """The law along the run by each further schedule, to that one's own end.
+
+    Raises
+    ------
+    RunTableError
+        A schedule lacks what the law reads.
+    """
+    if not isinstance(schedule, Mapping):
+        return {}
+    unit = unit_of(posterior)
+    courses = {}
+    for name, table in list(schedule.items())[1:]:
+        if unit not in table:
+            raise RunTableError(f"schedule {name!r} lacks column {unit!r}")
+        end = float(table[unit].max())
+        courses[name] = course(posterior, run, end, table, seed)
+    return courses
+
+
+def _at_other_replays(end: pd.DataFrame) -> pd.DataFrame:
+    """The run's planned end, one row, at other shares of replay; no rows where none is
+    read.
+    """
+    if "replay" not in end:
+        return pd.DataFrame()
+    rows = end.iloc[[0] * len(REPLAYS)]
+    return rows.assign(replay=REPLAYS)
+
+
+def _constant(run: pd.DataFrame, name: str) -> float:
+    """The value of a column along the run."""
+    if name in AREAS:
+        raise RunTableError(
+            f"the law reads {name}, an area of the schedule: give the run's "
+            "steps with their areas (--schedule FILE, in Python schedule=table)"
+        )
+    if name not in run:
+        raise RunTableError(
+            f"the law reads column {name!r}, which the curve lacks; {it_has(run)}"
+        )
+    values = run[name].astype(float).unique()
+    if len(values) > 1 or not np.isfinite(values).all():
+        shown = ", ".join(f"{value:g}" for value in values[:3])
+        raise RunTableError(
+            f"column {name!r} changes along the run ({shown}): one run has one value; "
+            "select a run with where, or say how it goes on (--schedule FILE)"
+        )
+    return float(values[0])
+
+
+def _scheduled(
+    run: pd.DataFrame,
+    schedule: pd.DataFrame,
+    unit: str,
+    read: set[str],
+    until: float,
+) -> pd.DataFrame:
+    """All steps of the run in order, with what the law reads."""
+    if unit not in schedule:
+        raise RunTableError(f"the schedule lacks column {unit!r}")
+    table = pd.DataFrame({unit: schedule[unit].astype(float)})
+    for name in sorted(read):
+        along = schedule[name].astype(float) if name in schedule else None
+        table[name] = _constant(run, name) if along is None else along
+    table = table[table[unit] > 0].drop_duplicates(unit).sort_values(unit)
+    last = table[unit].max() if len(table) else 0.0
+    if not last >= until:
+        raise RunTableError(
+            f"the schedule ends at {unit} = {format_count(last)}, before the planned "
+            f"end {format_count(until)}"
+        )
+    if table.isna().any(axis=None):
+        raise RunTableError("the schedule has an empty cell that the law reads")
+    return table

@@ -1,0 +1,280 @@
+"""What to do with a run: go on, stop early, stop, or wait for its next points.
+
+A promise is a limit on a loss where the run stops; where there are several they are
+kept together, by posteriors that know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import norm
+
+from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._running.following.course import BEYOND, UNITS
+from bayeslaw._running.following.departure import Outlook
+from bayeslaw._running.following.track import Track
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+PLACES = 48  # between now and the end, and beyond it, at which a run may stop
+LOOKS = 24  # between now and the end, at which one may look again
+BETTER = 0.05  # probability gained, for which another replay or schedule is named
+ALIKE = 0.01  # probability by which two schedules keep the promises as well
+SOON = 0.5  # chance of being sure, at which it is worth looking
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, and why.
+
+    Parameters
+    ----------
+    action
+        ``"go on"``: the planned end keeps the promises with the confidence asked for.
+        ``"stop early"``: so does a run that stops at ``stop_at``, which saves the rest.
+        ``"stop"``: the planned end breaks a promise with that confidence. ``"wait"``:
+        neither is sure.
+    reason
+        In words.
+    stop_at, saved
+        Tokens (or steps) at which to stop, and the share of the planned run that is
+        saved; None if it goes to its end.
+    needed
+        The shortest longer run that would keep the promises; None if none was found, or
+        none is needed.
+    replay, replay_probability
+        Another share of replay from here on that keeps the promises more probably, and
+        that probability; None if there is none, or the run goes well.
+    schedule, schedule_probability
+        Another schedule from here on that keeps the promises more probably, and that
+        probability; None if there is none, or the run goes well.
+    look_again, sure_by_then
+        Where the answer is as likely as not sure, and that chance; None if it is sure
+        now.
+    regret
+        Tokens (or steps) expected to be lost by going on (those still to come, if a
+        promise breaks) and by stopping (the whole run, which has to be made again, if
+        it would have kept them).
+    """
+
+    action: str
+    reason: str
+    stop_at: float | None = None
+    saved: float = 0.0
+    needed: float | None = None
+    replay: float | None = None
+    replay_probability: float | None = None
+    schedule: str | None = None
+    schedule_probability: float | None = None
+    look_again: float | None = None
+    sure_by_then: float | None = None
+    regret: dict[str, float] | None = None
+
+
+def together(tracks: Sequence[Track], clock: float | None = None) -> float:
+    """Probability of keeping all limits at a point; NaN without a limit."""
+    chances = [one.probability(clock) for one in tracks if one.limit is not None]
+    if not chances:
+        return float("nan")
+    return float(np.prod(chances))
+
+
+def decide(tracks: Sequence[Track], confidence: float) -> Decision:
+    """What to do with a run whose losses are followed in one or more domains."""
+    now = max(track.clock for track in tracks)
+    end = tracks[0].end
+    unit = UNITS[tracks[0].course.unit]
+    chance = together(tracks)
+    if np.isnan(chance):
+        return Decision("go on", "no limit was given, so there is nothing to decide")
+    left = float(np.exp(end) - np.exp(now))
+    regret = {
+        "go on": (1 - chance) * left,
+        "stop": chance * float(np.exp(end)),
+    }
+
+    early = _first(tracks, confidence, now, end)
+    if early is not None and early < end - 1e-9:
+        at = float(np.exp(early))
+        saved = 1 - at / float(np.exp(end))
+        odds = together(tracks, early)
+        return Decision(
+            "stop early",
+            f"stopped at {format_count(at)} {unit} it keeps its limits with "
+            f"probability {format_chance(odds)}, which saves {saved:.0%} of the run",
+            stop_at=at,
+            saved=saved,
+            regret=regret,
+        )
+    if early is not None:
+        reason = (
+            f"the planned end keeps its limits with probability {format_chance(chance)}"
+        )
+        return Decision("go on", reason, regret=regret)
+
+    beyond = _first(tracks, confidence, end, end + np.log(BEYOND))
+    needed = None if beyond is None else float(np.exp(beyond))
+    instead = (
+        f"; {format_count(needed)} {unit} would keep them"
+        if needed
+        else f"; nor does a run up to {BEYOND:g} times as long keep them for sure"
+    )
+    replay, odds = _other_replay(tracks, chance)
+    if replay is not None and odds is not None:
+        instead += (
+            f"; with {replay:.0%} replay from here on the planned end would keep them "
+            f"with probability {format_chance(odds)}"
+        )
+    schedule, odds_then, line = _other_schedule(tracks, chance)
+    instead += line
+    if chance <= 1 - confidence:
+        return Decision(
+            "stop",
+            f"the planned end breaks its limits with probability {format_chance(1 - chance)}"
+            f"{instead}",
+            replay=replay,
+            replay_probability=odds,
+            schedule=schedule,
+            schedule_probability=odds_then,
+            stop_at=float(np.exp(now)),
+            saved=left / float(np.exp(end)),
+            needed=needed,
+            regret=regret,
+        )
+    look, sure = _look_again(tracks, confidence, now, end)
+    when = (
+        ""
+        if look is None
+        else f"; look again at {format_count(look)} {unit}, where it is sure with "
+        f"probability {sure:.0%}"
+    )
+    return Decision(
+        "wait",
+        f"the planned end keeps its limits with probability {format_chance(chance)}: neither "
+        f"sure{when}{instead}",
+        needed=needed,
+        replay=replay,
+        replay_probability=odds,
+        schedule=schedule,
+        schedule_probability=odds_then,
+        look_again=look,
+        sure_by_then=sure,
+        regret=regret,
+    )
+
+
+def _first(
+    tracks: Sequence[Track], confidence: float, start: float, end: float
+) -> float | None:
+    """Log of the fewest tokens at which all limits are kept with this confidence."""
+    last = min(track.course.clock[-1] for track in tracks)
+    for clock in np.linspace(start, min(end, last), PLACES):
+        if together(tracks, float(clock)) >= confidence:
+            return float(clock)
+    return None
+
+
+def _other_replay(
+    tracks: Sequence[Track], chance: float
+) -> tuple[float | None, float | None]:
+    """The share of replay from here on that keeps all limits most probably, and that
+    probability, where it is clearly more than now; `Track.replays`.
+    """
+    tables = [track.replays for track in tracks if track.limit is not None]
+    if not all(len(table) for table in tables):
+        return None, None
+    together_at = np.prod([table["probability"] for table in tables], axis=0)
+    best = int(np.argmax(together_at))
+    if together_at[best] < chance + BETTER:
+        return None, None
+    return float(tables[0]["replay"].iloc[best]), float(together_at[best])
+
+
+def _other_schedule(
+    tracks: Sequence[Track], chance: float
+) -> tuple[str | None, float | None, str]:
+    """The schedule from here on that keeps all limits most probably, of those alike in
+    this the shortest, that probability, and both in words, where it is clearly more than
+    now; `Track.schedules`.
+    """
+    tables = [track.schedules for track in tracks if track.limit is not None]
+    by_name = [table.set_index("schedule") for table in tables]
+    odds = by_name[0]["probability"]
+    for table in by_name[1:]:
+        # none is thought of that one of the laws cannot go by
+        odds = (odds * table["probability"]).dropna()
+    if odds.empty or odds.max() < chance + BETTER:
+        return None, None, ""
+    as_good = odds[odds >= odds.max() - ALIKE]
+    saved_by = {str(k): v for k, v in by_name[0]["saved"].items() if k in as_good}
+    best = max(saved_by, key=saved_by.__getitem__)
+    saved = saved_by[best]
+    unit = UNITS[tracks[0].course.unit]
+    cost = f"{format_count(abs(saved))} {unit} {'fewer' if saved >= 0 else 'more'}"
+    probability = float(odds.to_dict()[best])
+    words = (
+        f"; by schedule {best!r} from here on, {cost}, its end would keep them with "
+        f"probability {format_chance(probability)}"
+    )
+    return best, probability, words
+
+
+def _look_again(
+    tracks: Sequence[Track], confidence: float, now: float, end: float
+) -> tuple[float | None, float | None]:
+    """Where, between now and the end, it is as likely as not that one more point there
+    makes the answer sure, and that chance.
+
+    The least certain promise decides. In the normal approximation a point that
+    correlates by rho with the end leaves it a variance of (1 - rho^2) of what it is,
+    and moves its mean by the rest.
+    """
+    limited = [track for track in tracks if track.limit is not None]
+    doubts = [abs(track.probability() - 0.5) for track in limited]
+    doubtful = limited[int(np.argmin(doubts))]
+    for clock in np.linspace(now, end, LOOKS)[1:-1]:
+        chance = _sure_after(doubtful, float(clock), confidence)
+        if chance >= SOON:
+            return float(np.exp(clock)), chance
+    return None, None
+
+
+def _sure_after(track: Track, clock: float, confidence: float) -> float:
+    """Chance that a point there makes it sure whether the limit is kept."""
+    mean, sd, rho = _moments(track, clock)
+    left = sd * np.sqrt(1 - rho**2)
+    moved = max(sd * abs(rho), 1e-12)
+    margin = np.log(track.limit or 1.0) - mean
+    needed = norm.ppf(confidence) * left
+    kept = norm.cdf((margin - needed) / moved)
+    broken = norm.cdf((-margin - needed) / moved)
+    return float(kept + broken)
+
+
+def _moments(track: Track, clock: float) -> tuple[float, float, float]:
+    """Mean and sd of the log loss at the end, and its correlation with a point's."""
+    first = track.outlook(clock)
+    last = track.outlook(track.end)
+    shared = track.departure.covariance_ahead(clock, track.end)
+    mean = _average(last, last.mean)
+    off_first = first.mean - _average(first, first.mean)
+    off_last = last.mean - mean
+    # variance of a mixture: between its parts and within them
+    var_first = _average(first, off_first**2 + first.sd[:, None] ** 2)
+    var_last = _average(last, off_last**2 + last.sd[:, None] ** 2)
+    both = _average(last, off_first * off_last + shared[:, None])
+    sd = np.sqrt(var_last)
+    rho = both / (sd * np.sqrt(var_first))
+    bounded = min(max(rho, -1.0), 1.0)
+    return mean, float(sd), float(bounded)
+
+
+def _average(outlook: Outlook, values: Float[np.ndarray, "scale draw"]) -> float:
+    """Average over the parts of a mixture."""
+    weighted = outlook.weight * values
+    return float(weighted.sum())

@@ -1,0 +1,273 @@
+"""Follow a run while it trains: its end, and whether its promises will be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._running.following.course import Schedules, unit_of
+from bayeslaw._running.following.decision import decide, together
+from bayeslaw._running.following.points import points_of
+from bayeslaw._running.following.question import Limits, Question, checked
+from bayeslaw._running.following.record import Followed, Following
+from bayeslaw._running.following.side import (
+    CLOSE,
+    Side,
+    rows_of,
+    side_of,
+)
+from bayeslaw._running.following.track import Moment
+from bayeslaw._tables.runs import as_runs
+
+Posteriors = Posterior | Mapping[str, Posterior]
+
+
+def follow(
+    posterior: Posteriors,
+    curve: pd.DataFrame,
+    until: float,
+    *,
+    max_loss: Limits = None,
+    confidence: float = 0.9,
+    prob: float = 0.9,
+    within: float = 0.02,
+    schedule: Schedules = None,
+    warmup: float | None = None,
+    seed: int = 0,
+) -> Following:
+    """Forecast a run's end from the posterior made before it and its points so far.
+
+    Every draw of the law is reweighted by how well it explains the points, with a level,
+    a slope and a wander of the run's own: where the law holds, the end is the law's;
+    where it does not, it is the line that the run itself draws.
+
+    Parameters
+    ----------
+    posterior
+        A `Fit` or an `Average`; or several by the domain of their losses.
+    curve
+        The points so far of one run, in the columns of a table of runs; rows of a
+        ``domain`` that no posterior is of are left out.
+    until
+        Tokens at the planned end; steps for laws that read areas of a schedule.
+    max_loss
+        Promises: the largest loss at the end, nats per token, by domain if there are
+        several.
+    confidence
+        Probability with which all promises are to be kept.
+    prob
+        Probability inside intervals.
+    within
+        Share of the loss to within which the end is to be known.
+    schedule
+        For laws that read areas of a schedule: the run's steps with their areas, from
+        its start to its planned end. Several by name: the first is what is planned, the
+        others are what may be done from here on, each to its own end.
+    warmup
+        Steps of the warm-up, whose points are left out; else what the columns ``warmup``
+        or ``lr`` say.
+    seed
+        Seed of the noise of a new run and of the scales.
+
+    Raises
+    ------
+    RunTableError
+        The curve cannot be used as it is.
+    PlanError
+        A limit, the end or the confidence cannot be.
+    """
+    curve = as_runs(curve)
+    follower = Follower.start(
+        posterior,
+        curve,
+        until,
+        max_loss=max_loss,
+        confidence=confidence,
+        prob=prob,
+        within=within,
+        schedule=schedule,
+        seed=seed,
+    )
+    return follower.read(curve, warmup).following()
+
+
+@dataclass(frozen=True, eq=False)
+class Follower:
+    """A run that is followed point by point: ``start`` once, then ``after`` each point.
+
+    Equal points make equal followers, however they came.
+    """
+
+    sides: Mapping[str, Side]
+    question: Question
+
+    @classmethod
+    def start(
+        cls,
+        posterior: Posteriors,
+        run: Mapping[str, float] | pd.DataFrame,
+        until: float,
+        *,
+        max_loss: Limits = None,
+        confidence: float = 0.9,
+        prob: float = 0.9,
+        within: float = 0.02,
+        schedule: Schedules = None,
+        refit: bool = False,
+        seed: int = 0,
+    ) -> Follower:
+        """Before the first point.
+
+        Parameters
+        ----------
+        run
+            What the laws read of the run beside its tokens, by column: ``{"N": 8.1e9,
+            "replay": 0.3, "ptpp": 279, ...}``; or rows of it, for each domain its own.
+        refit
+            Where the weights of the draws wear out (k-hat over .7, or fewer than 100
+            effective), fit the same laws again, with the points so far among the rows;
+            it takes as long as the fit did. Not again before twice as many tokens.
+        posterior, until, max_loss, confidence, prob, within, schedule, seed
+            As for `follow`.
+        """
+        alone = not isinstance(posterior, Mapping)
+        posteriors = {domain_of(posterior): posterior} if alone else dict(posterior)
+        question = checked(list(posteriors), until, max_loss, confidence, prob, within)
+        units = {unit_of(one) for one in posteriors.values()}
+        if len(units) > 1:
+            raise PlanError("one fit counts a run in tokens, another in steps")
+        table = as_runs(run if isinstance(run, pd.DataFrame) else _one_row(run))
+        sides = {
+            name: side_of(one, name, table, question, schedule, seed, alone, refit)
+            for name, one in posteriors.items()
+        }
+        return cls(sides, question)
+
+    @property
+    def unit(self) -> str:
+        """What the run is counted in: ``"D"``, tokens, or ``"step"``."""
+        sides = self.sides.values()
+        first = next(iter(sides))
+        course_of_first = first.track.course
+        return course_of_first.unit
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all losses at the planned end are measured."""
+        end = np.log(self.question.until)
+        sides = self.sides.values()
+        clocks = [side.track.clock for side in sides]
+        return min(clocks) >= end - CLOSE
+
+    def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
+        """With one more point: tokens (or steps), and its loss in nats per token, by
+        domain if there are several.
+
+        Raises
+        ------
+        PlanError
+            A loss or a place that cannot be, or a domain that is not followed.
+        """
+        losses = loss if isinstance(loss, Mapping) else {next(iter(self.sides)): loss}
+        if not isinstance(loss, Mapping) and len(self.sides) > 1:
+            raise PlanError("the loss: say of which domain, {'target': 1.9, ...}")
+        place = positive(self.unit, at)
+        if place > self.question.until * (1 + 1e-9):
+            raise PlanError(
+                f"a point at {format_count(place)}, after the planned end "
+                f"{format_count(self.question.until)}"
+            )
+        sides = dict(self.sides)
+        for name, value in losses.items():
+            if name not in sides:
+                raise PlanError(f"a loss of {name!r}; followed: {', '.join(sides)}")
+            sides[name] = sides[name].after(place, positive(f"loss of {name}", value))
+        return replace(self, sides=sides)
+
+    def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
+        """With the points of a table, see `follow`: as if they had been the first, but
+        those that were learned before are not learned again.
+        """
+        alone = len(self.sides) == 1
+        curve = as_runs(curve)
+        sides = {}
+        for name, side in self.sides.items():
+            rows = rows_of(name, curve, alone)
+            used, warm = points_of(rows, self.unit, self.question.until, warmup)
+            columns = used[[self.unit, "loss"]].astype(float)
+            points = list(columns.itertuples(index=False, name=None))
+            sides[name] = side.read(points, warm)
+        return replace(self, sides=sides)
+
+    def following(self) -> Following:
+        """What is known now."""
+        question = self.question
+        tracks = [side.track for side in self.sides.values()]
+        domains = {name: _followed(side, question) for name, side in self.sides.items()}
+        before = [
+            one.probability_before
+            for one in domains.values()
+            if one.max_loss is not None
+        ]
+        return Following(
+            domains=domains,
+            until=question.until,
+            confidence=question.confidence,
+            within=question.within,
+            probability=together(tracks),
+            probability_before=float(np.prod(before)) if before else float("nan"),
+            surprise=min(1.0, len(domains) * min(t.surprise for t in tracks)),
+            decision=decide(tracks, question.confidence),
+        )
+
+
+def _one_row(run: Mapping[str, float]) -> pd.DataFrame:
+    return pd.DataFrame([dict(run)])
+
+
+def domain_of(posterior: Posterior) -> str:
+    """The domain of the losses that a posterior was fitted to; "loss" if it tells
+    none.
+    """
+    fitted = table_of(posterior)
+    if fitted is None:
+        # a pool's domain keeps no table, and has a name
+        return getattr(posterior, "domain", None) or "loss"
+    if "domain" not in fitted:
+        return "loss"
+    named = fitted["domain"].astype(str)
+    names = named.unique()
+    if len(names) > 1:
+        return "loss"
+    return str(names[0])
+
+
+def _followed(side: Side, question: Question) -> Followed:
+    track = side.track
+    return Followed(
+        unit=track.course.unit,
+        points=len(track.history),
+        final=track.final(),
+        final_before=side.final_before,
+        foreseen=track.foreseen(),
+        path=track.path(),
+        replays=track.replays,
+        schedules=track.schedules,
+        history=pd.DataFrame(track.history, columns=list(Moment._fields)),
+        max_loss=track.limit,
+        probability=track.probability(),
+        probability_before=track.probability_before(),
+        surprise=track.surprise,
+        side=track.side() if track.history else "",
+        known_from=track.known_from(question.within),
+        khat=track.departure.khat,
+        effective_draws=track.departure.effective,
+        notes=side.notes,
+    )

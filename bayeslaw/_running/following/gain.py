@@ -1,0 +1,112 @@
+"""What a recipe is worth in compute: the tokens that another would need for its loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import positive
+from bayeslaw._posteriors.answer import Answer, format_probability
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._running.following.course import Course, course, unit_of
+from bayeslaw._tables.runs import as_runs
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+FARTHEST = 10.0  # times the run's tokens: the law is looked at to four times that
+
+
+@dataclass(frozen=True, eq=False)
+class Gain(Answer):
+    """A gain in compute in every draw, shape (draw,): the tokens that the usual recipe
+    needs for the loss of the new one, over those that the new one took. Infinite where
+    no budget looked at reaches that loss.
+    """
+
+    def statement(self) -> str:
+        low, high = self.interval
+        better = self.probability(low=1.0)
+        return (
+            f"The recipe is worth {self.median:.3g} times the compute (90% interval "
+            f"{low:.3g} to {high:.3g}); it is better with probability "
+            f"{format_probability(better)}."
+        )
+
+
+def compute_gain(
+    usual: Posterior,
+    run: pd.DataFrame,
+    *,
+    rival: Posterior | None = None,
+    seed: int = 0,
+) -> Gain:
+    """What a recipe is worth in compute, at one run of it.
+
+    Parameters
+    ----------
+    usual
+        A posterior of the usual recipe's loss.
+    run
+        One row: the columns that the laws read, its tokens ``D``, and its measured
+        ``loss``.
+    rival
+        A posterior of the new recipe, whose forecast of a new run stands in for the
+        measured loss.
+    seed
+        Seed of the noise of new runs.
+
+    Raises
+    ------
+    RunTableError
+        Not one row, or a column is missing.
+    """
+    run = as_runs(run)
+    if len(run) != 1:
+        raise RunTableError(f"a gain is of one run, and the table has {len(run)} rows")
+    unit = unit_of(usual)
+    for name in (unit, "loss") if rival is None else (unit,):
+        if name not in run:
+            raise RunTableError(f"the run lacks column {name!r}")
+    tokens = positive(unit, run[unit].iloc[0])
+    along = course(usual, run, FARTHEST * tokens, seed=seed)
+    if rival is None:
+        loss = positive("loss", run["loss"].iloc[0])
+        reached = np.full(along.draws, np.log(loss))
+    else:
+        # seeds apart: the two recipes' runs are not the same run
+        new = rival.log_loss(run, noise=True, seed=seed + 1)[:, 0]
+        rng = np.random.default_rng(seed)
+        reached = rng.permutation(np.resize(new, along.draws))
+    needed = _first_below(along, reached)
+    return Gain(np.exp(needed - np.log(tokens)))
+
+
+def _first_below(
+    along: Course, log_loss: Float[np.ndarray, " draw"]
+) -> Float[np.ndarray, " draw"]:
+    """Log tokens at which a new run first reaches each draw's loss, shape (draw,);
+    infinite where it does not.
+    """
+    short = along.error - log_loss
+    over = along.law + short[:, None]
+    below = over <= 0
+    reaches = below.any(axis=1)
+    node = np.argmax(below, axis=1)
+    last = np.maximum(node - 1, 0)
+
+    # linear between the node before and the first below
+    draw = np.arange(len(node))
+    left = over[draw, last]
+    right = over[draw, node]
+    falls = left > right
+    fall = np.where(falls, left - right, 1.0)
+    share = np.clip(left / fall, 0.0, 1.0)
+    start = along.clock[last]
+    step = along.clock[node] - start
+    there = start + share * step
+    return np.where(reaches, there, np.inf)

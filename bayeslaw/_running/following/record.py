@@ -1,0 +1,218 @@
+"""What is known of a run so far, as a record: all that a screen shows, and JSON holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.html import paragraphs
+from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._base.terminal import printable
+from bayeslaw._running.following.course import UNITS
+from bayeslaw._running.following.decision import Decision
+from bayeslaw._running.following.track import SURPRISING, UNUSUAL
+
+# what may be wrong with a run that lies above, or below, what was foreseen
+REASONS = {
+    "above": (
+        "a learning rate too high or too low, damaged or other data, another share of "
+        "replay or another checkpoint than was said"
+    ),
+    "below": (
+        "a learning rate too low (a source loss that hardly moves), validation text among the training data, another validation set or tokenizer, "
+        "more tokens trained than logged"
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """One domain's loss along a run. Losses in nats per token.
+
+    Parameters
+    ----------
+    unit
+        What the run is counted in: ``"D"``, tokens, or ``"step"``.
+    points
+        How many points were learned from.
+    final, final_before
+        The loss at the planned end, now and before the run's points: ``D`` (or
+        ``step``), ``median``, ``low``, ``high``.
+    foreseen
+        What was foreseen before the run, from its first point to its end:
+        ``before_median``, ``before_low``, ``before_high``.
+    path
+        The loss from the last point to the end, and what was foreseen before the run.
+    replays
+        The end at other shares of replay from here on (`Track.replays`).
+    schedules
+        The end by other schedules from here on (`Track.schedules`).
+    history
+        A row for each point: what was known once it was measured (`Moment`).
+    max_loss
+        The promise; None without one.
+    probability, probability_before
+        That the end keeps it, now and before the run's points; NaN without a promise.
+    surprise
+        How rarely a run that was foreseen would stray as far.
+    side
+        ``"above"`` or ``"below"`` what was foreseen; empty without points.
+    known_from
+        Tokens (or steps) from which on the end has been known to within what was asked.
+    khat, effective_draws
+        Diagnostics of the weights of the posterior's draws.
+    notes
+        Points that were left out, and what makes the answer less than trustworthy.
+    """
+
+    unit: str
+    points: int
+    final: dict[str, float]
+    final_before: dict[str, float]
+    foreseen: pd.DataFrame
+    path: pd.DataFrame
+    replays: pd.DataFrame
+    schedules: pd.DataFrame
+    history: pd.DataFrame
+    max_loss: float | None
+    probability: float
+    probability_before: float
+    surprise: float
+    side: str
+    known_from: float | None
+    khat: float
+    effective_draws: float
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """How surprising the run is, in words."""
+        if self.surprise >= UNUSUAL or not self.points:
+            return "as foreseen"
+        rare = f"one foreseen run in {1 / self.surprise:.0f} strays as far"
+        if self.surprise >= SURPRISING:
+            return f"unusual: {rare}"
+        return f"surprising: {rare}, {self.side}; look at {REASONS[self.side]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        tables = {
+            name: getattr(self, name).to_dict(orient="records")
+            for name in ("foreseen", "path", "replays", "schedules", "history")
+        }
+        plain = {
+            name: value for name, value in vars(self).items() if name not in tables
+        }
+        return plain | {"verdict": self.verdict} | tables
+
+
+@dataclass(frozen=True, eq=False)
+class Following:
+    """A run while it goes, in one domain or several.
+
+    Parameters
+    ----------
+    domains
+        By name, in the order given.
+    until
+        Tokens (or steps) at the planned end.
+    confidence
+        Probability with which all promises are to be kept.
+    within
+        Share of the loss to within which the end is to be known.
+    probability, probability_before
+        Probability of keeping all promises, now and before the run's points; NaN without any.
+    surprise
+        Surprise of the domain that surprises most, for as many domains (Bonferroni).
+    decision
+        What to do.
+    """
+
+    domains: Mapping[str, Followed]
+    until: float
+    confidence: float
+    within: float
+    probability: float
+    probability_before: float
+    surprise: float
+    decision: Decision
+
+    def __getitem__(self, name: str) -> Followed:
+        return self.domains[name]
+
+    @property
+    def first(self) -> Followed:
+        """The first domain, the only one of a single posterior."""
+        return next(iter(self.domains.values()))
+
+    @property
+    def final(self) -> dict[str, float]:
+        """The first domain's loss at the planned end."""
+        return self.first.final
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it: the first domain's numbers, those of all together, and each
+        domain's by name.
+        """
+        decision = asdict(self.decision)
+        action = decision.pop("action")
+        return self.first.to_dict() | {
+            "until": self.until,
+            "confidence": self.confidence,
+            "within": self.within,
+            "probability": self.probability,
+            "probability_before": self.probability_before,
+            "surprise": self.surprise,
+            "decision": action,
+            **decision,
+            "domains": {name: one.to_dict() for name, one in self.domains.items()},
+        }
+
+    def sentence(self) -> str:
+        """The answer in words."""
+        return "\n".join(map(printable, self._lines()))
+
+    def __repr__(self) -> str:
+        *_, decision = self._lines()
+        return f"Following({decision})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer in words."""
+        return paragraphs(self.sentence())
+
+    def _lines(self) -> Iterator[str]:
+        for name, one in self.domains.items():
+            unit = UNITS[one.unit]
+            yield (
+                f"{name}: {format_final(one.final)} at {format_count(self.until)} {unit}; "
+                f"before the run {format_final(one.final_before)}"
+            )
+            if one.max_loss is not None:
+                now = format_chance(one.probability)
+                before = format_chance(one.probability_before)
+                yield (
+                    f"  at most {one.max_loss:.4g}: probability {now}, before the run "
+                    f"{before}"
+                )
+            yield f"  {one.points} points; {one.verdict}"
+            if one.known_from is not None:
+                yield (
+                    f"  known to within {self.within:.1%} since "
+                    f"{format_count(one.known_from)} {unit}"
+                )
+            yield from (f"  {note}" for note in one.notes)
+        if len(self.domains) > 1 and self.probability == self.probability:
+            now = format_chance(self.probability)
+            before = format_chance(self.probability_before)
+            yield f"all limits: probability {now}, before the run {before}"
+        yield f"{self.decision.action.upper()}: {self.decision.reason}"
+
+
+def format_final(final: dict[str, float]) -> str:
+    """A loss with its interval."""
+    low, high = final["low"], final["high"]
+    middle = final["median"]
+    return f"{middle:.4g} ({low:.4g} to {high:.4g}) nats"

@@ -1,0 +1,455 @@
+"""One domain's loss followed along a run, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._forecasts.forecast import ONE_SD
+from bayeslaw._inference.diagnostics import TRUSTED_K
+from bayeslaw._running.following.course import Course
+from bayeslaw._running.following.departure import Departure, Outlook
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+SURPRISING, UNUSUAL = 0.01, 0.1
+AHEAD = 24  # places between now and the end at which the loss is foretold
+FEWEST = 100  # effective draws
+# A run that changes its share of replay ends as if it had had the new one from its start,
+# but for what it remembers of the old: this much of the difference, times the part of the
+# run that is over. What is left over has this sd of log loss. Measured on tiny models,
+# docs/microcpt_phases.md.
+REMEMBERED, CHANGED = 0.35, 0.005
+# What is left over where a run goes on by another schedule, sd of log loss: what laws of
+# areas get wrong about decay that is still to come. Measured, docs/follow.md.
+SWITCHED = 0.0025
+# Share of the loss by which two schedules may differ at the last point, of a run that may
+# go on by either.
+SAME_PAST = 0.002
+LATEST = 0.5  # part of the planned run, after which no change of replay was measured
+JUMPS = 0.1  # share of the false alarms that a sudden jump may raise
+
+
+class Moment(NamedTuple):
+    """What was known once a point was measured. Losses in nats per token.
+
+    Parameters
+    ----------
+    at, loss
+        Tokens (or steps), and the loss measured there.
+    low, median, high
+        What the points before it foretold of this one.
+    final_low, final_median, final_high
+        The loss at the planned end, from here.
+    probability
+        That the end keeps its limit; NaN without one.
+    surprise
+        Surprise of all points so far, see `Track.surprise`.
+    """
+
+    at: float
+    loss: float
+    low: float
+    median: float
+    high: float
+    final_low: float
+    final_median: float
+    final_high: float
+    probability: float
+    surprise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """A run's loss on one domain: the posterior made before it, and its points so far.
+
+    Parameters
+    ----------
+    name
+        Name of the domain.
+    course
+        The law along the run.
+    first
+        The same as it was before the run; another where it was fitted again since.
+    until
+        Tokens (or steps) at the planned end.
+    limit
+        Loss that the end may not exceed, nats per token; None without a promise.
+    prob
+        Probability inside intervals.
+    departure
+        How the run departs from its law, so far.
+    stray, strays
+        The farthest point so far, in sd of what was foreseen before the run, and the
+        same of the runs that were foreseen, shape (draw,).
+    slopes
+        Slopes of the foreseen runs against the law, per e-fold of tokens, shape
+        (draw,).
+    others
+        The law along the run by other schedules, each to its own end.
+    least_step
+        Smallest tail probability of a point, given those before it and that a new run
+        errs.
+    history
+        A moment for each point.
+    """
+
+    name: str
+    course: Course
+    first: Course
+    until: float
+    limit: float | None
+    prob: float
+    departure: Departure
+    stray: float
+    strays: Float[np.ndarray, " draw"]
+    slopes: Float[np.ndarray, " draw"]
+    others: Mapping[str, Course] = field(default_factory=dict)
+    least_step: float = 1.0
+    history: tuple[Moment, ...] = field(default=())
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        course: Course,
+        until: float,
+        *,
+        limit: float | None = None,
+        others: Mapping[str, Course] | None = None,
+        prob: float = 0.9,
+        seed: int = 0,
+    ) -> Track:
+        """Before the first point."""
+        error = _middle_and_sd(course.error)[1]
+        departure = Departure.before(course.draws, float(np.log(until)), error, seed)
+        strays = np.zeros(course.draws)
+        usual = float(np.median(departure.scales.slope))
+        rng = np.random.default_rng(seed)
+        slopes = usual * rng.standard_normal(course.draws)
+        return cls(
+            name,
+            course,
+            course,
+            until,
+            limit,
+            prob,
+            departure,
+            0.0,
+            strays,
+            slopes,
+            others or {},
+        )
+
+    @property
+    def end(self) -> float:
+        """Log of the tokens (or steps) at the planned end."""
+        return float(np.log(self.until))
+
+    def after(self, at: float, loss: float) -> Track:
+        """With one more point: tokens (or steps), and the loss in nats per token."""
+        clock, log_loss = float(np.log(at)), float(np.log(loss))
+        law = self.course.at(clock)
+        foretold = Outlook.of(self.departure, clock, law)
+        # What is foretold grows sharper than the law is true: a miss by less than new
+        # runs err is none.
+        error = _middle_and_sd(self.first.error)[1]
+        below = replace(foretold, sd=np.hypot(foretold.sd, error)).below(log_loss)
+        foreseen = self._foreseen(clock)
+        middle, sd = _middle_and_sd(foreseen)
+        now = replace(
+            self,
+            departure=self.departure.after(clock, log_loss - law),
+            stray=max(self.stray, abs(log_loss - middle) / sd),
+            strays=np.maximum(self.strays, np.abs(foreseen - middle) / sd),
+            least_step=min(self.least_step, 2 * min(below, 1 - below)),
+        )
+        low, median, high = np.exp(foretold.quantiles(self._tails))
+        count = len(self.history) + 1
+        final = now.final()
+        moment = Moment(
+            at,
+            loss,
+            low,
+            median,
+            high,
+            final["low"],
+            final["median"],
+            final["high"],
+            now.probability(),
+            now._surprise(count),
+        )
+        return replace(now, history=(*self.history, moment))
+
+    def fitted_again(
+        self, course: Course, others: Mapping[str, Course], seed: int = 0
+    ) -> Track:
+        """After the same points, by a law that was fitted to them too.
+
+        Its draws begin anew with equal weights, for they know the points; what the run
+        departs from each of them by is learned from the points as before. What was
+        foreseen, and what was known on the way, stays.
+        """
+        error = _middle_and_sd(self.first.error)[1]
+        departure = Departure.before(course.draws, self.end, error, seed)
+        for moment in self.history:
+            clock, log_loss = float(np.log(moment.at)), float(np.log(moment.loss))
+            departure = departure.after(clock, log_loss - course.at(clock))
+        return replace(
+            self, course=course, others=others, departure=departure.begun_anew()
+        )
+
+    # -- what is known now -------------------------------------------------------------
+
+    def outlook(self, clock: float) -> Outlook:
+        """Forecast a point at this log of tokens, after the last one."""
+        law = self.course.at(clock)
+        departure = self.departure
+        return Outlook.of(departure, clock, law)
+
+    def final(self) -> dict[str, float]:
+        """The loss at the planned end: ``D`` (or ``step``), ``median``, ``low``,
+        ``high``.
+        """
+        row = self._row(self.end)
+        # the logarithm's own digits aside
+        unit = self.course.unit
+        return row | {unit: self.until}
+
+    def path(self) -> pd.DataFrame:
+        """The loss from here to the planned end, with what was foreseen before the run:
+        ``before_median``, ``before_low``, ``before_high``.
+        """
+        rows = []
+        for clock in np.linspace(self.clock, self.end, AHEAD):
+            now = self._row(clock)
+            before = self.before(clock)
+            rows.append(now | before)
+        return pd.DataFrame(rows)
+
+    def foreseen(self) -> pd.DataFrame:
+        """What was foreseen before the run, from its first point to its planned end."""
+        first = self.clock
+        if self.history:
+            first = float(np.log(self.history[0].at))
+        rows = []
+        for clock in np.linspace(first, self.end, AHEAD):
+            at = float(np.exp(clock))
+            place = {self.course.unit: at}
+            before = self.before(clock)
+            rows.append(place | before)
+        return pd.DataFrame(rows)
+
+    def before(self, clock: float) -> dict[str, float]:
+        """What was foreseen of a point before the run."""
+        law = self.first.at(clock)
+        new = law + self.first.error
+        quantiles = np.quantile(new, self._tails)
+        low, median, high = np.exp(quantiles)
+        return {
+            "before_median": median,
+            "before_low": low,
+            "before_high": high,
+        }
+
+    def probability(self, clock: float | None = None) -> float:
+        """That a point there, by default at the planned end, keeps the limit; NaN
+        without one.
+        """
+        if self.limit is None:
+            return float("nan")
+        there = self.end if clock is None else clock
+        outlook = self.outlook(there)
+        log_limit = float(np.log(self.limit))
+        return outlook.below(log_limit)
+
+    def at_replay(self, replay: float) -> Outlook:
+        """The end, if the share of replay changes from here on: as if it had been so
+        from the start but for what is remembered, with the run's own departure.
+        """
+        as_planned = self.outlook(self.end)
+        moved = self.course.ends[replay] - self.course.at(self.end)
+        over = np.exp(self.clock - self.end)
+        return Outlook(
+            as_planned.mean + (1 - REMEMBERED * over) * moved,
+            np.hypot(as_planned.sd, CHANGED),
+            as_planned.weight,
+        )
+
+    @cached_property
+    def replays(self) -> pd.DataFrame:
+        """The end at other shares of replay from here on, a row each: ``replay``,
+        ``median``, ``low``, ``high``, ``probability``; none where no law reads replay,
+        or so late that no change was measured.
+        """
+        rows = []
+        early = self.clock <= self.end + np.log(LATEST)
+        for replay in self.course.ends if early else ():
+            there = self.at_replay(replay)
+            low, median, high = np.exp(there.quantiles(self._tails))
+            chance = float("nan")
+            if self.limit is not None:
+                chance = there.below(float(np.log(self.limit)))
+            rows.append([replay, median, low, high, chance])
+        columns = ["replay", "median", "low", "high", "probability"]
+        return pd.DataFrame(rows, columns=columns, dtype=float)
+
+    @cached_property
+    def schedules(self) -> pd.DataFrame:
+        """The end by other schedules from here on, a row each: ``schedule``, where it
+        ends (``D`` or ``step``), ``median``, ``low``, ``high``, ``probability``, and
+        ``saved``: tokens (or steps) fewer than planned, below 0 where they are more.
+
+        The run's own departure is carried over, at the tokens (or steps) where the other
+        schedule ends, with some more spread. Those that are over, or whose past is not the run's, are left out.
+        """
+        unit = self.course.unit
+        rows = []
+        for name, other in self.others.items():
+            if not self._goes_on_by(other):
+                continue
+            clock = float(other.clock[-1])
+            carried = Outlook.of(self.departure, clock, other.at(clock))
+            there = replace(carried, sd=np.hypot(carried.sd, SWITCHED))
+            low, median, high = np.exp(there.quantiles(self._tails))
+            chance = float("nan")
+            if self.limit is not None:
+                chance = there.below(float(np.log(self.limit)))
+            # whole, but for the logarithm's own digits
+            at = float(round(np.exp(clock)))
+            rows.append([name, at, median, low, high, chance, self.until - at])
+        columns = ["schedule", unit, "median", "low", "high", "probability", "saved"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _goes_on_by(self, other: Course) -> bool:
+        """Whether a run that is here may go on by another schedule."""
+        if self.clock >= other.clock[-1]:
+            return False
+        if not self.history:
+            return True
+        apart = other.at(self.clock) - self.course.at(self.clock)
+        return abs(float(np.median(apart))) < SAME_PAST
+
+    def probability_before(self) -> float:
+        """That the end keeps the limit, before the first point; NaN without one."""
+        if self.limit is None:
+            return float("nan")
+        law = self.first.at(self.end)
+        new = law + self.first.error
+        kept = new <= np.log(self.limit)
+        return float(np.mean(kept))
+
+    @property
+    def clock(self) -> float:
+        """Log of the tokens (or steps) of the last point, or where the run starts."""
+        if self.departure.clock is None:
+            return float(self.course.clock[0])
+        return self.departure.clock
+
+    @property
+    def surprise(self) -> float:
+        """How rarely a run that was foreseen would stray as far: small is surprising.
+
+        The smaller of two tail probabilities: of the farthest point among the runs
+        foreseen before the first, and of the point that came most unexpected after
+        those before it, for all points (Bonferroni). A share of `JUMPS` of the false
+        alarms is the second's.
+        """
+        points = len(self.history)
+        return self._surprise(points)
+
+    def _surprise(self, points: int) -> float:
+        if not points:
+            return 1.0
+        is_as_far = self.strays >= self.stray
+        as_far = float(np.mean(is_as_far))
+        # no fewer than one in as many draws as there are can be told
+        from_band = max(as_far, 1 / len(self.strays))
+        from_step = points * self.least_step
+        return float(min(1.0, from_band / (1 - JUMPS), from_step / JUMPS))
+
+    def side(self) -> str:
+        """Whether the run lies above or below what was foreseen before it."""
+        last = self.history[-1]
+        clock = float(np.log(last.at))
+        foreseen = self._foreseen(clock)
+        middle, _ = _middle_and_sd(foreseen)
+        log_loss = np.log(last.loss)
+        is_above = log_loss > middle
+        return "above" if is_above else "below"
+
+    def known_from(self, within: float) -> float | None:
+        """Tokens (or steps) from which on the end has been known to within this share
+        of the loss, at the intervals' probability; None if it is not.
+        """
+        since = None
+        for moment in self.history:
+            half = (moment.final_high - moment.final_low) / 2
+            known = half <= within * moment.final_median
+            since = (since or moment.at) if known else None
+        return since
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether few draws of the law explain the run."""
+        departure = self.departure
+        return departure.khat >= TRUSTED_K or departure.effective < FEWEST
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the answer less than trustworthy."""
+        lines = [
+            f"{self.name}: schedule {name!r} is over, or had another past: left out"
+            for name, other in self.others.items()
+            if not self._goes_on_by(other)
+        ]
+        if not self.is_worn:
+            return tuple(lines)
+        khat, effective = self.departure.khat, self.departure.effective
+        line = (
+            f"{self.name}: few draws of the posterior explain this run (k-hat "
+            f"{khat:.2f}, {effective:.0f} effective); fit again with its points among "
+            "the runs (refit)"
+        )
+        return (*lines, line)
+
+    # -- its own -----------------------------------------------------------------------
+
+    @property
+    def _tails(self) -> list[float]:
+        low = 0.5 - self.prob / 2
+        high = 0.5 + self.prob / 2
+        return [low, 0.5, high]
+
+    def _row(self, clock: float) -> dict[str, Any]:
+        low, median, high = np.exp(self.outlook(clock).quantiles(self._tails))
+        at = float(np.exp(clock))
+        return {
+            self.course.unit: at,
+            "median": float(median),
+            "low": float(low),
+            "high": float(high),
+        }
+
+    def _foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
+        """Log losses of the runs that were foreseen before this one."""
+        law = self.first.at(clock)
+        error = self.first.error
+        after_end = clock - self.end
+        line = self.slopes * after_end
+        return law + error + line
+
+
+def _middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
+    """Median, and half the distance that one sd spans: outliers do not count."""
+    middle = float(np.median(values))
+    low, high = np.quantile(values, ONE_SD)
+    width = float(high - low)
+    sd = width / 2
+    return middle, sd

@@ -1,0 +1,146 @@
+"""New rows as a posterior foresees them: draws of what will be measured, and how likely
+what was measured is under each draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._inference.noise import RunNoise
+from bayeslaw._inference.table import shared_error
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.outcomes import RowErrors, log_losses, noise_of
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.streams import Stream, generator
+from bayeslaw._tables.fitting import losses
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+
+@dataclass(frozen=True, eq=False)
+class Foreseen:
+    """Measured rows under the draws of a posterior.
+
+    Parameters
+    ----------
+    rows
+        The rows, points of one run after each other.
+    y
+        Their log losses, shape (row,).
+    law
+        The law's log loss, shape (draw, row).
+    effects
+        What rows of one checkpoint, run or setting share, shape (draw, row).
+    errors
+        What is left: each row's own, alike along a run.
+    """
+
+    rows: pd.DataFrame
+    y: Float[np.ndarray, " row"]
+    law: Float[np.ndarray, "draw row"]
+    effects: Float[np.ndarray, "draw row"]
+    errors: RowErrors
+
+    @property
+    def shared(self) -> Float[np.ndarray, "draw row"]:
+        """The law with what rows share, shape (draw, row)."""
+        return self.law + self.effects
+
+    @property
+    def own_covariance(self) -> Float[np.ndarray, "row row"]:
+        """Covariance of the rows' own errors, correlated along a run, as a Gaussian that
+        is as informative (`RunNoise.learned_at`); mean over draws, shape (row, row).
+        """
+        carried = self.errors.carried
+        dof = self.errors.dof[:, None]
+        squared = self.errors.scale**2 / (1 - carried**2) * (dof + 3) / (dof + 1)
+        sd = np.sqrt(squared.mean(axis=0))
+        passed_on = carried.mean(axis=0)
+        alike = np.eye(len(sd))
+        for j in range(1, len(sd)):
+            # 0 at a run's first point, which so is like no row before it
+            alike[:j, j] = alike[:j, j - 1] * passed_on[j]
+        alike = alike + np.triu(alike, 1).T
+        return sd[:, None] * alike * sd
+
+    def simulate(self, seed: int) -> Float[np.ndarray, "draw row"]:
+        """Log losses that would be measured, one table for each draw: rows of one run
+        or checkpoint differ from the law together.
+        """
+        rng = generator(seed, Stream.FORESEEN_ROWS)
+        return self.shared + self.errors.draw_each(rng)
+
+    def log_likelihood(
+        self, picked: Bool[np.ndarray, " row"]
+    ) -> Float[np.ndarray, " draw"]:
+        """Log likelihood of some rows under each draw, shape (draw,); runs are whole."""
+        errors = RowErrors(
+            self.errors.carried[:, picked],
+            self.errors.scale[:, picked],
+            self.errors.dof,
+        )
+        left = self.y - self.shared
+        return errors.log_density(left[:, picked])
+
+
+def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen:
+    """Rows that a posterior has not seen, under its draws.
+
+    Rows of a checkpoint or run that a `Fit` has seen have its effect; an `Average`
+    keeps no effects, and takes each for a new one. What the last point of a run that
+    went on says of its next one, beyond the run's effect, is left out.
+
+    Raises
+    ------
+    RunTableError
+        The rows lack a loss, or a column that a law reads.
+    """
+    parts = all_draws(posterior.pieces())
+    rows = _along_runs(rows)
+    has_length = any("run_length" in part.piece.values for part in parts)
+    length = None if has_length else 0.0
+    noise = noise_of(parts, length, settings_apart=True)
+    # without a length each row has its own error, as the posterior was fitted
+    gap = shared_error(rows).gap
+    if gap is None:
+        gap = np.full(len(rows), np.inf)
+    law = log_losses(parts, rows, "the table")
+    rng = generator(seed, Stream.FORESEEN_ROWS, 1)
+    return Foreseen(
+        rows=rows,
+        y=np.log(losses(rows)),
+        law=law,
+        effects=np.zeros(law.shape) + _effects(posterior, noise, rows, rng),
+        errors=RowErrors.along_runs(noise, np.asarray(gap, float)),
+    )
+
+
+def _along_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with points of one run after each other, in the order of the run."""
+    along = [c for c in ("run", "step", "D") if c in rows]
+    if "run" not in along:
+        return rows
+    # by place, as a table of one's own may repeat labels; names sort as text, since a
+    # run may be called 3 in one row and a3 in another
+    named = rows[along].assign(run=rows["run"].astype(str)).reset_index(drop=True)
+    order = named.sort_values(along, kind="stable").index
+    return rows.iloc[order]
+
+
+def _effects(
+    posterior: Posterior,
+    noise: RunNoise,
+    rows: pd.DataFrame,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "draw row"] | float:
+    """What rows share, of a posterior that keeps effects and of one that does not."""
+    learned = getattr(posterior, "effects", None)
+    if learned is not None:
+        return learned(rows, rng)
+    read = [column for piece in posterior.pieces() for column in piece.covariates]
+    return noise.draw_shared(rows, list(dict.fromkeys(read)), rng)

@@ -1,0 +1,170 @@
+"""The plan before and after, and what the old one is worth now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._plans import value
+from bayeslaw._plans.plan import plan
+from bayeslaw._plans.posing import pose
+from bayeslaw._plans.question import FORGETTING, TARGET, question_of
+from bayeslaw._plans.record import Plan
+from bayeslaw._plans.search import Choice
+from bayeslaw._posteriors.posterior import Posterior
+
+# share of tokens, and of replay, from which a plan is another one
+TOKENS, REPLAY = 0.1, 0.05
+PROBABILITIES = ("probability", "probability_target", "probability_forgetting")
+
+
+@dataclass(frozen=True)
+class PlanChange:
+    """A plan before and after new rows.
+
+    Parameters
+    ----------
+    before, after
+        The plans.
+    kept
+        ``probability``, ``probability_target``, ``probability_forgetting`` of the old
+        plan under the new posterior; empty where there was no plan.
+    regret_before, regret
+        Tokens that the old plan spends beyond need where it keeps its promises, as the
+        old and the new posterior say (`Plan.truth`); None without such draws.
+    """
+
+    before: Plan
+    after: Plan
+    kept: dict[str, float]
+    regret_before: float | None
+    regret: float | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is another plan: by a tenth of its tokens, by 5 points of replay,
+        or in that there is one.
+        """
+        before, after = self.before, self.after
+        if before.feasible != after.feasible:
+            return True
+        if before.D is None or after.D is None:
+            return (before.D is None) != (after.D is None)
+        if not (before.D and after.D):
+            return before.D != after.D
+        # either way by the same factor
+        tokens = abs(math.log(after.D / before.D)) > math.log1p(TOKENS)
+        return tokens or abs(_replay(after) - _replay(before)) > REPLAY
+
+    @property
+    def still_keeps(self) -> bool | None:
+        """Whether the old plan keeps its promises with the confidence asked for under
+        the new posterior; None where there was no plan, or a confidence of each.
+        """
+        confidence = self.after.confidence
+        if not self.kept or isinstance(confidence, dict):
+            return None
+        return self.kept["probability"] >= confidence
+
+    def headline(self) -> str:
+        """How the plan went, in words."""
+        before, after = _words(self.before), _words(self.after)
+        return f"the plan goes from {before} to {after}"
+
+    def sentence(self) -> str:
+        """The old plan then and now."""
+        if not self.kept:
+            return f"There was no plan before; now: {_words(self.after)}."
+        then = format_chance(float(self.before.probability or 0.0))
+        now = format_chance(self.kept["probability"])
+        lines = [
+            f"The old plan ({_words(self.before)}) keeps its promises with probability "
+            f"{now}; {then} was foreseen."
+        ]
+        if self.regret is not None and self.before.D:
+            more = self.regret / self.before.D
+            lines.append(
+                f"Where it keeps them, it spends {format_count(self.regret)} tokens "
+                f"({more:.0%} of its own) more than knowing the truth would."
+            )
+        return " ".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self) | {"moved": self.moved, "still_keeps": self.still_keeps}
+
+
+def _replay(one: Plan) -> float:
+    return float(one.replay or 0.0)
+
+
+def _words(one: Plan) -> str:
+    if one.D is None:
+        return "none"
+    replay = f"{format_count(one.D)} tokens with {_replay(one):.0%} replay"
+    return replay if one.feasible else f"{replay} (short of the confidence)"
+
+
+Sources = Posterior | Mapping[str, Posterior]
+
+
+def plan_change(
+    before: Plan, new: tuple[Posterior, Sources], keywords: Mapping[str, Any]
+) -> PlanChange:
+    """The plan made before, and that of target and source now, asked the same.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed.
+    """
+    asked: Any = dict(keywords)
+    after = plan(*new, **asked)
+    if before.D is None:
+        return PlanChange(before, after, {}, None, None)
+    of_new = question_of(*new, asked)
+    models = {(model.N, model.ptpp): model for model in of_new.models}
+    problem = pose(of_new, models[before.N, before.ptpp])
+    log_tokens = math.log(before.D) if before.D else -math.inf
+    # the same pairs of draws and noise as the plan after, so that both compare
+    choice = Choice(log_tokens, _replay(before), 0.0)
+    kept = value.probabilities(problem, log_tokens, choice.replay)
+    truth = value.perfect_information(problem, choice) if before.D else {}
+    return PlanChange(
+        before=before,
+        after=after,
+        kept={name: kept[name] for name in PROBABILITIES},
+        regret_before=before.truth.get("regret"),
+        regret=truth.get("regret"),
+    )
+
+
+def planned_rows(
+    old: tuple[Posterior, Sources], keywords: Mapping[str, Any], made: Plan
+) -> dict[str, pd.DataFrame]:
+    """The run that is planned as a row for each constraint, with what its laws read;
+    no rows without a plan.
+    """
+    if not made.D:
+        return {}
+    question = question_of(*old, dict(keywords))
+    models = {(model.N, model.ptpp): model for model in question.models}
+    model = models[made.N, made.ptpp]
+    rows = {}
+    for name in (TARGET, FORGETTING):
+        if name not in question.pieces:
+            continue
+        known = {
+            column: float(np.mean(given))
+            for column, given in model.columns(name).items()
+            if given is not None
+        }
+        run = known | {"D": made.D, "replay": _replay(made)}
+        rows[name] = pd.DataFrame([run], index=["the old plan"])
+    return rows

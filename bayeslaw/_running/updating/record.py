@@ -1,0 +1,276 @@
+"""What a second batch changed, as a record: all that a page shows, and JSON holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.terminal import printable
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
+from bayeslaw._running.following.track import UNUSUAL
+from bayeslaw._running.updating.attribution import Attribution
+from bayeslaw._running.updating.plans import PlanChange
+from bayeslaw._running.updating.rows import RowChanges
+from bayeslaw._running.updating.surprise import Surprise, above
+
+Action = Literal["nothing new", "nothing changed", "sharper", "wider", "moved"]
+PROB = 0.9  # inside all intervals
+SHARPER, WIDER = 0.9, 1.1  # widths of forecasts, after over before
+
+
+@dataclass(frozen=True, eq=False)
+class UpdatedDomain:
+    """One domain's posterior before and after.
+
+    Parameters
+    ----------
+    name
+        Name of the domain.
+    before, after
+        The posteriors; the same one where the domain has no other rows.
+    changes
+        Which rows are new, changed or gone.
+    surprise
+        How the new rows lie beside what ``before`` foresaw; None without new rows.
+    parameters, laws, forecasts
+        What moved: `parameter_shifts`, `law_shifts`, `forecast_shifts`.
+    attribution
+        Why the first forecast moved; None without new rows.
+    """
+
+    name: str
+    before: Posterior
+    after: KeptPosterior
+    changes: RowChanges
+    surprise: Surprise | None
+    parameters: pd.DataFrame
+    laws: pd.DataFrame
+    forecasts: pd.DataFrame
+    attribution: Attribution | None
+
+    @property
+    def headline(self) -> pd.Series:
+        """The first of the forecasts: of the old plan, or of the largest run."""
+        return self.forecasts.iloc[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        surprise, attribution = self.surprise, self.attribution
+        return {
+            "rows": {
+                "new": len(self.changes.new),
+                "changed": len(self.changes.changed),
+                "gone": len(self.changes.gone),
+                "same": self.changes.same,
+            },
+            "surprise": None if surprise is None else surprise.to_dict(),
+            "parameters": _records(self.parameters),
+            "laws": _records(self.laws),
+            "forecasts": _records(self.forecasts),
+            "attribution": None if attribution is None else attribution.to_dict(),
+        }
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = table.reset_index().to_dict(orient="records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Updated:
+    """What a second batch changed.
+
+    Parameters
+    ----------
+    domains
+        By name, in the order given: the target first.
+    plan
+        The plan before and after; None if none was asked for.
+    prob
+        Probability inside the intervals.
+    """
+
+    domains: Mapping[str, UpdatedDomain]
+    plan: PlanChange | None
+    prob: float = PROB
+
+    def __getitem__(self, name: str) -> UpdatedDomain:
+        return self.domains[name]
+
+    @property
+    def first(self) -> UpdatedDomain:
+        """The first domain, the only one of a single posterior."""
+        return next(iter(self.domains.values()))
+
+    @property
+    def posterior(self) -> KeptPosterior:
+        """The first domain's posterior, of all rows."""
+        return self.first.after
+
+    @property
+    def surprising(self) -> list[str]:
+        """Domains whose new rows surprise."""
+        return [
+            name
+            for name, one in self.domains.items()
+            if one.surprise is not None and one.surprise.is_surprising
+        ]
+
+    @property
+    def action(self) -> Action:
+        """What happened, in a word or two."""
+        if not any(one.changes.any for one in self.domains.values()):
+            return "nothing new"
+        headlines = [one.headline for one in self.domains.values()]
+        if self.plan is not None:
+            # a forecast may move without a consequence for the plan
+            moved = self.plan.moved
+        else:
+            moved = any(row["moved"] for row in headlines)
+        if moved:
+            return "moved"
+        # the geometric mean over domains
+        width = float(np.exp(np.mean([np.log(row["width"]) for row in headlines])))
+        if width < SHARPER:
+            return "sharper"
+        return "wider" if width > WIDER else "nothing changed"
+
+    def verdict(self) -> str:
+        """What happened, in one plain sentence."""
+        action = self.action
+        if action == "nothing new":
+            return (
+                "Nothing new: the table has the rows that were fitted, and no others."
+            )
+        plan, odd = self.plan, _not_foreseen(self)
+        if action == "moved":
+            moved = plan.headline() if plan is not None else _moved_most(self.domains)
+            why = _why(self.domains)
+            return f"Moved: {moved}{f', because {why}' if why else ''}{odd}."
+        stays = (
+            "the forecasts stay where they were" if plan is None else "the plan stays"
+        )
+        widths = " and ".join(
+            f"{_change(one.headline['width'])} ({name})"
+            for name, one in self.domains.items()
+        )
+        return f"{action.capitalize()}: {stays}, and intervals are {widths}{odd}."
+
+    def sentence(self) -> str:
+        """The answer in words, the verdict first."""
+        return "\n".join(map(printable, self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        yield self.verdict()
+        for name, one in self.domains.items():
+            yield f"{name}: {one.changes.sentence()}"
+            if one.surprise is not None:
+                yield f"  {one.surprise.sentence()}"
+            if not one.changes.any:
+                continue
+            row = one.headline
+            yield f"  {row.name}: {_forecast(row, 'before')}, now {_forecast(row, 'after')}"
+            beyond = one.parameters.index[one.parameters["moved"].astype(bool)]
+            if len(beyond):
+                yield f"  moved by half an sd or more: {', '.join(beyond)}"
+            if one.attribution is not None:
+                yield f"  why: {one.attribution.sentence()}"
+        if self.plan is not None:
+            yield self.plan.sentence()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "action": self.action,
+            "verdict": self.verdict(),
+            "prob": self.prob,
+            "domains": {name: one.to_dict() for name, one in self.domains.items()},
+            "plan": None if self.plan is None else self.plan.to_dict(),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each forecast, by domain and run: before and after."""
+        parts = {name: one.forecasts for name, one in self.domains.items()}
+        return pd.concat(parts, names=["domain", "run"])
+
+    def __repr__(self) -> str:
+        return f"Updated({self.verdict()})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer in words, and the forecasts."""
+        return paragraphs(self.sentence()) + table_html(self.to_frame())
+
+
+def _forecast(row: pd.Series, when: str) -> str:
+    low, high = row[f"{when}_low"], row[f"{when}_high"]
+    return f"{row[when]:.4g} ({low:.4g} to {high:.4g}) nats"
+
+
+def _change(width: float) -> str:
+    if abs(np.log(width)) < 0.02:
+        return "as wide as before"
+    word = "narrower" if width < 1 else "wider"
+    return f"{abs(width - 1):.0%} {word}"
+
+
+def _moved_most(domains: Mapping[str, UpdatedDomain]) -> str:
+    """The headline forecast that moved by most of its old sds, in words."""
+    one = max(domains.values(), key=lambda one: abs(one.headline["shift"]))
+    row = one.headline
+    return (
+        f"the {one.name} loss of {row.name} goes from {row['before']:.4g} to "
+        f"{row['after']:.4g} nats"
+    )
+
+
+def _not_foreseen(updated: Updated) -> str:
+    """Which domains' new rows surprise, at the end of a sentence."""
+    names = updated.surprising
+    if not names:
+        return ""
+    of = f" of {' and '.join(names)}" if len(updated.domains) > 1 else ""
+    return f"; but the new rows{of} surprise: look at them, and at what to trust"
+
+
+def _why(domains: Mapping[str, UpdatedDomain]) -> str:
+    """Where the new rows lie that moved the forecast which moved most."""
+    told = [one for one in domains.values() if one.attribution is not None]
+    moved = [one for one in told if one.headline["moved"]]
+    if not moved:
+        return ""
+    one = max(moved, key=lambda one: abs(one.headline["shift"]))
+    group = _odd_group(one)
+    if group is None:
+        return ""
+    of = f" of {one.name}" if len(domains) > 1 else ""
+    return (
+        f"the new rows{of} at {group['by']} {group['level']} lie "
+        f"{abs(group['miss']):.1%} {above(group['miss'])} what was foreseen"
+    )
+
+
+def _odd_group(one: UpdatedDomain) -> pd.Series | None:
+    """Group to blame: largest standardised miss among those driving the shift; if
+    attribution failed, among the significant ones.
+    """
+    if one.surprise is None or one.attribution is None:
+        return None
+    groups = one.surprise.groups
+    if one.attribution.is_told:
+        # levels that add most of the shift; which of them is the news is for the
+        # forecast that they were given to say
+        reasons = one.attribution.reasons
+        told = set(zip(reasons["by"], reasons["level"], strict=True))
+        named = zip(groups["by"], groups["level"], strict=True)
+        groups = groups[[name in told for name in named]]
+    else:
+        groups = groups[groups["p_value"] < UNUSUAL / len(groups)]
+    if groups.empty:
+        return None
+    far = (groups["miss"] / groups["sd"]).abs()
+    return groups.iloc[int(np.argmax(far))]

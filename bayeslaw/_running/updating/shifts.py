@@ -1,0 +1,157 @@
+"""What moved: parameters, weights of laws, and forecasts, before and after."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# sds of the old posterior: what two samplings of 400 effective draws differ by
+SAMPLING = 0.1
+MATERIAL = 0.5  # old sds from which a number is said to have moved
+BEYOND = 2.0  # times the shift to be expected, from which a move says more than that
+INTERVAL = ("median", "low", "high")
+
+
+def parameter_shifts(
+    old: KeptPosterior, new: KeptPosterior, prob: float = 0.9
+) -> pd.DataFrame:
+    """Each parameter that both have, as `parameters` names them: ``before`` and
+    ``after`` (medians) with their intervals, and how they moved (`_moved`).
+    """
+    before, after = old.parameter_draws(), new.parameter_draws()
+    rows = {
+        name: _intervals(before[name], after[name], prob)
+        | _moved(before[name], after[name])
+        for name in before
+        if name in after
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("parameter")
+
+
+def law_shifts(old: Posterior, new: Posterior) -> pd.DataFrame:
+    """Compare each law's weight and drift per e-fold, before and after, where both are
+    averages; no rows else.
+    """
+    columns = ["weight_before", "weight_after", "drift_before", "drift_after"]
+    of_old, of_new = (getattr(each, "table", None) for each in (old, new))
+    if of_old is None or of_new is None:
+        return pd.DataFrame(columns=columns).rename_axis("law")
+    tables = {"before": of_old, "after": of_new}
+    told = {
+        f"{name}_{when}": table[name]
+        for name in ("weight", "drift")
+        for when, table in tables.items()
+        if name in table
+    }
+    return pd.DataFrame(told).reindex(columns=columns).rename_axis("law")
+
+
+def forecast_shifts(
+    old: Posterior,
+    new: Posterior,
+    at: pd.DataFrame,
+    *,
+    prob: float = 0.9,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The loss of a new run at each row, before and after: ``before``, ``after``
+    (medians, nats per token) with their intervals, ``width`` (after over before), and
+    how the law's own log loss moved (`_moved`).
+    """
+    earlier = forecast(old, at, prob=prob, seed=seed)
+    with warnings.catch_warnings():
+        # what lies far beyond the runs has been said of the old posterior
+        warnings.simplefilter("ignore", RunTableWarning)
+        later = forecast(new, at, prob=prob, seed=seed)
+    law_before, law_after = old.log_loss(at), new.log_loss(at)
+    moved = [
+        _moved(before, after)
+        for before, after in zip(law_before.T, law_after.T, strict=True)
+    ]
+    columns = {}
+    for when, rows in {"before": earlier, "after": later}.items():
+        columns |= {_name(when, part): rows[part] for part in INTERVAL}
+    told = pd.DataFrame(columns)
+    widths = {
+        when: np.log(told[f"{when}_high"] / told[f"{when}_low"])
+        for when in ("before", "after")
+    }
+    told["width"] = widths["after"] / widths["before"]
+    shifts = pd.DataFrame(moved, index=at.index)
+    return pd.concat([told, shifts], axis=1)
+
+
+def _name(when: str, part: str) -> str:
+    return when if part == "median" else f"{when}_{part}"
+
+
+def _intervals(
+    before: Float[np.ndarray, " draw"], after: Float[np.ndarray, " later"], prob: float
+) -> dict[str, float]:
+    tail = (1 - prob) / 2
+    row = {}
+    for when, draws in {"before": before, "after": after}.items():
+        median, low, high = np.quantile(draws, [0.5, tail, 1 - tail])
+        row |= {when: median, f"{when}_low": low, f"{when}_high": high}
+    return row
+
+
+def _moved(
+    before: Float[np.ndarray, " draw"], after: Float[np.ndarray, " later"]
+) -> dict[str, float | bool]:
+    """How far a number moved, in units of the ``sd`` that it had before.
+
+    ``shift``: of its median; ``expected``: the sd of that where the model is right: new
+    data move a mean by the variance that they take away (the law of total variance),
+    and sampling by a little; ``moved``: whether it did by half an sd or more, and
+    ``beyond`` also by over twice what was to be expected.
+    """
+    spread = float(before.std())
+    # a parameter held by its prior
+    if not spread > 0:
+        nothing = dict.fromkeys(("sd", "shift", "expected"), 0.0)
+        return nothing | {"moved": False, "beyond": False}
+    shift = float(np.median(after) - np.median(before)) / spread
+    # E[var] + var(E) = var: what data take of a variance, the mean moves by
+    left = float(after.var() / spread**2)
+    expected = float(np.sqrt(max(1 - left, 0.0) + SAMPLING**2))
+    moved = abs(shift) >= MATERIAL
+    beyond = moved and abs(shift) > BEYOND * expected
+    return {
+        "sd": spread,
+        "shift": shift,
+        "expected": expected,
+        "moved": moved,
+        "beyond": beyond,
+    }
+
+
+# -- which runs to forecast ------------------------------------------------------------
+
+
+def largest_rows(table: pd.DataFrame, columns: Mapping | tuple) -> pd.DataFrame:
+    """The rows that matter where nobody says which: the longest run of the largest
+    model at the last stage, and the same by size first, with the columns that laws
+    read.
+    """
+    orders = (("ptpp", "N", "D"), ("N", "ptpp", "D"), ("D", "N", "ptpp"))
+    # the last stage says more than size: what is planned for is mostly beyond both
+    places = []
+    for order in orders:
+        by = [c for c in order if c in table] or list(columns)[:1]
+        last = table.sort_values(by, kind="stable").index[-1]
+        places.append(last)
+    told = [c for c in table if c in columns or c in ("domain",)]
+    rows = table.loc[list(dict.fromkeys(places)), told]
+    return rows.drop_duplicates()

@@ -1,0 +1,235 @@
+"""Were the new rows foreseen? Coverage, misses, and how rarely a batch strays as far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from bayeslaw._base.numbers import format_chance, format_level
+from bayeslaw._forecasts.forecast import ONE_SD
+from bayeslaw._posteriors.streams import Stream, generator
+from bayeslaw._running.following.track import SURPRISING, UNUSUAL
+from bayeslaw._running.updating.foreseen import Foreseen
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+PROBS = (0.5, 0.8, 0.9, 0.95)
+GROUPS = ("ptpp", "N", "replay", "run")  # columns by which rows are told apart
+MOST_LEVELS = 300  # beyond, a column names rows and not groups
+MOST_GROUPS = 12  # groups of one column that are reported
+WORST = 5  # rows that are named
+SHOWN = ("run", "domain", "N", "D", "replay", "ptpp", "step")  # that say which row
+
+
+@dataclass(frozen=True, eq=False)
+class Surprise:
+    """How new rows lie beside what was foreseen of them.
+
+    Parameters
+    ----------
+    n
+        Rows.
+    coverage
+        Share inside the central intervals of a new run, by their probability.
+    p_value
+        Share of batches foreseen that lie as far off, all rows taken together with what
+        they share (`joint`).
+    rows
+        One for each: what was foreseen (``median``, ``low``, ``high`` of 90%), the
+        ``loss``, ``miss`` (its log over the median) and ``z``, in sds of the forecast.
+    groups
+        By level of a column (``by``, ``level``): ``rows``, their mean ``miss``,
+        ``sd`` of that as foreseen, and ``p_value``.
+    """
+
+    n: int
+    coverage: dict[str, float]
+    p_value: float
+    rows: pd.DataFrame
+    groups: pd.DataFrame
+
+    @property
+    def worst(self) -> pd.DataFrame:
+        """The rows missed by most, in sds of their forecasts."""
+        order = self.rows["z"].abs().sort_values(ascending=False).index
+        return self.rows.loc[order[:WORST]]
+
+    @property
+    def is_surprising(self) -> bool:
+        return self.p_value < SURPRISING
+
+    @property
+    def miss(self) -> float:
+        """Mean log of losses over their forecasts."""
+        return float(self.rows["miss"].mean())
+
+    def sentence(self) -> str:
+        """In words: as foreseen, unusual or surprising, and by how much."""
+        inside = round(self.coverage["0.9"] * self.n)
+        told = f"{inside} of {self.n} new rows lie in their 90% intervals"
+        lies = f"on average {abs(self.miss):.1%} {above(self.miss)} the forecast"
+        rare = (
+            f"{format_chance(self.p_value)} of batches that were foreseen stray as far"
+        )
+        if self.p_value >= UNUSUAL:
+            return f"as foreseen: {told}, {lies}; {rare}"
+        word = "surprising" if self.is_surprising else "unusual"
+        return f"{word}: {told}, {lies}; {rare}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "n": self.n,
+            "coverage": self.coverage,
+            "p_value": self.p_value,
+            "miss": self.miss,
+            "rows": self.rows.reset_index().to_dict(orient="records"),
+            "groups": self.groups.to_dict(orient="records"),
+        }
+
+
+def above(miss: float) -> str:
+    return "above" if miss > 0 else "below"
+
+
+def surprise_of(foreseen: Foreseen, seed: int = 0) -> Surprise:
+    """How surprising rows are under the posterior that foresaw them."""
+    y, rows = foreseen.y, foreseen.rows
+    batches = foreseen.simulate(seed)
+    # quantiles, not moments: a Student-t's log loss may have no variance
+    median, below, over = np.quantile(batches, [0.5, *ONE_SD], axis=0)
+    miss, sd = y - median, (over - below) / 2
+    low, high = np.quantile(batches, [0.05, 0.95], axis=0)
+    told = rows[[c for c in SHOWN if c in rows]].assign(
+        loss=rows["loss"],
+        median=np.exp(median),
+        low=np.exp(low),
+        high=np.exp(high),
+        miss=miss,
+        z=miss / sd,
+    )
+    return Surprise(
+        n=len(y),
+        coverage={f"{p:g}": _coverage(batches, y, p) for p in PROBS},
+        p_value=joint(foreseen, batches, seed),
+        rows=told,
+        groups=telling(_groups(rows, batches - median, miss), ["miss", "sd"]),
+    )
+
+
+def telling(groups: Iterator[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    """Groups as a table; of each column of rows, the few that are largest by the first
+    of ``columns``, over the second if there is one.
+    """
+    table = pd.DataFrame(list(groups))
+    size = table[columns[0]].abs()
+    if len(columns) > 1:
+        size = size / table[columns[1]]
+    rank = size.groupby(table["by"]).rank(ascending=False, method="first")
+    return table[rank <= MOST_GROUPS].reset_index(drop=True)
+
+
+def joint(
+    foreseen: Foreseen, batches: Float[np.ndarray, "draw row"], seed: int = 0
+) -> float:
+    """Share of batches that lie as far from the forecast as the measured one, in the
+    way in which that one lies farthest (`_distances`).
+
+    Distances are learned from half of the draws; the other half are the batches among
+    which the measured one is ranked. Under the posterior it is one of them, so that the
+    share is uniform whatever the tails.
+    """
+    rng = generator(seed, Stream.RANKED_BATCHES)
+    order = rng.permutation(len(batches))
+    half = len(order) // 2
+    learned, ranked = order[:half], order[half:]
+    means = foreseen.shared[learned]
+    away = np.vstack([foreseen.y, batches[ranked]]) - means.mean(axis=0)
+    distances = _distances(away, covariance_of(means), foreseen.own_covariance)
+    # how rare the rarest distance of each batch is: the least of three shares, which
+    # is itself to be ranked
+    # the measured batch is the first, ranked as any other
+    shares = np.stack([rankdata(-each, method="max") for each in distances])
+    rarest = shares.min(axis=0)
+    return float(np.mean(rarest <= rarest[0]))
+
+
+def _distances(
+    away: Float[np.ndarray, "batch row"],
+    of_law: Float[np.ndarray, "row row"],
+    of_rows: Float[np.ndarray, "row row"],
+) -> tuple[Float[np.ndarray, " batch"], ...]:
+    """How far batches lie off, each of shape (batch,): all rows, Mahalanobis' distance,
+    which many rows blunt; that along what the law moves by more than rows' own errors,
+    where it would have to bend; and the mean.
+    """
+    # in units of the rows' own errors, turned to the axes of what the law moves
+    root = np.linalg.cholesky(of_rows)
+    half_white = np.linalg.solve(root, of_law)
+    white = np.linalg.solve(root, half_white.T)
+    variance, axes = np.linalg.eigh((white + white.T) / 2)
+    along = np.linalg.solve(root, away.T).T @ axes
+    squares = along**2 / (1 + np.maximum(variance, 0))
+    # an axis along which the law moves by less than one row's error is none to bend
+    # along; the largest is one whatever its size
+    is_law = variance >= min(1.0, variance.max())
+    level = np.abs(away.mean(axis=1))
+    return squares.sum(axis=1), squares[:, is_law].sum(axis=1), level
+
+
+def covariance_of(
+    draws: Float[np.ndarray, "draw row"],
+) -> Float[np.ndarray, "row row"]:
+    """Covariance of the columns, shape (row, row), also of a single one."""
+    return np.atleast_2d(np.cov(draws, rowvar=False))
+
+
+def members(rows: pd.DataFrame) -> Iterator[tuple[str, str, Bool[np.ndarray, " row"]]]:
+    """Groups of rows: the column, the level in words, and which rows, shape (row,)."""
+    for column in GROUPS:
+        if column not in rows:
+            continue
+        levels = rows[column].dropna().unique()
+        if len(levels) > MOST_LEVELS:
+            continue
+        for level in sorted(levels, key=lambda v: (isinstance(v, str), v)):
+            yield column, _words(column, level), (rows[column] == level).to_numpy()
+
+
+def _words(column: str, level: Any) -> str:
+    # shares that were worked out have many digits
+    return f"{level:.3g}" if column == "replay" else format_level(column, level)
+
+
+def _groups(
+    rows: pd.DataFrame,
+    away: Float[np.ndarray, "draw row"],
+    miss: Float[np.ndarray, " row"],
+) -> Iterator[dict[str, Any]]:
+    """The mean miss of each group, ranked among those of batches foreseen."""
+    for by, level, picked in members(rows):
+        simulated = away[:, picked].mean(axis=1)
+        mean = miss[picked].mean()
+        # two-sided, and never 0: so many batches were simulated and no more
+        beyond = min(np.sum(simulated >= mean), np.sum(simulated <= mean))
+        yield {
+            "by": by,
+            "level": level,
+            "rows": int(picked.sum()),
+            "miss": float(mean),
+            "sd": float(simulated.std()),
+            "p_value": min(1.0, 2 * (1 + beyond) / (1 + len(simulated))),
+        }
+
+
+def _coverage(
+    batches: Float[np.ndarray, "draw row"], y: Float[np.ndarray, " row"], prob: float
+) -> float:
+    low, high = np.quantile(batches, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+    return float(np.mean((low <= y) & (y <= high)))

@@ -1,0 +1,150 @@
+"""The loss curve of a schedule nobody has run (Wang 2025, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._posteriors.answer import Answer, format_probability
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._schedules.phases import (
+    PhaseAreas,
+    Phases,
+    columns_of,
+    finished,
+    paths,
+)
+from bayeslaw._schedules.sides import sides_of
+from bayeslaw._tables.rates.areas import COLUMNS
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True, eq=False)
+class Curve(Answer):
+    """Loss along a schedule. ``draws`` are the law's loss at its end.
+
+    Parameters
+    ----------
+    table
+        ``step`` (counted through both phases), ``lr``, the areas, and what `forecast`
+        returns: ``mean``, ``median``, ``sd``, the band ``low``, ``high`` of a new run
+        and ``law_low``, ``law_high`` of the law, in nats per token.
+    curves
+        The law's loss in every draw, shape (draw, step).
+    start
+        The law's loss at the last step of pre-training, shape (draw,); None without an
+        adaptation.
+    prob
+        Probability inside the bands.
+    """
+
+    table: pd.DataFrame
+    curves: Float[np.ndarray, "draw step"]
+    start: Float[np.ndarray, " draw"] | None
+    prob: float
+
+    def statement(self) -> str:
+        end = self.table.iloc[-1]
+        at_end = (
+            f"At step {end['step']:g} the loss of a run is {end['median']:.4g} nats "
+            f"per token ({self.prob:.0%} interval {end['low']:.4g} to "
+            f"{end['high']:.4g})"
+        )
+        if self.start is None:
+            return f"{at_end}."
+        above = float(np.mean(self.draws > self.start))
+        return (
+            f"{at_end}; the law ends above where adaptation starts with probability "
+            f"{format_probability(above)}."
+        )
+
+
+def loss_curve(
+    posterior: Posterior,
+    phases: Phases,
+    *,
+    steps: Any = None,
+    points: int = 200,
+    prob: float = 0.9,
+    seed: int = 0,
+) -> Curve:
+    """The loss at any step of any schedule, with its band (Wang 2025, section 3.3 and
+    appendix D).
+
+    Parameters
+    ----------
+    posterior
+        A fit of a law of loss curves.
+    phases
+        The schedule. A curve with adaptation starts at the last step of pre-training,
+        another at its first.
+    steps
+        Steps to look at, counted through both phases; else ``points`` of them, evenly
+        spaced.
+    prob, seed
+        Probability inside the bands; seed of the noise of a new run.
+
+    Raises
+    ------
+    PlanError
+        Steps outside the schedule, or the law reads what the phases do not tell.
+    """
+    adapted = phases.adaptation is not None
+    reads = COLUMNS[2:] if adapted else COLUMNS[:2]
+    (side,) = sides_of(posterior, None, 1.0, seed, reads)
+    first, second = paths(phases)
+    shown = _shown_steps(first, second, steps, points)
+    schedule, areas = _along(first, second, shown)
+    runs = pd.DataFrame({**areas, **phases.covariates}, index=range(len(shown)))
+    curves = side.loss({str(c): runs[c].to_numpy() for c in runs})
+    start = None
+    if adapted:
+        at_start = columns_of(finished(first)) | dict(phases.covariates)
+        start = side.loss(at_start)[:, 0]
+    bands = forecast(posterior, runs, prob=prob, seed=seed)
+    table = pd.concat([schedule, runs[list(areas)], bands], axis=1)
+    return Curve(curves[:, -1], table, curves, start, prob)
+
+
+def _shown_steps(
+    first: PhaseAreas | None, second: PhaseAreas | None, steps: Any, points: int
+) -> Float[np.ndarray, " step"]:
+    """Whole steps to look at, counted through both phases, shape (step,)."""
+    before = first.steps if first else 0
+    last = before + (second.steps if second else 0)
+    if steps is None:
+        shown = np.linspace(before if second else 1, last, points)
+    else:
+        shown = np.atleast_1d(np.asarray(steps, float))
+    shown = np.unique(np.round(shown))
+    lowest = 1 if first else 0
+    if not len(shown) or not ((shown >= lowest) & (shown <= last)).all():
+        raise PlanError(
+            f"steps must lie between {lowest} and {last}, the last one of the schedule"
+        )
+    return shown
+
+
+def _along(
+    first: PhaseAreas | None,
+    second: PhaseAreas | None,
+    steps: Float[np.ndarray, " step"],
+) -> tuple[pd.DataFrame, dict[str, Float[np.ndarray, " step"]]]:
+    """Step and learning rate, and the areas by their columns, each of shape (step,)."""
+    before = first.steps if first else 0
+    rates = first.rate(steps) if first else np.zeros(len(steps))
+    pretraining = first.at(np.minimum(steps, before)) if first else None
+    adaptation: Any = (0.0, 0.0)
+    if second:
+        adapted = np.maximum(steps - before, 0)
+        rates = np.where(steps > before, second.rate(adapted), rates)
+        adaptation = second.at(adapted)
+    schedule = pd.DataFrame({"step": steps, "lr": rates})
+    return schedule, columns_of(pretraining, adaptation)

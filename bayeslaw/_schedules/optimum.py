@@ -1,0 +1,405 @@
+"""The replay, peak learning rate and loss potential that are best for a weighting of
+source and target (Wang 2025, eq. 5).
+
+Each is found in every draw by itself, on a grid and then between the neighbours of the
+grid's best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._posteriors.answer import Answer, format_probability
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._schedules.phases import Phases, after_both, finite_number
+from bayeslaw._schedules.sides import Side, name_of_loss, sides_of, weighted_loss
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    # a number to learning rates at steps 1, 2, ...
+    Schedule = Callable[[float], Float[np.ndarray, " step"]]
+
+# values looked at, then between the neighbours of the best: 1e-5 of the range
+GRID, ZOOM, ROUNDS = 101, 21, 3
+NEAR = 1e-4  # share of the range: a best value so near an end is at it
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum(Answer):
+    """The value that minimises eq. 5 in each draw, and the one to choose.
+
+    Parameters
+    ----------
+    name
+        What is chosen.
+    about
+        The loss that is minimised, in words.
+    best
+        The value with the least expected loss, all draws considered.
+    regret
+        Expected loss given up because the law is not known exactly: at ``best`` over
+        the best of each draw, in nats.
+    source_change, target_change
+        Change of the losses over adaptation at ``best``, shape (draw,); None without a
+        posterior.
+    table
+        ``value`` over the range, ``mean``, ``low`` and ``high`` (90%) of the minimised
+        loss after adaptation, in nats.
+    """
+
+    name: str
+    about: str
+    best: float
+    regret: float
+    source_change: Float[np.ndarray, " draw"] | None
+    target_change: Float[np.ndarray, " draw"] | None
+    table: pd.DataFrame
+
+    @property
+    def at_ends(self) -> tuple[float, float]:
+        """Probability that the best value is at the lower, and at the upper end of the
+        range.
+        """
+        ends = self.table["value"].iloc[[0, -1]].to_numpy()
+        low, high = ends
+        near = NEAR * np.abs(high - low)
+        # the search stops near an end, not at it
+        lower = np.mean(self.draws <= low + near)
+        upper = np.mean(self.draws >= high - near)
+        return float(lower), float(upper)
+
+    def statement(self) -> str:
+        low, high = self.interval
+        about = self.about[0].upper() + self.about[1:]
+        best = (
+            f"{about} after adaptation is expected to be least at {self.name} "
+            f"{self.best:.3g} (90% interval {low:.3g} to {high:.3g})"
+        )
+        return "; ".join([best, *self._ends(), *self._changes()]) + "."
+
+    def _ends(self) -> Iterator[str]:
+        """Ends of the range that may be best."""
+        values = self.table["value"].iloc[[0, -1]]
+        ends = zip(("lower", "upper"), values, self.at_ends, strict=True)
+        for end, value, p in ends:
+            if p >= 0.05:
+                yield (
+                    f"the {end} end of the range, {value:.3g}, is best with "
+                    f"probability {format_probability(p)}"
+                )
+
+    def _changes(self) -> Iterator[str]:
+        """How the losses change."""
+        changes = {"source": self.source_change, "target": self.target_change}
+        for name, change in changes.items():
+            if change is not None:
+                low, high = np.quantile(change, [0.05, 0.95])
+                yield (
+                    f"the {name} loss then changes by {np.median(change):+.3g} nats "
+                    f"({low:+.3g} to {high:+.3g})"
+                )
+
+
+def best_replay(
+    source: Posterior | None,
+    target: Posterior | None,
+    phases: Phases,
+    *,
+    source_weight: float,
+    low: float = 0.0,
+    high: float = 1.0,
+    seed: int = 0,
+) -> Optimum:
+    """The replay that minimises the weighted loss after adaptation (Wang 2025, eq. 5,
+    section 5.1, fig. 8c).
+
+    Parameters
+    ----------
+    source, target
+        Posteriors of the losses on the two domains, independent of each other; None if
+        its weight is 0.
+    phases
+        The schedules; a replay among the covariates is ignored.
+    source_weight
+        lambda_1; the target has the rest. Both losses are measured from their start,
+        which the choice does not move.
+    low, high
+        The range to choose from.
+    seed
+        Pairs the draws of source and target.
+
+    Raises
+    ------
+    PlanError
+        The range, the weight or the phases cannot be used, or no law reads ``replay``.
+    """
+    sides = sides_of(source, target, source_weight, seed, ("replay",))
+    grid = _range("replay", low, high, 0.0, 1.0)
+    areas = {name: float(area) for name, area in after_both(phases).items()}
+    constants = dict(phases.covariates) | areas
+    return _best("replay", sides, grid, {"replay": grid}, constants)
+
+
+def best_peak_lr(
+    source: Posterior | None,
+    target: Posterior | None,
+    phases: Phases,
+    *,
+    source_weight: float,
+    low: float,
+    high: float,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+) -> Optimum:
+    """The peak learning rate of adaptation that minimises the weighted loss (Wang 2025,
+    sections 4.3 and 5.1, fig. 8b).
+
+    Parameters
+    ----------
+    source, target, source_weight, seed
+        As in `best_replay`.
+    low, high
+        The peaks to choose from.
+    schedule
+        Adaptation's rates by peak, ``lambda peak: cosine(peak, 10_000, warmup=500)``;
+        else those of the phases, scaled.
+
+    Raises
+    ------
+    PlanError
+        As in `best_replay`; or the adaptation has no rate to scale.
+    """
+    sides = sides_of(source, target, source_weight, seed, ("S1_cpt", "S2_cpt"))
+    rates = schedule or _scaled(phases.adaptation)
+    grid = _range("peak learning rate", low, high, 1e-12, math.inf, even_in_log=True)
+
+    def at(peak: float) -> Phases:
+        adaptation = rates(peak)
+        return replace(phases, adaptation=adaptation)
+
+    return _over_schedules("peak learning rate", sides, grid, at)
+
+
+def best_loss_potential(
+    source: Posterior | None,
+    target: Posterior | None,
+    phases: Phases,
+    *,
+    source_weight: float,
+    rewarm: bool = True,
+    low: float = 0.0,
+    high: float = 1.0,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+) -> Optimum:
+    """How far to anneal pre-training: the loss potential that minimises the weighted
+    loss after adaptation.
+
+    The final over the peak learning rate of pre-training (Wang 2025, sections 3.3, 4.1
+    and 5.1, fig. 8a). Here the choice moves the start as well, so it is the loss after
+    adaptation that is weighted, not its change.
+
+    Parameters
+    ----------
+    source, target, source_weight, seed
+        As in `best_replay`.
+    rewarm
+        Whether adaptation follows its own schedule whatever the last rate of
+        pre-training; else it is annealed linearly from that rate to 0 in as many steps
+        (the two settings of section 4.1).
+    low, high
+        The potentials to choose from.
+    schedule
+        Pre-training's rates by potential, ``lambda p: wsd(2e-4, 40_000, decay=8_000,
+        final=2e-4 * p, warmup=2_000)``; else those of the phases, the decline after
+        their peak stretched or compressed.
+
+    Raises
+    ------
+    PlanError
+        As in `best_replay`; or pre-training is unknown, or has no decline to stretch.
+    """
+    sides = sides_of(source, target, source_weight, seed, ("S1_pt", "S2_pt", "S2_cpt"))
+    if phases.pretraining is None:
+        raise PlanError(
+            "the loss potential is a choice of pre-training, whose rates are not given"
+        )
+    if phases.adaptation is None:
+        raise PlanError(
+            "the phases have no adaptation: Phases(pretraining, adaptation)"
+        )
+    rates = schedule or _stretched(phases.pretraining)
+    steps = len(phases.adaptation)
+    annealing = 1 - np.arange(1, steps + 1) / steps  # shares of the first rate
+
+    def at(potential: float) -> Phases:
+        first = np.asarray(rates(potential), float)
+        second = phases.adaptation if rewarm else first[-1] * annealing
+        return replace(phases, pretraining=first, adaptation=second)
+
+    grid = _range("loss potential", low, high, 0.0, 1.0)
+    return _over_schedules("loss potential", sides, grid, at)
+
+
+def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
+    """The same schedule with another peak."""
+    if rates is None or not rates.max() > 0:
+        raise PlanError(
+            "there is no adaptation whose rates could be scaled: give it to the "
+            "phases, or give schedule="
+        )
+    return lambda peak: rates * (peak / rates.max())
+
+
+def _stretched(rates: Float[np.ndarray, " step"]) -> Schedule:
+    """The same schedule with another final rate: what comes after the peak,
+    stretched.
+    """
+    peak = rates.max()
+    decline = len(rates) - int(np.argmax(rates[::-1]))
+    if rates[-1] >= peak:
+        raise PlanError(
+            "pre-training ends at its peak, so there is no decline to stretch: give "
+            "schedule="
+        )
+    # 0 at the peak, 1 at the end: the shape of the decline.
+    drop = (peak - rates[decline:]) / (peak - rates[-1])
+    return lambda potential: np.concatenate(
+        [rates[:decline], peak - peak * (1 - potential) * drop]
+    )
+
+
+def _range(
+    name: str,
+    low: float,
+    high: float,
+    least: float,
+    most: float,
+    even_in_log: bool = False,
+) -> Float[np.ndarray, " value"]:
+    """Values to look at, shape (value,)."""
+    if not least <= finite_number("low", low) < finite_number("high", high) <= most:
+        inside = f"from {least:g} to {most:g}" if math.isfinite(most) else "above 0"
+        raise PlanError(
+            f"{name}: low = {low:g} must be below high = {high:g}, both {inside}"
+        )
+    if even_in_log:
+        return np.geomspace(low, high, GRID)
+    return np.linspace(low, high, GRID)
+
+
+def _over_schedules(
+    name: str,
+    sides: tuple[Side, ...],
+    grid: Float[np.ndarray, " value"],
+    phases_at: Callable[[float], Phases],
+) -> Optimum:
+    """The best of the schedules made at each value of the grid, shape (value,)."""
+    schedules = [phases_at(float(value)) for value in grid]
+    areas = [after_both(phases) for phases in schedules]
+    columns = {name: np.array([area[name] for area in areas]) for name in areas[0]}
+    return _best(name, sides, grid, columns, dict(schedules[0].covariates))
+
+
+def _best(
+    name: str,
+    sides: tuple[Side, ...],
+    grid: Float[np.ndarray, " value"],
+    columns: Mapping[str, Float[np.ndarray, " value"]],
+    constants: Mapping[str, float],
+) -> Optimum:
+    """Least weighted loss over the grid, whose columns, each of shape (value,), are
+    interpolated in between.
+
+    Areas are linear in the learning rates, so that a schedule that is scaled or
+    stretched has areas on a line.
+    """
+    from scipy.interpolate import PchipInterpolator
+
+    # Monotone pieces (Fritsch and Carlson 1980) do not overshoot where a schedule of
+    # one's own has a kink.
+    between = PchipInterpolator(grid, np.column_stack(list(columns.values())))
+
+    def covariates(
+        values: Float[np.ndarray, "*value"],
+    ) -> dict[str, Float[np.ndarray, "*value"] | float]:
+        interpolated = np.moveaxis(between(values), -1, 0)
+        chosen = dict(zip(columns, interpolated, strict=True))
+        return {**constants, **chosen}
+
+    def weighted(
+        values: Float[np.ndarray, " value"] | Float[np.ndarray, "draw value"],
+    ) -> Float[np.ndarray, "draw value"]:
+        return weighted_loss(sides, covariates(values))
+
+    def expected(
+        values: Float[np.ndarray, " value"] | Float[np.ndarray, "1 value"],
+    ) -> Float[np.ndarray, "1 value"]:
+        losses = weighted(values.ravel())
+        return losses.mean(axis=0, keepdims=True)
+
+    draws = _argmin(weighted, grid)
+    best = _argmin(expected, grid)
+    # The value of perfect information (Raiffa and Schlaifer 1961): what knowing the
+    # draw would save over the one choice that is best on average.
+    regret = np.mean(weighted(best)[:, 0] - weighted(draws[:, None])[:, 0])
+    changes = _changes_over_adaptation(sides, covariates(best))
+    after = weighted(grid)
+    low, high = np.quantile(after, [0.05, 0.95], axis=0)
+    return Optimum(
+        draws=draws,
+        name=name,
+        about=name_of_loss(sides),
+        best=float(best[0]),
+        regret=float(regret),
+        source_change=changes.get("source"),
+        target_change=changes.get("target"),
+        table=pd.DataFrame(
+            {"value": grid, "mean": after.mean(axis=0), "low": low, "high": high}
+        ),
+    )
+
+
+def _changes_over_adaptation(
+    sides: tuple[Side, ...], covariates: Mapping[str, Float[np.ndarray, " 1"] | float]
+) -> dict[str, Float[np.ndarray, " draw"]]:
+    """Change of each side's loss, shape (draw,), from where adaptation starts, at
+    covariates of shape (1,).
+    """
+    nothing = np.zeros(1)
+    start = {**covariates, "S1_cpt": nothing, "S2_cpt": nothing}
+    changes = {}
+    for side in sides:
+        change = side.loss(covariates) - side.loss(start)
+        changes[side.name] = change[:, 0]
+    return changes
+
+
+def _argmin(
+    loss: Callable[[Float[np.ndarray, "*row value"]], Float[np.ndarray, "row value"]],
+    grid: Float[np.ndarray, " value"],
+) -> Float[np.ndarray, " row"]:
+    """Where the loss is least in each row, shape (row,): on the grid, then between the
+    neighbours of the least.
+    """
+    # Golden section would need one minimum; a grid that closes in also finds the lowest
+    # of several, in all draws at once.
+    at = np.argmin(loss(grid), axis=1)
+    low = grid[np.maximum(at - 1, 0)]
+    high = grid[np.minimum(at + 1, len(grid) - 1)]
+    rows = np.arange(len(at))
+    values = grid[at][:, None]
+    for _ in range(ROUNDS):
+        values = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, ZOOM)
+        at = np.argmin(loss(values), axis=1)
+        low = values[rows, np.maximum(at - 1, 0)]
+        high = values[rows, np.minimum(at + 1, ZOOM - 1)]
+    return values[rows, at]

@@ -1,0 +1,244 @@
+"""The two phases of a training, their learning rates and areas: what a question about
+loss curves is asked of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, no_type_check
+
+import numpy as np
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._tables.rates.areas import LAMBDA, Areas, areas
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Num
+
+ENDLESS = 1e18  # steps: a loss that is not back within them never is
+INSIDE, AFTER = 1000, 480  # steps looked at within a schedule and after its end
+
+
+@no_type_check  # at run time: what is given wrongly is refused in words
+@dataclass(frozen=True, eq=False)
+class Phases:
+    """Learning rates of both phases of training, and what else the laws read.
+
+    Parameters
+    ----------
+    pretraining
+        Rates at steps 1, 2, ..., shape (step,), as `bayeslaw._tables.rates.schedules` makes
+        them; None where it is unknown (laws of `open_weights`: the last rate is then
+        taken as 0).
+    adaptation
+        Rates of the adaptation phase, shape (step,); None for a curve of pre-training
+        only.
+    covariates
+        Other columns the laws read, such as ``{"replay": 0.25}`` or ``{"N": 1e9}``.
+    carry_momentum, lr_power, batch_ratio
+        As in `schedule_areas`: those of the tables that the laws were fitted to.
+
+    Raises
+    ------
+    PlanError
+        No rates, or rates or covariates that are no numbers.
+    """
+
+    pretraining: Float[np.ndarray, " step"] | None
+    adaptation: Float[np.ndarray, " adaptation_step"] | None = None
+    covariates: Mapping[str, float] = field(default_factory=dict)
+    carry_momentum: bool = True
+    lr_power: float = 0.0
+    batch_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.pretraining is None and self.adaptation is None:
+            raise PlanError(
+                "phases need the learning rates of pre-training, of adaptation, or of "
+                "both"
+            )
+        for name in ("pretraining", "adaptation"):
+            if getattr(self, name) is not None:
+                rates = _checked_rates(name, getattr(self, name))
+                object.__setattr__(self, name, rates)
+        object.__setattr__(
+            self,
+            "covariates",
+            {name: finite_number(name, v) for name, v in self.covariates.items()},
+        )
+        if not finite_number("batch_ratio", self.batch_ratio) > 0:
+            raise PlanError(f"batch_ratio must be above 0, got {self.batch_ratio!r}")
+        finite_number("lr_power", self.lr_power)
+
+
+def _checked_rates(name: str, rates: Any) -> Float[np.ndarray, " step"]:
+    """Learning rates as numbers, shape (step,), or a refusal that names them."""
+    try:
+        numbers = np.asarray(rates, float)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    good = np.isfinite(numbers) & (numbers >= 0)
+    if numbers.ndim != 1 or not len(numbers) or not good.all():
+        raise PlanError(
+            f"{name} must be learning rates at steps 1, 2, ...: numbers of at least 0 "
+            "in one dimension"
+        )
+    return numbers
+
+
+def finite_number(name: str, value: Any) -> float:
+    """A finite number, or a refusal that names it."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise PlanError(f"{name} must be a number, got {value!r}"[:200])
+    return number
+
+
+class PhaseAreas(NamedTuple):
+    """Areas after any number of steps of one phase, which goes on at its last rate when
+    its schedule is over.
+
+    Parameters
+    ----------
+    rates
+        At steps 0, 1, ..., shape (step,).
+    areas
+        After steps 0, 1, ..., each of shape (step,).
+    weight
+        Weight of the momentum, at the last rate.
+    batch_ratio
+        As in `schedule_areas`.
+    """
+
+    rates: Float[np.ndarray, " step"]
+    areas: Areas
+    weight: float
+    batch_ratio: float
+
+    @property
+    def steps(self) -> int:
+        return len(self.rates) - 1
+
+    @property
+    def last(self) -> float:
+        return float(self.rates[-1])
+
+    def at(self, steps: Num[np.ndarray, "*step"] | float) -> Areas:
+        """Areas and momentum, of the shape of ``steps``, which may go beyond the
+        schedule.
+        """
+        steps = np.asarray(steps, float)
+        inside = np.minimum(steps, self.steps).astype(int)
+        s1, s2, momentum = (area[inside] for area in self.areas)
+        # At a constant rate the momentum m (Wang 2025, eq. 1: m_i = lambda m_{i-1} +
+        # eta_{i-1} - eta_i) fades as m lambda^k, and k more steps add the geometric
+        # series m lambda (1 - lambda^k) / (1 - lambda) to the annealing area.
+        more = self.batch_ratio * np.maximum(steps - self.steps, 0)
+        left = LAMBDA**more
+        fading = self.weight * LAMBDA / (1 - LAMBDA) * momentum * (1 - left)
+        return Areas(
+            S1=s1 + more * self.last,
+            S2=s2 + np.where(more > 0, fading, 0.0),
+            momentum=momentum * left,
+        )
+
+    def rate(self, steps: Num[np.ndarray, "*step"]) -> Float[np.ndarray, "*step"]:
+        """Learning rate at each step, of the shape of ``steps``."""
+        reached = np.minimum(steps, self.steps)
+        return self.rates[reached.astype(int)]
+
+    def grid(self) -> Float[np.ndarray, " step"]:
+        """Steps to look at: all parts of the schedule, its beginning closely, and after
+        it up to no end.
+        """
+        half = INSIDE // 2
+        parts = [np.linspace(1, self.steps, half), np.geomspace(1, self.steps, half)]
+        if self.last > 0:
+            parts.append(self.steps + np.geomspace(1, ENDLESS, AFTER))
+        return np.unique(np.round(np.concatenate(parts)))
+
+
+def _phase_areas(
+    rates: Float[np.ndarray, " step"],
+    phases: Phases,
+    before: float = 0.0,
+    momentum: float = 0.0,
+    batch_ratio: float = 1.0,
+) -> PhaseAreas:
+    """Areas of one phase that starts from a rate ``before`` and a momentum."""
+    power = phases.lr_power
+    after = areas(
+        rates, before=before, momentum=momentum, lr_power=power, batch_ratio=batch_ratio
+    )
+    start = (0.0, 0.0, momentum)
+    from_start = [np.concatenate([[s], a]) for s, a in zip(start, after, strict=True)]
+    return PhaseAreas(
+        rates=np.concatenate([[before], rates]),
+        areas=Areas(*from_start),
+        weight=rates[-1] ** power if power else 1.0,
+        batch_ratio=batch_ratio,
+    )
+
+
+def paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas | None]:
+    """Pre-training and adaptation, which starts from the last rate and momentum of
+    pre-training.
+    """
+    first = None
+    if phases.pretraining is not None:
+        first = _phase_areas(phases.pretraining, phases)
+    if phases.adaptation is None:
+        return first, None
+    before = first.last if first else 0.0
+    momentum = 0.0
+    if first and phases.carry_momentum:
+        momentum = float(first.areas.momentum[-1])
+    second = _phase_areas(
+        phases.adaptation, phases, before, momentum, phases.batch_ratio
+    )
+    return first, second
+
+
+def columns_of(
+    first: Areas | None,
+    second: Areas | tuple[float, float | Float[np.ndarray, "*step"]] = (0.0, 0.0),
+) -> dict[str, Float[np.ndarray, "*step"]]:
+    """Areas of both phases by the name of their column, of one shape; before adaptation
+    its areas are 0.
+    """
+    columns: dict[str, Any] = {}
+    if first is not None:
+        columns |= {"S1_pt": first.S1, "S2_pt": first.S2}
+    columns |= {"S1_cpt": second[0], "S2_cpt": second[1]}
+    of_one_shape = np.broadcast_arrays(*map(np.asarray, columns.values()))
+    return dict(zip(columns, of_one_shape, strict=True))
+
+
+def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
+    """The paths of phases that must have an adaptation."""
+    first, second = paths(phases)
+    if second is None:
+        raise PlanError(
+            "the phases have no adaptation: Phases(pretraining, adaptation)"
+        )
+    return first, second
+
+
+def finished(path: PhaseAreas | None) -> Areas | None:
+    """Areas after the schedule of a phase, if it is known."""
+    if path is None:
+        return None
+    return path.at(path.steps)
+
+
+def after_both(phases: Phases) -> dict[str, Float[np.ndarray, ""]]:
+    """Areas after both schedules, scalars."""
+    first, second = both_paths(phases)
+    after_first = finished(first)
+    after_second = second.at(second.steps)
+    return columns_of(after_first, after_second)

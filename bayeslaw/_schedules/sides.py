@@ -1,0 +1,174 @@
+"""The two domains of a schedule: each one's losses along it, in every draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import numpy as np
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
+from bayeslaw._schedules.phases import finite_number
+from bayeslaw._tables.rates.areas import COLUMNS
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+
+class Side(NamedTuple):
+    """One domain's posterior: its draws in the order in which they are paired, and the
+    weight of its loss.
+
+    ``parts``: draws of each formula, and the pairs that they belong to, shape (draw,).
+    """
+
+    name: str
+    weight: float
+    parts: tuple[tuple[Piece, Int[np.ndarray, " draw"]], ...]
+    pairs: int
+
+    def loss(
+        self, covariates: Mapping[str, Float[np.ndarray, "*point"] | float]
+    ) -> Float[np.ndarray, "draw point"]:
+        """Loss in nats per token, shape (draw, point), at covariates of shape (point,)
+        or (draw, point).
+        """
+        columns = {
+            name: np.atleast_1d(np.asarray(values, float))
+            for name, values in covariates.items()
+        }
+        by_draw = any(values.ndim == 2 for values in columns.values())
+        points = max(values.shape[-1] for values in columns.values())
+        losses: Float[np.ndarray, "draw point"] | None = None
+        for piece, rows in self.parts:
+            read = _needed(piece, columns, self.name)
+            if by_draw:
+                shape = (self.pairs, points)
+                read = {c: np.broadcast_to(v, shape)[rows] for c, v in read.items()}
+                log_loss = partial(_over_draws_and_rows, piece.log_loss)
+            else:
+                read = dict(zip(read, np.broadcast_arrays(*read.values()), strict=True))
+                log_loss = over_draws(piece.log_loss)
+            of_piece = np.exp(np.asarray(log_loss(dict(piece.values), read)))
+            if losses is None:
+                losses = np.empty((self.pairs, of_piece.shape[1]))
+            losses[rows] = of_piece
+        assert losses is not None
+        if not np.isfinite(losses).all():
+            raise PlanError(
+                f"the law of {self.name} has no finite loss somewhere on the way that "
+                "is asked about"
+            )
+        return losses
+
+
+@compiled(static_argnums=0)
+def _over_draws_and_rows(log_loss: Callable, draws, covariates):
+    """Like `over_draws`, with covariates of each draw's own, shape (draw, point)."""
+    return jax.vmap(log_loss, in_axes=(0, 0))(draws, covariates)
+
+
+def _needed(
+    piece: Piece, columns: Mapping[str, Float[np.ndarray, "*#point"]], name: str
+) -> dict[str, Float[np.ndarray, "*#point"]]:
+    """The columns that a formula reads, or a refusal that says how to give them."""
+    missing = [c for c in piece.covariates if c not in columns]
+    if missing and missing[0] in COLUMNS:
+        raise PlanError(
+            f"the law of {name} reads {missing[0]}, but the rates of pre-training are "
+            "not given"
+        )
+    if missing:
+        raise PlanError(
+            f"the law of {name} reads {missing[0]!r}: give Phases(..., "
+            f"covariates={{{missing[0]!r}: ...}})"
+        )
+    return {c: columns[c] for c in piece.covariates}
+
+
+def sides_of(
+    source: Posterior | None,
+    target: Posterior | None,
+    source_weight: float,
+    seed: int,
+    reads: tuple[str, ...],
+) -> tuple[Side, ...]:
+    """Both domains with the weights of eq. 5; the draws of each, which are independent,
+    paired at random.
+
+    ``reads``: columns of which some law must read one, or there is nothing to answer.
+    """
+    runtime.start()
+    if not 0 <= finite_number("source_weight", source_weight) <= 1:
+        raise PlanError(
+            "source_weight must be a share in [0, 1] (the target has the rest), got "
+            f"{source_weight!r}"
+        )
+    # Wang 2025, eq. 5: lambda_1 of the source's loss and lambda_2 = 1 - lambda_1 of the
+    # target's
+    weights = {"source": source_weight, "target": 1 - source_weight}
+    pieces: dict[str, tuple[Piece, ...]] = {}
+    for name, posterior in {"source": source, "target": target}.items():
+        if posterior is not None:
+            pieces[name] = tuple(posterior.pieces())
+        elif weights[name]:
+            raise PlanError(
+                f"the {name} loss has weight {weights[name]:g}, but no posterior of it "
+                "is given"
+            )
+    pairs = max(sum(piece.draws for piece in own) for own in pieces.values())
+    sides = tuple(
+        _side(name, weights[name], own, pairs, seed) for name, own in pieces.items()
+    )
+    covariates = {c for own in pieces.values() for p in own for c in p.covariates}
+    if not covariates & set(reads):
+        raise PlanError(
+            f"no law here reads {' or '.join(reads)}, on which the answer depends"
+        )
+    return sides
+
+
+def _side(
+    name: str, weight: float, pieces: tuple[Piece, ...], pairs: int, seed: int
+) -> Side:
+    """A domain's draws in a random order, the shorter side's over again; the source's
+    stay as they are, since one order is enough.
+    """
+    total = sum(piece.draws for piece in pieces)
+    order = np.arange(total)
+    if name == "target":
+        order = np.random.default_rng(seed).permutation(total)
+    order = np.resize(order, pairs)
+    parts, first = [], 0
+    for piece in pieces:
+        rows = np.flatnonzero((order >= first) & (order < first + piece.draws))
+        draws = order[rows] - first
+        first += piece.draws
+        if len(rows):
+            values = {k: np.asarray(v)[draws] for k, v in piece.values.items()}
+            parts.append((replace(piece, values=values), rows))
+    return Side(name, weight, tuple(parts), pairs)
+
+
+def weighted_loss(
+    sides: tuple[Side, ...],
+    covariates: Mapping[str, Float[np.ndarray, "*point"] | float],
+) -> Float[np.ndarray, "draw point"]:
+    """The loss that eq. 5 weighs, shape (draw, point)."""
+    losses = [side.weight * side.loss(covariates) for side in sides if side.weight]
+    return sum(losses, np.zeros((1, 1)))
+
+
+def name_of_loss(sides: tuple[Side, ...]) -> str:
+    """Which loss it is about, in words."""
+    for side in sides:
+        if side.weight == 1:
+            return f"the {side.name} loss"
+    weighted = [f"{side.weight:.3g} {side.name}" for side in sides]
+    return f"the loss weighted {' and '.join(weighted)}"

@@ -1,0 +1,296 @@
+"""How long adaptation takes to bring the source loss back to its start (turning
+length), and the point of pre-training past which it never does (critical point): Wang
+2025, section 4.
+
+Each is found in every draw by itself, on a grid of steps and then by bisection over
+whole steps, so that only the posterior is uncertain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._posteriors.answer import Answer, format_probability
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._schedules.phases import (
+    ENDLESS,
+    Phases,
+    both_paths,
+    columns_of,
+    finished,
+    finite_number,
+)
+from bayeslaw._schedules.sides import name_of_loss, sides_of, weighted_loss
+from bayeslaw._tables.rates.areas import LAMBDA
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+SAME = 1e-12  # two losses that differ by less than this share are equal
+HALVINGS = 64
+
+
+def _steps(count: float) -> str:
+    if math.isinf(count):
+        return "never"
+    return format_count(count) if count < 1e15 else f"{count:.0e}"
+
+
+@dataclass(frozen=True, eq=False)
+class TurningLength(Answer):
+    """Steps of adaptation after which a loss is back at its start; 0 where it never
+    rises, infinite where it stays up.
+
+    Parameters
+    ----------
+    planned
+        Steps of the schedule that was given; from there on it goes on at its last rate,
+        if that is above 0.
+    about
+        The loss it is about, in words.
+    """
+
+    planned: int
+    about: str
+
+    @property
+    def never(self) -> float:
+        """Probability that it never returns."""
+        is_never = np.isinf(self.draws)
+        return float(np.mean(is_never))
+
+    @property
+    def never_above(self) -> float:
+        """Probability that it does not rise above its start in the first place."""
+        return self.probability(high=0)
+
+    def statement(self) -> str:
+        about = self.about[0].upper() + self.about[1:]
+        if self.never_above > 0.5:
+            return (
+                f"{about} never rises above where it was, with probability "
+                f"{format_probability(self.never_above)}."
+            )
+        in_time = format_probability(self.probability(high=self.planned))
+        planned = (
+            f"within the {_steps(self.planned)} steps planned, it returns with "
+            f"probability {in_time}"
+        )
+        never = format_probability(self.never)
+        if self.never > 0.5:
+            return (
+                f"{about} never returns to where it was, with probability {never}; "
+                f"{planned}."
+            )
+        low, high = self.interval
+        return (
+            f"{about} is back where it was after {_steps(self.median)} steps of "
+            f"adaptation (90% interval {_steps(low)} to {_steps(high)}); with "
+            f"probability {never} it never is; {planned}."
+        )
+
+
+def turning_length(
+    source: Posterior | None,
+    phases: Phases,
+    *,
+    target: Posterior | None = None,
+    source_weight: float = 1.0,
+    seed: int = 0,
+) -> TurningLength:
+    """Steps of adaptation until the source loss is back at its start (Wang 2025,
+    section 4.4, fig. 7c).
+
+    The first step at which the loss, having been above its start, is so no longer. With
+    a target, of the loss weighted as in eq. 5 (section 5.1, fig. 13).
+
+    Parameters
+    ----------
+    source, target
+        Posteriors of the losses on the two domains, independent of each other.
+    phases
+        The schedule; once over, adaptation goes on at its last rate, if that is above
+        0.
+    source_weight
+        lambda_1 of eq. 5; the target has the rest.
+    seed
+        Pairs the draws of source and target.
+
+    Raises
+    ------
+    PlanError
+        The phases have no adaptation, or a law reads what they do not tell.
+    """
+    sides = sides_of(source, target, source_weight, seed, ("S1_cpt",))
+    first, second = both_paths(phases)
+    pretrained = finished(first)
+    covariates = dict(phases.covariates)
+    start = weighted_loss(sides, columns_of(pretrained) | covariates)
+
+    def is_above(
+        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
+    ) -> Bool[np.ndarray, "draw step"]:
+        """In each draw, shape (step,) or (draw, step) -> (draw, step)."""
+        areas = columns_of(pretrained, second.at(steps))
+        return weighted_loss(sides, areas | covariates) > start * (1 + SAME)
+
+    grid = second.grid()
+    above = is_above(grid)
+    back = np.maximum.accumulate(above, axis=1) & ~above
+    first_back = np.argmax(back, axis=1)
+    last_above = np.maximum(first_back - 1, 0)
+    crossing = _bisect(is_above, grid[last_above], grid[first_back])
+    without = np.where(above.any(axis=1), np.inf, 0.0)
+    turning = np.where(back.any(axis=1), crossing, without)
+    return TurningLength(turning, second.steps, name_of_loss(sides))
+
+
+def _bisect(
+    holds: Callable[[Float[np.ndarray, "draw 1"]], Bool[np.ndarray, "draw 1"]],
+    low: Float[np.ndarray, " draw"],
+    high: Float[np.ndarray, " draw"],
+) -> Float[np.ndarray, " draw"]:
+    """First whole number at which ``holds`` is false, between one where it is true and
+    one where it is not, shape (draw,).
+    """
+    for _ in range(HALVINGS):
+        middle = np.floor((low + high) / 2)
+        if (middle <= low).all():
+            break
+        true = holds(middle[:, None])[:, 0]
+        low = np.where(true, middle, low)
+        high = np.where(true, high, middle)
+    return high
+
+
+@dataclass(frozen=True, eq=False)
+class CriticalPoint(Answer):
+    """Step of pre-training past which the source loss never returns; infinite where
+    there is none.
+
+    Parameters
+    ----------
+    pretrained
+        Steps of pre-training that were given; from there on it goes on at its last
+        rate, if that is above 0.
+    start, limit
+        The source loss after them, and the level it converges to in adaptation, shape
+        (draw,).
+    """
+
+    pretrained: int
+    start: Float[np.ndarray, " draw"]
+    limit: Float[np.ndarray, " draw"]
+
+    @property
+    def passed(self) -> float:
+        """Probability that this pre-training is past it."""
+        return float(np.mean(self.limit > self.start * (1 + SAME)))
+
+    def statement(self) -> str:
+        low, high = self.interval
+        where = (
+            f"at step {_steps(self.median)} of pre-training (90% interval "
+            f"{_steps(low)} to {_steps(high)})"
+        )
+        if math.isinf(self.median):
+            nowhere = format_probability(self.probability(low=math.inf))
+            where = (
+                "not reached by pre-training on this schedule, with probability "
+                f"{nowhere}"
+            )
+        return (
+            f"The critical point is {where}. With probability "
+            f"{format_probability(self.passed)} the {_steps(self.pretrained)} steps "
+            "given are past it: by adaptation without end the source loss goes from "
+            f"{np.median(self.start):.4g} to {np.median(self.limit):.4g} nats per "
+            "token (medians)."
+        )
+
+
+def critical_point(
+    source: Posterior, phases: Phases, *, final_lr: float | None = None
+) -> CriticalPoint:
+    """Step of pre-training past which the source loss never returns to its start (Wang
+    2025, section 4.4, fig. 7c).
+
+    The point where the source loss of pre-training falls below what it converges to in
+    adaptation: the last one, if there are several. With eq. 4 and no annealing, A
+    S1pt^-alpha = B.
+
+    Parameters
+    ----------
+    phases
+        Pre-training, and the adaptation that branches off it, of which the last rate
+        and ``covariates`` matter: it goes on for ever.
+    final_lr
+        Rate at the end of adaptation in place of the schedule's last one; 0 lets it
+        anneal in the end, the best case.
+
+    Raises
+    ------
+    PlanError
+        Pre-training is unknown, or the law reads what the phases do not tell.
+    """
+    sides = sides_of(source, None, 1.0, 0, ("S1_cpt",))
+    first, second = both_paths(phases)
+    if first is None:
+        raise PlanError(
+            "the critical point is a step of pre-training, whose rates are not given"
+        )
+    final = second.last if final_lr is None else finite_number("final_lr", final_lr)
+    if final < 0:
+        raise PlanError(f"final_lr must be at least 0, got {final_lr!r}")
+    covariates = dict(phases.covariates)
+    peak = max(final, float(second.rates[1:].max()))
+    endless = ENDLESS * phases.batch_ratio * peak
+
+    def losses(
+        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
+    ) -> tuple[Float[np.ndarray, "draw step"], Float[np.ndarray, "draw step"]]:
+        """Before adaptation, and in its limit; each of shape (draw, step)."""
+        now = first.at(steps)
+        # Momentum that adds lambda of itself at every step sums to 1 / (1 - lambda) of
+        # all drops of the rate once these have run out: what pre-training carries over,
+        # and the drop to the final rate.
+        drops = first.rate(steps) - final
+        if phases.carry_momentum:
+            drops = drops + LAMBDA * now.momentum
+        weight = final**phases.lr_power if phases.lr_power else 1.0
+        areas = (endless, weight * drops / (1 - LAMBDA))
+        before = weighted_loss(sides, columns_of(now) | covariates)
+        limit = weighted_loss(sides, columns_of(now, areas) | covariates)
+        return before, limit
+
+    def returns(
+        steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
+    ) -> Bool[np.ndarray, "draw step"]:
+        before, limit = losses(steps)
+        return limit <= before * (1 + SAME)
+
+    start, limit = losses(np.array([float(first.steps)]))
+    point = _last_true(returns, first.grid())
+    return CriticalPoint(point, first.steps, start[:, 0], limit[:, 0])
+
+
+def _last_true(
+    holds: Callable[[Float[np.ndarray, "*draw step"]], Bool[np.ndarray, "draw step"]],
+    grid: Float[np.ndarray, " step"],
+) -> Float[np.ndarray, " draw"]:
+    """Whole number past which ``holds`` is false for good, shape (draw,): infinite
+    where it is true at the grid's end, 0 where it never is.
+    """
+    true = holds(grid)
+    end = len(grid) - 1
+    last = end - np.argmax(true[:, ::-1], axis=1)
+    inner = np.minimum(last, end - 1)
+    crossing = _bisect(holds, grid[inner], grid[inner + 1])
+    reached = np.where(last < end, crossing, np.inf)
+    return np.where(true.any(axis=1), reached, 0.0)

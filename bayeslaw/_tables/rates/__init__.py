@@ -1,0 +1,1 @@
+"""Learning-rate schedules: as functions, their areas, and those that logs show."""

@@ -1,0 +1,281 @@
+"""Areas of the schedules that tables of logged steps show."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._tables.rates.areas import COLUMNS, areas, schedule_areas
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jaxtyping import Float, Int
+
+
+# columns that name a curve, the first of them that gives one several rows
+CURVES = ("run", "schedule", "curve")
+# the name of a schedule may come back at another size or domain
+WITHIN = ("N", "domain")
+MAX_STEPS = 10_000_000
+
+
+class _Curve(NamedTuple):
+    """Areas at the rows of one curve, shape (row, area), and the step up to which a
+    warm-up was assumed, or 0.
+    """
+
+    rows: Int[np.ndarray, " row"]
+    areas: Float[np.ndarray, "row area"]
+    assumed: float
+
+
+def areas_from_table(
+    table: pd.DataFrame,
+    *,
+    warmup: int | None = None,
+    adaptation_start: int | None = None,
+    lr_power: float = 0.0,
+) -> pd.DataFrame:
+    """Add the area columns to a table of logged steps.
+
+    Each curve (rows that share ``run``; else ``schedule`` or ``curve``, together with
+    ``N`` and ``domain``; else all rows) is filled in to one rate per step: linear
+    between logged steps, and before the first of them the warm-up that logs leave out.
+
+    Parameters
+    ----------
+    table
+        Columns ``step``, counted through both phases, and ``lr``.
+    warmup
+        Steps of the linear ramp from 0 to the first logged rate, which then holds until
+        the first logged step. None takes it from a column ``warmup``; where there is
+        none, the ramp goes all the way, with a warning. Of no effect where the log
+        starts at step 1 or before.
+    adaptation_start
+        Last step of pre-training, where a curve goes on into adaptation. 0 if all of it
+        is adaptation of a model whose pre-training is unknown: then S1_pt and S2_pt
+        stay empty (see `open_weights`). None takes it from a column
+        ``adaptation_start``; where there is none, all is pre-training.
+    lr_power
+        As in `areas`.
+
+    Returns
+    -------
+    DataFrame
+        The table with ``S1_pt``, ``S2_pt``, ``S1_cpt``, ``S2_cpt``; rows and index as
+        they were.
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, a step is no whole number, or one step has two rates.
+    """
+    missing = [c for c in ("step", "lr") if c not in table]
+    if missing:
+        raise RunTableError(
+            f"areas need columns 'step' and 'lr'; the table lacks {missing[0]!r}"
+        )
+    curves = _curves(table, _curve_columns(table), np.arange(len(table)))
+    done = [
+        _curve(table, name, rows, warmup, adaptation_start, lr_power)
+        for name, rows in curves.items()
+    ]
+    _warn_assumed(done, stacklevel=3)
+    return _joined(table, done)
+
+
+def add_areas(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with areas where it tells them: columns ``step`` and ``lr``, curves of
+    several steps, no area yet.
+
+    What cannot be computed is warned about and left empty, since many laws do not read
+    areas.
+    """
+    if not {"step", "lr"} <= set(table) or set(COLUMNS) & set(table):
+        return table
+    columns = _curve_columns(table)
+    if not columns:
+        return table
+    complete = table[["step", "lr"]].notna().all(axis=1)
+    curves = _curves(table, columns, np.flatnonzero(complete))
+    done, failed = [], []
+    for name, rows in curves.items():
+        try:
+            done.append(_curve(table, name, rows))
+        except RunTableError as error:
+            failed.append(str(error))
+    if failed:
+        warnings.warn(
+            f"no areas S1, S2 from 'step' and 'lr' for {len(failed)} of "
+            f"{len(curves)} curves: {failed[0]}",
+            RunTableWarning,
+            stacklevel=3,
+        )
+    _warn_assumed(done, stacklevel=4)
+    return _joined(table, done) if done else table
+
+
+def _curve_columns(table: pd.DataFrame) -> list[str]:
+    """Columns that tell the curves apart; none where no name was logged at several
+    steps.
+    """
+    for name in (c for c in CURVES if c in table):
+        steps = table.groupby(name, observed=True)["step"].nunique()
+        if (steps > 1).any():
+            within = [] if name == "run" else [c for c in WITHIN if c in table]
+            return [name, *within]
+    return []
+
+
+def _curves(
+    table: pd.DataFrame, columns: list[str], rows: Int[np.ndarray, " row"]
+) -> dict[str, Int[np.ndarray, " curve_row"]]:
+    """Positions of each curve's rows, by a name to speak of it; all of ``rows`` are one
+    curve without columns.
+    """
+    if not columns:
+        return {"table": rows}
+    groups = table.iloc[rows].groupby(columns, sort=False, observed=True).indices
+    curves = {}
+    for key, at in groups.items():
+        values = key if isinstance(key, tuple) else (key,)
+        named = [f"{c} {value}" for c, value in zip(columns, values, strict=True)]
+        curves[", ".join(named)] = rows[at]
+    return curves
+
+
+def _curve(
+    table: pd.DataFrame,
+    name: str,
+    rows: Int[np.ndarray, " row"],
+    warmup: float | None = None,
+    adaptation_start: float | None = None,
+    lr_power: float = 0.0,
+) -> _Curve:
+    curve = table.iloc[rows]
+    warmup = _setting(curve, "warmup", warmup, name)
+    split = _setting(curve, "adaptation_start", adaptation_start, name)
+    steps = curve["step"].to_numpy(float)
+    logged = curve["lr"].to_numpy(float)
+    rates = fill_in(steps, logged, warmup=warmup, where=name)
+    after = np.zeros((len(rates) + 1, len(COLUMNS)))  # after each step, from step 0
+    after[1:] = _areas_of(rates, split, lr_power)
+    if split == 0:
+        after[0, :2] = np.nan
+    assumed = float(steps.min()) if warmup is None and steps.min() > 1 else 0.0
+    return _Curve(rows, after[steps.astype(int)], assumed)
+
+
+def _areas_of(
+    rates: Float[np.ndarray, " step"], split: float | None, lr_power: float
+) -> Float[np.ndarray, "step area"]:
+    """The four areas after each step, shape (step, area); ``split`` is the last step of
+    pre-training, None if there is no adaptation, 0 if pre-training is unknown.
+    """
+    if split == 0:
+        adaptation = areas(rates, lr_power=lr_power)
+        unknown = np.full(len(rates), np.nan)
+        return np.column_stack([unknown, unknown, adaptation.S1, adaptation.S2])
+    last = len(rates) if split is None else int(min(split, len(rates)))
+    adaptation = rates[last:] if last < len(rates) else None
+    table = schedule_areas(rates[:last], adaptation, lr_power=lr_power)
+    return table[list(COLUMNS)].to_numpy()
+
+
+def _setting(
+    rows: pd.DataFrame, column: str, given: float | None, where: str
+) -> float | None:
+    """A number of steps: what was given for all curves, else what the column says about
+    this one.
+    """
+    values: Any = [given]
+    if given is None:
+        values = rows[column].dropna().unique() if column in rows else []
+    if len(values) == 0:
+        return None
+    try:
+        (value,) = map(float, values)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not value >= 0 or value != np.round(value):
+        shown = ", ".join(map(str, values[:3]))
+        raise RunTableError(
+            f"{where}: {column!r} must be one whole number of steps, at least 0; "
+            f"got {shown}"
+        )
+    return value
+
+
+def _warn_assumed(curves: list[_Curve], stacklevel: int) -> None:
+    steps = [c.assumed for c in curves if c.assumed]
+    if not steps:
+        return
+    last = f" to {max(steps):g}" if max(steps) > min(steps) else ""
+    warnings.warn(
+        f"{len(steps)} of {len(curves)} curves start at step {min(steps):g}{last}: "
+        "areas S1, S2 take the learning rate to ramp linearly from 0 to the first row "
+        "and to be linear between rows; if the warm-up was shorter, say so in a column "
+        "'warmup' (steps)",
+        RunTableWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def _joined(table: pd.DataFrame, curves: list[_Curve]) -> pd.DataFrame:
+    values = np.full((len(table), len(COLUMNS)), np.nan)
+    for curve in curves:
+        values[curve.rows] = curve.areas
+    return table.assign(**dict(zip(COLUMNS, values.T, strict=True)))
+
+
+def fill_in(
+    steps: Float[np.ndarray, " row"],
+    rates: Float[np.ndarray, " row"],
+    *,
+    warmup: float | None = None,
+    where: str = "table",
+) -> Float[np.ndarray, " step"]:
+    """Learning rate at every step up to the last logged one, shape (step,).
+
+    ``steps`` and ``rates`` are those that were logged, shape (row,) each.
+    """
+    if not np.all(
+        np.isfinite(steps)
+        & np.isfinite(rates)
+        & (steps >= 0)
+        & (rates >= 0)
+        & (steps == np.round(steps))
+    ):
+        raise RunTableError(
+            f"{where}: steps must be whole numbers and rates finite, neither below 0"
+        )
+    if steps.max() > MAX_STEPS:
+        raise RunTableError(
+            f"{where}: step {steps.max():g}, but areas are summed over at most "
+            f"{MAX_STEPS:,} steps"
+        )
+    if steps.max() < 1:
+        raise RunTableError(f"{where}: no step after step 0, so there is no schedule")
+    logged, first = np.unique(steps, return_index=True)
+    known = rates[first]
+    other = rates != known[np.searchsorted(logged, steps)]
+    if other.any():
+        raise RunTableError(
+            f"{where}, step {steps[other][0]:g}: two learning rates; "
+            "name the schedules apart in a column 'run'"
+        )
+    at = logged
+    if logged[0] > 1:  # the warm-up that logs leave out, from a rate of 0 at step 0
+        ramp = logged[0] if warmup is None else warmup
+        if not 0 < ramp <= logged[0]:
+            raise RunTableError(
+                f"{where}: warm-up of {ramp:g} steps, "
+                f"but the log starts at step {logged[0]:g}"
+            )
+        if ramp < logged[0]:  # it holds from the end of the ramp on
+            at, known = np.append(ramp, at), np.append(known[0], known)
+        at, known = np.append(0.0, at), np.append(0.0, known)
+    return np.interp(np.arange(1, int(logged[-1]) + 1), at, known)

@@ -1,0 +1,300 @@
+"""Anchors: which runs are bought, when the list ends, and what is refused."""
+
+import json
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from arviz_base import from_dict
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._designs.anchors import Anchors, anchors, appraise
+from bayeslaw._designs.menu import candidates, menu
+from bayeslaw._inference.discrepancy.drift import training_range
+from bayeslaw._law.catalogue import law
+from bayeslaw._posteriors.averaging.record import Member
+from bayeslaw._posteriors.draws import all_draws
+from bayeslaw._posteriors.fits.record import Fit
+from bayeslaw._posteriors.outcomes import noise_of
+from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._tables.simulate import ptpp_grid
+from known.lines import DRAWS, GOAL, SIGMA, Known, _bent, _line, straight, table
+
+
+def test_points_along_a_run_cost_the_run_and_bring_those_before():
+    offered = table(
+        x=[0.0, 1.0, 2.0, 2.5],
+        D=[1.0, 2.0, 4.0, 1.0],
+        run=["a", "a", "a", "b"],
+        cost=[1.0, 2.0, 4.0, 9.0],
+    )
+    made = anchors(
+        straight(), offered, GOAL, 4.0, replicates=1, least=0.0, checks=0, run_length=0
+    )
+    (pick,) = made.picks
+    assert (pick["row"], pick["rows"], pick["run"]) == (3, [1, 2, 3], "a")
+    assert made.spent == pick["cost"] == 4.0
+    assert list(made.runs(offered)["x"]) == [0.0, 1.0, 2.0]
+
+
+def test_points_of_one_run_that_err_alike_are_worth_less():
+    runs = table(x=3.0, D=[1e9, 1.1e9, 1.2e9, 1.3e9], run="a")
+    _, apart = appraise(straight(), runs, GOAL, run_length=0)
+    _, alike = appraise(straight(), runs, GOAL, run_length=5.0)
+    _, once = appraise(straight(), runs.tail(1), GOAL)
+    assert apart < alike < once
+
+
+def test_a_checkpoint_is_paid_once():
+    offered = table(
+        x=[0.0, 3.0, 1.5], cost=1.0, checkpoint=["new", "new", "old"], checkpoint_cost=[5.0, 5.0, 0.0]
+    )  # fmt: skip
+    made = anchors(straight(), offered, GOAL, 8.0, replicates=2, least=0.0, checks=0)
+    used = {offered["checkpoint"].loc[p["row"]] for p in made.picks}
+    assert "new" in used
+    assert made.spent == pytest.approx(5.0 + len(made.picks))
+    assert sorted(p["cost"] for p in made.picks)[-1] == 6.0
+    cheap = anchors(straight(), offered, GOAL, 4.0, replicates=2, least=0.0, checks=0)
+    assert {p["row"] for p in cheap.picks} == {3}
+
+
+def test_twenty_runs_of_one_checkpoint_are_not_twenty():
+    """A shared effect limits what one checkpoint can tell: never below its scale, and other checkpoints are bought."""
+    tau = 0.004
+    posterior = straight(tau_checkpoint=tau, sigma=np.hypot(SIGMA, tau))
+    offered = table(x=3.0, cost=[1.0, 1.1, 1.2], checkpoint=["a", "b", "c"])
+    only = anchors(
+        posterior, offered.head(1), GOAL, 20.0, replicates=20, least=0.0, checks=100
+    )
+    all_ = anchors(posterior, offered, GOAL, 20.0, replicates=20, least=0.0, checks=0)
+    free = anchors(straight(), offered, GOAL, 20.0, replicates=20, least=0.0, checks=0)
+    assert len(only.picks) > 3
+    assert only.goal_sd_after > 0.98 * tau
+    assert only.check is not None
+    assert only.check["correction"] == pytest.approx(1.0, abs=0.05)
+    assert {p["row"] for p in all_.picks} == {1, 2, 3}
+    assert {p["row"] for p in free.picks} == {1}
+
+
+def test_a_run_of_the_goals_own_checkpoint_measures_its_effect_too():
+    posterior = straight(tau_checkpoint=0.01, sigma=np.hypot(SIGMA, 0.01))
+    offered = table(x=3.0, N=[1e9, 2e9], ptpp=[279.0, 279.0], cost=1.0)
+    made = anchors(
+        posterior,
+        offered,
+        GOAL.assign(N=2e9, ptpp=279.0),
+        3.0,
+        replicates=3,
+        least=0.0,
+        checks=100,
+    )
+    assert {p["row"] for p in made.picks} == {2}
+    assert made.goal_sd_after < 0.005
+    assert made.check is not None
+    assert made.check["correction"] == pytest.approx(1.0, abs=0.06)
+
+
+@pytest.mark.parametrize("kind", ["fit", "average"])
+def test_a_fit_and_an_average_tell_what_their_rows_shared(kind):
+    """Else twenty runs of one checkpoint would count as twenty."""
+    chinchilla, some = law("chinchilla"), np.linspace(0.001, 0.002, 40)
+    values = {n: np.ones(40) for n in chinchilla.priors}
+    values |= {
+        "sigma": 3 * some,
+        "dof": np.full(40, 5.0),
+        "tau_checkpoint": 4 * some,
+        "run_length": np.full(40, 0.2),
+    }
+    if kind == "fit":
+        (piece,) = Fit(
+            chinchilla,
+            from_dict({"posterior": {k: v[None] for k, v in values.items()}}),
+        ).pieces()
+    else:
+        known = training_range({"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])})
+        values |= {"drift": np.zeros((40, 8))}
+        piece = Member(chinchilla, 1.0, None, known, values).piece
+    noise = noise_of(all_draws([piece]))
+    assert noise.tau_checkpoint == pytest.approx(4 * some)
+    assert noise.sigma == pytest.approx(3 * some)
+    assert noise.run_length == pytest.approx(0.2)
+    assert piece.values["sigma"] == pytest.approx(5 * some)
+
+
+def test_replicates_are_allowed_and_counted():
+    made = anchors(
+        straight(),
+        table(x=[3.0, 0.0], cost=1.0),
+        GOAL,
+        10.0,
+        replicates=3,
+        least=0.0,
+        checks=0,
+    )
+    again = [p for p in made.picks if p["row"] == 1]
+    assert [p["replicate"] for p in again] == [1, 2, 3]
+    assert again[0]["gain"] > again[1]["gain"] > again[2]["gain"]
+    names = made.runs(table(x=[3.0, 0.0], cost=1.0))["run"]
+    assert names.is_unique
+
+
+def test_runs_that_tell_laws_apart_are_bought():
+    """Two laws agree at x = 1, where each could be refined; the goal is where they part, and so is the run bought."""
+    rng = np.random.default_rng(0)
+    half = DRAWS // 2
+    values = {
+        "level": np.full(half, 0.5),
+        "slope": 0.1 + 1e-3 * rng.standard_normal(half),
+    }
+    values |= {"sigma": np.full(half, SIGMA), "dof": np.full(half, 30.0)}
+    pieces = Piece(_line, values, ("x",)), Piece(_bent, values, ("x",))
+    offered = table(x=[1.0, 2.0], cost=[1.0, 20.0])
+    average = anchors(
+        Known(*pieces), offered, GOAL, 20.0, replicates=1, least=0.0, checks=60
+    )
+    one = anchors(
+        Known(pieces[0]), offered, GOAL, 20.0, replicates=1, least=0.0, checks=0
+    )
+    assert [p["row"] for p in average.picks] == [2]
+    assert average.goal_sd_before > 0.25  # the laws are .6 apart there
+    assert average.goal_sd_after < 0.1 * average.goal_sd_before
+    assert one.goal_sd_before < 0.01
+    assert average.check is not None
+    assert average.check["goal_sd"] < 0.1 * average.goal_sd_before
+
+
+def test_the_list_ends_where_a_run_gains_too_little_for_its_cost():
+    offered = table(x=[3.0, 0.0], cost=[1.0, 1.0])
+    long = anchors(straight(), offered, GOAL, 30.0, replicates=30, least=0.0, checks=0)
+    short = anchors(
+        straight(), offered, GOAL, 30.0, replicates=30, least=0.05, checks=0
+    )
+    assert 0 < len(short.picks) < len(long.picks)
+    assert "less for its cost" in short.stop
+    assert long.stop == "nothing else fits the budget"
+    few = anchors(straight(), offered, GOAL, 30.0, replicates=2, least=0.0, checks=0)
+    assert (
+        few.stop
+        == "what fits the rest of the budget has been bought as often as allowed (replicates: 2)"
+    )
+    assert few.table(offered).columns[-2] == "gain (squared log loss)"
+    rate = 0.05 * long.goal_sd_before**2 / 30.0
+    assert short.picks[-1]["gain"] >= rate > long.picks[len(short.picks)]["gain"]
+
+
+def test_nothing_is_bought_for_gains_within_monte_carlo_error():
+    """The candidate varies apart from the goal; what the draws show of a link between them is chance."""
+
+    def apart(draw, x):
+        return jnp.where(x["x"] > 2, draw["level"], draw["slope"])
+
+    made = anchors(
+        straight(log_loss=apart), table(x=[0.0], cost=1.0), GOAL, 1.0, least=0.0
+    )
+    assert made.picks == []
+    assert "Monte Carlo" in made.stop
+    assert made.sentence().startswith("Buy nothing")
+    assert made.goal_sd_after == made.goal_sd_before
+
+
+def test_a_batch_holds_as_many_runs_as_asked_for():
+    made = anchors(
+        straight(),
+        table(x=[3.0, 0.0, 1.0], cost=1.0),
+        GOAL,
+        9.0,
+        max_picks=2,
+        least=0.0,
+        checks=0,
+    )
+    assert len(made.picks) == 2
+    assert made.stop == "the batch is full"
+
+
+def test_same_seed_same_numbers_and_a_record_that_survives_json():
+    ask = partial(
+        anchors, straight(), table(x=[0.0, 2.0], cost=1.0), GOAL, 3.0, least=0.0, seed=5
+    )
+    made = ask()
+    assert made == ask()
+    assert (
+        Anchors.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False)))
+        == made
+    )
+    with pytest.raises(PlanError, match="not a saved list"):
+        Anchors.from_dict({"picks": []})
+
+
+def test_generated_candidates_are_priced_by_run_and_by_checkpoint():
+    grid = ptpp_grid().query("N < 1e9 and ptpp < 100")
+    made = candidates(grid, ptpp=(15, 279), replay=(0.2,), atpp=(1, 10))
+    assert len(made) == 2 * 2 * 2
+    assert made["run"].nunique() == 4
+    row = made.query("N == 241e6 and ptpp == 279 and D == 2.41e9").iloc[0]
+    assert row["cost"] == pytest.approx(6 * 241e6 * 2.41e9)
+    assert row["checkpoint_cost"] == pytest.approx(6 * 241e6 * 279 * 241e6)
+    known = made.query("ptpp == 15")
+    assert (known["checkpoint_cost"] == 0).all()
+    assert set(known["checkpoint"]) == {"241M-15", "517M-15"}
+    assert known["loss_before"].notna().all()
+    assert made.query("ptpp == 279")["loss_before"].isna().all()
+    apart = candidates(grid, replay=(0.2,), atpp=(1, 10), along_run=False)
+    assert apart["run"].is_unique
+
+
+def test_rows_without_a_run_are_runs_of_their_own_priced_at_6_n_d():
+    offered = menu(table(N=[1e9, 1e9], D=[1e9, 2e9]))
+    assert offered.cost.tolist() == [[6e18], [12e18]]
+
+
+GOOD = {"x": [0.0, 1.0], "cost": [1.0, 2.0]}
+BAD = {
+    "negative cost": (GOOD | {"cost": [1.0, -2.0]}, {}, RunTableError, "row 2, column 'cost': negative"),
+    "missing cost": (GOOD | {"cost": [np.nan, 2.0]}, {}, RunTableError, "row 1, column 'cost': missing"),
+    "cost in words": (GOOD | {"cost": ["a lot", "2"]}, {}, RunTableError, "row 1, column 'cost': missing, or not a number"),
+    "no cost at all": ({"x": [0.0]}, {}, RunTableError, "need a column 'cost', or N and D"),
+    "cost falls along a run": (GOOD | {"cost": [2.0, 1.0], "run": "a", "D": [1.0, 2.0]}, {}, RunTableError, "less than at the point before"),
+    "two checkpoints in a run": (GOOD | {"run": "a", "checkpoint": ["u", "v"]}, {}, RunTableError, "two checkpoints"),
+    "checkpoint cost missing": (GOOD | {"checkpoint_cost": [0.0, np.nan]}, {}, RunTableError, "row 2, column 'checkpoint_cost'"),
+    "no covariate": ({"y": [0.0], "cost": [1.0]}, {}, RunTableError, "candidates lacks column 'x'"),
+    "empty covariate": (GOOD | {"x": [0.0, np.nan]}, {}, RunTableError, "row 2, column 'x': empty"),
+    "no rows": ({"x": [], "cost": []}, {}, RunTableError, "no rows"),
+    "small budget": (GOOD, {"budget": 0.5}, PlanError, "budget 0.5 is below the cheapest candidate, row 1 at 1"),
+    "budget is no number": (GOOD, {"budget": -1.0}, PlanError, "budget must be a positive number"),
+    "unknown gain": (GOOD, {"gain": "money"}, PlanError, "gain must be one of variance"),
+    "plan without a plan": (GOOD, {"gain": "plan"}, PlanError, "needs a plan as the goal"),
+    "plan without a source": (GOOD, {"goal": {"N": 1e9}}, PlanError, "needs the source's posterior"),
+    "goal without covariate": (GOOD, {"goal": pd.DataFrame({"y": [1.0]})}, RunTableError, "the goal's table lacks column 'x'"),
+    "goal without rows": (GOOD, {"goal": pd.DataFrame({"x": []})}, RunTableError, "no rows"),
+    "no replicate": (GOOD, {"replicates": 0}, PlanError, "replicates must be a whole number of at least 1"),
+    "half a pick": (GOOD, {"max_picks": 1.5}, PlanError, "max_picks must be a whole number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_one_line(case):
+    columns, changed, kind, message = BAD[case]
+    asked = {"goal": GOAL, "budget": 5.0} | changed
+    with pytest.raises(kind, match=message) as raised:
+        anchors(
+            straight(100),
+            table(**columns),
+            asked.pop("goal"),
+            asked.pop("budget"),
+            **asked,
+        )
+    assert "\n" not in str(raised.value)
+
+
+def test_rows_of_one_name_are_refused():
+    twice = pd.concat([table(x=[0.0], cost=1.0)] * 2)
+    with pytest.raises(RunTableError, match="two candidates are called row 1"):
+        anchors(straight(100), twice, GOAL, 5.0)
+
+
+@pytest.mark.parametrize("given", [{"atpp": (0, 1)}, {"N": ()}, {"replay": (0.2, 1.5)}])
+def test_levels_no_run_can_have_are_refused(given):
+    with pytest.raises(RunTableError, match="not a level a run can have"):
+        candidates(ptpp_grid(), **given)

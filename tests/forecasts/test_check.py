@@ -1,0 +1,353 @@
+"""Forecasts and calibration against brute force, and verdicts that follow from them."""
+
+import json
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from arviz_base import from_dict
+from scipy import stats
+
+import bayeslaw
+from bayeslaw import RunTableError
+from bayeslaw._forecasts import check, sensitivity
+
+
+class Gaussian:
+    """A posterior with known draws: a common offset and independent noise, both normal on log loss."""
+
+    def __init__(self, bias=0.0, law_sd=0.01, noise_sd=0.01, draws=4000):
+        self.bias, self.law_sd, self.noise_sd, self.draws = (
+            bias,
+            law_sd,
+            noise_sd,
+            draws,
+        )
+        self.warnings = ()
+
+    def log_loss(self, runs, *, noise=False, seed=0):
+        offset = (
+            np.random.default_rng(42).standard_normal((self.draws, 1)) * self.law_sd
+            + self.bias
+        )
+        out = np.log(runs["truth"].to_numpy())[None] + offset
+        return out + noise * self.noise_sd * np.random.default_rng(
+            seed + 1
+        ).standard_normal(out.shape)
+
+
+@pytest.fixture
+def runs():
+    rng = np.random.default_rng(3)
+    truth = rng.uniform(1.5, 4, 400)
+    return pd.DataFrame(
+        {"truth": truth, "loss": truth * np.exp(0.01 * rng.standard_normal(400))}
+    )
+
+
+def test_metrics_equal_their_definitions(runs):
+    """Huber, RMSE, MAE, MAPE, intercept and slope of the median forecast (Goffinet 2025, appendix A), by other code."""
+    posterior = Gaussian(bias=0.03)
+    result = bayeslaw.check(posterior, runs)
+    hat = np.median(posterior.log_loss(runs, noise=True), axis=0)
+    y = np.log(runs["loss"].to_numpy())
+    line = stats.linregress(hat, y)
+    r = np.abs(hat - y)
+    assert result.huber_log == pytest.approx(
+        np.mean([0.5 * v * v if v <= 0.02 else 0.02 * (v - 0.01) for v in r])
+    )
+    assert result.rmse_log == pytest.approx(np.sqrt(np.mean(r**2)))
+    assert (
+        result.mae_rel
+        == result.mape_clip
+        == pytest.approx(np.mean(np.abs(np.exp(hat) / runs["loss"] - 1)))
+    )
+    assert (result.slope, result.intercept) == pytest.approx(
+        (line.slope, line.intercept)
+    )
+    assert result.bias_log == pytest.approx(0.03, abs=0.003)
+
+
+def test_crps_equals_the_closed_form_of_a_normal():
+    draws = np.random.default_rng(0).normal(2.0, 0.3, (200_000, 3))
+    y = np.array([1.5, 2.0, 2.8])
+    z = (y - 2.0) / 0.3
+    exact = 0.3 * (
+        z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi)
+    )
+    np.testing.assert_allclose(check.crps(draws, y), exact, atol=2e-3)
+
+
+def test_coverage_of_a_calibrated_forecast_is_what_it_states(runs):
+    """Intervals of exactly the noise that made the data hold their share, within binomial error of 400 runs."""
+    result = bayeslaw.check(Gaussian(law_sd=0.0), runs)
+    for stated, share in result.coverage.items():
+        p = float(stated)
+        assert abs(share - p) < 3 * np.sqrt(p * (1 - p) / 400)
+    assert stats.kstest(result.pit, "uniform").pvalue > 0.01
+    assert result.width90 == pytest.approx(2 * 1.645 * 0.01, rel=0.03)
+    assert result.verdict == "trust"
+
+
+@pytest.mark.parametrize(
+    ("bias", "verdict"),
+    [(0.0, "trust"), (0.02, "widen"), (-0.09, "do not extrapolate")],
+)
+def test_verdicts_follow_the_misses(runs, bias, verdict):
+    result = bayeslaw.check(Gaussian(bias=bias, law_sd=0.001), runs)
+    assert result.verdict == verdict
+    assert f"{result.coverage['0.9']:.0%} of 400" in result.reason
+    if bias:
+        said = (
+            f"{abs(result.bias_log):.1%} too {'high' if bias > 0 else 'low'} on average"
+        )
+        assert said in result.reason
+        assert result.bias_log == pytest.approx(bias, abs=0.0015)
+
+
+def test_few_runs_get_no_verdict(runs):
+    assert bayeslaw.check(Gaussian(), runs.iloc[:3]).verdict == "unknown"
+
+
+def test_a_table_without_losses_cannot_be_checked(runs):
+    with pytest.raises(RunTableError, match="no column 'loss'"):
+        bayeslaw.check(Gaussian(), runs.drop(columns="loss"))
+
+
+def test_forecast_separates_the_law_from_a_new_run(runs):
+    rows = bayeslaw.forecast(Gaussian(), runs, prob=0.8)
+    assert (rows["low"] < rows["law_low"]).all()
+    assert (rows["high"] > rows["law_high"]).all()
+    width = np.log(rows["law_high"] / rows["law_low"])
+    np.testing.assert_allclose(width, 2 * 1.2816 * 0.01, rtol=0.05)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        bayeslaw.forecast(Gaussian(), runs, prob=1.0)
+
+
+def test_forecast_of_a_fit_is_the_law_at_its_draws():
+    """The compiled map over draws equals the formula written out by hand."""
+    law = bayeslaw.law("ptpp-gate-floor")
+    p = dict(law.plausible)
+    n, d, r, s = 5e8, 3e9, 0.3, 93.0
+    g = s ** p["zeta"] / (1 + s ** p["zeta"])
+    b = p["beta"] * (1 - p["lam"] * g)
+    by_hand = p["E"] + p["A"] / n ** p["alpha"] + p["B"] * r ** p["nu"] / d**b
+    by_hand += p["C"] / (r + 1e-5) ** p["gamma"] + p["F"] / s ** p["eta"]
+    run = {
+        k: jnp.array([v]) for k, v in {"N": n, "D": d, "replay": r, "ptpp": s}.items()
+    }
+    assert float(law.loss(run, law.from_paper(p))[0]) == pytest.approx(
+        by_hand, rel=1e-12
+    )
+
+
+# -- reasons -----------------------------------------------------------------------------------------------------------
+
+
+def test_slope_interval_is_that_of_the_regression(runs):
+    """With a law known exactly, the interval of the slope is the textbook one of least squares."""
+    y, forecast = np.log(runs["loss"].to_numpy()), np.log(runs["truth"].to_numpy())
+    low, high = check.slope_interval(np.tile(forecast, (20_000, 1)), y, seed=0)
+    line = stats.linregress(forecast, y)
+    reach = stats.t.ppf(0.95, len(y) - 2) * line.stderr
+    assert (low, high) == pytest.approx(
+        (line.slope - reach, line.slope + reach), abs=0.05 * reach
+    )
+    result = bayeslaw.check(Gaussian(), runs)
+    assert result.intervals["slope"][0] < 1 < result.intervals["slope"][1]
+    assert f"calibration slope {result.slope:.2f}" in result.reason
+
+
+def conjugate(prior_sd, n):
+    """A fit of one normal mean (prior at 0, noise of sd 1) to n equal observations of 1, by exact draws."""
+    rng, precision = np.random.default_rng(11), 1 / prior_sd**2 + n
+    draws = (n + rng.standard_normal((4, 2000)) * np.sqrt(precision)) / precision
+    groups = {
+        "posterior": {"mean": draws},
+        "log_prior": {"mean": stats.norm.logpdf(draws, 0, prior_sd)},
+        "log_likelihood": {
+            "log_loss": np.repeat(stats.norm.logpdf(1, draws, 1)[..., None], n, axis=-1)
+        },
+    }
+    return bayeslaw.Fit(bayeslaw.law("chinchilla"), from_dict(groups))
+
+
+@pytest.mark.parametrize("power", sensitivity.POWERS)
+def test_power_scaled_draws_are_those_of_the_scaled_posterior(power):
+    """Weighted mean and sd equal the closed form of a normal whose prior, or likelihood, is raised to the power."""
+    fit = conjugate(prior_sd=0.5, n=6)
+    draws = fit.posterior["mean"]
+    for component, prior, data in (
+        ("prior", power / 0.25, 6),
+        ("likelihood", 4, 6 * power),
+    ):
+        weight = sensitivity.scaled_weights(fit, component, power)
+        mean = weight @ draws
+        assert mean == pytest.approx(data / (prior + data), abs=0.015), component
+        assert np.sqrt(weight @ (draws - mean) ** 2) == pytest.approx(
+            (prior + data) ** -0.5, rel=0.03
+        ), component
+
+
+@pytest.mark.parametrize(
+    ("prior_sd", "n", "expected"), [(0.05, 2, True), (5.0, 50, False), (0.3, 40, False)]
+)
+def test_a_forecast_is_prior_dominated_where_the_prior_outweighs_the_runs(
+    prior_sd, n, expected
+):
+    fit = conjugate(prior_sd, n)
+    forecast = fit.posterior["mean"][:, None] * np.array([1.0, 2.0, 3.0])
+    assert sensitivity.sensitivity(fit, forecast).is_prior_dominated == expected
+
+
+def test_levels_too_few_to_forecast_beyond_are_named():
+    """One or two levels of a column with runs beyond; not with three, nor within, nor where the exponents are fixed."""
+    law = bayeslaw.law("ptpp-gate-floor")
+    grid = bayeslaw.simulate(law, seed=0)
+    held = grid[grid["ptpp"] == 279]
+    two = sensitivity.few_levels([law], grid[grid["ptpp"] < 279], held)
+    one = sensitivity.few_levels([law], grid[grid["ptpp"] == 31], held)
+    assert two == [
+        "two stages only: ptpp 15 and 31 fitted, 279 forecast; lam, zeta, eta rest on the prior"
+    ]
+    assert one == [
+        "one stage only: ptpp 31 fitted, 279 forecast; lam, zeta, eta rest on the prior"
+    ]
+    assert sensitivity.few_levels([law], grid, held.assign(ptpp=600.0)) == []
+    assert (
+        sensitivity.few_levels(
+            [law], grid[grid["ptpp"] != 31], grid[grid["ptpp"] == 31]
+        )
+        == []
+    )
+    fixed = law.with_priors(
+        {"lam": "fixed(0.3)", "zeta": "fixed(0.2)", "eta": "fixed(0.4)"}
+    )
+    assert sensitivity.few_levels([fixed], grid[grid["ptpp"] < 279], held) == []
+    small = grid[grid["N"] < 1e9]
+    assert (
+        "two levels only: N 2.41e+08 and 5.17e+08 fitted"
+        in sensitivity.few_levels([law], small, grid)[0]
+    )
+
+
+@pytest.mark.parametrize(("spread", "told_apart"), [(0.4, False), (0.02, True)])
+def test_gate_and_floor_are_told_apart_when_their_shares_are_known(spread, told_apart):
+    """Draws in which either could make much of the change are named, sharp ones are not; laws without both never."""
+    law, rng = bayeslaw.law("ptpp-gate-floor"), np.random.default_rng(0)
+    grid = bayeslaw.simulate(law, seed=0)
+    known, held = grid[grid["ptpp"] < 279], grid[grid["ptpp"] == 279]
+    centre = {n: float(v) for n, v in law.from_paper(law.plausible).items()}
+    values = {n: np.full(500, v) for n, v in centre.items()} | {
+        "sigma": np.full(500, 0.005)
+    }
+    values |= {
+        n: centre[n] * np.exp(spread * rng.standard_normal(500))
+        for n in ("lam", "F_nats")
+    }
+    line = sensitivity.gate_or_floor(law, values, known, held)
+    assert (line is None) == told_apart
+    if line:
+        assert line.startswith(
+            "gate and floor not told apart: of what ptpp changes from 31 to 279"
+        )
+    floor = bayeslaw.law("ptpp-floor")
+    assert sensitivity.gate_or_floor(floor, values, known, held) is None
+    assert sensitivity.gate_or_floor(law, values, grid, held) is None
+
+
+@pytest.fixture(scope="module")
+def two_sizes():
+    """A separable law fitted on two sizes, and the runs of two larger ones."""
+    runs = bayeslaw.simulate("chinchilla", seed=1)
+    with pytest.warns(bayeslaw.RunTableWarning, match="two levels only"):
+        fit = bayeslaw.fit(
+            runs[runs["N"] < 1e9],
+            "chinchilla",
+            seed=1,
+            max_draws=1000,
+            discrepancy=False,
+            on_failure="ignore",
+        )
+    return fit, runs[runs["N"] > 1e9]
+
+
+def test_a_check_says_that_a_forecast_rests_on_the_prior(two_sizes):
+    """Two sizes fitted, larger ones forecast: named with its exponent, found by power-scaling, kept as JSON."""
+    fit, held = two_sizes
+    result = bayeslaw.check(fit, held)
+    assert [line.split(":")[0] for line in result.reasons] == [
+        "two levels only",
+        "forecast prior-dominated",
+    ]
+    assert all(line in result.reason for line in result.reasons)
+    record = json.loads(json.dumps(result.to_dict()))
+    assert record["reasons"] == list(result.reasons)
+    few = bayeslaw.check(fit, held.iloc[:3])
+    assert few.verdict == "do not extrapolate"
+    inside = bayeslaw.check(fit, fit.runs)
+    assert inside.reasons == ()
+
+
+def test_other_posteriors_have_no_reasons(runs):
+    assert bayeslaw.check(Gaussian(), runs).reasons == ()
+
+
+def test_runs_that_were_fitted_are_no_test(two_sizes):
+    """They are counted, and where they are half of the table there is no verdict."""
+    fit, held = two_sizes
+    inside = bayeslaw.check(fit, fit.runs)
+    assert inside.verdict == "unknown"
+    assert f"of {inside.n} runs" in inside.reason
+    assert f"; {inside.n} of them were fitted" in inside.reason
+    mixed = bayeslaw.check(fit, pd.concat([held, fit.runs.head(1)]))
+    assert "; 1 of them were fitted" in mixed.reason
+    assert mixed.verdict == bayeslaw.check(fit, held).verdict
+    assert "held-out" in bayeslaw.check(fit, held).reason
+
+
+def test_a_fit_of_one_domain_says_so_when_asked_about_another(two_sizes):
+    fit, held = two_sizes
+    of_target = replace(fit, inference_data=fit.inference_data.copy())
+    of_target.inference_data["constant_data"] = (
+        of_target.inference_data["constant_data"]
+        .to_dataset()
+        .assign(domain=("run_row", np.full(len(fit.runs), "target", object)))
+    )
+    for ask in (bayeslaw.check, bayeslaw.forecast):
+        with pytest.warns(bayeslaw.RunTableWarning) as told:
+            ask(of_target, held.assign(domain="source"))
+        lines = [str(warning.message) for warning in told]
+        assert "the fit is of domain 'target', and " in lines[0]
+        assert "are of 'source'" in lines[0]
+
+
+def test_pictures_of_calibration_show_what_the_check_found(two_sizes):
+    """Dots at the coverage, bars that add up to the runs, and power 1 at the posterior's own median."""
+    from matplotlib.figure import Figure
+
+    from bayeslaw import plots
+
+    fit, held = two_sizes
+    result = bayeslaw.check(fit, held)
+    left, middle, right = Figure().subplots(1, 3)
+    plots.coverage(left, result)
+    dots = {
+        float(x): float(y)
+        for line in left.lines
+        if line.get_marker() == "o"
+        for x, y in [line.get_xydata()[0]]
+    }
+    assert dots == {float(k): v for k, v in result.coverage.items()}
+    plots.pit(middle, result)
+    assert sum(p.get_height() for p in middle.patches if p.get_width() < 1) == result.n
+    plots.sensitivity(right, fit, held)
+    medians = [line.get_xdata()[0] for line in right.lines if line.get_marker() == "o"]
+    own = np.median(np.exp(fit.log_loss(held)).mean(axis=1))
+    assert medians[1] == pytest.approx(own, rel=1e-4)
+    assert medians[4] == pytest.approx(own, rel=1e-4)
+    # Which of them moves more is within Monte Carlo error of chains this short.
+    assert medians[0] != medians[2]
+    assert medians[3] != medians[5]

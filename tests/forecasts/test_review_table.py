@@ -1,0 +1,269 @@
+"""A table under review: each check passes on a sound table and finds the fault that was put in."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import LawError, RunTableError
+from bayeslaw._forecasts.review.record import Finding, Review
+from bayeslaw._forecasts.review.review import by_name
+
+
+def grid(**options) -> pd.DataFrame:
+    """A sound table of one domain: two seeds, whose losses differ by .2%."""
+    first, second = (
+        bayeslaw.simulate("ptpp-floor", seed=seed, noise=0.002).assign(run=_names(seed))
+        for seed in (1, 2)
+    )
+    runs = pd.concat([first, second], ignore_index=True)
+    return runs.assign(**options)
+
+
+def _names(seed):
+    return lambda runs: runs["run"].astype(str) + f" seed {seed}"
+
+
+def two_domains() -> pd.DataFrame:
+    parts = [
+        bayeslaw.simulate("ptpp-floor", seed=seed, noise=0.002).assign(domain=domain)
+        for seed, domain in ((1, "target"), (2, "source"))
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def verdicts(runs, **options):
+    review = bayeslaw.review(runs, **options)
+    return {check.name: check.verdict for check in review.checks}
+
+
+def test_a_sound_table_passes_every_check():
+    runs = grid()
+    review = bayeslaw.review(runs, goal=runs[runs["N"] > 2e9])
+    assert review.verdict == "pass"
+    names = (
+        "table",
+        "reading",
+        "units",
+        "laws",
+        "rows",
+        "levels",
+        "reference",
+        "stages",
+        "noise",
+        "outliers",
+        "mixture",
+        "signal",
+        "size",
+        "tokens",
+        "extrapolation",
+    )
+    assert tuple(check.name for check in review.checks) == names
+    percent = re.search(r"differ by ([\d.]+)%", review["noise"].reason)
+    assert percent is not None
+    assert float(percent[1]) == pytest.approx(0.2, rel=0.15)
+
+
+FAULTS = {
+    "no loss": (lambda t: t.drop(columns="loss"), "table", "fail"),
+    "units": (lambda t: t.assign(N=t["N"] / 1e9), "reading", "look"),
+    "exported twice": (lambda t: pd.concat([t, t.head(3)]), "reading", "look"),
+    "no law's columns": (
+        lambda t: t[["loss", "run"]].assign(lr=1e-3),
+        "laws",
+        "fail",
+    ),
+    "an empty column": (
+        lambda t: t.assign(D=t["D"].where(t["N"] > 1e9)),
+        "laws",
+        "fail",
+    ),
+    "too few rows for the large laws": (
+        lambda t: t.iloc[::50],
+        "laws",
+        "look",
+    ),
+    "few rows": (lambda t: t.iloc[::26], "rows", "look"),
+    "two levels": (lambda t: t[t["ptpp"] <= 31], "levels", "look"),
+    "tiny models": (lambda t: t.assign(N=t["N"] / 1e4), "reference", "look"),
+    "nothing to leave out": (lambda t: t.iloc[::60], "stages", "look"),
+    "seeds that change nothing": (
+        lambda t: t.assign(loss=np.tile(t["loss"][: len(t) // 2], 2)),
+        "noise",
+        "look",
+    ),
+    "seeds that change all": (
+        lambda t: t.assign(
+            loss=t["loss"]
+            * np.exp(0.2 * np.random.default_rng(0).standard_normal(len(t)))
+        ),
+        "noise",
+        "look",
+    ),
+    "a wrong row": (
+        lambda t: t.assign(loss=t["loss"].where(t.index != 77, 2 * t["loss"])),
+        "outliers",
+        "look",
+    ),
+    "shuffled losses": (
+        lambda t: t.assign(loss=np.random.default_rng(0).permutation(t["loss"])),
+        "signal",
+        "fail",
+    ),
+    "sizes the wrong way round": (
+        lambda t: t.assign(N=1e18 / t["N"]),
+        "size",
+        "look",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_by_its_check(fault):
+    put_in, name, verdict = FAULTS[fault]
+    review = bayeslaw.review(put_in(grid()))
+    check = review[name]
+    assert check.verdict == verdict, review.sentence()
+    assert check.next
+    assert review.verdict in (verdict, "fail")
+
+
+def test_the_wrong_row_is_named_as_in_the_file():
+    runs = bayeslaw.read_runs(grid(), where="D > 0")
+    runs.loc[400, "loss"] *= 1.3
+    some = runs[runs["N"] > 5e8]
+    reason = bayeslaw.review(some)["outliers"].reason
+    assert reason.startswith("row 400 lies 2")
+
+
+def test_a_goal_is_told_in_efolds_and_passes_as_far_as_stages_test():
+    """The grid's sizes end at 8.1B, 3.4 to 5.8 times the size before: three times beyond is tested, thirty is not."""
+    runs = grid()
+    largest = runs["N"].max()
+    known = dict(runs.iloc[-1][["D", "ptpp", "replay"]])
+
+    def at(times):
+        goal = pd.DataFrame([known | {"N": largest * times, "D": 1e10}])
+        return bayeslaw.review(runs, goal=goal)["extrapolation"]
+
+    assert at(1.0).verdict == "pass"
+    near, far, hopeless = at(3.0), at(30.0), at(300.0)
+    # fewer tokens per parameter than any run has are looked at, too
+    assert near.verdict == "look" or "D/N" not in near.reason
+    assert far.verdict == "look"
+    assert "3.4 e-folds (30 times) beyond" in far.reason
+    assert "N=44.4B" in far.next
+    assert hopeless.verdict == "fail"
+    assert verdicts(runs, goal=pd.DataFrame([{"N": 3 * largest}]))["extrapolation"] == (
+        "pass"
+    )
+
+
+def test_replay_outside_the_runs_is_looked_at():
+    runs = grid()
+    goal = runs.head(1).assign(replay=0.95)
+    check = bayeslaw.review(runs, goal=goal)["extrapolation"]
+    assert check.verdict == "look"
+    assert "replay 95%" in check.reason
+
+
+def test_domains_are_reviewed_apart_and_a_plan_needs_a_baseline():
+    runs = two_domains().drop(columns=["source_loss_before", "loss_before"])
+    found = verdicts(runs)
+    assert found["target: laws"] == found["source: laws"] == "pass"
+    assert found["plan"] == "look"
+    review = bayeslaw.review(runs, name="my runs.csv")
+    assert "source_loss_before" in review["plan"].reason
+    assert review["source: laws"].next == (
+        "bayeslaw fit 'my runs.csv' --where \"domain == 'source'\" -o source.nc"
+    )
+    assert verdicts(runs.assign(source_loss_before=2.2))["plan"] == "pass"
+
+
+PLAN_FAULTS = {
+    "one replay": lambda t: t.assign(replay=0.3),
+    "other checkpoints": lambda t: t.assign(
+        N=t["N"].where(t["domain"] == "target", 1.1 * t["N"])
+    ),
+    "swapped": lambda t: t.assign(
+        loss=t["loss"]
+        * np.exp(0.2 * t["replay"] * np.where(t.domain == "target", -1, 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", PLAN_FAULTS)
+def test_what_a_plan_would_lack_is_told(fault):
+    runs = PLAN_FAULTS[fault](two_domains().assign(source_loss_before=2.2))
+    assert verdicts(runs)["plan"] == "look"
+
+
+def test_a_column_that_is_empty_here_and_there_ends_no_review():
+    """ptpp is known of two runs only, which no stage left out by it can hold and keep."""
+    runs = grid()
+    sparse = runs.assign(ptpp=runs["ptpp"].where(runs.index < 2)).drop(columns="replay")
+    review = bayeslaw.review(sparse, goal=pd.DataFrame([{"N": 1e10, "ptpp": 300.0}]))
+    assert review["extrapolation"].verdict in ("pass", "look")
+
+
+def test_other_domains_make_no_plan_and_no_fault():
+    runs = two_domains().replace({"target": "fi", "source": "en"})
+    check = bayeslaw.review(runs)["plan"]
+    assert check.verdict == "pass"
+    assert "fi" in check.reason
+
+
+def test_a_path_is_read_and_names_the_commands(tmp_path):
+    path = tmp_path / "runs.csv"
+    grid().to_csv(path, index=False)
+    review = bayeslaw.review(str(path))
+    assert review.subject == str(path)
+    assert str(path) in review["laws"].next
+
+
+def test_a_table_that_cannot_be_read_is_refused():
+    with pytest.raises(RunTableError, match="rows 1, 2, 3 and"):
+        bayeslaw.review(grid(loss=-1.0))
+    with pytest.raises(RunTableError, match="no such file"):
+        bayeslaw.review("none.csv")
+    with pytest.raises(RunTableError, match="got int"):
+        by_name(3, None)
+    with pytest.raises(RunTableError, match="no posterior"):
+        bayeslaw.review({})
+    with pytest.raises(LawError, match="about posteriors"):
+        bayeslaw.review(grid(), refit=True)
+
+
+# -- the record ------------------------------------------------------------------------
+
+
+def test_the_verdict_is_the_worst():
+    checks = [Finding(v, v, "why") for v in ("pass", "look", "fail")]
+    assert Review("x", tuple(checks)).verdict == "fail"
+    assert Review("x", tuple(checks[:2])).verdict == "look"
+    assert Review("x", tuple(checks[:1])).verdict == "pass"
+
+
+def test_the_record_survives_json_and_is_read_by_name():
+    review = bayeslaw.review(grid())
+    record = json.loads(json.dumps(review.to_dict()))
+    assert {"verdict", "checks"} <= set(record)
+    assert all(
+        set(c) == {"name", "verdict", "reason", "next"} for c in record["checks"]
+    )
+    assert Review.from_dict(record) == review
+    assert list(review.table().index) == [check.name for check in review.checks]
+    with pytest.raises(KeyError, match="there are: table"):
+        review["none"]
+
+
+def test_a_notebook_shows_it_escaped():
+    review = Review("<b>", (Finding("a", "look", "<script>x</script>", "a & b"),))
+    shown = review._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "LOOK: &lt;b&gt;" in shown
+    assert repr(review) == "Review(LOOK: <b>: 0 pass, 1 look, 0 fail)"

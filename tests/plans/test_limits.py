@@ -1,0 +1,135 @@
+"""What cannot be a limit is refused in one line, wherever it is asked."""
+
+import numpy as np
+import pytest
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import CHANCE, EVEN_CHANCE, KINDS, LOSS, checked
+from bayeslaw._designs.goals.plan import NOT_OF_A_GOAL, present_plan
+from bayeslaw._plans.constraint import forgetting_limit
+from bayeslaw._plans.plan import problem_of
+from bayeslaw._plans.question import question_of
+from bayeslaw._running.following.question import checked as checked_question
+from bayeslaw.cli.parsing import limit
+from bayeslaw.cli.parsing import question_of as question_of_words
+from known.plans import STATE, example, source, target
+
+
+def present_problem(of_target, of_source, asked):
+    """As `anchors` and the page ask."""
+    names = [name for name in asked if name not in NOT_OF_A_GOAL]
+    of_goal = {name: asked[name] for name in names}
+    if len(names) < len(asked):  # which no goal has
+        return problem_of(of_target, of_source, **asked)
+    return present_plan(of_target, of_source, of_goal)
+
+
+IMPOSSIBLE = [
+    ({"max_target_loss": 300}, "max_target_loss must be .* at most 20"),
+    ({"max_target_loss": 1.8e9}, "max_target_loss must be .* at most 20"),
+    ({"max_target_loss": "220%"}, "max_target_loss 220%: it is a loss in nats"),
+    ({"max_target_loss": float("inf")}, "max_target_loss must be a positive number"),
+    ({"baseline_loss": 164}, "baseline_loss must be .* at most 20"),
+    ({"baseline_loss": np.array([1.6, 164.0])}, "baseline_loss must be .* at most 20"),
+    ({"max_loss": {"forgetting": 40}}, "max_loss of forgetting must be .* at most 20"),
+    ({"confidence": -0.1}, "confidence must be a probability"),
+    ({"confidence": 1.2}, "confidence must be a probability"),
+    ({"confidence": float("nan")}, "confidence must be a probability"),
+    ({"confidence": "120%"}, "confidence must be a probability"),
+    (
+        {"confidence": {"target": 0.9, "forgetting": 95}},
+        "confidence must be a probability",
+    ),
+    ({"max_forgetting": "5000%"}, "max_forgetting must be a number over -1"),
+    ({"max_forgetting": "164nats"}, "max_forgetting must be a number over -20"),
+    ({"max_forgetting": None}, "max_forgetting must be a number over -1"),
+    ({"max_tokens": 1e30}, "max_tokens must be a positive number of at most 1e"),
+    ({"unique_target_tokens": -1}, "unique_target_tokens must be a positive number"),
+    ({"max_epochs": 0}, "max_epochs must be a positive number"),
+    ({"max_flops": "10%"}, "max_flops 10%: it is a number, not a share"),
+    ({"N": 1e300}, "N must be a positive number of at most"),
+]
+
+
+@pytest.mark.parametrize(("asked", "says"), IMPOSSIBLE)
+@pytest.mark.parametrize("ask", [question_of, present_problem])
+def test_impossible_limits_are_refused_in_one_line(asked, says, ask):
+    question = example.QUESTION | asked
+    of_one_draw = target(), source()
+    with pytest.raises(PlanError, match=says) as raised:
+        ask(*of_one_draw, question)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"covariates": {"source_loss_before": 164}}, "source_loss_before must be"),
+        ({"baseline_tokens": -1}, "baseline_tokens must be a number of tokens"),
+    ],
+)
+def test_so_are_those_that_each_draw_reads(asked, says):
+    question = example.QUESTION | {"baseline_loss": None} | asked
+    with pytest.raises(PlanError, match=says) as raised:
+        problem_of(target(), source(), **question)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"max_loss": 300}, "max_loss of target must be .* at most 20"),
+        ({"confidence": 90}, "confidence must be a probability"),
+        ({"prob": float("nan")}, "prob must be a probability"),
+        ({"within": 2}, "within must be a positive number below 1"),
+        ({"until": 1e30}, "until must be a positive number of at most"),
+    ],
+)
+def test_so_are_those_of_a_run_that_is_followed(asked, says):
+    given = {"until": 1e9, "max_loss": 2.0, "confidence": 0.9, "prob": 0.9}
+    with pytest.raises(PlanError, match=says) as raised:
+        checked_question(["target"], **(given | {"within": 0.02} | asked))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("max_target_loss=220%", "max_target_loss 220%: it is a loss in nats"),
+        ("max_target_loss=1.8B", "max_target_loss must be .* got '1.8B'"),
+        ("baseline_loss=164", "baseline_loss must be"),
+        ("source_loss_before=164", "source_loss_before must be"),
+        ("loss_before=2%", "loss_before 2%: it is a loss"),
+        ("max_loss=code=33", "max_loss code must be"),
+        ("confidence=110%", "confidence must be a probability"),
+        ("confidence=-90%", "confidence must be a probability"),
+        ("min_replay=110%", "min_replay must be a share"),
+        ("max_forgetting=900nats", "max_forgetting must be a number over -20"),
+    ],
+)
+def test_words_of_plan_goal_and_toml_are_refused_where_they_are_read(word, says):
+    with pytest.raises(PlanError, match=says) as raised:
+        question_of_words(["N=8B", word])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_option_is_of_the_kind_of_its_keyword(name):
+    """And a number that it may be is read as it is, in percent where it is a share."""
+    option = f"--{name.replace('_', '-')}"
+    with pytest.raises(PlanError, match=f"^{option} must be"):
+        limit(option, "-1")
+    written, number = ("90%", 0.9) if KINDS[name].what == "" else ("2", 2.0)
+    assert limit(option, written) == number
+
+
+def test_what_can_be_asked_is_taken_as_it_is_meant():
+    assert checked("x", "90%", CHANCE) == checked("x", 0.9, CHANCE) == 0.9
+    assert checked("x", "12.5", LOSS) == 12.5
+    assert checked("x", 0.5, EVEN_CHANCE) == 0.5
+    assert forgetting_limit("x", "150%") == (1.5, "relative")
+    assert forgetting_limit("x", 0.05, "nats") == (0.05, "nats")
+    named = example.QUESTION | {"confidence": "90%", "max_target_loss": "1.8"}
+    question = question_of(target(), source(), named)
+    assert (question.confidence, question.constraints[0].limit) == (0.9, 1.8)
+    assert STATE["loss_before"] < 20

@@ -1,0 +1,183 @@
+"""The plan found: exact against brute force, safe on its draws."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayeslaw._plans.sampled import cheapest, intersect
+from bayeslaw._plans.search import Problem, search
+from known.plans import (
+    DRAWS,
+    STATE,
+    STATE_SOURCE,
+    STATE_TARGET,
+    dip_source,
+    missed_problem,
+    promise,
+    random_problem,
+    spread,
+    state_source,
+    state_target,
+    wave_source,
+)
+
+SOURCES = {
+    "rises": (state_source, STATE_SOURCE),
+    "dips": (dip_source, {"w": 0.004, "D1": 1e10}),
+    "waves": (wave_source, {"w": 0.06, "D1": 1e10}),
+}
+
+
+def bends_with_much_replay(v, x, xp=jnp):
+    """Falls with tokens; where replay is over ``from`` it falls and rises."""
+    z = xp.log(x["D"] / 1e10)
+    return v["L"] - 0.1 * z + xp.where(x["replay"] > v["from"], 0.05 * z**2, 0.0)
+
+
+@pytest.mark.parametrize(("bend", "is_wavy"), [(0.9, True), (1.0, False)])
+def test_the_shape_of_a_law_is_looked_at_at_shares_of_replay(bend, is_wavy):
+    """At each from 0 to 1, and at none over 1."""
+    values = {"L": np.full(100, 1.0), "from": np.full(100, bend)}
+    made = promise("target", bends_with_much_replay, values, {}, 2.0)
+    assert made.is_wavy == is_wavy
+
+
+def random_state_problem(seed, kind="rises"):
+    """A source loss that rises, falls and rises, or does so many times with tokens."""
+    rng = np.random.default_rng(seed)
+    t = spread(STATE_TARGET, 0.05, DRAWS, rng.integers(2**31))
+    (s_function, center), known = SOURCES[kind], kind == "rises"
+    s = spread(center, 0.05, DRAWS, rng.integers(2**31)) | (
+        {} if known else {"L": np.full(DRAWS, 2.3)}
+    )
+    promises = (
+        promise("target", state_target, t, STATE, rng.uniform(2.3, 2.5), model=1e9),
+        promise(
+            "forgetting",
+            s_function,
+            s,
+            STATE,
+            rng.uniform(0.01, 0.03),
+            2.4 if known else 2.3,
+            model=1e9,
+        ),
+    )
+
+    def numpy_of(function, values):
+        v = {k: np.asarray(a)[:, None, None] for k, a in values.items()}
+        return lambda d, r: function(v, STATE | {"D": d, "replay": r}, np)
+
+    return Problem(promises, float(rng.uniform(0.6, 0.9)), 1e9, 30.0), [
+        numpy_of(state_target, t),
+        numpy_of(s_function, s),
+    ]
+
+
+def most(constraint):
+    """The log loss that each draw may have at most, shape (draw,): from the limit itself."""
+    loss = constraint.limit
+    if constraint.unit == "relative":
+        loss = (1 + constraint.limit) * constraint.baseline
+    return np.log(loss / np.exp(constraint.noise))
+
+
+def shares(problem, losses, x, replay):
+    """Share of draws that keep both promises on a grid, shape (replay, tokens)."""
+    kept = True
+    for p, f in zip(problem.constraints, losses, strict=True):
+        log_loss = f(np.exp(x)[None, None, :], replay[None, :, None])
+        kept = kept & (log_loss <= most(p)[:, None, None])
+    return np.mean(kept, axis=0)
+
+
+def brute_force(problem, losses):
+    """The smallest log tokens on a grid over all draws, made finer wherever a replay is within 5% of the best."""
+    u, x = np.linspace(0, 1, 101), np.linspace(*problem.span, 300)
+    best = np.inf
+    for width in (0.05, 0.02, 0.005, 0.001):
+        ok = shares(problem, losses, x, problem.replay(u)) >= problem.confidence - 1e-12
+        needed = np.where(ok.any(axis=1), x[np.argmax(ok, axis=1)], np.inf)
+        best, du, dx = min(best, needed.min()), np.diff(u).min(), x[1] - x[0]
+        if not np.isfinite(best):
+            return best
+        near = u[needed <= best + width + dx]
+        u = np.unique(np.clip(near[:, None] + du * np.linspace(-1, 1, 11), 0, 1))
+        x = np.linspace(best - 3 * dx, best + dx, 25)
+    return best
+
+
+CASES = [(random_problem, k) for k in range(6)] + [
+    (random_state_problem, k) for k in range(2)
+]
+CASES += [
+    (partial(random_state_problem, kind=kind), k)
+    for kind in ("dips", "waves")
+    for k in range(2)
+]
+CASES += [(missed_problem, k) for k in range(3)]
+
+
+@pytest.mark.parametrize(("make", "seed"), CASES)
+def test_same_cost_as_brute_force_and_no_promise_broken(make, seed):
+    """The cost is at most that of a fine grid over all draws and .5%, and the plan's draws keep the promises."""
+    problem, losses = make(seed)
+    found = search(problem)
+    expected = brute_force(problem, losses)
+    assert np.isfinite(expected)
+    assert found.log_tokens <= expected + 0.005
+    share = shares(
+        problem, losses, np.array([found.log_tokens + 1e-9]), np.array([found.replay])
+    ).item()
+    assert share >= problem.confidence - 1e-12
+    assert (
+        problem.kept(found.log_tokens, found.replay).all(axis=0).mean()
+        >= problem.confidence
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_most_probable_plan_as_brute_force(seed):
+    """Within half the budget that would do, no point of a fine grid is more probable by over two draws."""
+    problem, losses = random_problem(seed)
+    problem = replace(problem, max_tokens=float(np.exp(search(problem).log_tokens)) / 2)
+    found = search(problem)
+    u, x = (
+        np.linspace(0, 1, 2001),
+        np.log(problem.max_tokens) - np.array([0, 0.1, 0.5, 1, 2]),
+    )
+    best = shares(problem, losses, x, problem.replay(u)).max()
+    assert found.log_tokens <= np.log(problem.max_tokens) + 1e-9
+    assert problem.confidence + found.margin == pytest.approx(best, abs=2.01 / DRAWS)
+
+
+def test_smallest_budget_in_overlapping_intervals():
+    """The sweep counts draws whose intervals have begun and not ended, ends included."""
+    intervals = (np.array([[1.0], [2.0], [3.0]]), np.array([[2.5], [4.0], [np.inf]]))
+    assert cheapest([intervals], [2 / 3], np.inf) == (2.0, 0.0)
+    assert cheapest([intervals], [1.0], np.inf)[1] == pytest.approx(-1 / 3)
+    assert cheapest([intervals], [2 / 3], 1.5) == (1.0, pytest.approx(-1 / 3))
+    start, end = intersect(
+        intervals, (np.array([[2.6, 5.0]] * 3), np.array([[3.5, 6.0]] * 3))
+    )
+    assert np.sort(start[1])[0] == 2.6
+    assert np.isinf(start[0]).all()
+    assert sorted(zip(start[2][np.isfinite(start[2])], end[2], strict=False)) == [
+        (3.0, 3.5),
+        (5.0, 6.0),
+    ]
+
+
+def test_every_crossing_is_found_of_a_loss_that_bends_many_times():
+    """Draws keep the promise inside their intervals and nowhere else: four intervals here, where most losses have two."""
+    promise = random_state_problem(0, "waves")[0].constraints[1]
+    replay = np.linspace(0, 1, promise.draws)
+    starts, ends = promise.intervals(replay)
+    assert np.isfinite(starts).sum(axis=1).max() >= 4
+    for x in np.linspace(*promise.span, 57)[1:-1]:
+        inside = ((starts <= x) & (x <= ends)).any(axis=1)
+        np.testing.assert_array_equal(
+            inside, promise.log_losses(x, replay) <= promise.log_limit
+        )

@@ -1,0 +1,248 @@
+"""What a planner is asked: one builder of records, units in one place, keywords as editors see them."""
+
+import inspect
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._plans import question as planning
+from bayeslaw._plans.constraint import UNITS, Constraint
+from bayeslaw._plans.plan import plan, solve
+from bayeslaw._plans.posing import pose
+from bayeslaw._plans.question import Budget, question_of
+from bayeslaw._posteriors.posterior import Piece
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """A posterior made of one piece."""
+
+    piece: Piece
+    name: str = "draws"
+    warnings: tuple[str, ...] = ()
+
+    def pieces(self):
+        return (self.piece,)
+
+    def log_loss(self, runs, *, noise=False, seed=0):
+        raise NotImplementedError
+
+
+def falling(values, columns):
+    """A target loss that falls with tokens that are not replayed."""
+    tokens = columns["D"] * (1 - 0.9 * columns["replay"])
+    return jnp.log(values["floor"] + (tokens / 1e9) ** -0.5)
+
+
+def rising(values, columns):
+    """A source loss that rises with tokens, less with replay."""
+    seen = columns["D"] / 1e12 * (1.05 - columns["replay"])
+    return jnp.log(values["before"] * (1 + seen))
+
+
+def posterior(log_loss, name, center, seed, draws=64):
+    values = {
+        name: center * np.exp(0.01 * np.random.default_rng(seed).standard_normal(draws))
+    }
+    return Draws(Piece(log_loss, values, ("D", "replay")))
+
+
+TARGET = posterior(falling, "floor", 1.5, 0)
+SOURCE = posterior(rising, "before", 2.0, 1)
+ASKED = {
+    "N": 1e9,
+    "ptpp": 20.0,
+    "max_target_loss": 1.8,
+    "max_forgetting": 0.05,
+    "draws": 64,
+    "new_run": False,
+}
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "limit", "read"),
+    [
+        ("2%", "relative", 0.02, "relative"),
+        ("0.02", "relative", 0.02, "relative"),
+        ("-1%", "relative", -0.01, "relative"),
+        ("0.05nats", "relative", 0.05, "nats"),
+        ("0.05 Nats", "relative", 0.05, "nats"),
+        ("1.5nats", "relative", 1.5, "nats"),
+        ("0.05", "nats", 0.05, "nats"),
+        ("1.8", "loss", 1.8, "loss"),
+        ("1.8nats", "loss", 1.8, "loss"),
+    ],
+)
+def test_a_limit_says_its_unit(text, unit, limit, read):
+    assert Constraint.parse("x", text, unit) == Constraint("x", limit, read)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "says"),
+    [
+        ("2", "relative", "limit of x 2 is 200%; write 2%"),
+        ("180%", "loss", "a loss in nats per token, not a share"),
+        ("two", "relative", "'two' is not a number"),
+        ("nats", "relative", "is not a number"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused_in_one_line(text, unit, says):
+    with pytest.raises(PlanError, match=says) as raised:
+        Constraint.parse("x", text, unit)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_loss_at_a_limit_has_that_outcome(name):
+    """Both directions of a unit agree, and a whole loss more costs its size."""
+    unit, baseline = UNITS[name], np.array([1.4, 2.0])
+    limit = 1.7 if name == "loss" else 0.03
+    loss = np.broadcast_to(unit.most_loss(limit, baseline), 2)
+    np.testing.assert_allclose(unit.outcome(loss, baseline), limit)
+    before = loss if name == "loss" else baseline
+    for k in range(2):
+        rise = unit.outcome(before * 1.001, before)[k] - unit.outcome(before, before)[k]
+        assert rise == pytest.approx(0.001 * unit.size(limit, float(before[k])))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("5%", {}), ("0.1nats", {"max_forgetting": 0.1, "forgetting_unit": "nats"})],
+)
+def test_text_and_number_ask_the_same(text, number):
+    written = question_of(TARGET, SOURCE, ASKED | {"max_forgetting": text})
+    assert (
+        written.constraints == question_of(TARGET, SOURCE, ASKED | number).constraints
+    )
+
+
+# -- keywords ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_keyword_is_refused_naming_the_known_ones():
+    with pytest.raises(
+        PlanError,
+        match=r"plan.. does not take 'max_token'; it takes N, ptpp, .*max_tokens.*seed",
+    ) as raised:
+        plan(TARGET, SOURCE, **ASKED, max_token=1e9)  # pyright: ignore[reportCallIssue]
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_keyword_is_named():
+    with pytest.raises(PlanError, match="missing: max_target_loss, max_forgetting"):
+        plan(TARGET, SOURCE, N=1e9, ptpp=20.0)  # pyright: ignore[reportCallIssue]
+
+
+def test_every_keyword_is_shown_with_its_default():
+    """`help(plan)`, the records of types and the table of defaults list the same keywords."""
+    shown = inspect.signature(plan).parameters
+    assert list(shown) == ["target", "source", *planning.NAMES]
+    assert set(planning.NAMES) == set(planning.Keywords.__annotations__)
+    for name in planning.NAMES:
+        expected = planning.DEFAULTS.get(name, inspect.Parameter.empty)
+        assert shown[name].default == expected
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_of_records_is_that_of_the_keywords():
+    asked = ASKED | {
+        "max_flops": 1e21,
+        "unique_target_tokens": 1e10,
+        "max_epochs": 2,
+        "min_replay": 0.1,
+    }
+    question = question_of(TARGET, SOURCE, asked)
+    assert question.budget == Budget(
+        max_flops=1e21, unique_target_tokens=1e10, epochs=2, min_replay=0.1
+    )
+    assert question.budget.tokens(1e9) == 1e21 / 6e9
+    assert question.budget.target_tokens == 2e10
+    assert question.constraints == (
+        Constraint("target", 1.8, "loss"),
+        Constraint("forgetting", 0.05, "relative"),
+    )
+    assert solve(question) == plan(TARGET, SOURCE, **asked)
+
+
+def test_a_loss_on_a_third_domain_is_one_more_constraint():
+    """It needs a posterior and a limit, no baseline; too tight a limit is what has to be relaxed."""
+    question = question_of(TARGET, {"forgetting": SOURCE, "code": SOURCE}, ASKED)
+
+    def limited(most):
+        constraints = (*question.constraints[:2], Constraint("code", most, "loss"))
+        return replace(question, constraints=constraints)
+
+    made, without = solve(limited(2.5)), plan(TARGET, SOURCE, **ASKED)
+    assert made.feasible
+    assert made.promises[2]["unit"] == "loss"
+    assert pytest.approx(without.D, rel=5e-3) == made.D
+    sampled = pose(limited(2.5), question.models[0]).constraints[2]
+    np.testing.assert_array_equal(sampled.baseline, 1.0)
+    hard = solve(limited(1.9))
+    assert not hard.feasible
+    assert hard.binding == "code"
+    assert "code limit 1.9 nats" in hard.sentence()
+
+
+def test_a_loss_is_limited_by_the_name_of_its_domain():
+    """The promise is on that domain's loss, alone; a baseline without a name is not its own."""
+    named = {"web": SOURCE, "code": SOURCE}
+    asked = ASKED | {"max_loss": {"code": 1.9}, "max_forgetting": {"web": 0.05}}
+    question = question_of(TARGET, named, asked | {"baseline_loss": 2.0})
+    assert question.constraints == (
+        Constraint("target", 1.8, "loss"),
+        Constraint("web", 0.05, "relative"),
+        Constraint("code", 1.9, "loss"),
+    )
+    model = question.models[0]
+    assert model.columns("web")["loss_before"] == 2.0
+    assert "loss_before" not in model.columns("code")
+    made = plan(TARGET, named, **asked)
+    assert made.binding == "code"
+    assert set(made.settings["baseline"]) == {"web"}
+
+
+@pytest.mark.parametrize(
+    ("max_loss", "says"),
+    [
+        (1.9, "max_loss is by domain"),
+        ({"math": 1.9}, "max_loss names 'math', which has no posterior"),
+        ({"code": -1}, "max_loss of code must be a positive number"),
+    ],
+)
+def test_a_loss_limit_that_cannot_be_is_refused_in_one_line(max_loss, says):
+    with pytest.raises(PlanError, match=says) as raised:
+        plan(TARGET, {"web": SOURCE, "code": SOURCE}, **ASKED, max_loss=max_loss)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_plan_with_a_limited_loss_is_the_cheapest_of_a_grid():
+    """Brute force over replay and tokens, with every draw's three losses by hand."""
+    named = {"web": SOURCE, "code": posterior(falling, "floor", 1.4, 2)}
+    asked = ASKED | {"max_loss": {"code": 1.6}, "confidence": 0.8}
+    made = plan(TARGET, named, **asked)
+    replay, tokens = np.linspace(0, 1, 101), np.geomspace(1e9, 1e12, 700)
+    columns = {"replay": replay[None, :, None], "D": tokens[None, None]}
+    limits = {"target": 1.8, "web": 0.05, "code": 1.6}
+    question = question_of(TARGET, named, asked)
+    problem = pose(question, question.models[0])
+    kept = np.ones((64, 101, 700), bool)
+    for constraint in problem.constraints:
+        (part,) = constraint.parts
+        values = {k: v[:, None, None] for k, v in part.values.items()}
+        log_loss = (rising if constraint.name == "web" else falling)(values, columns)
+        loss = np.exp(np.asarray(log_loss))
+        if constraint.name == "web":
+            loss = loss / np.asarray(values["before"]) - 1
+        kept &= loss <= limits[constraint.name]
+    enough = kept.mean(axis=0) >= 0.8
+    cheapest = np.where(enough, tokens, np.inf).min()
+    assert pytest.approx(cheapest, rel=0.02) == made.D

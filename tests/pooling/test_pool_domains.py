@@ -1,0 +1,57 @@
+"""A domain of a pool stands where a fit does, or is refused in a line."""
+
+import warnings
+
+import pytest
+
+import bayeslaw
+from bayeslaw import BayeslawError
+from bayeslaw._pooling.domain import DomainPosterior
+from known import saved
+
+LAW = bayeslaw.law("chinchilla")
+
+
+def domain(name="code"):
+    """Of known values, without sampling: its ``runs`` are a number."""
+    return DomainPosterior(LAW, saved.values(), name, 5, {}, 2, ())
+
+
+def curve():
+    return saved.runs().iloc[:3].assign(N=1e9, run="a")
+
+
+ANSWERED = {
+    "follow": lambda one: bayeslaw.follow(one, curve(), 1e11),
+    "forecast": lambda one: bayeslaw.forecast(one, curve()),
+    "check": lambda one: bayeslaw.check(one, saved.runs()),
+    "width_parts": lambda one: bayeslaw.width_parts(one, curve()),
+    "anchors": lambda one: bayeslaw.anchors(
+        one, saved.runs().iloc[:9].assign(cost=1.0), curve(), budget=2, checks=0
+    ),
+    "compute_gain": lambda one: bayeslaw.compute_gain(one, curve().iloc[:1]),
+}
+REFUSED = {
+    "check_stages": bayeslaw.check_stages,
+    "check_inference": bayeslaw.check_inference,
+    "refit": lambda one: bayeslaw.Follower.start(one, curve(), 1e11, refit=True),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_a_domain_is_taken_like_a_fit(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        ANSWERED[name](domain())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_needs_a_fit_says_so_in_a_line(name):
+    with pytest.raises(BayeslawError) as caught:
+        REFUSED[name](domain())
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_followed_has_the_name_of_the_domain():
+    assert list(bayeslaw.follow(domain(), curve(), 1e11).domains) == ["code"]
+    assert list(bayeslaw.follow(domain(None), curve(), 1e11).domains) == ["loss"]

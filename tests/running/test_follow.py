@@ -1,0 +1,472 @@
+"""A run while it trains: the filter against written-out Gaussians, forecasts that cover, and what becomes of runs that leave their law."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import bayeslaw
+from bayeslaw import PlanError, RunTableError
+from bayeslaw._running.following import departure as module
+from bayeslaw._running.following.course import course
+from bayeslaw._running.following.decision import decide
+from bayeslaw._running.following.departure import Departure, Outlook, Scales
+from bayeslaw._running.following.follow import Follower
+from bayeslaw._running.following.track import CHANGED, REMEMBERED
+from known.power_laws import (
+    END,
+    TOKENS,
+    UNTIL,
+    Mixed,
+    N,
+    points,
+    power_laws,
+    true_curve,
+)
+
+# -- the filter ----------------------------------------------------------------------------
+
+
+def covariance(scales: Scales, g: int, clocks: np.ndarray, end: float) -> np.ndarray:
+    """Of points at these clocks around the law, written out from the definition."""
+    gaps = np.abs(clocks[:, None] - clocks)
+    apart = gaps * np.sqrt(3) / scales.length[g]
+    waned = scales.wander[g] * np.exp(scales.waning[g] * (end - clocks))
+    wander = np.outer(waned, waned) * (1 + apart) * np.exp(-apart)
+    slope = scales.slope[g] ** 2 * np.outer(clocks - end, clocks - end)
+    noise = scales.noise[g] * np.exp(scales.fading[g] * (end - clocks))
+    alike = np.exp(-gaps / module.SHARED) + module.OWN**2 * (gaps == 0)
+    return scales.level[g] ** 2 + slope + wander + np.outer(noise, noise) * alike
+
+
+def test_the_filter_is_the_gaussian_written_out(monkeypatch):
+    monkeypatch.setattr(module, "SPIKES", 1e-300)
+    rng = np.random.default_rng(0)
+    clocks, end = np.array([-3.0, -2.5, -1.0, -0.4]), 0.0
+    law = rng.normal(0.0, 0.003, (5, 5))  # at the points and the end, of five draws
+    y = rng.normal(0.0, 0.003, 4)
+    known = Departure.before(5, end, seed=0)
+    for j, clock in enumerate(clocks):
+        known = known.after(clock, y[j] - law[:, j])
+    outlook = Outlook.of(known, end, law[:, 4])
+
+    scales = known.scales
+    log_weight = np.empty_like(known.log_weight)
+    for g in range(len(scales.level)):
+        everywhere = np.append(clocks, end)
+        whole = covariance(scales, g, everywhere, end)
+        seen, across = whole[:4, :4], whole[:4, 4]
+        left = y - law[:, :4]
+        log_weight[g] = stats.multivariate_normal(np.zeros(4), seen).logpdf(left)
+        gain = np.linalg.solve(seen, across)
+        np.testing.assert_allclose(outlook.mean[g], law[:, 4] + left @ gain, rtol=1e-8)
+        np.testing.assert_allclose(
+            outlook.sd[g] ** 2, whole[4, 4] - across @ gain, rtol=1e-7
+        )
+    log_weight -= np.logaddexp.reduce(log_weight, axis=None)
+    np.testing.assert_allclose(known.log_weight, log_weight, atol=1e-8)
+
+
+def test_departures_at_two_points_to_come_vary_together_as_written_out(monkeypatch):
+    monkeypatch.setattr(module, "SPIKES", 1e-300)
+    clocks, later = np.array([-2.0, -1.2]), np.array([-0.7, 0.0])
+    known = Departure.before(2, 0.0)
+    for clock in clocks:
+        known = known.after(clock, np.array([0.01, 0.0]))
+    shared = known.covariance_ahead(*later)
+    for g in range(0, len(shared), 7):
+        whole = covariance(known.scales, g, np.append(clocks, later), 0.0)
+        gain = np.linalg.solve(whole[:2, :2], whole[:2, 2:])
+        left = whole[2:, 2:] - whole[2:, :2] @ gain
+        assert shared[g] == pytest.approx(left[0, 1], rel=1e-6, abs=1e-15)
+
+
+def test_quantiles_are_those_of_the_mixture():
+    rng = np.random.default_rng(3)
+    weight = rng.dirichlet(np.ones(12)).reshape(3, 4)
+    outlook = Outlook(rng.normal(0, 1, (3, 4)), np.array([0.1, 0.5, 1.0]), weight)
+    for prob, found in zip(
+        (0.05, 0.5, 0.95), outlook.quantiles([0.05, 0.5, 0.95]), strict=True
+    ):
+        assert outlook.below(float(found)) == pytest.approx(prob, abs=0.004)
+
+
+def test_intervals_of_runs_made_as_assumed_hold_at_every_prefix():
+    """A hundred and fifty runs drawn from a law's draw and the prior of departures: 90% intervals hold 90%."""
+    law, scales = power_laws(seed=1), Scales.draw(1.0, 256, seed=9)
+    clocks = np.log(np.append(TOKENS, UNTIL))
+    at = law.log_loss(pd.DataFrame({"D": np.exp(clocks)}))
+    rng = np.random.default_rng(2)
+    inside = []
+    for _ in range(150):
+        g, s = rng.integers(len(scales.level)), rng.integers(len(at))
+        whole = covariance(scales, g, clocks, clocks[-1])
+        y = at[s] + rng.multivariate_normal(np.zeros(9), whole)
+        known = Departure.before(len(at), clocks[-1])
+        held = []
+        for j in range(8):
+            known = known.after(clocks[j], y[j] - at[:, j])
+            if j in (0, 3, 7):
+                low, high = Outlook.of(known, clocks[-1], at[:, -1]).quantiles(
+                    [0.05, 0.95]
+                )
+                held.append(low <= y[-1] <= high)
+        inside.append(held)
+    share = np.mean(inside, axis=0)
+    # three standard errors of 150 runs are .073
+    assert np.all(np.abs(share - 0.9) < 0.075), share
+
+
+# -- runs ----------------------------------------------------------------------------------
+
+
+def test_a_run_that_keeps_to_the_law_ends_where_the_law_says_and_sharper_than_before():
+    known = bayeslaw.follow(power_laws(), points(TOKENS, true_curve(TOKENS)), UNTIL)
+    final, before = known.final, known.first.final_before
+    assert abs(final["median"] / END - 1) < 0.002
+    assert final["low"] < END < final["high"]
+    assert final["high"] - final["low"] < 0.6 * (before["high"] - before["low"])
+
+
+def test_a_run_that_leaves_the_law_is_followed_along_its_own_line():
+    tokens = np.geomspace(0.3, 10.0, 14) * N
+    losses = 1.3 * true_curve(tokens)
+    known = bayeslaw.follow(power_laws(), points(tokens, losses), UNTIL)
+    assert known.first.final_before["high"] < 1.1 * END  # the law never heard of it
+    assert abs(known.final["median"] / (1.3 * END) - 1) < 0.02
+    assert known.surprise < 0.01
+    assert "above" in known.first.verdict
+    assert "surprising" in known.first.verdict
+
+
+def test_one_gross_point_moves_the_end_little():
+    losses = true_curve(TOKENS)
+    spiked = losses.copy()
+    spiked[5] *= 1.2
+    plain = bayeslaw.follow(power_laws(), points(TOKENS, losses), UNTIL).final["median"]
+    shaken = bayeslaw.follow(power_laws(), points(TOKENS, spiked), UNTIL).final[
+        "median"
+    ]
+    assert abs(shaken / plain - 1) < 0.004
+
+
+def test_points_one_by_one_are_points_at_once():
+    curve = points(TOKENS, true_curve(TOKENS))
+    at_once = bayeslaw.follow(power_laws(), curve, UNTIL, max_loss=END).to_dict()
+    one_by_one = Follower.start(power_laws(), {"N": N}, UNTIL, max_loss=END)
+    for at, loss in zip(curve["D"], curve["loss"], strict=True):
+        one_by_one = one_by_one.after(at, loss)
+    growing = Follower.start(power_laws(), curve.head(1), UNTIL, max_loss=END)
+    for rows in (2, 2, 5, 8):
+        growing = growing.read(curve.head(rows))
+    assert one_by_one.following().to_dict() == at_once
+    assert growing.following().to_dict() == at_once
+
+
+def test_a_curve_that_was_written_anew_is_learned_anew():
+    first = points(TOKENS, true_curve(TOKENS) * 1.02)
+    second = points(TOKENS, true_curve(TOKENS))
+    begun = Follower.start(power_laws(), first, UNTIL, max_loss=END)
+    follower = begun.read(first).read(second)
+    fresh = bayeslaw.follow(power_laws(), second, UNTIL, max_loss=END)
+    assert follower.following().to_dict() == fresh.to_dict()
+
+
+def test_a_point_that_comes_late_is_learned_in_its_place():
+    curve = points(TOKENS, true_curve(TOKENS))
+    begun = Follower.start(power_laws(), curve, UNTIL, max_loss=END)
+    without = begun.read(curve.drop(index=3))
+    late = without.read(curve)
+    assert late.following().to_dict() == begun.read(curve).following().to_dict()
+    assert late.following().final != without.following().final
+
+
+def test_no_certainty_is_claimed_of_finite_draws():
+    said = decided(3 * END).sentence()
+    assert "over 99.9%" in said
+    assert "100.0%" not in said
+    assert "under 0.1%" in decided(0.5 * END).sentence()
+
+
+def test_at_the_prompt_a_followed_run_is_its_decision():
+    following = decided(3 * END)
+    assert repr(following) == f"Following({following.sentence().splitlines()[-1]})"
+    assert following._repr_html_().count("<p>") == len(
+        following.sentence().splitlines()
+    )
+
+
+def test_a_thousand_points_need_no_more_memory_than_ten():
+    follower = Follower.start(power_laws(draws=50), {"N": N}, UNTIL)
+    sizes = set()
+    for at in np.geomspace(0.03, 19.9, 1000) * N:
+        follower = follower.after(at, float(true_curve(at)))
+        known = follower.sides["loss"].track.departure
+        sizes.add((known.mean.nbytes, known.covariance.nbytes, known.log_weight.nbytes))
+    assert len(sizes) == 1
+    assert follower.following().first.points == 1000
+
+
+def test_points_too_near_or_too_early_are_passed_over_and_told():
+    tokens = np.concatenate([[UNTIL / 5000], TOKENS, TOKENS[-1:] * 1.001])
+    losses = np.concatenate([[9.0], true_curve(TOKENS), [3.0]])
+    known = bayeslaw.follow(power_laws(), points(tokens, losses), UNTIL)
+    plain = bayeslaw.follow(power_laws(), points(TOKENS, true_curve(TOKENS)), UNTIL)
+    assert known.final == plain.final
+    assert known.first.notes[0].startswith("2 points passed over")
+
+
+@pytest.mark.parametrize("told", ["lr", "column", "argument"])
+def test_points_of_the_warm_up_are_left_out_with_a_word(told):
+    losses = true_curve(TOKENS)
+    warm = losses.copy()
+    warm[:2] += 0.5
+    steps = np.arange(8) * 10.0 + 10
+    curve = points(TOKENS, warm, step=steps)
+    if told == "lr":
+        curve["lr"] = [1e-4, 2e-4, 3e-4, 3e-4, 2.9e-4, 2.8e-4, 2e-4, 1e-4]
+    if told == "column":
+        curve["warmup"] = 30
+    known = bayeslaw.follow(
+        power_laws(), curve, UNTIL, warmup=30 if told == "argument" else None
+    )
+    without = bayeslaw.follow(power_laws(), points(TOKENS[2:], losses[2:]), UNTIL)
+    assert known.final == without.final
+    assert "2 points of the warm-up left out" in known.first.notes
+
+
+def test_a_rate_that_falls_from_the_first_point_has_no_warm_up():
+    curve = points(TOKENS, true_curve(TOKENS), lr=np.linspace(3e-4, 1e-4, 8))
+    assert bayeslaw.follow(power_laws(), curve, UNTIL).first.points == 8
+
+
+def test_before_the_first_point_all_is_as_it_was_foreseen():
+    law = power_laws(draws=4000)
+    follower = Follower.start(law, {"N": N}, UNTIL, max_loss=END)
+    known = follower.following()
+    assert known.first.points == 0
+    assert known.surprise == 1.0
+    before = known.first.final_before
+    assert known.final["median"] == pytest.approx(before["median"], rel=0.003)
+    assert known.probability == pytest.approx(known.probability_before, abs=0.1)
+
+
+def test_the_law_between_its_nodes_is_the_law():
+    law = power_laws()
+    along = course(law, pd.DataFrame({"N": [N]}), UNTIL)
+    tokens = np.geomspace(0.05, 70, 333) * N
+    exact = law.log_loss(pd.DataFrame({"N": N, "D": tokens}))
+    found = np.array([along.at(np.log(d)) for d in tokens]).T
+    assert np.abs(found - exact).max() < 2e-5
+
+
+def test_a_posterior_without_noise_is_followed_too():
+    law = power_laws()
+    law.noise = 0.0
+    known = bayeslaw.follow(law, points(TOKENS, true_curve(TOKENS)), UNTIL)
+    assert known.final["low"] < known.final["median"] < known.final["high"]
+    assert abs(known.final["median"] / END - 1) < 0.002
+
+
+def test_from_when_on_the_end_was_known():
+    known = bayeslaw.follow(
+        power_laws(), points(TOKENS, true_curve(TOKENS)), UNTIL, within=0.01
+    )
+    history = known.first.history
+    half = (history["final_high"] - history["final_low"]) / 2 / history["final_median"]
+    wide = history["at"][half > 0.01]
+    assert known.first.known_from > wide.max()
+    assert known.first.known_from in set(history["at"])
+    never = bayeslaw.follow(
+        power_laws(), points(TOKENS, true_curve(TOKENS)), UNTIL, within=1e-5
+    )
+    assert never.first.known_from is None
+
+
+# -- surprise ------------------------------------------------------------------------------
+
+
+def test_runs_of_the_law_are_as_surprising_as_stated():
+    """Of two hundred runs drawn from the forecast, about one in ten is called unusual."""
+    law = power_laws(seed=4)
+    at = law.log_loss(pd.DataFrame({"D": TOKENS}))
+    rng = np.random.default_rng(5)
+    surprises = []
+    for _ in range(200):
+        y = at[rng.integers(len(at))] + law.noise * rng.standard_normal()
+        y = y + 0.0005 * rng.standard_normal(8)
+        follower = Follower.start(law, {"N": N}, UNTIL)
+        for tokens, log_loss in zip(TOKENS, y, strict=True):
+            follower = follower.after(tokens, float(np.exp(log_loss)))
+        surprises.append(follower.sides["loss"].track.surprise)
+    assert np.mean(np.array(surprises) < 0.1) < 0.16
+    assert np.mean(np.array(surprises) < 0.01) < 0.04
+
+
+@pytest.mark.parametrize(("factor", "side"), [(1.15, "above"), (0.85, "below")])
+def test_a_run_that_breaks_away_half_way_is_surprising_and_reasons_are_named(
+    factor, side
+):
+    losses = true_curve(TOKENS)
+    losses[4:] *= factor
+    known = bayeslaw.follow(power_laws(), points(TOKENS, losses), UNTIL)
+    assert known.surprise < 0.01
+    assert known.first.side == side
+    expected = {"above": "learning rate", "below": "validation text"}
+    assert expected[side] in known.first.verdict
+
+
+# -- decisions -----------------------------------------------------------------------------
+
+
+def decided(limit, domains=None, confidence=0.9, shift=1.0):
+    curve = points(TOKENS, shift * true_curve(TOKENS))
+    return bayeslaw.follow(
+        power_laws(), curve, UNTIL, max_loss=limit, confidence=confidence
+    )
+
+
+def test_each_decision_where_it_is_due():
+    assert decided(None).decision.action == "go on"
+    going_on = decided(1.012 * END)
+    assert going_on.decision.action == "stop early"
+    assert going_on.decision.stop_at < UNTIL
+    lost = decided(0.985 * END)
+    assert lost.decision.action == "stop"
+    assert lost.probability < 0.1
+    assert lost.decision.needed > UNTIL
+    unsure = decided(END)
+    assert unsure.decision.action == "wait"
+    assert TOKENS[-1] < unsure.decision.look_again < UNTIL
+    assert 0.5 <= unsure.decision.sure_by_then < 1
+
+
+def test_where_a_run_may_stop_early_the_loss_there_keeps_the_limit():
+    known = decided(1.03 * END)
+    early = known.decision.stop_at
+    assert known.decision.saved == pytest.approx(1 - early / UNTIL)
+    path = known.first.path
+    upper = np.interp(early, path["D"], path["high"])  # 95% of runs are below
+    assert float(true_curve(early)) <= 1.03 * END < 1.01 * upper
+
+
+def mixed() -> Mixed:
+    plain = power_laws()
+    return Mixed(plain.floor, plain.height, plain.power)
+
+
+def test_another_share_of_replay_ends_near_its_law_with_the_runs_own_departure():
+    """The run lies 2% over its law at replay .3: so will its end at any other share, and less surely than as planned; of the old share something stays."""
+    losses = 1.02 * true_curve(TOKENS) * np.exp(0.3)
+    curve = points(TOKENS, losses, replay=0.3)
+    known = bayeslaw.follow(mixed(), curve, UNTIL, max_loss=1.1 * 1.02 * END)
+    ends = known.first.replays.set_index("replay")["median"]
+    as_planned = known.final["median"]
+    moved = 1 - REMEMBERED * TOKENS[-1] / UNTIL
+    for replay, median in ends.items():
+        expected = as_planned * np.exp(moved * (replay - 0.3))
+        assert median == pytest.approx(expected, rel=0.003)
+    planned = np.log(known.final["high"] / known.final["low"])
+    row = known.first.replays.iloc[3]  # the same share
+    assert row["replay"] == 0.3
+    assert np.log(row["high"] / row["low"]) == pytest.approx(
+        np.hypot(planned, 2 * 1.645 * CHANGED), rel=0.05
+    )
+    assert known.decision.action == "stop"
+    assert known.decision.replay == 0.05
+    assert known.decision.replay_probability == known.first.replays["probability"].max()
+
+
+def test_late_in_a_run_no_other_share_is_told():
+    tokens = np.append(TOKENS, 0.6 * UNTIL)
+    curve = points(tokens, true_curve(tokens) * np.exp(0.3), replay=0.3)
+    known = bayeslaw.follow(mixed(), curve, UNTIL, max_loss=1.1 * END)
+    assert known.first.replays.empty
+    assert known.decision.replay is None
+
+
+def test_regret_is_what_is_thrown_away():
+    known = decided(END)
+    left = UNTIL - TOKENS[-1]
+    regret = known.decision.regret
+    assert regret["go on"] == pytest.approx((1 - known.probability) * left)
+    assert regret["stop"] == pytest.approx(known.probability * UNTIL)
+
+
+def test_looking_again_makes_sure_as_often_as_said():
+    """Sixty runs go on from where the decision waits, drawn from what is known there."""
+    law = power_laws(seed=6)
+    curve = points(TOKENS, true_curve(TOKENS))
+    follower = Follower.start(law, curve, UNTIL, max_loss=END).read(curve)
+    decision = follower.following().decision
+    assert decision.action == "wait"
+    track = follower.sides["loss"].track
+    there = track.outlook(np.log(decision.look_again))
+    drawn = there.draw(60, np.random.default_rng(7))
+    sure = 0
+    for log_loss in drawn:
+        later = follower.after(decision.look_again, float(np.exp(log_loss)))
+        chance = later.sides["loss"].track.probability()
+        sure += chance >= 0.9 or chance <= 0.1
+    assert sure / 60 == pytest.approx(decision.sure_by_then, abs=0.25)
+
+
+def test_two_domains_keep_their_promises_together():
+    target, source = power_laws(domain="target"), power_laws(seed=8, domain="source")
+    curve = pd.concat(
+        [points(TOKENS, true_curve(TOKENS), domain="target"), points(TOKENS, 1.001 * true_curve(TOKENS), domain="source")]
+    )  # fmt: skip
+    limits = {"target": 1.003 * END, "source": 1.004 * END}
+    known = bayeslaw.follow(
+        {"target": target, "source": source}, curve, UNTIL, max_loss=limits
+    )
+    alone = [known[name].probability for name in ("target", "source")]
+    assert known.probability == pytest.approx(alone[0] * alone[1])
+    only = bayeslaw.follow(target, curve, UNTIL, max_loss=limits["target"])
+    assert only.probability == known["target"].probability
+
+
+def test_decisions_need_no_more_than_tracks():
+    follower = Follower.start(power_laws(), {"N": N}, UNTIL, max_loss=1.5 * END)
+    track = follower.sides["loss"].track
+    assert decide([track], 0.9).action == "stop early"
+
+
+# -- bad input -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "said"),
+    [
+        ({"run": list("aabbaabb")}, {}, "has 2 runs"),
+        ({"D": [1e8, 1e8, *TOKENS[2:]]}, {}, "two losses at D = 100M"),
+        ({}, {"until": TOKENS[5]}, "after the planned end"),
+        ({"N": [N] * 7 + [2 * N]}, {}, "'N' changes along the run"),
+        ({}, {"max_loss": -1.0}, "max_loss of loss must be a positive number"),
+        ({}, {"max_loss": {"source": 1.0}}, "max_loss of 'source'"),
+        ({}, {"confidence": 1.0}, "confidence must be a probability"),
+        ({}, {"prob": 0.0}, "prob must be a probability"),
+        ({}, {"until": float("nan")}, "until must be a positive number"),
+        ({}, {"within": 0.0}, "within must be a positive number"),
+        ({}, {"warmup": 5.0}, "lacks column 'step'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_a_line(change, asked, said):
+    curve = points(TOKENS, true_curve(TOKENS)).assign(**change)
+    with pytest.raises((PlanError, RunTableError), match=said) as refused:
+        bayeslaw.follow(power_laws(), curve, **({"until": UNTIL} | asked))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("column", ["N", "D", "loss"])
+def test_a_missing_column_is_named(column):
+    curve = points(TOKENS, true_curve(TOKENS)).drop(columns=column)
+    with pytest.raises(RunTableError, match=f"lacks.*{column}|{column}.*lacks"):
+        bayeslaw.follow(power_laws(), curve, UNTIL)
+
+
+def test_a_loss_that_cannot_be_is_refused_as_it_comes():
+    follower = Follower.start(power_laws(), {"N": N}, UNTIL)
+    for at, loss, said in ((1e8, float("nan"), "loss of loss"), (3 * UNTIL, 2.0, "after the planned end"), (0.0, 2.0, "D must be"), (1e8, {"x": 2.0}, "a loss of 'x'")):  # fmt: skip
+        with pytest.raises(PlanError, match=said):
+            follower.after(at, loss)

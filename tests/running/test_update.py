@@ -1,0 +1,288 @@
+"""A second batch: its surprise is uniform under the posterior, what moved a forecast is what exact updates say, and a table
+says that nothing changed, or that something did, where that is so.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import bayeslaw
+from bayeslaw import LawError, RunTableError
+from bayeslaw._plans import example
+from bayeslaw._running.updating.attribution import attribute
+from bayeslaw._running.updating.foreseen import foresee
+from bayeslaw._running.updating.plans import plan_change
+from bayeslaw._running.updating.shifts import _moved
+from bayeslaw._running.updating.surprise import joint, surprise_of
+from known import plans, updates
+from known.updates import PRIOR_MEAN, PRIOR_SD, TAU, batch, conjugate, lines
+
+GOAL = np.array([1.0, 5.0])  # of level and slope: a run at D = 5
+CASES = 200
+
+# -- surprise -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[0.0, TAU], ids=["rows alone", "runs share"])
+def p_values(request):
+    """Of batches whose truth is drawn from the prior, runs' effects included."""
+    rng = np.random.default_rng(3)
+    posterior = lines(1000, seed=4, tau=request.param)
+    found = []
+    for case in range(CASES):
+        truth = PRIOR_MEAN + PRIOR_SD * rng.standard_normal(2)
+        rows = batch(rng, truth, tau=request.param)
+        foreseen = foresee(posterior, rows, case)
+        batches = foreseen.simulate(case)
+        found.append((joint(foreseen, batches, case), surprise_of(foreseen, case)))
+    return found
+
+
+def test_surprise_is_uniform_under_the_posterior(p_values):
+    """Kolmogorov and Smirnov's test at 1%; so is that of each run's mean."""
+    assert stats.kstest([p for p, _ in p_values], "uniform").pvalue > 0.01
+    of_a_run = [s.groups["p_value"].iloc[0] for _, s in p_values]
+    assert stats.kstest(of_a_run, "uniform").pvalue > 0.01
+
+
+def test_intervals_hold_as_many_rows_as_they_say(p_values):
+    for prob in (0.5, 0.9):
+        held = np.mean([s.coverage[f"{prob:g}"] for _, s in p_values])
+        assert held == pytest.approx(prob, abs=0.05)
+
+
+def test_rows_of_a_run_that_lie_off_together_surprise_less_than_rows_alone():
+    """The same rows, .8% high in one run: ordinary where runs share an error of .6%, rare where rows have .4% each."""
+    rng = np.random.default_rng(0)
+    rows = batch(rng, PRIOR_MEAN, runs=1, points=8)
+    rows["loss"] *= np.exp(0.008)
+    sharp = {"a": np.full(2000, PRIOR_MEAN[0]), "b": np.full(2000, PRIOR_MEAN[1])}
+    alone = updates.Lines(sharp | {"sigma": np.full(2000, updates.SIGMA)})
+    whole = np.hypot(updates.SIGMA, TAU)
+    together = updates.Lines(
+        sharp | {"sigma": np.full(2000, whole), "tau_run": np.full(2000, TAU)}
+    )
+    p = [surprise_of(foresee(one, rows)).p_value for one in (alone, together)]
+    assert p[0] < 0.01
+    assert p[1] > 0.05
+
+
+def test_the_worst_rows_are_those_farthest_off_in_sds():
+    rows = batch(np.random.default_rng(1), PRIOR_MEAN)
+    rows.loc[5, "loss"] *= 1.5
+    surprise = surprise_of(foresee(lines(seed=2), rows))
+    assert surprise.worst.index[0] == 5
+    assert surprise.worst["miss"].iloc[0] == pytest.approx(np.log(1.5), abs=0.05)
+    assert surprise.is_surprising
+
+
+# -- why ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def told():
+    """Two runs from a truth that is unlike the prior's mean, and what they add to a forecast."""
+    rng = np.random.default_rng(8)
+    rows = batch(rng, PRIOR_MEAN + np.array([0.02, 0.008]), runs=2, points=3)
+    posterior = lines(20000, seed=5)
+    before = posterior.values["a"] * GOAL[0] + posterior.values["b"] * GOAL[1]
+    mean, _ = conjugate(rows)
+    after = np.full(2, GOAL @ mean)
+    return rows, attribute(foresee(posterior, rows), before, after)
+
+
+def test_all_new_rows_together_add_what_the_exact_update_does(told):
+    rows, why = told
+    mean, _ = conjugate(rows)
+    exact = GOAL @ (mean - PRIOR_MEAN)
+    assert abs(exact) > 0.5 * why.sd
+    assert why.together == pytest.approx(exact, abs=0.03 * why.sd)
+    assert why.shift == pytest.approx(exact, abs=0.03 * why.sd)
+    assert why.is_told
+    of_runs = why.groups[why.groups["by"] == "run"]
+    assert of_runs["adds"].sum() == pytest.approx(why.together)
+
+
+def test_alone_is_the_exact_update_without_the_other_run(told):
+    rows, why = told
+    for _, group in why.groups.iterrows():
+        mean, _ = conjugate(rows[rows["run"] == group["level"]])
+        assert group["khat"] < 0.7
+        exact = GOAL @ (mean - PRIOR_MEAN)
+        assert group["alone"] == pytest.approx(exact, abs=0.05 * why.sd)
+
+
+def test_a_shift_that_the_rows_do_not_tell_is_said_so(told):
+    rows, _ = told
+    posterior = lines(2000, seed=5)
+    before = posterior.values["a"] + 5 * posterior.values["b"]
+    why = attribute(foresee(posterior, rows), before, before + 10 * before.std())
+    assert not why.is_told
+    assert why.reasons.empty
+    assert "cannot be told by which rows" in why.sentence()
+
+
+def test_what_a_refit_without_the_other_rows_says_of_a_real_law():
+    """Six rows of the second batch: reweighted draws against the fit of old rows and these."""
+    plain = {"preview": True, "discrepancy": False, "independent": True, "seed": 1}
+    runs = updates.grown()
+    new = runs[runs["N"] == runs["N"].max()].iloc[:6]
+    old = bayeslaw.fit(updates.first_batch(), "chinchilla", **plain)
+    refit = bayeslaw.fit(pd.concat([updates.first_batch(), new]), "chinchilla", **plain)
+    goal = runs.iloc[[-1]]
+    before, after = old.log_loss(goal)[:, 0], refit.log_loss(goal)[:, 0]
+    why = attribute(foresee(old, new), before, after)
+    (group,) = [g for _, g in why.groups.iterrows() if g["by"] == "N"]
+    assert group["khat"] < 0.7
+    assert group["alone"] == pytest.approx(why.shift, abs=0.2 * why.sd)
+    assert why.together == pytest.approx(why.shift, abs=0.35 * why.sd)
+
+
+# -- what moved -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_is_expected_where_it_is_the_variance_that_data_take():
+    """Conjugate updates of a true model move means by their own sd on average: 95% within two of it."""
+    rng = np.random.default_rng(6)
+    before = PRIOR_MEAN[0] + PRIOR_SD[0] * rng.standard_normal(4000)
+    far = []
+    for _ in range(CASES):
+        truth = PRIOR_MEAN + PRIOR_SD * rng.standard_normal(2)
+        mean, covariance = conjugate(batch(rng, truth, runs=1))
+        after = rng.normal(mean[0], np.sqrt(covariance[0, 0]), 4000)
+        moved = _moved(before, after)
+        far.append(moved["shift"] / moved["expected"])
+    assert np.std(far) == pytest.approx(1.0, abs=0.12)
+
+
+@pytest.fixture(scope="module")
+def honest():
+    return bayeslaw.update(updates.old_fit(), updates.with_second(), seed=1)
+
+
+@pytest.fixture(scope="module")
+def shifted():
+    """The second batch 3% higher than the law says."""
+    return bayeslaw.update(updates.old_fit(), updates.with_second(1.03), seed=1)
+
+
+def test_the_same_table_changes_nothing_and_fits_nothing(monkeypatch):
+    monkeypatch.setattr(
+        "bayeslaw._running.updating.update.refit_like", lambda *_, **__: 1 / 0
+    )
+    same = bayeslaw.update(updates.old_fit(), updates.first_batch())
+    assert same.action == "nothing new"
+    assert same.posterior is updates.old_fit()
+    assert "Nothing new" in repr(same)
+    assert not same.first.parameters["moved"].any()
+    assert (same.to_frame()["before"] == same.to_frame()["after"]).all()
+
+
+def test_a_batch_of_the_same_law_is_foreseen(honest):
+    assert honest.first.surprise.p_value > 0.01
+    row = honest.first.headline
+    assert not row["beyond"]
+    assert row["before_low"] < row["after"] < row["before_high"]
+    assert row["width"] < 1
+    assert honest.first.changes.same == len(updates.first_batch())
+
+
+def test_a_batch_three_percent_off_surprises_and_moves_the_forecast_its_way(shifted):
+    one = shifted.first
+    assert one.surprise.is_surprising
+    assert one.surprise.miss == pytest.approx(0.03, abs=0.01)
+    assert shifted.action == "moved"
+    assert one.headline["after"] > one.headline["before_high"]
+    assert one.attribution.shift > 0
+    assert "above what was foreseen" in shifted.verdict()
+
+
+def test_the_refit_is_that_of_the_same_law_and_settings(honest):
+    old, new = updates.old_fit(), honest.posterior
+    again = bayeslaw.fit(updates.with_second(), "chinchilla", preview=True, seed=1)
+    assert new.is_preview
+    assert new.misfit is not None
+    assert new.law == old.law
+    assert (new.posterior["alpha"] == again.posterior["alpha"]).all()
+
+
+def test_an_average_is_made_again_of_all_the_laws_it_was_made_of():
+    rows = updates.first_batch()
+    options = {"hold_out": "D", "discrepancy": False, "seed": 2}
+    old = bayeslaw.average(rows, ["chinchilla", "coupled"], **options)
+    told = []
+    updated = bayeslaw.update(
+        old, updates.with_second(), seed=2, progress=lambda *done: told.append(done)
+    )
+    # of the whole command: the refits' posteriors, and what is compared then
+    assert told == sorted(told)
+    assert len(told) > 2
+    assert told[-1] == (1000, 1000)
+    again = bayeslaw.average(
+        updates.with_second(), ["chinchilla", "coupled"], **options
+    )
+    assert updated.posterior.weights == again.weights
+    assert updated.posterior.attrs["folds"] == again.attrs["folds"]
+    laws = updated.first.laws
+    assert list(laws["weight_after"]) == [again.weights[n] for n in laws.index]
+
+
+def test_what_cannot_be_updated_is_refused_in_a_line():
+    old, table = updates.old_fit(), updates.with_second()
+    with pytest.raises(RunTableError, match="no rows of domain target"):
+        bayeslaw.update(old, table.assign(domain="source"))
+    with pytest.raises(RunTableError, match="lacks column 'D'"):
+        bayeslaw.update(old, table.drop(columns="D"))
+    with pytest.raises(RunTableError, match="lacks column 'domain'"):
+        bayeslaw.update(old, table.drop(columns="domain"))
+    new = table[table["N"] == table["N"].max()]
+    with pytest.raises(RunTableError, match="in one table, or --allow-missing"):
+        bayeslaw.update(old, new)
+    with pytest.raises(LawError, match="give source"):
+        bayeslaw.update(old, table, question={"N": 1e9})
+
+
+# -- the plan -------------------------------------------------------------------------------------------------------------
+
+NOISY = {"sd": 0.004, "draws": 100, "sigma": 0.002}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return plans.target(**NOISY), plans.source(**NOISY)
+
+
+def test_the_same_posteriors_have_the_same_plan(pair):
+    question = {**example.QUESTION, "draws": plans.DRAWS}
+    change = plan_change(bayeslaw.plan(*pair, **question), pair, question)
+    assert not change.moved
+    assert change.kept["probability"] == pytest.approx(change.before.probability)
+    assert change.regret == pytest.approx(change.regret_before)
+
+
+def test_the_old_plan_under_a_new_posterior(pair):
+    """A limit that is looser by a share is a loss lower by it: the other posterior's plan is asked both ways."""
+    question = {**example.QUESTION, "draws": plans.DRAWS}
+    asked = bayeslaw.plan(*pair, **question)
+    level = question["max_target_loss"]
+    assert asked.D
+    higher = plans.Draws(tuple(_raised(piece, 0.004) for piece in pair[0].of))
+    change = plan_change(asked, (higher, pair[1]), question)
+    tighter = bayeslaw.plan(
+        *pair, **{**question, "max_target_loss": level / np.exp(0.004)}
+    )
+    assert abs(change.after.D / tighter.D - 1) < 0.01
+    assert change.moved == (abs(np.log(tighter.D / asked.D)) > np.log(1.1))
+    assert change.kept["probability_target"] < asked.probability_target
+    assert change.kept["probability"] < asked.confidence
+    assert change.still_keeps is False
+
+
+def _raised(piece, by):
+    def log_loss(draw, covariates):
+        return piece.log_loss(draw, covariates) + by
+
+    return replace(piece, log_loss=log_loss)
