@@ -112,7 +112,7 @@ class Block:
 
     @property
     def precision(self) -> Float[np.ndarray, "effect effect"]:
-        """Of the effects, the coordinates given."""
+        """Precision of the effects, the coordinates given."""
         return np.eye(len(self.own)) + self.own
 
     @cached_property
@@ -243,7 +243,7 @@ class Offer:
 
     @cached_property
     def _informations(self) -> dict[Pick, Precision]:
-        """Of the picks that were asked for."""
+        """Informations of the picks that were asked for."""
         return {}
 
     def _information(self, run: int, stop: int) -> Precision:

@@ -160,8 +160,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/posing.py",
-        "default_rng([question.seed, position])",
-        "default_rng(question.seed)",
+        "generator(question.seed, position)",
+        "generator(question.seed)",
     ),
     (
         f"{_PLANNING}/posing.py",
