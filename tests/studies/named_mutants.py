@@ -165,8 +165,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/posing.py",
-        "default_rng([question.seed, COVARIATES])",
-        "default_rng([question.seed, len(name)])",
+        "generator(question.seed, Stream.PLAN_COVARIATES)",
+        "generator(question.seed, len(name))",
     ),
     (
         f"{_PLANNING}/posing.py",
@@ -210,7 +210,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "self.max_flops / (2 * N)",
     ),
     # compare, average
-    (f"{_AVERAGING}/judge.py", "weight[: len(kept)] = kept", "weight[: len(kept)] = 1"),
+    (f"{_AVERAGING}/judge.py", "weights * stage.kept,", "weights,"),
     (
         f"{_AVERAGING}/judge.py",
         "law, draws, training, stage.kept, setting, FOLD_TRIES",
@@ -223,7 +223,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_AVERAGING}/judge.py",
-        "mean + draw_drift(tau, (len(mean), away.shape[1]), rng) @ away.T",
+        "mean + draw_drift(tau, len(mean), rng) @ away.T",
         "mean",
     ),
     (
@@ -231,7 +231,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "np.quantile(new, [0.05, 0.5, 0.95], axis=0)",
         "np.quantile(new, [0.2, 0.5, 0.8], axis=0)",
     ),
-    (f"{_AVERAGING}/judge.py", "covariance + np.mean(tau**2) * same", "covariance"),
+    (f"{_AVERAGING}/judge.py", "covariance + variance * pairs", "covariance"),
     (f"{_AVERAGING}/judge.py", "RunNoise.of(draws).of_new_run()", "RunNoise.of(draws)"),
     (
         f"{_AVERAGING}/judge.py",
@@ -267,7 +267,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "smooth, k = smoothed_tail(plain)",
         "smooth, k = plain, 0.0",
     ),
-    (_DRIFT, "miss.covariance + tau**2 * drift", "miss.covariance + tau * drift"),
+    (_DRIFT, "scales * self.product[told]", "self.product[told]"),
     (_DRIFT, "_without_outliers(miss.residual)", "miss.residual"),
     (_DRIFT, '0.0007, 1.0, "left', '0.007, 1.0, "left'),
     # the model
@@ -303,8 +303,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     # tables
     (
         f"{_TABLES}/runs.py",
-        '*(n for n in NUMERIC if "loss" in n))',
-        '*(n for n in NUMERIC if "loss" in n and n != "loss_before"))',
+        '*(n for n in NUMERIC if "loss" in n),',
+        '*(n for n in NUMERIC if "loss" in n and n != "loss_before"),',
     ),
     (
         f"{_TABLES}/runs.py",
