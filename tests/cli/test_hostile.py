@@ -21,10 +21,10 @@ folder = Path(sys.argv[1])
 os.chdir(folder)
 import numpy, pandas, jax.numpy, xarray, h5netcdf, arviz_base, scipy.stats, pyarrow.parquet
 import bayeslaw
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.errors import BayeslawError
 from bayeslaw._law.find import find_law
-from bayeslaw._posteriors.averaging.record import load
+from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._tables.where import select
 from bayeslaw.cli.parsing import assignments, prior_file, read_table
 bayeslaw.load(folder / "good.nc").log_loss(bayeslaw.simulate("chinchilla"))  # imports and compiles what loading needs

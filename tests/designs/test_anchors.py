@@ -251,9 +251,9 @@ def test_rows_without_a_run_are_runs_of_their_own_priced_at_6_n_d():
 
 GOOD = {"x": [0.0, 1.0], "cost": [1.0, 2.0]}
 BAD = {
-    "negative cost": (GOOD | {"cost": [1.0, -2.0]}, {}, RunTableError, "row 2, column 'cost': negative"),
+    "negative cost": (GOOD | {"cost": [1.0, -2.0]}, {}, RunTableError, "row 2, column 'cost': -2 is negative"),
     "missing cost": (GOOD | {"cost": [np.nan, 2.0]}, {}, RunTableError, "row 1, column 'cost': missing"),
-    "cost in words": (GOOD | {"cost": ["a lot", "2"]}, {}, RunTableError, "row 1, column 'cost': missing, or not a number"),
+    "cost in words": (GOOD | {"cost": ["a lot", "2"]}, {}, RunTableError, "row 1, column 'cost': 'a lot' is not a number"),
     "no cost at all": ({"x": [0.0]}, {}, RunTableError, "need a column 'cost', or N and D"),
     "cost falls along a run": (GOOD | {"cost": [2.0, 1.0], "run": "a", "D": [1.0, 2.0]}, {}, RunTableError, "less than at the point before"),
     "two checkpoints in a run": (GOOD | {"run": "a", "checkpoint": ["u", "v"]}, {}, RunTableError, "two checkpoints"),

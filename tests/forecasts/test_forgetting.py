@@ -18,8 +18,8 @@ from bayeslaw import (
     progress_lost,
     simulate_domains,
 )
-from bayeslaw._forecasts import forgetting
 from bayeslaw._law.law import log_loss
+from bayeslaw._studies import forgetting as replication
 
 MODELS = pd.DataFrame(
     {
@@ -154,7 +154,7 @@ def test_resamples_of_few_runs_that_leave_none_out_are_passed_over(monkeypatch):
     """Of five rows one resample in 26 has each; of one row, all have."""
     runs = pd.DataFrame({"loss": [1.0, 2.0, 4.0, 5.0, 8.0]})
     off = SimpleNamespace(bootstrap_loss=lambda r: np.full((100, len(r)), 2.0))
-    monkeypatch.setattr(forgetting, "point_fit", lambda *given, **options: off)
+    monkeypatch.setattr(replication, "point_fit", lambda *given, **options: off)
     law = bayeslaw.law("forgetting")
     error = bootstrapped_mre(runs, law, resamples=100, left_out=True)
     times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), size=100)
@@ -220,6 +220,7 @@ def known(name, *changes):
     return SimpleNamespace(log_loss=predict)
 
 
+@pytest.mark.filterwarnings("ignore:70 losses")  # where its curves begin
 def test_cost_of_forgetting_by_measured_curves_and_by_a_law():
     """A curve that is the law's gives what the law gives where it ends at the loss before, and more replay costs less."""
     runs = (
@@ -248,7 +249,9 @@ def test_cost_of_forgetting_by_measured_curves_and_by_a_law():
         curve = pd.DataFrame({"N": n, "D": 100 * n * np.geomspace(1e-4, 1, 300)})
         curve["loss"] = np.exp(before.log_loss(curve)[0])
         curves.append(curve.assign(loss=curve["loss"] - curve["loss"].iloc[-1] + end))
-    measured = cost_of_forgetting(after, runs, pd.concat(curves))
+    measured = cost_of_forgetting(
+        after, runs, pd.concat(curves).assign(run=lambda curve: curve["N"])
+    )
     np.testing.assert_allclose(measured.lost, by_law.lost, atol=1e-3)
     first = measured.statements()[0]
     assert first.startswith("41M parameters, fine-tuned on 30M tokens: ")

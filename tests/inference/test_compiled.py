@@ -26,7 +26,7 @@ from bayeslaw._posteriors.posterior import LogLoss
 
 def test_the_start_leaves_the_environment_alone():
     code = (
-        "import os; before = dict(os.environ); from bayeslaw._base import runtime; runtime.start(); "
+        "import os; before = dict(os.environ); from bayeslaw._base.machine import runtime; runtime.start(); "
         "import jax; assert jax.config.jax_enable_x64; assert dict(os.environ) == before"
     )
     without = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
@@ -193,7 +193,7 @@ ELSEWHERE = """
 import json, sys
 from pathlib import Path
 from inference.test_compiled import _problem, _heights, _starts
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 runtime.start()
 import jax
 compiled = []
@@ -290,7 +290,7 @@ def test_programs_that_nobody_uses_go(tmp_path):
 
 
 COMPILE = """
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
 runtime.start()
 import jax, jax.numpy as jnp

@@ -150,7 +150,7 @@ def test_programs_that_others_left_go(tmp_path, owner):
 
 COMMAND = """
 import sys
-from bayeslaw._base import runtime
+from bayeslaw._base.machine import runtime
 runtime.start()
 import jax
 print(jax.config.jax_compilation_cache_dir)

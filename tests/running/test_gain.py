@@ -57,7 +57,7 @@ def test_noise_of_a_run_widens_the_gain():
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        (pd.concat([run(2.0), run(2.0)]), "2 rows"),
+        (pd.concat([run(2.0), run(2.1)]), "2 rows"),
         (run(2.0).drop(columns="loss"), "lacks column 'loss'"),
     ],
 )
