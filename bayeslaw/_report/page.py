@@ -46,6 +46,7 @@ from bayeslaw._report.planned import PLANNING, Planned, make_plan, reason_of
 from bayeslaw._report.question import check_question, laws_of
 from bayeslaw._report.summary import summary, verdict_of
 from bayeslaw._tables import fitting
+from bayeslaw._tables.rows.settings import alike_but_settings
 from bayeslaw._tables.runs import as_runs
 
 PAGE = "report.html"
@@ -398,6 +399,7 @@ def _render(contents: _Contents) -> str:
     setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
     laws = {law.name: law for domain in domains for law in domain.laws}
+    read = {column for law in laws.values() for column in law.covariates}
     verdict, trust = verdict_of(domains, planned.untested)
     return page.render(
         name=contents.name,
@@ -411,6 +413,7 @@ def _render(contents: _Contents) -> str:
         plan_pictures=figures.plan_pictures(plan, setting.unit) if plan else (),
         verdict=verdict,
         trust=trust,
+        settings=alike_but_settings(table, read),
         laws=list(laws.values()),
         hold_out=setting.hold_out,
         level=float(table[setting.hold_out].max()),

@@ -286,6 +286,16 @@ def test_beyond_what_was_held_out_the_heading_is_no_yes(without_fits, made, tmp_
     assert not heading.startswith("Yes")
 
 
+def test_settings_that_no_law_reads_are_said(without_fits, made, tmp_path):
+    """Rows that differ in their batch alone are of no one recipe, and the page says so."""
+    assert 'id="settings"' not in made.path.read_text()
+    runs = datasets.load("microcpt").drop(columns="checkpoint")
+    mixed = bayeslaw.report(runs.assign(batch=32 * (1 + runs["seed"])), output=tmp_path)
+    (said,) = re.findall(r'id="settings">(.*?)</p>', mixed.path.read_text())
+    assert "alike in all that laws read" in said
+    assert "batch" in said
+
+
 @pytest.mark.parametrize("verdict", list(TRUST))
 def test_what_no_check_tests_is_said_with_every_verdict(verdict):
     """And a pass is then as unknown as what is beyond it."""
