@@ -88,7 +88,9 @@ def drift_sentence(
     width = (forecasts["high"] - forecasts["low"]) / forecasts["median"]
     widest = runs.iloc[[int(np.argmax(width))]]
     parts = drift_parts(posterior, widest)
-    if parts.sum(axis=None) <= 0.5 * width_parts(posterior, widest).sum(axis=None):
+    if parts.empty or parts.sum(axis=None) <= 0.5 * width_parts(posterior, widest).sum(
+        axis=None
+    ):
         return None
     side = str(parts.iloc[0].idxmax())
     axis = side.rpartition(" ")[0]

@@ -285,7 +285,7 @@ def test_a_check_says_that_a_forecast_rests_on_the_prior(two_sizes):
     assert all(line in result.reason for line in result.reasons)
     record = json.loads(json.dumps(result.to_dict()))
     assert record["reasons"] == list(result.reasons)
-    few = bayeslaw.check(fit, held.iloc[:3])
+    few = bayeslaw.check(fit, held.nlargest(3, "N"))
     assert few.verdict == "do not extrapolate"
     inside = bayeslaw.check(fit, fit.runs)
     assert inside.reasons == ()

@@ -134,6 +134,7 @@ def test_mean_relative_error_is_of_the_median_and_of_each_draw():
     assert error.interval[0] == pytest.approx(0.05)
 
 
+@pytest.mark.filterwarnings("ignore:rows 2")  # what is resampled is there twice
 def test_bootstrapped_error_is_that_of_refitted_resamples(arxiv):
     """One resample by hand; with all runs the error is about the noise; runs left out are missed by more."""
     law = bayeslaw.law("forgetting")

@@ -55,6 +55,7 @@ def test_chinchilla_s_published_point_fit_and_its_five_bad_points(data):
     assert broken.parameters["beta"] == pytest.approx(0.45, abs=0.005)
 
 
+@pytest.mark.filterwarnings("ignore:rows 2")  # what is resampled is there twice
 def test_bootstrap_spreads_as_resampling_does():
     """A compiled refit of a resampled table equals fitting that table; the spread of the loss covers the truth."""
     law = bayeslaw.law("chinchilla")

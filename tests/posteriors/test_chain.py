@@ -322,6 +322,7 @@ def test_what_cannot_be_chained_is_refused():
         )
 
 
+@pytest.mark.filterwarnings("ignore:column 'source_loss_before'")  # filled
 def test_the_table_of_checkpoints():
     """One row per checkpoint, its tokens and its loss; a loss that differs between rows is refused."""
     table = runs(source_loss_before=[2.1, 2.1, 2.0, np.nan], loss=1.9)

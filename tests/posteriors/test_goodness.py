@@ -62,7 +62,7 @@ def mixed(name: str, values=(0.1, 0.3, 0.5), effect: float = 0.1):
         runs().assign(loss=lambda t, v=v: t["loss"] * np.exp(effect * v), **{name: v})
         for v in values
     ]
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True).drop(columns="run")
 
 
 def doubts(table) -> tuple[str, ...]:
@@ -73,7 +73,10 @@ def test_a_share_of_replay_under_another_name_is_told():
     assert any(
         "column 'mix', which law 'chinchilla'" in line for line in doubts(mixed("mix"))
     )
-    with pytest.warns(FitWarning, match="column 'mix'.* does not read, tells 8"):
+    with (
+        pytest.warns(bayeslaw.RunTableWarning, match="other settings of 'mix'"),
+        pytest.warns(FitWarning, match="column 'mix'.* does not read, tells 8"),
+    ):
         fitted(mixed("mix", effect=0.2))
 
 

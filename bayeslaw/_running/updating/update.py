@@ -194,8 +194,8 @@ def _batch(
             f"the table lacks column {missing[0]!r}, which the fit's laws read; it has: "
             f"{', '.join(map(str, part.columns))}"
         )
-    for name in read:
-        check_full(part, name, "the fit's laws need")
+    for column in read:
+        check_full(part, column, "the fit's laws need")
     losses(part)
     changes = row_changes(old.runs, part)
     if not allow_missing:
