@@ -9,7 +9,8 @@ import pytest
 import xarray
 
 import bayeslaw
-from bayeslaw import FitFileError, FitWarning, LawError, RunTableError
+from bayeslaw import FitFileError, LawError, RunTableError
+from bayeslaw._base.errors import FitWarning
 from bayeslaw._inference.table import NONE
 from bayeslaw._posteriors.averaging.average import DRAWS, average_part, shares
 from bayeslaw._posteriors.averaging.compare import (
