@@ -1,6 +1,7 @@
 """Runs bought batch by batch: from nothing to an answer, and the same if broken off."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
 from bayeslaw._designs.buying.knowledge import from_priors, laws_for, what_is_known
-from bayeslaw._designs.buying.purchase import FIRST, TRIFLE
+from bayeslaw._designs.buying.purchase import FIRST, TRIFLE, Chosen, why_stop
 from bayeslaw._designs.drifting import covariance, less_drift
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
@@ -395,24 +396,17 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
     assert kept.mean() == pytest.approx(0.9, abs=0.02)
 
 
-def test_a_sequence_for_a_plan_ends_where_the_rest_saves_it_too_little(
-    plan_sequence, planned_pool
-):
-    first = plan_sequence[0]
-    # three fewer than it bought, so that there is something left to learn
-    runs = first.runs.iloc[:-3]
-    measured = planned_pool.loc[runs["row"], ["loss", "source_loss"]]
-    begun = first.update(runs.assign(**measured.reset_index(drop=True)))
-    assert not begun.stop
-    frugal = bayeslaw.next_runs(
-        planned_pool,
-        PLAN,
-        BUDGET,
-        measured=begun.asked.measured,
-        **FOR_A_PLAN | {"least": 1e30},
-    )
-    assert "would save the plan" in frugal.stop
-    assert frugal.plan == begun.plan
+def test_a_sequence_for_a_plan_ends_where_the_rest_saves_it_too_little(plan_sequence):
+    """Saved FLOPs against those that the rest costs, times what is asked for."""
+    costs, sds = np.array([2e18, 3e18]), [0.1, 0.09]
+    asked = replace(plan_sequence[0].asked, least=4.0)
+
+    def stop(saved: float) -> str:
+        chosen = Chosen([(0, 0), (1, 0)], costs, sds, saved, True)
+        return why_stop(asked, chosen, "plan", 0.09, True)
+
+    assert stop(21e18) == ""
+    assert "would save the plan 1.9e+19 FLOPs and cost 5e+18" in stop(19e18)
 
 
 def test_a_plan_needs_both_losses_of_a_run(plan_sequence, planned_pool):
