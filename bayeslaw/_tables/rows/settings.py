@@ -60,10 +60,12 @@ def alike_but_settings(runs: pd.DataFrame, read: Collection[str] = ()) -> Alike 
     differ = [c for c in settings if (levels[c] > 1).any()]
     if not differ:
         return None
-    mixed = group[(levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]]
-    losses = runs["loss"].astype(float).loc[mixed.index].groupby(mixed.to_numpy())
+    group = group.to_numpy()
+    mixed = (levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]
+    # by place, as tables that are put together repeat labels
+    losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
     apart = float((losses.max() / losses.min()).max() - 1)
-    return Alike(tuple(map(str, differ)), tuple(mixed.index), apart)
+    return Alike(tuple(map(str, differ)), tuple(runs.index[mixed]), apart)
 
 
 # what is alike of runs of one design; areas and steps follow from D and the schedule
