@@ -42,7 +42,6 @@ from bayeslaw._posteriors.fits.misfit import (
 )
 from bayeslaw._posteriors.fits.refits import Refit, refit
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
-from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -148,10 +147,10 @@ def judge(
         Which runs are known, shape (run,); the law sees no other. A part of a table
         shares the programs that are compiled for the whole.
     """
-    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    training = TrainingRuns.of(law, runs, setting.independent)
+    x, y = training.covariates, training.y
     errors = NONE if setting.independent else fitted_errors(law, runs)
     table = pad(x, y, errors)
-    training = TrainingRuns.of(law, runs, setting.independent)
     weights = training.row_weights if setting.discrepancy else np.ones(len(y))
     whole, notes = _posterior(
         law, table, x, weights * fitted, None, setting.seed, WHOLE, WHOLE_CHAINS
@@ -198,7 +197,7 @@ def judge(
 def _posterior(
     law: Law,
     table: Padded,
-    x: dict[str, Float[np.ndarray, " row"]],
+    x: Mapping[str, Float[np.ndarray, " row"]],
     weights: Float[np.ndarray, " row"],
     starts: tuple[list[dict], float] | None,
     seed: int,

@@ -110,10 +110,10 @@ def fit(
     law = fitting.settled(law, runs, requested)
     fitting.check_fittable(law, runs, requested=requested)
     runtime.start()
-    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    training = TrainingRuns.of(law, runs, independent)
+    x, y = training.covariates, training.y
     shown = fitted_errors(law, runs) if discrepancy else shared_error(runs)
     errors = NONE if independent else shown
-    training = TrainingRuns.of(law, runs, independent)
     table = pad(x, y, errors)
     if discrepancy:
         table = table.weighed(training.row_weights)
