@@ -16,8 +16,9 @@ def positive(name, median, sigma):
     return pm.LogNormal(name, np.log(median), sigma)
 
 
-def likelihood(loss, y, checkpoint=None):
-    """Student-t on log loss; ``checkpoint``: index of each row's, which then share an effect."""
+def likelihood(loss, y, checkpoint=None, weight=None):
+    """Student-t on log loss; ``checkpoint``: index of each row's, which then share an effect;
+    ``weight``: measurements that each row counts for."""
     mean = pt.log(loss)
     if checkpoint is not None:
         tau = pm.HalfNormal("tau_checkpoint", 0.004)
@@ -25,17 +26,19 @@ def likelihood(loss, y, checkpoint=None):
             mean
             + tau * pm.Normal("z", 0, 1, shape=int(checkpoint.max()) + 1)[checkpoint]
         )
-    sigma = positive("sigma", 0.005, 1.0)
-    pm.StudentT(
-        "log_loss",
-        nu=2 + pm.Gamma("dof_above_2", 2.0, 0.1),
-        mu=mean,
-        sigma=sigma,
-        observed=y,
-    )
+    error = {
+        "nu": 2 + pm.Gamma("dof_above_2", 2.0, 0.1),
+        "mu": mean,
+        "sigma": positive("sigma", 0.005, 1.0),
+    }
+    if weight is None:
+        pm.StudentT("log_loss", **error, observed=y)
+    else:
+        density = pm.logp(pm.StudentT.dist(**error), y)
+        pm.Potential("log_loss", pt.sum(weight * density))
 
 
-def chinchilla(runs, checkpoint=None):
+def chinchilla(runs, checkpoint=None, weight=None):
     """E + A/N^alpha + B/D^beta; the reference run has 1e9 parameters and 2e10 tokens."""
     n, d = (runs[c].to_numpy() for c in ("N", "D"))
     with pm.Model() as model:
@@ -43,7 +46,7 @@ def chinchilla(runs, checkpoint=None):
         loss = positive("E_nats", 1.6, 0.4)
         loss += positive("A_nats", 0.3, 1.0) * (n / 1e9) ** -alpha
         loss += positive("B_nats", 0.3, 1.0) * (d / 2e10) ** -beta
-        likelihood(loss, np.log(runs["loss"].to_numpy()), checkpoint)
+        likelihood(loss, np.log(runs["loss"].to_numpy()), checkpoint, weight)
     return model
 
 

@@ -33,10 +33,11 @@ SIZES = {
     "ptpp-floor": "D > 1e9",
 }
 CASES = [
-    ("chinchilla", False),
-    ("chinchilla", True),
-    ("ptpp-floor", False),
-    ("dcpt", False),
+    ("chinchilla", "independent"),
+    ("chinchilla", "shared errors"),
+    ("chinchilla", "shared errors, repeats weighed"),
+    ("ptpp-floor", "independent"),
+    ("dcpt", "independent"),
 ]
 
 
@@ -92,25 +93,29 @@ def test_the_benchmarks_sample_one_density(script, peers, monkeypatch):
             )
 
 
-@pytest.fixture(
-    scope="module", params=CASES, ids=[f"{n}{', shared errors' * s}" for n, s in CASES]
-)
+@pytest.fixture(scope="module", params=CASES, ids=[", ".join(c) for c in CASES])
 def both(request, peers):
     """Draws of every site by both samplers, each (chain, draw)."""
-    name, shared = request.param
+    name, errors = request.param
+    shared, weighed = errors != "independent", errors.endswith("weighed")
     runs = bayeslaw.simulate(name, seed=5).query(SIZES[name])
     if name == "chinchilla" and not shared:
         runs = runs.drop_duplicates(["N", "D"])
-    checkpoint = (
-        np.unique(runs["checkpoint"], return_inverse=True)[1] if shared else None
-    )
     runs = runs.drop(columns="run")  # a row a run: no correlation along D
+    known = {}
+    if shared:
+        known["checkpoint"] = np.unique(runs["checkpoint"], return_inverse=True)[1]
+    if weighed:  # half the variance of a row's error is its setting's
+        repeats = runs.groupby(["N", "D"])["loss"].transform("size").to_numpy()
+        assert repeats.max() > 1
+        known["weight"] = 1 / (0.5 * repeats + 0.5)
+    options = {"independent": not shared, "discrepancy": weighed}
     fit = bayeslaw.fit(
-        runs, name, seed=2, independent=not shared, draws=DRAWS, max_draws=2 * DRAWS
+        runs, name, seed=2, draws=DRAWS, max_draws=2 * DRAWS, **options
     )
     # sampled by the loss at the reference run, its chains reach the floor's tail; by the floor itself they stay short of it
     level = {} if name == "chinchilla" else {"by_level": True}
-    program = peers.compiled(peers.MODELS[name](runs, checkpoint, **level))
+    program = peers.compiled(peers.MODELS[name](runs, **known, **level))
     data = peers.sample_compiled(program, draws=DRAWS, tune=1500, chains=4, seed=3)
     sites = [
         n
