@@ -5,6 +5,7 @@ type checkers. Here those imports are made, and jaxtyping's hook checks argument
 results and the fields of records as its modules are loaded.
 """
 
+import re
 import sys
 from functools import partial
 from importlib.abc import MetaPathFinder
@@ -14,6 +15,8 @@ from jaxtyping import install_import_hook
 
 # an int will do for a float, as for type checkers (PEP 484)
 TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+# what a user calls a function with: where it is wrong, it is refused in words
+ARGUMENTS = re.compile(rb"\n(@dataclass[^\n]*\nclass \w+Arguments\b)")
 
 
 class _Finder(MetaPathFinder):
@@ -41,6 +44,7 @@ def _with_type_imports(to_code, data: bytes, path, **options):
     made = data.replace(b"\nif TYPE_CHECKING:", b"\nif True:")
     any_object = b"(Protocol, metaclass=__import__('shapes').AnyObject):"
     made = made.replace(b"(Protocol):", any_object)
+    made = ARGUMENTS.sub(rb"\n@__import__('typing').no_type_check\n\1", made)
     return to_code(made, path, **options)
 
 

@@ -11,38 +11,33 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from bayeslaw._base.options import shows_options_of
+from bayeslaw._base.arguments import takes
+from bayeslaw._base.errors import PlanError
 from bayeslaw._plans import value
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.frontier import frontier
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import (
-    Asked,
-    Keywords,
     Model,
+    PlanArguments,
     Question,
     question_of,
-    sources_of,
 )
 from bayeslaw._plans.record import Plan
 from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
 from bayeslaw._posteriors.pairs import doubts
-from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._posteriors.posterior import Piece
 
 PLUG_IN_ROWS = 256  # replays looked at in one call
 AT_THE_END = 1e-3  # of log tokens: as good as the least budget that is looked at
 
 
-@shows_options_of(Asked)
-def plan(
-    target: Posterior,
-    source: Posterior | Mapping[str, Posterior],
-    **keywords: Unpack[Keywords],
-) -> Plan:
+@takes(PlanArguments, PlanError)
+def plan(arguments: PlanArguments) -> Plan:
     """The cheapest adaptation that keeps its promises with probability ``confidence``.
 
     Parameters
@@ -102,13 +97,12 @@ def plan(
         The question is ill-posed: a keyword unknown or missing, a number out of range,
         a covariate or a baseline missing.
     """
-    question = question_of(target, source, keywords)
-    points = keywords.get("point")
-    made = solve(question, points)
+    question = question_of(arguments)
+    made = solve(question, arguments.point)
     run = {"N": made.N, "ptpp": made.ptpp}
     if made.D and made.replay is not None:
         run |= {"D": made.D, "replay": made.replay}
-    more = doubts(target, sources_of(source), run) + _at_the_end(made)
+    more = doubts(arguments.target, arguments.sources, run) + _at_the_end(made)
     return replace(made, warnings=made.warnings + more + _at_fitted_replay(made))
 
 
@@ -167,13 +161,10 @@ def solve(
     return _answer(question, best, plug_in, candidates)
 
 
-def problem_of(
-    target: Posterior,
-    source: Posterior | Mapping[str, Posterior],
-    **keywords: Unpack[Keywords],
-) -> Problem:
+@takes(PlanArguments, PlanError)
+def problem_of(arguments: PlanArguments) -> Problem:
     """The problem that `plan` solves for its first model when it is asked the same."""
-    question = question_of(target, source, keywords)
+    question = question_of(arguments)
     first = question.models[0]
     return pose(question, first)
 

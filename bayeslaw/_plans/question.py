@@ -1,4 +1,4 @@
-"""What a planner is asked: records, made of the keywords of `bayeslaw.plan`.
+"""What a planner is asked: records, made of the arguments of `bayeslaw.plan`.
 
 A `Question` is built in one place, `question_of`, and read by the plan, the report's
 explorer and the plan as a goal of anchors.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, TypedDict, no_type_check
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -186,44 +186,16 @@ class Question:
     notes: tuple[str, ...] = ()
 
 
-# -- keywords --------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------
 
 
-class RequiredKeywords(TypedDict):
-    """What `bayeslaw.plan` must be told."""
+@dataclass(frozen=True, eq=False)
+class PlanArguments:
+    """Arguments of `bayeslaw.plan`, which says what they are, before they are checked."""
 
-    N: float | Sequence[float]
-    ptpp: float | Sequence[float]
-    max_target_loss: float
-    max_forgetting: float | str | Mapping[str, float | str]
-
-
-class Keywords(RequiredKeywords, total=False):
-    """What `bayeslaw.plan` may be told; `Asked` has the values of the rest."""
-
-    max_loss: Mapping[str, float] | None
-    confidence: float | Mapping[str, float]
-    forgetting_unit: Literal["relative", "nats"]
-    baseline_loss: Any
-    baseline_tokens: float | Mapping[str, float] | None
-    covariates: Mapping[str, Any] | None
-    max_flops: float | None
-    max_tokens: float | None
-    unique_target_tokens: float | None
-    max_epochs: float
-    min_replay: float | None
-    max_replay: float | None
-    new_run: bool
-    point: Mapping[str, Mapping[str, float]] | None
-    draws: int
-    seed: int
-
-
-@no_type_check  # at run time: what is given wrongly is refused in words
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Asked:
-    """The keywords of `bayeslaw.plan`, which says what they are, as they were given."""
-
+    target: Posterior
+    source: Posterior | Mapping[str, Posterior]
+    _: KW_ONLY
     N: float | Sequence[float]
     ptpp: float | Sequence[float]
     max_target_loss: float
@@ -245,54 +217,29 @@ class Asked:
     draws: int = 4000
     seed: int = 0
 
-
-DEFAULTS: Mapping[str, Any] = {
-    f.name: f.default for f in fields(Asked) if f.default is not MISSING
-}
-REQUIRED = tuple(RequiredKeywords.__annotations__)
-NAMES = (*REQUIRED, *DEFAULTS)
-
-
-def read_keywords(keywords: Mapping[str, Any]) -> Asked:
-    """The record of the keywords, defaults where none is given.
-
-    Raises
-    ------
-    PlanError
-        One is unknown, or one that is required is missing.
-    """
-    unknown = [name for name in keywords if name not in NAMES]
-    if unknown:
-        raise PlanError(
-            f"plan() does not take {unknown[0]!r}; it takes {', '.join(NAMES)}"
-        )
-    missing = [name for name in REQUIRED if name not in keywords]
-    if missing:
-        raise PlanError(
-            f"plan() needs {', '.join(REQUIRED)}; missing: {', '.join(missing)}"
-        )
-    return Asked(**keywords)
+    @property
+    def sources(self) -> dict[str, Posterior]:
+        """Posteriors of sources by name; of one without a name, the forgetting's."""
+        if isinstance(self.source, Mapping):
+            return dict(self.source)
+        return {FORGETTING: self.source}
 
 
-def sources_of(source: Posterior | Mapping[str, Posterior]) -> dict[str, Posterior]:
-    """Posteriors of sources by name; of one without a name, the forgetting's."""
-    return dict(source) if isinstance(source, Mapping) else {FORGETTING: source}
+NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)
+REQUIRED = tuple(
+    f.name for f in fields(PlanArguments) if f.kw_only and f.default is MISSING
+)
 
 
-def question_of(
-    target: Posterior,
-    source: Posterior | Mapping[str, Posterior],
-    keywords: Mapping[str, Any],
-) -> Question:
-    """What the keywords of `bayeslaw.plan` ask, checked.
+def question_of(arguments: PlanArguments) -> Question:
+    """Check the arguments of `bayeslaw.plan`, and complete them from the fits' tables.
 
     Raises
     ------
     PlanError
         The question is ill-posed.
     """
-    given = read_keywords(keywords)
-    sources = sources_of(source)
+    target, sources = arguments.target, arguments.sources
     if not sources or TARGET in sources:
         raise PlanError(
             f"name at least one source, and none {TARGET!r}; got {list(sources)}"
@@ -301,8 +248,8 @@ def question_of(
     runtime.start()
     posteriors = {TARGET: target} | sources
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
-    _check_read(given.covariates or {}, pieces)
-    given, notes = _with_kept_losses(given, target, sources, pieces)
+    _check_read(arguments.covariates or {}, pieces)
+    given, notes = _with_kept_losses(arguments, target, sources, pieces)
     return Question(
         pieces=pieces,
         constraints=_constraints(given, list(sources)),
@@ -335,11 +282,11 @@ def _check_read(
 
 
 def _with_kept_losses(
-    given: Asked,
+    given: PlanArguments,
     target: Posterior,
     sources: Mapping[str, Posterior],
     pieces: Mapping[str, tuple[Piece, ...]],
-) -> tuple[Asked, tuple[str, ...]]:
+) -> tuple[PlanArguments, tuple[str, ...]]:
     """The keywords with the checkpoint's losses before adaptation that are not given
     but in the tables that the fits kept; and where each comes from, a line each.
     """
@@ -381,7 +328,9 @@ def _with_kept_losses(
     return replace(given, covariates=covariates, baseline_loss=baselines), tuple(notes)
 
 
-def _constraints(given: Asked, sources: Sequence[str]) -> tuple[Constraint, ...]:
+def _constraints(
+    given: PlanArguments, sources: Sequence[str]
+) -> tuple[Constraint, ...]:
     most = checked("max_target_loss", given.max_target_loss, LOSS)
     unit = given.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
@@ -396,7 +345,7 @@ def _constraints(given: Asked, sources: Sequence[str]) -> tuple[Constraint, ...]
     return Constraint(TARGET, most, "loss"), *of_sources
 
 
-def _others(given: Asked, sources: Sequence[str]) -> dict[str, float]:
+def _others(given: PlanArguments, sources: Sequence[str]) -> dict[str, float]:
     """The most loss of the domains whose loss is limited, by name."""
     limits = given.max_loss or {}
     if not isinstance(limits, Mapping):
@@ -418,7 +367,7 @@ def _forgetting(source: str, limit: Any, unit: UnitName) -> Constraint:
     return Constraint(source, *forgetting_limit("max_forgetting", limit, unit))
 
 
-def _models(given: Asked, sources: Sequence[str]) -> tuple[Model, ...]:
+def _models(given: PlanArguments, sources: Sequence[str]) -> tuple[Model, ...]:
     loss, tokens = given.baseline_loss, given.baseline_tokens
     if loss is not None and tokens is not None:
         raise PlanError("give baseline_loss or baseline_tokens, not both")
@@ -475,7 +424,7 @@ def _confidence(given: Any, names: Sequence[str]) -> float | dict[str, float]:
     return shares if isinstance(given, Mapping) else shares[TARGET]
 
 
-def _budget(given: Asked, fitted: tuple[float, float]) -> Budget:
+def _budget(given: PlanArguments, fitted: tuple[float, float]) -> Budget:
     def most(name: str) -> float:
         limit = getattr(given, name)
         if limit is None:
@@ -491,7 +440,9 @@ def _budget(given: Asked, fitted: tuple[float, float]) -> Budget:
     return _with_replays(budget, given, fitted)
 
 
-def _with_replays(budget: Budget, given: Asked, fitted: tuple[float, float]) -> Budget:
+def _with_replays(
+    budget: Budget, given: PlanArguments, fitted: tuple[float, float]
+) -> Budget:
     """The budget with the replays that were asked for, else those that were fitted."""
     bounds, asked = {}, {"min_replay": given.min_replay, "max_replay": given.max_replay}
     for (name, share), end in zip(asked.items(), fitted, strict=True):
@@ -516,7 +467,7 @@ def _with_replays(budget: Budget, given: Asked, fitted: tuple[float, float]) -> 
     return replace(budget, **bounds, fitted=are_fitted)
 
 
-def _draws(given: Asked, pieces: Mapping[str, tuple[Piece, ...]]) -> int:
+def _draws(given: PlanArguments, pieces: Mapping[str, tuple[Piece, ...]]) -> int:
     """Draws to work with."""
     draws = given.draws
     if draws < 1:

@@ -6,7 +6,7 @@ import pytest
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.plan import plan
-from bayeslaw._plans.question import question_of
+from bayeslaw._plans.question import PlanArguments, question_of
 from bayeslaw._posteriors.posterior import Piece
 from known.plans import (
     STATE,
@@ -99,7 +99,9 @@ def test_what_is_given_is_not_replaced(told):
 
 def test_each_of_several_models_has_its_own():
     asked = ASKED | {"N": [1e9, 2e9]}
-    question = question_of(of_target(TARGET_RUNS), of_source(SOURCE_RUNS), asked)
+    question = question_of(
+        PlanArguments(of_target(TARGET_RUNS), of_source(SOURCE_RUNS), **asked)
+    )
     befores = [
         model.columns("forgetting")["source_loss_before"] for model in question.models
     ]
@@ -110,7 +112,7 @@ def test_each_of_several_models_has_its_own():
 def test_each_source_has_that_of_its_own_table():
     other = SOURCE_RUNS.assign(source_loss_before=1.9, loss=2.0)
     sources = {"web": of_source(SOURCE_RUNS), "code": of_source(other)}
-    question = question_of(of_target(TARGET_RUNS), sources, ASKED)
+    question = question_of(PlanArguments(of_target(TARGET_RUNS), sources, **ASKED))
     (model,) = question.models
     assert model.columns("web")["source_loss_before"] == 2.4
     assert model.columns("code")["source_loss_before"] == 1.9

@@ -8,11 +8,15 @@ from bayeslaw._base.limits import CHANCE, EVEN_CHANCE, KINDS, LOSS, checked
 from bayeslaw._designs.goals.plan import NOT_OF_A_GOAL, present_plan
 from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw._plans.plan import problem_of
-from bayeslaw._plans.question import question_of
+from bayeslaw._plans.question import PlanArguments, question_of
 from bayeslaw._running.following.question import checked as checked_question
 from bayeslaw.cli.parsing import limit
 from bayeslaw.cli.parsing import question_of as question_of_words
 from known.plans import STATE, example, source, target
+
+
+def present_question(of_target, of_source, asked):
+    question_of(PlanArguments(of_target, of_source, **asked))
 
 
 def present_problem(of_target, of_source, asked):
@@ -52,7 +56,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("asked", "says"), IMPOSSIBLE)
-@pytest.mark.parametrize("ask", [question_of, present_problem])
+@pytest.mark.parametrize("ask", [present_question, present_problem])
 def test_impossible_limits_are_refused_in_one_line(asked, says, ask):
     question = example.QUESTION | asked
     of_one_draw = target(), source()
@@ -130,6 +134,6 @@ def test_what_can_be_asked_is_taken_as_it_is_meant():
     assert forgetting_limit("x", "150%") == (1.5, "relative")
     assert forgetting_limit("x", 0.05, "nats") == (0.05, "nats")
     named = example.QUESTION | {"confidence": "90%", "max_target_loss": "1.8"}
-    question = question_of(target(), source(), named)
+    question = question_of(PlanArguments(target(), source(), **named))
     assert (question.confidence, question.constraints[0].limit) == (0.9, 1.8)
     assert STATE["loss_before"] < 20

@@ -26,6 +26,7 @@ from bayeslaw._plans.question import (
     NAMES,
     REQUIRED,
     TARGET,
+    PlanArguments,
     Question,
     question_of,
 )
@@ -131,7 +132,7 @@ def _question(
 ) -> Question:
     """The question of a plan for one model without a budget."""
     check_keywords(asked)
-    question = question_of(target, source, asked)
+    question = question_of(PlanArguments(target, source, **asked))
     if len(question.models) > 1:
         raise PlanError("anchors are chosen for the plan of one model: give one N")
     return question

@@ -14,7 +14,7 @@ from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._plans import value
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.posing import pose
-from bayeslaw._plans.question import FORGETTING, TARGET, question_of
+from bayeslaw._plans.question import FORGETTING, TARGET, PlanArguments, question_of
 from bayeslaw._plans.record import Plan
 from bayeslaw._plans.search import Choice
 from bayeslaw._posteriors.posterior import Posterior
@@ -128,7 +128,7 @@ def plan_change(
     after = plan(*new, **asked)
     if before.D is None:
         return PlanChange(before, after, {}, None, None)
-    of_new = question_of(*new, asked)
+    of_new = question_of(PlanArguments(*new, **asked))
     models = {(model.N, model.ptpp): model for model in of_new.models}
     problem = pose(of_new, models[before.N, before.ptpp])
     log_tokens = math.log(before.D) if before.D else -math.inf
@@ -153,7 +153,7 @@ def planned_rows(
     """
     if not made.D:
         return {}
-    question = question_of(*old, dict(keywords))
+    question = question_of(PlanArguments(*old, **keywords))
     models = {(model.N, model.ptpp): model for model in question.models}
     model = models[made.N, made.ptpp]
     rows = {}
