@@ -110,9 +110,7 @@ def both(request, peers):
         assert repeats.max() > 1
         known["weight"] = 1 / (0.5 * repeats + 0.5)
     options = {"independent": not shared, "discrepancy": weighed}
-    fit = bayeslaw.fit(
-        runs, name, seed=2, draws=DRAWS, max_draws=2 * DRAWS, **options
-    )
+    fit = bayeslaw.fit(runs, name, seed=2, draws=DRAWS, max_draws=2 * DRAWS, **options)
     # sampled by the loss at the reference run, its chains reach the floor's tail; by the floor itself they stay short of it
     level = {} if name == "chinchilla" else {"by_level": True}
     program = peers.compiled(peers.MODELS[name](runs, **known, **level))
