@@ -109,7 +109,7 @@ class Constraint:
 
 
 def forgetting_limit(
-    what: str, given: object, unit: UnitName = "relative"
+    what: str, written: object, unit: UnitName = "relative"
 ) -> tuple[float, UnitName]:
     """A limit on forgetting and its unit: of a number in this one, or of text that says
     its own (``2%``, ``0.05nats``).
@@ -124,10 +124,10 @@ def forgetting_limit(
     PlanError
         It is no number, or none that such a limit can be.
     """
-    limit: Any = given
+    limit: Any = written
     is_bare = True
-    if isinstance(given, str):
-        plain = given.strip().lower()
+    if isinstance(written, str):
+        plain = written.strip().lower()
         in_nats, is_share = plain.endswith("nats"), plain.endswith("%")
         is_bare = not (in_nats or is_share)
         if not is_bare:
@@ -141,11 +141,11 @@ def forgetting_limit(
     )
     is_number = isinstance(limit, int | float | np.number)
     if is_number and is_bare and unit == "relative":
-        check_share(what, float(limit), given)
+        check_share(what, float(limit), written)
     if not (is_number and least < limit <= most):  # a NaN is neither
         raise PlanError(
             f"{what} must be a number over {least:g} and at most {most:g} (0.02 is 2%), "
-            f"got {given!r}"
+            f"got {written!r}"
         )
     return float(limit), unit
 

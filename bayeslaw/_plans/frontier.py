@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     from bayeslaw._plans.sampled import Intervals
     from bayeslaw._plans.search import Scan
 
-CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 # places of the lattice from one replay of the scan to the next: a plan between two of
 # them is some hundredths of a percent dearer
 FINER = 16
-STEPS = (8, 4, 2, 1)  # places by which a search moves, one after the other
 
 IntervalsAt = Callable[[int], "list[Intervals]"]
 
 
-def frontier(problem: Problem, choice: Choice) -> list[dict]:
-    """The cheapest budget at each confidence that all constraints are kept.
+def frontier(
+    problem: Problem,
+    choice: Choice,
+    confidences: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
+) -> list[dict]:
+    """Find the cheapest budget at each confidence that all constraints are kept.
 
     A dearer, safer plan serves below it too.
 
@@ -45,13 +47,15 @@ def frontier(problem: Problem, choice: Choice) -> list[dict]:
     ----------
     choice
         The plan at the problem's own confidence.
+    confidences
+        The levels; the problem's own is among them in any case.
     """
 
     @cache
     def intervals_at(place: int) -> list[Intervals]:
         return problem.intervals(_replay(problem, place))
 
-    levels = set(CONFIDENCES)
+    levels = set(confidences)
     if isinstance(problem.confidence, float):
         levels.add(problem.confidence)
     choices: list[Choice] = []
@@ -65,9 +69,11 @@ def frontier(problem: Problem, choice: Choice) -> list[dict]:
             choices.append(_cheapest(at_level, problem.quick_scan, intervals_at))
     rows = []
     best = Choice(*NO_CHOICE, -1.0)
-    for level, own in zip(sorted(levels, reverse=True), reversed(choices), strict=True):
-        if own.margin >= 0 and own.log_tokens < best.log_tokens:
-            best = own
+    for level, cheapest in zip(
+        sorted(levels, reverse=True), reversed(choices), strict=True
+    ):
+        if cheapest.margin >= 0 and cheapest.log_tokens < best.log_tokens:
+            best = cheapest
         row = budget(problem, best.log_tokens, best.replay)
         rows.append({"confidence": level} | row)
     return rows[::-1]
@@ -84,13 +90,13 @@ def _cheapest(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Cho
     best = _descended(problem, scanned, intervals_at)
     was_thinned = len(scanned[0][0][0]) < problem.draws
     if best.margin < 0 and was_thinned:
-        whole = [intervals_at(place * FINER) for place in range(len(SCAN))]
-        best = _descended(problem, whole, intervals_at)
+        full_scan = [intervals_at(place * FINER) for place in range(len(SCAN))]
+        best = _descended(problem, full_scan, intervals_at)
     return settle(problem, best)
 
 
 def _descended(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Choice:
-    """The best of the choices to which the scan's minima lead, step by smaller step."""
+    """Descend from each of the scan's minima in smaller and smaller steps; the best."""
 
     @cache
     def choice_at(place: int) -> Choice:
@@ -103,7 +109,7 @@ def _descended(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Ch
     reached = []
     for minimum in lowest_minima(problem, scanned):
         place = int(minimum) * FINER
-        for step in STEPS:
+        for step in (8, 4, 2, 1):
             beside = [max(place - step, 0), place, min(place + step, last)]
             place = min(beside, key=score)
         reached.append(choice_at(place))

@@ -32,9 +32,6 @@ from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
 from bayeslaw._posteriors.pairs import doubts
 from bayeslaw._posteriors.posterior import Piece
 
-PLUG_IN_ROWS = 256  # replays looked at in one call
-AT_THE_END = 1e-3  # of log tokens: as good as the least budget that is looked at
-
 
 @takes(PlanArguments, PlanError)
 def plan(arguments: PlanArguments) -> Plan:
@@ -128,7 +125,8 @@ def _at_fitted_replay(made: Plan) -> list[str]:
 def _at_the_end(made: Plan) -> list[str]:
     """The least budget that is looked at is no plan but the end of a search."""
     least = ATPP_RANGE[0]
-    if not made.atpp or math.log(made.atpp / least) > AT_THE_END:
+    # within a thousandth in log tokens it is the least budget that is looked at
+    if not made.atpp or math.log(made.atpp / least) > 1e-3:
         return []
     return [
         "the promises hold already at the least budget that is looked at "
@@ -240,7 +238,7 @@ def _plug_in(
     so that one call looks at as many replays as there are rows; three calls, each
     between the neighbours of the last one's best.
     """
-    rows = max(question.draws, PLUG_IN_ROWS)
+    rows = max(question.draws, 256)  # replays looked at in one call
     sure = pose(
         replace(question, pieces=certain, new_run=False, draws=rows),
         solution.model.at_means(),

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 ATPP_RANGE = (1e-4, 1e4)  # between which roots are sought; 0 is looked at separately
-PLANNED = ("D", "replay")  # covariates that a plan chooses
 
 
 def pose(question: Question, model: Model) -> Problem:
@@ -71,13 +70,13 @@ def _sampled(
     rng = generator(question.seed, position)
     index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
     columns = {
-        column: _per_draw(question, column, given)
-        for column, given in model.columns(name).items()
+        column: _per_draw(question, column, setting)
+        for column, setting in model.columns(name).items()
     }
     parts = []
     noise = np.zeros(draws)
-    for some in take_draws(pieces, index):
-        piece, rows = some.piece, some.rows
+    for taken in take_draws(pieces, index):
+        piece, rows = taken.piece, taken.rows
         if question.new_run and "sigma" in piece.values:
             noise[rows] = piece.noise.draw(1, rng)[:, 0]
         fixed = {
@@ -140,11 +139,11 @@ def point_pieces(
 
 
 def _point_piece(
-    pieces: tuple[Piece, ...], given: Mapping[str, float], name: str
+    pieces: tuple[Piece, ...], values: Mapping[str, float], name: str
 ) -> Piece:
     """One draw of the formula with most draws: the values given, else its mean."""
     piece = max(pieces, key=lambda p: p.draws)
-    unknown = [k for k in given if k not in piece.values]
+    unknown = [k for k in values if k not in piece.values]
     if unknown:
         raise PlanError(
             f"point of {name}: no parameter {unknown[0]!r}; "
@@ -153,7 +152,7 @@ def _point_piece(
     ordered = _sorted(piece)  # so that sums round the same way
     means = {k: np.mean(v, axis=0, keepdims=True) for k, v in ordered.values.items()}
     point = {
-        k: np.reshape(np.asarray(v, float), means[k].shape) for k, v in given.items()
+        k: np.reshape(np.asarray(v, float), means[k].shape) for k, v in values.items()
     }
     return Piece(piece.log_loss, means | point, piece.covariates)
 
@@ -162,18 +161,18 @@ def _point_piece(
 
 
 def _per_draw(
-    question: Question, name: str, given: object
+    question: Question, name: str, setting: object
 ) -> Float[np.ndarray, " draw"]:
     """A covariate per draw, shape (draw,).
 
     Arrays of one length are joint draws and stay paired.
     """
-    values = np.atleast_1d(np.asarray(given, float))
+    values = np.atleast_1d(np.asarray(setting, float))
     is_positive = np.isfinite(values) & (values > 0)
     if values.ndim != 1 or not is_positive.all():
         line = (
             f"{name} must be a positive number, or draws of it in one dimension; "
-            f"got {given!r}"
+            f"got {setting!r}"
         )
         raise PlanError(line[:200])
     if name in KINDS:
@@ -190,10 +189,12 @@ def _columns_read(
     others: Collection[str] = (),
 ) -> list[str]:
     """The covariates of a piece that a plan does not choose; all are known."""
-    read = [column for column in piece.covariates if column not in PLANNED]
-    missing = [column for column in read if column not in columns]
+    columns_read = [
+        column for column in piece.covariates if column not in ("D", "replay")
+    ]
+    missing = [column for column in columns_read if column not in columns]
     if not missing:
-        return read
+        return columns_read
     if name in others and missing[0] == LOSS_BEFORE:
         raise PlanError(
             f"the law of {name} reads loss_before: give its own, "

@@ -123,7 +123,7 @@ class Plan:
         return paragraphs(self.sentence()) + table_html(promises)
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Plan:
+    def from_dict(cls, content: Mapping[str, Any]) -> Plan:
         """The plan of `to_dict`.
 
         Raises
@@ -131,9 +131,9 @@ class Plan:
         PlanError
             A key is missing or unknown.
         """
-        known = {f.name for f in fields(cls)}
-        odd = sorted(known ^ set(given))
+        names = {field.name for field in fields(cls)}
+        odd = sorted(names ^ set(content))
         if odd:
-            fault = "missing" if odd[0] in known else "unknown"
+            fault = "missing" if odd[0] in names else "unknown"
             raise PlanError(f"not a saved plan: {odd[0]!r} is {fault}")
-        return cls(**given)
+        return cls(**content)

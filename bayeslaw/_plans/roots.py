@@ -35,20 +35,8 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# of log tokens: what a step of Newton's method leaves is about its square
-TOLERANCE = 1e-5
 RUNGS = 65  # of the ladder of a loss that rises and falls
 STRIDE = 4  # of the rungs that are looked at first
-# times as far from straight lines as any draw was seen, a loss may lie between those
-SAFE = 3.0
-REPLAYS = 16  # of a grid that are looked at in one call
-# crossings sought at once: those of a block go on until its last is found, and stay in
-# the processor's cache
-BLOCK = 128
-# of a draw that are sought in one call; most draws have one, some more
-CROSSINGS = 1.25
-MOST_STEPS = 60  # more than halving takes
-FLAT = 1e-12  # smaller steps of log loss are rounding errors
 
 
 class Draws(NamedTuple):
@@ -94,12 +82,14 @@ def without_tokens(log_loss: Callable, draws: Draws) -> list[jax.Array]:
     return jax.tree.leaves(_each_draw(log_loss, draws))
 
 
-def _with_tokens(log_loss: Callable, draws: Draws, known: list[jax.Array]) -> Partial:
+def _with_tokens(
+    log_loss: Callable, draws: Draws, constants: list[jax.Array]
+) -> Partial:
     """`_each_draw` of what `without_tokens` computed; of the draws themselves a program
     needs the shapes only.
     """
     shapes = jax.eval_shape(partial(_each_draw, log_loss), draws)
-    return jax.tree.unflatten(jax.tree.structure(shapes), known)
+    return jax.tree.unflatten(jax.tree.structure(shapes), constants)
 
 
 # -- batches ---------------------------------------------------------------------------
@@ -153,30 +143,32 @@ class Batch:
         (draw,).
         """
         draws = Draws(self.values, self.fixed, _filled(replay, self.rows))
-        known = without_tokens(self.log_loss, draws)
-        return AlongTokens(self, draws, known)
+        constants = without_tokens(self.log_loss, draws)
+        return AlongTokens(self, draws, constants)
 
     def losses_on_grid(
         self,
         log_tokens: Float[np.ndarray, " tokens"],
         replay: Float[np.ndarray, " replay"],
+        replays_a_call: int = 16,
     ) -> Float[np.ndarray, "replay tokens draw"]:
-        """Log losses at all tokens and all replays, shape (replay, tokens, draw)."""
+        """Compute log losses at all tokens and replays, shape (replay, tokens, draw)."""
         losses = np.empty((len(replay), len(log_tokens), self.draws))
-        for i in range(0, len(replay), REPLAYS):
-            some_replay = replay[i : i + REPLAYS]
+        for i in range(0, len(replay), replays_a_call):
+            replay_block = replay[i : i + replays_a_call]
             for j in range(0, len(log_tokens), RUNGS):
-                some_tokens = log_tokens[j : j + RUNGS]
+                token_block = log_tokens[j : j + RUNGS]
                 block = losses_on_grid(
                     self.log_loss,
                     self.values,
                     self.fixed,
-                    _filled(some_replay, REPLAYS),
-                    _filled(some_tokens, RUNGS),
-                    len(some_tokens),
+                    _filled(replay_block, replays_a_call),
+                    _filled(token_block, RUNGS),
+                    len(token_block),
                 )
-                into = losses[i : i + REPLAYS, j : j + RUNGS]
-                into[:] = np.asarray(block)[: len(into), : into.shape[1], : self.draws]
+                place = losses[i : i + replays_a_call, j : j + RUNGS]
+                replays, tokens, _ = place.shape
+                place[:] = np.asarray(block)[:replays, :tokens, : self.draws]
         return losses
 
 
@@ -188,14 +180,14 @@ class AlongTokens:
     ----------
     batch
         Whose draws these are.
-    all_draws, known
+    all_draws, constants
         The draws, those that fill the batch up among them, and `without_tokens` of
         them.
     """
 
     batch: Batch
     all_draws: Draws
-    known: list[jax.Array]
+    constants: list[jax.Array]
 
     def losses(
         self, log_tokens: Float[np.ndarray, " tokens"]
@@ -207,7 +199,7 @@ class AlongTokens:
         losses = losses_on_ladder(
             self.batch.log_loss,
             self.all_draws,
-            self.known,
+            self.constants,
             _filled(log_tokens, RUNGS),
             count,
         )
@@ -272,27 +264,31 @@ class AlongTokens:
         is_near = ~(np.abs(excess) > bend)  # true of what is no number
         can_cross = is_near[1:] | is_near[:-1] | (is_kept[1:] != is_kept[:-1])
         between = np.delete(places, few).reshape(len(few) - 1, STRIDE - 1)
-        others = between[can_cross.any(axis=1)].ravel()
-        losses = np.concatenate([losses, self.losses(rungs[others])])
-        seen = np.concatenate([few, others])
-        order = np.argsort(seen)
-        return rungs[seen[order]], losses[order]
+        between_near = between[can_cross.any(axis=1)].ravel()
+        losses = np.concatenate([losses, self.losses(rungs[between_near])])
+        places_used = np.concatenate([few, between_near])
+        order = np.argsort(places_used)
+        return rungs[places_used[order]], losses[order]
 
     def _roots(
         self,
         log_limit: Float[np.ndarray, " draw"],
         brackets: Brackets,
+        crossings_a_draw: float = 1.25,
     ) -> Float[np.ndarray, " bracket"]:
-        """Log tokens at which losses cross their limits, shape (bracket,)."""
+        """Seek the log tokens at which losses cross their limits, shape (bracket,).
+
+        Most draws have one crossing, some more: ``crossings_a_draw`` sizes a call.
+        """
         limits = _filled(log_limit, self.batch.rows)
         count = len(brackets.draw)
         # at a time always as many: nothing is compiled twice
-        size = math.ceil(CROSSINGS * len(limits))
+        size = math.ceil(crossings_a_draw * len(limits))
         blocks = [np.zeros(0)]
         for first in range(0, count, size):
-            some = brackets.padded(slice(first, first + size), size)
+            block = brackets.padded(slice(first, first + size), size)
             roots = roots_between(
-                self.batch.log_loss, self.all_draws, self.known, limits, some
+                self.batch.log_loss, self.all_draws, self.constants, limits, block
             )
             blocks.append(np.asarray(roots))
         return np.concatenate(blocks)[:count]
@@ -324,22 +320,28 @@ def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung
     return np.linspace(*span, RUNGS if is_wavy else 2)
 
 
-def rise_and_fall(losses: Float[np.ndarray, "rung draw"]) -> bool:
-    """Whether any draw's losses on a ladder, shape (rung, draw), do both."""
+def rise_and_fall(
+    losses: Float[np.ndarray, "rung draw"], rounding: float = 1e-12
+) -> bool:
+    """Whether any draw's losses on a ladder, shape (rung, draw), do both.
+
+    Steps of log loss within ``rounding`` are rounding errors.
+    """
     step = np.diff(losses, axis=0)
-    rises, falls = (step > FLAT).any(axis=0), (step < -FLAT).any(axis=0)
+    rises = (step > rounding).any(axis=0)
+    falls = (step < -rounding).any(axis=0)
     return bool((rises & falls).any())
 
 
-def bend_of(losses: Float[np.ndarray, "rung draw"]) -> float:
-    """How far any draw's losses may lie from straight lines between every `STRIDE`-th
-    rung of a ladder, by what is seen of them, shape (rung, draw).
+def bend_of(losses: Float[np.ndarray, "rung draw"], safety: float = 3.0) -> float:
+    """Bound how far any draw's losses lie from straight lines between every `STRIDE`-th
+    rung of a ladder: ``safety`` times what is seen of them, shape (rung, draw).
     """
     few = losses[::STRIDE]
     share = np.arange(STRIDE)[:, None] / STRIDE
     straight = few[:-1, None] + share * np.diff(few, axis=0)[:, None]
     away = losses[:-1].reshape(straight.shape) - straight
-    bend = SAFE * float(np.abs(away).max())
+    bend = safety * float(np.abs(away).max())
     return bend if math.isfinite(bend) else math.inf
 
 
@@ -347,16 +349,16 @@ def bend_of(losses: Float[np.ndarray, "rung draw"]) -> float:
 def losses_on_ladder(
     log_loss: Callable,
     draws: Draws,
-    known: list[jax.Array],
+    constants: list[jax.Array],
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "rung draw"]:
     """Log loss of each draw at the first ``count`` rungs, shape (rung, draw); nothing
     is said of the others.
 
-    ``known`` is `without_tokens` of the draws.
+    ``constants`` is `without_tokens` of the draws.
     """
-    by_draw = _with_tokens(log_loss, draws, known)
+    by_draw = _with_tokens(log_loss, draws, constants)
     return _on_ladder(by_draw, len(draws.replay), rungs, count)
 
 
@@ -440,14 +442,23 @@ class _Search(NamedTuple):
 
 
 def _root(
-    loss_at: Callable, limit: Float[jax.Array, ""], bracket: Brackets
+    loss_at: Callable,
+    limit: Float[jax.Array, ""],
+    bracket: Brackets,
+    tolerance: float = 1e-5,
+    most_steps: int = 60,
 ) -> Float[jax.Array, ""]:
-    """Where a loss crosses its limit inside a bracket."""
+    """Seek where a loss crosses its limit inside a bracket: Newton's method and halves.
+
+    Stops at a step within ``tolerance`` of log tokens, which leaves about its square;
+    halving alone takes fewer than ``most_steps``.
+    """
     is_kept = bracket.below <= 0
     exists = is_kept != (bracket.above <= 0)
 
     def is_searching(search: _Search) -> Bool[jax.Array, ""]:
-        return exists & (search.step > TOLERANCE) & (search.count < MOST_STEPS)
+        is_coarse = search.step > tolerance
+        return exists & is_coarse & (search.count < most_steps)
 
     def next_step(search: _Search) -> _Search:
         at = search.at
@@ -476,15 +487,15 @@ def _root(
 def roots_between(
     log_loss: Callable,
     draws: Draws,
-    known: list[jax.Array],
+    constants: list[jax.Array],
     log_limit: Float[jax.Array, " draw"],
     brackets: Brackets,
 ) -> Float[jax.Array, " bracket"]:
     """Log tokens at which losses cross their limits, shape (bracket,).
 
-    ``known`` is `without_tokens` of the draws; ``log_limit`` has shape (draw,).
+    ``constants`` is `without_tokens` of the draws; ``log_limit`` has shape (draw,).
     """
-    by_draw = _with_tokens(log_loss, draws, known)
+    by_draw = _with_tokens(log_loss, draws, constants)
 
     def root(bracket: Brackets) -> Float[jax.Array, ""]:
         loss_at, limit = jax.tree.map(
@@ -492,4 +503,5 @@ def roots_between(
         )
         return _root(loss_at, limit, bracket)
 
-    return jax.lax.map(root, brackets, batch_size=BLOCK)
+    # A block goes on until its last root is found, and stays in the processor's cache.
+    return jax.lax.map(root, brackets, batch_size=128)

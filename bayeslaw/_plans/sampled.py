@@ -42,14 +42,6 @@ if TYPE_CHECKING:
     A start of +inf says that there is no interval.
     """
 
-# Draws looked at in one call: of one size, so that each formula is compiled once. A plan
-# has some thousands, which go through the processor's cache in parts; the last batch of
-# a law with a small share is filled up.
-BATCH = 1000
-# Multiples of the golden ratio, modulo 1, fill the unit interval evenly in any number
-# (Weyl's sequence; Niederreiter 1992, section 3).
-GOLDEN = 0.6180339887
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -88,9 +80,9 @@ class Part:
     ) -> Iterator[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
         """The draws in batches of this size, each with its rows among all draws."""
         for first in range(0, len(self.rows), size):
-            some = slice(first, first + size)
-            values, fixed = self._at(some)
-            yield Batch.of(self.log_loss, values, fixed, size), self.rows[some]
+            part = slice(first, first + size)
+            values, fixed = self._at(part)
+            yield Batch.of(self.log_loss, values, fixed, size), self.rows[part]
 
     def _at(
         self, places: Int[np.ndarray, " taken"] | slice
@@ -200,7 +192,9 @@ class SampledConstraint:
 
         Each is looked at with a replay of its own.
         """
-        replay = np.arange(self.draws) * GOLDEN % 1
+        # Multiples of the golden ratio, modulo 1, fill the unit interval evenly in any
+        # number (Weyl's sequence; Niederreiter 1992, section 3).
+        replay = np.arange(self.draws) * 0.6180339887 % 1
         losses = self._losses(ladder(self.span, is_wavy=True), replay)
         return replace(self, is_wavy=rise_and_fall(losses), bend=bend_of(losses))
 
@@ -208,8 +202,12 @@ class SampledConstraint:
 
     @cached_property
     def _batches(self) -> list[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
-        """The draws as they are looked at, each batch with its rows among all draws."""
-        size = min(self.draws, BATCH)
+        """The draws as they are looked at, each batch with its rows among all draws.
+
+        All batches are of one size, so that each formula is compiled once, and small
+        enough for the processor's cache; the last one of a formula is filled up.
+        """
+        size = min(self.draws, 1000)
         return [batch for part in self.parts for batch in part.batches(size)]
 
     def _losses(
@@ -251,11 +249,11 @@ class SampledConstraint:
         replay: Float[np.ndarray, " replay"],
     ) -> Bool[np.ndarray, "draw replay tokens"]:
         """Whether each draw keeps the constraint, shape (draw, replay, tokens)."""
-        kept = np.empty((len(replay), len(log_tokens), self.draws), bool)
+        is_kept = np.empty((len(replay), len(log_tokens), self.draws), bool)
         for batch, rows in self._batches:
             losses = batch.losses_on_grid(log_tokens, replay)
-            kept[..., rows] = losses <= self.log_limit[rows]
-        return kept.transpose(2, 0, 1)
+            is_kept[..., rows] = losses <= self.log_limit[rows]
+        return is_kept.transpose(2, 0, 1)
 
     # -- intervals ---------------------------------------------------------------------
 
@@ -281,9 +279,9 @@ class SampledConstraint:
         # end starts there; the others start at their first root. Their number is even.
         low = np.full((self.draws, 1), self.span[0])
         never = np.full((self.draws, 1), np.inf)
-        edges = np.where(
-            is_kept[:, None], np.hstack([low, roots]), np.hstack([roots, never])
-        )
+        from_low = np.hstack([low, roots])
+        from_root = np.hstack([roots, never])
+        edges = np.where(is_kept[:, None], from_low, from_root)
         return edges[:, 0::2], edges[:, 1::2]
 
 

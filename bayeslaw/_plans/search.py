@@ -39,18 +39,8 @@ SCAN = np.linspace(0.0, 1.0, 32)
 THIN = 8  # the scan looks at every replay with one draw in eight
 SMALL = 1600  # draws below which it looks with all of them
 XATOL = 2e-4  # of the search coordinate
-# replays at which a cheaper budget is tried, with few and with many draws
-CHALLENGERS = (256, 64)
-CHEAPER = 5e-4 * 8.0 ** np.arange(3)  # by how much, in log tokens
-# by how much a budget whose draws do not keep their limits may rise: by rounding errors
-# first, then by more
-ROUNDING = 1e-14 * 4.0 ** np.arange(12)
-DEARER = 1e-5 * 4.0 ** np.arange(7)
-# below the budget, where a more probable plan is tried
-LOWER = np.array([0.0, 0.1, 0.3])
 ALL_REPLAY = 1 - 1e-9  # no target token is seen
 AT_A_BOUND = 1e-4  # of replay
-CHALLENGES = 6  # at most
 
 
 class Choice(NamedTuple):
@@ -222,16 +212,16 @@ class Problem:
         )
 
     def margin(
-        self, kept: Bool[np.ndarray, "constraint draw *point"]
+        self, is_kept: Bool[np.ndarray, "constraint draw *point"]
     ) -> Float[Any, "*point"]:
         """Share of draws beyond the confidence, of the group that has least of it.
 
-        Shape (...), of ``kept`` of shape (constraint, draw, ...).
+        Shape (...), of ``is_kept`` of shape (constraint, draw, ...).
         """
-        groups = kept
+        groups = is_kept
         if not isinstance(self.confidence, Mapping):
             # One chance constraint for all: a draw counts only if it keeps every limit.
-            groups = np.all(kept, axis=0)[None]
+            groups = np.all(is_kept, axis=0)[None]
         surplus = [
             group.sum(axis=0) - draws_needed(share, self.draws)
             for group, share in zip(groups, self.shares, strict=True)
@@ -240,8 +230,8 @@ class Problem:
 
     def margin_at(self, log_tokens: float, replay: float) -> float:
         """The margin at one budget and replay."""
-        kept = self.kept(log_tokens, replay)
-        margin = self.margin(kept)
+        is_kept = self.kept(log_tokens, replay)
+        margin = self.margin(is_kept)
         return float(margin)
 
     # -- other problems ----------------------------------------------------------------
@@ -283,8 +273,8 @@ def scan(problem: Problem, thin: int) -> Scan:
 # -- the search ------------------------------------------------------------------------
 
 
-def search(problem: Problem) -> Choice:
-    """The best tokens and replay.
+def search(problem: Problem, most_challenges: int = 6) -> Choice:
+    """Find the best tokens and replay.
 
     A scan of all replays; scipy's bounded search around its best minima; then, because
     an order statistic of draws has many small local minima along replay, challenges by
@@ -299,7 +289,7 @@ def search(problem: Problem) -> Choice:
     if problem.score(better) >= problem.score(best):
         near = refine(problem, problem.coordinate(best.replay), 10 * XATOL)
         return settle(problem, near)
-    for _ in range(CHALLENGES):
+    for _ in range(most_challenges):
         best, better = better, challenge(problem, better, window)
         if problem.score(better) >= problem.score(best):
             break
@@ -348,7 +338,9 @@ def _search_scan(
     best = min(refinements, key=problem.score)
     inside = [*SCAN[_is_near(scores)], problem.coordinate(best.replay)]
     low, high = np.clip([min(inside) - step / 2, max(inside) + step / 2], 0, 1)
-    return best, np.linspace(low, high, CHALLENGERS[problem.draws >= SMALL])
+    # with few draws a cheaper budget is tried at more replays
+    challengers = 256 if problem.draws < SMALL else 64
+    return best, np.linspace(low, high, challengers)
 
 
 def challenge(
@@ -364,13 +356,13 @@ def challenge(
     if is_cost:
         # If the confidence is reached at a lower budget at any replay, the best so far
         # was a local minimum.
-        x = best.log_tokens - CHEAPER
+        x = best.log_tokens - 5e-4 * 8.0 ** np.arange(3)
     else:
         top = min(math.log(problem.max_tokens), best.log_tokens + 0.3, problem.span[1])
-        x = top - LOWER
-    kept = np.stack(problem.by_constraint(lambda c: c.kept_on_grid(x, replay)))
+        x = top - np.array([0.0, 0.1, 0.3])
+    is_kept = np.stack(problem.by_constraint(lambda c: c.kept_on_grid(x, replay)))
     is_allowed = x <= problem.log_cap(replay)[:, None] + 1e-12
-    margin = np.where(is_allowed, problem.margin(kept), -1.0)  # (coordinate, budget)
+    margin = np.where(is_allowed, problem.margin(is_kept), -1.0)  # (coordinate, budget)
     if is_cost:
         # the cheapest budget that any replay reaches, and which of them by most
         reached = np.flatnonzero((margin >= 0).any(axis=0))
@@ -415,7 +407,9 @@ def settle(problem: Problem, choice: Choice) -> Choice:
     if not np.isfinite(choice.log_tokens):
         return choice
     choices = []
-    for step in (0.0, *(ROUNDING * abs(choice.log_tokens)), *DEARER):
+    rounding = 1e-14 * 4.0 ** np.arange(12) * abs(choice.log_tokens)
+    dearer = 1e-5 * 4.0 ** np.arange(7)
+    for step in (0.0, *rounding, *dearer):
         x = choice.log_tokens + step
         margin = problem.margin_at(x, choice.replay)
         choices.append(Choice(x, choice.replay, margin))

@@ -34,20 +34,10 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAND = (0.05, 0.5, 0.95)
-STEP = 1e-3  # a limit is relaxed by this share of its loss to see what it is worth
-SLACK = 1.25  # a limit that must rise by x is also priced at 1.25 x
 # a plan's search coordinate moves by less, and need not be found closer, when a limit
 # changes a little
 NEAR = {"width": 0.03, "xatol": 5e-4}
-# what keeps replay from being less, or more
-BOUNDS = {"min_replay": "least {}replay", "max_replay": "largest {}replay"}
-SAME_SHARE = 0.1  # of the largest worth; a constraint above it binds
-NEARLY_ALL = 0.999  # of the search coordinate
-RELAXED_FROM = 20  # best points of the grid from which a limit may be searched
 NO_CHOICE = (np.inf, np.nan)
-# the share of a part at which a golden section tries, and how often: from a sixteenth of
-# the search coordinate to a 4,000th
-SECTION, GOLDEN_STEPS = (3 - 5**0.5) / 2, 12
 
 
 def number(x) -> float | None:
@@ -75,15 +65,15 @@ def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
     """Share of draws that keep all constraints, the target's, and all on forgetting;
     None where nothing limits that.
     """
-    kept = problem.kept(log_tokens, replay)
+    is_kept = problem.kept(log_tokens, replay)
     is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
-    all_kept = kept.all(axis=0)
+    all_kept = is_kept.all(axis=0)
     of_sources = None
     if any(is_forgetting):
-        of_sources = float(kept[is_forgetting].all(axis=0).mean())
+        of_sources = float(is_kept[is_forgetting].all(axis=0).mean())
     return {
         "probability": float(all_kept.mean()),
-        "probability_target": float(kept[0].mean()),
+        "probability_target": float(is_kept[0].mean()),
         "probability_forgetting": of_sources,
     }
 
@@ -101,13 +91,13 @@ def stretched_probability(
     stretch
         By constraint: how many times as far in log loss; 1 for those not named.
     """
-    kept = []
+    is_kept = []
     for c in problem.constraints:
         log_loss = c.log_losses(log_tokens, replay)
         middle = np.median(log_loss)
         further = middle + stretch.get(c.name, 1.0) * (log_loss - middle)
-        kept.append(further <= c.log_limit)
-    return float(np.all(kept, axis=0).mean())
+        is_kept.append(further <= c.log_limit)
+    return float(np.all(is_kept, axis=0).mean())
 
 
 def promises(problem: Problem, choice: Choice) -> list[dict]:
@@ -138,7 +128,7 @@ def promises(problem: Problem, choice: Choice) -> list[dict]:
 
 def limit_step(constraint: SampledConstraint) -> float:
     """A thousandth of the limited loss, in the unit of the limit."""
-    return STEP * constraint.size
+    return 1e-3 * constraint.size
 
 
 def worth(problem: Problem, choice: Choice) -> dict[str, float]:
@@ -151,11 +141,11 @@ def worth(problem: Problem, choice: Choice) -> dict[str, float]:
     gains = {}
     for c in problem.constraints:
         looser = problem.relaxed(c.name, c.limit + limit_step(c))
-        other = refine(looser, u, **NEAR)
+        relaxed = refine(looser, u, **NEAR)
         if problem.most_probable:
-            gain = other.margin - choice.margin
+            gain = relaxed.margin - choice.margin
         else:
-            gain = choice.log_tokens - other.log_tokens
+            gain = choice.log_tokens - relaxed.log_tokens
         gains[c.name] = max(float(gain), 0.0)
     return gains
 
@@ -163,20 +153,21 @@ def worth(problem: Problem, choice: Choice) -> dict[str, float]:
 def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> str:
     """Names of what keeps the plan from being cheaper, joined by "and"."""
     most = max(worths.values())
-    names = [name for name, w in worths.items() if w > SAME_SHARE * most]
+    # a constraint binds with a tenth of the largest worth
+    names = [name for name, gain in worths.items() if gain > 0.1 * most]
     if problem.most_probable:
         richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
-        other = refine(richer, problem.coordinate(choice.replay), **NEAR)
-        if other.margin > choice.margin:
+        dearer = refine(richer, problem.coordinate(choice.replay), **NEAR)
+        if dearer.margin > choice.margin:
             names.append("budget")
     log_target_share = np.log1p(-min(choice.replay, 1 - 1e-12))
     log_target_tokens = choice.log_tokens + log_target_share
     if log_target_tokens >= np.log(problem.unique_tokens) - 1e-3:
         names.append("unique target tokens")
-    names += [
-        BOUNDS[name].format("fitted " if name in problem.fitted else "")
-        for name in problem.bounds_met(choice.replay)
-    ]
+    for name in problem.bounds_met(choice.replay):
+        end = "least" if name == "min_replay" else "largest"
+        fitted = "fitted " if name in problem.fitted else ""
+        names.append(f"{end} {fitted}replay")
     return " and ".join(names) or "none"
 
 
@@ -190,8 +181,8 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
     """
     x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
     replay = np.linspace(problem.min_replay, problem.max_replay, size)
-    kept = problem.by_constraint(lambda c: c.kept_on_grid(x, replay))
-    all_kept = np.all(kept, axis=0)
+    is_kept = problem.by_constraint(lambda c: c.kept_on_grid(x, replay))
+    all_kept = np.all(is_kept, axis=0)
     all_kept[:, replay >= ALL_REPLAY] = False
     return {
         "atpp": (np.exp(x) / problem.N).tolist(),
@@ -240,19 +231,22 @@ def cheapest_if_known(
     x = log_tokens_needed(problem, problem.replay(u))
     grid = np.linspace(0, 1, 17)
     # all replay is no plan: what lies beside it is looked at in its place
-    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else NEARLY_ALL
+    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
     for at in np.minimum(grid, last):
         u, x = _better(problem, u, x, np.full(problem.draws, at))
     low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
-    for _ in range(GOLDEN_STEPS):
+    section = (3 - 5**0.5) / 2  # share of a part at which a golden section tries
+    # from a sixteenth of the search coordinate to a 4,000th
+    for _ in range(12):
         # golden section: the next try is in the longer part, and what lies beyond the
         # worse of the two is left
         goes_up = high - u > u - low
-        other = u + SECTION * np.where(goes_up, high - u, low - u)
-        better, fewer = _better(problem, u, x, other)
-        lower, upper = np.minimum(u, other), np.maximum(u, other)
+        trial = u + section * np.where(goes_up, high - u, low - u)
+        better, fewer = _better(problem, u, x, trial)
+        lower, upper = np.minimum(u, trial), np.maximum(u, trial)
         is_upper = better == upper
-        low, high = np.where(is_upper, lower, low), np.where(is_upper, high, upper)
+        low = np.where(is_upper, lower, low)
+        high = np.where(is_upper, high, upper)
         u, x = better, fewer
     return x, problem.replay(u)
 
@@ -274,16 +268,16 @@ def _better(
     problem: Problem,
     u: Float[np.ndarray, " draw"],
     x: Float[np.ndarray, " draw"],
-    other: Float[np.ndarray, " draw"],
+    trial: Float[np.ndarray, " draw"],
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Coordinates ``other`` where they need fewer tokens than ``u`` with its ``x``.
+    """Coordinates ``trial`` where they need fewer tokens than ``u`` with its ``x``.
 
     All of shape (draw,).
     """
-    tokens = log_tokens_needed(problem, problem.replay(other))
+    tokens = log_tokens_needed(problem, problem.replay(trial))
     is_better = tokens < x
     fewer = np.minimum(tokens, x)
-    return np.where(is_better, other, u), fewer
+    return np.where(is_better, trial, u), fewer
 
 
 def perfect_information(problem: Problem, choice: Choice) -> dict:
@@ -301,10 +295,10 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
     """
     x, replay = cheapest_if_known(problem, choice)
     needs_none = problem.kept(-np.inf, problem.min_replay).all(axis=0)
-    kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
-    plan_tokens, count = np.exp(choice.log_tokens), int(kept.sum())
+    is_kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
+    plan_tokens, count = np.exp(choice.log_tokens), int(is_kept.sum())
     # a draw for which the plan will do needs no more
-    most = np.where(kept, plan_tokens, np.inf)
+    most = np.where(is_kept, plan_tokens, np.inf)
     tokens = np.where(needs_none, 0.0, np.minimum(np.exp(x), most))
     replay = np.where(np.exp(x) > most, choice.replay, replay)
     replay = np.where(needs_none, problem.min_replay, replay)
@@ -319,7 +313,7 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
         count = draws_needed(problem.shares[0], problem.draws)
     cheapest = np.sort(tokens)[:count]
     return row | {
-        "regret": float((plan_tokens - tokens[kept]).mean()),
+        "regret": float((plan_tokens - tokens[is_kept]).mean()),
         "perfect_information": float((plan_tokens - cheapest).mean()),
     }
 
@@ -345,7 +339,7 @@ def limit_needed(
     """
     draws = problem.draws
     pairs = list(zip(problem.constraints, log_losses, strict=True))
-    others = {
+    by_others = {
         c.name: log_loss <= along_draws(c.log_limit, log_loss.ndim)
         for c, log_loss in pairs
         if c.name != name
@@ -353,13 +347,12 @@ def limit_needed(
     (outcome,) = [c.outcome(x) for c, x in pairs if c.name == name]
     confidence = problem.confidence
     if not isinstance(confidence, Mapping):
-        is_possible = np.all(list(others.values()), axis=0)
-        return _smallest(
-            np.where(is_possible, outcome, np.inf), draws_needed(confidence, draws)
-        )
+        is_possible = np.all(list(by_others.values()), axis=0)
+        possible = np.where(is_possible, outcome, np.inf)
+        return _smallest(possible, draws_needed(confidence, draws))
     enough = [
-        kept.sum(axis=0) >= draws_needed(confidence[other], draws)
-        for other, kept in others.items()
+        is_kept.sum(axis=0) >= draws_needed(confidence[other_name], draws)
+        for other_name, is_kept in by_others.items()
     ]
     limit = _smallest(outcome, draws_needed(confidence[name], draws))
     return np.where(np.all(enough, axis=0), limit, np.inf)
@@ -388,9 +381,9 @@ def relaxations(problem: Problem, size: int = 33) -> list[dict]:
     rows = []
     for c, log_loss in zip(thin.constraints, log_losses, strict=True):
         limits = np.where(is_allowed, limit_needed(thin, c.name, log_losses), np.inf)
-        kept = log_loss <= along_draws(c.log_limit, 3)
-        alone = kept.mean(axis=0)[is_allowed].max(initial=0.0)
-        order = np.argsort(limits, axis=None, kind="stable")[:RELAXED_FROM]
+        is_kept = log_loss <= along_draws(c.log_limit, 3)
+        alone = is_kept.mean(axis=0)[is_allowed].max(initial=0.0)
+        order = np.argsort(limits, axis=None, kind="stable")[:20]
         places = zip(*np.unravel_index(order, limits.shape), strict=True)
         starts = [(float(u[i]), float(x[j])) for i, j in places]
         row = {
@@ -440,7 +433,8 @@ def _relaxation(
         },
     )
     at_limit = budget(problem, polished.x[1], float(problem.replay(polished.x[0])))
-    higher = now + SLACK * (polished.fun - now)
+    # a limit that must rise by x is also priced at 1.25 x
+    higher = now + 1.25 * (polished.fun - now)
     easy = search(problem.relaxed(name, higher))
     comfortable = budget(problem, easy.log_tokens, easy.replay)
     return at_limit | {

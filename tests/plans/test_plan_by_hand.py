@@ -12,7 +12,7 @@ from scipy import optimize
 from bayeslaw._plans import plan as planning
 from bayeslaw._plans import roots, value
 from bayeslaw._plans.constraint import Constraint
-from bayeslaw._plans.frontier import CONFIDENCES, frontier
+from bayeslaw._plans.frontier import frontier
 from bayeslaw._plans.question import Model
 from bayeslaw._plans.roots import Batch
 from bayeslaw._plans.sampled import (
@@ -321,8 +321,7 @@ def test_caps_bind_where_they_are_met(problem):
 
 def test_the_frontier_is_the_cheapest_plan_of_each_confidence(problem, plan):
     rows = frontier(problem, plan)
-    assert [row["confidence"] for row in rows] == sorted({*CONFIDENCES, 0.8})
-    assert CONFIDENCES == (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    assert [row["confidence"] for row in rows] == [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
     replays = known.REPLAYS
     for row in rows:
         needed, _ = known.cheapest(problem, row["confidence"], replays)
@@ -623,7 +622,7 @@ def test_a_ladder_is_looked_at_closely_where_a_draw_comes_near_its_limit_and_now
     rungs, none = roots.ladder((0.0, 20.0), True), np.zeros(2)
     bend = roots.bend_of(batch.losses(rungs))
     # of a sine between ends that are four rungs apart: at most twice its height away, by the margin of safety
-    assert 0.04 * roots.SAFE < bend < 2 * 0.04 * roots.SAFE
+    assert 0.04 * 3 < bend < 2 * 0.04 * 3
     whole, found = batch.crossings(none, rungs), batch.crossings(none, rungs, bend)
     assert np.isfinite(whole[0]).sum(axis=1).min() >= 3
     for every, some in zip(whole, found, strict=True):

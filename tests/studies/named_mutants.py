@@ -155,8 +155,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_PLANNING}/search.py", "np.min(surplus, axis=0)", "np.max(surplus, axis=0)"),
     (
         f"{_PLANNING}/search.py",
-        "groups = np.all(kept, axis=0)[None]",
-        "groups = np.any(kept, axis=0)[None]",
+        "groups = np.all(is_kept, axis=0)[None]",
+        "groups = np.any(is_kept, axis=0)[None]",
     ),
     (
         f"{_PLANNING}/posing.py",
@@ -183,20 +183,20 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "sampled.log_losses(log_tokens, 1.0)",
         "sampled.log_losses(log_tokens, 0.0)",
     ),
-    (f"{_PLANNING}/value.py", "kept[is_forgetting].all(axis=0)", "kept[-1]"),
-    (f"{_PLANNING}/value.py", "tokens[kept]).mean()", "tokens).mean()"),
+    (f"{_PLANNING}/value.py", "is_kept[is_forgetting].all(axis=0)", "is_kept[-1]"),
+    (f"{_PLANNING}/value.py", "tokens[is_kept]).mean()", "tokens).mean()"),
     (f"{_PLANNING}/value.py", "np.sort(tokens)[:count]", "tokens[:count]"),
     (
         f"{_PLANNING}/value.py",
-        "choice.log_tokens - other.log_tokens",
-        "other.log_tokens - choice.log_tokens",
+        "choice.log_tokens - relaxed.log_tokens",
+        "relaxed.log_tokens - choice.log_tokens",
     ),
     (
         f"{_PLANNING}/value.py",
         "further <= c.log_limit",
         "further <= c.log_limit + c.noise",
     ),
-    (f"{_PLANNING}/value.py", "STEP = 1e-3", "STEP = 2e-3"),
+    (f"{_PLANNING}/value.py", "1e-3 * constraint.size", "2e-3 * constraint.size"),
     (f"{_PLANNING}/value.py", "BAND = (0.05, 0.5, 0.95)", "BAND = (0.2, 0.5, 0.8)"),
     (f"{_PLANNING}/constraint.py", "baseline * (1 + limit)", "baseline + limit"),
     (
@@ -346,8 +346,8 @@ REASONS: dict[tuple[str, str], str] = {
     (f"{_PLANNING}/value.py", "20 -> 21"): "where a search starts; it finds the same",
     (
         f"{_PLANNING}/value.py",
-        "kept.mean(axis=0)[is_allowed].max(initial=0.0) -> "
-        "kept.mean(axis=0)[is_allowed].max()",
+        "is_kept.mean(axis=0)[is_allowed].max(initial=0.0) -> "
+        "is_kept.mean(axis=0)[is_allowed].max()",
     ): "a guard: some budget is always allowed",
     (
         f"{_PLANNING}/value.py",
@@ -372,7 +372,7 @@ REASONS: dict[tuple[str, str], str] = {
     ): "where a search polishes: within the accuracy asked of it",
     (
         f"{_PLANNING}/search.py",
-        "top - LOWER -> (top + LOWER)",
+        "top - np.array([0.0, 0.1, 0.3]) -> (top + np.array([0.0, 0.1, 0.3]))",
     ): "where a search polishes: within the accuracy asked of it",
     (f"{_PLANNING}/sampled.py", "0 -> 1"): _CROSSINGS,
     (
