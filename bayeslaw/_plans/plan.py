@@ -95,23 +95,23 @@ def plan(arguments: PlanArguments) -> Plan:
         a covariate or a baseline missing.
     """
     question = question_of(arguments)
-    made = solve(question, arguments.point)
-    run = {"N": made.N, "ptpp": made.ptpp}
-    if made.D and made.replay is not None:
-        run |= {"D": made.D, "replay": made.replay}
-    more = doubts(arguments.target, arguments.sources, run) + _at_the_end(made)
-    return replace(made, warnings=made.warnings + more + _at_fitted_replay(made))
+    answer = solve(question, arguments.point)
+    run = {"N": answer.N, "ptpp": answer.ptpp}
+    if answer.D and answer.replay is not None:
+        run |= {"D": answer.D, "replay": answer.replay}
+    more = doubts(arguments.target, arguments.sources, run) + _at_the_end(answer)
+    return replace(answer, warnings=answer.warnings + more + _at_fitted_replay(answer))
 
 
-def _at_fitted_replay(made: Plan) -> list[str]:
+def _at_fitted_replay(answer: Plan) -> list[str]:
     """The plan, or the best without one, lies at an end of the fitted replays."""
-    best = made.explanation["best"] if made.explanation else None
-    replay = made.replay if made.D else (best or {}).get("replay")
-    what = "the cheapest plan" if made.feasible else "the most probable plan"
+    best = answer.explanation["best"] if answer.explanation else None
+    replay = answer.replay if answer.D else (best or {}).get("replay")
+    what = "the cheapest plan" if answer.feasible else "the most probable plan"
     lines = []
     for name, at in (("min_replay", "least"), ("max_replay", "largest")):
-        bound = made.settings[name]
-        is_fitted = name in made.settings["fitted"]
+        bound = answer.settings[name]
+        is_fitted = name in answer.settings["fitted"]
         if is_fitted and replay is not None and abs(replay - bound) < AT_A_BOUND:
             end = "0" if name == "min_replay" else "1"
             lines.append(
@@ -122,11 +122,11 @@ def _at_fitted_replay(made: Plan) -> list[str]:
     return lines
 
 
-def _at_the_end(made: Plan) -> list[str]:
+def _at_the_end(answer: Plan) -> list[str]:
     """The least budget that is looked at is no plan but the end of a search."""
     least = ATPP_RANGE[0]
     # within a thousandth in log tokens it is the least budget that is looked at
-    if not made.atpp or math.log(made.atpp / least) > 1e-3:
+    if not answer.atpp or math.log(answer.atpp / least) > 1e-3:
         return []
     return [
         "the promises hold already at the least budget that is looked at "
@@ -253,8 +253,8 @@ def _plug_in(
     row = value.budget(solution.problem, log_tokens, replay)
     if not np.isfinite(log_tokens):
         return row | {"probability": None}
-    kept = solution.problem.kept(log_tokens, replay).all(axis=0)
-    return row | {"probability": float(kept.mean())}
+    is_kept = solution.problem.kept(log_tokens, replay).all(axis=0)
+    return row | {"probability": float(is_kept.mean())}
 
 
 # -- the answer ------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _answer(
     _, problem, choice = solution
     explanation = None if solution.is_reached else _explanation(problem)
     # Pictures are drawn, and without a plan promises told, at a finite budget.
-    shown = _shown(problem, choice)
+    pictured = _shown(problem, choice)
     if solution.is_plan:
         at = choice
         budget = value.budget(problem, choice.log_tokens, choice.replay)
@@ -281,7 +281,7 @@ def _answer(
         names = ("probability", "probability_target", "probability_forgetting")
         shares = dict.fromkeys(names)
     has_worth = solution.is_plan and choice.log_tokens > -math.inf
-    worth = value.worth(problem, shown) if has_worth else {}
+    worth = value.worth(problem, pictured) if has_worth else {}
     if worth:
         binding = value.binding(problem, choice, worth)
     else:
@@ -295,10 +295,10 @@ def _answer(
         binding=binding,
         plug_in=plug_in,
         confidence=cast(Any, problem.confidence),
-        promises=_promises(problem, choice if solution.is_plan else shown, worth),
+        promises=_promises(problem, choice if solution.is_plan else pictured, worth),
         frontier=frontier(problem, choice),
-        region=value.region(problem, shown.log_tokens),
-        tradeoff=value.tradeoff(problem, shown.log_tokens),
+        region=value.region(problem, pictured.log_tokens),
+        tradeoff=value.tradeoff(problem, pictured.log_tokens),
         truth=value.perfect_information(problem, at),
         candidates=candidates,
         explanation=explanation,

@@ -75,13 +75,13 @@ def _sampled(
     }
     parts = []
     noise = np.zeros(draws)
-    for taken in take_draws(pieces, index):
-        piece, rows = taken.piece, taken.rows
+    for of_law in take_draws(pieces, index):
+        piece, rows = of_law.piece, of_law.rows
         if question.new_run and "sigma" in piece.values:
             noise[rows] = piece.noise.draw(1, rng)[:, 0]
         fixed = {
             column: columns[column][rows]
-            for column in _columns_read(piece, name, columns, model.others)
+            for column in _columns_read(piece, name, columns, model.further_domains)
         }
         parts.append(Part(piece.log_loss, dict(piece.values), fixed, rows))
     low, high = (math.log(model.N * atpp) for atpp in ATPP_RANGE)
@@ -186,21 +186,19 @@ def _columns_read(
     piece: Piece,
     name: str,
     columns: Mapping[str, Float[np.ndarray, " draw"]],
-    others: Collection[str] = (),
+    further: Collection[str] = (),
 ) -> list[str]:
     """The covariates of a piece that a plan does not choose; all are known."""
-    columns_read = [
-        column for column in piece.covariates if column not in ("D", "replay")
-    ]
+    columns_read = [c for c in piece.covariates if c not in ("D", "replay")]
     missing = [column for column in columns_read if column not in columns]
     if not missing:
         return columns_read
-    if name in others and missing[0] == LOSS_BEFORE:
+    if name in further and missing[0] == LOSS_BEFORE:
         raise PlanError(
             f"the law of {name} reads loss_before: give its own, "
             f"baseline_loss={{{name!r}: ...}}"
         )
-    if name not in (TARGET, *others) and missing[0] in (
+    if name not in (TARGET, *further) and missing[0] in (
         LOSS_BEFORE,
         SOURCE_LOSS_BEFORE,
     ):

@@ -6,6 +6,7 @@ explorer and the plan as a goal of anchors.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
@@ -59,7 +60,7 @@ class Model:
     baseline_tokens
         Tokens of pure replay at which the source's law gives the baseline instead, by
         source; None: 0.
-    others
+    further_domains
         Domains that are neither target nor source: their loss is limited, and
         ``source_loss_before`` is not theirs.
     """
@@ -69,7 +70,7 @@ class Model:
     covariates: Mapping[str, Any]
     baseline_loss: Mapping[str, Any]
     baseline_tokens: Mapping[str, float | None]
-    others: tuple[str, ...] = ()
+    further_domains: tuple[str, ...] = ()
 
     def source_before(self, source: str) -> Any:
         """The source's loss before adaptation, if it was given."""
@@ -89,10 +90,10 @@ class Model:
             if isinstance(columns.get(SOURCE_LOSS_BEFORE), Mapping):
                 del columns[SOURCE_LOSS_BEFORE]
             return columns
-        if name in self.others:
+        if name in self.further_domains:
             columns.pop(LOSS_BEFORE, None)
-            own = self.baseline_loss[name]
-            return columns if own is None else columns | {LOSS_BEFORE: own}
+            baseline = self.baseline_loss[name]
+            return columns if baseline is None else columns | {LOSS_BEFORE: baseline}
         before = self.source_before(name)
         if before is not None:
             return columns | {LOSS_BEFORE: before, SOURCE_LOSS_BEFORE: before}
@@ -102,12 +103,12 @@ class Model:
     def at_means(self) -> Model:
         """The same model, with means in place of draws."""
         covariates = {
-            column: given if isinstance(given, Mapping) else np.mean(given)
-            for column, given in self.covariates.items()
+            column: setting if isinstance(setting, Mapping) else np.mean(setting)
+            for column, setting in self.covariates.items()
         }
         baselines = {
-            source: None if given is None else np.mean(given)
-            for source, given in self.baseline_loss.items()
+            source: None if setting is None else np.mean(setting)
+            for source, setting in self.baseline_loss.items()
         }
         return replace(self, covariates=covariates, baseline_loss=baselines)
 
@@ -249,16 +250,16 @@ def question_of(arguments: PlanArguments) -> Question:
     posteriors = {TARGET: target} | sources
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(arguments.covariates or {}, pieces)
-    given, notes = _with_kept_losses(arguments, target, sources, pieces)
+    arguments, notes = _with_kept_losses(arguments, target, sources, pieces)
     return Question(
         pieces=pieces,
-        constraints=_constraints(given, list(sources)),
-        models=_models(given, list(sources)),
-        confidence=_confidence(given.confidence, list(posteriors)),
-        budget=_budget(given, fitted_replays(posteriors)),
-        new_run=given.new_run,
-        draws=_draws(given, pieces),
-        seed=given.seed,
+        constraints=_constraints(arguments, list(sources)),
+        models=_models(arguments, list(sources)),
+        confidence=_confidence(arguments.confidence, list(posteriors)),
+        budget=_budget(arguments, fitted_replays(posteriors)),
+        new_run=arguments.new_run,
+        draws=_draws(arguments, pieces),
+        seed=arguments.seed,
         warnings=tuple(
             f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
         ),
@@ -270,19 +271,20 @@ def _check_read(
     covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
 ) -> None:
     """Refuse covariates that no law reads: most often a name is misspelt."""
-    read = {c for some in pieces.values() for piece in some for c in piece.covariates}
     # the planner itself reads what a source had before adaptation
-    read |= {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
-    unknown = [column for column in covariates if column not in read | set(OWN)]
+    columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
+    for piece in itertools.chain.from_iterable(pieces.values()):
+        columns.update(piece.covariates)
+    unknown = [column for column in covariates if column not in columns | set(OWN)]
     if unknown:
         raise PlanError(
             f"no law reads the covariate {unknown[0]!r}; "
-            f"they read {', '.join(sorted(read))}"
+            f"they read {', '.join(sorted(columns))}"
         )
 
 
 def _with_kept_losses(
-    given: PlanArguments,
+    arguments: PlanArguments,
     target: Posterior,
     sources: Mapping[str, Posterior],
     pieces: Mapping[str, tuple[Piece, ...]],
@@ -290,64 +292,68 @@ def _with_kept_losses(
     """The keywords with the checkpoint's losses before adaptation that are not given
     but in the tables that the fits kept; and where each comes from, a line each.
     """
-    covariates, notes = dict(given.covariates or {}), []
-    models = given.N, given.ptpp
+    covariates, notes = dict(arguments.covariates or {}), []
+    models = arguments.N, arguments.ptpp
 
-    def kept(posterior: Posterior, column: str, *columns: str) -> Any:
+    def loss_in_table(posterior: Posterior, column: str, *columns: str) -> Any:
         """What a table says of a column, if it has it or one of the others."""
         runs = getattr(posterior, "runs", None)
         if not isinstance(runs, pd.DataFrame) or not {column, *columns} & set(runs):
             return None
         parts = dict.fromkeys(LOSSES_BEFORE.values(), runs)
-        found = losses_at_hand(parts, [column], *models)
-        notes.extend(line for line in found.told if line not in notes)
-        return found.measured.get(column)
+        losses = losses_at_hand(parts, [column], *models)
+        notes.extend(line for line in losses.told if line not in notes)
+        return losses.measured.get(column)
 
-    baselines: Any = given.baseline_loss
-    has_baseline = baselines is not None or given.baseline_tokens is not None
+    baselines: Any = arguments.baseline_loss
+    has_baseline = baselines is not None or arguments.baseline_tokens is not None
     if not has_baseline and SOURCE_LOSS_BEFORE not in covariates:
-        others = _others(given, list(sources))
+        limits = _others(arguments, list(sources))
         # a source's loss_before is its own; so is that of a domain that is none
-        found = {
-            name: kept(p, LOSS_BEFORE)
-            if name in others
-            else kept(p, SOURCE_LOSS_BEFORE, LOSS_BEFORE)
+        kept_losses = {
+            name: loss_in_table(p, LOSS_BEFORE)
+            if name in limits
+            else loss_in_table(p, SOURCE_LOSS_BEFORE, LOSS_BEFORE)
             for name, p in sources.items()
         }
-        if any(loss is not None for loss in found.values()):
-            baselines = found
-    known = list(baselines.values()) if isinstance(baselines, Mapping) else [baselines]
-    read = {column for piece in pieces[TARGET] for column in piece.covariates}
-    for column in [c for c in LOSSES_BEFORE if c in read and c not in covariates]:
+        if any(loss is not None for loss in kept_losses.values()):
+            baselines = kept_losses
+    by_source = baselines if isinstance(baselines, Mapping) else {"": baselines}
+    target_columns = {column for piece in pieces[TARGET] for column in piece.covariates}
+    missing = [c for c in LOSSES_BEFORE if c in target_columns and c not in covariates]
+    for column in missing:
+        loss = None
         # a baseline that was given is the one source's for the target's law, too
-        is_baseline = column == SOURCE_LOSS_BEFORE and len(known) == len(sources) == 1
-        loss = known[0] if is_baseline else None
-        loss = kept(target, column) if loss is None else loss
+        if column == SOURCE_LOSS_BEFORE and len(by_source) == len(sources) == 1:
+            (loss,) = by_source.values()
+        if loss is None:
+            loss = loss_in_table(target, column)
         if loss is not None:
             covariates[column] = loss
-    return replace(given, covariates=covariates, baseline_loss=baselines), tuple(notes)
+    completed = replace(arguments, covariates=covariates, baseline_loss=baselines)
+    return completed, tuple(notes)
 
 
 def _constraints(
-    given: PlanArguments, sources: Sequence[str]
+    arguments: PlanArguments, sources: Sequence[str]
 ) -> tuple[Constraint, ...]:
-    most = checked("max_target_loss", given.max_target_loss, LOSS)
-    unit = given.forgetting_unit
+    most = checked("max_target_loss", arguments.max_target_loss, LOSS)
+    unit = arguments.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
-    others = _others(given, sources)
+    loss_limits = _others(arguments, sources)
     of_sources = [
-        Constraint(name, others[name], "loss")
-        if name in others
-        else _forgetting(name, of_source(given.max_forgetting, name), unit)
+        Constraint(name, loss_limits[name], "loss")
+        if name in loss_limits
+        else _forgetting(name, of_source(arguments.max_forgetting, name), unit)
         for name in sources
     ]
     return Constraint(TARGET, most, "loss"), *of_sources
 
 
-def _others(given: PlanArguments, sources: Sequence[str]) -> dict[str, float]:
+def _others(arguments: PlanArguments, sources: Sequence[str]) -> dict[str, float]:
     """The most loss of the domains whose loss is limited, by name."""
-    limits = given.max_loss or {}
+    limits = arguments.max_loss or {}
     if not isinstance(limits, Mapping):
         raise PlanError(
             f"max_loss is by domain, {{'code': 1.2}}; got {limits!r} "
@@ -367,23 +373,23 @@ def _forgetting(source: str, limit: Any, unit: UnitName) -> Constraint:
     return Constraint(source, *forgetting_limit("max_forgetting", limit, unit))
 
 
-def _models(given: PlanArguments, sources: Sequence[str]) -> tuple[Model, ...]:
-    loss, tokens = given.baseline_loss, given.baseline_tokens
+def _models(arguments: PlanArguments, sources: Sequence[str]) -> tuple[Model, ...]:
+    loss, tokens = arguments.baseline_loss, arguments.baseline_tokens
     if loss is not None and tokens is not None:
         raise PlanError("give baseline_loss or baseline_tokens, not both")
-    sizes = models_of(given.N, given.ptpp)
+    sizes = models_of(arguments.N, arguments.ptpp)
     count = len(sizes)
-    covariates = given.covariates or {}
+    covariates = arguments.covariates or {}
     for column, what in OWN.items():
         if column in covariates:
             raise PlanError(f"covariates cannot set {column!r}: {what}")
-    others = tuple(given.max_loss or ())
+    further = tuple(arguments.max_loss or ())
 
-    def own(given: Any, name: str) -> Any:
+    def of_domain(setting: Any, name: str) -> Any:
         """A number without a name is the sources', not another domain's."""
-        if name not in others:
-            return of_source(given, name)
-        return given.get(name) if isinstance(given, Mapping) else None
+        if name not in further:
+            return of_source(setting, name)
+        return setting.get(name) if isinstance(setting, Mapping) else None
 
     return tuple(
         Model(
@@ -394,39 +400,42 @@ def _models(given: PlanArguments, sources: Sequence[str]) -> tuple[Model, ...]:
                 for column, value in covariates.items()
             },
             baseline_loss={
-                name: _possible("baseline_loss", of_model(own(loss, name), k, count))
+                name: _possible(
+                    "baseline_loss", of_model(of_domain(loss, name), k, count)
+                )
                 for name in sources
             },
-            baseline_tokens={name: own(tokens, name) for name in sources},
-            others=others,
+            baseline_tokens={name: of_domain(tokens, name) for name in sources},
+            further_domains=further,
         )
         for k, (N, ptpp) in enumerate(sizes)
     )
 
 
-def _possible(name: str, given: Any) -> Any:
+def _possible(name: str, loss: Any) -> Any:
     """A loss, or draws of it, if all of them can be one."""
-    for loss in () if given is None else {np.min(given), np.max(given)}:
-        checked(name, loss, LOSS)
-    return given
+    ends = () if loss is None else {np.min(loss), np.max(loss)}
+    for end in ends:
+        checked(name, end, LOSS)
+    return loss
 
 
-def _confidence(given: Any, names: Sequence[str]) -> float | dict[str, float]:
-    by_name: Mapping[str, Any] = {name: given for name in names}
-    if isinstance(given, Mapping):
-        by_name = given
+def _confidence(confidence: Any, names: Sequence[str]) -> float | dict[str, float]:
+    by_name: Mapping[str, Any] = {name: confidence for name in names}
+    if isinstance(confidence, Mapping):
+        by_name = confidence
     if set(by_name) != set(names):
         raise PlanError(
             f"confidence by promise needs exactly {', '.join(names)}; "
             f"got {', '.join(by_name)}"
         )
     shares = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
-    return shares if isinstance(given, Mapping) else shares[TARGET]
+    return shares if isinstance(confidence, Mapping) else shares[TARGET]
 
 
-def _budget(given: PlanArguments, fitted: tuple[float, float]) -> Budget:
+def _budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
     def most(name: str) -> float:
-        limit = getattr(given, name)
+        limit = getattr(arguments, name)
         if limit is None:
             return math.inf
         return checked(name, limit, KINDS[name])
@@ -435,71 +444,73 @@ def _budget(given: PlanArguments, fitted: tuple[float, float]) -> Budget:
         max_flops=most("max_flops"),
         max_tokens=most("max_tokens"),
         unique_target_tokens=most("unique_target_tokens"),
-        epochs=checked("max_epochs", given.max_epochs, KINDS["max_epochs"]),
+        epochs=checked("max_epochs", arguments.max_epochs, KINDS["max_epochs"]),
     )
-    return _with_replays(budget, given, fitted)
+    return _with_replays(budget, arguments, fitted)
 
 
 def _with_replays(
-    budget: Budget, given: PlanArguments, fitted: tuple[float, float]
+    budget: Budget, arguments: PlanArguments, fitted: tuple[float, float]
 ) -> Budget:
     """The budget with the replays that were asked for, else those that were fitted."""
-    bounds, asked = {}, {"min_replay": given.min_replay, "max_replay": given.max_replay}
-    for (name, share), end in zip(asked.items(), fitted, strict=True):
+    bounds = {}
+    requests = {"min_replay": arguments.min_replay, "max_replay": arguments.max_replay}
+    for (name, share), end in zip(requests.items(), fitted, strict=True):
         bounds[name] = end if share is None else checked(name, share, KINDS[name])
     least, most = bounds.values()
     if least > most:
-        told = f"min_replay {least:.4g} is over max_replay {most:.4g}"
-        if given.max_replay is None:
-            told = (
+        reason = f"min_replay {least:.4g} is over max_replay {most:.4g}"
+        if arguments.max_replay is None:
+            reason = (
                 f"min_replay {least:.4g} is over the largest fitted replay, {most:.4g}: "
                 "to plan where nothing was checked, give max_replay too"
             )
-        elif given.min_replay is None:
-            told = (
+        elif arguments.min_replay is None:
+            reason = (
                 f"max_replay {most:.4g} is under the least fitted replay, {least:.4g}: "
                 "to plan where nothing was checked, give min_replay too"
             )
-        raise PlanError(told)
+        raise PlanError(reason)
     are_fitted = tuple(
-        name for name, end in bounds.items() if asked[name] is None and 0 < end < 1
+        name for name, end in bounds.items() if requests[name] is None and 0 < end < 1
     )
     return replace(budget, **bounds, fitted=are_fitted)
 
 
-def _draws(given: PlanArguments, pieces: Mapping[str, tuple[Piece, ...]]) -> int:
+def _draws(arguments: PlanArguments, pieces: Mapping[str, tuple[Piece, ...]]) -> int:
     """Draws to work with."""
-    draws = given.draws
+    draws = arguments.draws
     if draws < 1:
         raise PlanError(f"draws must be at least 1, got {draws!r}")
-    if given.new_run:
+    if arguments.new_run:
         return draws
     # without noise, more draws than the posteriors have would only pair them again
-    return min(draws, max(sum(p.draws for p in some) for some in pieces.values()))
+    counts = [sum(p.draws for p in of_law) for of_law in pieces.values()]
+    return min(draws, max(counts))
 
 
 # -- what was given for one, or for all ------------------------------------------------
 
 
-def of_source(given: Any, source: str) -> Any:
+def of_source(setting: Any, source: str) -> Any:
     """What was given for one source, or for all."""
-    if not isinstance(given, Mapping):
-        return given
-    if source not in given:
+    if not isinstance(setting, Mapping):
+        return setting
+    if source not in setting:
         raise PlanError(
-            f"nothing given for source {source!r}; given: {', '.join(map(str, given))}"
+            f"nothing given for source {source!r}; given: {', '.join(map(str, setting))}"
         )
-    return given[source]
+    return setting[source]
 
 
-def of_model(given: Any, model: int, models: int) -> Any:
+def of_model(setting: Any, model: int, models: int) -> Any:
     """What was given for one model, or for all."""
-    is_sequence = isinstance(given, Sequence | np.ndarray)
-    if models == 1 or not is_sequence or isinstance(given, str):
-        return given
-    if len(given) != models:
+    is_sequence = isinstance(setting, Sequence | np.ndarray)
+    if models == 1 or not is_sequence or isinstance(setting, str):
+        return setting
+    if len(setting) != models:
         raise PlanError(
-            f"{models} models, but {len(given)} values given: "
+            f"{models} models, but {len(setting)} values given: "
             "one for each, or one number for all"
         )
-    return given[model]
+    return setting[model]

@@ -248,6 +248,6 @@ def test_what_a_law_reads_beside_the_plan_is_asked_for_by_name(name, column, say
     """A source's losses before adaptation are its baseline."""
     reads = piece(falling, covariates=("D", "replay", column))
     with pytest.raises(PlanError) as caught:
-        _columns_read(reads, name, {}, others=("math",))
+        _columns_read(reads, name, {}, further=("math",))
     assert says in str(caught.value)
     assert _columns_read(reads, name, {column: NUMBER}, ("math",)) == [column]
