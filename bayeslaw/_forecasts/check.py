@@ -37,6 +37,16 @@ GROUPS = ("schedule", "domain", "N", "ptpp", "replay")  # worst first named
 STRETCH_LIMIT = 3.0  # widening beyond this mends nothing: the law itself is off
 
 
+# what to do about each verdict
+NEXT = {
+    "trust": "use the intervals, as far out as these runs lie",
+    "widen": "use 90% intervals and not medians, or compare laws",
+    "do not extrapolate": "do not decide by this: buy runs nearer the goal (anchors)",
+    "unknown": "check at five runs or more that the fit has not seen (in a report "
+    "or a comparison: --hold-out N, ptpp or D)",
+}
+
+
 @dataclass(frozen=True)
 class Check:
     """Calibration of a forecast on measured runs.
@@ -81,6 +91,14 @@ class Check:
     reasons: tuple[str, ...]
     pit: Float[np.ndarray, " run"]
 
+    @property
+    def next(self) -> str:
+        """What to do about the verdict, in a line (docs/verdicts.md has more)."""
+        factor = max(self.stretch, self.group_stretch or 0.0)
+        if self.verdict == "widen" and factor > 1:
+            return f"take intervals {factor:.1f} times as wide, or compare laws"
+        return NEXT[self.verdict]
+
     def __repr__(self) -> str:
         return f"Check({self.verdict}: {self.reason})"
 
@@ -91,11 +109,13 @@ class Check:
             for name, (low, high) in self.intervals.items()
         }
         metrics = pd.DataFrame.from_dict(rows, orient="index")
-        return paragraphs(f"{self.verdict}: {self.reason}") + table_html(metrics)
+        heading = paragraphs(f"{self.verdict}: {self.reason}\nNext: {self.next}")
+        return heading + table_html(metrics)
 
     def to_dict(self) -> dict:
         """Everything as JSON types."""
-        return asdict(self) | {"reasons": list(self.reasons), "pit": self.pit.tolist()}
+        plain = {"reasons": list(self.reasons), "pit": self.pit.tolist()}
+        return asdict(self) | plain | {"next": self.next}
 
 
 def check(

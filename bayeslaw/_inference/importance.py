@@ -349,8 +349,8 @@ def fitted_to(
     """A mixture closer to weighted draws: steps of expectation maximisation (Cappe et
     al. 2008), scales kept from closing.
 
-    The first time it starts from components at draws chosen by weight, each as wide as
-    all draws together.
+    A single component becomes several: they start at draws chosen by weight, each as
+    wide as all draws together.
     """
     centre = weight @ vectors
     covariance = _scatter(vectors, centre, weight)

@@ -34,8 +34,8 @@ class Curve(Answer):
     ----------
     table
         ``step`` (counted through both phases), ``lr``, the areas, and what `forecast`
-        returns: ``mean``, ``median``, ``sd``, the band ``low``, ``high`` of a new run
-        and ``law_low``, ``law_high`` of the law, in nats per token.
+        returns: ``median`` and the band ``low``, ``high`` of a new run, ``law_low`` and
+        ``law_high`` of the law, in nats per token, and ``log_sd``.
     curves
         The law's loss in every draw, shape (draw, step).
     start

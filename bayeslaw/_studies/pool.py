@@ -129,7 +129,7 @@ def _selected(runs: pd.DataFrame, option: str, query: str) -> pd.DataFrame:
     try:
         return select(runs, query)
     except RunTableError as error:
-        raise RunTableError(str(error).replace("--where", option)) from None
+        raise RunTableError(str(error).replace("where", option, 1)) from None
 
 
 def _check(budgets: Sequence[float], rules: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
         return runs
     mask = _mask(runs, where)
     if not mask.any():
-        raise RunTableError(f"--where {where!r} selects none of the {len(runs)} rows")
+        raise RunTableError(f"where {where!r} selects none of the {len(runs)} rows")
     return runs[mask]
 
 
@@ -105,7 +105,7 @@ class _Query:
     def refusal(self, reason: str) -> RunTableError:
         columns = ", ".join(self.columns)
         return RunTableError(
-            f"--where {self.text!r} is not a query of this table ({reason}); "
+            f"where {self.text!r} is not a query of this table ({reason}); "
             f"columns: {columns}"
         )
 

@@ -648,6 +648,7 @@ def report(options: ReportOptions) -> None:
     def show() -> None:
         for domain, result in page.checks.items():
             say(f"{domain}: {result.verdict.upper()}: {result.reason}")
+            say(f"-> {result.next} (docs/verdicts.md)")
         if page.plan:
             say_block(page.plan.sentence())
         if page.probability_if_as_checked is not None:

@@ -159,6 +159,7 @@ def check(options: CheckOptions) -> None:
 
     def show() -> None:
         say(f"{result.verdict.upper()}: {result.reason}")
+        say(f"-> {result.next} (docs/verdicts.md)")
         for name in SCORES:
             score = getattr(result, name)
             low, high = result.intervals[name]

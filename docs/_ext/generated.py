@@ -6,8 +6,10 @@ which is replaced when the page is read; pictures go to the site's ``_images``.
 
 import json
 import re
+import subprocess
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +18,7 @@ import measured_grid
 import measured_tables
 import pandas as pd
 import planned_table
+import summaries
 import true_forms
 import two_phases
 from lawpictures import draw
@@ -27,10 +30,11 @@ from bayeslaw.cli.app import app
 
 DOCS = Path(__file__).parents[1]
 NOTEBOOKS, OUTPUTS = DOCS.parent / "notebooks", DOCS / "outputs"
-REAL_TABLES = DOCS / "real_tables.csv"
+BENCHMARKS = "../tests/benchmarks"
 # Pages that the index names.
 OWN = {"index", "laws", "inference", "decisions", "comparison", "architecture"}
 OWN |= {"commands", "python", "discrepancy", "follow", "glossary", "gallery"}
+OWN |= {"verdicts", "stability", "paper"}
 GLOSSARY = DOCS.parent / "bayeslaw/_report/templates/page/glossary.toml"
 TUTORIALS = (
     "first_forecast",
@@ -290,23 +294,69 @@ def studies_page() -> str:
     )
 
 
-def real_tables_page() -> str:
-    """Forecasts of real tables, as the study last kept them."""
-    if not REAL_TABLES.exists():
-        return "*Not measured yet: the command above makes this table.*"
-    return markdown(pd.read_csv(REAL_TABLES))
+@dataclass(frozen=True)
+class Kept:
+    """A table on a page: the kept file in `docs`, how it is shown, and which code made it.
+
+    Parameters
+    ----------
+    file
+        A file of `docs` that a study or a benchmark wrote.
+    table
+        Markdown of the file at this path.
+    """
+
+    file: str
+    table: Callable[[Path], str] = Path.read_text
+
+    def __call__(self) -> str:
+        path = DOCS / self.file
+        if not path.exists():
+            return "*Not measured yet: the command above makes this table.*"
+        return f"{self.table(path)}\n\n{made_by(path)}"
 
 
-def csv_page(name: str) -> str:
-    """A table that a benchmark wrote."""
-    table = pd.read_csv(DOCS / name, dtype=str)
+# since then rows are weighed, and what checkpoints, runs and settings share is learned
+# beside the misfit
+ERRORS = "8be9506"
+
+
+def made_by(path: Path) -> str:
+    """The commit that kept a file, and whether its error structure is today's."""
+    kept = git(*LAST_CHANGE, "--", str(path)).split()
+    if not kept:
+        return "*Not committed yet.*"
+    commit, day = kept
+    is_earlier = git("rev-list", "--count", f"{commit}..{ERRORS}") != "0"
+    says = ", of an earlier error structure: not run again since" if is_earlier else ""
+    return f"*Kept on {day}, commit {commit}{says}.*"
+
+
+# a move is no change
+LAST_CHANGE = ("log", "-1", "--format=%h %as", "--follow", "--diff-filter=AM")
+
+
+def git(*words: str) -> str:
+    """What git prints in this checkout."""
+    command = ["git", *words]
+    done = subprocess.run(command, cwd=DOCS, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def by_rows(table: Callable[[pd.DataFrame], str]) -> Callable[[Path], str]:
+    """Shows a CSV file by what its study makes of the rows."""
+    return lambda path: table(pd.read_csv(path))
+
+
+def plain(path: Path) -> str:
+    """A CSV file as it stands."""
+    table = pd.read_csv(path, dtype=str)
     rows = [table.columns, ["---"] * len(table.columns), *table.to_numpy()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def pools_page() -> str:
+def pools(rows: pd.DataFrame) -> str:
     """What buying runs of measured pools came to, medians over seeds."""
-    rows = pd.read_csv(DOCS / "pool_study.csv")
     lines = [
         "| pool | rule | budget | seeds | runs | R2 (lowest) | width | coverage | score |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -323,22 +373,10 @@ def pools_page() -> str:
     return "\n".join(lines)
 
 
-def rows_page(name: str, table: Callable[[pd.DataFrame], str]) -> str:
-    """A table made of kept rows by the study that made them."""
-    return table(pd.read_csv(DOCS / name))
-
-
-def measured_grid_page(table: str) -> str:
-    """Every law's forecasts of a measured grid."""
-    rows = pd.read_csv(DOCS / "measured_grids.csv")
-    return measured_grid.markdown(rows, table)
-
-
-def trained_plans_259k_page() -> str:
+def trained_earlier(rows: pd.DataFrame) -> str:
     """Plans that were trained before there was a second language."""
-    rows = pd.read_csv(DOCS / "trained_plans_259k.csv")
-    told = rows.assign(unseen="size", language="fr", size="259k", seed=0)
-    return "\n".join(planned_table.each(told))
+    labelled = rows.assign(unseen="size", language="fr", size="259k", seed=0)
+    return "\n".join(planned_table.each(labelled))
 
 
 def glossary_page() -> str:
@@ -373,11 +411,13 @@ def gallery_page() -> str:
     return "\n\n".join(parts)
 
 
-def kept_page(name: str) -> str:
-    """A table that a study printed, as it was kept."""
-    return (DOCS / name).read_text()
-
-
+KEPT_AS_TEXT = (
+    *("misfit_sbc", "misfit_sbc_right", "missed_worlds", "simulated_grids"),
+    *("learning_curves", "kills", "follow_runs", "follow_runs_de", "follow_plans"),
+    *("follow_curves", "follow_forks", "follow_wrong", "bought_worlds"),
+    *("measured_pool", "measured_pool_de", "wrong_law", "look_ahead", "promised"),
+    "mutants",
+)
 PAGES: dict[str, Callable[[], str]] = {
     "laws": laws_page,
     "python": python_page,
@@ -386,37 +426,28 @@ PAGES: dict[str, Callable[[], str]] = {
     "studies": studies_page,
     "glossary": glossary_page,
     "gallery": gallery_page,
-    "real_tables": real_tables_page,
-    "misfit_sbc": partial(kept_page, "misfit_sbc.txt"),
-    "misfit_sbc_right": partial(kept_page, "misfit_sbc_right.txt"),
-    "missed_worlds": partial(kept_page, "missed_worlds.txt"),
-    "true_forms": partial(rows_page, "true_forms.csv", true_forms.table),
-    "simulated_grids": partial(kept_page, "simulated_grids.txt"),
-    "learning_curves": partial(kept_page, "learning_curves.txt"),
-    "kills": partial(kept_page, "kills.txt"),
-    "follow_runs": partial(kept_page, "follow_runs.txt"),
-    "follow_runs_de": partial(kept_page, "follow_runs_de.txt"),
-    "follow_plans": partial(kept_page, "follow_plans.txt"),
-    "follow_curves": partial(kept_page, "follow_curves.txt"),
-    "follow_forks": partial(kept_page, "follow_forks.txt"),
     "two_phases": two_phases.table,
-    "measured_grid_fr": partial(measured_grid_page, "microcpt"),
-    "measured_grid_de": partial(measured_grid_page, "microcpt-de"),
-    "trained_plans": partial(rows_page, "trained_plans.csv", planned_table.markdown),
-    "trained_plans_259k": trained_plans_259k_page,
     **measured_tables.SHOWN,
-    "follow_wrong": partial(kept_page, "follow_wrong.txt"),
-    "pools": pools_page,
-    "bought_worlds": partial(kept_page, "bought_worlds.txt"),
-    "measured_pool": partial(kept_page, "measured_pool.txt"),
-    "measured_pool_de": partial(kept_page, "measured_pool_de.txt"),
-    "wrong_law": partial(kept_page, "wrong_law.txt"),
-    "look_ahead": partial(kept_page, "look_ahead.txt"),
-    "starts": partial(csv_page, "starts.csv"),
-    "workers": partial(csv_page, "workers.csv"),
-    "levels": partial(csv_page, "levels.csv"),
-    "promised": partial(kept_page, "promised.txt"),
-    "mutants": partial(kept_page, "mutants.txt"),
+    **{name: Kept(f"{name}.txt") for name in KEPT_AS_TEXT},
+    "real_tables_short": Kept("real_tables.csv", by_rows(summaries.real_tables)),
+    "grids_short": Kept("measured_grids.csv", by_rows(summaries.measured_grids)),
+    "plans_short": Kept("trained_plans.csv", by_rows(summaries.trained_plans)),
+    "pools_short": Kept("pool_study.csv", by_rows(summaries.pools)),
+    "real_tables": Kept("real_tables.csv", by_rows(markdown)),
+    "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
+    "measured_grid_fr": Kept(
+        "measured_grids.csv", by_rows(partial(measured_grid.markdown, table="microcpt"))
+    ),
+    "measured_grid_de": Kept(
+        "measured_grids.csv",
+        by_rows(partial(measured_grid.markdown, table="microcpt-de")),
+    ),
+    "trained_plans": Kept("trained_plans.csv", by_rows(planned_table.markdown)),
+    "trained_plans_259k": Kept("trained_plans_259k.csv", by_rows(trained_earlier)),
+    "pools": Kept("pool_study.csv", by_rows(pools)),
+    "starts": Kept(f"{BENCHMARKS}/starts.csv", plain),
+    "workers": Kept(f"{BENCHMARKS}/workers.csv", plain),
+    "levels": Kept(f"{BENCHMARKS}/levels.csv", plain),
 }
 
 

@@ -1,6 +1,6 @@
 """What LLVM's levels cost to compile and to run, program by program: docs/speed.md.
 
-    python tests/benchmarks/levels.py [--laws chinchilla ptpp-gate-floor] [-o docs/levels.csv]
+    python tests/benchmarks/levels.py [--laws chinchilla ptpp-gate-floor] [-o tests/benchmarks/levels.csv]
 
 Each program of a fit is compiled at the default level (3), at `ONCE` (0) and at `OFTEN` (1), in one process, and run; CPU seconds to compile, CPU
 milliseconds a run. Errors are shared by checkpoint where the law's simulated table has some.

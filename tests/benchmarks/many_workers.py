@@ -1,6 +1,6 @@
 """A study of 10,000 posteriors on 4 to 64 workers, SIMULATED: what the client and the scheduler add to the computing.
 
-    python tests/benchmarks/many_workers.py [--posteriors 10000] [-o docs/workers.csv]
+    python tests/benchmarks/many_workers.py [--posteriors 10000] [-o tests/benchmarks/workers.csv]
 
 Two cores cannot show four workers at work. Here a worker sleeps for as long as a posterior takes one core, and returns as many
 numbers. All else is real: `bayeslaw.refits` with its tasks, the table and the weights sent with each, Dask's client and scheduler,

@@ -1,6 +1,6 @@
 """A user's wait, from process start to the end of a command: docs/speed.md.
 
-    python tests/benchmarks/start.py [--laws chinchilla ptpp-gate-floor | --laws all] [--only page plan] [-o docs/starts.csv]
+    python tests/benchmarks/start.py [--laws chinchilla ptpp-gate-floor | --laws all] [--only page plan] [-o tests/benchmarks/starts.csv]
 
 Each command runs twice, each time as a process of its own: with nothing compiled on disk (cold), then with what the first left there
 (second). CPU seconds are those of the process and all that it started, so that other work on the machine counts less. Tables: Form 3

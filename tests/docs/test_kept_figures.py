@@ -20,11 +20,11 @@ def shares(table: str, column: int, rows: str) -> list[float]:
     return [float(text.removesuffix("%")) for text in found]
 
 
-def test_readme_says_what_became_of_the_plans():
+def test_the_how_to_says_what_became_of_the_plans():
     """How many worlds, and how often both promises were kept."""
     kept = (DOCS / "missed_worlds.txt").read_text()
     at_confidence, plug_in = (line.split("|") for line in kept.splitlines()[2:])
-    text = " ".join((ROOT / "README.md").read_text().split())
+    text = " ".join((DOCS / "howto/plan.md").read_text().split())
     said = re.search(
         r"In (\d+) simulated worlds .*? in (\d+)%, plug-in plans in (\d+)%", text
     )

@@ -1,7 +1,9 @@
 """Forecasts and calibration against brute force, and verdicts that follow from them."""
 
 import json
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -105,6 +107,28 @@ def test_verdicts_follow_the_misses(runs, bias, verdict):
         )
         assert said in result.reason
         assert result.bias_log == pytest.approx(bias, abs=0.0015)
+
+
+@pytest.mark.parametrize("verdict", list(check.NEXT))
+def test_every_verdict_says_what_to_do(verdict):
+    """In a line, in the glossary of the report's page, and on the page of verdicts."""
+    root = Path(__file__).parents[2]
+    glossary = root / "bayeslaw/_report/templates/page/glossary.toml"
+    entries = tomllib.loads(glossary.read_text())
+    assert check.NEXT[verdict]
+    assert entries[verdict.replace(" ", "-")]["word"] == verdict
+    assert f"| *{verdict}* |" in (root / "docs/verdicts.md").read_text()
+
+
+def test_what_to_do_names_the_factor_of_the_widest(runs):
+    """That of the worst group, where it is larger than that of all runs."""
+    found = bayeslaw.check(Gaussian(bias=0.02, law_sd=0.001), runs)
+    assert found.verdict == "widen"
+    assert f"{found.stretch:.1f} times as wide" in found.next
+    grouped = replace(found, group_stretch=found.stretch + 1)
+    assert f"{found.stretch + 1:.1f} times as wide" in grouped.next
+    halves = replace(found, stretch=0.9, group_stretch=None)
+    assert halves.next == check.NEXT["widen"] == halves.to_dict()["next"]
 
 
 def test_few_runs_get_no_verdict(runs):

@@ -90,7 +90,7 @@ def test_the_page_says_what_the_table_is_and_repeats_the_verdicts(made):
     assert "Tiny models" in page
     assert set(made.checks) == {"target", "source"}
     for domain, result in made.checks.items():
-        assert re.search(f"<b>{domain}: {result.verdict}", page)
+        assert re.search(f"<b>{domain}: <a [^>]+>{result.verdict}</a>", page)
     assert "bayeslaw report --hold-out ptpp" in page
     for member in made.fits["target"].members:
         assert f"<summary>{member.law.name}:" in page

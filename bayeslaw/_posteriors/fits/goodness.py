@@ -184,8 +184,8 @@ def unread_column(
     return (
         f"column {name!r}, which law {law.name!r} does not read, tells {told[name]:.0%} "
         "of what the law misses: call it by a name that laws read (replay, ptpp, domain "
-        "...; README, the table), or fit its values apart (--where, in Python a part of "
-        "the table)"
+        "...; docs/howto/own_table.md), or fit its values apart (--where, in Python a "
+        "part of the table)"
     )
 
 

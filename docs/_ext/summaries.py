@@ -1,0 +1,96 @@
+"""Kept results in a few lines: the tables of ``docs/paper.md``, also shown at the head
+of longer ones. Each function takes the rows of a kept file.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+FORECASTS = {
+    "average": "average of the default laws (what `fit` gives)",
+    "law with misfit": "one law with its misfit",
+    "law alone": "the same law without a misfit",
+    "point fit, bootstrap": "the same law, point fit and bootstrap",
+}
+REAL = ("forecast", "runs inside", "tables under 80%", "width", "error", "score")
+GRID = ("grid", "domain", "runs inside", "width", "error", "score")
+LANGUAGES = {"microcpt": "French", "microcpt-de": "German"}
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def real_tables(rows: pd.DataFrame) -> str:
+    """Forecasts of published tables: each way to forecast over all of them.
+
+    ``runs inside``: of all forecast runs, those in their 90% interval; then the share of
+    tables with under 80%, and medians over tables.
+    """
+    cells = []
+    for name, shown in FORECASTS.items():
+        part = rows[rows["forecast"] == name]
+        runs = part["forecast_runs"]
+        inside = (part["coverage"] * runs).sum() / runs.sum()
+        cells.append(
+            (
+                shown,
+                f"{inside:.0%}",
+                f"{(part['coverage'] < 0.8).sum()} of {len(part)}",
+                f"{part['width'].median():.1%}",
+                f"{part['mae'].median():.2%}",
+                f"{100 * part['interval_score'].median():.1f}",
+            )
+        )
+    return markdown(REAL, cells)
+
+
+def measured_grids(rows: pd.DataFrame) -> str:
+    """Forecasts by the average, misfit learned, of a stage that no fit has seen."""
+    held = rows[(rows["forecast"] == "average") & rows["misfit"] & ~rows["new_size"]]
+    cells = [
+        (
+            LANGUAGES[row["table"]],
+            row["domain"],
+            f"{row['coverage']:.0%} of {row['forecast_runs']}",
+            f"{row['width']:.1%}",
+            f"{row['mae']:.2%}",
+            f"{100 * row['interval_score']:.1f}",
+        )
+        for _, row in held.iterrows()
+    ]
+    return markdown(GRID, cells)
+
+
+def trained_plans(rows: pd.DataFrame) -> str:
+    """What became of plans that were trained, by what no fit had seen of them."""
+    cells = []
+    for unseen, part in rows.groupby("unseen", sort=False):
+        kept = part["kept_target"] & part["kept_forgetting"]
+        checkpoints = part.groupby(["language", "size", "seed", "ptpp"]).ngroups
+        promised, found = part["probability"].mean(), kept.mean()
+        cells.append(
+            (
+                f"a {unseen}",
+                f"{len(part)}",
+                f"{checkpoints}",
+                f"{promised:.0%}",
+                f"{found:.0%}",
+            )
+        )
+    header = ("no fit had seen", "plans", "checkpoints", "promised (mean)", "kept")
+    return markdown(header, cells)
+
+
+def pools(rows: pd.DataFrame) -> str:
+    """Runs bought from pools that others measured: chosen ones against random ones."""
+    cells = []
+    for (pool, budget), part in rows.groupby(["pool", "budget"], sort=False):
+        score = part.groupby("rule")["interval_score90"].median()
+        if {"chosen", "random"} <= set(score.index):
+            chosen, random = 100 * score["chosen"], 100 * score["random"]
+            cells.append((pool, f"{budget:.0%}", f"{chosen:.1f}", f"{random:.1f}"))
+    header = ("pool", "budget", "score, chosen", "score, random")
+    return markdown(header, cells)
