@@ -196,12 +196,11 @@ def read_file(path: Path) -> Beside:
 
 def _plan_names() -> tuple[str, ...]:
     """What ``--plan`` takes: the planner's numbers, and columns that laws read."""
-    from bayeslaw._plans.question import Keywords
+    from bayeslaw._plans.question import NAMES
     from bayeslaw._tables.runs import NUMERIC
 
-    keywords = (*Keywords.__required_keys__, *Keywords.__optional_keys__)
     no_number = ("covariates", "point", "forgetting_unit")
-    names = {*keywords, *LOSSES_BEFORE, *NUMERIC} - {*no_number, "D", "replay", "loss"}
+    names = {*NAMES, *LOSSES_BEFORE, *NUMERIC} - {*no_number, "D", "replay", "loss"}
     return tuple(sorted(names))
 
 
