@@ -22,10 +22,6 @@ from bayeslaw.cli import decisions, fits, forecasts, laws, studies
 from bayeslaw.cli.afterwards import following, updating
 from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
 
-# objects made between two looks for garbage: a command traces programs, which makes
-# hundreds of thousands, hardly any of them garbage (Python looks after 700)
-OBJECTS = 100_000
-
 app = typer.Typer(
     name="bayeslaw",
     help="Bayesian scaling laws of continual pre-training: posteriors, calibrated "
@@ -41,8 +37,8 @@ study_app = typer.Typer(
 app.add_typer(study_app, name="study")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_set: bool) -> None:
+    if is_set:
         from importlib.metadata import version
 
         say(f"bayeslaw {version('bayeslaw')}")
@@ -113,7 +109,9 @@ def _garbage_seldom() -> Iterator[None]:
     """Look for garbage seldom; and not as the process ends, when Python goes through
     all that is left three times: half a second after a preview.
     """
-    gc.set_threshold(OBJECTS)
+    # A command traces programs, which makes hundreds of thousands of objects, hardly any
+    # of them garbage; Python looks after 700.
+    gc.set_threshold(100_000)
     try:
         yield
     finally:

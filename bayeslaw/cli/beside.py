@@ -23,7 +23,6 @@ from bayeslaw.cli.parsing import LEVELS, columns_of, name_values
 Options = TypeVar("Options")
 
 FILE = "bayeslaw.toml"
-SECTIONS = ("columns", "reference", "plan")  # of names and values
 OPTION = {  # of a record's field
     "column": "--column",
     "reference": "--reference",
@@ -33,11 +32,6 @@ OPTION = {  # of a record's field
     "budget": "--budget",
     "goal": "--goal",
 }
-NAMED = ("column", "reference", "question")  # taken name by name, the others whole
-SINGLE = ("unit", "budget")
-ANCHORS = ("budget", "offer")
-ALLOWED = "[columns], [reference], [plan], [anchors] and unit"
-BARE = re.compile(r"[\w-]+")  # a TOML key that needs no quotes
 
 
 class Beside(NamedTuple):
@@ -76,18 +70,21 @@ def with_file(options: Options, table: Path | None) -> Options:
     assert table is not None
     record: Any = options
     offered = _offered(read_file(path), record, table)
-    taken = {
+    settings = {
         field: _not_typed(field, values, getattr(record, field))
         for field, values in offered.items()
     }
-    words = [w for f, values in taken.items() for v in values for w in (OPTION[f], v)]
+    words = []
+    for field, values in settings.items():
+        for value in values:
+            words += [OPTION[field], value]
     if words:
         say(f"from {path}: {shlex.join(words)}", to_stderr=True)
     changed = {
         field: values[0]
-        if field in SINGLE
+        if field in ("unit", "budget")
         else [*values, *(getattr(record, field) or [])]
-        for field, values in taken.items()
+        for field, values in settings.items()
         if values
     }
     return replace(record, **changed)
@@ -117,7 +114,8 @@ def _not_typed(field: str, values: list[str], typed: Any) -> list[str]:
     """What goes to an option beside what was typed: names that were not, or all."""
     if not typed:
         return values
-    if field not in NAMED:
+    # these are taken name by name, the others whole
+    if field not in ("column", "reference", "question"):
         return []
     names = {name for name, _ in name_values(typed)}
     return [pair for pair in values if pair.partition("=")[0] not in names]
@@ -142,11 +140,11 @@ def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
     if not columns:
         return []
     names = list(map(str, load_table(table).columns))
-    made = {pair.partition("=")[0] for pair in columns}
+    mapped = {pair.partition("=")[0] for pair in columns}
     there = []
     for pair in columns:
         ours, _, theirs = pair.partition("=")
-        if is_there(theirs, ours, names, made):
+        if is_there(theirs, ours, names, mapped):
             there.append(pair)
     return there
 
@@ -170,13 +168,16 @@ def read_file(path: Path) -> Beside:
         reason = str(error).splitlines()[0]
         raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
     for name in content:
-        if name not in (*SECTIONS, "anchors", "unit"):
-            raise LawError(f"{path}: unknown key {name!r}; there are: {ALLOWED}")
+        if name not in ("columns", "reference", "plan", "anchors", "unit"):
+            raise LawError(
+                f"{path}: unknown key {name!r}; there are: "
+                "[columns], [reference], [plan], [anchors] and unit"
+            )
     unit = content.get("unit")
     if unit is not None and not isinstance(unit, str):
         raise LawError(f"{path}: unit is text, such as 'nats per byte'; got {unit!r}")
     anchors = _section(path, content, "anchors")
-    _refuse_unknown(path, "anchors", anchors, ANCHORS)
+    _refuse_unknown(path, "anchors", anchors, ("budget", "offer"))
     offer = _section(path, anchors, "offer")
     _refuse_unknown(path, "anchors.offer", offer, LEVELS)
     plan = _section(path, content, "plan")
@@ -214,9 +215,9 @@ def _section(path: Path, content: Mapping[str, Any], name: str) -> dict[str, Any
 
 
 def _refuse_unknown(
-    path: Path, section: str, given: Mapping[str, Any], allowed: Sequence[str]
+    path: Path, section: str, content: Mapping[str, Any], allowed: Sequence[str]
 ) -> None:
-    for name in given:
+    for name in content:
         if name not in allowed:
             raise LawError(
                 f"{path}: unknown key {name!r} in [{section}]; there are: "
@@ -224,8 +225,8 @@ def _refuse_unknown(
             )
 
 
-def _pairs(path: Path, section: str, given: Mapping[str, Any]) -> list[str]:
-    return [f"{n}={_text(path, f'{section}.{n}', v)}" for n, v in given.items()]
+def _pairs(path: Path, section: str, content: Mapping[str, Any]) -> list[str]:
+    return [f"{n}={_text(path, f'{section}.{n}', v)}" for n, v in content.items()]
 
 
 def _text(path: Path, key: str, value: Any) -> str:
@@ -277,4 +278,5 @@ def write_columns(table: Path, columns: Sequence[str]) -> Path:
 
 
 def _key(name: str) -> str:
-    return name if BARE.fullmatch(name) else json.dumps(name)
+    # a TOML key of these needs no quotes
+    return name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)

@@ -358,7 +358,7 @@ def anchors(options: AnchorsOptions) -> None:
         source = load_sources(options.source, options.trust_law_file)
     table = _candidates(options, _losses_read(posterior, source))
     counts = {"replicates": options.replicates, "checks": options.checks}
-    given = {name: count for name, count in counts.items() if count is not None}
+    counts_set = {name: count for name, count in counts.items() if count is not None}
     with progress_bar(f"anchors among {len(table)} runs", expected=40):
         picked = bayeslaw.anchors(
             posterior,
@@ -370,7 +370,7 @@ def anchors(options: AnchorsOptions) -> None:
             max_picks=options.max_picks,
             least=options.least,
             seed=options.seed,
-            **given,  # pyright: ignore[reportArgumentType]
+            **counts_set,  # pyright: ignore[reportArgumentType]
         )
     if options.output is not None:
         write_table(picked.runs(table), options.output)
@@ -427,16 +427,16 @@ def _check_next(options: AnchorsOptions) -> None:
         "--checks": options.checks,
     }
     if options.next_batch:
-        given = [name for name, value in of_a_fit.items() if value is not None]
-        if given:
+        options_set = [name for name, value in of_a_fit.items() if value is not None]
+        if options_set:
             raise LawError(
-                f"--next fits what is measured itself: leave {given[0]} out, and give "
+                f"--next fits what is measured itself: leave {options_set[0]} out, and give "
                 "the runs measured so far (--measured runs.csv)"
             )
         return
-    given = [name for name, value in of_next.items() if value]
-    if given:
-        raise LawError(f"{given[0]} belongs to --next")
+    options_set = [name for name, value in of_next.items() if value]
+    if options_set:
+        raise LawError(f"{options_set[0]} belongs to --next")
     if options.fit_file is None:
         raise LawError("give a saved fit (FIT.nc), or --next to begin from nothing")
 
@@ -492,12 +492,12 @@ def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
     return pd.concat([load_table(path) for path in paths], ignore_index=True)
 
 
-def _candidates(options: AnchorsOptions, read: Collection[str]) -> Any:
+def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
     """The runs on offer: those of the table, or those made from its checkpoints.
 
     Parameters
     ----------
-    read
+    losses_read
         Losses before adaptation that laws read: of checkpoints that do not exist yet
         they are forecast, as `report` does.
     """
@@ -507,9 +507,9 @@ def _candidates(options: AnchorsOptions, read: Collection[str]) -> Any:
     table = read_table(options.candidates, options.where, options.column)
     if options.offer:
         levels = levels_of(options.offer)
-        made = bayeslaw.candidates(table, **levels, along_run=not options.alone)
-        filled, told = fill_losses(made, table, read, seed=options.seed)
-        for line in told:
+        offers = bayeslaw.candidates(table, **levels, along_run=not options.alone)
+        filled, notes = fill_losses(offers, table, losses_read, seed=options.seed)
+        for line in notes:
             say(line, to_stderr=True)
         return filled
     if options.alone:
@@ -524,10 +524,10 @@ def _losses_read(target: Any, source: Any) -> list[str]:
     in a table of runs.
     """
     sources = source.values() if isinstance(source, dict) else [source]
-    read = _columns_read(target)
+    columns = _columns_read(target)
     if any(fit is not None and _columns_read(fit) for fit in sources):
-        read.add(SOURCE_LOSS_BEFORE)
-    return sorted(read)
+        columns.add(SOURCE_LOSS_BEFORE)
+    return sorted(columns)
 
 
 def _columns_read(fit: Any) -> set[str]:

@@ -35,19 +35,6 @@ from bayeslaw.cli.parsing import assignments, prior_file, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-# columns of a comparison that are printed; --json has all of them
-COMPARED = (
-    "score",
-    "weight",
-    "probability",
-    "coverage",
-    "mae",
-    "interval_score90",
-    "drift",
-    "errors",
-    "sampler",
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
@@ -301,8 +288,18 @@ def compare(options: CompareOptions) -> None:
 
     def show() -> None:
         say(f"left out in turn: {folds}")
-        shown = average.table[list(COMPARED)]
-        say_block(shown.to_string(float_format=lambda v: f"{v:.3f}"))
+        # --json has all columns
+        columns = [
+            "score",
+            "weight",
+            "probability",
+            "coverage",
+            "mae",
+            "interval_score90",
+        ]
+        columns += ["drift", "errors", "sampler"]
+        printed = average.table[columns]
+        say_block(printed.to_string(float_format=lambda v: f"{v:.3f}"))
         if options.output is not None:
             say(f"-> {options.output}")
 

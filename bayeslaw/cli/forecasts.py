@@ -29,11 +29,6 @@ from bayeslaw.cli.options import (
 from bayeslaw.cli.output import check_writable, emit, write_table
 from bayeslaw.cli.parsing import goal_at, load_befores, load_fit, read_table
 
-# columns that say which run a row of a forecast is
-SHOWN = ("run", "domain", "N", "D", "replay", "ptpp", "step", "loss")
-EXIT_CODES = {"pass": 0, "look": 4, "fail": 5}  # of a review
-SCORES = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastOptions:
@@ -90,9 +85,11 @@ def forecast(options: ForecastOptions) -> None:
     }
 
     def show() -> None:
-        shown = table[[c for c in SHOWN if c in table]]
-        counts = {c: shown[c].map(format_count) for c in ("N", "D") if c in shown}
-        wide = pd.concat([shown.assign(**counts), rows], axis=1)
+        # which run a row is
+        names = ("run", "domain", "N", "D", "replay", "ptpp", "step", "loss")
+        labels = table[[name for name in names if name in table]]
+        counts = {c: labels[c].map(format_count) for c in ("N", "D") if c in labels}
+        wide = pd.concat([labels.assign(**counts), rows], axis=1)
         say_block(wide.to_string(float_format=lambda v: f"{v:.4g}"))
         said = drift_sentence(forecaster, table, rows)
         if said is not None:
@@ -160,9 +157,8 @@ def check(options: CheckOptions) -> None:
     def show() -> None:
         say(f"{result.verdict.upper()}: {result.reason}")
         say(f"-> {result.next} (docs/verdicts.md)")
-        for name in SCORES:
+        for name, (low, high) in result.intervals.items():
             score = getattr(result, name)
-            low, high = result.intervals[name]
             say(
                 f"  {name:10} {score:9.4g}   "
                 f"90% over the posterior {low:9.4g} to {high:9.4g}"
@@ -173,12 +169,12 @@ def check(options: CheckOptions) -> None:
             f"  CRPS {result.crps:.4g} nats; "
             f"90% intervals {result.width90:.1%} wide on average"
         )
-        for one in further.values():
-            first, *rest = one.lines
-            say(first, *(f"  {line}" for line in rest))
+        for test in further.values():
+            first, *details = test.lines
+            say(first, *(f"  {line}" for line in details))
 
     record = {"law": posterior.name} | result.to_dict()
-    record |= {name: one.to_dict() for name, one in further.items()}
+    record |= {name: test.to_dict() for name, test in further.items()}
     emit(record, options.as_json, show)
 
 
@@ -280,7 +276,8 @@ def review(options: ReviewOptions) -> None:
     else:
         result = _review_of_table(options, goal)
     emit(result.to_dict(), options.as_json, lambda: say_block(result.sentence()))
-    raise typer.Exit(EXIT_CODES[result.verdict])
+    exit_codes = {"pass": 0, "look": 4, "fail": 5}
+    raise typer.Exit(exit_codes[result.verdict])
 
 
 def _goal(options: ReviewOptions) -> Any:
@@ -318,9 +315,9 @@ def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
     with warnings.catch_warnings(record=True) as caught:
         table = read_table(path, options.where, options.column)
     result = bayeslaw.review(table, goal=goal, name=str(path), seed=options.seed)
-    told = "; ".join(check.reason for check in result.checks)
+    reasons = "; ".join(check.reason for check in result.checks)
     for warning in caught:
         # the review says most of them itself
-        if str(warning.message) not in told:
+        if str(warning.message) not in reasons:
             warnings.warn(warning.message, stacklevel=2)
     return result

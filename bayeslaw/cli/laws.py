@@ -214,17 +214,17 @@ def table(options: TableOptions) -> None:
     runs, notes = read_with_notes(options.runs, where=options.where, columns=columns)
     losses(runs)  # refused where there is none, with a mapping
     # what is left out is not checked, nor read by any law of the catalogue
-    kept, left_out = _kept(runs, options.keep or [])
-    suited, trouble = _suited(kept)
+    selection, left_out = _kept(runs, options.keep or [])
+    suited, trouble = _suited(selection)
     if options.output is not None:
-        write_table(kept, options.output)
+        write_table(selection, options.output)
     remembered = write_columns(options.runs, typed) if options.remember else None
     written = None if options.output is None else str(options.output)
     record = {
         "source": str(options.runs),
-        "rows": len(kept),
-        "runs": int(kept["run"].nunique()) if "run" in kept else None,
-        "columns": {str(name): _range(kept[name]) for name in kept},
+        "rows": len(selection),
+        "runs": int(selection["run"].nunique()) if "run" in selection else None,
+        "columns": {str(name): _range(selection[name]) for name in selection},
         "left_out": left_out,
         "proposal": mapping_hint(runs).removeprefix("; ") or None,
         "notes": notes,
@@ -324,7 +324,8 @@ def _range_text(name: str, of: dict[str, Any]) -> str:
     empty = f", {of['empty']} empty" if of["empty"] else ""
     if "low" not in of:
         return levels + empty
-    shown = format_count if name in ("N", "D", "U", "step", "cost") else "{:.4g}".format
-    low, high = shown(of["low"]), shown(of["high"])
+    is_count = name in ("N", "D", "U", "step", "cost")
+    format_end = format_count if is_count else "{:.4g}".format
+    low, high = format_end(of["low"]), format_end(of["high"])
     span = low if low == high else f"{low} to {high}"
     return f"{span}, {levels}{empty}"

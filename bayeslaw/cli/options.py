@@ -54,8 +54,8 @@ def complete_law(incomplete: str) -> list[str]:
 def complete_laws(incomplete: str) -> list[str]:
     """The same for the last of A,B,C; a law that is named already is not offered."""
     *before, last = incomplete.split(",")
-    told = "".join(f"{name}," for name in before)
-    return [told + name for name in complete_law(last) if name not in before]
+    beginning = "".join(f"{name}," for name in before)
+    return [beginning + name for name in complete_law(last) if name not in before]
 
 
 Runs = Annotated[

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
-# text that spreadsheets run as a formula when they open a CSV file
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # what may differ between lines that are alike: names in quotes, and numbers
 PARTS = re.compile(r"""('[^']*'|"[^"]*"|[-+]?\d[\d.,]*(?:e[-+]?\d+)?[%KMBT]?)""")
-SHOWN = 5  # names of others that are listed
 
 
 class Resumable(SystemExit):
@@ -67,7 +64,9 @@ def _as_plain_text(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _escaped(cell: Any) -> Any:
-    if not (isinstance(cell, str) and cell.startswith(FORMULA)):
+    # what spreadsheets run when they open a CSV file
+    starts = ("=", "+", "-", "@", "\t", "\r")
+    if not (isinstance(cell, str) and cell.startswith(starts)):
         return cell
     try:
         float(cell)  # a negative number, say, is no formula
@@ -137,17 +136,19 @@ def merge_alike(lines: Iterable[str]) -> list[str]:
     return [_merged(group) for group in groups.values()]
 
 
-def _merged(group: list[list[str]]) -> str:
-    first, *others = group
+def _merged(group: list[list[str]], most: int = 5) -> str:
+    """The first line of a group, and up to ``most`` names that the others are about."""
+    first, *alike = group
     line = "".join(first)
-    if not others:
+    if not alike:
         return line
     # the first name in which they differ tells them apart
     for place in range(1, len(first), 2):
         names = list(dict.fromkeys(pieces[place] for pieces in group))
         if first[place][0] in "'\"" and len(names) > 1:
-            rest = names[1 : 1 + SHOWN]
-            more = len(names) - 1 - len(rest)
-            listed = ", ".join(rest) + (f" and {more} more" if more else "")
-            return f"{line} (likewise {listed})"
-    return f"{line} (and {len(others)} like it)"
+            likewise = ", ".join(names[1 : 1 + most])
+            more = len(names) - 1 - most
+            if more > 0:
+                likewise += f" and {more} more"
+            return f"{line} (likewise {likewise})"
+    return f"{line} (and {len(alike)} like it)"

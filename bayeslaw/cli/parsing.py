@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bayeslaw._plans.constraint import UnitName
 
 LEVELS = ("N", "ptpp", "replay", "atpp")
-# 1,5B: a number without a unit before one with it
-DECIMAL_COMMA = re.compile(r"(?<![\d.])(\d{1,3}),(\d+)([kmbgtKMBGT%])")
 
 
 # -- numbers ---------------------------------------------------------------------------
@@ -79,10 +77,10 @@ def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str,
     pairs = name_values(options)
     values = dict(pairs)
     for name in values:
-        given = [text for other, text in pairs if other == name]
-        if len(given) > 1:
+        repeats = [text for key, text in pairs if key == name]
+        if len(repeats) > 1:
             raise LawError(
-                f"{option} {name} is given {len(given)} times ({', '.join(given)}); "
+                f"{option} {name} is given {len(repeats)} times ({', '.join(repeats)}); "
                 "give it once".lstrip()
             )
     return values
@@ -120,13 +118,14 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
 
 def _levels(option: str, text: str) -> list[float]:
     """Levels with commas between; one that may be a decimal comma is refused."""
-    decimal = DECIMAL_COMMA.search(text)
+    # 1,5B: a number without a unit before one with it
+    decimal = re.search(r"(?<![\d.])(\d{1,3}),(\d+)([kmbgtKMBGT%])", text)
     if decimal:
-        whole, digits, unit = decimal.groups()
+        integer, digits, unit = decimal.groups()
         raise RunTableError(
-            f"{option}={text}: {decimal[0]!r} may be {whole}.{digits}{unit} or two "
-            f"levels; write {whole}.{digits}{unit}, or a unit at each "
-            f"({whole}{unit},{digits}{unit})"
+            f"{option}={text}: {decimal[0]!r} may be {integer}.{digits}{unit} or two "
+            f"levels; write {integer}.{digits}{unit}, or a unit at each "
+            f"({integer}{unit},{digits}{unit})"
         )
     return [number(option, level) for level in text.split(",")]
 
@@ -156,10 +155,10 @@ def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]
     several: dict[str, tuple[str, ...]] = {}
     for ours, theirs in values_by_name(column, "--column").items():
         before = several.get(theirs, ())
-        others = [name for name in before if name not in NAMES]
-        if others and ours not in NAMES:
+        own_names = [name for name in before if name not in NAMES]
+        if own_names and ours not in NAMES:
             raise RunTableError(
-                f"--column {others[0]}={theirs} and {ours}={theirs} are of one "
+                f"--column {own_names[0]}={theirs} and {ours}={theirs} are of one "
                 "column; copy it under a second name"
             )
         several[theirs] = (*before, ours)
@@ -190,16 +189,16 @@ def load_befores(
     A file without a name is for the one such column that the laws read.
     """
     pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
-    read = {c for piece in pieces for c in piece.covariates if c in LOSSES_BEFORE}
+    columns = {c for piece in pieces for c in piece.covariates if c in LOSSES_BEFORE}
     unnamed = [option for option in options or [] if "=" not in option]
-    if len(read) == len(unnamed) == 1:
-        pairs = [(column, unnamed[0]) for column in read]
+    if len(columns) == len(unnamed) == 1:
+        pairs = [(column, unnamed[0]) for column in columns]
     else:
         pairs = [*values_by_name(options, "--before").items()]
-    unknown = [column for column, _ in pairs if column not in read]
+    unknown = [column for column, _ in pairs if column not in columns]
     if unknown:
-        known = ", ".join(sorted(read)) or "no loss before adaptation"
-        raise LawError(f"--before {unknown[0]}: the laws read {known}")
+        offered = ", ".join(sorted(columns)) or "no loss before adaptation"
+        raise LawError(f"--before {unknown[0]}: the laws read {offered}")
     return {column: load_fit(path, trust_law_file) for column, path in pairs}
 
 
@@ -208,11 +207,9 @@ def goal_of(
 ) -> Any:
     """Runs to forecast, or the question a plan answers."""
     table = table_of_goal(options)
-    return (
-        question_of(options, "--goal")
-        if table is None
-        else read_table(table, where, column)
-    )
+    if table is None:
+        return question_of(options, "--goal")
+    return read_table(table, where, column)
 
 
 def table_of_goal(options: Sequence[str]) -> Path | None:

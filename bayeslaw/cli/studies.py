@@ -112,16 +112,16 @@ def _resumable(output: Path | None) -> Iterator[None]:
     """Ctrl-C, and workers that were lost, say where the work is that the same command
     goes on from.
     """
-    kept = "nothing is kept: give --output to be able to go on"
+    place = "nothing is kept: give --output to be able to go on"
     if output is not None:
-        kept = f"what was done is in {output}; the same command goes on from there"
+        place = f"what was done is in {output}; the same command goes on from there"
     try:
         yield
     except KeyboardInterrupt:
-        say(f"interrupted: {kept}", to_stderr=True)
+        say(f"interrupted: {place}", to_stderr=True)
         raise Resumable(INTERRUPTED) from None
     except WorkersError as error:
-        raise WorkersError(f"{error}; {kept}") from None
+        raise WorkersError(f"{error}; {place}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +164,6 @@ class PoolStudyOptions:
 
 
 # a row of the printed table; --json has all figures
-POOLED = ("rule", "budget", "runs", "r2", "mae", "cover90", "interval_score90")
-
-
 @command
 def study_pool(options: PoolStudyOptions) -> None:
     """Runs of a measured pool bought from nothing, a share of what all cost at a time,
@@ -203,8 +200,9 @@ def study_pool(options: PoolStudyOptions) -> None:
     medians = pool_summary(rows)
     written = None if output is None else str(output)
     record = {"budgets": medians, "output": written}
-    shown = [{name: _short(line[name]) for name in POOLED} for line in medians]
-    emit(record, options.as_json, lambda: print_table(shown, POOLED))
+    names = ("rule", "budget", "runs", "r2", "mae", "cover90", "interval_score90")
+    cells = [{name: _short(line[name]) for name in names} for line in medians]
+    emit(record, options.as_json, lambda: print_table(cells, names))
 
 
 def _short(value: float | str) -> str:

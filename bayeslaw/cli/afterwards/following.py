@@ -50,11 +50,6 @@ if TYPE_CHECKING:
 
     from bayeslaw import Followed, Follower, Following
 
-TARGET, SOURCE = "target", "source"
-WIDTH, HEIGHT = 64, 12  # characters of a chart
-BAND, BEFORE, POINT, LIMIT = "▒", "·", "●", "─"
-BAR = 30  # characters of a probability
-
 
 @dataclass(frozen=True, kw_only=True)
 class FollowOptions:
@@ -169,16 +164,16 @@ def follow(options: FollowOptions) -> None:
         _watch(options, follower, warmup)
         return
     if options.page is None:
-        known = follower.read(curve, warmup).following()
+        state = follower.read(curve, warmup).following()
     else:
         from bayeslaw._report.following import write_page
 
         with progress_bar("page") as progress:
-            known = write_page(
+            state = write_page(
                 follower, curve, options.page, warmup=warmup, progress=progress
             )
-    _keep(options.output, known)
-    emit(known.to_dict(), options.as_json, lambda: say_block(known.sentence()))
+    _keep(options.output, state)
+    emit(state.to_dict(), options.as_json, lambda: say_block(state.sentence()))
 
 
 def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
@@ -228,33 +223,33 @@ def _names(target: Any, source: Any) -> tuple[str, str]:
     from bayeslaw._running.following.follow import domain_of
 
     names = domain_of(target), domain_of(source)
-    return names if names[0] != names[1] else (TARGET, SOURCE)
+    return names if names[0] != names[1] else ("target", "source")
 
 
 def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
     """The largest source loss."""
     from bayeslaw._plans.constraint import UNITS
 
-    asked = str(options.max_forgetting)
-    most, unit = forgetting_limit("--max-forgetting", asked)
+    text = str(options.max_forgetting)
+    most, unit = forgetting_limit("--max-forgetting", text)
     if options.baseline_loss is not None:
         baseline = limit("--baseline-loss", options.baseline_loss)
     else:
-        told = curve.get(SOURCE_LOSS_BEFORE)
-        if told is None or told.nunique() != 1:
+        column = curve.get(SOURCE_LOSS_BEFORE)
+        if column is None or column.nunique() != 1:
             raise PlanError(
                 "--max-forgetting needs the source loss before adaptation: give "
                 "--baseline-loss, or a column source_loss_before"
             )
-        baseline = float(told.iloc[0])
+        baseline = float(column.iloc[0])
     return UNITS[unit].most_loss(most, baseline)
 
 
-def _keep(path: Path | None, known: Following) -> None:
+def _keep(path: Path | None, state: Following) -> None:
     if path is None:
         return
     with atomic_write(path) as part:
-        part.write_text(json.dumps(finite(known.to_dict()), indent=1) + "\n")
+        part.write_text(json.dumps(finite(state.to_dict()), indent=1) + "\n")
 
 
 # -- watching ----------------------------------------------------------------------------
@@ -281,20 +276,20 @@ def _keep_watching(
     from rich.live import Live
 
     follower = start
-    known = follower.following()
-    seen = None
-    with Live(screen(known), refresh_per_second=2) as live:
+    state = follower.following()
+    last_stamp = None
+    with Live(screen(state), refresh_per_second=2) as live:
         while not follower.is_done:
             stamp = _stamp(options.curve)
-            if stamp != seen:
-                seen, trouble = stamp, ""
+            if stamp != last_stamp:
+                last_stamp, trouble = stamp, ""
                 try:
                     follower = follower.read(_curve_now(options), warmup)
-                    known = follower.following()
-                    _keep(options.output, known)
+                    state = follower.following()
+                    _keep(options.output, state)
                 except (BayeslawError, OSError) as error:
                     trouble = str(error)
-                live.update(screen(known, trouble), refresh=True)
+                live.update(screen(state, trouble), refresh=True)
             time.sleep(options.every)
 
 
@@ -321,68 +316,70 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 # -- the screen ---------------------------------------------------------------------------
 
 
-def screen(known: Following, trouble: str = "") -> RenderableType:
-    """What is known, and what stands in the way of reading the file."""
+def screen(state: Following, trouble: str = "", width: int = 64) -> RenderableType:
+    """Show what is known, and what stands in the way of reading the file.
+
+    ``width``: characters of a chart.
+    """
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
     parts: list[RenderableType] = []
-    for name, one in known.domains.items():
-        title = f"{name}: {one.final['median']:.4g} nats at the end"
-        chart = Text(_chart(one, known.until))
-        parts.append(Panel(chart, title=title, width=WIDTH + 12))
-    if known.probability == known.probability:
-        parts.append(Text(_bar(known.probability)))
-    parts.append(Text(known.sentence()))
+    for name, domain in state.domains.items():
+        title = f"{name}: {domain.final['median']:.4g} nats at the end"
+        chart = Text(_chart(domain, state.until, width))
+        parts.append(Panel(chart, title=title, width=width + 12))
+    if state.probability == state.probability:
+        parts.append(Text(_bar(state.probability)))
+    parts.append(Text(state.sentence()))
     if trouble:
         parts.append(Text(f"not read: {trouble}", style="bold"))
     parts.append(Text("Ctrl-C ends", style="dim"))
     return Group(*parts)
 
 
-def _bar(probability: float) -> str:
-    filled = round(BAR * probability)
-    bar = "█" * filled + "░" * (BAR - filled)
+def _bar(probability: float, width: int = 30) -> str:
+    filled = round(width * probability)
+    bar = "█" * filled + "░" * (width - filled)
     return f"limits kept {bar} {format_chance(probability)}"
 
 
-def _chart(one: Followed, until: float) -> str:
-    """Points so far and the band from here to the end, over log tokens."""
-    unit, path, history = one.unit, one.path, one.history
+def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
+    """Draw points so far and the band from here to the end, over log tokens."""
+    unit, path, history = domain.unit, domain.path, domain.history
     first = min([*history["at"], path[unit].min()])
     span = np.log(until / first) or 1.0
-    limit = [] if one.max_loss is None else [one.max_loss]
-    seen = [*history["loss"], *path["low"], *path["high"], *limit]
-    low, high = min(seen), max(seen)
+    limit = [] if domain.max_loss is None else [domain.max_loss]
+    losses = [*history["loss"], *path["low"], *path["high"], *limit]
+    low, high = min(losses), max(losses)
 
     def column(at: float) -> int:
         share = np.log(at / first) / span
-        return round((WIDTH - 1) * share)
+        return round((width - 1) * share)
 
     def line(loss: float) -> int:
-        height = (high - low) or 1.0
-        share = (loss - low) / height
+        share = (loss - low) / ((high - low) or 1.0)
         inside = min(max(share, 0.0), 1.0)
-        return round((HEIGHT - 1) * (1 - inside))
+        return round((height - 1) * (1 - inside))
 
-    grid = np.full((HEIGHT, WIDTH), " ")
+    grid = np.full((height, width), " ")
     for loss in limit:
-        grid[line(loss), :] = LIMIT
-    at_column = np.exp(np.log(first) + span * np.arange(WIDTH) / (WIDTH - 1))
+        grid[line(loss), :] = "─"
+    at_column = np.exp(np.log(first) + span * np.arange(width) / (width - 1))
     for i, at in enumerate(at_column):
         if at < path[unit].iloc[0]:
             continue
         for edges, mark in (
-            (("before_low", "before_high"), BEFORE),
-            (("low", "high"), BAND),
+            (("before_low", "before_high"), "·"),
+            (("low", "high"), "▒"),
         ):
             bottom, top = (np.interp(at, path[unit], path[edge]) for edge in edges)
             grid[line(top) : line(bottom) + 1, i] = mark
     for at, loss in zip(history["at"], history["loss"], strict=True):
-        grid[line(loss), column(at)] = POINT
-    labels = np.full(HEIGHT, " " * 7)
+        grid[line(loss), column(at)] = "●"
+    labels = np.full(height, " " * 7)
     labels[0], labels[-1] = f"{high:7.4g}", f"{low:7.4g}"
     lines = [f"{label} {''.join(row)}" for label, row in zip(labels, grid, strict=True)]
-    ends = f"{format_count(first)}".ljust(WIDTH - 6) + format_count(until).rjust(6)
+    ends = f"{format_count(first)}".ljust(width - 6) + format_count(until).rjust(6)
     return "\n".join([*lines, " " * 8 + ends])

@@ -145,13 +145,13 @@ def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | N
 
     if not options.question:
         return None
-    given = question_of(options.question, "--plan")
+    keywords = question_of(options.question, "--plan")
     parts = by_domain(table)
     if not {"target", "source"} <= set(parts):
-        return given
-    asked = check_question(given, parts, dict.fromkeys(parts, ()))
-    question, told = completed(asked, parts, options.seed)
-    for line in told:
+        return keywords
+    checked = check_question(keywords, parts, dict.fromkeys(parts, ()))
+    question, notes = completed(checked, parts, options.seed)
+    for line in notes:
         say(line, to_stderr=True)
     return question
 
