@@ -38,7 +38,9 @@ from bayeslaw._designs.goals.goal import (
 from bayeslaw._designs.menu import Menu, menu
 from bayeslaw._designs.record import Anchors as Anchors
 from bayeslaw._designs.search import Limits, choose
+from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.before import of_source
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -159,6 +161,7 @@ def anchors(
     runtime.start()
     offered = menu(candidates)
     limits = _limits(offered, budget, settings)
+    _check_readable(candidates, posterior, settings)
     had = _had(candidates, [posterior, *settings.sources.values()])
     offered = offered.without(had)
     aim = _goal(posterior, goal, offered, settings)
@@ -234,6 +237,17 @@ def _check_rows(candidates: pd.DataFrame) -> None:
         raise RunTableError(
             f"two candidates are called row {row}: number the rows anew (reset_index)"
         )
+
+
+def _check_readable(
+    candidates: pd.DataFrame, posterior: Posterior, settings: Settings
+) -> None:
+    """Refuse candidates at which no draw can be taken before a plan is searched for."""
+    asked = [(candidates, posterior)]
+    asked += [(of_source(candidates), source) for source in settings.sources.values()]
+    for table, one in asked:
+        names = dict.fromkeys(c for piece in one.pieces() for c in piece.covariates)
+        check_readable(table, names, "the table of candidates")
 
 
 def _had(

@@ -256,17 +256,19 @@ def _with_checkpoints(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Checkpoints in a table, with the columns that are theirs (constant over each
-    one's rows).
+    """Checkpoints in a table, with the columns that are theirs: constant over each
+    one's rows, and empty at some checkpoints, perhaps, but for their names.
     """
     if not set(keys) <= set(runs):
         empty = pd.DataFrame(columns=[*keys, "checkpoint"], dtype=float)
         return empty.astype({"checkpoint": object})
     by_checkpoint = runs.groupby(keys)
+    levels = by_checkpoint[[c for c in OF_CHECKPOINT if c in runs]].nunique()
     constant = [
         column
-        for column in OF_CHECKPOINT
-        if column in runs and (by_checkpoint[column].nunique() == 1).all()
+        for column in levels
+        if (levels[column] <= 1).all()
+        and not (column == "checkpoint" and (levels[column] < 1).any())
     ]
     table = by_checkpoint[constant].first().reset_index()
     if "checkpoint" not in table:

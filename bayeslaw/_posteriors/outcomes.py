@@ -4,7 +4,7 @@ them, and errors that rows of one run share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -60,6 +60,14 @@ def log_losses(
             f"{what}, row {row}: the law has no finite loss there; leave the row out"
         )
     return log_loss
+
+
+def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None:
+    """Refuse a table that lacks columns, or numbers in them, before draws are taken at
+    its rows; raises as `log_losses` does.
+    """
+    for name in names:
+        _column(table, name, what)
 
 
 def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " row"]:

@@ -8,6 +8,7 @@ import json
 import shlex
 import time
 import tomllib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -21,7 +22,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from bayeslaw import datasets
-from bayeslaw._base.errors import DiagnosticsError, LawError, PlanError
+from bayeslaw._base.errors import (
+    DiagnosticsError,
+    LawError,
+    PlanError,
+    RunTableWarning,
+)
 from bayeslaw._base.files import atomic_write, file_names
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
@@ -42,8 +48,14 @@ from bayeslaw._report.domains import (
     split,
     what_to_hold_out,
 )
-from bayeslaw._report.planned import PLANNING, Planned, make_plan, reason_of
-from bayeslaw._report.question import check_question, laws_of
+from bayeslaw._report.planned import (
+    PLANNING,
+    Planned,
+    make_plan,
+    reason_of,
+    why_not_offered,
+)
+from bayeslaw._report.question import Checked, check_question, laws_of
 from bayeslaw._report.summary import summary, verdict_of
 from bayeslaw._tables import fitting
 from bayeslaw._tables.rows.settings import alike_but_settings
@@ -186,6 +198,9 @@ def report(
     setting = Setting(reference, hold_out, seed, on_failure, unit)
     splits = {domain: split(part, hold_out) for domain, part in parts.items()}
     _check_columns(parts, laws)
+    nothing_to_buy = None
+    if asked:
+        nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
 
     # What is left to fail now is a fit.
     stages = Stages(progress, _shares(splits, is_planned=asked is not None))
@@ -204,6 +219,7 @@ def report(
                 parts,
                 setting,
                 stages,
+                nothing_to_buy=nothing_to_buy,
             )
         domains, failures = _made(drawn)
     unchecked = {f"The check of {name}": why for name, why in failures.items()}
@@ -300,6 +316,33 @@ def _check_columns(
     for domain, runs in parts.items():
         for law in laws_of(runs, names[domain]):
             fitting.covariates(law, runs)
+
+
+def _warn_nothing_to_buy(
+    asked: Checked, runs: pd.DataFrame, names: Mapping[str, Sequence[str]]
+) -> str | None:
+    """Say before the fits that the page will not tell which runs to buy, and why; None
+    where it can.
+
+    Parameters
+    ----------
+    runs
+        The target's, of whose checkpoints runs would be offered.
+    """
+    read = [
+        column
+        for domain in ("target", "source")
+        for law in laws_of(runs, names[domain])
+        for column in law.covariates
+    ]
+    why = why_not_offered(runs, asked.keywords, list(dict.fromkeys(read)))
+    if why is not None:
+        warnings.warn(
+            f"the page will not tell which runs to buy: {why}",
+            RunTableWarning,
+            stacklevel=3,
+        )
+    return why
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import BayeslawError, RunTableError
@@ -15,7 +16,7 @@ from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._designs.anchors import anchors
-from bayeslaw._designs.menu import candidates
+from bayeslaw._designs.menu import candidates, menu
 from bayeslaw._forecasts.check import Check
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.plan import plan, problem_of
@@ -24,9 +25,11 @@ from bayeslaw._plans.record import Plan
 from bayeslaw._plans.value import stretched_probability
 from bayeslaw._posteriors.averaging.checkpoint import (
     SAME,
+    can_fill,
     fill_losses,
     forecast_losses,
 )
+from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import KeptPosterior
 from bayeslaw._report.domains import Setting, split
 from bayeslaw._report.explorer import can_explore, explorer
@@ -34,6 +37,7 @@ from bayeslaw._report.question import Checked
 
 # stages of planning, by the seconds they took on microcpt and two cores
 PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
+TO_BUY = "Runs to buy"  # the part of the page
 ANCHOR_SHARE = 0.03  # budget of runs that improve the plan, as a share of its cost
 MOST_ANCHORS = 12
 
@@ -88,6 +92,8 @@ def make_plan(
     parts: Mapping[str, pd.DataFrame],
     setting: Setting,
     stages: Stages,
+    *,
+    nothing_to_buy: str | None = None,
 ) -> Planned:
     """Plan from the fits of ``target`` and ``source``.
 
@@ -99,6 +105,8 @@ def make_plan(
         The runs of each domain: of the target's checkpoints runs are on offer.
     stages
         Told when each of `PLANNING` is done.
+    nothing_to_buy
+        Why no runs can be offered (`why_not_offered`).
     """
     notes: list[str] = []
     try:
@@ -108,16 +116,18 @@ def make_plan(
         return Planned(notes=tuple(notes), failure=str(error))
     stages.finish("plan")
     notes += _not_covered(answer, parts["target"], setting.hold_out)
-    left_out: dict[str, str] = {}
+    left_out = {} if nothing_to_buy is None else {TO_BUY: nothing_to_buy}
     with runtime.threads(1) as cartographer:
         mapping = cartographer.submit(
             _explorer, fits, question, answer, parts["target"]
         )
-        bought = _optional(
-            lambda: _worth_buying(fits, question, answer, parts["target"], notes),
-            "Runs to buy",
-            left_out,
-        )
+        bought = None
+        if nothing_to_buy is None:
+            bought = _optional(
+                lambda: _worth_buying(fits, question, answer, parts["target"], notes),
+                TO_BUY,
+                left_out,
+            )
         stages.finish("bought")
         mapped = _optional(mapping.result, "The map of plans", left_out)
         stages.finish("map")
@@ -252,13 +262,42 @@ def _explorer(
     return explorer(problem, answer, runs)
 
 
-def _offered(runs: pd.DataFrame, answer: Plan) -> pd.DataFrame | None:
-    """Runs of models smaller than the plan's, at the table's last stage."""
-    # Costs are those of checkpoints by stage, for a plan that costs something.
-    can_be_priced = {"N", "replay", "ptpp"} <= set(runs)
-    if not can_be_priced or not answer.feasible or not answer.D:
-        return None
-    smaller = sorted(n for n in runs["N"].unique() if n < answer.N)
+def why_not_offered(
+    runs: pd.DataFrame, question: Mapping[str, Any], read: Sequence[str]
+) -> str | None:
+    """Why no runs can be offered before the plan's, as far as the table tells before
+    anything is fitted; None where they can, or there are none.
+
+    Parameters
+    ----------
+    runs
+        The target's.
+    question
+        Keywords of `plan`.
+    read
+        Columns that the laws of target and source read.
+    """
+    try:
+        offered = _offered(runs, float(np.max(question["N"])))
+        if offered is None:
+            return None
+        menu(offered)
+        to_be_forecast = [
+            c for c in read if c in LOSSES_BEFORE and c in offered and can_fill(runs, c)
+        ]
+        there = [c for c in read if c not in to_be_forecast]
+        offered = known_starts(offered, [c for c in there if c in LOSSES_BEFORE])
+        check_readable(offered, there, "the table of candidates")
+    except BayeslawError as error:
+        return reason_of(error)
+    return None
+
+
+def _offered(runs: pd.DataFrame, below: float) -> pd.DataFrame | None:
+    """Runs of models smaller than ``below``, at the table's last stage."""
+    if not {"N", "replay", "ptpp"} <= set(runs):
+        return None  # costs are those of checkpoints by stage
+    smaller = sorted(n for n in runs["N"].unique() if n < below)
     if not smaller:
         return None
     return candidates(runs, N=smaller, ptpp=[float(runs["ptpp"].max())])
@@ -274,7 +313,9 @@ def _worth_buying(
     """Runs to buy of those on offer; where losses of their checkpoints come from is
     noted.
     """
-    offered = _offered(runs, answer)
+    if not answer.feasible or not answer.D:
+        return None  # a share of what the plan costs is spent
+    offered = _offered(runs, answer.N)
     if offered is None:
         return None
     columns = read_before(fits["target"], fits["source"])

@@ -89,7 +89,7 @@ def check_question(
     # The numbers are checked by the planner itself, on posteriors that read nothing.
     few = {"draws": min(keywords.get("draws", 1), 1)}
     unfitted = [
-        _Unfitted(domain, parts[domain], _chosen(laws))
+        _Unfitted(domain, parts[domain], _given(laws))
         for domain, laws in (("target", target), ("source", source))
     ]
     problem_of(*unfitted, **{**stand_ins, **few})
@@ -135,7 +135,7 @@ def laws_of(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
     with warnings.catch_warnings():
         # Priors that a formula guesses are named when it is fitted.
         warnings.simplefilter("ignore", FitWarning)
-        return [find_law(name) for name in names or default_laws(runs)]
+        return [find_law(name, runs) for name in names or default_laws(runs)]
 
 
 def _with_covariates(
@@ -184,9 +184,11 @@ def _read(laws: Sequence[Law]) -> list[str]:
     return list(dict.fromkeys(column for law in laws for column in law.covariates))
 
 
-def _chosen(laws: Sequence[Law]) -> tuple[str, ...]:
-    """What any of the laws reads of what a plan chooses."""
-    return tuple(column for column in _read(laws) if column in CHOSEN)
+def _given(laws: Sequence[Law]) -> tuple[str, ...]:
+    """What any of the laws reads, but for losses before adaptation: those are numbers
+    of the question, or draws of a forecast.
+    """
+    return tuple(column for column in _read(laws) if column not in LOSSES_BEFORE)
 
 
 def _names(laws: Sequence[Law], column: str) -> str:
@@ -204,9 +206,7 @@ def _diverges_without_tokens(law: Law) -> bool:
 
 @dataclass(frozen=True)
 class _Unfitted:
-    """A posterior of one draw of a table, which reads of its columns what a plan
-    chooses.
-    """
+    """A posterior of one draw of a table, which reads the columns that laws will."""
 
     name: str
     runs: pd.DataFrame

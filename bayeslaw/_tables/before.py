@@ -26,6 +26,13 @@ UNFINISHED = re.compile(
 )
 
 
+def of_source(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as a source's laws read it, whose ``loss_before`` is its own."""
+    if SOURCE_LOSS_BEFORE not in table:
+        return table.drop(columns=LOSS_BEFORE, errors="ignore")
+    return table.assign(loss_before=table[SOURCE_LOSS_BEFORE])
+
+
 def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
     """The table with ``ptpp``, where it has tokens of pre-training in its place."""
     if "ptpp" in runs or not {"pretrain_tokens", "N"} <= set(runs):

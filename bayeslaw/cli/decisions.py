@@ -356,6 +356,7 @@ def anchors(options: AnchorsOptions) -> None:
     source = None
     if options.source:
         source = load_sources(options.source, options.trust_law_file)
+    budget, goal = number("--budget", options.budget or ""), _goal(options)
     table = _candidates(options, _losses_read(posterior, source))
     counts = {"replicates": options.replicates, "checks": options.checks}
     counts_set = {name: count for name, count in counts.items() if count is not None}
@@ -363,8 +364,8 @@ def anchors(options: AnchorsOptions) -> None:
         picked = bayeslaw.anchors(
             posterior,
             table,
-            _goal(options),
-            number("--budget", options.budget or ""),
+            goal,
+            budget,
             source=source,
             gain=options.gain,  # pyright: ignore[reportArgumentType]
             max_picks=options.max_picks,
@@ -445,8 +446,9 @@ def _next_batch(options: AnchorsOptions) -> None:
     """``anchors --next``: one batch of a sequence."""
     import bayeslaw
 
+    budget, goal = number("--budget", options.budget or ""), _goal(options)
+    measured = _measured(options.measured)
     table = _candidates(options, LOSSES_BEFORE)
-    goal = _goal(options)
     if options.least is not None and not isinstance(goal, dict):
         raise LawError(
             "--least is of a plan: of a forecast, --enough says where to stop"
@@ -455,8 +457,8 @@ def _next_batch(options: AnchorsOptions) -> None:
         following = bayeslaw.next_runs(
             table,
             goal,
-            number("--budget", options.budget or ""),
-            measured=_measured(options.measured),
+            budget,
+            measured=measured,
             laws=options.law,
             source_laws=options.source_law,
             batch=options.batch,

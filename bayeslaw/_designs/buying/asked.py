@@ -11,9 +11,9 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._designs.goals.kinds import Gain
-from bayeslaw._designs.goals.plan import of_source
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._tables.before import of_source
 
 LOSS, SOURCE_LOSS = "loss", "source_loss"
 

@@ -20,7 +20,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._base.options import read_options, shows_options_of
-from bayeslaw._designs.buying.aim import goal_now
+from bayeslaw._designs.buying.aim import goal_now, where_a_plan_may_be
 from bayeslaw._designs.buying.asked import (
     Asked,
     as_read,
@@ -46,6 +46,7 @@ from bayeslaw._designs.menu import menu
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
+from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.runs import as_runs
 
@@ -241,12 +242,14 @@ def next_runs(
     offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
     if isinstance(goal, pd.DataFrame):
         goal = as_runs(goal.drop(columns="loss", errors="ignore"))
+    laws = _laws(offered, settings, [*columns])
+    _check_readable(offered, goal, laws)
     asked = Asked(
         candidates=offered,
         goal=goal,
         budget=positive("budget", budget),
         measured=read_measured(offered, settings.measured, columns),
-        laws=_laws(offered, settings, [*columns]),
+        laws=laws,
         batch=settings.batch,
         enough=settings.enough,
         least=settings.least,
@@ -268,6 +271,26 @@ def _check(
         )
     if settings.source_laws is not None and FORGETTING not in columns:
         raise PlanError("source_laws are of a plan's source, and a forecast has none")
+
+
+def _check_readable(
+    offered: pd.DataFrame,
+    goal: pd.DataFrame | Mapping[str, Any],
+    laws: Mapping[str, Sequence[Law]],
+) -> None:
+    """Refuse runs on offer, and runs to be forecast, that lack what laws read, and a
+    plan that lacks a keyword, before what was measured is fitted.
+    """
+    menu(offered)  # costs, and that runs are told apart
+    tables = {"the table of candidates": offered}
+    if isinstance(goal, pd.DataFrame):
+        tables["the goal's table"] = goal
+    else:
+        where_a_plan_may_be(goal, offered)
+    for domain, own in laws.items():
+        names = dict.fromkeys(column for law in own for column in law.covariates)
+        for what, table in tables.items():
+            check_readable(as_read(table, domain), names, what)
 
 
 def _laws(

@@ -18,7 +18,7 @@ from bayeslaw._designs.drifting import less_drift
 from bayeslaw._designs.evidence import Domain, checkpoints_of
 from bayeslaw._designs.menu import Menu
 from bayeslaw._designs.reweighting import ReweightedDraws
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE
 from bayeslaw._plans import value
 from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import pose
@@ -35,6 +35,7 @@ from bayeslaw._plans.search import Choice, Problem, search
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.outcomes import batches, log_losses, noise_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._tables.before import of_source
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -225,13 +226,6 @@ def _as_read(table: pd.DataFrame, constraint: SampledConstraint) -> pd.DataFrame
     if not UNITS[constraint.unit].has_baseline:
         return table.drop(columns=LOSS_BEFORE, errors="ignore")
     return of_source(table)
-
-
-def of_source(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as a source's laws read it, whose ``loss_before`` is its own."""
-    if SOURCE_LOSS_BEFORE not in table:
-        return table.drop(columns=LOSS_BEFORE, errors="ignore")
-    return table.assign(loss_before=table[SOURCE_LOSS_BEFORE])
 
 
 # -- what runs are worth to it ---------------------------------------------------------

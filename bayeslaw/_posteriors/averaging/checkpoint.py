@@ -136,10 +136,10 @@ def fill_losses(
     """
     told = []
     for column in columns:
-        if column not in offered or not {column, "N", "ptpp"} <= set(runs):
+        if column not in offered or not can_fill(runs, column):
             continue
         is_new = offered[column].isna()
-        if not is_new.any() or len(_distinct(runs, column)) < FEWEST:
+        if not is_new.any():
             continue
         fit = _fit_checkpoints(runs, column, seed)
         new = offered.loc[is_new, ["N", "ptpp"]]
@@ -153,6 +153,13 @@ def fill_losses(
             f"{losses.min():.3g} to {losses.max():.3g}; measure it when they do"
         )
     return offered, told
+
+
+def can_fill(runs: pd.DataFrame, column: str) -> bool:
+    """Whether enough checkpoints have the column measured that others are forecast."""
+    if not {column, "N", "ptpp"} <= set(runs):
+        return False
+    return len(_distinct(runs, column)) >= FEWEST
 
 
 def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:

@@ -1,0 +1,161 @@
+"""Runs on offer are checked before anything is fitted or searched for on their account."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import bayeslaw
+from bayeslaw import RunTableError, RunTableWarning, datasets
+from bayeslaw._designs.buying import next_runs as next_file
+from bayeslaw._designs.goals import plan as plan_goal
+from bayeslaw._plans import example
+from bayeslaw._report import page as page_file
+from bayeslaw._report.planned import why_not_offered
+from bayeslaw._tables.simulate import ptpp_grid
+from bayeslaw.cli import decisions
+from bayeslaw.cli.app import app
+from known import saved
+from known.lines import spread
+
+QUESTION = {"N": 8.1e9, "ptpp": 279.0}
+LAW = ["N", "D", "replay", "ptpp"]
+GRID = ptpp_grid()
+
+
+def without(column):
+    return lambda table: table.drop(columns=column)
+
+
+def emptied(column):
+    def change(table):
+        table = table.copy()
+        table.loc[table.index[3], column] = np.nan
+        return table
+
+    return change
+
+
+FAULTS = {
+    "a column that laws read is missing": (without("replay"), "lacks column 'replay'"),
+    "a cell is empty": (emptied("ptpp"), "row 4, column 'ptpp'"),
+    "a share is empty": (emptied("replay"), "row 4, column 'replay'"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_they_are_checked_before_a_plan_is_searched_for(fault, monkeypatch):
+    change, told = FAULTS[fault]
+    monkeypatch.setattr(plan_goal, "search", lambda *_: pytest.fail("a search began"))
+    target = spread(example.TARGET_LAW, example.TARGET, 0.004, 20, 0)
+    source = spread(example.SOURCE_LAW, example.SOURCE, 0.004, 20, 1)
+    offered = change(bayeslaw.candidates(GRID.query("N < 1e9"), atpp=(5,)))
+    with pytest.raises(RunTableError, match=told):
+        bayeslaw.anchors(target, offered, example.QUESTION, 2e19, source=source)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_next_checks_them_before_what_was_measured_is_fitted(fault, monkeypatch):
+    change, told = FAULTS[fault]
+    monkeypatch.setattr(
+        next_file, "what_is_known", lambda *_: pytest.fail("a fit began")
+    )
+    offered = bayeslaw.candidates(GRID.query("N < 1e9"), atpp=(5, 20))
+    measured = pd.DataFrame({"row": offered.index[:20], "loss": 2.0})
+    goal = GRID.query("N > 1e9")
+    with pytest.raises(RunTableError, match=told):
+        bayeslaw.next_runs(change(offered), goal, 2e20, measured=measured, laws=["dcpt", "ptpp-floor"])  # fmt: skip
+
+
+@pytest.mark.parametrize("column", ["N", "D", "replay"])
+def test_next_checks_the_goal_before_what_was_measured_is_fitted(column, monkeypatch):
+    monkeypatch.setattr(
+        next_file, "what_is_known", lambda *_: pytest.fail("a fit began")
+    )
+    offered = bayeslaw.candidates(GRID.query("N < 1e9"), atpp=(5, 20))
+    measured = pd.DataFrame({"row": offered.index[:20], "loss": 2.0})
+    goal = GRID.query("N > 1e9").drop(columns=column)
+    with pytest.raises(
+        RunTableError, match=f"the goal's table lacks column {column!r}"
+    ):
+        bayeslaw.next_runs(offered, goal, 2e20, measured=measured, laws=["dcpt"])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--budget", "dear"], "--budget"),
+        (["--budget", "2e20", "--goal", "nowhere.csv"], "nowhere.csv"),
+        (["--budget", "2e20", "--goal-where", "N > 1e30"], "N > 1e30"),
+    ],
+)
+def test_the_command_reads_budget_and_goal_before_checkpoints_are_forecast(
+    words, told, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(decisions, "_candidates", lambda *_: pytest.fail("too early"))
+    fit = saved.save_fit(tmp_path / "fit.nc")
+    saved.runs().to_csv(tmp_path / "runs.csv", index=False)
+    if "--goal" not in words:
+        words = [*words, "--goal", str(tmp_path / "runs.csv")]
+    asked = ["anchors", str(fit), "--candidates", str(tmp_path / "runs.csv"), *words]
+    done = CliRunner().invoke(app, asked)
+    assert told in str(done.exception)
+
+
+# -- the page --------------------------------------------------------------------------
+
+
+def test_a_table_whose_runs_can_be_offered_is_not_complained_of():
+    runs = datasets.load("microcpt").query("domain == 'target' and seed == 0")
+    read = [*LAW, "loss_before", "source_loss_before"]
+    question = {"N": 1e6, "ptpp": 279.0}
+    assert why_not_offered(runs, question, read) is None
+    # of models no smaller than any that was run nothing is offered, which is no fault
+    assert why_not_offered(GRID, {"N": 1e3}, ["N", "width"]) is None
+    # a stage that few have reached is forecast from the others
+    gaps = runs.assign(loss_before=runs["loss_before"].where(runs["ptpp"] < 279))
+    assert why_not_offered(gaps, question, read) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "read", "told"),
+    [
+        (lambda t: t.assign(width=512.0), "width", "lacks column 'width'"),
+        (lambda t: t.assign(lr=1e-3), "lr", "lacks column 'lr'"),
+        (
+            lambda t: t.assign(loss_before=np.where(t["ptpp"] < 31, 2.5, np.nan)),
+            "loss_before",
+            "no checkpoint on offer has loss_before",
+        ),
+        (
+            lambda t: t.assign(loss_before=np.arange(len(t)) + 2.0),
+            "loss_before",
+            "lacks column 'loss_before'",
+        ),
+    ],
+)
+def test_what_cannot_be_offered_is_known_from_the_table(change, read, told):
+    why = why_not_offered(change(GRID.query("N < 1e9")), QUESTION, [*LAW, read])
+    assert why is not None
+    assert told in why
+
+
+def test_the_page_says_before_the_fits_that_it_will_not_offer_runs(
+    tmp_path, monkeypatch
+):
+    """A formula that reads a column of the user's own: no run at other levels has it."""
+
+    def begins(*_, **__):
+        raise RuntimeError("a fit began")
+
+    monkeypatch.setattr(page_file, "_fit_all", begins)
+    runs = datasets.load("simulated-ptpp-grid")
+    runs["width"] = np.sqrt(runs["N"])
+    question = {
+        **QUESTION, "width": 9e4, "max_target_loss": 1.8, "max_forgetting": 0.02,
+        "baseline_loss": 1.64,
+    }  # fmt: skip
+    law = "E + A/width^alpha + B/D^beta + C*(replay + .1)^gamma"
+    warned = pytest.warns(RunTableWarning, match="not tell which runs to buy.*'width'")
+    with warned, pytest.raises(RuntimeError, match="a fit began"):
+        bayeslaw.report(runs, tmp_path / "page", law=law, question=question)
