@@ -9,32 +9,30 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning, LawError, RunTableError
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.noise import DOF_MIN
 from bayeslaw._inference.nuts import Chains, sample
 from bayeslaw._inference.table import Group, Padded, shared_error
-from bayeslaw._law.find import find_law
 from bayeslaw._law.law import NATS, Law
-from bayeslaw._law.priors import Prior
 from bayeslaw._pooling.coordinates import POOLED
 from bayeslaw._pooling.domain import DomainPosterior
 from bayeslaw._pooling.hierarchy import Domains, pooled_priors, values_of
 from bayeslaw._pooling.modes import own_shares, prepare
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.misfit import TrainingRuns
-from bayeslaw._posteriors.fits.sampling import Sampling, SamplingOptions
+from bayeslaw._posteriors.fits.sampling import SamplingArguments
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
@@ -244,20 +242,19 @@ class Pool:
         return pool
 
 
-@shows_options_of(Sampling)
-def pool(
-    runs: pd.DataFrame,
-    law: Law | str,
-    by: str = "domain",
-    *,
-    priors: Mapping[str, Prior | str] | None = None,
-    reference: Mapping[str, float] | None = None,
-    spread: float = 1.0,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    on_failure: str = "raise",
-    **options: Unpack[SamplingOptions],
-) -> Pool:
+@dataclass(frozen=True, eq=False)
+class PoolArguments(SamplingArguments):
+    """Arguments of `pool`, which says what they are."""
+
+    runs: pd.DataFrame
+    law: Law | str
+    by: str = "domain"
+    _: KW_ONLY
+    spread: float = 1.0
+
+
+@takes(PoolArguments)
+def pool(arguments: PoolArguments) -> Pool:
     """Sample the joint posterior of a law on several domains.
 
     On the unconstrained scale (the log of a positive, the logit of a share) a domain's
@@ -292,23 +289,21 @@ def pool(
         The diagnostics fail and ``on_failure`` is ``"raise"``.
     """
     began = time.perf_counter()
-    sampling = read_options(Sampling, pool, options)
-    runs = as_runs(runs)
-    law = find_law(law, runs) if isinstance(law, str) else law
-    if priors or reference:
-        law = law.with_priors(priors or {}).with_reference(reference or {})
+    by, spread, seed = arguments.by, arguments.spread, arguments.seed
+    runs = as_runs(arguments.runs)
+    law = arguments.find(arguments.law, runs)
     if not spread > 0:
         raise LawError(f"spread must be above 0 (sds of the law's prior), got {spread}")
-    names = _check(law, runs, by, [n.removesuffix(NATS) for n in priors or {}])
+    names = _check(law, runs, by, arguments.requested)
     runtime.start()
     domains, levels = _domains(law, runs, names)
     drawn = sample(
         law,
         prepare(law, domains, spread, seed),
-        sampling,
+        arguments.nuts,
         seed=seed,
         program=POOLED,
-        progress=progress,
+        progress=arguments.progress,
     )
     tree = _to_arviz(law, runs.assign(**{by: names}), domains, levels, drawn)
     tree.attrs.update(
@@ -318,7 +313,7 @@ def pool(
         seconds=time.perf_counter() - began,
     )
     result = Pool(law, by, tree)
-    artifact.settle(result.warnings, on_failure, 'on_failure="warn"')
+    artifact.settle(result.warnings, arguments.on_failure, 'on_failure="warn"')
     return result
 
 
@@ -358,7 +353,7 @@ def _check(law: Law, runs: pd.DataFrame, by: str, requested: list[str]) -> pd.Se
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, FitWarning, stacklevel=4)  # where `pool` was called
+    warnings.warn(message, FitWarning, stacklevel=5)  # where `pool` was called
 
 
 def _domains(

@@ -7,20 +7,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._base.arguments import takes
 from bayeslaw._inference.discrepancy.drift import draw_drift
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
 from bayeslaw._posteriors.averaging.compare import (
+    CompareArguments,
     Comparing,
     Comparison,
-    ComparisonOptions,
     compare_part,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
@@ -35,15 +35,17 @@ DRAWS = 4000
 LEAST = 1 / DRAWS  # weight below which a law has no draw
 
 
-@shows_options_of(Comparing)
-def average(
-    runs: pd.DataFrame | str | Path,
-    laws: Sequence[Law | str] | None = None,
-    *,
-    drift: bool = True,
-    on_failure: str = "raise",
-    **options: Unpack[ComparisonOptions],
-) -> Average:
+@dataclass(frozen=True, eq=False)
+class AverageArguments(CompareArguments):
+    """Arguments of `average`, which says what they are."""
+
+    _: KW_ONLY
+    drift: bool = True
+    on_failure: str = "raise"
+
+
+@takes(AverageArguments)
+def average(arguments: AverageArguments) -> Average:
     """Fit laws, judge them by forecasts of stages left out, and average them at their
     weights.
 
@@ -66,16 +68,15 @@ def average(
     DiagnosticsError
         The diagnostics fail and ``on_failure`` is ``"raise"``.
     """
-    settings = read_options(Comparing, average, options)
-    table = as_runs(runs)
+    table = as_runs(arguments.runs)
     everything = np.ones(len(table), bool)
     return average_part(
         table,
         everything,
-        laws,
-        settings,
-        drift=drift,
-        on_failure=on_failure,
+        arguments.laws,
+        arguments,
+        drift=arguments.drift,
+        on_failure=arguments.on_failure,
     )
 
 

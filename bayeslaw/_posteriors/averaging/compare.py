@@ -14,15 +14,15 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference.table import shared_error
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
@@ -45,21 +45,9 @@ WINDOW = 0.05  # share of the best law's weight below which a law is dropped
 EM_STEPS, EM_TOLERANCE = 1000, 1e-6
 
 
-class ComparisonOptions(TypedDict, total=False):
-    """Keywords of `compare`, as editors show them; `Comparing` has their defaults."""
-
-    reference: Mapping[str, float] | None
-    hold_out: str | Sequence[str] | None
-    independent: bool
-    discrepancy: bool
-    seed: int
-    executor: Executor | None
-    progress: Callable[[int, int], None] | None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparing:
-    """How laws are compared: the keywords of `compare`, which says what they are."""
+    """How laws are compared; `compare` says what each field is."""
 
     reference: Mapping[str, float] | None = None
     hold_out: str | Sequence[str] | None = None
@@ -205,12 +193,16 @@ def _state_laws(runs: pd.DataFrame) -> list[str]:
     return ["state-target"]
 
 
-@shows_options_of(Comparing)
-def compare(
-    runs: pd.DataFrame | str | Path,
-    laws: Sequence[Law | str] | None = None,
-    **options: Unpack[ComparisonOptions],
-) -> Comparison:
+@dataclass(frozen=True, eq=False)
+class CompareArguments(Comparing):
+    """Arguments of `compare`, which says what they are."""
+
+    runs: pd.DataFrame | str | Path
+    laws: Sequence[Law | str] | None = None
+
+
+@takes(CompareArguments)
+def compare(arguments: CompareArguments) -> Comparison:
     """Judge laws by their forecasts of stages left out, and weigh them.
 
     Parameters
@@ -244,10 +236,9 @@ def compare(
     RunTableError, LawError
         The table cannot be used, a law is unknown, or nothing can be left out.
     """
-    settings = read_options(Comparing, compare, options)
-    table = as_runs(runs)
+    table = as_runs(arguments.runs)
     everything = np.ones(len(table), bool)
-    return compare_part(table, everything, laws, settings)
+    return compare_part(table, everything, arguments.laws, arguments)
 
 
 def compare_part(

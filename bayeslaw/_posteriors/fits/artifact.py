@@ -200,10 +200,10 @@ def settle(found: tuple[str, ...], on_failure: str, accept: str) -> None:
     if found and on_failure == "raise":
         raise DiagnosticsError(f"{'; '.join(found)}; or accept as it is ({accept})")
     if on_failure == "warn":
-        warn_each(found, stacklevel=4)
+        warn_each(found, stacklevel=5)
 
 
-def warn_each(lines: Iterable[str], stacklevel: int = 3) -> None:
+def warn_each(lines: Iterable[str], stacklevel: int = 4) -> None:
     """A warning for each line."""
     for line in lines:
         warnings.warn(line, FitWarning, stacklevel=stacklevel)

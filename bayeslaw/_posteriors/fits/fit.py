@@ -7,24 +7,21 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from xarray import DataTree
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._inference import coordinates, density, nuts, point
-from bayeslaw._inference.table import NONE, pad, shared_error
+from bayeslaw._inference.table import NONE, Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
-from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
-from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.arviz_tree import to_arviz
 from bayeslaw._posteriors.fits.misfit import (
@@ -35,7 +32,7 @@ from bayeslaw._posteriors.fits.misfit import (
     to_dataset,
 )
 from bayeslaw._posteriors.fits.record import MISFIT, Fit
-from bayeslaw._posteriors.fits.sampling import FitSampling, FitSamplingOptions
+from bayeslaw._posteriors.fits.sampling import SamplingArguments
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import outliers
 from bayeslaw._tables.runs import as_runs
@@ -43,20 +40,29 @@ from bayeslaw._tables.runs import as_runs
 OUTLIER = 8.0  # times what half of the rows lie off a law by, beyond which is a warning
 
 
-@shows_options_of(FitSampling)
-def fit(
-    runs: pd.DataFrame | str | Path,
-    law: Law | str,
-    *,
-    priors: Mapping[str, Prior | str] | None = None,
-    reference: Mapping[str, float] | None = None,
-    independent: bool = False,
-    discrepancy: bool = True,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    on_failure: str = "raise",
-    **options: Unpack[FitSamplingOptions],
-) -> Fit:
+@dataclass(frozen=True, eq=False)
+class FitArguments(SamplingArguments):
+    """Arguments of `fit`, which says what they are."""
+
+    runs: pd.DataFrame | str | Path
+    law: Law | str
+    _: KW_ONLY
+    independent: bool = False
+    discrepancy: bool = True
+    preview: bool = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a fit keeps of them, to be made again."""
+        return asdict(self.nuts) | {
+            "preview": self.preview,
+            "independent": self.independent,
+            "discrepancy": self.discrepancy,
+        }
+
+
+@takes(FitArguments)
+def fit(arguments: FitArguments) -> Fit:
     """Sample the posterior of a law on a table of runs.
 
     Parameters
@@ -101,52 +107,63 @@ def fit(
         The diagnostics fail and ``on_failure`` is ``"raise"``.
     """
     began = time.perf_counter()
-    sampling = read_options(FitSampling, fit, options)
-    runs = as_runs(runs)
-    law = find_law(law, runs) if isinstance(law, str) else law
-    if priors or reference:
-        law = law.with_priors(priors or {}).with_reference(reference or {})
-    requested = [n.removesuffix("_nats") for n in priors or {}]
-    law = fitting.settled(law, runs, requested)
-    fitting.check_fittable(law, runs, requested=requested)
+    seed = arguments.seed
+    runs = as_runs(arguments.runs)
+    law = fitting.settled(
+        arguments.find(arguments.law, runs), runs, arguments.requested
+    )
+    fitting.check_fittable(law, runs, requested=arguments.requested)
     runtime.start()
-    training = TrainingRuns.of(law, runs, independent)
-    x, y = training.covariates, training.y
-    shown = fitted_errors(law, runs) if discrepancy else shared_error(runs)
-    errors = NONE if independent else shown
-    table = pad(x, y, errors)
-    if discrepancy:
-        table = table.weighed(training.row_weights)
-    at = coordinates.contrast_points(law, x)
-    problem = nuts.prepare(law, table, at, seed)
+    training = TrainingRuns.of(law, runs, arguments.independent)
+    problem = nuts.prepare(
+        law,
+        _table(law, runs, training, arguments),
+        coordinates.contrast_points(law, training.covariates),
+        seed,
+    )
     _warn_outliers(law, runs, problem)
-    attrs = artifact.provenance(law, seed, "fit")
-    chosen = {"independent": independent, "discrepancy": discrepancy}
-    attrs["settings"] = json.dumps(asdict(sampling) | chosen)
-    if sampling.preview:
-        draws = sampling.chains * sampling.draws
-        drawn, quality = preview(law, problem, draws, seed)
-        attrs |= quality.attrs
-    else:
-        drawn = nuts.sample(
-            law,
-            problem,
-            sampling,
-            seed=seed,
-            progress=progress,
-        )
-        instead = where_chains_disagree(law, problem, drawn, seed)
-        if instead is not None:
-            drawn, quality = instead
-            attrs |= quality.attrs
-            artifact.warn_each([quality.reason(law.name)])
-    result = Fit(law, to_arviz(law, runs, table, drawn, seed, attrs))
-    if discrepancy:
+    drawn, attrs = _sample(law, problem, arguments)
+    attrs["settings"] = json.dumps(arguments.settings)
+    attrs |= artifact.provenance(law, seed, "fit")
+    result = Fit(law, to_arviz(law, runs, problem.table, drawn, seed, attrs))
+    if arguments.discrepancy:
         _add_misfit(result, runs, training, seed)
     artifact.warn_each(result.goodness.doubts)
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
-    artifact.settle(result.warnings, on_failure, "--accept-diagnostics")
+    artifact.settle(result.warnings, arguments.on_failure, "--accept-diagnostics")
     return result
+
+
+def _table(
+    law: Law, runs: pd.DataFrame, training: TrainingRuns, arguments: FitArguments
+) -> Padded:
+    """The training runs with the errors that they share, and their weights."""
+    is_plain = not arguments.discrepancy
+    errors = shared_error(runs) if is_plain else fitted_errors(law, runs)
+    table = pad(
+        training.covariates, training.y, NONE if arguments.independent else errors
+    )
+    return table if is_plain else table.weighed(training.row_weights)
+
+
+def _sample(
+    law: Law, problem: nuts.WhitenedPosterior, arguments: FitArguments
+) -> tuple[nuts.Chains, dict[str, Any]]:
+    """Draws, and what is kept of how good weighted ones are."""
+    seed = arguments.seed
+    if arguments.preview:
+        draws = arguments.chains * arguments.draws
+        drawn, quality = preview(law, problem, draws, seed)
+        return drawn, dict(quality.attrs)
+    drawn = nuts.sample(
+        law, problem, arguments.nuts, seed=seed, progress=arguments.progress
+    )
+    instead = where_chains_disagree(law, problem, drawn, seed)
+    if instead is None:
+        return drawn, {}
+    drawn, quality = instead
+    artifact.warn_each([quality.reason(law.name)], stacklevel=5)
+    return drawn, dict(quality.attrs)
 
 
 def _add_misfit(
@@ -177,5 +194,5 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
             f"within {usual:.1%}: look at them; the likelihood's heavy tails limit "
             "what they do",
             FitWarning,
-            stacklevel=3,
+            stacklevel=4,  # where `fit` was called
         )

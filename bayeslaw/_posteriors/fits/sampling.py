@@ -1,47 +1,45 @@
-"""How a posterior is sampled: the keywords that `fit` and `pool` share, as records."""
+"""Arguments that functions which sample share: priors, chains, and what follows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+
+import pandas as pd
 
 from bayeslaw._inference.nuts import NUTS
+from bayeslaw._law.find import find_law
+from bayeslaw._law.law import NATS, Law
+from bayeslaw._law.priors import Prior
 
 
-class SamplingOptions(TypedDict, total=False):
-    """Sampling keywords of `pool`, as editors show them; `Sampling` has their
-    defaults.
-    """
+@dataclass(frozen=True, kw_only=True)
+class SamplingArguments:
+    """Arguments that `fit` and `pool` share; `fit` says what they are."""
 
-    chains: int
-    warmup: int
-    draws: int
-    max_draws: int
-
-
-class FitSamplingOptions(SamplingOptions, total=False):
-    """Sampling keywords of `fit`; `FitSampling` has their defaults."""
-
-    preview: bool
-
-
-@dataclass(frozen=True)
-class Sampling(NUTS):
-    """How long chains run: as `NUTS`, but that draws are added while diagnostics
-    fail.
-    """
-
+    priors: Mapping[str, Prior | str] | None = None
+    reference: Mapping[str, float] | None = None
+    chains: int = NUTS.chains
+    warmup: int = NUTS.warmup
+    draws: int = NUTS.draws
     max_draws: int | None = 4000
+    seed: int = 0
+    progress: Callable[[int, int], None] | None = None
+    on_failure: str = "raise"
 
+    @property
+    def nuts(self) -> NUTS:
+        """How long chains run."""
+        return NUTS(self.chains, self.warmup, self.draws, self.max_draws)
 
-@dataclass(frozen=True)
-class FitSampling(Sampling):
-    """As `Sampling`, or without chains.
+    @property
+    def requested(self) -> list[str]:
+        """Parameters whose priors were replaced."""
+        return [name.removesuffix(NATS) for name in self.priors or {}]
 
-    Parameters
-    ----------
-    preview
-        Draw by importance sampling, as many as the chains have draws together.
-    """
-
-    preview: bool = False
+    def find(self, law: Law | str, runs: pd.DataFrame) -> Law:
+        """The law with its priors replaced."""
+        law = find_law(law, runs) if isinstance(law, str) else law
+        if not (self.priors or self.reference):
+            return law
+        return law.with_priors(self.priors or {}).with_reference(self.reference or {})
