@@ -26,8 +26,8 @@ from ._state import DECADES, N0, OURS, REFERENCE, factor, scale, size, size_powe
 
 def way(x: Covariates, e: Values):
     """w, the share of the way to the floor that was made. Shape (run,)."""
-    seen = x["D"] * factor(x, e, "h") / e["D1_ref"]
-    learned = -jnp.expm1(-e["beta"] * jnp.log1p(seen))
+    tokens_seen = x["D"] * factor(x, e, "h") / e["D1_ref"]
+    learned = -jnp.expm1(-e["beta"] * jnp.log1p(tokens_seen))
     return power(1 - clip_replay(x["replay"]), e["q"]) * learned
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -106,8 +107,8 @@ def test_times_in_words(seconds, text):
 
 def test_a_log_has_lines_now_and_then(own_cache, monkeypatch, capsys):
     """Without a terminal: shares rise, the time left falls, the last line says how long it took."""
-    monkeypatch.setattr(bar, "FIRST_LINE", 0.01)
-    monkeypatch.setattr(bar, "EVERY", 0.02)
+    quick = partial(bar._in_log, first=0.01, every=0.02)
+    monkeypatch.setattr(bar, "_in_log", quick)
     with progress_bar("a job", expected=5) as tell:
         for done in range(5):
             tell(done, 5)
@@ -125,7 +126,7 @@ def test_a_log_has_lines_now_and_then(own_cache, monkeypatch, capsys):
 
 
 def test_a_job_that_fails_is_not_called_done_nor_timed(own_cache, monkeypatch, capsys):
-    monkeypatch.setattr(bar, "FIRST_LINE", 0.001)
+    monkeypatch.setattr(bar, "_in_log", partial(bar._in_log, first=0.001))
 
     def fails():
         with progress_bar("a job"):
@@ -163,11 +164,12 @@ def test_the_next_job_of_a_name_is_taken_for_as_long(own_cache, monkeypatch, dam
         pass
     assert expected[0] == 7
     assert expected[1] == 7 if damage else expected[1] < 1
-    assert expected[2] == bar.UNTIMED
+    assert expected[2] == 60
 
 
 JOB = """
 import time
+from functools import partial
 from bayeslaw._base.progress.bar import progress_bar
 with progress_bar("a job", expected=3) as tell:
     for done in range(5):

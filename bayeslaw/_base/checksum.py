@@ -41,7 +41,7 @@ def _content(array: Shaped[np.ndarray, "*shape"]) -> bytes | memoryview:
     """Kind, size and bytes of numbers, the least significant first; text as JSON."""
     kind = array.dtype.kind
     if kind not in "biuf":
-        return json.dumps([str(each) for each in array.ravel()]).encode()
+        return json.dumps([str(item) for item in array.ravel()]).encode()
     if kind == "f" and np.isnan(array).any():
         array = np.where(np.isnan(array), array.dtype.type("nan"), array)
     plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))

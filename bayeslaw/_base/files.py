@@ -57,9 +57,9 @@ def _new_file(path: Path, ending: str) -> Path:
     guess, and so put a link to another file at.
     """
     name = f".{path.name[:LONGEST]}.{secrets.token_hex(8)}.{ending}"
-    made = path.with_name(name)
-    made.touch(exist_ok=False)
-    return made
+    new = path.with_name(name)
+    new.touch(exist_ok=False)
+    return new
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
@@ -67,10 +67,10 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
     and ``-``, and no two that a file system may take for one.
     """
     plain = {name: _plain(name) for name in names}
-    count = Counter(_as_one(each) for each in plain.values())
+    count = Counter(_as_one(stem) for stem in plain.values())
     return {
-        name: each if count[_as_one(each)] == 1 else f"{each}-{_digest(name)}"
-        for name, each in plain.items()
+        name: stem if count[_as_one(stem)] == 1 else f"{stem}-{_digest(name)}"
+        for name, stem in plain.items()
     }
 
 

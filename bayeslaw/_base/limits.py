@@ -11,7 +11,6 @@ from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
 
 LARGEST_LOSS = 20.0  # nats per token; a guess among 256,000 tokens loses 12.5
 LARGEST_SHARE = 10.0  # of forgetting: a loss eleven times as large as before
-MOST_FLOPS = 1e40
 
 
 class Kind(NamedTuple):
@@ -37,9 +36,7 @@ COUNT = Kind(
     lambda x: 0 < x <= LARGEST_COUNT,
     f"a positive number of at most {LARGEST_COUNT:g}: no model and no corpus is larger",
 )
-COST = Kind(
-    lambda x: 0 < x <= MOST_FLOPS, f"a positive number of at most {MOST_FLOPS:g}"
-)
+COST = Kind(lambda x: 0 < x <= 1e40, "a positive number of at most 1e+40")  # FLOPs
 TOKENS = Kind(lambda x: 0 <= x <= LARGEST_COUNT, "a number of tokens")
 SHARE = Kind(lambda x: 0 <= x <= 1, "a share in [0, 1]; write 10% as 0.1", "")
 CHANCE = Kind(
@@ -71,7 +68,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def checked(name: str, given: Any, kind: Kind) -> float:
+def checked(name: str, value: Any, kind: Kind) -> float:
     """A limit as a number: of a number, or of what a person wrote (``1.8``, ``90%``).
 
     Parameters
@@ -84,15 +81,15 @@ def checked(name: str, given: Any, kind: Kind) -> float:
     PlanError
         It is no number, or none that such a limit can be.
     """
-    is_text = isinstance(given, str)
+    is_text = isinstance(value, str)
     try:
-        number = parse_number(given, counts=False) if is_text else float(given)
+        number = parse_number(value, counts=False) if is_text else float(value)
     except RunTableError as error:
         raise PlanError(f"{name} must be {kind.words}; {error}") from None
     except (TypeError, ValueError):
         number = math.nan
-    if is_text and "%" in given and kind.what:
-        raise PlanError(f"{name} {given}: it is {kind.what}, not a share")
+    if is_text and "%" in value and kind.what:
+        raise PlanError(f"{name} {value}: it is {kind.what}, not a share")
     if not (math.isfinite(number) and kind.is_possible(number)):
-        raise PlanError(f"{name} must be {kind.words}, got {given!r}")
+        raise PlanError(f"{name} must be {kind.words}, got {value!r}")
     return number

@@ -44,11 +44,7 @@ MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.
 NUMBER = re.compile(
     r"([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([kmbgt%]?)", re.IGNORECASE
 )
-# 1,234 and 1,234,567.8, but neither 1,8 nor 0,250 nor 12,34,567
-THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 LARGEST_COUNT = 1e24  # parameters or tokens; more is a slip of the pen
-
-
 MULTIPLES_OF_COUNTS = "kmbgt"
 
 
@@ -93,7 +89,8 @@ def parse_number(
 
 def _check_commas(text: str, digits: str, counts: bool) -> None:
     """Refuse a comma that does not group thousands, or need not do so."""
-    if not THOUSANDS.fullmatch(digits):
+    # 1,234 and 1,234,567.8, but neither 1,8 nor 0,250 nor 12,34,567
+    if not re.fullmatch(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", digits):
         point = text.replace(",", ".") if digits.count(",") == 1 else "1.8"
         raise RunTableError(
             f"{text!r} has a comma that groups no thousands; "
@@ -107,11 +104,11 @@ def _check_commas(text: str, digits: str, counts: bool) -> None:
         )
 
 
-def positive(name: str, given: Any) -> float:
+def positive(name: str, value: Any) -> float:
     try:
-        number = float(given)
+        number = float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
-        raise PlanError(f"{name} must be a positive number, got {given!r}")
+        raise PlanError(f"{name} must be a positive number, got {value!r}")
     return number

@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 import unicodedata
 
-# controls, formats (bidi among them), halves of pairs, ends of lines and paragraphs
-UNSHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-
 
 def printable(text: object) -> str:
     r"""One line, what a terminal would act on written as Python does: ``\x1b``, ``\n``."""
@@ -18,7 +15,8 @@ def printable(text: object) -> str:
 
 
 def _shown(character: str) -> str:
-    if unicodedata.category(character) not in UNSHOWN:
+    # controls, formats (bidi among them), halves of pairs, ends of lines and paragraphs
+    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return character
     return ascii(character)[1:-1]
 

@@ -48,10 +48,10 @@ def law(name: str) -> Law:
     """
     modules = _modules()
     if name not in modules:
-        known = law_names()
-        close = difflib.get_close_matches(name, known, 1)
+        names = law_names()
+        close = difflib.get_close_matches(name, names, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise LawError(f"unknown law {name!r}; {hint}known: {', '.join(known)}")
+        raise LawError(f"unknown law {name!r}; {hint}known: {', '.join(names)}")
     return importlib.import_module(modules[name]).LAW
 
 
@@ -63,21 +63,21 @@ def laws() -> tuple[Law, ...]:
 
 @program_name.register(Law)
 @lru_cache(maxsize=256)
-def _program_name(one: Law) -> str | None:
+def _program_name(record: Law) -> str | None:
     """Name compiled programs by the catalogue's law and its numbers; None for a law of
     other functions than the catalogue's.
     """
-    if one.name not in law_names():
+    if record.name not in law_names():
         return None
-    if _functions(one) != _functions(law(one.name)):
+    if _functions(record) != _functions(law(record.name)):
         return None
-    numbers = (one.priors, dict(one.reference), dict(one.plausible))
-    return repr((one.name, numbers))
+    numbers = (record.priors, dict(record.reference), dict(record.plausible))
+    return repr((record.name, numbers))
 
 
-def _functions(one: Law) -> tuple:
+def _functions(record: Law) -> tuple:
     """All of a law but its numbers."""
-    terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in one.terms]
-    exponents = [(e.name, e.covariate, e.also) for e in one.exponents]
-    names = (one.covariates, one.parameters)
-    return terms, exponents, names, one.offset, one.publish, one.unpublish
+    terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in record.terms]
+    exponents = [(e.name, e.covariate, e.also) for e in record.exponents]
+    names = (record.covariates, record.parameters)
+    return terms, exponents, names, record.offset, record.publish, record.unpublish

@@ -34,25 +34,20 @@ OPERATORS: dict[type[ast.operator], Callable] = {
     ast.Div: lambda a, b: a / b,
     ast.Pow: _power,
 }
-LONGEST = 1000  # characters
-LONGEST_SHOWN = 60  # characters of what is refused
-DEEPEST = 100  # operations inside each other
-GREEK = {
-    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta"),
-    *("eta", "kappa", "mu", "nu", "sigma", "tau"),
-}
 
 
-def parse(text: str) -> ast.expr:
-    """The tree of a formula.
+def parse(text: str, most_characters: int = 1000) -> ast.expr:
+    """Parse a formula into its tree.
 
     Raises
     ------
     LawError
         It is none, is too long or too deep, or contains anything that is not allowed.
     """
-    if len(text) > LONGEST:
-        raise LawError(f"the formula has {len(text)} characters; at most {LONGEST}")
+    if len(text) > most_characters:
+        raise LawError(
+            f"the formula has {len(text)} characters; at most {most_characters}"
+        )
     try:
         tree = ast.parse(text.strip().replace("^", "**"), mode="eval").body
         _check(tree)
@@ -68,8 +63,8 @@ def parse(text: str) -> ast.expr:
 
 def _check(node: ast.AST, depth: int = 0) -> None:
     """Refuse everything but the few nodes of a formula."""
-    if depth > DEEPEST:
-        raise LawError(f"the formula is nested more than {DEEPEST} deep")
+    if depth > 100:
+        raise LawError("the formula is nested more than 100 deep")
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
             _check(left, depth + 1)
@@ -88,9 +83,9 @@ def _check(node: ast.AST, depth: int = 0) -> None:
             text = type(node).__name__
             if isinstance(node, ast.expr):
                 text = ast.unparse(node)
-            shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+            excerpt = text if len(text) <= 60 else f"{text[:60]}..."
             raise LawError(
-                f"a formula cannot contain {shown!r}: "
+                f"a formula cannot contain {excerpt!r}: "
                 "only numbers, names, + - * / ^ ( ), exp, log, sqrt"
             )
 
@@ -107,9 +102,9 @@ def _is_number(value: object) -> bool:
 
 def names(node: ast.AST) -> set[str]:
     """Covariates and parameters."""
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    identifiers = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     functions = set(FUNCTIONS)
-    return found - functions
+    return identifiers - functions
 
 
 def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
@@ -121,11 +116,8 @@ def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
         case ast.BinOp(left=left, op=op, right=right):
             return OPERATORS[type(op)](evaluate(left, env), evaluate(right, env))
         case ast.UnaryOp(op=op, operand=operand):
-            return (
-                -evaluate(operand, env)
-                if isinstance(op, ast.USub)
-                else evaluate(operand, env)
-            )
+            value = evaluate(operand, env)
+            return -value if isinstance(op, ast.USub) else value
         case ast.Call(func=ast.Name(id=function), args=[argument]):
             return FUNCTIONS[function](evaluate(argument, env))
         case ast.Constant(value=value):
@@ -138,7 +130,9 @@ def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
 def symbol(name: str) -> str:
     """A name in LaTeX: Greek letters, an index after an underscore."""
     head, _, tail = name.partition("_")
-    if head in GREEK:
+    greek = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
+    greek += ("eta", "kappa", "mu", "nu", "sigma", "tau")
+    if head in greek:
         letter = "\\" + head
     elif len(head) == 1:
         letter = head
@@ -169,9 +163,8 @@ def latex(node: ast.expr) -> str:
             second = inner(right) if minus and _is_sum(right) else latex(right)
             return f"{latex(left)} {'-' if minus else '+'} {second}"
         case ast.UnaryOp(op=op, operand=operand):
-            return ("-" if isinstance(op, ast.USub) else "") + (
-                inner(operand) if _is_sum(operand) else latex(operand)
-            )
+            sign = "-" if isinstance(op, ast.USub) else ""
+            return sign + (inner(operand) if _is_sum(operand) else latex(operand))
         case ast.Call(func=ast.Name(id="sqrt"), args=[argument]):
             return rf"\sqrt{{{latex(argument)}}}"
         case ast.Call(func=ast.Name(id=function), args=[argument]):

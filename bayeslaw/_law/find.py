@@ -22,8 +22,6 @@ from bayeslaw._law.law import Law
 if TYPE_CHECKING:
     import pandas as pd
 
-OPERATORS = re.compile(r"[+*/^(]|\s-\s")  # what tells a formula from a name
-
 
 def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     """The law that a word on the command line means: a catalogue name, a Python file,
@@ -39,7 +37,8 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     """
     if text.endswith(".py"):
         return law_from_file(text)
-    if not OPERATORS.search(text):
+    has_operator = re.search(r"[+*/^(]|\s-\s", text)
+    if not has_operator:
         return law_by_name(text)
     columns = {} if runs is None else table_columns(text, runs)
     _warn_of_columns(columns)
@@ -48,11 +47,11 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
 
 def _warn_of_columns(columns: Mapping[str, float]) -> None:
     if columns:
-        shown = ", ".join(f"{name} = {value:g}" for name, value in columns.items())
+        medians = ", ".join(f"{name} = {value:g}" for name, value in columns.items())
         first = next(iter(columns))
         warnings.warn(
             f"read as columns of the table: {', '.join(columns)}; contributions in "
-            f"nats are stated at {shown} (the median; --reference {first}=... moves "
+            f"nats are stated at {medians} (the median; --reference {first}=... moves "
             "it); where a parameter is meant, give it another name",
             FitWarning,
             stacklevel=4,
@@ -109,10 +108,10 @@ def law_from_origin(
     """The law a saved fit names: of the catalogue, or again from its formula (which
     reads ``columns`` of the user's table) or file. A file is executed.
     """
-    kind, _, rest = origin.partition(":")
+    kind, _, place = origin.partition(":")
     if kind == "formula":
         with warnings.catch_warnings():
             # guessed priors were named when the law was fitted
             warnings.simplefilter("ignore", FitWarning)
-            return law_from_formula(rest, name=name, columns=columns)
-    return law_from_file(rest) if kind == "file" else law_by_name(name)
+            return law_from_formula(place, name=name, columns=columns)
+    return law_from_file(place) if kind == "file" else law_by_name(name)

@@ -36,15 +36,6 @@ NO_COVARIATES = {
     "checkpoint": "it names checkpoints",
     "domain": "it names domains",
 }
-MEANT = {
-    "r": "replay",
-    "n": "N",
-    "d": "D",
-    "p": "replay",
-    "P": "ptpp",
-    "PTPP": "ptpp",
-    "atpp": "D/N",
-}
 
 
 def law_from_formula(
@@ -68,15 +59,15 @@ def law_from_formula(
         terms.
     """
     tree = parse(text)
-    own = columns or {}
-    for word in sorted(names(tree) - set(own)):
+    own_columns = columns or {}
+    for word in sorted(names(tree) - set(own_columns)):
         _check_name(word)
-    known = {**REFERENCE, **own}
-    reference = {c: value for c, value in known.items() if c in names(tree)}
+    at_reference = {**REFERENCE, **own_columns}
+    reference = {c: value for c, value in at_reference.items() if c in names(tree)}
     if not reference:
         raise LawError(
             f"formula {text!r} reads no column of a run table; "
-            f"columns: {', '.join(known)}"
+            f"columns: {', '.join(at_reference)}"
         )
     parts = split(tree, reference)
     known_law = spelled(tree, reference)
@@ -147,9 +138,11 @@ def _check_name(name: str) -> None:
     if name in NO_COVARIATES or name.endswith(NATS):
         why = NO_COVARIATES.get(name, "that name has a meaning of its own")
         raise LawError(f"a formula cannot use {name!r} as a name: {why}")
-    if name in MEANT:
+    columns = {"n": "N", "d": "D", "r": "replay", "p": "replay"}
+    columns |= {"P": "ptpp", "PTPP": "ptpp", "atpp": "D/N"}
+    if name in columns:
         raise LawError(
-            f"{name!r} is no column of a run table; write {MEANT[name]}, "
+            f"{name!r} is no column of a run table; write {columns[name]}, "
             "or name the parameter otherwise"
         )
     check_parameter_name(name)

@@ -54,11 +54,8 @@ class Product:
             env["replay"] = clip_replay(x["replay"])
         value = jnp.ones(())
         for factor, above in self.factors:
-            value = (
-                value * evaluate(factor, env)
-                if above
-                else value / evaluate(factor, env)
-            )
+            of_factor = evaluate(factor, env)
+            value = value * of_factor if above else value / of_factor
         return value
 
     @property

@@ -24,12 +24,6 @@ from bayeslaw._law.priors import Prior, fixed, lognormal
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# a basis below this at the reference run cannot carry a contribution in nats
-VANISHING = 1e-30
-
-CONTRIBUTION = lognormal(0.3, 1.0, "guessed: .06-1.6 nats at the reference run")
-FLOOR = lognormal(1.6, 0.4, "guessed: floors of published laws are .8-2.5 nats")
-POWER = lognormal(0.3, 0.7, "guessed: exponents of published laws are .05-1")
 NUMBER = lognormal(1.0, 1.0, "guessed")
 
 
@@ -51,8 +45,8 @@ def spelled(tree: ast.expr, reference: Mapping[str, float]) -> Law | None:
         if {*law.covariates, *law.plausible} != names(tree):
             continue
         plausible = {n: jnp.asarray(v) for n, v in law.plausible.items()}
-        own = evaluate(tree, {**run, **plausible})
-        if jnp.allclose(own, law.loss(run, law.from_paper(plausible)), rtol=1e-3):
+        loss = evaluate(tree, {**run, **plausible})
+        if jnp.allclose(loss, law.loss(run, law.from_paper(plausible)), rtol=1e-3):
             return law
     return None
 
@@ -62,19 +56,21 @@ def term_of(
     index: int,
     medians: Values,
     reference: Mapping[str, float],
-    known: Law | None = None,
+    equal_law: Law | None = None,
 ) -> Term:
-    """The term with its prior; ``medians`` are those of the exponents, ``known`` is the
+    """The term with its prior; ``medians`` are those of the exponents, ``equal_law`` is the
     law that the formula is.
     """
     basis: Basis = part.basis if part.basis.factors else constant
     written = _latex(part)
     if part.coefficient is None:
-        one = fixed(1.0, "the term has no coefficient of its own")
-        return Term(f"one{index + 1}", basis, one, written, part.sign, in_nats=False)
+        unit_prior = fixed(1.0, "the term has no coefficient of its own")
+        name = f"one{index + 1}"
+        return Term(name, basis, unit_prior, written, part.sign, in_nats=False)
     size = float(basis(reference_run(reference), medians))
-    in_nats = math.isfinite(size) and size > VANISHING
-    lenders = [known] if known else []
+    # a basis that vanishes at the reference run cannot carry a contribution in nats
+    in_nats = math.isfinite(size) and size > 1e-30
+    lenders = [equal_law] if equal_law else []
     if _is_published(part, reference):
         lenders += _nearest(reference)
     cited = [
@@ -86,9 +82,18 @@ def term_of(
         and t.in_nats == in_nats
         and t.prior.support == "positive"
     ]
-    guess = FLOOR if basis is constant else CONTRIBUTION if in_nats else NUMBER
-    prior = cited[0] if cited else guess
+    prior = cited[0] if cited else _guess(basis is constant, in_nats)
     return Term(part.coefficient, basis, prior, written, part.sign, in_nats)
+
+
+def _guess(is_floor: bool, in_nats: bool) -> Prior:
+    """Prior of a coefficient that no law of the catalogue has."""
+    if is_floor:
+        source = "guessed: floors of published laws are .8-2.5 nats"
+        return lognormal(1.6, 0.4, source)
+    if in_nats:
+        return lognormal(0.3, 1.0, "guessed: .06-1.6 nats at the reference run")
+    return NUMBER
 
 
 def _borrowed(prior: Prior, law: Law) -> Prior:
@@ -130,9 +135,11 @@ def _latex(part: Part) -> str:
 
 
 def exponents_of(
-    parts: tuple[Part, ...], reference: Mapping[str, float], known: Law | None = None
+    parts: tuple[Part, ...],
+    reference: Mapping[str, float],
+    equal_law: Law | None = None,
 ) -> tuple[Exponent, ...]:
-    """Every parameter that is no coefficient, with its prior; ``known`` is the law that
+    """Every parameter that is no coefficient, with its prior; ``equal_law`` is the law that
     the formula is.
     """
     exponents: dict[str, Exponent] = {}
@@ -143,9 +150,10 @@ def exponents_of(
             for name in sorted(names(factor) - set(reference) - set(exponents)):
                 where, acts_on = _home(name, part.basis.factors, reference)
                 together = names(where) & set(reference)
-                prior = _own(name, known) or _cited(name, together, reference)
+                prior = _own(name, equal_law) or _cited(name, together, reference)
                 if prior is None and _is_power(name, where):
-                    prior = POWER
+                    source = "guessed: exponents of published laws are .05-1"
+                    prior = lognormal(0.3, 0.7, source)
                 if prior is None:
                     scales[name] = (where, acts_on)
                 else:
@@ -191,12 +199,12 @@ def _is_power(name: str, where: ast.expr) -> bool:
     )
 
 
-def _own(name: str, known: Law | None) -> Prior | None:
+def _own(name: str, equal_law: Law | None) -> Prior | None:
     """The prior of this exponent in the law that the formula is."""
-    if known is None:
+    if equal_law is None:
         return None
-    priors = [_borrowed(e.prior, known) for e in known.exponents if e.name == name]
-    return priors[0] if priors else None
+    priors = {e.name: e.prior for e in equal_law.exponents}
+    return _borrowed(priors[name], equal_law) if name in priors else None
 
 
 def _cited(
@@ -219,18 +227,18 @@ def _scale(name: str, where: ast.expr, at: Values) -> Prior:
     """For k in k*x or x/k: as large as makes the piece 1 at the reference run; else
     about 1.
     """
-    one, two = (
+    at_one, at_two = (
         float(evaluate(where, {**at, name: jnp.asarray(value)})) for value in (1.0, 2.0)
     )
-    if not (math.isfinite(one) and one != 0):
+    if not (math.isfinite(at_one) and at_one != 0):
         return NUMBER
     source = (
         "guessed: the piece of the formula it scales is about 1 at the reference run"
     )
-    if math.isclose(two, 2 * one, rel_tol=1e-5):
-        return lognormal(1 / abs(one), 1.5, source)
-    if math.isclose(two, one / 2, rel_tol=1e-5):
-        return lognormal(abs(one), 1.5, source)
+    if math.isclose(at_two, 2 * at_one, rel_tol=1e-5):
+        return lognormal(1 / abs(at_one), 1.5, source)
+    if math.isclose(at_two, at_one / 2, rel_tol=1e-5):
+        return lognormal(abs(at_one), 1.5, source)
     return NUMBER
 
 

@@ -34,8 +34,6 @@ Covariates = Mapping[str, Any]  # arrays of shape (run,), JAX's or NumPy's
 Values = Mapping[str, Any]  # scalars
 Basis = Callable[[Covariates, Values], "AnyArray"]
 
-SMALLEST = 1e-300  # least base of a power: its logarithm is finite
-
 NATS = "_nats"
 # names that a posterior has beside the law's own: of its noise and effects, of an
 # average's drift, of its dimensions
@@ -105,7 +103,7 @@ def power(
     On a processor XLA's own power takes ten times as long as an exponential and a
     logarithm: most of what a posterior of a power law would take.
     """
-    log_base = jnp.log(jnp.maximum(base, SMALLEST))
+    log_base = jnp.log(jnp.maximum(base, 1e-300))
     return jnp.exp(exponent * log_base)
 
 
@@ -282,16 +280,16 @@ class Law:
 
     def loss(self, covariates: Covariates, values: Values) -> Float[AnyArray, "*run"]:
         """Loss in nats per token at each run, shape (run,)."""
-        known = 0.0 if self.offset is None else self.offset(covariates)
-        return jnp.asarray(known + sum(self.contributions(covariates, values).values()))
+        offset = 0.0 if self.offset is None else self.offset(covariates)
+        contributions = self.contributions(covariates, values)
+        return jnp.asarray(offset + sum(contributions.values()))
 
     # -- units -------------------------------------------------------------------------
 
     def to_paper(self, values: Values) -> dict[str, Array]:
         """Parameters in the paper's units from sampled values."""
-        published = self.publish(
-            self.coefficients(values) | {e.name: values[e.name] for e in self.exponents}
-        )
+        exponents = {e.name: values[e.name] for e in self.exponents}
+        published = self.publish(self.coefficients(values) | exponents)
         return {name: published[name] for name in self.parameters}
 
     def from_paper(self, parameters: Values) -> dict[str, Array]:
@@ -302,11 +300,10 @@ class Law:
         LawError
             A parameter is missing or unknown.
         """
-        known, given = set(self.parameters), set(parameters)
-        if known != given:
-            what = [f"unknown {n!r}" for n in sorted(given - known)] + [
-                f"missing {n!r}" for n in sorted(known - given)
-            ]
+        expected, names = set(self.parameters), set(parameters)
+        if expected != names:
+            what = [f"unknown {n!r}" for n in sorted(names - expected)]
+            what += [f"missing {n!r}" for n in sorted(expected - names)]
             raise LawError(
                 f"law {self.name!r}: {', '.join(what)}; "
                 f"its parameters: {', '.join(self.parameters)}"

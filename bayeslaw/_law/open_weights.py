@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNKNOWN = ("S1_pt", "S2_pt")
-LAWS = ("cpt-dynamics", "cpt-dynamics-replay-source", "cpt-dynamics-replay-target")
 FORWARD_AREA = lognormal(
     7.0,
     1.0,
@@ -51,10 +50,11 @@ def open_weights(law: Law, forward_area: Prior = FORWARD_AREA) -> Law:
     LawError
         The law is not a loss curve of the adaptation of one model.
     """
-    if law.name not in LAWS:
+    curves = "cpt-dynamics", "cpt-dynamics-replay-source", "cpt-dynamics-replay-target"
+    if law.name not in curves:
         raise LawError(
             f"law {law.name!r} is no loss curve of one model's adaptation; "
-            f"take one of {', '.join(LAWS)}"
+            f"take one of {', '.join(curves)}"
         )
     # alpha acts on S1_pt + S1_cpt, of which only the second is a column now
     exponents = tuple(

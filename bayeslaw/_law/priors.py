@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpyro.distributions as dist
     from jaxtyping import Float
 
-SHOWN = 80  # characters of a prior that is not understood
 # family: (number of arguments, support)
 FAMILIES = {
     "lognormal": (2, "positive"),
@@ -187,7 +186,7 @@ def parse_prior(text: object) -> Prior:
     args = _numbers(match[2]) if match else None
     if match is None or args is None:
         raise LawError(
-            f"prior {str(text)[:SHOWN]!r} is not understood; write family and numbers, like "
+            f"prior {str(text)[:80]!r} is not understood; write family and numbers, like "
             f'"lognormal(0.34, 0.3)"; families: {", ".join(FAMILIES)}'
         )
     return Prior(match[1].lower(), args, "set by the user")

@@ -46,8 +46,8 @@ def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
     if origin.startswith("file:"):
         path = Path(origin.removeprefix("file:"))
         _check_file(path, recipe.get("digest"), trust_law_file)
-    own = {c: v for c, v in recipe["reference"].items() if c not in REFERENCE}
-    base = law_from_origin(recipe["name"], origin, own)
+    own_columns = {c: v for c, v in recipe["reference"].items() if c not in REFERENCE}
+    base = law_from_origin(recipe["name"], origin, own_columns)
     if base.version != recipe["version"]:
         raise LawError(
             f"version {recipe['version']} of law {base.name!r} is asked for, "
@@ -66,15 +66,15 @@ def _numbers(prior: Prior) -> dict:
     return asdict(prior) | {"args": [float(a) for a in prior.args]}
 
 
-def _prior_of(kept: dict | str) -> Prior | str:
+def _prior_of(entry: dict | str) -> Prior | str:
     """A prior of a recipe: of one made before they held numbers its text."""
-    if isinstance(kept, str):
-        return kept
-    return Prior(kept["family"], tuple(kept["args"]), kept["source"])
+    if isinstance(entry, str):
+        return entry
+    return Prior(entry["family"], tuple(entry["args"]), entry["source"])
 
 
-def _is_same(prior: Prior | None, kept: dict | str) -> bool:
-    return str(prior) == kept if isinstance(kept, str) else prior == _prior_of(kept)
+def _is_same(prior: Prior | None, entry: dict | str) -> bool:
+    return str(prior) == entry if isinstance(entry, str) else prior == _prior_of(entry)
 
 
 def _check_file(path: Path, digest: str | None, trust: bool) -> None:

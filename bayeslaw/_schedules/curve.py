@@ -100,9 +100,9 @@ def loss_curve(
     reads = COLUMNS[2:] if adapted else COLUMNS[:2]
     (side,) = sides_of(posterior, None, 1.0, seed, reads)
     first, second = paths(phases)
-    shown = _shown_steps(first, second, steps, points)
-    schedule, areas = _along(first, second, shown)
-    runs = pd.DataFrame({**areas, **phases.covariates}, index=range(len(shown)))
+    looked_at = _shown_steps(first, second, steps, points)
+    schedule, areas = _along(first, second, looked_at)
+    runs = pd.DataFrame({**areas, **phases.covariates}, index=range(len(looked_at)))
     curves = side.loss({str(c): runs[c].to_numpy() for c in runs})
     start = None
     if adapted:
@@ -120,16 +120,17 @@ def _shown_steps(
     before = first.steps if first else 0
     last = before + (second.steps if second else 0)
     if steps is None:
-        shown = np.linspace(before if second else 1, last, points)
+        whole_steps = np.linspace(before if second else 1, last, points)
     else:
-        shown = np.atleast_1d(np.asarray(steps, float))
-    shown = np.unique(np.round(shown))
+        whole_steps = np.atleast_1d(np.asarray(steps, float))
+    whole_steps = np.unique(np.round(whole_steps))
     lowest = 1 if first else 0
-    if not len(shown) or not ((shown >= lowest) & (shown <= last)).all():
+    is_inside = (whole_steps >= lowest) & (whole_steps <= last)
+    if not len(whole_steps) or not is_inside.all():
         raise PlanError(
             f"steps must lie between {lowest} and {last}, the last one of the schedule"
         )
-    return shown
+    return whole_steps
 
 
 def _along(

@@ -19,17 +19,18 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._schedules.phases import Phases, after_both, finite_number
-from bayeslaw._schedules.sides import Side, name_of_loss, sides_of, weighted_loss
+from bayeslaw._schedules.sides import (
+    WeightedDomain,
+    name_of_loss,
+    sides_of,
+    weighted_loss,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     # a number to learning rates at steps 1, 2, ...
     Schedule = Callable[[float], Float[np.ndarray, " step"]]
-
-# values looked at, then between the neighbours of the best: 1e-5 of the range
-GRID, ZOOM, ROUNDS = 101, 21, 3
-NEAR = 1e-4  # share of the range: a best value so near an end is at it
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +71,8 @@ class Optimum(Answer):
         """
         ends = self.table["value"].iloc[[0, -1]].to_numpy()
         low, high = ends
-        near = NEAR * np.abs(high - low)
         # the search stops near an end, not at it
+        near = 1e-4 * np.abs(high - low)
         lower = np.mean(self.draws <= low + near)
         upper = np.mean(self.draws >= high - near)
         return float(lower), float(upper)
@@ -284,21 +285,22 @@ def _range(
     least: float,
     most: float,
     even_in_log: bool = False,
+    size: int = 101,
 ) -> Float[np.ndarray, " value"]:
-    """Values to look at, shape (value,)."""
+    """Lay a grid of values to look at, shape (value,)."""
     if not least <= finite_number("low", low) < finite_number("high", high) <= most:
         inside = f"from {least:g} to {most:g}" if math.isfinite(most) else "above 0"
         raise PlanError(
             f"{name}: low = {low:g} must be below high = {high:g}, both {inside}"
         )
     if even_in_log:
-        return np.geomspace(low, high, GRID)
-    return np.linspace(low, high, GRID)
+        return np.geomspace(low, high, size)
+    return np.linspace(low, high, size)
 
 
 def _over_schedules(
     name: str,
-    sides: tuple[Side, ...],
+    sides: tuple[WeightedDomain, ...],
     grid: Float[np.ndarray, " value"],
     phases_at: Callable[[float], Phases],
 ) -> Optimum:
@@ -311,7 +313,7 @@ def _over_schedules(
 
 def _best(
     name: str,
-    sides: tuple[Side, ...],
+    sides: tuple[WeightedDomain, ...],
     grid: Float[np.ndarray, " value"],
     columns: Mapping[str, Float[np.ndarray, " value"]],
     constants: Mapping[str, float],
@@ -369,7 +371,8 @@ def _best(
 
 
 def _changes_over_adaptation(
-    sides: tuple[Side, ...], covariates: Mapping[str, Float[np.ndarray, " 1"] | float]
+    sides: tuple[WeightedDomain, ...],
+    covariates: Mapping[str, Float[np.ndarray, " 1"] | float],
 ) -> dict[str, Float[np.ndarray, " draw"]]:
     """Change of each side's loss, shape (draw,), from where adaptation starts, at
     covariates of shape (1,).
@@ -386,9 +389,11 @@ def _changes_over_adaptation(
 def _argmin(
     loss: Callable[[Float[np.ndarray, "*row value"]], Float[np.ndarray, "row value"]],
     grid: Float[np.ndarray, " value"],
+    rounds: int = 3,
+    zoom: int = 21,
 ) -> Float[np.ndarray, " row"]:
-    """Where the loss is least in each row, shape (row,): on the grid, then between the
-    neighbours of the least.
+    """Find where the loss is least in each row, shape (row,): on the grid, then in some
+    rounds between the neighbours of the least, to 1e-5 of the range.
     """
     # Golden section would need one minimum; a grid that closes in also finds the lowest
     # of several, in all draws at once.
@@ -397,9 +402,9 @@ def _argmin(
     high = grid[np.minimum(at + 1, len(grid) - 1)]
     rows = np.arange(len(at))
     values = grid[at][:, None]
-    for _ in range(ROUNDS):
-        values = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, ZOOM)
+    for _ in range(rounds):
+        values = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, zoom)
         at = np.argmin(loss(values), axis=1)
         low = values[rows, np.maximum(at - 1, 0)]
-        high = values[rows, np.minimum(at + 1, ZOOM - 1)]
+        high = values[rows, np.minimum(at + 1, zoom - 1)]
     return values[rows, at]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Num
 
 ENDLESS = 1e18  # steps: a loss that is not back within them never is
-INSIDE, AFTER = 1000, 480  # steps looked at within a schedule and after its end
 
 
 @no_type_check  # at run time: what is given wrongly is refused in words
@@ -139,12 +138,12 @@ class PhaseAreas(NamedTuple):
         # eta_{i-1} - eta_i) fades as m lambda^k, and k more steps add the geometric
         # series m lambda (1 - lambda^k) / (1 - lambda) to the annealing area.
         more = self.batch_ratio * np.maximum(steps - self.steps, 0)
-        left = LAMBDA**more
-        fading = self.weight * LAMBDA / (1 - LAMBDA) * momentum * (1 - left)
+        share_left = LAMBDA**more
+        fading = self.weight * LAMBDA / (1 - LAMBDA) * momentum * (1 - share_left)
         return Areas(
             S1=s1 + more * self.last,
             S2=s2 + np.where(more > 0, fading, 0.0),
-            momentum=momentum * left,
+            momentum=momentum * share_left,
         )
 
     def rate(self, steps: Num[np.ndarray, "*step"]) -> Float[np.ndarray, "*step"]:
@@ -152,14 +151,14 @@ class PhaseAreas(NamedTuple):
         reached = np.minimum(steps, self.steps)
         return self.rates[reached.astype(int)]
 
-    def grid(self) -> Float[np.ndarray, " step"]:
-        """Steps to look at: all parts of the schedule, its beginning closely, and after
-        it up to no end.
+    def grid(self, inside: int = 1000, after: int = 480) -> Float[np.ndarray, " step"]:
+        """Lay a grid of steps: ``inside`` of them over all parts of the schedule, its
+        beginning closely, and ``after`` it up to no end.
         """
-        half = INSIDE // 2
+        half = inside // 2
         parts = [np.linspace(1, self.steps, half), np.geomspace(1, self.steps, half)]
         if self.last > 0:
-            parts.append(self.steps + np.geomspace(1, ENDLESS, AFTER))
+            parts.append(self.steps + np.geomspace(1, ENDLESS, after))
         return np.unique(np.round(np.concatenate(parts)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-class Side(NamedTuple):
+class WeightedDomain(NamedTuple):
     """One domain's posterior: its draws in the order in which they are paired, and the
     weight of its loss.
 
@@ -47,15 +48,16 @@ class Side(NamedTuple):
         points = max(values.shape[-1] for values in columns.values())
         losses: Float[np.ndarray, "draw point"] | None = None
         for piece, rows in self.parts:
-            read = _needed(piece, columns, self.name)
+            inputs = _needed(piece, columns, self.name)
             if by_draw:
                 shape = (self.pairs, points)
-                read = {c: np.broadcast_to(v, shape)[rows] for c, v in read.items()}
+                inputs = {c: np.broadcast_to(v, shape)[rows] for c, v in inputs.items()}
                 log_loss = partial(_over_draws_and_rows, piece.log_loss)
             else:
-                read = dict(zip(read, np.broadcast_arrays(*read.values()), strict=True))
+                of_one_shape = np.broadcast_arrays(*inputs.values())
+                inputs = dict(zip(inputs, of_one_shape, strict=True))
                 log_loss = over_draws(piece.log_loss)
-            of_piece = np.exp(np.asarray(log_loss(dict(piece.values), read)))
+            of_piece = np.exp(np.asarray(log_loss(dict(piece.values), inputs)))
             if losses is None:
                 losses = np.empty((self.pairs, of_piece.shape[1]))
             losses[rows] = of_piece
@@ -98,7 +100,7 @@ def sides_of(
     source_weight: float,
     seed: int,
     reads: tuple[str, ...],
-) -> tuple[Side, ...]:
+) -> tuple[WeightedDomain, ...]:
     """Both domains with the weights of eq. 5; the draws of each, which are independent,
     paired at random.
 
@@ -122,11 +124,16 @@ def sides_of(
                 f"the {name} loss has weight {weights[name]:g}, but no posterior of it "
                 "is given"
             )
-    pairs = max(sum(piece.draws for piece in own) for own in pieces.values())
-    sides = tuple(
-        _side(name, weights[name], own, pairs, seed) for name, own in pieces.items()
+    pairs = max(
+        sum(piece.draws for piece in of_domain) for of_domain in pieces.values()
     )
-    covariates = {c for own in pieces.values() for p in own for c in p.covariates}
+    sides = tuple(
+        _side(name, weights[name], of_domain, pairs, seed)
+        for name, of_domain in pieces.items()
+    )
+    covariates = set()
+    for piece in chain.from_iterable(pieces.values()):
+        covariates.update(piece.covariates)
     if not covariates & set(reads):
         raise PlanError(
             f"no law here reads {' or '.join(reads)}, on which the answer depends"
@@ -136,7 +143,7 @@ def sides_of(
 
 def _side(
     name: str, weight: float, pieces: tuple[Piece, ...], pairs: int, seed: int
-) -> Side:
+) -> WeightedDomain:
     """A domain's draws in a random order, the shorter side's over again; the source's
     stay as they are, since one order is enough.
     """
@@ -153,11 +160,11 @@ def _side(
         if len(rows):
             values = {k: np.asarray(v)[draws] for k, v in piece.values.items()}
             parts.append((replace(piece, values=values), rows))
-    return Side(name, weight, tuple(parts), pairs)
+    return WeightedDomain(name, weight, tuple(parts), pairs)
 
 
 def weighted_loss(
-    sides: tuple[Side, ...],
+    sides: tuple[WeightedDomain, ...],
     covariates: Mapping[str, Float[np.ndarray, "*point"] | float],
 ) -> Float[np.ndarray, "draw point"]:
     """The loss that eq. 5 weighs, shape (draw, point)."""
@@ -165,7 +172,7 @@ def weighted_loss(
     return sum(losses, np.zeros((1, 1)))
 
 
-def name_of_loss(sides: tuple[Side, ...]) -> str:
+def name_of_loss(sides: tuple[WeightedDomain, ...]) -> str:
     """Which loss it is about, in words."""
     for side in sides:
         if side.weight == 1:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 SAME = 1e-12  # two losses that differ by less than this share are equal
-HALVINGS = 64
 
 
 def _steps(count: float) -> str:
@@ -160,7 +159,7 @@ def _bisect(
     """First whole number at which ``holds`` is false, between one where it is true and
     one where it is not, shape (draw,).
     """
-    for _ in range(HALVINGS):
+    for _ in range(64):
         middle = np.floor((low + high) / 2)
         if (middle <= low).all():
             break

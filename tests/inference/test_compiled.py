@@ -177,7 +177,7 @@ def test_threads_that_ask_for_one_program_have_it_made_once(monkeypatch):
 
 def test_a_function_keeps_the_last_of_its_programs(monkeypatch):
     """A study of thousands of tables would run out of memory maps."""
-    monkeypatch.setattr(compiled, "MOST", 2)
+    monkeypatch.setattr(density.gradients, "_most", 2)
     law, _, _ = _problem()
     numbers = {}
     for rows in (20, 60, 100, 20):

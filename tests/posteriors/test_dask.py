@@ -111,9 +111,8 @@ time.sleep(60)
 
 
 @pytest.fixture
-def scheduler(monkeypatch):
+def scheduler():
     """A scheduler with a worker, as another process."""
-    monkeypatch.setattr("bayeslaw._base.machine.executors.CONNECT_SECONDS", 2)
     command = [sys.executable, "-c", SCHEDULER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -142,7 +141,7 @@ def test_a_scheduler_that_is_killed_is_one_line_and_what_was_done_is_kept(
             WorkersError, match=r"scheduler .* was lost.*what was done is in"
         ) as lost,
         _resumable(path),
-        executor_at(address) as executor,
+        executor_at(address, timeout=2) as executor,
     ):
         study(task, jobs, path, executor=executor, progress=kill)
     assert "\n" not in str(lost.value)
@@ -161,11 +160,10 @@ def test_what_a_task_itself_raises_is_not_blamed_on_the_scheduler(cluster):
         list(as_done([fails], executor))
 
 
-def test_no_scheduler_at_the_address_is_said_in_one_line(monkeypatch):
-    monkeypatch.setattr("bayeslaw._base.machine.executors.CONNECT_SECONDS", 0.2)
+def test_no_scheduler_at_the_address_is_said_in_one_line():
     with (
         pytest.raises(BayeslawError, match="no Dask scheduler answers"),
-        executor_at("tcp://127.0.0.1:9"),
+        executor_at("tcp://127.0.0.1:9", timeout=0.2),
     ):
         pass
 

@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 from bayeslaw._base.errors import BayeslawError, WorkersError
 
 Result = TypeVar("Result")
-CONNECT_SECONDS = 10
-CLOSE_SECONDS = 10
 
 
 @contextlib.contextmanager
-def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
+def executor_at(
+    scheduler: str | None, timeout: float = 10.0
+) -> Iterator[Executor | None]:
     """An executor on the workers of a Dask scheduler (``tcp://host:8786``), or None
     without one.
 
-    A worker that is lost has its tasks done again by others.
+    A worker that is lost has its tasks done again by others. ``timeout``: seconds in
+    which the scheduler must answer, and in which it is left.
 
     Raises
     ------
@@ -39,7 +40,7 @@ def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
             "a scheduler (--scheduler) needs Dask: pip install 'bayeslaw[dask]'"
         ) from None
     try:
-        client = Client(scheduler, timeout=CONNECT_SECONDS)
+        client = Client(scheduler, timeout=timeout)
     except (OSError, ValueError) as error:
         raise BayeslawError(
             f"no Dask scheduler answers at {scheduler!r}; start one (`dask scheduler`) "
@@ -56,13 +57,13 @@ def executor_at(scheduler: str | None) -> Iterator[Executor | None]:
             "they were killed, and repeat the command"
         ) from None
     finally:
-        _close(client)
+        _close(client, timeout)
 
 
-def _close(client: Any) -> None:
+def _close(client: Any, timeout: float) -> None:
     """Leave the scheduler; one that is gone is not waited for, nor told of."""
     with contextlib.suppress(TimeoutError, OSError, RuntimeError):
-        client.close(timeout=CLOSE_SECONDS)
+        client.close(timeout=timeout)
 
 
 def as_done(

@@ -6,12 +6,6 @@ import ctypes
 import os
 import sys
 
-# parameters of mallopt, in glibc's malloc.h
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-# bytes up to which an array comes from the heap, and that are free at its end before it
-# shrinks: where glibc ends up by itself
-LARGEST, MOST_FREE = 32 * 2**20, 64 * 2**20
-
 
 def keep_freed() -> None:
     """Let the heap keep what is freed where MALLOC_TRIM_THRESHOLD_ is set.
@@ -23,6 +17,8 @@ def keep_freed() -> None:
     if sys.platform != "linux" or "MALLOC_TRIM_THRESHOLD_" not in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, LARGEST)
-        mallopt(M_TRIM_THRESHOLD, MOST_FREE)
+    if mallopt is None:
+        return
+    # Where glibc ends up by itself; the parameters' numbers are those of its malloc.h.
+    mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD: bytes of an array from the heap
+    mallopt(-1, 64 * 2**20)  # M_TRIM_THRESHOLD: bytes free at its end before it shrinks

@@ -26,33 +26,28 @@ from bayeslaw._base.programs.folder import (
 )
 
 CACHE_VARIABLE = "BAYESLAW_CACHE"
-MAX_CORES = 4  # one chain each
 # iterations of a chain; one number everywhere, as each is a compiled program of its own
 WARMUP = 500
 
 
 def cores() -> int:
     """Cores this process may use."""
-    return (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else (os.cpu_count() or 1)
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cache_folder() -> Path | None:
     """Folder of compiled programs: $BAYESLAW_CACHE, else the user's cache; None when
     that is set to nothing.
     """
-    named = os.environ.get(CACHE_VARIABLE)
-    if named == "":
+    folder = os.environ.get(CACHE_VARIABLE)
+    if folder == "":
         return None
-    return (
-        Path(named)
-        if named
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        / "bayeslaw"
-    )
+    if folder is not None:
+        return Path(folder)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "bayeslaw"
 
 
 def own_cache_folder(warn: bool = False) -> Path | None:
@@ -86,7 +81,8 @@ def start() -> None:
     memory.keep_freed()
     jax.config.update("jax_enable_x64", True)
     with contextlib.suppress(RuntimeError):  # the backend already runs
-        jax.config.update("jax_num_cpu_devices", min(cores(), MAX_CORES))
+        chains = 4  # a core each
+        jax.config.update("jax_num_cpu_devices", min(cores(), chains))
     folder = own_cache_folder(warn=True)
     if folder is not None:
         drop_foreign(folder)

@@ -25,12 +25,6 @@ from bayeslaw._base.programs import store
 # longer to compile and runs no faster (docs/speed.md)
 ONCE, OFTEN = 0, 1
 LEVEL = "xla_backend_optimization_level"
-# numbers in the arguments from which a program that runs once takes long enough to be
-# worth its compiling
-MANY = 20_000
-# programs of one function in a process, the last made: each is a few memory maps, of
-# which a system allows some ten thousand
-MOST = 64
 # without its newer fusion XLA compiles the sampler in half of the time and runs it as fast
 # (jaxlib 0.10.2; later ones know no such option); in one module and not in up to 32, each
 # with its own copy of the mathematical functions, in two thirds of the processor's time
@@ -67,12 +61,18 @@ class Compiled:
     """A function that is compiled by `compiled`; call it with positional arguments."""
 
     def __init__(
-        self, function: Callable, static_argnums: tuple[int, ...], level: int, many: int
+        self,
+        function: Callable,
+        static_argnums: tuple[int, ...],
+        level: int,
+        many: int,
+        most: int,
     ):
         self._function = function
         self._static = static_argnums
         self._level = level
         self._many = many
+        self._most = most
         self._programs: dict[Hashable, Callable] = {}
         self._making: dict[Hashable, Lock] = {}
         _all.add(self)
@@ -84,8 +84,8 @@ class Compiled:
         config: Any = jax.config
         at = range(len(arguments))
         static = [arguments[i] for i in at if i in self._static]
-        others = [arguments[i] for i in at if i not in self._static]
-        leaves, tree = jax.tree.flatten(others)
+        dynamic = [arguments[i] for i in at if i not in self._static]
+        leaves, tree = jax.tree.flatten(dynamic)
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             return self._traced(*arguments)  # by a program that calls this one
         level = OFTEN if sum(map(_size, leaves)) > self._many else self._level
@@ -96,7 +96,7 @@ class Compiled:
         program = self._programs.get(form)
         if program is None:
             program = self._made(form, level, arguments)
-        return program(*others)
+        return program(*dynamic)
 
     def _made(self, form: tuple, level: int, arguments: tuple) -> Callable:
         """The program for this form, from disk or compiled now: by one thread, while
@@ -114,7 +114,7 @@ class Compiled:
                 words = repr((form[0], level, str(form[2]), form[3]))
                 program = store.loaded_or(lowering, words)
                 self._programs[form] = program
-                while len(self._programs) > MOST:
+                while len(self._programs) > self._most:
                     oldest = next(iter(self._programs))
                     self._programs.pop(oldest, None)
         return program
@@ -123,7 +123,7 @@ class Compiled:
         """What the function and its static arguments are called; None where one of them
         has no name of its own.
         """
-        names = [program_name(each) for each in (self._function, *static)]
+        names = [program_name(argument) for argument in (self._function, *static)]
         if None in names:
             return None
         return tuple(names)
@@ -154,7 +154,7 @@ class Compiled:
 
     def count(self) -> int:
         """How many programs there are."""
-        unnamed = sum(each._cache_size() for each in self._jitted.values())
+        unnamed = sum(jitted._cache_size() for jitted in self._jitted.values())
         return len(self._programs) + unnamed
 
 
@@ -163,8 +163,8 @@ _all: WeakSet[Compiled] = WeakSet()
 
 def forget_programs() -> None:
     """Let go of all programs of this process, as `jax.clear_caches` does of JAX's."""
-    for each in _all:
-        each.forget()
+    for function in _all:
+        function.forget()
 
 
 def compiled(
@@ -172,7 +172,8 @@ def compiled(
     *,
     static_argnums: int | tuple[int, ...] = (),
     level: int = ONCE,
-    many: int = MANY,
+    many: int = 20_000,
+    most: int = 64,
 ) -> Any:
     """`jax.jit` for programs that take seconds to compile.
 
@@ -188,12 +189,22 @@ def compiled(
     level
         `ONCE` or `OFTEN`.
     many
-        Numbers in the arguments from which it is `OFTEN` anyway.
+        Numbers in the arguments from which it is `OFTEN` anyway: it then takes long
+        enough to be worth its compiling.
+    most
+        Programs of one function in a process, the last made: each is a few memory maps,
+        of which a system allows some ten thousand.
     """
     if function is None:
-        return partial(compiled, static_argnums=static_argnums, level=level, many=many)
+        return partial(
+            compiled,
+            static_argnums=static_argnums,
+            level=level,
+            many=many,
+            most=most,
+        )
     static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
-    return Compiled(function, static, level, many)
+    return Compiled(function, static, level, many, most)
 
 
 @singledispatch
@@ -210,7 +221,7 @@ def program_name(static: Any) -> str | None:
         return static.program_name
     if is_dataclass(static) and not isinstance(static, type):
         kind = _function_name(type(static))
-        values = [getattr(static, each.name) for each in fields(static)]
+        values = [getattr(static, field.name) for field in fields(static)]
         return program_name((kind, *values)) if kind else None
     return _function_name(static)
 

@@ -16,14 +16,8 @@ from pathlib import Path
 
 ENTRIES = "*-cache"  # as JAX names them
 SUFFIX = ".executable"  # files that `store` writes
-KEPT_SECONDS = 90 * 86_400.0  # since one was last used
-ZLIB = b"\x78"  # first byte of what JAX compresses where it has no zstd
 STAMP = ".looked-at"  # its time is that of the last look
-GRACE = 10.0  # seconds in which another process may still be writing
-
-
 NO_FOLDER = "it cannot be made"
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def why_not_ours(folder: Path) -> str | None:
@@ -38,14 +32,14 @@ def why_not_ours(folder: Path) -> str | None:
         return NO_FOLDER
     if not (is_ours(folder.lstat()) and is_ours(folder.stat())):
         return "it belongs to another user"
-    if folder.stat().st_mode & OTHERS_WRITE:
+    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "other users may write to it"
     return None
 
 
-def is_ours(found: os.stat_result) -> bool:
+def is_ours(status: os.stat_result) -> bool:
     """Whether a file or folder belongs to the user of this process."""
-    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 def drop_foreign(folder: Path) -> None:
@@ -57,11 +51,14 @@ def drop_foreign(folder: Path) -> None:
                     entry.unlink()
 
 
-def drop_damaged(folder: Path) -> None:
-    """Throw away programs written since the last look that are not whole."""
+def drop_damaged(folder: Path, grace: float = 10.0) -> None:
+    """Throw away programs written since the last look that are not whole.
+
+    Of the last ``grace`` seconds none: another process may still be writing.
+    """
     if not folder.is_dir():
         return
-    stamp, until = folder / STAMP, time.time() - GRACE
+    stamp, until = folder / STAMP, time.time() - grace
     looked = stamp.stat().st_mtime if stamp.exists() else 0.0
     if looked > until:  # the clock was put back
         looked = 0.0
@@ -74,11 +71,11 @@ def drop_damaged(folder: Path) -> None:
         os.utime(stamp, (until, until))
 
 
-def forget_unused(folder: Path) -> None:
-    """Take away executables that nobody used for `KEPT_SECONDS`: those of a version of
-    this package that is gone.
+def forget_unused(folder: Path, days: float = 90.0) -> None:
+    """Take away executables that nobody used for so long: those of a version of this
+    package that is gone.
     """
-    oldest = time.time() - KEPT_SECONDS
+    oldest = time.time() - days * 86_400
     for path in folder.glob(f"*{SUFFIX}"):
         with contextlib.suppress(OSError):  # another process may take it away
             if path.stat().st_mtime < oldest:
@@ -89,7 +86,8 @@ def _is_whole(entry: Path) -> bool:
     content = entry.read_bytes()
     if not content:
         return False
-    if not content.startswith(ZLIB):
+    # first byte of what JAX compresses where it has no zstd
+    if not content.startswith(b"\x78"):
         return True  # not ours to tell
     try:
         zlib.decompress(content)

@@ -29,9 +29,6 @@ from typing import Any
 from bayeslaw._base.files import write_bytes
 from bayeslaw._base.programs.folder import SUFFIX, is_ours, why_not_ours
 
-COMPILERS = ("jax", "jaxlib", "numpyro", "optimistix", "equinox")
-QUICK = 1  # zlib level: a third of the size, and a tenth of a second for the largest
-
 
 def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
     """The program that is kept under these words, else what ``lowering`` returns,
@@ -64,7 +61,6 @@ def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
 # -- JAX's own cache ---------------------------------------------------------------------
 
 MIN_SECONDS = "jax_persistent_cache_min_compile_time_secs"
-NEVER = 1e9
 
 
 class _Heard(threading.local):
@@ -108,7 +104,8 @@ class _OursAlone:
             if not self._inside:
                 self._before = getattr(jax.config, MIN_SECONDS)
             self._inside += step
-            jax.config.update(MIN_SECONDS, NEVER if self._inside else self._before)
+            never = 1e9  # seconds
+            jax.config.update(MIN_SECONDS, never if self._inside else self._before)
 
 
 _ours_alone = _OursAlone()
@@ -125,7 +122,8 @@ def _keep(program: Any, path: Path) -> None:
         content = pickle.dumps((*parts, _devices(program)))
     except Exception:  # a kind of program that this JAX cannot write down
         return
-    packed = zlib.compress(content, QUICK)
+    # a third of the size, and a tenth of a second for the largest
+    packed = zlib.compress(content, level=1)
     write_bytes(path, hashlib.sha256(packed).digest() + packed)
 
 
@@ -225,11 +223,11 @@ def _folders() -> list[Path]:
 
 
 def _versions() -> list[str]:
-    found = [platform.python_version()]
-    for name in COMPILERS:
+    versions = [platform.python_version()]
+    for name in ("jax", "jaxlib", "numpyro", "optimistix", "equinox"):
         with contextlib.suppress(PackageNotFoundError):
-            found.append(f"{name} {version(name)}")
-    return found
+            versions.append(f"{name} {version(name)}")
+    return versions
 
 
 def _processor() -> str:

@@ -16,12 +16,6 @@ from bayeslaw._base.machine.runtime import cache_folder, own_cache_folder
 from bayeslaw._base.progress.time_left import Progress, TimeLeft, time_text
 from bayeslaw._base.terminal import printable
 
-# seconds a job is taken for that was never timed here
-UNTIMED = 60.0
-# times as long as last time is a job taken for at first: what is said cannot rise
-MARGIN = 1.25
-FIRST_LINE, EVERY = 1.0, 10.0  # seconds before the first line of a log, and between two
-NOTEBOOK_EVERY = 1.0
 TIMES = "took.json"  # in the cache folder: seconds by what was done
 
 
@@ -51,11 +45,12 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
     """
     what = printable(what)
     last_time = _times().get(what)
-    left = TimeLeft(MARGIN * last_time if last_time else expected or UNTIMED)
-    with _shown(what, left):
-        yield left.tell
-        left.finish()
-    _keep(what, left.passed)
+    # longer than last time: what is said cannot rise
+    time_left = TimeLeft(1.25 * last_time if last_time else expected or 60.0)
+    with _shown(what, time_left):
+        yield time_left.tell
+        time_left.finish()
+    _keep(what, time_left.passed)
 
 
 # -- how long jobs took ----------------------------------------------------------------
@@ -70,15 +65,15 @@ def _times() -> dict[str, float]:
     """Seconds by name of a job; none where nothing can be read."""
     path = _file()
     try:
-        kept = json.loads(path.read_text()) if path else {}
+        seconds_by_job = json.loads(path.read_text()) if path else {}
     except (OSError, ValueError, RecursionError):  # absent, or not as it was written
         return {}
-    is_sound = isinstance(kept, dict)
-    return {n: s for n, s in kept.items() if _is_time(s)} if is_sound else {}
+    is_sound = isinstance(seconds_by_job, dict)
+    return {n: s for n, s in seconds_by_job.items() if _is_time(s)} if is_sound else {}
 
 
-def _is_time(given: Any) -> bool:
-    return isinstance(given, int | float) and 0 < given < math.inf
+def _is_time(seconds: Any) -> bool:
+    return isinstance(seconds, int | float) and 0 < seconds < math.inf
 
 
 def _keep(what: str, seconds: float) -> None:
@@ -94,12 +89,12 @@ def _keep(what: str, seconds: float) -> None:
 # -- where it is shown -----------------------------------------------------------------
 
 
-def _shown(what: str, left: TimeLeft) -> contextlib.AbstractContextManager[None]:
+def _shown(what: str, time_left: TimeLeft) -> contextlib.AbstractContextManager[None]:
     if _is_notebook():
-        return _in_notebook(what, left)
+        return _in_notebook(what, time_left)
     if sys.stderr.isatty():
-        return _on_terminal(what, left)
-    return _in_log(what, left)
+        return _on_terminal(what, time_left)
+    return _in_log(what, time_left)
 
 
 def _is_notebook() -> bool:
@@ -108,12 +103,12 @@ def _is_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
-def _line(what: str, left: TimeLeft) -> str:
-    return f"{what}: {left.share:.0%}, about {time_text(left.seconds())} left"
+def _line(what: str, time_left: TimeLeft) -> str:
+    return f"{what}: {time_left.share:.0%}, about {time_text(time_left.seconds())} left"
 
 
-def _last_line(what: str, left: TimeLeft) -> str:
-    return f"{what}: done in {time_text(left.passed)}"
+def _last_line(what: str, time_left: TimeLeft) -> str:
+    return f"{what}: done in {time_text(time_left.passed)}"
 
 
 @contextlib.contextmanager
@@ -137,39 +132,42 @@ def _ticking(first: float, every: float, show: Callable[[], None]) -> Iterator[N
 
 
 @contextlib.contextmanager
-def _in_log(what: str, left: TimeLeft) -> Iterator[None]:
-    """Lines on stderr; of a job of less than a second none."""
+def _in_log(
+    what: str, time_left: TimeLeft, first: float = 1.0, every: float = 10.0
+) -> Iterator[None]:
+    """Print lines on stderr, the first after ``first`` seconds, then ``every`` so many."""
     stream, lines = sys.stderr, []
 
     def show() -> None:
-        lines.append(_line(what, left))
+        lines.append(_line(what, time_left))
         print(lines[-1], file=stream, flush=True)
 
-    with _ticking(FIRST_LINE, EVERY, show):
+    with _ticking(first, every, show):
         yield
     if lines:
-        print(_last_line(what, left), file=stream, flush=True)
+        print(_last_line(what, time_left), file=stream, flush=True)
 
 
 @contextlib.contextmanager
-def _in_notebook(what: str, left: TimeLeft) -> Iterator[None]:
+def _in_notebook(what: str, time_left: TimeLeft) -> Iterator[None]:
     """One line, written anew each second."""
     from IPython.display import display  # pyright: ignore[reportMissingImports]
 
     def shown(line: str) -> dict[str, str]:
         return {"text/plain": line}
 
-    line: Any = display(shown(_line(what, left)), raw=True, display_id=True)
-    every = NOTEBOOK_EVERY
-    with _ticking(
-        every, every, lambda: line.update(shown(_line(what, left)), raw=True)
-    ):
+    line: Any = display(shown(_line(what, time_left)), raw=True, display_id=True)
+
+    def show() -> None:
+        line.update(shown(_line(what, time_left)), raw=True)
+
+    with _ticking(1.0, 1.0, show):
         yield
-    line.update(shown(_last_line(what, left)), raw=True)
+    line.update(shown(_last_line(what, time_left)), raw=True)
 
 
 @contextlib.contextmanager
-def _on_terminal(what: str, left: TimeLeft) -> Iterator[None]:
+def _on_terminal(what: str, time_left: TimeLeft) -> Iterator[None]:
     """A bar, with the time left."""
     from rich.console import Console
     from rich.markup import escape
@@ -182,15 +180,15 @@ def _on_terminal(what: str, left: TimeLeft) -> Iterator[None]:
 
         def render(self, task: Any) -> Text:
             if task.finished:
-                return Text(f"done in {time_text(left.passed)}")
-            said = time_text(left.seconds())
-            return Text(f"{left.share:.0%}, about {said} left")
+                return Text(f"done in {time_text(time_left.passed)}")
+            said = time_text(time_left.seconds())
+            return Text(f"{time_left.share:.0%}, about {said} left")
 
     class Filled(BarColumn):
         """As much of the bar as is done."""
 
         def render(self, task: Any) -> Any:
-            task.completed = left.share
+            task.completed = time_left.share
             return super().render(task)
 
     console = Console(stderr=True)

@@ -14,11 +14,6 @@ from threading import Lock
 from typing import Any
 
 Progress = Callable[[int, int], None]  # told of what is done, and of how much
-WHOLE = 1000  # in which `Stages` counts
-MINUTE = 60.0
-SMOOTH = 5.0  # seconds in which what was said too long is mostly taken back
-# share of a job that what it was taken for counts as, at its beginning
-PRIOR_SHARE = 0.1
 
 
 class Stages:
@@ -33,9 +28,9 @@ class Stages:
     """
 
     def __init__(self, progress: Progress | None, shares: Mapping[Any, float]):
-        whole = sum(shares.values())
+        total = sum(shares.values())
         self._progress = progress
-        self._shares = {stage: share / whole for stage, share in shares.items()}
+        self._shares = {stage: share / total for stage, share in shares.items()}
         self._done = dict.fromkeys(shares, 0.0)
         self._lock = Lock()  # stages run in threads
 
@@ -51,9 +46,10 @@ class Stages:
         with self._lock:
             share = min(1.0, done / total) if total else 0.0
             self._done[stage] = max(self._done[stage], share)
-            whole = sum(self._shares[each] * x for each, x in self._done.items())
-            if self._progress is not None:
-                self._progress(round(WHOLE * whole), WHOLE)
+            if self._progress is None:
+                return
+            share = sum(self._shares[name] * x for name, x in self._done.items())
+            self._progress(round(1000 * share), 1000)
 
 
 class TimeLeft:
@@ -109,7 +105,8 @@ class TimeLeft:
         estimate = self._estimate(now)
         too_much = self._said - (estimate + since)
         if too_much > 0:
-            falling = estimate + too_much * math.exp(-since / SMOOTH)
+            # taken back for the most part within 5 s
+            falling = estimate + too_much * math.exp(-since / 5)
             self._said = min(self._said, falling)
         else:
             # It cannot rise: it falls slower than the clock, to reach 0 together with
@@ -119,18 +116,19 @@ class TimeLeft:
 
     def _estimate(self, now: float) -> float:
         """Seconds left by the pace so far, which weighs more the more is done."""
-        prior = PRIOR_SHARE * (1 - self._share)
-        whole = (self._share_at + prior * self._expected) / (self._share + prior)
+        # at its beginning what the job was taken for counts as a tenth of it
+        prior = 0.1 * (1 - self._share)
+        duration = (self._share_at + prior * self._expected) / (self._share + prior)
         # A job that is silent for longer than it should be goes on for as long.
-        return max(whole - now, now - self._share_at, 1e-9)
+        return max(duration - now, now - self._share_at, 1e-9)
 
 
 def time_text(seconds: float) -> str:
     """2 min 10 s; from two minutes on in steps of 5 s, as nobody knows it better."""
-    whole = int(seconds)
-    if whole >= 2 * MINUTE:
-        whole -= whole % 5
-    minutes, rest = divmod(whole, int(MINUTE))
+    rounded = int(seconds)
+    if rounded >= 120:
+        rounded -= rounded % 5
+    minutes, remainder = divmod(rounded, 60)
     if not minutes:
-        return f"{rest} s"
-    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+        return f"{remainder} s"
+    return f"{minutes} min {remainder} s" if remainder else f"{minutes} min"
