@@ -6,6 +6,9 @@ from ._base.errors import PlanError as PlanError
 from ._base.errors import RunTableError as RunTableError
 from ._base.errors import RunTableWarning as RunTableWarning
 from ._base.progress.bar import progress_bar as progress_bar
+from ._costs.costs import Costs as Costs
+from ._costs.costs import Shape as Shape
+from ._costs.hardware import Hardware as Hardware
 from ._designs.anchors import Anchors as Anchors
 from ._designs.anchors import anchors as anchors
 from ._designs.anchors import appraise as appraise

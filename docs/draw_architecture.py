@@ -20,6 +20,7 @@ DOCS = Path(__file__).parent
 PICTURE, KEPT = DOCS / "architecture.svg", DOCS / "architecture.json"
 ROOMS = {  # what lives there, in a few words
     "_base": "errors, files, numbers",
+    "_costs": "FLOPs, days, money",
     "_law": "terms, priors, catalogue",
     "models": "a law in a file",
     "_tables": "tables of runs, schedules",

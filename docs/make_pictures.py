@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 TITLE = "simulated grid: forecast at ptpp 279, fitted at 15 and 31"
 WIDTH, COLOURS = 1200, 96  # pixels; fewer colours make a small file
 BELOW = 24  # pixels
+CLUSTER = {"hardware": "64xH100", "mfu": 0.4, "price": 2.5}
 
 
 def picture(held: pd.DataFrame, rows: pd.DataFrame) -> Figure:
@@ -51,6 +52,26 @@ def draw_forecasts() -> Path:
     return path
 
 
+def draw_costs(folder: Path) -> Path:
+    """The price of confidence, and what deadlines leave: fits of ``howto/plan.md``."""
+    target, source = (bayeslaw.load(folder / f"{n}.nc") for n in ("target", "source"))
+    asked = {"N": 8.1e9, "ptpp": 279, "max_target_loss": 1.8, "max_forgetting": 0.02}
+    asked |= {"baseline_loss": 1.64, "costs": bayeslaw.Costs(**CLUSTER)}
+    plan = bayeslaw.plan(target, source, **asked)
+    days = [1.4, 1.6, 1.8, 2.0, 2.2, 2.4, 2.6]
+    within = [bayeslaw.plan(target, source, max_days=d, **asked) for d in days]
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plots.frontier(left, plan)
+    right.plot(days, [p.probability for p in within], "o-", color="C0")
+    right.axhline(0.9, color="0.6", linestyle="--", linewidth=1)
+    right.set_xlabel("deadline (days)")
+    right.set_ylabel("probability that all promises are kept")
+    path = HERE / "howto" / "costs.png"
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return path
+
+
 def draw_page(page: Path) -> Path:
     """The report's page, from its top to the end of the map."""
     from PIL import Image
@@ -79,7 +100,11 @@ def draw_page(page: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--costs", type=Path, help="folder of target.nc and source.nc")
     asked = parser.parse_args()
+    if asked.costs:
+        print(draw_costs(asked.costs))
+        return
     print(draw_page(asked.page) if asked.page else draw_forecasts())
 
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (  # each imports only itself and those before it; imports inside functions and for types count, too
-    "_base", "_law", "models", "_tables", "_inference", "_posteriors", "_posteriors.fits", "_posteriors.averaging",
+    "_base", "_costs", "_law", "models", "_tables", "_inference", "_posteriors", "_posteriors.fits", "_posteriors.averaging",
     "_pooling", "_forecasts", "_forecasts.checking", "_forecasts.review", "_plans", "_designs", "_designs.buying",
     "_schedules", "_running.following", "_running.updating", "_running", "plots", "datasets", "_report", "_studies", "cli",
     "callbacks", "__main__",

@@ -61,6 +61,8 @@ KINDS: dict[str, Kind] = {
     "baseline_tokens": TOKENS,
     "max_flops": COST,
     "max_tokens": COUNT,
+    "max_cost": Kind(lambda x: x > 0, "a positive amount of money", "an amount"),
+    "max_days": Kind(lambda x: x > 0, "a positive number of days", "a number of days"),
     "unique_target_tokens": COUNT,
     "max_epochs": COUNT,
     "min_replay": SHARE,

@@ -16,6 +16,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._costs.costs import Costs
 from bayeslaw._designs import reweighting
 from bayeslaw._designs.appraisal import (
     Appraisal,
@@ -35,7 +36,8 @@ from bayeslaw._designs.goals.goal import (
     goal_of,
     goal_of_plan,
 )
-from bayeslaw._designs.menu import Menu, menu
+from bayeslaw._designs.goals.kinds import unit_of
+from bayeslaw._designs.menu import Menu, days_of, menu
 from bayeslaw._designs.record import Anchors as Anchors
 from bayeslaw._designs.search import Limits, choose
 from bayeslaw._posteriors.outcomes import check_readable
@@ -58,6 +60,7 @@ class AnchorOptions(TypedDict, total=False):
     run_length: float | None
     checks: int
     seed: int
+    costs: Costs | None
 
 
 @no_type_check  # at run time: what is given wrongly is refused in words
@@ -73,6 +76,7 @@ class Settings:
     run_length: float | None = None
     checks: int = 48
     seed: int = 0
+    costs: Costs | None = None
 
     @property
     def sources(self) -> dict[str, Posterior]:
@@ -143,6 +147,9 @@ def anchors(
         Outcomes simulated for the check; 0 leaves it out.
     seed
         Seed of the check.
+    costs
+        What training costs (`Costs` with a price): runs without a column ``cost``, the
+        budget and a plan's gain are in money, and the days of all runs are told.
 
     Raises
     ------
@@ -156,10 +163,14 @@ def anchors(
     settings = read_options(Settings, anchors, options)
     _check_rows(candidates)
     candidates = as_runs(candidates)
+    costs = settings.costs
     if isinstance(goal, pd.DataFrame):
         goal = as_runs(goal)
+    else:
+        costs = costs or goal.get("costs")
+        goal = {**goal, "costs": costs}
     runtime.start()
-    offered = menu(candidates)
+    offered = menu(candidates, costs)
     limits = _limits(offered, budget, settings)
     _check_readable(candidates, posterior, settings)
     had = _had(candidates, [posterior, *settings.sources.values()])
@@ -183,7 +194,7 @@ def anchors(
     return Anchors(
         picks=_lines(offered, appraisal, sds),
         gain=aim.gain,
-        unit=KINDS[aim.gain].unit,
+        unit=unit_of(aim.gain, costs),
         goal_sd_before=sds[0],
         goal_sd_after=sds[-1],
         spent=approximation.offer.price(appraisal.picks),
@@ -192,6 +203,7 @@ def anchors(
         check=check,
         plan=_plan_costs(aim, appraisal) if aim.gain == "plan" else None,
         choice=foreseen(aim, approximation, appraisal.picks, settings.seed),
+        days=None if costs is None else days_of(offered, appraisal.picks, costs),
         warnings=[
             *_warnings(posterior, settings.sources),
             *_left_out(had),
@@ -341,11 +353,15 @@ def _label(row: Any) -> int | str:
 
 def _plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
     assert goal.plan is not None
-    before = goal.plan.flops
-    return {
+    before, saved = goal.plan.flops, float(appraisal.gain.sum())
+    costs = {
         "flops_before": before,
-        "flops_after": before - float(appraisal.gain.sum()),
+        "flops_after": before - saved / goal.plan.price_per_flop,
     }
+    if not goal.plan.problem.costs.has_money:
+        return costs
+    price = goal.plan.price
+    return costs | {"money_before": price, "money_after": price - saved}
 
 
 def _warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:

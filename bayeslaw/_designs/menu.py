@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import format_count
+from bayeslaw._costs.costs import FLOPS_PER_TOKEN, Bill, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import NUMERIC
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
 
 SHOWN = 3  # rows named in a message
-FLOPS_PER_TOKEN = 6  # and parameter: forward and backward pass (Kaplan et al. 2020)
 # columns that belong to a checkpoint, whatever run starts from it
 OF_CHECKPOINT = ("checkpoint", LOSS_BEFORE, SOURCE_LOSS_BEFORE, "S1_pt", "S2_pt")
 
@@ -98,10 +98,11 @@ class Menu:
         return str(self.table.index[row])
 
 
-def menu(table: pd.DataFrame) -> Menu:
+def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     """Arrange a table of candidates by run.
 
-    Columns: ``cost`` of the run up to this row (else 6 N D FLOPs), ``run`` (else every
+    Columns: ``cost`` of the run up to this row (else 6 N D FLOPs, or money by
+    ``costs``), ``run`` (else every
     row is a run of its own), ``checkpoint`` (else N and ptpp) and ``checkpoint_cost``,
     paid once by whatever is bought of a checkpoint.
 
@@ -110,9 +111,13 @@ def menu(table: pd.DataFrame) -> Menu:
     RunTableError
         A cost is missing, negative or infinite, or falls along its run; a run has two
         checkpoints.
+    PlanError
+        Costs have no price.
     """
     if not len(table):
         raise RunTableError("the table of candidates has no rows")
+    if costs is not None:
+        table = _priced(table, costs)
     cost, extra = _costs(table), _checkpoint_costs(table)
     along = _along(table, cost)
     runs = _run_codes(table)
@@ -177,6 +182,7 @@ def candidates(
     replay: Sequence[float] | None = None,
     atpp: Sequence[float] = TOKENS_PER_PARAMETER,
     along_run: bool = True,
+    costs: Costs | None = None,
 ) -> pd.DataFrame:
     """Every run one could make at these levels, priced.
 
@@ -195,11 +201,14 @@ def candidates(
         Whether the points of one model, stage and replay are measured along one
         training run, so that the largest D pays for all. Else each is a run of its own
         (a schedule that ends there).
+    costs
+        Prices: then costs are in money, a run's fixed cost included.
 
     Returns
     -------
     DataFrame
-        ``N``, ``ptpp``, ``replay``, ``D``, ``cost`` (FLOPs of the run up to the row),
+        ``N``, ``ptpp``, ``replay``, ``D``, ``cost`` (FLOPs, or money, of the run up to
+        the row),
         ``checkpoint``, ``checkpoint_cost``, ``run``; a column of ``runs`` that is
         missing there is left out.
 
@@ -220,8 +229,11 @@ def candidates(
         )
     table = _crossed(levels | {"atpp": _checked("atpp", atpp)})
     table["D"] = table["atpp"] * table["N"]
-    table["cost"] = FLOPS_PER_TOKEN * table["N"] * table["D"]
-    table = _with_checkpoints(table, runs)
+    table["cost"] = [
+        _price(costs, N, D, once=True)
+        for N, D in zip(table["N"], table["D"], strict=True)
+    ]
+    table = _with_checkpoints(table, runs, costs)
     settings = [*levels] if along_run else [*levels, "atpp"]
     table["run"] = "new " + _joined(table[settings], lambda level: f"{level:g}")
     table.index = pd.RangeIndex(1, len(table) + 1, name="row")
@@ -239,7 +251,9 @@ def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
     return texts.agg("-".join, axis=1)
 
 
-def _with_checkpoints(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def _with_checkpoints(
+    table: pd.DataFrame, runs: pd.DataFrame, costs: Costs | None
+) -> pd.DataFrame:
     """Each row's checkpoint, with what belongs to it where ``runs`` has it, and its
     pre-training to pay where not.
     """
@@ -248,9 +262,11 @@ def _with_checkpoints(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     new = table["checkpoint"].isna()
     named = _joined(table[keys], format_count)
     table["checkpoint"] = table["checkpoint"].where(~new, named)
-    pretraining = 0.0
-    if "ptpp" in table:
-        pretraining = FLOPS_PER_TOKEN * table["N"] ** 2 * table["ptpp"]
+    ptpp = table["ptpp"] if "ptpp" in table else pd.Series(0.0, table.index)
+    pretraining = [
+        _price(costs, N, tokens, once=False)
+        for N, tokens in zip(table["N"], table["N"] * ptpp, strict=True)
+    ]
     table["checkpoint_cost"] = np.where(new, pretraining, 0.0)
     return table
 
@@ -299,6 +315,57 @@ def _checked(
 
 
 # -- costs -----------------------------------------------------------------------------
+
+
+def _price(costs: Costs | None, N: float, D: float, *, once: bool) -> float:
+    """A run's price: 6 N D FLOPs, or money, with what is paid ``once`` a run."""
+    if costs is None:
+        return FLOPS_PER_TOKEN * N * D
+    bill = costs.of_tokens(N, D)
+    return (bill + Bill(money=costs.fixed) if once else bill).money
+
+
+def _priced(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
+    """The table with costs in money: its own, or those of N and D.
+
+    Raises
+    ------
+    PlanError
+        There is no price, or the table's own costs are FLOPs.
+    """
+    if not costs.has_money:
+        raise PlanError(
+            "runs are bought for money: give a price per device-hour "
+            "(Costs(hardware='64xH100', price=2.5); --hardware 64xH100 --price 2.5)"
+        )
+    if not {"N", "D"} <= set(table):
+        return table
+    if "cost" not in table:
+        pairs = zip(table["N"], table["D"], strict=True)
+        return table.assign(cost=[_price(costs, N, D, once=True) for N, D in pairs])
+    flops = FLOPS_PER_TOKEN * table["N"] * table["D"]
+    if np.allclose(table["cost"].astype(float), flops.astype(float), rtol=1e-6):
+        raise PlanError(
+            "the candidates' costs are 6 N D FLOPs and the budget is money: make them "
+            "with candidates(..., costs=costs), or drop their column 'cost'"
+        )
+    return table
+
+
+def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float:
+    """Days until all picked runs are done, as many at once as train side by side, each
+    after its checkpoint where that is paid for.
+    """
+    days, begun = [], set()
+    for run, stop in picks:
+        row = menu.table.iloc[menu.rows[run, stop]]
+        bill = costs.of_tokens(row["N"], row["D"])
+        checkpoint = int(menu.checkpoint[run])
+        price = menu.checkpoint_cost[checkpoint] if checkpoint not in begun else 0.0
+        begun.add(checkpoint)
+        # hours are in proportion to money
+        days.append(bill.days * (1 + price / bill.money))
+    return costs.days_of(days)
 
 
 def _costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:

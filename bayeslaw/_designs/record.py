@@ -11,6 +11,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
+from bayeslaw._costs.costs import format_days, format_money
 from bayeslaw._designs.goals.kinds import KINDS
 
 
@@ -50,6 +51,8 @@ class Anchors:
         average, the ``chance`` that it is the best, and the ``regret``: what it is
         expected to lose to the best, in log loss, or in probability for a law. Of
         recipes also both ``_after`` all picks. The check has both as simulated.
+    days
+        Until all runs are done, checkpoints first, where costs are known.
     """
 
     picks: list[dict[str, Any]]
@@ -64,6 +67,7 @@ class Anchors:
     plan: dict[str, float] | None
     warnings: list[str]
     choice: dict[str, Any] | None = None
+    days: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON holds it."""
@@ -78,8 +82,8 @@ class Anchors:
         PlanError
             A key is missing or unknown.
         """
-        # lists saved before there were choices have none
-        odd = sorted({f.name for f in fields(cls)} ^ {"choice", *record})
+        # lists saved before there were choices and prices have none
+        odd = sorted({f.name for f in fields(cls)} ^ {"choice", "days", *record})
         if odd:
             raise PlanError(
                 f"not a saved list of anchors: {odd[0]!r} is missing or unknown"
@@ -134,15 +138,27 @@ class Anchors:
         if self.plan is not None:
             before, after = self.plan["flops_before"], self.plan["flops_after"]
             saving = f" and the plan from {before:.3g} to {after:.3g} FLOPs"
+            if "money_before" in self.plan:
+                before, after = self.plan["money_before"], self.plan["money_after"]
+                saving += f" (from {format_money(before)} to {format_money(after)})"
         elif self.check is not None and "share_with_a_plan" in self.check:
             chance = self.check["share_with_a_plan"]
             saving = f" and make a plan possible in {chance:.0%} of simulated outcomes"
         kind = KINDS[self.gain]
         count = f"{len(self.picks)} run{'s' * (len(self.picks) > 1)}"
         return (
-            f"{count} for {self.spent:.3g} of {self.budget:.3g} take {kind.sd_of} from "
+            f"{count} for {self._price()} take {kind.sd_of} from "
             f"{kind.shown(self.goal_sd_before)} to {kind.shown(self.goal_sd_after)}"
             f"{kind.of_what}{saving}{self._chosen()}; {self.stop}."
+        )
+
+    def _price(self) -> str:
+        """What all runs cost, in FLOPs or in money and days."""
+        if self.days is None:
+            return f"{self.spent:.3g} of {self.budget:.3g}"
+        return (
+            f"{format_money(self.spent)} of {format_money(self.budget)}, done in "
+            f"{format_days(self.days)},"
         )
 
     def _chosen(self) -> str:

@@ -44,8 +44,8 @@ def plan(arguments: PlanArguments) -> Plan:
         sources by name.
     N, ptpp
         The model: parameters and pre-training tokens per parameter; or sequences (of
-        one length, or one number for all), of which the model that is cheapest in FLOPs
-        is chosen.
+        one length, or one number for all), of which the cheapest model is chosen: in
+        money, days or FLOPs, as ``costs`` has them.
     max_target_loss
         In nats per token.
     max_forgetting
@@ -72,6 +72,12 @@ def plan(arguments: PlanArguments) -> Plan:
     max_flops, max_tokens
         Budget of adaptation: then the most probable plan within it, and the cheapest
         among equals.
+    costs
+        What training costs (`Costs`): hardware, price, formula of the FLOPs; by default
+        6 N D FLOPs.
+    max_cost, max_days
+        Money and days that the plan may take at most: the cheapest plan where it stays
+        within them, else the most probable one that does.
     unique_target_tokens, max_epochs
         Target tokens there are, and how often each may be seen: D (1 - replay) is at
         most their product.
@@ -195,19 +201,29 @@ def _solution(question: Question, model: Model) -> Solution:
     problem = pose(question, model)
     no_tokens, replay = -math.inf, problem.min_replay
     nothing = Choice(no_tokens, replay, problem.margin_at(no_tokens, replay))
-    choice = nothing if nothing.margin >= 0 else search(problem)
+    if nothing.margin >= 0:
+        return Solution(model, problem, nothing)
+    choice = search(problem)
+    # Dearer than what pays: no cheaper plan reaches the confidence, for this was the
+    # cheapest.
+    paid = question.budget.paid_tokens(model, question.costs)
+    cap = min(paid, key=paid.__getitem__)
+    if choice.log_tokens > math.log(paid[cap]):
+        problem = replace(problem, max_tokens=paid[cap], cap=cap)
+        choice = search(problem)
     return Solution(model, problem, choice)
 
 
 def _rank(solution: Solution) -> tuple[float, float]:
-    """Order of candidates: reached before not, then FLOPs; or the most probable."""
+    """Order of candidates: reached before not, then their price; or the most probable."""
     problem, choice = solution.problem, solution.choice
-    log_flops = choice.log_tokens + math.log(problem.N)
+    tokens = float(np.exp(choice.log_tokens))
+    price = problem.costs.of_run(problem.N, tokens, problem.ptpp).price
     if problem.most_probable:
-        return max(-choice.margin, -1.0), log_flops
+        return max(-choice.margin, -1.0), price
     if not solution.is_reached:
-        return max(-choice.margin, 0.0), log_flops
-    return -2.0, log_flops
+        return max(-choice.margin, 0.0), price
+    return -2.0, price
 
 
 def _probabilities(problem: Problem, choice: Choice) -> dict[str, float]:
@@ -343,6 +359,7 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
             if UNITS[c.unit].has_baseline
         },
         "max_tokens": value.number(problem.max_tokens),
+        **_cost_settings(question),
         "max_target_tokens": value.number(problem.unique_tokens),
         "min_replay": problem.min_replay,
         "max_replay": problem.max_replay,
@@ -351,6 +368,18 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
         "draws": problem.draws,
         "seed": question.seed,
         "notes": list(question.notes),
+    }
+
+
+def _cost_settings(question: Question) -> dict[str, Any]:
+    """What costs are reckoned from, and what limits them, where that was asked."""
+    if not question.costs.has_time:
+        return {}
+    budget = question.budget
+    return {
+        "costs": question.costs.sentence(),
+        "max_cost": value.number(budget.max_cost),
+        "max_days": value.number(budget.max_days),
     }
 
 

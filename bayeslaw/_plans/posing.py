@@ -51,11 +51,12 @@ def pose(question: Question, model: Model) -> Problem:
         confidence=question.confidence,
         N=model.N,
         ptpp=model.ptpp,
-        max_tokens=question.budget.tokens(model.N),
+        max_tokens=question.budget.tokens(model.N, question.costs),
         unique_tokens=question.budget.target_tokens,
         min_replay=question.budget.min_replay,
         max_replay=question.budget.max_replay,
         fitted=question.budget.fitted,
+        costs=question.costs,
     )
     checked = problem.by_constraint(lambda c: c.with_shape_checked())
     return replace(problem, constraints=tuple(checked))

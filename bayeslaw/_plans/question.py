@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import CHANCE, KINDS, LOSS, checked
 from bayeslaw._base.machine import runtime
+from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import (
     UNITS,
@@ -122,6 +123,9 @@ class Budget:
     max_flops, max_tokens
         Budget of the adaptation; the most probable plan within it is sought if either is
         finite.
+    max_cost, max_days
+        Money and days that the plan may take at most; the most probable plan within them
+        is sought where the cheapest one is not.
     unique_target_tokens, epochs
         Target tokens there are, and how often each may be seen.
     min_replay, max_replay
@@ -132,15 +136,25 @@ class Budget:
 
     max_flops: float = math.inf
     max_tokens: float = math.inf
+    max_cost: float = math.inf
+    max_days: float = math.inf
     unique_target_tokens: float = math.inf
     epochs: float = 1.0
     min_replay: float = 0.0
     max_replay: float = 1.0
     fitted: tuple[str, ...] = ()
 
-    def tokens(self, N: float) -> float:
-        """The most adaptation tokens of a model of ``N`` parameters, by 6 N D FLOPs."""
-        return min(self.max_tokens, self.max_flops / (6 * N))
+    def tokens(self, N: float, costs: Costs) -> float:
+        """The most adaptation tokens of a model of ``N`` parameters by tokens and FLOPs."""
+        return min(self.max_tokens, self.max_flops / costs.flops_per_token(N))
+
+    def paid_tokens(self, model: Model, costs: Costs) -> dict[str, float]:
+        """The most adaptation tokens by money and by days, by what they are called."""
+        N, ptpp = model.N, model.ptpp
+        return {
+            "cost": costs.most_tokens(N, ptpp, max_cost=self.max_cost),
+            "deadline": costs.most_tokens(N, ptpp, max_days=self.max_days),
+        }
 
     @property
     def target_tokens(self) -> float:
@@ -159,11 +173,13 @@ class Question:
     constraints
         In the order of ``pieces``.
     models
-        The models planned for; the one that is cheapest in FLOPs is chosen.
+        The models planned for; the cheapest one is chosen.
     confidence
         Confidence of all constraints together, or of each by name.
     budget
         What may be spent.
+    costs
+        What training costs.
     new_run
         Whether the limits are on the loss of the run that will be made, with its noise,
         or on the law's mean.
@@ -180,6 +196,7 @@ class Question:
     models: tuple[Model, ...]
     confidence: float | Mapping[str, float] = 0.9
     budget: Budget = Budget()
+    costs: Costs = field(default_factory=Costs)
     new_run: bool = True
     draws: int = 4000
     seed: int = 0
@@ -209,6 +226,9 @@ class PlanArguments:
     covariates: Mapping[str, Any] | None = None
     max_flops: float | None = None
     max_tokens: float | None = None
+    costs: Costs | None = None
+    max_cost: float | None = None
+    max_days: float | None = None
     unique_target_tokens: float | None = None
     max_epochs: float = 1.0
     min_replay: float | None = None
@@ -251,12 +271,14 @@ def question_of(arguments: PlanArguments) -> Question:
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(arguments.covariates or {}, pieces)
     arguments, notes = _with_kept_losses(arguments, target, sources, pieces)
+    budget, costs = _budget(arguments, fitted_replays(posteriors)), _costs(arguments)
     return Question(
         pieces=pieces,
         constraints=_constraints(arguments, list(sources)),
-        models=_models(arguments, list(sources)),
+        models=_payable(_models(arguments, list(sources)), budget, costs),
         confidence=_confidence(arguments.confidence, list(posteriors)),
-        budget=_budget(arguments, fitted_replays(posteriors)),
+        budget=budget,
+        costs=costs,
         new_run=arguments.new_run,
         draws=_draws(arguments, pieces),
         seed=arguments.seed,
@@ -443,10 +465,58 @@ def _budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
     budget = Budget(
         max_flops=most("max_flops"),
         max_tokens=most("max_tokens"),
+        max_cost=most("max_cost"),
+        max_days=most("max_days"),
         unique_target_tokens=most("unique_target_tokens"),
         epochs=checked("max_epochs", arguments.max_epochs, KINDS["max_epochs"]),
     )
     return _with_replays(budget, arguments, fitted)
+
+
+def _costs(arguments: PlanArguments) -> Costs:
+    """What training costs, once what limits it is known.
+
+    Raises
+    ------
+    PlanError
+        ``costs`` is no `Costs`, or lacks what a limit is on.
+    """
+    costs = Costs() if arguments.costs is None else arguments.costs
+    if not isinstance(costs, Costs):
+        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
+    if arguments.max_cost is not None and not costs.has_money:
+        raise PlanError(
+            "max_cost is in money: give a price per device-hour, "
+            "Costs(hardware='64xH100', price=2.5) (--hardware 64xH100 --price 2.5)"
+        )
+    if arguments.max_days is not None and not costs.has_time:
+        raise PlanError(
+            "max_days needs hardware or measured tokens per second: "
+            "Costs(hardware='64xH100') (--hardware 64xH100)"
+        )
+    return costs
+
+
+def _payable(
+    models: tuple[Model, ...], budget: Budget, costs: Costs
+) -> tuple[Model, ...]:
+    """The models for which anything is left once checkpoint and fixed cost are paid.
+
+    Raises
+    ------
+    PlanError
+        There is none.
+    """
+    payable = tuple(
+        model for model in models if min(budget.paid_tokens(model, costs).values()) > 0
+    )
+    if not payable:
+        once = costs.once(models[0].N, models[0].ptpp)
+        raise PlanError(
+            "max_cost and max_days do not pay for what comes before the first token "
+            f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
+        )
+    return payable
 
 
 def _with_replays(

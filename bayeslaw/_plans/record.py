@@ -12,6 +12,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.terminal import printable
+from bayeslaw._costs.costs import Bill
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,11 @@ class Plan:
         says why), except within a budget, where the plan is the most probable one.
     atpp, D, replay, flops
         The plan: adaptation tokens per parameter, adaptation tokens, share of source
-        data, 6 N D.
+        data, FLOPs (6 N D, or by the formula asked for).
+    cost
+        Where hardware is known, what all of it costs: ``flops``, ``device_hours``,
+        ``days`` and, with a price, ``money``; a checkpoint that must be trained first and
+        the fixed cost of a run included.
     probability, probability_target, probability_forgetting
         Share of draws in which the plan keeps all promises, the target's, and those of
         all sources.
@@ -80,6 +85,7 @@ class Plan:
     explanation: dict[str, Any] | None
     settings: dict[str, Any]
     warnings: list[str]
+    cost: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON holds it."""
@@ -99,6 +105,9 @@ class Plan:
             f"{subject} keeps all promises with probability {self.probability:.1%} "
             f"({', '.join(odds)}); bound by {self.binding}.",
         ]
+        if self.cost is not None:
+            bill = Bill.from_dict(self.cost).sentence()
+            sentences.insert(1, f"It costs {bill} ({self.settings['costs']}).")
         if not self.feasible:
             short = "The budget does not reach the confidence asked for"
             sentences[0] = f"{short}; most probable within it: {sentences[0]}"
@@ -132,7 +141,8 @@ class Plan:
             A key is missing or unknown.
         """
         names = {field.name for field in fields(cls)}
-        odd = sorted(names ^ set(content))
+        # plans saved before there were costs have none
+        odd = sorted(names ^ {"cost", *content})
         if odd:
             fault = "missing" if odd[0] in names else "unknown"
             raise PlanError(f"not a saved plan: {odd[0]!r} is {fault}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 from scipy import optimize
 
 from bayeslaw._base.machine import runtime
+from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.sampled import (
     SampledConstraint,
     cheapest,
@@ -74,6 +75,10 @@ class Problem:
         Least and largest share of source data.
     fitted
         Which of the two are the ends of the fitted replays, not asked for.
+    costs
+        What training costs.
+    cap
+        What sets ``max_tokens``: a budget, a cost or a deadline.
     """
 
     constraints: tuple[SampledConstraint, ...]
@@ -85,6 +90,8 @@ class Problem:
     min_replay: float = 0.0
     max_replay: float = 1.0
     fitted: tuple[str, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+    cap: str = "budget"
 
     @property
     def draws(self) -> int:

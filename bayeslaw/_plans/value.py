@@ -48,17 +48,23 @@ def number(x) -> float | None:
 
 
 def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """ATPP, tokens, replay and FLOPs (6 N D) of a choice; None where there is none."""
+    """ATPP, tokens, replay and FLOPs of a choice, and its whole ``cost`` in days and money
+    where these are known; None where there is no choice.
+    """
     tokens = np.exp(log_tokens)
-    row = {
+    costs = problem.costs
+    row: dict[str, Any] = {
         "atpp": tokens / problem.N,
         "D": tokens,
         "replay": replay,
-        "flops": 6 * problem.N * tokens,
+        "flops": costs.flops_per_token(problem.N) * tokens,
     }
     if not np.isfinite(tokens):
-        return dict.fromkeys(row)
-    return {k: number(v) for k, v in row.items()}
+        return dict.fromkeys([*row, *["cost"] * costs.has_time])
+    row = {k: number(v) for k, v in row.items()}
+    if costs.has_time:
+        row["cost"] = costs.of_run(problem.N, float(tokens), problem.ptpp).to_dict()
+    return row
 
 
 def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
@@ -159,7 +165,7 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
         richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
         dearer = refine(richer, problem.coordinate(choice.replay), **NEAR)
         if dearer.margin > choice.margin:
-            names.append("budget")
+            names.append(problem.cap)
     log_target_share = np.log1p(-min(choice.replay, 1 - 1e-12))
     log_target_tokens = choice.log_tokens + log_target_share
     if log_target_tokens >= np.log(problem.unique_tokens) - 1e-3:

@@ -68,6 +68,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     )
     return {
         "N": problem.N,
+        "cost": _costs(problem),
         "draws": problem.draws,
         "confidence": problem.confidence,
         "seeksProbability": problem.most_probable,
@@ -81,6 +82,16 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
         "measured": {name: _ends(runs, name) for name in ("D", "replay")},
         "promises": promises,
         "sliders": sliders(problem, promises, (low, high)),
+    }
+
+
+def _costs(problem: Problem) -> dict[str, Any]:
+    """What a token costs and what is paid once, as the page reads it out."""
+    costs = problem.costs
+    per_token = costs.of_tokens(problem.N, 1.0)
+    return {
+        "perToken": per_token.to_dict(),
+        "once": costs.once(problem.N, problem.ptpp).to_dict(),
     }
 
 

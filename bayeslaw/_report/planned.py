@@ -15,6 +15,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
+from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.anchors import anchors
 from bayeslaw._designs.menu import candidates, menu
 from bayeslaw._forecasts.check import Check
@@ -278,7 +279,7 @@ def why_not_offered(
         Columns that the laws of target and source read.
     """
     try:
-        offered = _offered(runs, float(np.max(question["N"])))
+        offered = _offered(runs, float(np.max(question["N"])), None)
         if offered is None:
             return None
         menu(offered)
@@ -293,14 +294,17 @@ def why_not_offered(
     return None
 
 
-def _offered(runs: pd.DataFrame, below: float) -> pd.DataFrame | None:
+def _offered(
+    runs: pd.DataFrame, below: float, costs: Costs | None
+) -> pd.DataFrame | None:
     """Runs of models smaller than ``below``, at the table's last stage."""
     if not {"N", "replay", "ptpp"} <= set(runs):
         return None  # costs are those of checkpoints by stage
     smaller = sorted(n for n in runs["N"].unique() if n < below)
     if not smaller:
         return None
-    return candidates(runs, N=smaller, ptpp=[float(runs["ptpp"].max())])
+    last = [float(runs["ptpp"].max())]
+    return candidates(runs, N=smaller, ptpp=last, costs=costs)
 
 
 def _worth_buying(
@@ -315,13 +319,19 @@ def _worth_buying(
     """
     if not answer.feasible or not answer.D:
         return None  # a share of what the plan costs is spent
-    offered = _offered(runs, answer.N)
+    offered = _offered(runs, answer.N, _prices(question))
     if offered is None:
         return None
     columns = read_before(fits["target"], fits["source"])
     offered, told = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     notes += told
     return _bought(fits, question, answer, known_starts(offered, columns))
+
+
+def _prices(question: Mapping[str, Any]) -> Costs | None:
+    """What runs cost, where that is known in money."""
+    costs = question.get("costs")
+    return costs if costs is not None and costs.has_money else None
 
 
 def read_before(*posteriors: KeptPosterior) -> list[str]:
@@ -355,11 +365,14 @@ def _bought(
     offered: pd.DataFrame | None,
 ) -> dict[str, Any] | None:
     """Runs worth their cost before the plan is carried out, for a share of its cost."""
+    costs = _prices(question)
     budget = ANCHOR_SHARE * float(answer.flops or 0)
+    if costs is not None:
+        budget = ANCHOR_SHARE * (answer.cost or {}).get("money", 0.0)
     if offered is None or budget < offered["cost"].min():
         return None
     # Anchors have a seed of their own.
-    goal = {name: given for name, given in question.items() if name != "seed"}
+    goal = {n: given for n, given in question.items() if n not in ("seed", "costs")}
     picked = anchors(
         fits["target"],
         offered,
@@ -368,8 +381,14 @@ def _bought(
         source=fits["source"],
         max_picks=MOST_ANCHORS,
         checks=0,
+        costs=costs,
     )
     lines = []
     if picked.picks:
         lines = picked.table(offered).drop(columns="row").to_dict(orient="records")
-    return {"sentence": picked.sentence(), "lines": lines, "share": ANCHOR_SHARE}
+    return {
+        "sentence": picked.sentence(),
+        "lines": lines,
+        "share": ANCHOR_SHARE,
+        "in_money": costs is not None,
+    }

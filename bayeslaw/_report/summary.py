@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._costs.costs import format_days, format_money
 from bayeslaw._plans.record import Plan
 from bayeslaw._report.domains import Domain
 from bayeslaw._report.explorer import promise_label
@@ -48,6 +49,7 @@ class Alternative:
     per_parameter: str
     replay: str
     flops: str
+    cost: str
     against: str
     is_plan: bool
 
@@ -144,6 +146,10 @@ def _budget(plan: Plan) -> str:
     most = plan.settings["max_tokens"]
     unique = plan.settings["max_target_tokens"]
     parts = []
+    if plan.settings.get("max_cost") is not None:
+        parts.append(f"for at most {format_money(plan.settings['max_cost'])}")
+    if plan.settings.get("max_days") is not None:
+        parts.append(f"within {format_days(plan.settings['max_days'])}")
     if most is not None:
         parts.append(f"within {format_count(most)} tokens")
     if unique is not None:
@@ -168,6 +174,8 @@ def _answer(plan: Plan) -> dict[str, str]:
         "replay": f"{plan.replay or 0:.0%}",
         "source_tokens": format_count(plan.D * (plan.replay or 0)),
         "flops": _flops(plan.flops),
+        "cost": _cost(plan.cost, days=False),
+        "hours": _hours(plan),
         "probability": format_chance(plan.probability),
     }
 
@@ -208,6 +216,23 @@ def _flops(flops: float | None) -> str:
     return f"{flops:.1e}".replace("e+", "e") if flops else "0"
 
 
+def _cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
+    """Money and, beside it or in its place, days; nothing where neither is known."""
+    if cost is None:
+        return ""
+    money = [format_money(cost["money"])] if "money" in cost else []
+    return ", ".join([*money, *[format_days(cost["days"])] * (days or not money)])
+
+
+def _hours(plan: Plan) -> str:
+    """What stands below the price: days on the cluster, or device-hours."""
+    if plan.cost is None:
+        return ""
+    if "money" in plan.cost:
+        return f"{format_days(plan.cost['days'])} to train"
+    return f"{format_money(plan.cost['device_hours'])} device-hours"
+
+
 # -- alternatives ----------------------------------------------------------------------
 
 
@@ -222,6 +247,7 @@ def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
             per_parameter=f"{row['atpp']:.3g}",
             replay=f"{row['replay']:.0%}",
             flops=_flops(row["flops"]),
+            cost=_cost(row.get("cost")),
             against=_against(row["D"], plan.D),
             is_plan=plan.feasible and row["confidence"] == plan.confidence,
         )

@@ -31,7 +31,14 @@ OPTION = {  # of a record's field
     "offer": "--offer",
     "budget": "--budget",
     "goal": "--goal",
+    "hardware": "--hardware",
+    "mfu": "--mfu",
+    "price": "--price",
+    "fixed_cost": "--fixed-cost",
+    "side_by_side": "--side-by-side",
+    "tokens_per_second": "--tokens-per-second",
 }
+COSTS = ("hardware", "mfu", "price", "fixed_cost", "side_by_side")
 
 
 class Beside(NamedTuple):
@@ -46,6 +53,7 @@ class Beside(NamedTuple):
     budget: list[str]
     offer: list[str]
     unit: list[str]
+    costs: dict[str, list[str]]
 
 
 def with_file(options: Options, table: Path | None) -> Options:
@@ -82,7 +90,7 @@ def with_file(options: Options, table: Path | None) -> Options:
         say(f"from {path}: {shlex.join(words)}", to_stderr=True)
     changed = {
         field: values[0]
-        if field in ("unit", "budget")
+        if field in ("unit", "budget", *COSTS)
         else [*values, *(getattr(record, field) or [])]
         for field, values in settings.items()
         if values
@@ -92,15 +100,19 @@ def with_file(options: Options, table: Path | None) -> Options:
 
 def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
     """What the file says, by the fields of the record that it is for."""
+    names = {field.name for field in fields(options)}
     of_fields = {
-        "column": columns_there(said.columns, table),
+        "column": columns_there(said.columns, table) if "column" in names else [],
         "reference": said.reference,
         "question": said.plan,
         "unit": said.unit,
+        **said.costs,
     }
-    names = {field.name for field in fields(options)}
     if "candidates" in names:
         of_fields |= {"offer": said.offer, "budget": said.budget, "goal": said.plan}
+    # what training costs is asked of a plan only
+    if not getattr(options, "question", True) and not said.plan:
+        of_fields = {n: v for n, v in of_fields.items() if n not in said.costs}
     # a plan needs both fits: `update` without --source makes none
     if getattr(options, "source", True) is None:
         of_fields.pop("question")
@@ -168,10 +180,10 @@ def read_file(path: Path) -> Beside:
         reason = str(error).splitlines()[0]
         raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
     for name in content:
-        if name not in ("columns", "reference", "plan", "anchors", "unit"):
+        if name not in ("columns", "reference", "plan", "anchors", "costs", "unit"):
             raise LawError(
                 f"{path}: unknown key {name!r}; there are: "
-                "[columns], [reference], [plan], [anchors] and unit"
+                "[columns], [reference], [plan], [anchors], [costs] and unit"
             )
     unit = content.get("unit")
     if unit is not None and not isinstance(unit, str):
@@ -192,7 +204,18 @@ def read_file(path: Path) -> Beside:
         [] if budget is None else [_text(path, "anchors.budget", budget)],
         [f"{n}={_levels(path, f'anchors.offer.{n}', v)}" for n, v in offer.items()],
         [] if unit is None else [unit],
+        _costs(path, _section(path, content, "costs")),
     )
+
+
+def _costs(path: Path, said: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What training costs, by option."""
+    _refuse_unknown(path, "costs", said, (*COSTS, "tokens_per_second"))
+    costs = {n: [_text(path, f"costs.{n}", said[n])] for n in COSTS if n in said}
+    rates = _section(path, said, "tokens_per_second")
+    if rates:
+        costs["tokens_per_second"] = _pairs(path, "costs.tokens_per_second", rates)
+    return costs
 
 
 def _plan_names() -> tuple[str, ...]:
@@ -200,7 +223,7 @@ def _plan_names() -> tuple[str, ...]:
     from bayeslaw._plans.question import NAMES
     from bayeslaw._tables.runs import NUMERIC
 
-    no_number = ("covariates", "point", "forgetting_unit")
+    no_number = ("covariates", "point", "forgetting_unit", "costs")
     names = {*NAMES, *LOSSES_BEFORE, *NUMERIC} - {*no_number, "D", "replay", "loss"}
     return tuple(sorted(names))
 

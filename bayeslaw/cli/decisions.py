@@ -21,6 +21,7 @@ from bayeslaw.cli.options import (
     AsJson,
     Before,
     Column,
+    CostOptions,
     Reference,
     Seed,
     TrustLawFile,
@@ -31,6 +32,7 @@ from bayeslaw.cli.options import (
 from bayeslaw.cli.output import check_writable, emit, finite, keep_warning, write_table
 from bayeslaw.cli.parsing import (
     assignments,
+    costs_of,
     forgetting_text,
     goal_of,
     levels_of,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(CostOptions):
     """Options of ``plan``."""
 
     target: Annotated[
@@ -112,6 +114,14 @@ class PlanOptions:
     max_tokens: Annotated[
         str | None, typer.Option(help="Budget of adaptation tokens, likewise.")
     ] = None
+    max_cost: Annotated[
+        str | None,
+        typer.Option(help="Money that the plan may cost at most (with --price)."),
+    ] = None
+    max_days: Annotated[
+        str | None,
+        typer.Option(help="Days that it may take at most (with --hardware)."),
+    ] = None
     unique_target_tokens: Annotated[
         str | None, typer.Option(help="Target tokens there are.")
     ] = None
@@ -150,10 +160,12 @@ def plan(options: PlanOptions) -> None:
     there is none.
 
     Example: bayeslaw plan --target t.nc --source s.nc --N 8.1B --ptpp 279
-    --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9
+    --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9 --hardware 64xH100
+    --mfu 0.4 --price 2.5 --max-days 3
     """
     import bayeslaw
 
+    options = with_file(options, options.target)
     question = _question(options)
     if options.output is not None:
         check_writable(options.output)
@@ -189,6 +201,7 @@ def _question(options: PlanOptions) -> dict[str, Any]:
         },
         "new_run": not options.law_mean,
         "seed": options.seed,
+        "costs": costs_of(options),
     }
 
 
@@ -204,7 +217,7 @@ def _covariates(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorsOptions:
+class AnchorsOptions(CostOptions):
     """Options of ``anchors``."""
 
     fit_file: Annotated[
@@ -229,7 +242,8 @@ class AnchorsOptions:
     budget: Annotated[
         str | None,
         typer.Option(
-            help="In the unit of the candidates' costs, by default FLOPs: 2e20."
+            help="In the unit of the candidates' costs, by default FLOPs: 2e20; with "
+            "--price in money: 5000."
         ),
     ] = None
     where: Annotated[
@@ -339,7 +353,8 @@ def anchors(options: AnchorsOptions) -> None:
     plan, for what it costs.
 
     Example: bayeslaw anchors fit.nc --candidates runs.csv --offer N=241M,517M --offer
-    ptpp=279 --goal planned.csv --budget 2e20
+    ptpp=279 --goal planned.csv --budget 2e20 (or --budget 5000 --hardware 8xH100 --price
+    2.5)
     """
     import bayeslaw
 
@@ -371,6 +386,7 @@ def anchors(options: AnchorsOptions) -> None:
             max_picks=options.max_picks,
             least=options.least,
             seed=options.seed,
+            costs=costs_of(options),
             **counts_set,  # pyright: ignore[reportArgumentType]
         )
     if options.output is not None:
@@ -467,6 +483,7 @@ def _next_batch(options: AnchorsOptions) -> None:
             gain=options.gain,  # pyright: ignore[reportArgumentType]
             reference=assignments(options.reference),
             seed=options.seed,
+            costs=costs_of(options),
         )
     if options.output is not None:
         write_table(following.runs, options.output)
@@ -509,7 +526,9 @@ def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
     table = read_table(options.candidates, options.where, options.column)
     if options.offer:
         levels = levels_of(options.offer)
-        offers = bayeslaw.candidates(table, **levels, along_run=not options.alone)
+        offers = bayeslaw.candidates(
+            table, **levels, along_run=not options.alone, costs=costs_of(options)
+        )
         filled, notes = fill_losses(offers, table, losses_read, seed=options.seed)
         for line in notes:
             say(line, to_stderr=True)
@@ -538,7 +557,7 @@ def _columns_read(fit: Any) -> set[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(CostOptions):
     """Options of ``report``."""
 
     runs: Annotated[
@@ -613,6 +632,17 @@ def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
     return " ".join(words)
 
 
+def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
+    """What the page plans for, and what that costs."""
+    costs = costs_of(options)
+    if not options.question:
+        if costs is not None:
+            raise LawError("costs are those of a plan: say which (--plan N=8.1B ...)")
+        return None
+    question = question_of(options.question, "--plan")
+    return question if costs is None else question | {"costs": costs}
+
+
 @command
 def report(options: ReportOptions) -> None:
     """Fit, forecast the held-out stage, check it, plan, and show it all on one page
@@ -642,9 +672,7 @@ def report(options: ReportOptions) -> None:
             progress=progress,
             on_failure="warn" if options.accept_diagnostics else "raise",
             name=None if path is None else path.name,
-            question=question_of(options.question, "--plan")
-            if options.question
-            else None,
+            question=_question_of_page(options),
         )
 
     def show() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -32,9 +32,15 @@ def command(function: Callable[[Options], None]) -> Callable[..., None]:
     # typer reads options off the signature, not off the code: so one that is put
     # together serves as well as a written one, and no command repeats its options.
     run.__signature__ = inspect.Signature(  # pyright: ignore[reportAttributeAccessIssue]
-        [_parameter(field, hints[field.name]) for field in fields(record)]
+        [_parameter(field, hints[field.name]) for field in _in_order(record)]
     )
     return run
+
+
+def _in_order(record: type) -> list[Field]:
+    """Fields of a record, those that it inherits last."""
+    own = record.__annotations__
+    return sorted(fields(record), key=lambda field: field.name not in own)
 
 
 def _parameter(field: Field, hint: Any) -> inspect.Parameter:
@@ -56,6 +62,51 @@ def complete_laws(incomplete: str) -> list[str]:
     *before, last = incomplete.split(",")
     beginning = "".join(f"{name}," for name in before)
     return [beginning + name for name in complete_law(last) if name not in before]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostOptions:
+    """What training costs; `parsing.costs_of` reads them."""
+
+    hardware: Annotated[
+        str | None,
+        typer.Option(help="Cluster of a run: 64xH100, or 64x989TFLOP/s."),
+    ] = None
+    mfu: Annotated[
+        str | None,
+        typer.Option(help="Share of the peak FLOP/s that training reaches: 0.4."),
+    ] = None
+    price: Annotated[str | None, typer.Option(help="Money per device-hour: 2.5.")] = (
+        None
+    )
+    tokens_per_second: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Measured tokens per second of the cluster, by size, in place of the "
+            "peak: 8.1B=120k (repeatable)."
+        ),
+    ] = None
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FLOPs beside 6 N D: layers=32,width=4096,context=8k adds attention, "
+            "vocab=128k the output layer, active=13B counts a mixture's active "
+            "parameters; N=8.1B,... of one size (repeatable)."
+        ),
+    ] = None
+    fixed_cost: Annotated[
+        str | None, typer.Option(help="Money that a run costs whatever its length.")
+    ] = None
+    side_by_side: Annotated[
+        str | None, typer.Option(help="Runs that train at once: 4.")
+    ] = None
+    train_checkpoint: Annotated[
+        bool,
+        typer.Option(
+            "--train-checkpoint",
+            help="The checkpoint must be trained first: its pre-training is paid, too.",
+        ),
+    ] = False
 
 
 Runs = Annotated[

@@ -15,7 +15,9 @@ from bayeslaw._law.columns import LOSSES_BEFORE
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bayeslaw._costs.costs import Costs
     from bayeslaw._plans.constraint import UnitName
+    from bayeslaw.cli.options import CostOptions
 
 LEVELS = ("N", "ptpp", "replay", "atpp")
 
@@ -128,6 +130,44 @@ def _levels(option: str, text: str) -> list[float]:
             f"({integer}{unit},{digits}{unit})"
         )
     return [number(option, level) for level in text.split(",")]
+
+
+def costs_of(options: CostOptions) -> Costs | None:
+    """What training costs; None where nothing is said of it."""
+    from bayeslaw._costs.costs import Costs, Shape
+
+    given: dict[str, Any] = {
+        name: number_or_none(f"--{name.replace('_', '-')}", getattr(options, name))
+        for name in ("mfu", "price", "fixed_cost", "side_by_side")
+    }
+    given["fixed"] = given.pop("fixed_cost")
+    given["hardware"] = options.hardware
+    rates = assignments_by_number("--tokens-per-second", options.tokens_per_second)
+    given["tokens_per_second"] = rates or None
+    given["shapes"] = [Shape(**_shape(text)) for text in options.shape or []] or None
+    given["train_checkpoint"] = options.train_checkpoint or None
+    said = {name: value for name, value in given.items() if value is not None}
+    return Costs(**said) if said else None
+
+
+def assignments_by_number(
+    option: str, texts: Sequence[str] | None
+) -> dict[float, float]:
+    """Numbers by number: 8.1B=120k."""
+    return {
+        number(option, of): number(f"{option} {of}", text)
+        for of, text in values_by_name(texts, option).items()
+    }
+
+
+def _shape(text: str) -> dict[str, float]:
+    """The numbers of a model's shape by name."""
+    names = ("N", "active", "layers", "width", "context", "vocab")
+    shape = assignments(text.split(","), "--shape")
+    unknown = [name for name in shape if name not in names]
+    if unknown:
+        raise LawError(f"--shape {unknown[0]}: it takes {', '.join(names)}")
+    return shape
 
 
 # -- files -----------------------------------------------------------------------------

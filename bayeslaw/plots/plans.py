@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -22,26 +22,27 @@ ATPP = "adaptation tokens per parameter"
 
 
 def frontier(ax: Axes, plan: Plan) -> Axes:
-    """Cost against confidence: the cheapest ATPP at each, the plan (star) and the
-    plug-in plan (cross).
+    """Cost against confidence: the cheapest plan at each, the plan (star) and the
+    plug-in plan (cross); in money where that is known, in days, else in ATPP.
     """
     rows = [row for row in plan.frontier if row["atpp"] is not None]
-    confidence, atpp = ([row[key] for row in rows] for key in ("confidence", "atpp"))
+    price, unit = _price_of(plan)
     ax.plot(
-        confidence,
-        atpp,
+        [row["confidence"] for row in rows],
+        [price(row) for row in rows],
         "o-",
         color=COLOURS[0],
         label="cheapest plan",
     )
     if plan.atpp is not None and plan.probability is not None:
-        ax.plot([plan.probability], [plan.atpp], label="this plan", **STAR)
+        at = price({"atpp": plan.atpp, "cost": plan.cost})
+        ax.plot([plan.probability], [at], label="this plan", **STAR)
     point, chance = plan.plug_in["atpp"], plan.plug_in["probability"]
     if point is not None and chance is not None:
         style = {"color": COLOURS[1], "markersize": 9}
         ax.plot(
             [chance],
-            [point],
+            [price(plan.plug_in)],
             "X",
             label="plug-in plan",
             **style,
@@ -50,9 +51,19 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     if plan.atpp != 0:
         plain_log(ax)
     ax.set_xlabel(KEPT)
-    ax.set_ylabel(ATPP)
+    ax.set_ylabel(unit)
     ax.legend()
     return ax
+
+
+def _price_of(plan: Plan) -> tuple[Callable[[Mapping[str, Any]], float], str]:
+    """What a row of a plan costs, and the unit of that."""
+    cost = plan.cost or {}
+    if "money" in cost:
+        return (lambda row: row["cost"]["money"]), "cost of the plan"
+    if cost:
+        return (lambda row: row["cost"]["days"]), "days to train"
+    return (lambda row: row["atpp"]), ATPP
 
 
 def region(ax: Axes, plan: Plan) -> Axes:

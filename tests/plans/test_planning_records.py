@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.plan import plan, solve
 from bayeslaw._plans.posing import pose
@@ -163,7 +164,7 @@ def test_a_question_of_records_is_that_of_the_keywords():
     assert question.budget == Budget(
         max_flops=1e21, unique_target_tokens=1e10, epochs=2, min_replay=0.1
     )
-    assert question.budget.tokens(1e9) == 1e21 / 6e9
+    assert question.budget.tokens(1e9, Costs()) == 1e21 / 6e9
     assert question.budget.target_tokens == 2e10
     assert question.constraints == (
         Constraint("target", 1.8, "loss"),

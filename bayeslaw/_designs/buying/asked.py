@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.goals.kinds import Gain
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
@@ -23,7 +24,8 @@ class Asked:
     """What `next_runs` was asked, with its defaults filled in.
 
     ``goal``: runs to be forecast, or the keywords of a plan. ``laws``: by domain; a
-    plan has the source's too. ``gain``: what is asked of runs to be forecast.
+    plan has the source's too. ``gain``: what is asked of runs to be forecast. ``costs``:
+    prices, where the budget is money.
     """
 
     candidates: pd.DataFrame
@@ -36,6 +38,7 @@ class Asked:
     least: float
     gain: Gain
     seed: int
+    costs: Costs | None
 
     def table(self, domain: str) -> pd.DataFrame:
         """Candidates as the laws of a domain read them."""

@@ -20,6 +20,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._base.options import read_options, shows_options_of
+from bayeslaw._costs.costs import Costs, format_days
 from bayeslaw._designs.buying.aim import goal_now, where_a_plan_may_be
 from bayeslaw._designs.buying.asked import (
     Asked,
@@ -42,7 +43,7 @@ from bayeslaw._designs.buying.purchase import (
 from bayeslaw._designs.buying.settings import Buying, NextOptions
 from bayeslaw._designs.goals.goal import Goal, gain_for
 from bayeslaw._designs.goals.kinds import KINDS, Gain
-from bayeslaw._designs.menu import menu
+from bayeslaw._designs.menu import days_of, menu
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
@@ -92,6 +93,8 @@ class NextRuns:
         ``chance`` that it is the best, and its ``regret``, as `Anchors` has them.
     gain
         What runs are bought for now.
+    days
+        Until the runs to measure now are done, where costs are known.
     """
 
     runs: pd.DataFrame
@@ -108,6 +111,7 @@ class NextRuns:
     choice: dict[str, Any] | None
     gain: Gain
     asked: Asked
+    days: float | None = None
 
     def update(self, rows: pd.DataFrame) -> NextRuns:
         """What to buy once these rows are measured too: those of ``runs`` with their
@@ -135,6 +139,7 @@ class NextRuns:
             "plan": self.plan,
             "choice": self.choice,
             "gain": self.gain,
+            "days": self.days,
         }
 
     def table(self) -> pd.DataFrame:
@@ -156,10 +161,13 @@ class NextRuns:
             return f"Buy nothing more: {self.stop}; {now}."
         count = self.runs["run"].nunique() if "run" in self.runs else len(self.runs)
         return (
-            f"Measure these {count} run{'s' * (count > 1)} and come back; {now}, "
-            f"{kind.shown(self.goal_sd_after)} expected once the budget of "
+            f"Measure these {count} run{'s' * (count > 1)}{self._days()} and come back; "
+            f"{now}, {kind.shown(self.goal_sd_after)} expected once the budget of "
             f"{self.budget:.3g} is spent ({self.spent:.3g} so far)."
         )
+
+    def _days(self) -> str:
+        return "" if self.days is None else f" (done in {format_days(self.days)})"
 
     def _chosen(self) -> str:
         """The choice as it stands, in words."""
@@ -224,6 +232,9 @@ def next_runs(
         Columns of the laws' reference run to replace, for the laws that read them.
     seed
         Same seed, same machine: same runs.
+    costs
+        What training costs, as `anchors` takes it; with several runs side by side, so many
+        are bought at once where ``batch`` does not say.
 
     Raises
     ------
@@ -240,8 +251,12 @@ def next_runs(
     _check(candidates, settings, columns)
     losses = [*columns.values()]
     offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
+    costs = settings.costs
     if isinstance(goal, pd.DataFrame):
         goal = as_runs(goal.drop(columns="loss", errors="ignore"))
+    else:
+        costs = costs or goal.get("costs")
+        goal = {**goal, "costs": costs}
     laws = _laws(offered, settings, [*columns])
     _check_readable(offered, goal, laws)
     asked = Asked(
@@ -250,13 +265,19 @@ def next_runs(
         budget=positive("budget", budget),
         measured=read_measured(offered, settings.measured, columns),
         laws=laws,
-        batch=settings.batch,
+        batch=settings.batch or _side_by_side(costs),
         enough=settings.enough,
         least=settings.least,
         gain=gain,
         seed=settings.seed,
+        costs=costs,
     )
     return _next(asked)
+
+
+def _side_by_side(costs: Costs | None) -> int | None:
+    """Runs to buy at once: as many as train at once, where that is more than one."""
+    return costs.side_by_side if costs and costs.side_by_side > 1 else None
 
 
 def _check(
@@ -313,7 +334,7 @@ def _next(asked: Asked) -> NextRuns:
     runtime.start()
     bought = asked.candidates.index.isin(asked.measured["row"])
     known = {domain: _known(asked, bought, domain) for domain in asked.laws}
-    offered = menu(asked.candidates)
+    offered = menu(asked.candidates, asked.costs)
     spent = offered.price(bought)
     aim = goal_now(asked, known, offered)
     chosen = list_for(asked, offered, bought, aim, asked.budget - spent)
@@ -341,6 +362,7 @@ def _next(asked: Asked) -> NextRuns:
         choice=choice,
         gain=aim.gain,
         asked=asked,
+        days=None if asked.costs is None else days_of(offered, now, asked.costs),
     )
 
 
@@ -388,7 +410,7 @@ def _plan_record(aim: Goal) -> dict[str, Any] | None:
     return {
         "tokens": tokens,
         "replay": float(choice.replay),
-        "flops": 6 * aim.plan.problem.N * tokens,
+        "flops": aim.plan.problem.costs.flops_per_token(aim.plan.problem.N) * tokens,
         "reaches": aim.plan.is_reached,
         "margin": float(choice.margin),
     }

@@ -112,9 +112,10 @@ def why_stop(
     if not chosen.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
     if gain == "plan" and chosen.gain < asked.least * chosen.cost.sum():
+        unit = "FLOPs" if asked.costs is None else "in money"
         return (
             f"what the rest of the budget pays for would save the plan {chosen.gain:.2g} "
-            f"FLOPs and cost {chosen.cost.sum():.2g}"
+            f"{unit} and cost {chosen.cost.sum():.2g}"
         )
     if is_known and not chosen.worthwhile:
         return "what the rest of the budget pays for would hardly lower it"

@@ -8,6 +8,7 @@ from typing import TypedDict, no_type_check
 
 import pandas as pd
 
+from bayeslaw._costs.costs import Costs
 from bayeslaw._designs.goals.kinds import Gain
 from bayeslaw._law.law import Law
 
@@ -24,6 +25,7 @@ class NextOptions(TypedDict, total=False):
     gain: Gain | None
     reference: Mapping[str, float] | None
     seed: int
+    costs: Costs | None
 
 
 @no_type_check  # at run time: what is given wrongly is refused in words
@@ -40,3 +42,4 @@ class Buying:
     gain: Gain | None = None
     reference: Mapping[str, float] | None = None
     seed: int = 0
+    costs: Costs | None = None

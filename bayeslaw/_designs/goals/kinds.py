@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from bayeslaw._costs.costs import Costs
+
 Gain = Literal[
     "variance", "information", "parameters", "plan", "best", "law", "optimum"
 ]
@@ -23,6 +25,13 @@ class Kind(NamedTuple):
     def shown(self, sd: float) -> str:
         """The goal's sd, as people read it."""
         return f"{sd:.2%}" if self.is_share else f"{sd:.3g}"
+
+
+def unit_of(gain: str, costs: Costs | None) -> str:
+    """The unit of a gain, where runs are priced in FLOPs or in money."""
+    if gain == "plan" and costs is not None:
+        return "money of the plan"
+    return KINDS[gain].unit
 
 
 KINDS: dict[str, Kind] = {

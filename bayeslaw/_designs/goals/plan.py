@@ -40,7 +40,7 @@ from bayeslaw._tables.before import of_source
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-NOT_OF_A_GOAL = ("max_flops", "max_tokens", "point")
+NOT_OF_A_GOAL = ("max_flops", "max_tokens", "max_cost", "max_days", "point")
 REPLANNED = 2000  # draws with which a plan is made again for each outcome
 
 
@@ -56,6 +56,19 @@ class PlanGoal(NamedTuple):
         return self.flops_of(self.choice)
 
     @property
+    def price(self) -> float:
+        """What the plan's tokens cost, in money where runs are priced in it, else FLOPs."""
+        return self.flops * self.price_per_flop
+
+    @property
+    def price_per_flop(self) -> float:
+        """Money of a FLOP of the planned model; 1 where runs are priced in FLOPs."""
+        costs, N = self.problem.costs, self.problem.N
+        if not costs.has_money:
+            return 1.0
+        return costs.of_tokens(N, 1.0).money / costs.flops_per_token(N)
+
+    @property
     def is_reached(self) -> bool:
         """Whether there is a plan; else the choice is the most probable one."""
         return self.choice.margin >= 0
@@ -66,11 +79,11 @@ class PlanGoal(NamedTuple):
         return math.isfinite(self.choice.log_tokens)
 
     def flops_of(self, choice: Choice) -> float:
-        """6 N D of a choice, infinite where it does not reach the confidence."""
+        """FLOPs of a choice, infinite where it does not reach the confidence."""
         if choice.margin < 0:
             return math.inf
         tokens = math.exp(choice.log_tokens)
-        return 6 * self.problem.N * tokens
+        return self.problem.costs.flops_per_token(self.problem.N) * tokens
 
 
 def cheapest_plan(
@@ -249,7 +262,7 @@ def saving(
         rest=np.array([_unlearnable(c, domain) for c, domain in pairs]),
         price=np.array([_price(c, worth[c.name]) for c in constraints]),
         z=np.array([_sds_kept(goal, c) for c in constraints]),
-        cost=goal.flops,
+        cost=goal.price,
     )
 
 
@@ -261,7 +274,7 @@ def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
     sds = np.array([domain.goal.std() for domain in domains])
     certain = np.zeros(len(sds))
     after = saving(goal, domains, np.diag(sds)).expected_cost(certain)
-    return bool(after < goal.flops)
+    return bool(after < goal.price)
 
 
 def _price(constraint: SampledConstraint, log_tokens: float) -> float:

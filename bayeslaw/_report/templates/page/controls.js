@@ -4,7 +4,7 @@
   const field = (id) => document.getElementById(id);
   const data = JSON.parse(field("explorer-data").textContent);
   const planner = Planner.planner(data), { x } = planner;
-  const { count, percent, signed, flops, chance } = Words;
+  const { count, percent, signed, flops, money, days, chance } = Words;
   const box = field("x-map"), point = field("x-point");
   const low = x[0], high = x[x.length - 1], least = data.minReplay;
   const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
@@ -26,6 +26,14 @@
   const outcome = (i, v) => (data.promises[i].unit === "relative" ? signed(v, 1) : v.toPrecision(4));
   const lowered = (text) => text[0].toLowerCase() + text.slice(1);
   const where = (at) => `${count(Math.exp(at.x))} tokens (${perParameter(Math.exp(at.x))} per parameter), ${percent(at.r)} replay`;
+  // Money and days where they are known, else FLOPs.
+  function price(tokens) {
+    const { perToken, once } = data.cost, of = (what) => once[what] + perToken[what] * tokens;
+    const words = [];
+    if ("money" in perToken) words.push(money(of("money")));
+    if ("days" in perToken) words.push(days(of("days")));
+    return words.join(", ") || flops(of("flops"));
+  }
   const map = MapPicture.picture(box, point, data, planner, () => ({ confidence: confidence(), budget: budget() }));
 
   // -- what is said --------------------------------------------------------------------
@@ -35,9 +43,10 @@
     field("x-now-tokens").textContent = `${count(tokens)} (${perParameter(tokens)} per parameter)`;
     const [fewest, largest] = data.measured.replay || [0, 1], isBeyond = at.r < fewest - 1e-6 || at.r > largest + 1e-6;
     field("x-now-replay").textContent = percent(at.r, 1) + (isBeyond ? ` (beyond the table's ${percent(fewest)} to ${percent(largest)})` : "");
-    const cost = 6 * data.N * tokens;
+    const cost = data.cost.perToken.flops * tokens;
     const against = data.plan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
-    field("x-now-cost").textContent = flops(cost) + (against ? ` (${against > 0 ? "+" : "−"}${Math.abs(against)}% against the plan)` : "");
+    field("x-now-cost").title = flops(cost);
+    field("x-now-cost").textContent = price(tokens) + (against ? ` (${against > 0 ? "+" : "−"}${Math.abs(against)}% against the plan)` : "");
     found.promises.forEach((p, i) => {
       field(`x-now-${i}`).textContent = outcome(i, p.mean);
       field(`x-now-${i}-interval`).textContent = `${outcome(i, p.low)} to ${outcome(i, p.high)}`;
@@ -73,7 +82,7 @@
 
   function tellBest() {
     const best = shown.best, tokens = Math.exp(best.x), { probability } = planner.at(best.x, best.r, limits());
-    const what = `${where(best)}, ${flops(6 * data.N * tokens)}`;
+    const what = `${where(best)}, ${price(tokens)}`;
     field("x-answer").textContent = best.feasible
       ? `Cheapest here: ${what}.`
       : data.seeksProbability

@@ -12,6 +12,8 @@ const Words = (function () {
   const percent = (share, digits = 0) => (100 * share).toFixed(digits) + "%";
   const signed = (share, digits) => (share < 0 ? "−" : "+") + percent(Math.abs(share), digits);
   const flops = (n) => n.toExponential(1).replace("e+", "e") + " FLOPs";
+  const money = (n) => (n >= 100 ? Math.round(n).toLocaleString("en") : String(Number(n.toPrecision(3))));
+  const days = (n) => (n >= 1 ? `${Number(n.toPrecision(3))} days` : `${Number((24 * n).toPrecision(2))} hours`);
   // finite draws tell no certainty
   const chance = (p) => (p > 0.999 ? "over 99.9%" : p < 0.001 ? "under 0.1%" : percent(p, 1));
 
@@ -54,5 +56,5 @@ const Words = (function () {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   }
 
-  return { count, percent, signed, flops, chance, marks, colour, axis, redraw, FONT };
+  return { count, percent, signed, flops, money, days, chance, marks, colour, axis, redraw, FONT };
 })();

@@ -1,0 +1,1 @@
+"""What training costs: FLOPs by a stated formula, hours on stated hardware, money."""

@@ -1,0 +1,333 @@
+"""What a training run costs: FLOPs, device-hours, days and money.
+
+Every cost is linear in tokens: a rate per token of a model size, and what is paid once (a
+checkpoint that must be trained first, a fixed cost a run).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import COUNT, POSITIVE, Kind, checked
+from bayeslaw._base.numbers import format_count
+from bayeslaw._costs.hardware import Hardware
+
+FLOPS_PER_TOKEN = 6  # and parameter: forward and backward pass (Kaplan et al. 2020)
+HOUR, DAY = 3600.0, 86400.0  # seconds
+SAME_SIZE = 0.01  # model sizes that differ by less are one
+UTILISATION = Kind(
+    lambda x: 0 < x <= 1, "a share of the peak in (0, 1], such as 0.4", ""
+)
+AMOUNT = Kind(lambda x: x >= 0, "an amount of money, not negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What one model computes beside 6 N D.
+
+    Parameters
+    ----------
+    N
+        Size of the model that it is about; None: of every size.
+    active
+        Parameters active for a token, of a mixture of experts; else N.
+    layers, width, context
+        Depth, attention width (heads times head size) and sequence length: attention adds
+        12 layers width context FLOPs a token (Chowdhery 2022, appendix B). All or none.
+    vocab
+        Tokens of the vocabulary: the output layer adds 6 vocab width FLOPs a token, for
+        those who count N without embeddings; it needs ``width``.
+    """
+
+    N: float | None = None
+    active: float | None = None
+    layers: float | None = None
+    width: float | None = None
+    context: float | None = None
+    vocab: float | None = None
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if getattr(self, f.name) is not None:
+                checked(f"shape {f.name}", getattr(self, f.name), COUNT)
+        has_attention = self.layers is not None or self.context is not None
+        if has_attention and None in (self.layers, self.width, self.context):
+            raise PlanError("the shape's attention needs layers, width and context")
+        if self.vocab is not None and self.width is None:
+            raise PlanError("the shape's vocab needs the width of the model")
+
+    def is_of(self, N: float) -> bool:
+        return self.N is None or abs(N / self.N - 1) < SAME_SIZE
+
+    def flops_per_token(self, N: float) -> float:
+        """FLOPs of training on one token."""
+        flops = FLOPS_PER_TOKEN * (self.active or N)
+        if self.layers and self.width and self.context:
+            flops += 12 * self.layers * self.width * self.context
+        if self.vocab and self.width:
+            flops += FLOPS_PER_TOKEN * self.vocab * self.width
+        return flops
+
+    @property
+    def formula(self) -> str:
+        """The formula in words."""
+        parts = [
+            "6 N D"
+            if self.active is None
+            else f"6 ({format_count(self.active)} active) D"
+        ]
+        parts += ["12 layers width context D"] * (self.layers is not None)
+        parts += ["6 vocab width D"] * (self.vocab is not None)
+        return " + ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What training costs, on stated hardware at a stated price.
+
+    Parameters
+    ----------
+    hardware
+        The cluster that a run has: ``"64xH100"``.
+    mfu
+        Share of the peak FLOP/s that training reaches.
+    price
+        Money per device-hour.
+    tokens_per_second
+        Measured tokens per second of the cluster, by model size, in place of peak and
+        ``mfu``: between sizes FLOP/s are interpolated in log N, beyond them they are those
+        of the nearest.
+    shapes
+        What sizes compute beside 6 N D.
+    fixed
+        Money that a run costs whatever its length.
+    side_by_side
+        Runs that train at once, each on a cluster of its own.
+    train_checkpoint
+        Whether the checkpoint does not exist yet, so that its pre-training is paid, too.
+
+    Raises
+    ------
+    PlanError
+        A number is out of range, or the device is not known.
+
+    Examples
+    --------
+    >>> costs = Costs(hardware="64xH100", mfu=0.4, price=2.5)
+    >>> round(costs.of_run(8.1e9, 100e9).days, 2)
+    2.22
+    """
+
+    hardware: Hardware | str | None = None
+    mfu: float = 0.4
+    price: float | None = None
+    tokens_per_second: Mapping[float, float] | None = None
+    shapes: Sequence[Shape] = ()
+    fixed: float = 0.0
+    side_by_side: int = 1
+    train_checkpoint: bool = False
+
+    def __post_init__(self) -> None:
+        checked("mfu", self.mfu, UTILISATION)
+        checked("fixed", self.fixed, AMOUNT)
+        if self.price is not None:
+            checked("price", self.price, POSITIVE)
+        if self.side_by_side != int(self.side_by_side) or self.side_by_side < 1:
+            raise PlanError(
+                f"side_by_side must be a whole number of runs, got {self.side_by_side!r}"
+            )
+        for N, rate in (self.tokens_per_second or {}).items():
+            checked("tokens_per_second", N, COUNT)
+            checked("tokens_per_second", rate, COUNT)
+        if self.hardware is not None:
+            Hardware.parse(self.hardware)
+        if self.price is not None and not self.has_time:
+            raise PlanError(
+                "a price is per device-hour: give hardware (64xH100), or measured "
+                "tokens_per_second"
+            )
+        if self.fixed and self.price is None:
+            raise PlanError("a fixed cost a run needs a price per device-hour, too")
+
+    @property
+    def has_time(self) -> bool:
+        """Whether hours are known."""
+        return self.hardware is not None or bool(self.tokens_per_second)
+
+    @property
+    def has_money(self) -> bool:
+        """Whether money is known."""
+        return self.price is not None
+
+    @property
+    def devices(self) -> int:
+        """Devices of a run's cluster; 1 where only its tokens per second are known."""
+        return 1 if self.hardware is None else Hardware.parse(self.hardware).count
+
+    # -- rates -------------------------------------------------------------------------
+
+    def shape(self, N: float) -> Shape:
+        """The shape of a model size.
+
+        Raises
+        ------
+        PlanError
+            Shapes were given, and none for this size.
+        """
+        if not self.shapes:
+            return Shape()
+        shape = next((shape for shape in self.shapes if shape.is_of(N)), None)
+        if shape is None:
+            sizes = ", ".join(format_count(shape.N) for shape in self.shapes)
+            raise PlanError(
+                f"no shape is given for N = {format_count(N)}, only for {sizes}"
+            )
+        return shape
+
+    def flops_per_token(self, N: float) -> float:
+        """FLOPs of training on one token."""
+        return self.shape(N).flops_per_token(N)
+
+    def flops_per_second(self, N: float) -> float:
+        """FLOP/s that a run's cluster reaches; NaN where that is not known."""
+        if self.tokens_per_second:
+            sizes = np.array(sorted(self.tokens_per_second), float)
+            reached = [
+                self.tokens_per_second[size] * self.flops_per_token(size)
+                for size in sorted(self.tokens_per_second)
+            ]
+            return float(np.interp(math.log(N), np.log(sizes), reached))
+        if self.hardware is None:
+            return math.nan
+        cluster = Hardware.parse(self.hardware)
+        return cluster.count * cluster.peak_flops * self.mfu
+
+    # -- bills -------------------------------------------------------------------------
+
+    def of_tokens(self, N: float, D: float) -> Bill:
+        """What training a model of ``N`` parameters on ``D`` tokens costs, without what
+        is paid once.
+        """
+        flops = self.flops_per_token(N) * D
+        seconds = flops / self.flops_per_second(N)
+        hours = self.devices * seconds / HOUR
+        money = math.nan if self.price is None else hours * self.price
+        return Bill(flops, hours, seconds / DAY, money)
+
+    def once(self, N: float, ptpp: float) -> Bill:
+        """What is paid before the first token: the checkpoint, where it must be trained
+        (its tokens are ptpp N), and what a run costs whatever its length.
+        """
+        checkpoint = self.of_tokens(N, ptpp * N) if self.train_checkpoint else Bill()
+        return checkpoint + Bill(money=self.fixed)
+
+    def of_run(self, N: float, D: float, ptpp: float = 0.0) -> Bill:
+        """What an adaptation costs in all, its checkpoint included where it must be
+        trained.
+        """
+        return self.once(N, ptpp) + self.of_tokens(N, D)
+
+    def most_tokens(
+        self,
+        N: float,
+        ptpp: float,
+        max_cost: float = math.inf,
+        max_days: float = math.inf,
+    ) -> float:
+        """The most tokens that a sum and a deadline pay for; 0 or less where they do not
+        pay for what comes before the first token.
+        """
+        once, rate = self.once(N, ptpp), self.of_tokens(N, 1.0)
+        by_sum = (
+            (max_cost - once.money) / rate.money if max_cost < math.inf else math.inf
+        )
+        by_day = (max_days - once.days) / rate.days if max_days < math.inf else math.inf
+        return min(by_sum, by_day)
+
+    def days_of(self, days: Sequence[float]) -> float:
+        """Days until all runs are done, each started in order when a cluster is free."""
+        free = [0.0] * int(self.side_by_side)
+        for run in days:
+            heapq.heappush(free, heapq.heappop(free) + run)
+        return max(free)
+
+    def sentence(self) -> str:
+        """What costs are reckoned from, in words."""
+        words = [
+            f"FLOPs by {self.shapes[0].formula if self.shapes else Shape().formula}"
+        ]
+        if self.tokens_per_second:
+            words.append("measured tokens per second")
+        elif self.hardware is not None:
+            cluster = Hardware.parse(self.hardware)
+            words.append(
+                f"{cluster} at {self.mfu:.0%} of {cluster.peak_flops / 1e12:.4g} TFLOP/s"
+            )
+        if self.price is not None:
+            words.append(f"{self.price:g} per device-hour")
+        if self.fixed:
+            words.append(f"{self.fixed:g} a run")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """FLOPs, device-hours, days and money (in the currency of the price); NaN where not
+    known.
+    """
+
+    flops: float = 0.0
+    device_hours: float = 0.0
+    days: float = 0.0
+    money: float = 0.0
+
+    @classmethod
+    def from_dict(cls, known: Mapping[str, float]) -> Bill:
+        """The bill of `to_dict`."""
+        unknown = dict.fromkeys((f.name for f in fields(cls)), math.nan)
+        return cls(**{**unknown, **known})
+
+    def __add__(self, other: Bill) -> Bill:
+        return Bill(
+            self.flops + other.flops,
+            self.device_hours + other.device_hours,
+            self.days + other.days,
+            self.money + other.money,
+        )
+
+    @property
+    def price(self) -> float:
+        """What bills are compared by: money where it is known, else days, else FLOPs."""
+        known = (x for x in (self.money, self.days, self.flops) if not math.isnan(x))
+        return next(known)
+
+    def to_dict(self) -> dict[str, float]:
+        """What is known, as JSON holds it."""
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: x for name, x in known.items() if not math.isnan(x)}
+
+    def sentence(self) -> str:
+        """Money, device-hours and days in words."""
+        words = [] if math.isnan(self.money) else [format_money(self.money)]
+        if not math.isnan(self.days):
+            words += [
+                f"{format_money(self.device_hours)} device-hours",
+                format_days(self.days),
+            ]
+        return ", ".join(words)
+
+
+def format_money(amount: float) -> str:
+    """An amount as people read it: 12,340; 3.42."""
+    return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"
+
+
+def format_days(days: float) -> str:
+    """Days, or hours where they are less than one."""
+    return f"{days:.3g} days" if days >= 1 else f"{24 * days:.2g} hours"
