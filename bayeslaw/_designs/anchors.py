@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, no_type_check
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs import reweighting
 from bayeslaw._designs.appraisal import (
@@ -49,25 +49,15 @@ if TYPE_CHECKING:
     from jaxtyping import Bool
 
 
-class AnchorOptions(TypedDict, total=False):
-    """Keywords of `anchors`, as editors show them; `Settings` has their defaults."""
+@dataclass(frozen=True, eq=False)
+class AnchorArguments:
+    """Arguments of `anchors`, which says what they are."""
 
-    source: Posterior | Mapping[str, Posterior] | None
-    gain: Gain | None
-    replicates: int
-    max_picks: int | None
-    least: float | None
-    run_length: float | None
-    checks: int
-    seed: int
-    costs: Costs | None
-
-
-@no_type_check  # at run time: what is given wrongly is refused in words
-@dataclass(frozen=True)
-class Settings:
-    """How runs are chosen: the keywords of `anchors`, which says what they are."""
-
+    posterior: Posterior
+    candidates: pd.DataFrame
+    goal: pd.DataFrame | Mapping[str, Any]
+    budget: float
+    _: KW_ONLY
     source: Posterior | Mapping[str, Posterior] | None = None
     gain: Gain | None = None
     replicates: int = 4
@@ -87,14 +77,8 @@ class Settings:
         return {"forgetting": self.source}
 
 
-@shows_options_of(Settings)
-def anchors(
-    posterior: Posterior,
-    candidates: pd.DataFrame,
-    goal: pd.DataFrame | Mapping[str, Any],
-    budget: float,
-    **options: Unpack[AnchorOptions],
-) -> Anchors:
+@takes(AnchorArguments)
+def anchors(arguments: AnchorArguments) -> Anchors:
     """Choose the runs that improve a forecast or a plan most for what they cost.
 
     Gains are those of a linear-Gaussian approximation to how log losses vary together
@@ -160,10 +144,10 @@ def anchors(
         The budget buys nothing, a setting is out of range, or no draw keeps the
         promises of the plan to improve.
     """
-    settings = read_options(Settings, anchors, options)
-    _check_rows(candidates)
-    candidates = as_runs(candidates)
-    costs = settings.costs
+    posterior, goal = arguments.posterior, arguments.goal
+    _check_rows(arguments.candidates)
+    candidates = as_runs(arguments.candidates)
+    costs = arguments.costs
     if isinstance(goal, pd.DataFrame):
         goal = as_runs(goal)
     else:
@@ -171,16 +155,16 @@ def anchors(
         goal = {**goal, "costs": costs}
     runtime.start()
     offered = menu(candidates, costs)
-    limits = _limits(offered, budget, settings)
-    _check_readable(candidates, posterior, settings)
-    had = _had(candidates, [posterior, *settings.sources.values()])
+    limits = _limits(offered, arguments)
+    _check_readable(candidates, posterior, arguments)
+    had = _had(candidates, [posterior, *arguments.sources.values()])
     offered = offered.without(had)
-    aim = _goal(posterior, goal, offered, settings)
+    aim = _goal(posterior, goal, offered, arguments)
     approximation = gaussian(offered, aim.domains)
     criterion = aim.criterion(approximation)
     picks = choose(approximation.offer, criterion, limits)
     appraisal = appraisal_of(approximation, criterion, picks)
-    least = _least_rate(settings.least, aim.gain, criterion, limits)
+    least = _least_rate(arguments.least, aim.gain, criterion, limits)
     count, stop = where_to_stop(
         approximation.offer, criterion, appraisal, limits, least
     )
@@ -189,8 +173,8 @@ def anchors(
     appraisal = appraisal.first(count)
     sds = goal_sds(approximation, appraisal.picks)
     check = None
-    if settings.checks and appraisal.picks:
-        check = _check(offered, aim, appraisal.picks, sds, settings)
+    if arguments.checks and appraisal.picks:
+        check = _check(offered, aim, appraisal.picks, sds, arguments)
     return Anchors(
         picks=_lines(offered, appraisal, sds),
         gain=aim.gain,
@@ -202,10 +186,10 @@ def anchors(
         stop=stop,
         check=check,
         plan=_plan_costs(aim, appraisal) if aim.gain == "plan" else None,
-        choice=foreseen(aim, approximation, appraisal.picks, settings.seed),
+        choice=foreseen(aim, approximation, appraisal.picks, arguments.seed),
         days=None if costs is None else days_of(offered, appraisal.picks, costs),
         warnings=[
-            *_warnings(posterior, settings.sources),
+            *_warnings(posterior, arguments.sources),
             *_left_out(had),
             *_no_plan(aim),
         ],
@@ -252,11 +236,11 @@ def _check_rows(candidates: pd.DataFrame) -> None:
 
 
 def _check_readable(
-    candidates: pd.DataFrame, posterior: Posterior, settings: Settings
+    candidates: pd.DataFrame, posterior: Posterior, arguments: AnchorArguments
 ) -> None:
     """Refuse candidates at which no draw can be taken before a plan is searched for."""
     asked = [(candidates, posterior)]
-    asked += [(of_source(candidates), source) for source in settings.sources.values()]
+    asked += [(of_source(candidates), source) for source in arguments.sources.values()]
     for table, one in asked:
         names = dict.fromkeys(c for piece in one.pieces() for c in piece.covariates)
         check_readable(table, names, "the table of candidates")
@@ -269,12 +253,12 @@ def _had(
     return np.all([already_had(candidates, p) for p in posteriors], axis=0)
 
 
-def _limits(offered: Menu, budget: float, settings: Settings) -> Limits:
-    replicates, max_picks = settings.replicates, settings.max_picks
+def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
+    replicates, max_picks = arguments.replicates, arguments.max_picks
     _check_count("replicates", replicates)
     if max_picks is not None:
         _check_count("max_picks", max_picks)
-    budget = positive("budget", budget)
+    budget = positive("budget", arguments.budget)
     first = np.argmin(offered.first_cost)
     run, stop = np.unravel_index(first, offered.cost.shape)
     cheapest = offered.first_cost[run, stop]
@@ -298,12 +282,12 @@ def _goal(
     posterior: Posterior,
     goal: pd.DataFrame | Mapping[str, Any],
     offered: Menu,
-    settings: Settings,
+    arguments: AnchorArguments,
 ) -> Goal:
-    gain = gain_for(settings.gain, goal, settings.source is not None)
-    length = settings.run_length
+    gain = gain_for(arguments.gain, goal, arguments.source is not None)
+    length = arguments.run_length
     if isinstance(goal, Mapping):
-        return goal_of_plan(posterior, settings.sources, goal, gain, offered, length)
+        return goal_of_plan(posterior, arguments.sources, goal, gain, offered, length)
     return goal_of(posterior, goal, gain, offered, length)
 
 
@@ -398,13 +382,13 @@ def _check(
     goal: Goal,
     picks: Sequence[Pick],
     sds: Sequence[float],
-    settings: Settings,
+    arguments: AnchorArguments,
 ) -> dict[str, Any]:
     """The approximation against reweighted draws, on as many of the first picks as
     these can tell of.
     """
     count, views = reweighting.longest_checkable(
-        offered, goal.domains, picks, settings.checks, settings.seed
+        offered, goal.domains, picks, arguments.checks, arguments.seed
     )
     by_goal = np.hstack([view.variance() for view in views])
     variances = by_goal.mean(axis=1)  # of each outcome
@@ -431,4 +415,4 @@ def _check(
         return record
     from bayeslaw._designs.goals.plan import replan
 
-    return record | replan(goal.plan, views, settings.seed)
+    return record | replan(goal.plan, views, arguments.seed)

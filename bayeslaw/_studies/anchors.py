@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._designs.anchors import Gain, anchors, appraise
 from bayeslaw._designs.menu import candidates, menu
 from bayeslaw._inference import coordinates
@@ -424,27 +424,12 @@ def _expected(job: Job, runs: pd.DataFrame, before: Known) -> dict[str, Any]:
     }
 
 
-class StudyOptions(TypedDict, total=False):
-    """Keywords of `anchors_study`, as editors show them; `StudySettings` has their
-    defaults.
-    """
-
-    laws: Sequence[str]
-    seeds: Sequence[int]
-    lists: Sequence[str]
-    measured: str
-    menu: str
-    spread: float
-    tau: float
-    plan: bool
-    executor: Executor | None
-    progress: Callable[[int, int], None] | None
-
-
 @dataclass(frozen=True)
-class StudySettings:
-    """What is studied: the keywords of `anchors_study`, which says what they are."""
+class StudyArguments:
+    """Arguments of `anchors_study`, which says what they are."""
 
+    path: Path | None = None
+    _: KW_ONLY
     laws: Sequence[str] = FORMS
     seeds: Sequence[int] = range(20)
     lists: Sequence[str] = tuple(LISTS)
@@ -502,10 +487,8 @@ def _check_one_of(name: str, value: str, allowed: Iterable[str]) -> None:
         raise LawError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 
 
-@shows_options_of(StudySettings)
-def anchors_study(
-    path: Path | None = None, **options: Unpack[StudyOptions]
-) -> pd.DataFrame:
+@takes(StudyArguments)
+def anchors_study(arguments: StudyArguments) -> pd.DataFrame:
     """A row for each world and list of runs: cost, expected and realised sd, error,
     width, coverage (`scores`).
 
@@ -541,12 +524,11 @@ def anchors_study(
     LawError
         An unknown law or setting.
     """
-    settings = read_options(StudySettings, anchors_study, options)
-    settings.check()
+    arguments.check()
     return study(
         score_list,
-        [asdict(job) for job in settings.jobs()],
-        path,
-        executor=settings.executor,
-        progress=settings.progress,
+        [asdict(job) for job in arguments.jobs()],
+        arguments.path,
+        executor=arguments.executor,
+        progress=arguments.progress,
     )

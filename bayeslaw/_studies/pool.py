@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._designs.buying.knowledge import from_priors, laws_for, what_is_known
@@ -42,19 +44,25 @@ LIMITS = (0.05, 0.95)  # quantiles: ends of the scored interval
 MOST_BATCHES = 8
 
 
-def pool_study(
-    runs: pd.DataFrame,
-    offer: str,
-    goal: str,
-    *,
-    budgets: Sequence[float] = BUDGETS,
-    laws: Sequence[Law | str] | None = None,
-    seeds: Sequence[int] = tuple(range(10)),
-    rules: Sequence[str] = ("chosen",),
-    path: Path | None = None,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> pd.DataFrame:
+@dataclass(frozen=True, eq=False)
+class PoolStudyArguments:
+    """Arguments of `pool_study`, which says what they are."""
+
+    runs: pd.DataFrame
+    offer: str
+    goal: str
+    _: KW_ONLY
+    budgets: Sequence[float] = BUDGETS
+    laws: Sequence[Law | str] | None = None
+    seeds: Sequence[int] = tuple(range(10))
+    rules: Sequence[str] = ("chosen",)
+    path: Path | None = None
+    executor: Executor | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+@takes(PoolStudyArguments)
+def pool_study(arguments: PoolStudyArguments) -> pd.DataFrame:
     """Buy runs of a pool from nothing, and forecast the goal.
 
     Parameters
@@ -88,17 +96,24 @@ def pool_study(
     LawError
         A law is unknown, or none suits the columns.
     """
-    offered, wanted = _parts(as_runs(runs), offer, goal)
-    chosen = laws_for(offered, laws)
-    _check(budgets, rules)
+    runs = as_runs(arguments.runs)
+    offered, wanted = _parts(runs, arguments.offer, arguments.goal)
+    chosen = laws_for(offered, arguments.laws)
+    _check(arguments.budgets, arguments.rules)
     jobs = [
         {"rule": rule, "budget": float(budget), "seed": int(seed)}
-        for rule in rules
-        for budget in budgets
-        for seed in seeds
+        for rule in arguments.rules
+        for budget in arguments.budgets
+        for seed in arguments.seeds
     ]
     task = partial(purchase, offered, wanted, chosen)
-    return study(task, jobs, path, executor=executor, progress=progress)
+    return study(
+        task,
+        jobs,
+        arguments.path,
+        executor=arguments.executor,
+        progress=arguments.progress,
+    )
 
 
 def pool_summary(rows: pd.DataFrame) -> Sequence[Mapping[Any, Any]]:

@@ -11,15 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
-from bayeslaw._base.options import read_options, shows_options_of
 from bayeslaw._costs.costs import Costs, format_days
 from bayeslaw._designs.buying.aim import goal_now, where_a_plan_may_be
 from bayeslaw._designs.buying.asked import (
@@ -40,7 +40,7 @@ from bayeslaw._designs.buying.purchase import (
     to_buy_now,
     why_stop,
 )
-from bayeslaw._designs.buying.settings import Buying, NextOptions
+from bayeslaw._designs.buying.settings import NextArguments
 from bayeslaw._designs.goals.goal import Goal, gain_for
 from bayeslaw._designs.goals.kinds import KINDS, Gain
 from bayeslaw._designs.menu import days_of, menu
@@ -186,13 +186,8 @@ class NextRuns:
         return f" ({which}: D {format_count(tokens)}, replay {replay:.2f})"
 
 
-@shows_options_of(Buying)
-def next_runs(
-    candidates: pd.DataFrame,
-    goal: pd.DataFrame | Mapping[str, Any],
-    budget: float,
-    **options: Unpack[NextOptions],
-) -> NextRuns:
+@takes(NextArguments)
+def next_runs(arguments: NextArguments) -> NextRuns:
     """Which of the runs on offer to buy next, from nothing or from what was measured.
 
     From priors alone at most a fifth of the budget is spent, on as many runs as a law
@@ -245,31 +240,31 @@ def next_runs(
     PlanError
         The budget buys nothing, a setting is out of range, or the plan is ill-posed.
     """
-    settings = read_options(Buying, next_runs, options)
+    candidates, goal = arguments.candidates, arguments.goal
     columns = losses_of(goal)
-    gain = gain_for(settings.gain, goal, FORGETTING in columns)
-    _check(candidates, settings, columns)
+    gain = gain_for(arguments.gain, goal, FORGETTING in columns)
+    _check(candidates, arguments, columns)
     losses = [*columns.values()]
     offered = as_runs(candidates.drop(columns=losses, errors="ignore"))
-    costs = settings.costs
+    costs = arguments.costs
     if isinstance(goal, pd.DataFrame):
         goal = as_runs(goal.drop(columns="loss", errors="ignore"))
     else:
         costs = costs or goal.get("costs")
         goal = {**goal, "costs": costs}
-    laws = _laws(offered, settings, [*columns])
+    laws = _laws(offered, arguments, [*columns])
     _check_readable(offered, goal, laws)
     asked = Asked(
         candidates=offered,
         goal=goal,
-        budget=positive("budget", budget),
-        measured=read_measured(offered, settings.measured, columns),
+        budget=positive("budget", arguments.budget),
+        measured=read_measured(offered, arguments.measured, columns),
         laws=laws,
-        batch=settings.batch or _side_by_side(costs),
-        enough=settings.enough,
-        least=settings.least,
+        batch=arguments.batch or _side_by_side(costs),
+        enough=arguments.enough,
+        least=arguments.least,
         gain=gain,
-        seed=settings.seed,
+        seed=arguments.seed,
         costs=costs,
     )
     return _next(asked)
@@ -281,16 +276,16 @@ def _side_by_side(costs: Costs | None) -> int | None:
 
 
 def _check(
-    candidates: pd.DataFrame, settings: Buying, columns: Mapping[str, str]
+    candidates: pd.DataFrame, arguments: NextArguments, columns: Mapping[str, str]
 ) -> None:
-    batch = settings.batch
+    batch = arguments.batch
     if batch is not None and (batch != int(batch) or batch < 1):
         raise PlanError(f"batch must be a whole number of at least 1, got {batch!r}")
     if not candidates.index.is_unique:
         raise RunTableError(
             "two candidates have the same row number: number them anew (reset_index)"
         )
-    if settings.source_laws is not None and FORGETTING not in columns:
+    if arguments.source_laws is not None and FORGETTING not in columns:
         raise PlanError("source_laws are of a plan's source, and a forecast has none")
 
 
@@ -315,15 +310,15 @@ def _check_readable(
 
 
 def _laws(
-    offered: pd.DataFrame, settings: Buying, domains: Sequence[str]
+    offered: pd.DataFrame, arguments: NextArguments, domains: Sequence[str]
 ) -> dict[str, tuple[Law, ...]]:
     """The laws of each domain, those that read it at the reference run asked for."""
-    wanted = {TARGET: settings.laws, FORGETTING: settings.source_laws}
+    wanted = {TARGET: arguments.laws, FORGETTING: arguments.source_laws}
     found = {
         domain: laws_for(as_read(offered, domain), wanted[domain]) for domain in domains
     }
     every = [law for laws in found.values() for law in laws]
-    placed = iter(at_reference(every, settings.reference or {}))
+    placed = iter(at_reference(every, arguments.reference or {}))
     return {domain: tuple(islice(placed, len(found[domain]))) for domain in found}
 
 

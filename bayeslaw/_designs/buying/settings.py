@@ -1,10 +1,10 @@
-"""How a sequence buys: the keywords of `bayeslaw.next_runs`."""
+"""How a sequence buys: the arguments of `bayeslaw.next_runs`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypedDict, no_type_check
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -13,26 +13,14 @@ from bayeslaw._designs.goals.kinds import Gain
 from bayeslaw._law.law import Law
 
 
-class NextOptions(TypedDict, total=False):
-    """Keywords of `next_runs`, as editors show them; `Buying` has their defaults."""
+@dataclass(frozen=True, eq=False)
+class NextArguments:
+    """Arguments of `next_runs`, which says what they are."""
 
-    measured: pd.DataFrame | None
-    laws: Sequence[Law | str] | None
-    source_laws: Sequence[Law | str] | None
-    batch: int | None
-    enough: float
-    least: float
-    gain: Gain | None
-    reference: Mapping[str, float] | None
-    seed: int
-    costs: Costs | None
-
-
-@no_type_check  # at run time: what is given wrongly is refused in words
-@dataclass(frozen=True)
-class Buying:
-    """How runs are bought: the keywords of `next_runs`, which says what they are."""
-
+    candidates: pd.DataFrame
+    goal: pd.DataFrame | Mapping[str, Any]
+    budget: float
+    _: KW_ONLY
     measured: pd.DataFrame | None = None
     laws: Sequence[Law | str] | None = None
     source_laws: Sequence[Law | str] | None = None
