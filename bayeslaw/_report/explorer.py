@@ -25,7 +25,7 @@ from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.record import Plan
 from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Problem
-from bayeslaw._tables.beyond import axis_values
+from bayeslaw._tables.beyond import values_along
 
 # points of the grid: losses may bend sharply along replay; 16 are evaluated in one call
 REPLAYS, TOKENS = 64, 49
@@ -121,7 +121,7 @@ def _ends(runs: pd.DataFrame, name: str) -> list[float] | None:
     # No replay is a share as good as any; axes of counts are positive.
     if name == "replay" and name in runs:
         return [float(runs[name].min()), float(runs[name].max())]
-    values = axis_values(runs, name)
+    values = values_along(runs, name)
     if values is None:
         return None
     return [float(values.min()), float(values.max())]

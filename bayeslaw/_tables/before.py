@@ -12,12 +12,9 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.words import name_words, quoted
 
-LOSSES = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
-SAME = 0.01  # relative difference below which two losses are one checkpoint's
-STATES = {"state", "status"}
 # of trackers and of schedulers
 UNFINISHED = re.compile(
     r"crash\w*|fail\w*|running|killed|preempt\w*|cancell?ed|pending|queued|aborted|"
@@ -54,33 +51,36 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
     is_start = (runs["D"] == 0) & runs["loss"].notna()
     if not is_start.any() or is_start.all():
         return runs
-    starts, rest = runs[is_start], runs[~is_start].copy()
-    own = [*keys, "domain"] if "domain" in runs else keys
-    rest[LOSS_BEFORE] = _filled(
-        rest, LOSS_BEFORE, starts.groupby(own)["loss"].mean(), own
-    )
+    starts, adapted = runs[is_start], runs[~is_start].copy()
+    own_keys = [*keys, "domain"] if "domain" in runs else keys
+    losses = starts.groupby(own_keys)["loss"].mean()
+    adapted[LOSS_BEFORE] = _filled(adapted, LOSS_BEFORE, losses, own_keys)
     if "domain" in runs:
         of_source = starts[starts["domain"] == "source"]
         if len(of_source):
             losses = of_source.groupby(keys)["loss"].mean()
-            rest[SOURCE_LOSS_BEFORE] = _filled(rest, SOURCE_LOSS_BEFORE, losses, keys)
+            column = _filled(adapted, SOURCE_LOSS_BEFORE, losses, keys)
+            adapted[SOURCE_LOSS_BEFORE] = column
     _say(
         f"{len(starts)} rows of no tokens (D = 0) are taken as the loss before "
         f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
     )
-    return rest
+    return adapted
 
 
-def with_gaps_filled(runs: pd.DataFrame) -> pd.DataFrame:
-    """The table with losses before adaptation that are empty as other rows of the same
-    checkpoint have them.
+def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame:
+    """Fill losses before adaptation that are empty as other rows of the same checkpoint
+    have them, where these agree within ``tolerance``.
     """
     keys = _keys(runs)
-    for column in (c for c in LOSSES if c in runs and keys):
-        own = [*keys, "domain"] if column == LOSS_BEFORE and "domain" in runs else keys
-        known = runs.dropna(subset=[column]).groupby(own)[column]
-        one = known.mean()[known.max() <= (1 + SAME) * known.min()]
-        filled = _filled(runs, column, one, own)
+    for column in (*LOSSES_BEFORE, "target_loss_before"):
+        if not keys or column not in runs:
+            continue
+        by_domain = column == LOSS_BEFORE and "domain" in runs
+        own_keys = [*keys, "domain"] if by_domain else keys
+        losses = runs.dropna(subset=[column]).groupby(own_keys)[column]
+        agrees = losses.max() <= (1 + tolerance) * losses.min()
+        filled = _filled(runs, column, losses.mean()[agrees], own_keys)
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:
             _say(
@@ -102,13 +102,12 @@ def _keys(runs: pd.DataFrame) -> list[str]:
 
 
 def _filled(
-    runs: pd.DataFrame, column: str, known: pd.Series, keys: list[str]
+    runs: pd.DataFrame, column: str, losses: pd.Series, keys: list[str]
 ) -> pd.Series:
-    """The column, its gaps as ``known`` by keys."""
-    found = runs[keys].merge(
-        known.rename("known").reset_index(), on=keys, how="left", validate="m:1"
-    )
-    values = pd.Series(found["known"].to_numpy(float), index=runs.index)
+    """Fill the gaps of a column by ``losses``, whose index are the keys."""
+    by_key = losses.rename("filling").reset_index()
+    merged = runs[keys].merge(by_key, on=keys, how="left", validate="m:1")
+    values = pd.Series(merged["filling"].to_numpy(float), index=runs.index)
     if column not in runs:
         return values
     return runs[column].where(runs[column].notna(), values)
@@ -120,7 +119,7 @@ def _filled(
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
     """Columns of states, those that are no end, and how many rows have them."""
     for name in map(str, runs.columns):
-        if set(name_words(name)[-1:]) & STATES:
+        if set(name_words(name)[-1:]) & {"state", "status"}:
             cells = runs[name].dropna().astype(str)
             is_none = np.array([bool(UNFINISHED.fullmatch(c.strip())) for c in cells])
             if is_none.any():

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 # times the largest fitted, or under the smallest: where no stage that was left out says
 # how far a law may be trusted (the papers forecast 9 times their largest stage)
 FAR = 10.0
-BARELY = 1.01  # times the target's share: people round
-LEAST_SHARE = 1e-3  # of target data; pure replay is not infinitely far away
 AXES = {
     "N": "parameters",
     "D": "tokens",
@@ -60,14 +58,14 @@ class Reach(NamedTuple):
         )
 
 
-def reaches(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
+def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
     """How far runs lie beyond a table, along each axis that both have."""
-    found = []
+    reaches = []
     for name in AXES:
-        known, asked = axis_values(table, name), axis_values(runs, name)
-        if known is not None and asked is not None:
-            found.append(_reach(name, known, asked))
-    return found
+        fitted, new = values_along(table, name), values_along(runs, name)
+        if fitted is not None and new is not None:
+            reaches.append(_reach(name, fitted, new))
+    return reaches
 
 
 def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
@@ -83,8 +81,8 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
     """
     if not isinstance(table, pd.DataFrame):
         return []
-    found = reaches(table, runs)
-    lines = [reach.sentence(far) for reach in found if reach.times > far]
+    reaches = reaches_beyond(table, runs)
+    lines = [reach.sentence(far) for reach in reaches if reach.times > far]
     outside = replay_outside(table, runs)
     return lines if outside is None else [*lines, outside]
 
@@ -93,20 +91,19 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     """A line where runs have a replay under or over all of a table's: how far is told by
     the target's share, along whose logarithm losses move alike.
     """
-    known, asked = (_numbers(part, "replay") for part in (table, runs))
-    known, asked = known[np.isfinite(known)], asked[np.isfinite(asked)]
-    if not len(known) or not len(asked):
+    fitted, new = _numbers(table, "replay"), _numbers(runs, "replay")
+    fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]
+    if not len(fitted) or not len(new):
         return None
-    low, high = float(known.min()), float(known.max())
-    share, least, most = (
-        np.maximum(1 - replay, LEAST_SHARE) for replay in (asked, high, low)
-    )
+    low, high = float(fitted.min()), float(fitted.max())
+    # pure replay is not infinitely far away
+    share, least, most = (np.maximum(1 - r, 1e-3) for r in (new, high, low))
     times = np.maximum(least / share, share / most)
-    outside = times > BARELY
+    outside = times > 1.01  # people round
     if not outside.any():
         return None
-    worst = float(asked[np.argmax(times)])
-    rows = f" in {outside.sum()} of {len(asked)} rows" if len(asked) > 1 else ""
+    worst = float(new[np.argmax(times)])
+    rows = f" in {outside.sum()} of {len(new)} rows" if len(new) > 1 else ""
     return (
         f"replay {100 * worst:.4g}%{rows} lies outside that of the runs that were fitted "
         f"({low:.0%} to {high:.0%}): {times.max():.3g} times "
@@ -123,16 +120,14 @@ def warn_far(table: object, runs: pd.DataFrame) -> None:
         warnings.warn(text, RunTableWarning, stacklevel=3)
 
 
-def axis_values(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
+def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
     """The positive finite values of an axis; None where there are none."""
     above, _, below = name.partition("/")
     x = _numbers(columns, above)
     if below:
         x = x / _numbers(columns, below)
-    known = np.isfinite(x) & (x > 0)
-    if not known.any():
-        return None
-    return x[known]
+    positive = x[np.isfinite(x) & (x > 0)]
+    return positive if len(positive) else None
 
 
 def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
@@ -144,9 +139,9 @@ def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
 
 
 def _reach(
-    name: str, known: Float[np.ndarray, " run"], asked: Float[np.ndarray, " other_run"]
+    name: str, fitted: Float[np.ndarray, " run"], new: Float[np.ndarray, " new_run"]
 ) -> Reach:
-    low, high = float(known.min()), float(known.max())
-    times = np.maximum(asked / high, low / asked)
+    low, high = float(fitted.min()), float(fitted.max())
+    times = np.maximum(new / high, low / new)
     worst = int(np.argmax(times))
-    return Reach(name, low, high, float(asked[worst]), float(times[worst]), times)
+    return Reach(name, low, high, float(new[worst]), float(times[worst]), times)

@@ -22,13 +22,6 @@ from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_nam
 # 1e9 in tokens_B*1e9, with the sign that comes before it
 FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
 SIGN = re.compile(r"\s*([*/])\s*")
-TOKENS = {"tokens", "tok", "toks"}
-PER = {"per", "ratio", "tpp", "ptpp"}
-BITS = (
-    "{theirs!r} is bits per byte by its name, and {ours} is nats per token: write "
-    '--column "{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes per token (a '
-    "number or a column), or {theirs}*0.6931 for nats per byte"
-)
 # losses of one run in one row
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -36,7 +29,7 @@ BOTH = {"target": "target_loss", "source": "source_loss"}
 def renamed(
     table: pd.DataFrame,
     columns: Mapping[str, str | Sequence[str]],
-    known: Collection[str],
+    schema: Collection[str],
 ) -> pd.DataFrame:
     """The table under the schema's names.
 
@@ -55,30 +48,30 @@ def renamed(
     pairs = _pairs(columns)
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
-    given, table = table, _without_replaced(table, columns)
+    original, table = table, _without_replaced(table, columns)
     plain = {t: o for t, o in pairs if t in table and o not in NAMES}
     out = table.rename(columns=plain)
     products = {}
     for theirs, ours in pairs:
-        if theirs in given:
+        if theirs in original:
             if ours in NAMES and ours != theirs:
                 # what names runs may be what a law reads, too
-                out = _with_new(out, ours, as_names(given[theirs]))
+                out = _with_new(out, ours, as_names(original[theirs]))
             continue
         shared = _shared_number(theirs)
         if shared is not None:
             out = _with_new(out, ours, shared)
             continue
-        products[ours] = parsed = product_of(theirs, _names(given, pairs, ours))
+        products[ours] = parsed = product_of(theirs, _names(original, pairs, ours))
         if parsed is None:
-            _refuse_name(given, _first_name(theirs), ours, known)
-    made = _made(products, given, out)
+            _refuse_name(original, _first_name(theirs), ours, schema)
+    new_columns = _made(products, original, out)
     scaled = {p.columns[0] for p in products.values() if p and len(p.columns) == 1}
     # tokens counted by steps leave the steps where they are
-    read = [c for c in scaled if c in out and c in given and c not in known]
-    out = out.drop(columns=[*read, *(ours for ours in made if ours in out)])
-    out = out.assign(**made)
-    out = out.rename(columns=_exported(out.columns, known))
+    factored = [c for c in scaled if c in out and c in original and c not in schema]
+    out = out.drop(columns=[*factored, *(ours for ours in new_columns if ours in out)])
+    out = out.assign(**new_columns)
+    out = out.rename(columns=_exported(out.columns, schema))
     check_repeated(out.columns)
     return out
 
@@ -88,14 +81,14 @@ def replaced(
 ) -> list[str]:
     """Columns under names of the schema for which others are given."""
     names = set(map(str, table.columns))
-    read = {name for theirs in columns for name in _read(theirs, names)}
-    return [ours for _, ours in _pairs(columns) if ours in names and ours not in read]
+    inputs = {name for theirs in columns for name in _read(theirs, names)}
+    return [ours for _, ours in _pairs(columns) if ours in names and ours not in inputs]
 
 
 def is_there(
-    theirs: str, ours: str, names: Collection[str], made: Collection[str] = ()
+    theirs: str, ours: str, names: Collection[str], products: Collection[str] = ()
 ) -> bool:
-    """Whether a table of columns ``names``, and those ``made`` beside them, has what
+    """Whether a table of columns ``names``, and those ``products`` beside them, has what
     `renamed` would read as ``ours``; a number that all rows share is what a table
     without that column has.
     """
@@ -103,9 +96,11 @@ def is_there(
         return True
     if _shared_number(theirs) is not None:
         return ours not in names
-    read = _read(theirs, {*names, *made})
+    inputs = _read(theirs, {*names, *products})
     # a table that was kept has what was made of others
-    return bool(read) and not (set(read) <= set(made) | {ours} and ours in names)
+    return bool(inputs) and not (
+        set(inputs) <= set(products) | {ours} and ours in names
+    )
 
 
 def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
@@ -155,25 +150,25 @@ def product_of(text: str, names: Collection[str]) -> Product | None:
     by_length = sorted(names, key=len, reverse=True)
     columns: list[str] = []
     powers: list[int] = []
-    factor, rest, power = 1.0, text.strip(), 1
+    factor, unread, power = 1.0, text.strip(), 1
     while True:
-        name = next((n for n in by_length if _begins(rest, n)), None)
-        number = FACTOR.match("*" + rest)
+        name = next((n for n in by_length if _begins(unread, n)), None)
+        number = FACTOR.match("*" + unread)
         if name is not None:
             columns.append(name)
             powers.append(power)
-            rest = rest[len(name) :]
+            unread = unread[len(name) :]
         elif number:
             factor *= _factor(number[2], text) ** power
-            rest = rest[number.end() - 1 :]
+            unread = unread[number.end() - 1 :]
         else:
             return None
-        sign = SIGN.match(rest)
+        sign = SIGN.match(unread)
         if sign is None:
-            is_whole = not rest.strip() and bool(columns)
+            is_whole = not unread.strip() and bool(columns)
             return Product(tuple(columns), tuple(powers), factor) if is_whole else None
         power = 1 if sign[1] == "*" else -1
-        rest = rest[sign.end() :]
+        unread = unread[sign.end() :]
 
 
 def _begins(text: str, name: str) -> bool:
@@ -214,12 +209,12 @@ def _names(
     table: pd.DataFrame, pairs: Sequence[tuple[str, str]], ours: str
 ) -> set[str]:
     """Names that a product may hold: the table's, and what else is made."""
-    names = {*map(str, table.columns), *(made for _, made in pairs)}
+    names = {*map(str, table.columns), *(target for _, target in pairs)}
     return names if ours in table else names - {ours}
 
 
 def _made(
-    products: Mapping[str, Product | None], given: pd.DataFrame, out: pd.DataFrame
+    products: Mapping[str, Product | None], original: pd.DataFrame, out: pd.DataFrame
 ) -> dict[str, pd.Series]:
     """The columns that are products, those first that others are made of.
 
@@ -228,7 +223,7 @@ def _made(
     RunTableError
         A column is not numbers, or two are made of each other.
     """
-    made: dict[str, pd.Series] = {}
+    columns: dict[str, pd.Series] = {}
     waiting = {ours: p for ours, p in products.items() if p is not None}
     while waiting:
         ready = [
@@ -244,19 +239,21 @@ def _made(
         for ours in ready:
             product = waiting.pop(ours)
             values: float | pd.Series = product.factor
-            unread = pd.Series(None, index=given.index, dtype=object)
+            unread = pd.Series(None, index=original.index, dtype=object)
             for name, power in zip(product.columns, product.powers, strict=True):
-                if name in made:
-                    column = made[name]
+                if name in columns:
+                    column = columns[name]
                 else:
                     # its own old name, else what it is called now
                     is_kept = name in out and name != ours
-                    column = out[name] if is_kept else given[name]
+                    column = out[name] if is_kept else original[name]
                 numbers = _plain_numbers(column, name)
                 values = values * numbers**power
                 unread = unread.fillna(column.where(numbers.isna()).astype(object))
-            made[ours] = _with_unread(pd.Series(values, index=given.index), unread)
-    return made
+            columns[ours] = _with_unread(
+                pd.Series(values, index=original.index), unread
+            )
+    return columns
 
 
 def _with_unread(values: pd.Series, unread: pd.Series) -> pd.Series:
@@ -323,7 +320,8 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
     """
     is_name = theirs in table
     words = set(name_words(theirs))
-    is_tokens = bool(words & TOKENS) and not words & PER
+    is_ratio = words & {"per", "ratio", "tpp", "ptpp"}
+    is_tokens = words & {"tokens", "tok", "toks"} and not is_ratio
     if ours == "ptpp" and is_tokens and not _divides(theirs, table):
         factor = unit_of_name(theirs) if is_name else ""
         raise RunTableError(
@@ -332,14 +330,18 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
             "per parameter)"
         )
     if "loss" in ours and is_name and words & {"bpb", "bits"}:
-        raise RunTableError(BITS.format(ours=ours, theirs=theirs))
+        raise RunTableError(
+            f"{theirs!r} is bits per byte by its name, and {ours} is nats per token: "
+            f'write --column "{ours}={theirs}*0.6931*BYTES_PER_TOKEN" with your bytes '
+            f"per token (a number or a column), or {theirs}*0.6931 for nats per byte"
+        )
 
 
 def _refuse_name(
-    table: pd.DataFrame, theirs: str, ours: str, known: Collection[str]
+    table: pd.DataFrame, theirs: str, ours: str, schema: Collection[str]
 ) -> None:
     there = [str(c) for c in table.columns]
-    if ours in there and theirs in known:
+    if ours in there and theirs in schema:
         raise RunTableError(
             f"the table has no column {theirs!r} to read as {ours!r}; the other way "
             f"round? on the command line the schema's name comes first, --column "
@@ -353,7 +355,7 @@ def _refuse_name(
     )
 
 
-def _exported(columns: pd.Index, known: Collection[str]) -> dict[str, str]:
+def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
     """Names of the schema for columns of a tracker's export, where each is meant by one
     column only.
     """
@@ -363,7 +365,7 @@ def _exported(columns: pd.Index, known: Collection[str]) -> dict[str, str]:
         if match and is_setting(name) and match[1] in LOSSES:
             # a setting is no measurement: config.loss may be what is minimised
             continue
-        if match and match[1] in known and match[1] not in columns:
+        if match and match[1] in schema and match[1] not in columns:
             meant.setdefault(match[1], []).append(name)
     return {theirs[0]: ours for ours, theirs in meant.items() if len(theirs) == 1}
 

@@ -30,13 +30,6 @@ if TYPE_CHECKING:
     from bayeslaw._law.law import Exponent, Law
 
 
-# times the reference run's size, or a share of it, beyond which priors in nats may not
-# suit
-FAR = 100.0
-LADDER = 0.05  # sd of log tokens given the size, below which runs are on one line
-USUAL_SIZE = 1e9  # parameters of the reference run of the laws that come with this
-
-
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     """Which runs are rows of the table that a posterior was fitted to, by all their
     numbers; shape (run,).
@@ -73,12 +66,12 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
     if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
         return
     domains = table["domain"].astype(str).unique()
-    others = runs["domain"].astype(str)
-    others = others[~others.isin(domains)]
-    if len(domains) == 1 and len(others):
+    names = runs["domain"].astype(str)
+    foreign = names[~names.isin(domains)]
+    if len(domains) == 1 and len(foreign):
         warnings.warn(
-            f"the fit is of domain {domains[0]!r}, and {len(others)} of {len(runs)} "
-            f"rows are of {others.iloc[0]!r}: select rows with where "
+            f"the fit is of domain {domains[0]!r}, and {len(foreign)} of {len(runs)} "
+            f"rows are of {foreign.iloc[0]!r}: select rows with where "
             f"\"domain == '{domains[0]}'\"",
             RunTableWarning,
             stacklevel=3,
@@ -160,16 +153,19 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
     """
     if "N" not in runs:
         return {}
-    if not _are_far(runs["N"].min(), runs["N"].max(), USUAL_SIZE):
+    usual = 1e9  # parameters of the reference run of the laws that come with this
+    if not _are_far(runs["N"].min(), runs["N"].max(), usual):
         return {}
     positive = {c: runs[c][runs[c] > 0] for c in ("N", "D") if c in runs}
     middles = {c: np.exp(np.log(sizes).mean()) for c, sizes in positive.items()}
     return {c: float(f"{middle:.0e}") for c, middle in middles.items()}
 
 
-def _are_far(low: float, high: float, reference: float) -> bool:
-    """Whether models of these sizes are all far from a reference run's."""
-    return bool(low > FAR * reference or high < reference / FAR)
+def _are_far(low: float, high: float, reference: float, far: float = 100.0) -> bool:
+    """Whether models of these sizes are all so ``far`` from a reference run's that priors
+    in nats may not suit.
+    """
+    return bool(low > far * reference or high < reference / far)
 
 
 def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
@@ -199,9 +195,9 @@ def _warn_domains(runs: pd.DataFrame) -> None:
         return
     rows = runs.groupby(runs["domain"].astype(str)).groups
     if len(rows) > 1:
-        shown = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())
+        listed = "; ".join(f"{domain}: {named_rows(at)}" for domain, at in rows.items())
         warnings.warn(
-            f"runs of {len(rows)} domains are fitted as if of one ({shown}); select "
+            f"runs of {len(rows)} domains are fitted as if of one ({listed}); select "
             f"one of them (--where \"domain == '{next(iter(rows))}'\")",
             RunTableWarning,
             stacklevel=4,
@@ -225,9 +221,9 @@ def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> La
     }
     if not resting:
         return law
-    held = [f"{name} is held at {p.args[0]:g}" for name, p in resting.items()]
+    values = [f"{name} is held at {p.args[0]:g}" for name, p in resting.items()]
     warnings.warn(
-        f"law {law.name!r}: where a column has one level, {' and '.join(held)}, "
+        f"law {law.name!r}: where a column has one level, {' and '.join(values)}, "
         "the prior's median: forecasts are of runs at that level",
         RunTableWarning,
         stacklevel=4,
@@ -291,8 +287,12 @@ def check_fittable(
             _check_levels(law, name, np.unique(x[name]), tied)
 
 
-def _warn_ladder(x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
-    """Runs whose tokens follow their size tell of both together only."""
+def _warn_ladder(
+    x: Mapping[str, Float[np.ndarray, " run"]], least: float = 0.05
+) -> None:
+    """Warn of runs whose tokens follow their size, which tell of both together only: the
+    sd of log tokens given the size is under ``least``.
+    """
     if not {"N", "D"} <= set(x):
         return
     size, tokens = np.log(x["N"]), np.log(x["D"])
@@ -300,7 +300,7 @@ def _warn_ladder(x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
         return
     slope, level = np.polyfit(size, tokens, 1)
     apart = np.std(tokens - slope * size - level)
-    if apart < LADDER:
+    if apart < least:
         warnings.warn(
             f"tokens follow the size in all runs (D as N^{slope:.2g}, within "
             f"{apart:.1%}): the losses tell of both together, and what size and tokens "

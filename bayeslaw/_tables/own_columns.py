@@ -12,27 +12,26 @@ from bayeslaw._tables.runs import NUMERIC
 
 
 def own_beyond(
-    table: object, runs: pd.DataFrame, read: Collection[str], far: float = FAR
+    table: object, runs: pd.DataFrame, inputs: Collection[str], far: float = FAR
 ) -> list[str]:
     """A line for each column apart from the schema along which runs lie so many times
     beyond the table; of one that reaches 0 or less, so many halves of its range.
 
     Parameters
     ----------
-    read
+    inputs
         The columns that laws read.
     """
     if not isinstance(table, pd.DataFrame):
         return []
-    own = [c for c in read if c not in NUMERIC and c in table and c in runs]
-    lines = [_line(name, table[name], runs[name], far) for name in dict.fromkeys(own)]
+    names = [c for c in inputs if c not in NUMERIC and c in table and c in runs]
+    lines = [_line(name, table[name], runs[name], far) for name in dict.fromkeys(names)]
     return [line for line in lines if line is not None]
 
 
-def _line(name: str, known: pd.Series, asked: pd.Series, far: float) -> str | None:
-    fitted = known.to_numpy(float)
+def _line(name: str, fitted: pd.Series, new: pd.Series, far: float) -> str | None:
     low, high = float(fitted.min()), float(fitted.max())
-    x = asked.to_numpy(float)
+    x = new.to_numpy(float)
     if low > 0:
         # what is 0 or less lies endlessly far below
         share = np.divide(low, x, out=np.full(len(x), np.inf), where=x > 0)

@@ -8,15 +8,15 @@ import re
 import shlex
 import warnings
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import parse_number
+from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._tables.before import (
-    LOSSES,
     finished_query,
     with_gaps_filled,
     with_stages,
@@ -28,53 +28,40 @@ from bayeslaw._tables.words import is_setting, name_words, unit_of_name
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# What people call a column of the schema: all words of one of these are in its name.
-CALLED = {
-    "N": ("params", "parameters", "model size", "model", "size"),
-    "D": (
-        *("total tokens", "tokens seen", "tokens", "adapt tokens", "train tokens"),
-        *("tok", "toks"),
+PLANNED = frozenset({"planned", "target", "max", "budget", "scheduled", "goal"})
+
+
+class Spelling(NamedTuple):
+    """What people call a column: all words of one of ``names`` are in its name, and none
+    of ``foreign``, by which it is something else: tokens per parameter are no tokens.
+    """
+
+    names: tuple[str, ...]
+    foreign: frozenset[str] = frozenset({"before", "per"})
+
+
+PRETRAINING = frozenset({"pretrain", "pretraining", "pretrained", "pt"})
+# of the columns of the schema
+SPELLINGS = {
+    "N": Spelling(
+        ("params", "parameters", "model size", "model", "size"),
+        frozenset({"before", "per", "total", "embedding"}),
     ),
-    "U": ("unique tokens",),
-    "replay": ("replay", "mix", "source share", "mixture"),
-    "ptpp": ("tpp", "ptpp", "tokens per parameter", "tokens per param"),
-    "cost": ("gpu hours", "gpu hour", "gpuh", "flops"),
+    "D": Spelling(
+        (
+            *("total tokens", "tokens seen", "tokens", "adapt tokens", "train tokens"),
+            *("tok", "toks"),
+        ),
+        frozenset({"before", "per", "unique"}) | PRETRAINING | PLANNED,
+    ),
+    "U": Spelling(("unique tokens",)),
+    "replay": Spelling(("replay", "mix", "source share", "mixture")),
+    "ptpp": Spelling(
+        ("tpp", "ptpp", "tokens per parameter", "tokens per param"),
+        frozenset({"before"}),
+    ),
+    "cost": Spelling(("gpu hours", "gpu hour", "gpuh", "flops")),
 }
-# tokens of pre-training, from which ptpp is reckoned
-PRETRAINED = ("pretrain tokens", "pretraining tokens", "pt tokens", "pretrained tokens")
-PLANNED = {"planned", "target", "max", "budget", "scheduled", "goal"}
-# words by which a column is something else: tokens per parameter are no tokens
-OTHER = {
-    "D": {"before", "per", "unique", "pretrain", "pretraining", "pretrained", "pt"}
-    | PLANNED,
-    "N": {"before", "per", "total", "embedding"},
-    "ptpp": {"before"},
-}
-OTHER_THAN_ANY = {"before", "per"}
-# a loss before adaptation is not the loss, one that balances experts is none
-OTHER_THAN_LOSS = {
-    "before",
-    "initial",
-    "start",
-    "init",
-    "aux",
-    "balance",
-    "scale",
-    "per",
-}
-STARTS = {"before", "initial", "start", "base", "init"}
-# what models are trained on before they are adapted, by which a source is guessed
-GENERAL = {
-    *("en", "eng", "english", "pretrain", "pretraining", "general", "base", "orig"),
-    *("pile", "web", "fineweb", "dclm", "slimpajama", "redpajama", "dolma"),
-}
-EVALUATED = {"eval", "val", "valid", "validation", "test", "heldout"}
-TRAINED = {"train", "training"}
-LOOKED_AT = 10_000  # rows
-FEWEST_PARAMETERS = 2e4  # of a model; a largest N below is in another unit
-FEWEST_TOKENS = 1e4
-MOST = {"N": 1e13, "D": 1e14, "U": 1e14}  # more is another unit than the name's
-USUAL_RATIO = 20.0  # tokens per parameter, between those of adaptations and of training
 
 
 def it_has(runs: pd.DataFrame) -> str:
@@ -141,24 +128,23 @@ def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
             table = with_gaps_filled(table.reset_index(drop=True))
         except (RunTableError, TypeError, ValueError):
             return []  # what is wrong is said where it is read
-    read = [c for c in LOSSES[:2] if c in table]
-    return [f"{c}.notna()" for c in read if table[c].isna().any()]
+    there = [c for c in LOSSES_BEFORE if c in table]
+    return [f"{c}.notna()" for c in there if table[c].isna().any()]
 
 
 def _steps(columns: Columns) -> str:
     """The option that makes tokens of steps."""
     last = {re.split("[./]", name)[-1]: name for name in columns.names}
-    whole = next((last[n] for n in PER_STEP if n in last), None)
+    per_step = next((last[n] for n in PER_STEP if n in last), None)
     batch = next((last[n] for n in (*BATCH, "batch") if n in last), None)
     length = next((last[n] for n in LENGTH if n in last), None)
-    if whole:
-        return _option("D", f"step*{whole}")
+    if per_step:
+        return _option("D", f"step*{per_step}")
     if batch and length:
-        is_whole = "global" in batch or "total" in batch
-        more = (
-            "" if is_whole else " (times devices and accumulated batches, if several)"
-        )
-        return _option("D", f"step*{batch}*{length}") + more
+        option = _option("D", f"step*{batch}*{length}")
+        if "global" in batch or "total" in batch:
+            return option
+        return f"{option} (times devices and accumulated batches, if several)"
     return '--column "D=step*TOKENS_OF_A_STEP"'
 
 
@@ -193,8 +179,8 @@ def _option(ours: str, theirs: str) -> str:
 class Columns:
     """Names of a table's columns, and their numbers where they are such."""
 
-    def __init__(self, runs: pd.DataFrame):
-        self._rows = runs.head(LOOKED_AT)
+    def __init__(self, runs: pd.DataFrame, rows: int = 10_000):
+        self._rows = runs.head(rows)
         self.names = [str(name) for name in runs.columns]
 
     def numbers(self, name: str) -> Float[np.ndarray, " row"] | None:
@@ -217,26 +203,27 @@ class Columns:
     def called(
         self,
         wanted: Collection[str],
-        other: Collection[str],
+        foreign: Collection[str],
         among: Collection[str] | None = None,
     ) -> list[str]:
-        """Columns of numbers that have these words first in their name, else anywhere
-        in it; ``among`` all of them, or some.
+        """Find columns of numbers that have the wanted words first in their name, else
+        anywhere in it, and no foreign one; ``among`` all of them, or some.
         """
         wanted = list(wanted)
         words = {n: name_words(n) for n in (self.names if among is None else among)}
-        words = {name: of for name, of in words.items() if not set(other) & set(of)}
-        found = [n for n, of in words.items() if of[: len(wanted)] == wanted]
-        found = found or [n for n, of in words.items() if set(wanted) <= set(of)]
-        return [name for name in found if self.numbers(name) is not None]
+        words = {name: of for name, of in words.items() if not set(foreign) & set(of)}
+        names = [n for n, of in words.items() if of[: len(wanted)] == wanted]
+        if not names:
+            names = [n for n, of in words.items() if set(wanted) <= set(of)]
+        return [name for name in names if self.numbers(name) is not None]
 
 
 def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
     """Name of the schema, and what to write for it; whether its unit is a guess."""
     size: float | None = None
-    for ours, names in CALLED.items():
+    for ours in SPELLINGS:
         there = ours in columns.names
-        theirs = ours if there else _meant(columns, ours, names)
+        theirs = ours if there else _meant(columns, ours)
         if theirs is None:
             continue
         factor, guessed = "", False
@@ -245,29 +232,28 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
             yield ours, (theirs + factor, guessed)
         if ours == "N":
             size = _middle(columns, theirs, factor)
-    if "ptpp" not in columns.names and not _meant(columns, "ptpp", CALLED["ptpp"]):
-        pretrained = _meant_by(columns, PRETRAINED, {"before", "per"})
+    if "ptpp" not in columns.names and not _meant(columns, "ptpp"):
+        names = ("pretrain tokens", "pretraining tokens", "pt tokens")
+        pretrained = _meant_by(columns, Spelling((*names, "pretrained tokens")))
         if pretrained is not None and pretrained != "pretrain_tokens" and size:
             factor, guessed = _unit(columns, "D", pretrained, size)
             yield "ptpp", (f"{pretrained}{factor}/N", guessed)
 
 
-def _meant(columns: Columns, ours: str, names: Collection[str]) -> str | None:
+def _meant(columns: Columns, ours: str) -> str | None:
     """The column that is called so, where there is one only."""
-    found = _meant_by(columns, names, OTHER.get(ours, OTHER_THAN_ANY))
-    if ours == "N" and "active" not in name_words(found or ""):
+    theirs = _meant_by(columns, SPELLINGS[ours])
+    if ours == "N" and "active" not in name_words(theirs or ""):
         # total parameters give way to active ones only
-        found = _meant_by(columns, names, OTHER_THAN_ANY)
-    return found
+        theirs = _meant_by(columns, Spelling(SPELLINGS[ours].names))
+    return theirs
 
 
-def _meant_by(
-    columns: Columns, names: Collection[str], other: Collection[str]
-) -> str | None:
-    for name in names:
-        found = columns.called(name.split(), other)
-        if len(found) == 1:
-            return found[0]
+def _meant_by(columns: Columns, spelling: Spelling) -> str | None:
+    for name in spelling.names:
+        theirs = columns.called(name.split(), spelling.foreign)
+        if len(theirs) == 1:
+            return theirs[0]
     return None
 
 
@@ -291,7 +277,8 @@ def _unit(
         return "", False
     largest = float(values.max())
     named = unit_of_name(theirs)
-    if named.startswith("*") and largest * float(named[1:]) > MOST.get(ours, np.inf):
+    most = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
+    if named.startswith("*") and largest * float(named[1:]) > most:
         named = ""  # tokens_M that are written out
     if named:
         return named, False
@@ -306,17 +293,16 @@ def _unit_of_range(
     if ours == "replay":
         return "/100" if 1 < most <= 100 else ""
     # models and corpora are larger than what is written, so it is in another unit
-    if ours == "N" and most < FEWEST_PARAMETERS:
+    if ours == "N" and most < 2e4:
         # 14, 70, 410 are millions; 7, 13, 70 or .4, 1.4 are billions
         return "*1e6" if least >= 10 and most > 100 else "*1e9"
-    if ours in ("D", "U") and most < FEWEST_TOKENS:
+    if ours in ("D", "U") and most < 1e4:
         if size is None:
             return "*1e9"
-        ratio = float(np.median(values)) / size
-        return min(
-            ("*1e6", "*1e9"),
-            key=lambda unit: abs(np.log(ratio * float(unit[1:]) / USUAL_RATIO)),
-        )
+        # 20 tokens per parameter lie between those of adaptations and of training
+        ratio = float(np.median(values)) / size / 20
+        in_millions, in_billions = abs(np.log(ratio * np.array([1e6, 1e9])))
+        return "*1e6" if in_millions <= in_billions else "*1e9"
     return ""
 
 
@@ -327,17 +313,21 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
     """A column each for target and source, or the one loss."""
     if {"loss", "target_loss", "source_loss"} & set(columns.names):
         return {}
-    found = _measured(columns)
+    measured = _measured(columns)
     for_domain = {
-        domain: [name for name in found if domain in name_words(name)]
+        domain: [name for name in measured if domain in name_words(name)]
         for domain in ("target", "source")
     }
     if all(len(names) == 1 for names in for_domain.values()):
-        return _with_starts(
-            columns, {domain: names[0] for domain, names in for_domain.items()}, False
-        )
-    best = _measured_best(found)
-    general = [name for name in best if GENERAL & set(name_words(name))]
+        chosen = {domain: names[0] for domain, names in for_domain.items()}
+        return _with_starts(columns, chosen, False)
+    # what models are trained on before they are adapted, by which a source is guessed
+    corpora = {
+        *("en", "eng", "english", "pretrain", "pretraining", "general", "base", "orig"),
+        *("pile", "web", "fineweb", "dclm", "slimpajama", "redpajama", "dolma"),
+    }
+    best = _measured_best(measured)
+    general = [name for name in best if corpora & set(name_words(name))]
     if len(best) == 2 and len(general) == 1:
         (special,) = set(best) - {*general}
         return _with_starts(columns, {"target": special, "source": general[0]}, True)
@@ -352,27 +342,29 @@ def _with_starts(
     """
     losses = {f"{domain}_loss": (name, guessed) for domain, name in chosen.items()}
     words = {domain: set(name_words(name)) for domain, name in chosen.items()}
+    start_words = {"before", "initial", "start", "base", "init"}
     starts = [
         name
         for name in columns.names
-        if STARTS & set(name_words(name))
+        if start_words & set(name_words(name))
         and "loss" in name_words(name)
         and columns.numbers(name) is not None
     ]
+    common = set.intersection(*words.values())
     for domain, of in words.items():
-        (other,) = [w for d, w in words.items() if d != domain]
-        own = of - other
-        found = [name for name in starts if own & set(name_words(name))]
+        names = [name for name in starts if (of - common) & set(name_words(name))]
         ours = f"{domain}_loss_before"
-        if len(found) == 1 and found[0] != ours and ours not in columns.names:
-            losses[ours] = (found[0], False)
+        if len(names) == 1 and names[0] != ours and ours not in columns.names:
+            losses[ours] = (names[0], False)
     return losses
 
 
 def _measured(columns: Columns) -> list[str]:
     """Columns of losses; a setting is none."""
     names = [name for name in columns.names if not is_setting(name)]
-    return columns.called(["loss"], OTHER_THAN_LOSS, names)
+    # a loss before adaptation is not the loss, one that balances experts is none
+    foreign = {"before", "initial", "start", "init", "aux", "balance", "scale", "per"}
+    return columns.called(["loss"], foreign, names)
 
 
 def _alike(columns: Columns) -> list[str]:
@@ -383,12 +375,9 @@ def _alike(columns: Columns) -> list[str]:
 
 
 def _measured_best(names: Collection[str]) -> list[str]:
-    """Those of an evaluation, else those that are not of the training, else all."""
-    evaluated, other = [], []
-    for name in names:
-        words = set(name_words(name))
-        if EVALUATED & words:
-            evaluated.append(name)
-        if not TRAINED & words:
-            other.append(name)
-    return evaluated or other or list(names)
+    """Prefer losses of an evaluation, then those that are not of training, then any."""
+    evaluation = {"eval", "val", "valid", "validation", "test", "heldout"}
+    words = {name: set(name_words(name)) for name in names}
+    evaluated = [name for name, of in words.items() if of & evaluation]
+    untrained = [n for n, of in words.items() if not of & {"train", "training"}]
+    return evaluated or untrained or list(names)

@@ -85,7 +85,6 @@ POSITIVE = (
     "pretrain_tokens",
     *(n for n in NUMERIC if "loss" in n),
 )
-NOT_NEGATIVE = ("cost", "step", "lr")
 COUNTS = (
     "N",
     "D",
@@ -94,8 +93,6 @@ COUNTS = (
     "step",
     "cost",
 )  # large: in 240,000 the comma groups thousands
-SHOWN = 3  # rows named in a message
-WIDEST = 1e4  # ratio of neighbours in a column of one unit; measured tables: under 100
 TEXT = ("run", "checkpoint", "domain", "schedule", "seed")
 
 
@@ -177,12 +174,12 @@ def read_with_notes(
     lines.
     """
     columns = columns or {}
-    given = load_table(source, grows=grows, names=names_of(columns))
+    table = load_table(source, grows=grows, names=names_of(columns))
     if is_tracker(source):
         # a metric that is called like the schema's gives way to the one that is meant
-        given = given.drop(columns=replaced(given, columns))
+        table = table.drop(columns=replaced(table, columns))
     notes: list[str] = []
-    runs = _with_names(renamed(given, columns, (*NUMERIC, *TEXT)), notes)
+    runs = _with_names(renamed(table, columns, (*NUMERIC, *TEXT)), notes)
     runs.index = pd.RangeIndex(1, len(runs) + 1, name="row")
     if runs.empty:
         raise RunTableError(f"{_name(source)}: no rows below the header; add runs")
@@ -238,19 +235,19 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
     """The table with its learning curves named as runs, where no column names them."""
-    found = unnamed_curves(runs)
-    if found is None:
+    curves = unnamed_curves(runs)
+    if curves is None:
         return runs
-    if found.nunique() == 1:  # nobody takes one curve for many runs
-        return runs.assign(run=found)
+    if curves.nunique() == 1:  # nobody takes one curve for many runs
+        return runs.assign(run=curves)
     warnings.warn(
-        f"no column names the runs, and {found.nunique()} curves have {CURVE} points "
+        f"no column names the runs, and {curves.nunique()} curves have {CURVE} points "
         "and more: rows alike in all but D are taken as the points of one run; name "
         "the run of each row in a column 'run' (--column run=yours) to say otherwise",
         RunTableWarning,
         stacklevel=4,
     )
-    return runs.assign(run=found)
+    return runs.assign(run=curves)
 
 
 def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
@@ -274,15 +271,15 @@ def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFram
     if without:
         warnings.warn(
             f"{where}: no loss in {len(without)} runs, left out: "
-            f"{', '.join(without[:SHOWN])}",
+            f"{', '.join(without[:3])}",
             RunTableWarning,
             stacklevel=4,
         )
     return measured
 
 
-def as_runs(given: object) -> pd.DataFrame:
-    """A table as it was given, or read from the path of its file: one place for all
+def as_runs(source: object) -> pd.DataFrame:
+    """Take a table as it is, or read it from the path of its file: one place for all
     functions that take a table.
 
     Raises
@@ -290,32 +287,32 @@ def as_runs(given: object) -> pd.DataFrame:
     RunTableError
         It is neither, or the file cannot be used.
     """
-    if isinstance(given, pd.DataFrame):
-        return _of_frame(given)
-    if isinstance(given, str | Path):
-        return read_runs(given)
+    if isinstance(source, pd.DataFrame):
+        return _of_frame(source)
+    if isinstance(source, str | Path):
+        return read_runs(source)
     raise RunTableError(
         f"a table of runs is a DataFrame or the path of a file ({KINDS}); "
-        f"got {type(given).__name__}"
+        f"got {type(source).__name__}"
     )
 
 
-def _of_frame(given: pd.DataFrame) -> pd.DataFrame:
+def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
     """A DataFrame as the same table read from a file, its rows under their own labels.
 
     One that was read before (its index is named ``row``) may have been changed since:
     it is checked again, but warned of no more.
     """
-    if given.index.name == "row" and len(given):
-        check_repeated(given.columns)
-        runs, unread = _numbers(given.copy(deep=False))
+    if table.index.name == "row" and len(table):
+        check_repeated(table.columns)
+        runs, unread = _numbers(table.copy(deep=False))
         _refuse_unread(runs, unread)
         check_values(runs, NUMERIC)
         _check_repeats(runs)
         return runs
-    runs = read_runs(given)
-    whole = pd.RangeIndex(1, len(given) + 1)
-    return runs.set_axis(given.index) if runs.index.equals(whole) else runs
+    runs = read_runs(table)
+    all_rows = pd.RangeIndex(1, len(table) + 1)
+    return runs.set_axis(table.index) if runs.index.equals(all_rows) else runs
 
 
 def _name(source: str | Path | pd.DataFrame) -> str:
@@ -340,9 +337,9 @@ def load_table(
     table = plain_cells(table)
     if is_tracker(source):
         return table
-    table, told = long(table)
-    if told:
-        warnings.warn(told, RunTableWarning, stacklevel=4)
+    table, note = long(table)
+    if note:
+        warnings.warn(note, RunTableWarning, stacklevel=4)
     return table
 
 
@@ -422,14 +419,14 @@ def _warn_percent(name: str, cells: pd.Series) -> None:
         )
 
 
-def named_rows(rows: Iterable[object]) -> str:
-    """``row 3``, or ``rows 3, 4, 7 and 12 more``."""
+def named_rows(rows: Iterable[object], most: int = 3) -> str:
+    """Name rows: ``row 3``, or ``rows 3, 4, 7 and 12 more``."""
     names = list(map(str, rows))
     word = "row" if len(names) == 1 else "rows"
-    shown = ", ".join(names[:SHOWN])
-    left = len(names) - SHOWN
-    more = f" and {left} more" if left > 0 else ""
-    return f"{word} {shown}{more}"
+    text = f"{word} {', '.join(names[:most])}"
+    if len(names) > most:
+        text += f" and {len(names) - most} more"
+    return text
 
 
 def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
@@ -450,8 +447,8 @@ def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
         for what, (wrong, do) in _problems(name, x, runs).items():
             if wrong.any():
                 first = x[wrong][0]
-                shown = what if np.isnan(first) else f"{first:g} is {what}"
-                refuse(row_numbers(runs)[wrong], name, shown, do)
+                fault = what if np.isnan(first) else f"{first:g} is {what}"
+                refuse(row_numbers(runs)[wrong], name, fault, do)
 
 
 def row_numbers(runs: pd.DataFrame) -> pd.Index:
@@ -476,7 +473,7 @@ def _problems(
     if name in POSITIVE:
         do = f"{name} is {NUMERIC[name]} and must be above 0"
         problems["not positive"] = x <= 0, do
-    if name in NOT_NEGATIVE:
+    if name in ("cost", "step", "lr"):
         problems["negative"] = x < 0, f"{name} must be at least 0"
     if name in ("N", "D", "ptpp"):
         do = f"{name} is {NUMERIC[name]}; mend the number or its unit"
@@ -561,16 +558,15 @@ def _warn_units(runs: pd.DataFrame) -> None:
             )
 
 
-def _apart(column: pd.Series) -> tuple[pd.Index, pd.Index] | None:
-    """Rows on either side of the widest gap of a column, if it is wider than those of
-    measured tables; None if not.
+def _apart(column: pd.Series, least: float = 1e4) -> tuple[pd.Index, pd.Index] | None:
+    """Split rows at the widest gap of a column, if neighbours are ``least`` times apart
+    there (in measured tables: under 100 times); None if not.
     """
-    positive = column[column > 0]
-    known = positive.sort_values()
-    logs = np.log(known.to_numpy(float))
+    values = column[column > 0].sort_values()
+    logs = np.log(values.to_numpy(float))
     steps = np.diff(logs)
-    if not len(steps) or steps.max() < np.log(WIDEST):
+    if not len(steps) or steps.max() < np.log(least):
         return None
     cut = int(np.argmax(steps)) + 1
-    small, large = known.index[:cut], known.index[cut:]
+    small, large = values.index[:cut], values.index[cut:]
     return small.sort_values(), large.sort_values()

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 NOISE = 0.005  # sd of log loss: about what two seeds differ by
-
-# Goffinet 2025, section 2; the ladder of D spans .25-20 tokens per parameter.
-STAGES, REPLAYS, SIZES = (15, 31, 279), (0.10, 0.25, 0.50), (241e6, 517e6, 1.4e9, 8.1e9)
-TOKENS_PER_PARAMETER = (0.25, 0.5, 1, 2.5, 5, 10, 20)
+# of Goffinet 2025, section 2
+REPLAYS, TOKENS_PER_PARAMETER = (0.10, 0.25, 0.50), (0.25, 0.5, 1, 2.5, 5, 10, 20)
 
 
 def ptpp_grid() -> pd.DataFrame:
@@ -35,10 +33,9 @@ def ptpp_grid() -> pd.DataFrame:
     pre-training law (Besiroglu 2024), the target domain 15% above the source domain:
     stated, not measured.
     """
-    rows = [
-        (n, t * n, r, p)
-        for p, n, r, t in product(STAGES, SIZES, REPLAYS, TOKENS_PER_PARAMETER)
-    ]
+    stages, sizes = (15, 31, 279), (241e6, 517e6, 1.4e9, 8.1e9)
+    design = product(stages, sizes, REPLAYS, TOKENS_PER_PARAMETER)
+    rows = [(n, t * n, r, p) for p, n, r, t in design]
     runs = pd.DataFrame(rows, columns=["N", "D", "replay", "ptpp"]).astype(float)
     tokens = runs["ptpp"] * runs["N"]
     # the parameters of `chinchilla` that Besiroglu 2024 found

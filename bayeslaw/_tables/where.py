@@ -22,14 +22,8 @@ from bayeslaw._tables.rows.naming import NAMES
 if TYPE_CHECKING:
     from jaxtyping import Bool
 
-LONGEST = 1000  # characters
-LARGEST_POWER = 10  # literal exponents up to this
-
 # a string, a name in backticks, or a sign that pandas reads as a word
 TOKENS = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]*)`|([&|])""")
-WORDS = {"&": " and ", "|": " or "}
-# row numbers by the names that pandas gives them
-ROWS = ("index", "row")
 
 FUNCTIONS = {"abs", "sqrt", "log", "log10", "log1p", "exp", "floor", "ceil"}
 METHODS = {
@@ -76,16 +70,16 @@ def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
     checked = query.parse()
     table = runs.rename(columns=query.placeholders)
     try:
-        held = table.eval(checked, local_dict={}, global_dict={})
+        answers = table.eval(checked, local_dict={}, global_dict={})
     except Exception as error:  # pandas raises whatever its parser does
         raise query.refusal(str(error).splitlines()[0] if str(error) else "") from None
-    if not (isinstance(held, pd.Series) and len(held) == len(runs)):
+    if not (isinstance(answers, pd.Series) and len(answers) == len(runs)):
         raise query.refusal("it says the same of every row; compare a column")
-    answered = np.array([isinstance(answer, (bool, np.bool_)) for answer in held])
-    if not (held.isna() | answered).all() or held.dtype.kind == "f":
+    is_truth = np.array([isinstance(answer, (bool, np.bool_)) for answer in answers])
+    if not (answers.isna() | is_truth).all() or answers.dtype.kind == "f":
         raise query.refusal("it is a value, not a condition; compare it with another")
     # what is missing (text compared where there is none) is not selected
-    return answered & held.where(answered, False).to_numpy(bool)
+    return is_truth & answers.where(is_truth, False).to_numpy(bool)
 
 
 @dataclass(frozen=True)
@@ -109,10 +103,10 @@ class _Query:
             f"columns: {columns}"
         )
 
-    def parse(self) -> str:
-        """The query as Python writes it, every node of its tree allowed."""
-        if len(self.text) > LONGEST:
-            raise self.refusal(f"it has more than {LONGEST} characters")
+    def parse(self, most: int = 1000) -> str:
+        """Write the query as Python does, every node of its tree allowed."""
+        if len(self.text) > most:
+            raise self.refusal(f"it has more than {most} characters")
         plain = TOKENS.sub(self._plain, self.text.strip())
         try:
             tree = ast.parse(plain, mode="eval").body
@@ -134,7 +128,7 @@ class _Query:
         """A token as Python writes it."""
         text, quoted, sign = match.groups()
         if sign:
-            return WORDS[sign]
+            return " and " if sign == "&" else " or "
         if text:
             return text
         if quoted not in self.columns:
@@ -168,9 +162,9 @@ class _Query:
                 self._check_all(values)
                 self._check_all([option.value for option in options])
             case _:
-                shown = ast.unparse(node)
+                text = ast.unparse(node)
                 raise self.refusal(
-                    f"{shown!r} is not allowed: names of columns, literals, "
+                    f"{text!r} is not allowed: names of columns, literals, "
                     "comparisons, and, or, not, in, arithmetic"
                 )
 
@@ -178,9 +172,9 @@ class _Query:
         for node in nodes:
             self._check(node)
 
-    def _check_names(self, left: ast.expr, others: list[ast.expr]) -> None:
+    def _check_names(self, first: ast.expr, comparators: list[ast.expr]) -> None:
         """Refuse a column of names beside a number: names are text, ``'001'``."""
-        sides = [left, *others]
+        sides = [first, *comparators]
         named = [n.id for n in sides if isinstance(n, ast.Name) and n.id in NAMES]
         numbers = [
             node.value
@@ -194,7 +188,8 @@ class _Query:
             )
 
     def _check_name(self, name: str) -> None:
-        if name in (*self.columns, *self.placeholders.values(), *ROWS):
+        # row numbers by the names that pandas gives them
+        if name in (*self.columns, *self.placeholders.values(), "index", "row"):
             return
         close = difflib.get_close_matches(name, self.columns, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"text is quoted: '{name}'"
@@ -205,22 +200,22 @@ class _Query:
         raise self.refusal(f"there is no column {name!r}; {hint}")
 
     def _check_arithmetic(
-        self, left: ast.expr, op: ast.operator, right: ast.expr
+        self, base: ast.expr, op: ast.operator, right: ast.expr
     ) -> None:
         """Arithmetic that cannot fill the memory: text is not multiplied, and powers
         are small ones of something in the table.
         """
-        self._check_all([left, right])
-        if not isinstance(op, ast.Add) and any(map(_is_text, (left, right))):
+        self._check_all([base, right])
+        if not isinstance(op, ast.Add) and any(map(_is_text, (base, right))):
             raise self.refusal("text can only be compared and joined")
         if isinstance(op, ast.Pow):
-            of_column = any(isinstance(node, ast.Name) for node in ast.walk(left))
+            of_column = any(isinstance(node, ast.Name) for node in ast.walk(base))
             match right:
                 case ast.Constant(value=int() | float() as power) if (
-                    of_column and abs(power) <= LARGEST_POWER
+                    of_column and abs(power) <= 10
                 ):
                     return
-            raise self.refusal(f"powers are of columns, and at most {LARGEST_POWER}")
+            raise self.refusal("powers are of columns, and at most 10")
 
     def _check_function(self, function: ast.expr) -> None:
         """abs(...), column.isin(...), column.str.contains(...) and their like."""

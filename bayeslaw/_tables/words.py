@@ -6,8 +6,6 @@ import re
 
 # of W&B, MLflow, TensorBoard's tables
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
-# those of what was set before a run
-SETTING = re.compile(r"(?:config|params|hparam)[./].+")
 # the last word of a name may be its unit, or the first
 FACTORS = {
     "k": "*1e3",
@@ -22,18 +20,18 @@ FACTORS = {
     "percent": "/100",
     "%": "/100",
 }
-WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|%")
 
 
 def is_setting(name: str) -> bool:
     """Whether a tracker's prefix says that a column is a setting, not a measurement."""
-    return SETTING.fullmatch(name) is not None
+    return re.fullmatch(r"(?:config|params|hparam)[./].+", name) is not None
 
 
 def name_words(name: str) -> list[str]:
     """The words of a column's name, without a tracker's prefix."""
     exported = EXPORTED.fullmatch(name)
-    return [w.lower() for w in WORD.findall(exported[1] if exported else name)]
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|%", exported[1] if exported else name)
+    return [word.lower() for word in words]
 
 
 def quoted(name: str) -> str:

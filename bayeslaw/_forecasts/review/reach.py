@@ -10,7 +10,13 @@ import pandas as pd
 from bayeslaw._base.numbers import format_count
 from bayeslaw._forecasts.review.record import Finding, Verdict, worst
 from bayeslaw._posteriors.averaging.folds import Fold
-from bayeslaw._tables.beyond import AXES, Reach, axis_values, reaches, replay_outside
+from bayeslaw._tables.beyond import (
+    AXES,
+    Reach,
+    reaches_beyond,
+    replay_outside,
+    values_along,
+)
 
 INSIDE = 1.05  # times the range: people round
 # times beyond, where a law says little more than its prior; papers that checked a
@@ -36,7 +42,7 @@ def tested_by(runs: pd.DataFrame, held_out: pd.DataFrame) -> dict[str, float]:
     """How many times beyond the largest of ``runs`` held-out ones go, by axis."""
     times = {}
     for axis in AXES:
-        known, held = axis_values(runs, axis), axis_values(held_out, axis)
+        known, held = values_along(runs, axis), values_along(held_out, axis)
         if known is not None and held is not None:
             times[axis] = float(held.max() / known.max())
     return times
@@ -69,7 +75,7 @@ def review_reach(
     fit
         What a fit of the runs is called in a command, where there is one.
     """
-    found = reaches(runs, goal)
+    found = reaches_beyond(runs, goal)
     outside = [reach for reach in found if reach.times > INSIDE]
     lines = [_line(reach, times_tested) for reach in outside]
     verdicts = [_verdict(reach, times_tested) for reach in outside]
@@ -94,7 +100,7 @@ def told_range(runs: pd.DataFrame, fit: str) -> Finding:
     """The runs' range, where no goal was named that could lie beyond it."""
     ends = []
     for name in AXES:
-        values = axis_values(runs, name)
+        values = values_along(runs, name)
         if values is not None:
             low, high = format_count(values.min()), format_count(values.max())
             ends.append(f"{name} {low} to {high}")

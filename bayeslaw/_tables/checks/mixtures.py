@@ -17,19 +17,7 @@ from bayeslaw._tables.runs import named_rows
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-CLOSER = 4.0  # times nearer a surface with the shift than without; chance makes it 2
-CLOSER_UNIT = 3.0  # with rows in another unit, of which only a few are tried
-LEAST_SHIFT = 0.02  # of log loss
 FEWEST = 12  # rows by which a mixture is told
-ROUNDS = 20
-GAP = 5.0  # times between neighbours of a column, on one side of which units may differ
-FACTORS = (1e3, 1e6, 1e9)
-UNITS = {np.log(1 / np.log(2)): "bits and nats", np.log(10): "a factor of ten"}
-NEAR_UNIT = 0.03  # of a shift to that of a unit
-CHANCE = 1e-6  # that a table without a drift has one
-LEAST_DRIFT = 0.01  # of the loss, from the first row to the last
-TOLD_ORDER = 0.9  # share of the order of rows that columns tell, above which it says
-# nothing of its own
 
 
 def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
@@ -42,12 +30,9 @@ def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
     """
     if len(runs) < FEWEST or not (runs["loss"] > 0).all():
         return []
-    found = [
-        _of_columns(runs, columns),
-        _of_losses(runs, columns),
-        _of_order(runs, columns),
-    ]
-    return [line for line in found if line is not None]
+    checks = (_of_columns, _of_losses, _of_order)
+    lines = [check(runs, columns) for check in checks]
+    return [line for line in lines if line is not None]
 
 
 def _distance(misses: Float[np.ndarray, " run"]) -> float:
@@ -57,9 +42,11 @@ def _distance(misses: Float[np.ndarray, " run"]) -> float:
 # -- units of a part -------------------------------------------------------------------
 
 
-def _of_columns(runs: pd.DataFrame, columns: Collection[str]) -> str | None:
-    """Whether rows of a column on one side of its widest gap fit their neighbours once
-    they are in another unit.
+def _of_columns(
+    runs: pd.DataFrame, columns: Collection[str], closer: float = 3.0
+) -> str | None:
+    """Tell whether rows of a column on one side of its widest gap fit their neighbours
+    once they are in another unit: lie so many times ``closer`` to a smooth surface.
     """
     usual = _distance(surface_misses(runs, columns))
     for name in ("N", "D", "ptpp"):
@@ -72,10 +59,11 @@ def _of_columns(runs: pd.DataFrame, columns: Collection[str]) -> str | None:
             below = _below_gap(values / runs["N"].to_numpy(float))
         if below is None:
             continue
-        for factor in FACTORS:
-            tried = runs.assign(**{name: np.where(below, factor * values, values)})
-            with_factor = _distance(surface_misses(tried, columns))
-            if usual > CLOSER_UNIT * with_factor:
+        for factor in (1e3, 1e6, 1e9):
+            scaled = np.where(below, factor * values, values)
+            misses = surface_misses(runs.assign(**{name: scaled}), columns)
+            with_factor = _distance(misses)
+            if usual > closer * with_factor:
                 few = below if below.sum() <= len(runs) / 2 else ~below
                 return (
                     f"column {name!r} times {factor:g} in {int(below.sum())} of "
@@ -86,13 +74,16 @@ def _of_columns(runs: pd.DataFrame, columns: Collection[str]) -> str | None:
     return None
 
 
-def _below_gap(values: Float[np.ndarray, " run"]) -> Bool[np.ndarray, " run"] | None:
+def _below_gap(
+    values: Float[np.ndarray, " run"], least: float = 5.0
+) -> Bool[np.ndarray, " run"] | None:
+    """Which rows lie below the widest gap, where neighbours are ``least`` times apart."""
     levels = np.unique(values)
     if len(levels) < 2 or levels[0] <= 0:
         return None
     steps = levels[1:] / levels[:-1]
     widest = int(np.argmax(steps))
-    if steps[widest] < GAP:
+    if steps[widest] < least:
         return None
     return values <= levels[widest]
 
@@ -100,8 +91,17 @@ def _below_gap(values: Float[np.ndarray, " run"]) -> Bool[np.ndarray, " run"] | 
 # -- two levels of losses --------------------------------------------------------------
 
 
-def _of_losses(runs: pd.DataFrame, columns: Collection[str]) -> str | None:
-    """Whether losses lie at two levels, one shift apart."""
+def _of_losses(
+    runs: pd.DataFrame,
+    columns: Collection[str],
+    closer: float = 4.0,
+    least: float = 0.02,
+) -> str | None:
+    """Tell whether losses lie at two levels, one shift apart.
+
+    With the shift, of ``least`` in log loss, they lie so many times ``closer`` to a
+    smooth surface; chance makes it 2.
+    """
     design = surface(runs, columns)
     y = np.log(runs["loss"].to_numpy(float))
     usual = _distance(surface_misses(runs, columns))
@@ -109,10 +109,13 @@ def _of_losses(runs: pd.DataFrame, columns: Collection[str]) -> str | None:
     if shifted is None:
         return None
     shift, upper, distance = shifted
-    if not (usual > CLOSER * distance and shift > LEAST_SHIFT):
+    if not (usual > closer * distance and shift > least):
         return None
-    unit = [name for size, name in UNITS.items() if abs(shift - size) < NEAR_UNIT]
-    what = unit[0] if unit else "other units, domains or tokenizers"
+    what = "other units, domains or tokenizers"
+    if abs(shift - np.log(1 / np.log(2))) < 0.03:
+        what = "bits and nats"
+    elif abs(shift - np.log(10)) < 0.03:
+        what = "a factor of ten"
     few = upper if upper.sum() <= len(runs) / 2 else ~upper
     return (
         f"losses lie at two levels, {np.expm1(shift):.1%} apart at like settings "
@@ -128,55 +131,69 @@ def _split(
     the median distance from either; by turns of assignment and least squares.
     """
     best = None
-    left = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
     rows = np.arange(len(y))
-    half = rows >= len(y) / 2
-    starts = [left > np.median(left), half, left > (left.max() + left.min()) / 2]
+    middle = (residual.max() + residual.min()) / 2
+    starts = [
+        residual > np.median(residual),
+        rows >= len(y) / 2,
+        residual > middle,
+    ]
     for upper in starts:
         shift = 0.0
-        rest = left
-        for _ in range(ROUNDS):
+        distances = residual
+        for _ in range(20):
             if not 2 <= upper.sum() <= len(y) - 2:
                 break
-            both = np.column_stack([design, upper.astype(float)])
-            found, *_ = np.linalg.lstsq(both, y, rcond=None)
-            shift = float(found[-1])
-            base = y - design @ found[:-1]
+            shifted = np.column_stack([design, upper.astype(float)])
+            coefficients, *_ = np.linalg.lstsq(shifted, y, rcond=None)
+            shift = float(coefficients[-1])
+            base = y - design @ coefficients[:-1]
             moved = base > shift / 2 if shift > 0 else base < shift / 2
-            rest = base - shift * moved
+            distances = base - shift * moved
             if (moved == upper).all():
                 break
             upper = moved
-        if best is None or _distance(rest) < best[2]:
+        if best is None or _distance(distances) < best[2]:
             high = upper if shift > 0 else ~upper
-            best = abs(shift), high, _distance(rest)
+            best = abs(shift), high, _distance(distances)
     return best
 
 
 # -- the order of rows -----------------------------------------------------------------
 
 
-def _of_order(runs: pd.DataFrame, columns: Collection[str]) -> str | None:
-    """Whether losses drift from the first row to the last, beside their columns."""
+def _of_order(
+    runs: pd.DataFrame,
+    columns: Collection[str],
+    chance: float = 1e-6,
+    least: float = 0.01,
+) -> str | None:
+    """Tell whether losses drift from the first row to the last, beside their columns:
+    by ``least`` of the loss; ``chance`` that a table without a drift is told to have one.
+    """
     design = surface(runs, columns)
     rows, terms = design.shape
     if rows < terms + FEWEST:
         return None
     order = np.linspace(-0.5, 0.5, rows)
-    told, *_ = np.linalg.lstsq(design, order, rcond=None)
-    rest = order - design @ told
-    if rest.var() < (1 - TOLD_ORDER) * order.var():
-        return None
     y = np.log(runs["loss"].to_numpy(float))
-    both = np.column_stack([order, design])
-    found, *_ = np.linalg.lstsq(both, y, rcond=None)
-    left = y - both @ found
-    freedom = rows - terms - 1
-    error = float(np.sqrt(left @ left / freedom / (rest @ rest)))
-    drift = float(found[0])
-    if abs(drift) < LEAST_DRIFT or error == 0:
+    # the slope beside the columns, by residuals (Frisch and Waugh 1933): the surface may
+    # have terms that are not independent
+    both_axes = np.column_stack([order, y])
+    coefficients, *_ = np.linalg.lstsq(design, both_axes, rcond=None)
+    order_left, y_left = (both_axes - design @ coefficients).T
+    # where columns tell the order, it says nothing of its own
+    if order_left.var() < 0.1 * order.var():
         return None
-    if 2 * stats.t.sf(abs(drift) / error, freedom) > CHANCE:
+    square = order_left @ order_left
+    drift = float(order_left @ y_left / square)
+    residual = y_left - drift * order_left
+    freedom = rows - terms - 1
+    error = float(np.sqrt(residual @ residual / freedom / square))
+    if abs(drift) < least or error == 0:
+        return None
+    if 2 * stats.t.sf(abs(drift) / error, freedom) > chance:
         return None
     way = "rise" if drift > 0 else "fall"
     return (

@@ -13,13 +13,10 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall
-ROWS_A_TERM = 3  # of a curved surface, without which it is a plane
-OUTLIER_LOG = 0.02  # of log loss, under which a row is no outlier
-MOST_OUTLIERS = 5  # or one row in twenty: more of them are the formula's fault
 
 
 def partial_slope(
-    runs: pd.DataFrame, column: str, others: Collection[str]
+    runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[float, float]:
     """Slope of log loss in a column beside others, and its standard error.
 
@@ -28,15 +25,15 @@ def partial_slope(
     """
     if not {"loss", column} <= set(runs):
         return 0.0, 0.0
-    rest = [c for c in others if c in runs and runs[c].nunique() > 1]
-    columns = [_as_regressed(runs, c) for c in (column, *rest)]
+    beside = [c for c in other_columns if c in runs and runs[c].nunique() > 1]
+    columns = [_as_regressed(runs, c) for c in (column, *beside)]
     level = np.ones(len(runs))
     design = np.column_stack([*columns, level])
     loss = runs["loss"].to_numpy(float)
     y = np.log(loss)
-    numbers = np.isfinite(design).all(axis=1)
-    told = numbers & np.isfinite(y)
-    return _first_coefficient(design[told], y[told])
+    is_full = np.isfinite(design).all(axis=1) & np.isfinite(y)
+    slope, error, _ = first_coefficient(design[is_full], y[is_full])
+    return slope, error
 
 
 def _as_regressed(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
@@ -46,20 +43,21 @@ def _as_regressed(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
     return np.log(values)
 
 
-def _first_coefficient(
-    design: Float[np.ndarray, "run column"], y: Float[np.ndarray, " run"]
-) -> tuple[float, float]:
-    rows, columns = design.shape
-    if rows <= columns or np.linalg.matrix_rank(design) < columns:
-        return 0.0, 0.0
-    found, *_ = np.linalg.lstsq(design, y, rcond=None)
-    left = y - design @ found
-    freedom = rows - columns
-    variance = left @ left / freedom
-    gram = design.T @ design
-    covariance = variance * np.linalg.inv(gram)
-    error = np.sqrt(covariance[0, 0])
-    return float(found[0]), float(error)
+def first_coefficient(
+    design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
+) -> tuple[float, float, int]:
+    """Fit the first coefficient of least squares: it, its standard error, and the
+    degrees of freedom; 0 where the terms are not independent.
+    """
+    rows, terms = design.shape
+    if rows <= terms or np.linalg.matrix_rank(design) < terms:
+        return 0.0, 0.0, 0
+    coefficients, *_ = np.linalg.lstsq(design, y, rcond=None)
+    residual = y - design @ coefficients
+    freedom = rows - terms
+    variance = residual @ residual / freedom
+    covariance = variance * np.linalg.inv(design.T @ design)
+    return float(coefficients[0]), float(np.sqrt(covariance[0, 0])), freedom
 
 
 def surface_misses(
@@ -99,7 +97,7 @@ def surface(
     terms = [level, *axes]
     # squares and products, each once
     pairs = [a * b for i, a in enumerate(axes) for b in axes[: i + 1]]
-    if len(runs) >= ROWS_A_TERM * (len(terms) + len(pairs)):
+    if len(runs) >= 3 * (len(terms) + len(pairs)):
         terms += pairs
     return np.column_stack(terms)
 
@@ -112,13 +110,14 @@ def standardised(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
 
 
 def outliers(
-    misses: Float[np.ndarray, " run"], times: float
+    misses: Float[np.ndarray, " run"], times: float, least: float = 0.02
 ) -> Bool[np.ndarray, " run"]:
     """Which rows lie grossly off, shape (run,): so many times what half of the rows lie
-    off by. None where that is many rows, as then what they lie off is wrong.
+    off by, and over ``least`` in log loss. None where these are more than five and one
+    row in twenty, as then what they lie off is wrong.
     """
     size = np.abs(misses)
-    far = size > max(times * np.median(size), OUTLIER_LOG)
-    if far.sum() > max(MOST_OUTLIERS, len(size) // 20):
+    far = size > max(times * np.median(size), least)
+    if far.sum() > max(5, len(size) // 20):
         return np.zeros(len(size), bool)
     return far

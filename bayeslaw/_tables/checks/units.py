@@ -18,19 +18,6 @@ from bayeslaw._base.numbers import format_count
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-LARGEST_NATS = 13.0  # ln of a vocabulary of 440,000: what guessing loses
-# tokens per parameter: at most .1 in all rows, or a median over 3,000, no measured table
-# but of fine-tuning has
-FEW_TOKENS, MANY_TOKENS = 0.1, 3e3
-SMALLEST = 1e4  # parameters of the smallest language models
-LARGEST_PTPP, LEAST_PTPP = 1e5, 0.1  # measured: up to 60,000
-# times what Chinchilla's models of that size lose: measured tables in nats per token are
-# .5 to 1.5, in bits per byte .2 to .35
-LOW_LOSS, HIGH_LOSS = 0.4, 2.5
-TOKENISED = 1e7  # parameters, below which models may read bytes
-COMPUTE = ("cost", "flops", "compute", "budget", "c")  # names, as people write them
-LARGE_COMPUTE, OFF_COMPUTE = 1e12, 30.0  # FLOPs; times 6 N D
-
 
 def odd_units(runs: pd.DataFrame) -> list[str]:
     """A line for each column whose values are not what its unit would have."""
@@ -90,13 +77,14 @@ def _of_losses(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_high_losses(runs: pd.DataFrame) -> list[str]:
-    high = (runs["loss"] > LARGEST_NATS).to_numpy()
+    most = 13.0  # ln of a vocabulary of 440,000: what guessing loses
+    high = (runs["loss"] > most).to_numpy()
     if not high.any():
         return []
     first = runs[high].iloc[0]
     return [
         f"{int(high.sum())} losses (row {first.name}: {first['loss']:.4g}) are above "
-        f"{LARGEST_NATS:g} nats, the logarithm of any vocabulary: perplexity, percent, "
+        f"{most:g} nats, the logarithm of any vocabulary: perplexity, percent, "
         "or a sum over tokens? loss is nats per token"
     ]
 
@@ -105,7 +93,8 @@ def _of_level(runs: pd.DataFrame) -> list[str]:
     """By what models of Hoffmann 2022 lose at that size and as many tokens."""
     if not {"N", "D"} <= set(runs):
         return []
-    large = runs[(runs["N"] >= TOKENISED) & (runs["D"] > 0)]
+    # smaller models may read bytes
+    large = runs[(runs["N"] >= 1e7) & (runs["D"] > 0)]
     if large.empty:
         return []
     N, D = large["N"].to_numpy(float), large["D"].to_numpy(float)
@@ -114,7 +103,8 @@ def _of_level(runs: pd.DataFrame) -> list[str]:
     usual = 1.69 + 406.4 / N**0.34 + 410.7 / D**0.28
     loss = large["loss"].to_numpy(float)
     times = float(np.median(loss / usual))
-    if LOW_LOSS <= times <= HIGH_LOSS:
+    # measured tables in nats per token are .5 to 1.5, in bits per byte .2 to .35
+    if 0.4 <= times <= 2.5:
         return []
     what = "bits per byte, a logarithm, an accuracy"
     if times > 1:
@@ -143,7 +133,8 @@ def _of_digits(runs: pd.DataFrame) -> list[str]:
 
 def _of_sizes(runs: pd.DataFrame) -> list[str]:
     lines = []
-    if "N" in runs and 1000 <= runs["N"].median() < SMALLEST:
+    # the smallest language models have some ten thousand parameters
+    if "N" in runs and 1000 <= runs["N"].median() < 1e4:
         lines.append(
             f"column 'N' is {format_count(runs['N'].median())} (median): parameters in "
             "thousands, millions or a count of layers? N is parameters"
@@ -151,12 +142,13 @@ def _of_sizes(runs: pd.DataFrame) -> list[str]:
     ratio = _tokens_per_parameter(runs)
     if ratio is None:
         return lines
-    if ratio.max() < FEW_TOKENS:
+    # no measured table but of fine-tuning has so few, or so many
+    if ratio.max() < 0.1:
         lines.append(
             f"D is at most {ratio.max():.2g} tokens per parameter: D in steps, examples, "
             "thousands or more, or N and D exchanged? D is tokens"
         )
-    elif np.median(ratio) > MANY_TOKENS:
+    elif np.median(ratio) > 3e3:
         lines.append(
             f"D is {np.median(ratio):.2g} tokens per parameter (median): N in thousands "
             "or millions, or D in bytes of all epochs? N is parameters, D tokens"
@@ -183,12 +175,12 @@ def _of_pretraining(runs: pd.DataFrame) -> list[str]:
     if "ptpp" not in runs:
         return []
     middle = float(runs["ptpp"].median())
-    if middle > LARGEST_PTPP:
+    if middle > 1e5:  # measured: up to 60,000
         return [
             f"column 'ptpp' is {format_count(middle)} (median): pre-training tokens, not "
             "tokens per parameter? divide by N"
         ]
-    if middle < LEAST_PTPP:
+    if middle < 0.1:
         return [
             f"column 'ptpp' is {middle:.2g} (median): it is pre-training tokens per "
             "parameter"
@@ -208,17 +200,19 @@ def _of_replay(runs: pd.DataFrame) -> list[str]:
     ]
 
 
-def _of_compute(runs: pd.DataFrame) -> list[str]:
+def _of_compute(runs: pd.DataFrame, far: float = 30.0) -> list[str]:
+    """By 6 N D, from which a column of FLOPs may be ``far`` times off."""
+    names = ("cost", "flops", "compute", "budget", "c")  # as people write them
     if _tokens_per_parameter(runs) is None:
         return []
     expected = 6 * runs["N"] * runs["D"]
     for name, column in runs.items():
-        if str(name).casefold() not in COMPUTE or column.dtype.kind not in "iuf":
+        if str(name).casefold() not in names or column.dtype.kind not in "iuf":
             continue
-        if not column.median() > LARGE_COMPUTE:
+        if not column.median() > 1e12:  # FLOPs
             continue
         times = float((column / expected).median())
-        if math.isfinite(times) and not 1 / OFF_COMPUTE < times < OFF_COMPUTE:
+        if math.isfinite(times) and not 1 / far < times < far:
             return [
                 f"column {str(name)!r} is {times:.2g} times 6 N D (median), which is the "
                 "compute of a run: N, D or it in another unit?"

@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-# columns that name a curve, the first of them that gives one several rows
-CURVES = ("run", "schedule", "curve")
-# the name of a schedule may come back at another size or domain
-WITHIN = ("N", "domain")
-MAX_STEPS = 10_000_000
-
-
 class _Curve(NamedTuple):
     """Areas at the rows of one curve, shape (row, area), and the step up to which a
     warm-up was assumed, or 0.
@@ -122,11 +115,14 @@ def _curve_columns(table: pd.DataFrame) -> list[str]:
     """Columns that tell the curves apart; none where no name was logged at several
     steps.
     """
-    for name in (c for c in CURVES if c in table):
+    for name in (c for c in ("run", "schedule", "curve") if c in table):
         steps = table.groupby(name, observed=True)["step"].nunique()
-        if (steps > 1).any():
-            within = [] if name == "run" else [c for c in WITHIN if c in table]
-            return [name, *within]
+        if not (steps > 1).any():
+            continue
+        if name == "run":
+            return [name]
+        # the name of a schedule may come back at another size or domain
+        return [name, *(c for c in ("N", "domain") if c in table)]
     return []
 
 
@@ -186,13 +182,13 @@ def _areas_of(
 
 
 def _setting(
-    rows: pd.DataFrame, column: str, given: float | None, where: str
+    rows: pd.DataFrame, column: str, steps: float | None, where: str
 ) -> float | None:
     """A number of steps: what was given for all curves, else what the column says about
     this one.
     """
-    values: Any = [given]
-    if given is None:
+    values: Any = [steps]
+    if steps is None:
         values = rows[column].dropna().unique() if column in rows else []
     if len(values) == 0:
         return None
@@ -201,10 +197,10 @@ def _setting(
     except (TypeError, ValueError):
         value = np.nan
     if not value >= 0 or value != np.round(value):
-        shown = ", ".join(map(str, values[:3]))
+        listed = ", ".join(map(str, values[:3]))
         raise RunTableError(
             f"{where}: {column!r} must be one whole number of steps, at least 0; "
-            f"got {shown}"
+            f"got {listed}"
         )
     return value
 
@@ -237,34 +233,32 @@ def fill_in(
     *,
     warmup: float | None = None,
     where: str = "table",
+    most_steps: int = 10_000_000,
 ) -> Float[np.ndarray, " step"]:
-    """Learning rate at every step up to the last logged one, shape (step,).
+    """Interpolate the learning rate at every step up to the last logged one, shape
+    (step,).
 
     ``steps`` and ``rates`` are those that were logged, shape (row,) each.
     """
-    if not np.all(
-        np.isfinite(steps)
-        & np.isfinite(rates)
-        & (steps >= 0)
-        & (rates >= 0)
-        & (steps == np.round(steps))
-    ):
+    is_finite = np.isfinite(steps) & np.isfinite(rates)
+    is_step = (steps >= 0) & (steps == np.round(steps))
+    if not np.all(is_finite & is_step & (rates >= 0)):
         raise RunTableError(
             f"{where}: steps must be whole numbers and rates finite, neither below 0"
         )
-    if steps.max() > MAX_STEPS:
+    if steps.max() > most_steps:
         raise RunTableError(
             f"{where}: step {steps.max():g}, but areas are summed over at most "
-            f"{MAX_STEPS:,} steps"
+            f"{most_steps:,} steps"
         )
     if steps.max() < 1:
         raise RunTableError(f"{where}: no step after step 0, so there is no schedule")
     logged, first = np.unique(steps, return_index=True)
-    known = rates[first]
-    other = rates != known[np.searchsorted(logged, steps)]
-    if other.any():
+    values = rates[first]
+    contradicts = rates != values[np.searchsorted(logged, steps)]
+    if contradicts.any():
         raise RunTableError(
-            f"{where}, step {steps[other][0]:g}: two learning rates; "
+            f"{where}, step {steps[contradicts][0]:g}: two learning rates; "
             "name the schedules apart in a column 'run'"
         )
     at = logged
@@ -276,6 +270,6 @@ def fill_in(
                 f"but the log starts at step {logged[0]:g}"
             )
         if ramp < logged[0]:  # it holds from the end of the ramp on
-            at, known = np.append(ramp, at), np.append(known[0], known)
-        at, known = np.append(0.0, at), np.append(0.0, known)
-    return np.interp(np.arange(1, int(logged[-1]) + 1), at, known)
+            at, values = np.append(ramp, at), np.append(values[0], values)
+        at, values = np.append(0.0, at), np.append(0.0, values)
+    return np.interp(np.arange(1, int(logged[-1]) + 1), at, values)

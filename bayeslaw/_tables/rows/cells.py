@@ -11,13 +11,6 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 
-# what a row of a table's summary is called
-SUMMARY = {
-    *("mean", "average", "avg", "median", "total", "totals", "grand total", "sum"),
-    *("std", "stdev", "std dev", "stddev", "min", "max", "count", "overall"),
-}
-CLOSE = 1e-4  # of a mean, relative: exports round
-
 
 def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a column for each field of a record (``config.N``), and lists as
@@ -76,12 +69,11 @@ def _fields(name: str, records: pd.Series) -> dict[str, pd.Series]:
         for record in records
     ]
     fields = dict.fromkeys(field for row in rows for field in row)
-    return {
-        field: pd.Series(
-            [row.get(field) for row in rows], records.index
-        ).infer_objects()
-        for field in fields
-    }
+    columns = {}
+    for field in fields:
+        values = [row.get(field) for row in rows]
+        columns[field] = pd.Series(values, records.index).infer_objects()
+    return columns
 
 
 def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -109,9 +101,13 @@ def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _called_summary(runs: pd.DataFrame) -> int:
     """How many rows at the end are called a mean or total, as no row above is."""
+    names = {
+        *("mean", "average", "avg", "median", "total", "totals", "grand total", "sum"),
+        *("std", "stdev", "std dev", "stddev", "min", "max", "count", "overall"),
+    }
     for column in _texts(runs):
         texts = runs[column].astype(str).str.strip(" :").str.lower()
-        called = texts.isin(SUMMARY).to_numpy()
+        called = texts.isin(names).to_numpy()
         count = int(called.sum())
         if 0 < count < len(runs) and called[-count:].all():
             return count
@@ -125,9 +121,11 @@ def _is_computed(runs: pd.DataFrame) -> bool:
     above, last = numbers[varying].iloc[:-1], numbers[varying].iloc[-1].dropna()
     if len(above) < 3 or len(last) < 2 or runs.iloc[-1][[*_texts(runs)]].notna().any():
         return False
+    numbers = last.to_numpy(float)
+    # exports round
     return any(
-        bool(np.allclose(last.astype(float), of[last.index].astype(float), CLOSE, 0))
-        for of in (above.mean(), above.sum())
+        np.allclose(numbers, summary[last.index].to_numpy(float), rtol=1e-4, atol=0)
+        for summary in (above.mean(), above.sum())
     )
 
 

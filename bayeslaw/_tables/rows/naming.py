@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.columns import LOSS_BEFORE
+from bayeslaw._tables.rates.areas import COLUMNS
 
 # columns of the schema that hold names, spelled as they are written
 NAMES = ("run", "checkpoint", "domain", "schedule")
@@ -22,22 +23,15 @@ PERHAPS_RUN = (
 )
 # points of a run from which it is a learning curve; `table.CURVE` of the inference
 CURVE = 10
-FEW = 12  # levels of N; with more, ten tokens each may well be a grid of runs
 # of one run these differ from point to point
 LOSSES = ("loss", "target_loss", "source_loss")
-ALONG = ("D", "step", *LOSSES, "cost", "lr")
-AREAS = ("S1_pt", "S2_pt", "S1_cpt", "S2_cpt")
-SETTING = ("N", "U", "replay", "ptpp", "checkpoint", "domain", "schedule", "seed")
 
 
 def is_name(column: object) -> bool:
     """Whether a column of a file holds names, by its own name."""
     spelled = _spelled(column)
-    return spelled in (*NAMES, *RUN, *PERHAPS_RUN) and spelled not in MAY_BE_SIZES
-
-
-# a model is told by its size, too
-MAY_BE_SIZES = ("model",)
+    # a model is told by its size, too
+    return spelled in (*NAMES, *RUN, *PERHAPS_RUN) and spelled != "model"
 
 
 def _spelled(column: object) -> str:
@@ -87,11 +81,11 @@ def run_column(runs: pd.DataFrame) -> str | None:
         return None
     for spellings in (RUN, PERHAPS_RUN):
         called = [str(c) for c in runs if _spelled(c) in spellings]
-        found = [c for c in called if _names_runs(runs, c)]
+        columns = [c for c in called if _names_runs(runs, c)]
         # a name before a number, an id where two runs have one name
-        found.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spelled(c))))
-        if found:
-            return found[0]
+        columns.sort(key=lambda c: (-runs[c].nunique(), spellings.index(_spelled(c))))
+        if columns:
+            return columns[0]
     return None
 
 
@@ -124,30 +118,34 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
-    keys = [c for c in runs if c in SETTING or str(c).endswith(LOSS_BEFORE)]
+    set_before = ("N", "U", "replay", "ptpp", "checkpoint", "domain")
+    set_before += ("schedule", "seed")
+    keys = [c for c in runs if c in set_before or str(c).endswith(LOSS_BEFORE)]
     keys += _own_settings(runs, keys)
     curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     if (runs.groupby([curve, runs["D"]])["loss"].nunique() > 1).any():
         return None
     points = runs.groupby(curve)["D"].transform("nunique")
     long = points >= CURVE
-    if long.mean() < 0.5 or runs["N"][long].nunique() > FEW:
+    # of more sizes, ten tokens each may well be a grid of runs
+    if long.mean() < 0.5 or runs["N"][long].nunique() > 12:
         return None
     # one run measured on two domains is one run
     if "domain" in keys and len(keys) > 1:
-        others = [c for c in keys if c != "domain"]
-        curve = runs.groupby(others, dropna=False, sort=False).ngroup()
+        keys.remove("domain")
+        curve = runs.groupby(keys, dropna=False, sort=False).ngroup()
     return "curve " + (curve + 1).astype(str)
 
 
 def _own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
     """Columns of the table's own with one value along each curve of the others."""
     settings = []
+    along = ("D", "step", *LOSSES, "cost", "lr", *COLUMNS)
     for column in runs:
-        if column in (*keys, *ALONG, *AREAS) or runs[column].nunique() < 2:
+        if column in (*keys, *along) or runs[column].nunique() < 2:
             continue
-        both = runs.groupby([*keys, column], dropna=False)["D"].nunique()
+        points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
         # what changes from point to point leaves no curve
-        if both.max() >= CURVE and both.median() >= CURVE:
+        if points.max() >= CURVE and points.median() >= CURVE:
             settings.append(column)
     return settings

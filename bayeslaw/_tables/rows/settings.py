@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
-from bayeslaw._tables.rows.naming import AREAS, is_name
+from bayeslaw._tables.rates.areas import COLUMNS
+from bayeslaw._tables.rows.naming import is_name
 from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
-
-# more levels than this share of the rows: an identity or a measurement, not a setting
-MOST_LEVELS = 0.5
 
 
 class Alike(NamedTuple):
@@ -38,8 +36,10 @@ class Alike(NamedTuple):
         )
 
 
-def alike_but_settings(runs: pd.DataFrame, read: Collection[str] = ()) -> Alike | None:
-    """Rows that are alike in all columns of the schema (and those that a law ``read``),
+def alike_but_settings(
+    runs: pd.DataFrame, inputs: Collection[str] = ()
+) -> Alike | None:
+    """Find rows that are alike in all columns of the schema (and ``inputs`` of a law),
     while other columns, such as ``lr``, differ.
 
     A setting is one of a whole run, with few levels; names, seeds and what is measured
@@ -47,11 +47,11 @@ def alike_but_settings(runs: pd.DataFrame, read: Collection[str] = ()) -> Alike 
     """
     if "loss" not in runs:
         return None
-    known = {*NUMERIC, *TEXT, *read}
-    if not {"step", *AREAS} & set(runs):
-        known.discard("lr")  # of the whole run, not of the step
-    keys = [c for c in runs if c in _ALIKE_IN or c in read]
-    settings = [c for c in runs if c not in known and _is_setting(runs, c)]
+    schema = {*NUMERIC, *TEXT, *inputs}
+    if not {"step", *COLUMNS} & set(runs):
+        schema.discard("lr")  # of the whole run, not of the step
+    keys = [c for c in runs if c in _ALIKE_IN or c in inputs]
+    settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
     if not keys or not settings:
         return None
     alike = runs.groupby(keys, dropna=False, sort=False)
@@ -74,7 +74,8 @@ _ALIKE_IN = ("N", "D", "U", "replay", "ptpp", "domain", "checkpoint", "schedule"
 
 def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
     levels = runs[column].nunique()
-    if not 1 < levels <= max(2, MOST_LEVELS * len(runs)):
+    # more levels: an identity or a measurement
+    if not 1 < levels <= max(2, len(runs) / 2):
         return False
     if "loss" in str(column).lower() or is_name(column):
         return False
@@ -84,8 +85,8 @@ def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
     return bool((runs.groupby("run")[column].nunique() <= 1).all())
 
 
-def warn_settings(runs: pd.DataFrame, read: Collection[str] = ()) -> None:
+def warn_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> None:
     """Warn of rows that are alike in all but settings that no law reads."""
-    found = alike_but_settings(runs, read)
-    if found is not None:
-        warnings.warn(found.sentence(), RunTableWarning, stacklevel=4)
+    alike = alike_but_settings(runs, inputs)
+    if alike is not None:
+        warnings.warn(alike.sentence(), RunTableWarning, stacklevel=4)

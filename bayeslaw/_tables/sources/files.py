@@ -20,10 +20,6 @@ from bayeslaw._tables.rows.records import read_records
 from bayeslaw._tables.sources.library import imported
 
 EXCEL = (".xlsx", ".xlsm")
-# numbers to their last digit, as pandas 3 reads them by itself
-AS_WRITTEN: dict[str, Any] = (
-    {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
-)
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -60,8 +56,10 @@ def read_table_file(
     _refuse_other_format(path, text)
     separator = _separator(text, kind)
     _check_fields(path, _rows(text, separator))
-    layout = {"sep": separator, "skipinitialspace": True}
-    table = pd.read_csv(StringIO(text), **layout, **AS_WRITTEN)
+    layout: dict[str, Any] = {"sep": separator, "skipinitialspace": True}
+    # numbers to their last digit, as pandas 3 reads them by itself
+    precision = "round_trip" if pd.__version__.startswith("2.") else None
+    table = pd.read_csv(StringIO(text), **layout, float_precision=precision)
     of_names = [n for n in table if is_name(n) or str(n).strip() in names]
     if of_names:
         # pandas takes NA for nothing and 1.10 for 1.1
@@ -178,14 +176,11 @@ def _check_fields(path: Path, rows: Iterator[Sequence[str]]) -> None:
     """
     names = [name.strip() for name in next(rows, [])]
     check_repeated(names, f"{path}: ")
-    other = {
-        row: len(fields)
-        for row, fields in enumerate(rows, 1)
-        if len(fields) != len(names)
-    }
-    if other:
-        first, fields = next(iter(other.items()))
-        more = f" (and {len(other) - 1} more rows)" if len(other) > 1 else ""
+    counts = {row: len(fields) for row, fields in enumerate(rows, 1)}
+    odd = {row: count for row, count in counts.items() if count != len(names)}
+    if odd:
+        first, fields = next(iter(odd.items()))
+        more = f" (and {len(odd) - 1} more rows)" if len(odd) > 1 else ""
         raise RunTableError(
             f"{path}: row {first} has {fields} fields, the header {len(names)} names"
             f"{more}: numbers would be read under another's name; name all columns, "

@@ -17,10 +17,6 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
 from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
-SERVER = re.compile(r"https?:/")
-FOLDERS = "MLFLOW_ALLOW_FILE_STORE"
-PAGE = 1000  # runs asked for at a time
-
 
 def read(place: str) -> pd.DataFrame:
     """The points of an experiment's runs; of the only experiment, if none is named.
@@ -54,20 +50,21 @@ def _folders_allowed() -> Iterator[None]:
     """MLflow refuses stores that are folders, so that people move; to read one is all
     that is wanted here.
     """
-    before = os.environ.get(FOLDERS)
-    os.environ[FOLDERS] = "true"
+    variable = "MLFLOW_ALLOW_FILE_STORE"
+    before = os.environ.get(variable)
+    os.environ[variable] = "true"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[FOLDERS]
+            del os.environ[variable]
         else:
-            os.environ[FOLDERS] = before
+            os.environ[variable] = before
 
 
 def _address(store: str, where: str) -> str:
     """The store's URI; a place that is not there would be made by MLflow."""
-    if SERVER.match(store):
+    if re.match(r"https?:/", store):
         # a path has lost one of the slashes on its way here
         return re.sub(r"^(https?):/+", r"\1://", store)
     path = Path(store)
@@ -86,8 +83,8 @@ def _experiment(client: Any, name: str, where: str) -> Any:
     experiments = {e.name: e for e in client.search_experiments()}
     if name:
         if name not in experiments:
-            known = ", ".join(experiments) or "none"
-            raise RunTableError(f"{where}: no experiment {name!r}; there are: {known}")
+            names = ", ".join(experiments) or "none"
+            raise RunTableError(f"{where}: no experiment {name!r}; there are: {names}")
         return experiments[name]
     used = [
         e
@@ -111,7 +108,7 @@ def _runs(client: Any, experiment_id: str) -> Iterator[Any]:
     while True:
         page = client.search_runs(
             [experiment_id],
-            max_results=PAGE,
+            max_results=1000,
             order_by=["attributes.start_time ASC"],
             page_token=token,
         )

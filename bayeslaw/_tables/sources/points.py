@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,31 +18,20 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._tables.rows.naming import LOSSES
 
-# steps of the training, where a tracker counts calls to its own logger
-STEPS = ("train/global_step", "trainer/global_step", "global_step")
-# tokens seen so far, by the last part of a metric's name
-COUNTERS = {
-    *("tokens", "num_tokens", "n_tokens", "total_tokens", "tokens_seen"),
-    *("num_input_tokens_seen", "num_tokens_seen", "total_tokens_seen"),
-    *("consumed_tokens", "tokens_consumed", "train_tokens", "trained_tokens"),
-}
 # settings whose product is the tokens of one optimizer step, by their last part
 PER_STEP = ("tokens_per_step", "tokens_per_batch", "global_batch_tokens")
 BATCH = (
-    "global_batch_size",
-    "total_batch_size",
+    *("global_batch_size", "total_batch_size"),  # of all devices, accumulated
     "per_device_train_batch_size",
     "train_batch_size",
     "micro_batch_size",
     "batch_size",
 )
-WHOLE_BATCH = BATCH[:2]  # of all devices and accumulated batches
-LENGTH = ("max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_length")
 # `max_length` is not among them: model configurations have one, of generated text
-LENGTH = (*LENGTH, "context_length", "block_size")
-ACCUMULATED = ("gradient_accumulation_steps", "grad_accum_steps", "accumulation_steps")
-DEVICES = ("world_size", "num_processes", "n_gpus", "num_gpus", "n_gpu", "num_devices")
-AGREE = 1e-3  # relative difference below which two counters are one
+LENGTH = (
+    *("max_seq_length", "max_seq_len", "seq_length", "seq_len", "sequence_length"),
+    *("context_length", "block_size"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,16 +63,16 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
         raise RunTableError(f"{where}: no run has logged a number (runs: {names})")
     metrics = {m for run in logged for row in run.history.values() for m in row}
     # a setting may say which loss is minimised: it is no measured one
-    taken = {"run", "step", *LOSSES, *metrics}
+    reserved = {"run", "step", *LOSSES, *metrics}
     rows = []
     for run in logged:
         settings = {
-            (f"config.{name}" if name in taken else name): value
+            (f"config.{name}" if name in reserved else name): value
             for name, value in flat(run.config)
         }
         for step in sorted(run.history):
-            own = {"run": run.name, "step": step}
-            rows.append(settings | dict(run.history[step]) | own)
+            point = {"run": run.name, "step": step}
+            rows.append(settings | dict(run.history[step]) | point)
     table = pd.DataFrame(rows)
     first = ["run", "step", *sorted(metrics - {"run", "step"})]
     return table[[*first, *(c for c in table if c not in first)]]
@@ -110,6 +100,14 @@ def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield f"{above}{name}", value
 
 
+def name_below(folder: Path, place: Path) -> str:
+    """Name a run by the folder of it below the one that was given."""
+    # one file, or one checkpoint, is below no folder that was given
+    if place == folder or not place.is_relative_to(folder):
+        return place.resolve().name
+    return place.relative_to(folder).as_posix()
+
+
 def by_step(
     logged: Sequence[tuple[float, Mapping[str, Any]]],
 ) -> dict[float, dict[str, float]]:
@@ -119,16 +117,18 @@ def by_step(
     A step that the training logs with all it logs goes before the tracker's, which may
     count calls.
     """
-    own = next((n for n in STEPS if all(n in row for _, row in logged)), None)
+    counters = ("train/global_step", "trainer/global_step", "global_step")
+    rows = [row for _, row in logged]
+    shared = [name for name in counters if all(name in row for row in rows)]
     history: dict[float, dict[str, float]] = {}
     for step, values in logged:
-        at = values.get(own, math.nan) if own else step
+        at = values.get(shared[0], math.nan) if shared else step
         if not (_is_number(at) and math.isfinite(at)):
             continue
         row = {
             name: _finite(value)
             for name, value in values.items()
-            if _is_number(value) and name not in STEPS and not name.startswith("_")
+            if _is_number(value) and name not in counters and name[:1] != "_"
         }
         history.setdefault(float(at), {}).update(row)
     return {step: row for step, row in history.items() if row}
@@ -164,8 +164,13 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
     RunTableError
         Counters disagree.
     """
-    names = [str(name) for name in table]
-    named = [name for name in names if last_part(name) in COUNTERS]
+    # tokens seen so far, by the last part of a metric's name
+    names = {
+        *("tokens", "num_tokens", "n_tokens", "total_tokens", "tokens_seen"),
+        *("num_input_tokens_seen", "num_tokens_seen", "total_tokens_seen"),
+        *("consumed_tokens", "tokens_consumed", "train_tokens", "trained_tokens"),
+    }
+    named = [name for name in map(str, table) if last_part(name) in names]
     # a setting may be called so, too, as the tokens that were planned
     counters = [name for name in named if _counts(table[name])]
     if counters:
@@ -173,10 +178,10 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
         filled = [_between(rows, counters[0]) for _, rows in table.groupby("run")]
         counted = Tokens(f"D is what {counters[0]!r} counted")
         return table.assign(D=pd.concat(filled)), counted
-    told = _tokens_of_a_step(table)
-    if told is None:
+    product = _tokens_of_a_step(table)
+    if product is None:
         return table, None
-    per_step, factors = told
+    per_step, factors = product
     text = " or ".join(sorted({format_count(n) for n in per_step.unique()}))
     how = f"D is steps x {text} tokens ({' x '.join(factors)})"
     assumed = last_part(factors[0]) not in PER_STEP
@@ -194,18 +199,20 @@ def _counts(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and values.nunique() > 1
 
 
-def _check_counters(table: pd.DataFrame, counters: list[str]) -> None:
-    first, *others = counters
-    for other in others:
-        both = table[[first, other]].dropna()
-        distance = (both[first] - both[other]).abs()
+def _check_counters(
+    table: pd.DataFrame, counters: list[str], tolerance: float = 1e-3
+) -> None:
+    first, *further = counters
+    for second in further:
+        counts = table[[first, second]].dropna()
+        distance = (counts[first] - counts[second]).abs()
         # loggers round large counts
-        apart = distance > AGREE * both[first].abs()
+        apart = distance > tolerance * counts[first].abs()
         # counters that no step shares cannot be compared, so neither is chosen
-        if apart.any() or both.empty:
+        if apart.any() or counts.empty:
             raise RunTableError(
-                f"{first!r} and {other!r} both count tokens, and differ; say which is "
-                f'meant: --column "D={first}" or --column "D={other}"'
+                f"{first!r} and {second!r} both count tokens, and differ; say which is "
+                f'meant: --column "D={first}" or --column "D={second}"'
             )
 
 
@@ -216,8 +223,8 @@ def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
     logged = rows[["step", counter]].dropna()
     if logged.empty:
         return pd.Series(np.nan, rows.index)
-    known = logged.sort_values("step")
-    steps, counts = known["step"], known[counter]
+    in_order = logged.sort_values("step")
+    steps, counts = in_order["step"], in_order[counter]
     # an evaluation after the last count has tokens that nobody knows
     at = np.interp(rows["step"], steps, counts, left=np.nan, right=np.nan)
     return pd.Series(at, rows.index)
@@ -236,10 +243,14 @@ def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None
     else:
         return None
     # the batch of one device may be one of several, and several of them make a step
-    if batch in names and last_part(batch) not in WHOLE_BATCH:
-        accumulated = _setting(table, ACCUMULATED)
-        devices = _setting(table, DEVICES)
-        names += [name for name in (accumulated, devices) if name]
+    if batch in names and last_part(batch) not in BATCH[:2]:
+        accumulated = ("gradient_accumulation_steps", "grad_accum_steps")
+        devices = ("world_size", "num_processes", "n_gpus", "num_gpus", "n_gpu")
+        settings = [
+            _setting(table, (*accumulated, "accumulation_steps")),
+            _setting(table, (*devices, "num_devices")),
+        ]
+        names += filter(None, settings)
     factors = table[names].astype(float)
     return factors.prod(axis=1, skipna=False), names
 
@@ -248,12 +259,12 @@ def _setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
     """The column of the first of these names that all rows have as a number."""
     for name in names:
         called = [str(c) for c in table if last_part(c) == name]
-        whole = []
+        full = []
         for column in called:
             numbers = pd.to_numeric(table[column], errors="coerce")
             # empty in another run, "auto" in one
             if (numbers > 0).all():
-                whole.append(column)
-        if len(whole) == 1:
-            return whole[0]
+                full.append(column)
+        if len(full) == 1:
+            return full[0]
     return None

@@ -11,10 +11,8 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
-from bayeslaw._tables.sources.points import LoggedRun, by_step, points
+from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below, points
 
-EVENTS = "*tfevents*"
-HPARAMS = "_hparams_/session_start_info"
 TEXTS = ("args/text_summary", "model_config/text_summary")  # of the Trainer, JSON
 
 
@@ -30,27 +28,23 @@ def read(place: str) -> pd.DataFrame:
     if not folder.exists():
         raise RunTableError(f"{where}: no such folder; give one with event files")
     imported("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
-    files = [folder] if folder.is_file() else sorted(folder.rglob(EVENTS))
+    files = [folder] if folder.is_file() else sorted(folder.rglob("*tfevents*"))
     places = sorted({file if folder.is_file() else file.parent for file in files})
     if not places:
-        raise RunTableError(f"{where}: no event files ({EVENTS}) in it or below")
-    read_ = {at: _read_run(at) for at in places}
+        raise RunTableError(f"{where}: no event files (*tfevents*) in it or below")
+    logs = {at: _read_run(at) for at in places}
     runs = []
-    for at, (config, history) in read_.items():
+    for at, (config, history) in logs.items():
         # `add_hparams` writes its settings to a folder below the run's
-        if config and at.parent in read_:
+        if config and at.parent in logs:
             continue
-        below = [c for other, (c, _) in read_.items() if other.parent == at]
-        merged = {name: value for c in (*below, config) for name, value in c.items()}
-        runs.append(LoggedRun(_run_name(at, folder), merged, history))
+        settings: dict[str, Any] = {}
+        for place_below, (settings_below, _) in logs.items():
+            if place_below.parent == at:
+                settings |= settings_below
+        name = name_below(folder, at)
+        runs.append(LoggedRun(name, settings | config, history))
     return points(runs, where)
-
-
-def _run_name(at: Path, folder: Path) -> str:
-    if at == folder:
-        return folder.resolve().name
-    inside = at.relative_to(folder)
-    return inside.as_posix()
 
 
 def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
@@ -94,8 +88,9 @@ def _settings(events: Any, texts: Mapping[str, str]) -> dict[str, Any]:
             settings |= json.loads(texts.get(tag, "{}"))
         except ValueError:
             continue
-    if HPARAMS in events.summary_metadata:
-        content = events.summary_metadata[HPARAMS].plugin_data.content
+    hparams = events.summary_metadata.get("_hparams_/session_start_info")
+    if hparams is not None:
+        content = hparams.plugin_data.content
         messages = imported(
             "tensorboard.plugins.hparams.plugin_data_pb2", "tensorboard"
         )

@@ -13,8 +13,6 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
 from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
-OWN = ("step", "timestamp")  # of a row, beside its metrics
-
 
 def read(place: str) -> pd.DataFrame:
     """The points of a project's runs.
@@ -30,9 +28,9 @@ def read(place: str) -> pd.DataFrame:
     try:
         projects = storage.get_projects()
         if place not in projects:
-            known = ", ".join(projects) or "none"
+            names = ", ".join(projects) or "none"
             raise RunTableError(
-                f"{where}: no such project; there are: {known} (TRACKIO_DIR names "
+                f"{where}: no such project; there are: {names} (TRACKIO_DIR names "
                 "another folder)"
             )
         runs = [_run(storage, place, run) for run in trackio.Api().runs(place)]
@@ -43,10 +41,10 @@ def read(place: str) -> pd.DataFrame:
 
 def _run(storage: Any, project: str, run: Any) -> LoggedRun:
     rows = storage.get_logs(project, run.name, run_id=run.id)
-    logged = [
-        (row["step"], {key: value for key, value in row.items() if key not in OWN})
-        for row in rows
-    ]
+    logged = []
+    for row in rows:
+        metrics = {k: v for k, v in row.items() if k not in ("step", "timestamp")}
+        logged.append((row["step"], metrics))
     config = run.config or {}
     settings = {key: value for key, value in config.items() if key[:1] != "_"}
     return LoggedRun(run.name, settings, by_step(logged))

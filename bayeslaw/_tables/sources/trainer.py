@@ -11,11 +11,7 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.sources.points import LoggedRun, by_step, points
-
-STATE = "trainer_state.json"
-CHECKPOINT = "checkpoint-"
-SETTINGS = ("train_batch_size", "max_steps", "num_train_epochs", "trial_params")
+from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below, points
 
 
 def read(place: str) -> pd.DataFrame:
@@ -31,32 +27,25 @@ def read(place: str) -> pd.DataFrame:
     where, folder = f"hf:{place}", Path(place)
     if not folder.exists():
         raise RunTableError(f"{where}: no such folder; give a Trainer's output_dir")
-    files = [folder] if folder.is_file() else sorted(folder.rglob(STATE))
+    name = "trainer_state.json"
+    files = [folder] if folder.is_file() else sorted(folder.rglob(name))
     if not files:
-        raise RunTableError(f"{where}: no {STATE} in it or below")
+        raise RunTableError(f"{where}: no {name} in it or below")
     longest: dict[Path, dict[str, Any]] = {}
     for file in files:
         at, state = _run_folder(file), _state(file)
         if at not in longest or state["global_step"] > longest[at]["global_step"]:
             longest[at] = state
-    runs = [_run(_name(at, folder), state) for at, state in longest.items()]
+    runs = [_run(name_below(folder, at), state) for at, state in longest.items()]
     return points(runs, where)
 
 
 def _run_folder(file: Path) -> Path:
     folder = file.parent
     # a checkpoint's state is that of its run so far
-    if folder.name.startswith(CHECKPOINT):
+    if folder.name.startswith("checkpoint-"):
         return folder.parent
     return folder
-
-
-def _name(at: Path, folder: Path) -> str:
-    # one state file, or one checkpoint, is below no folder that was given
-    if at == folder or not at.is_relative_to(folder):
-        return at.resolve().name
-    inside = at.relative_to(folder)
-    return inside.as_posix()
 
 
 def _state(file: Path) -> dict[str, Any]:
@@ -78,11 +67,12 @@ def _called(metric: str) -> str:
     return f"train/{metric}"
 
 
-def _run(name: str, state: dict[str, Any]) -> LoggedRun:
-    settings = {key: state[key] for key in SETTINGS if key in state}
+def _run(run: str, state: dict[str, Any]) -> LoggedRun:
+    names = ("train_batch_size", "max_steps", "num_train_epochs", "trial_params")
+    settings = {name: state[name] for name in names if name in state}
     logged = [
         (row["step"], {_called(k): v for k, v in row.items() if k != "step"})
         for row in state["log_history"]
         if isinstance(row, dict) and "step" in row
     ]
-    return LoggedRun(name, settings, by_step(logged))
+    return LoggedRun(run, settings, by_step(logged))

@@ -20,11 +20,6 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
 from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
-MAGIC = b":W&B"
-HEADER = 7  # bytes of a file's beginning, and of each chunk's: crc 4, length 2, type 1
-BLOCK = 2**15
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
-
 
 def read(place: str) -> pd.DataFrame:
     """The points of all runs of a project, or of offline runs below a folder.
@@ -107,24 +102,27 @@ def _records(file: Path) -> Iterator[bytes]:
         It is no such log, or damaged.
     """
     content = file.read_bytes()
-    if content[:4] != MAGIC:
+    if content[:4] != b":W&B":
         raise RunTableError(f"{file}: not a file of W&B's offline runs")
-    at, parts = HEADER, b""
-    while at + HEADER <= len(content):
+    # bytes of a file's beginning, and of each chunk's: crc 4, length 2, type 1
+    header, block = 7, 2**15
+    full, first, last = 1, 2, 4  # types of chunks; 3 is one in the middle
+    at, parts = header, b""
+    while at + header <= len(content):
         # a chunk never goes over the end of its block; a record of several may
-        left = BLOCK - at % BLOCK
-        if left < HEADER:  # too little for a chunk: filled with zeros
-            at += left
+        in_block = block - at % block
+        if in_block < header:  # too little for a chunk: filled with zeros
+            at += in_block
             continue
         length = int.from_bytes(content[at + 4 : at + 6], "little")
         kind = content[at + 6]
-        chunk = content[at + HEADER : at + HEADER + length]
+        chunk = content[at + header : at + header + length]
         if len(chunk) < length:
             return  # the run is still going, or was killed
-        told = int.from_bytes(content[at : at + 4], "little")
-        if told != zlib.crc32(bytes([kind]) + chunk):
+        checksum = int.from_bytes(content[at : at + 4], "little")
+        if checksum != zlib.crc32(bytes([kind]) + chunk):
             raise RunTableError(f"{file}: damaged at byte {at}")
-        parts = chunk if kind in (FULL, FIRST) else parts + chunk
-        if kind in (FULL, LAST):
+        parts = chunk if kind in (full, first) else parts + chunk
+        if kind in (full, last):
             yield parts
-        at += HEADER + length
+        at += header + length
