@@ -43,7 +43,7 @@ from ._law.law import Law as Law
 from ._law.law import Term as Term
 from ._law.priors import Prior as Prior
 from ._plans.plan import plan as plan
-from ._plans.record import Plan as Plan
+from ._plans.result import Plan as Plan
 from ._pooling.domain import DomainPosterior as DomainPosterior
 from ._pooling.pool import Pool as Pool
 from ._pooling.pool import pool as pool

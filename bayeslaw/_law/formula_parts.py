@@ -64,7 +64,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Part:
+class FormulaTerm:
     """A term before it has priors: sign, coefficient if it has one, and the rest."""
 
     sign: int
@@ -120,7 +120,7 @@ def _factors(
             yield 1, node, above
 
 
-def split(tree: ast.expr, columns: Collection[str]) -> tuple[Part, ...]:
+def split(tree: ast.expr, columns: Collection[str]) -> tuple[FormulaTerm, ...]:
     """The terms of a formula; names that are no columns are parameters."""
     used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
     once = {name for name in used if used.count(name) == 1}
@@ -132,7 +132,7 @@ def split(tree: ast.expr, columns: Collection[str]) -> tuple[Part, ...]:
 
 def _part(
     sign: int, summand: ast.expr, candidates: set[str], columns: Collection[str]
-) -> Part:
+) -> FormulaTerm:
     """One term; ``candidates`` are the parameters that occur once in the formula."""
     signed = list(_factors(summand))
     sign *= math.prod(s for s, _, _ in signed)
@@ -155,4 +155,4 @@ def _part(
             if not (isinstance(factor, ast.Name) and factor.id == name)
         )
     )
-    return Part(sign, name, basis, frozenset(basis.names - set(columns)))
+    return FormulaTerm(sign, name, basis, frozenset(basis.names - set(columns)))

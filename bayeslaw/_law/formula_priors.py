@@ -17,7 +17,7 @@ from jax import Array
 from bayeslaw._base.errors import FitWarning, LawError
 from bayeslaw._law.catalogue import laws
 from bayeslaw._law.expression import evaluate, latex, names, symbol
-from bayeslaw._law.formula_parts import REFERENCE, Part
+from bayeslaw._law.formula_parts import REFERENCE, FormulaTerm
 from bayeslaw._law.law import NATS, Basis, Exponent, Law, Term, Values, constant
 from bayeslaw._law.priors import Prior, fixed, lognormal
 
@@ -52,7 +52,7 @@ def spelled(tree: ast.expr, reference: Mapping[str, float]) -> Law | None:
 
 
 def term_of(
-    part: Part,
+    part: FormulaTerm,
     index: int,
     medians: Values,
     reference: Mapping[str, float],
@@ -101,7 +101,7 @@ def _borrowed(prior: Prior, law: Law) -> Prior:
     return replace(prior, source=f"of law {law.name!r}: {prior.source}")
 
 
-def _is_published(part: Part, reference: Mapping[str, float]) -> bool:
+def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
     """Whether a term is of single columns of the schema, as the laws' terms are: of a
     column of the user's own, or of a power of two columns' product, nobody has said
     what it contributes.
@@ -123,7 +123,7 @@ def _act_as_one(columns: Collection[str]) -> bool:
     )
 
 
-def _latex(part: Part) -> str:
+def _latex(part: FormulaTerm) -> str:
     """The term without its sign, in LaTeX."""
     factors = [
         latex(factor) if above else rf"\frac{{1}}{{{latex(factor)}}}"
@@ -135,7 +135,7 @@ def _latex(part: Part) -> str:
 
 
 def exponents_of(
-    parts: tuple[Part, ...],
+    parts: tuple[FormulaTerm, ...],
     reference: Mapping[str, float],
     equal_law: Law | None = None,
 ) -> tuple[Exponent, ...]:

@@ -27,7 +27,7 @@ from bayeslaw._plans.question import (
     Question,
     question_of,
 )
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
 from bayeslaw._posteriors.pairs import doubts
 from bayeslaw._posteriors.posterior import Piece

@@ -39,7 +39,7 @@ RUNGS = 65  # of the ladder of a loss that rises and falls
 STRIDE = 4  # of the rungs that are looked at first
 
 
-class Draws(NamedTuple):
+class DrawsAtReplay(NamedTuple):
     """What a log loss along tokens is made of, leaves of shape (draw, ...): the draws,
     the covariates that a plan does not choose, and each draw's own replay.
     """
@@ -69,13 +69,13 @@ def _at_log_tokens(
     return loss_at(jnp.exp(log_tokens))
 
 
-def _each_draw(log_loss: Callable, draws: Draws) -> Partial:
+def _each_draw(log_loss: Callable, draws: DrawsAtReplay) -> Partial:
     """Every draw's log loss as a function of log tokens."""
     return jax.vmap(partial(_of_log_tokens, log_loss))(*draws)
 
 
 @compiled(static_argnums=0, level=OFTEN)
-def without_tokens(log_loss: Callable, draws: Draws) -> list[jax.Array]:
+def without_tokens(log_loss: Callable, draws: DrawsAtReplay) -> list[jax.Array]:
     """All of the draws' log losses that does not depend on tokens, leaves of shape
     (draw, ...): computed once for the ladder and the roots.
     """
@@ -83,7 +83,7 @@ def without_tokens(log_loss: Callable, draws: Draws) -> list[jax.Array]:
 
 
 def _with_tokens(
-    log_loss: Callable, draws: Draws, constants: list[jax.Array]
+    log_loss: Callable, draws: DrawsAtReplay, constants: list[jax.Array]
 ) -> Partial:
     """`_each_draw` of what `without_tokens` computed; of the draws themselves a program
     needs the shapes only.
@@ -142,7 +142,7 @@ class Batch:
         """The draws' losses as functions of tokens, each draw at its own replay, shape
         (draw,).
         """
-        draws = Draws(self.values, self.fixed, _filled(replay, self.rows))
+        draws = DrawsAtReplay(self.values, self.fixed, _filled(replay, self.rows))
         constants = without_tokens(self.log_loss, draws)
         return AlongTokens(self, draws, constants)
 
@@ -186,7 +186,7 @@ class AlongTokens:
     """
 
     batch: Batch
-    all_draws: Draws
+    all_draws: DrawsAtReplay
     constants: list[jax.Array]
 
     def losses(
@@ -348,7 +348,7 @@ def bend_of(losses: Float[np.ndarray, "rung draw"], safety: float = 3.0) -> floa
 @compiled(static_argnums=0, level=OFTEN)
 def losses_on_ladder(
     log_loss: Callable,
-    draws: Draws,
+    draws: DrawsAtReplay,
     constants: list[jax.Array],
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
@@ -486,7 +486,7 @@ def _root(
 @compiled(static_argnums=0, level=OFTEN)
 def roots_between(
     log_loss: Callable,
-    draws: Draws,
+    draws: DrawsAtReplay,
     constants: list[jax.Array],
     log_limit: Float[jax.Array, " draw"],
     brackets: Brackets,

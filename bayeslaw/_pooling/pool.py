@@ -313,7 +313,7 @@ def pool(arguments: PoolArguments) -> Pool:
         seconds=time.perf_counter() - began,
     )
     result = Pool(law, by, tree)
-    artifact.settle(result.warnings, arguments.on_failure, 'on_failure="warn"')
+    artifact.raise_or_warn(result.warnings, arguments.on_failure, 'on_failure="warn"')
     return result
 
 

@@ -70,7 +70,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Domain:
+class DomainResult:
     """One domain as the page shows it.
 
     Parameters
@@ -226,7 +226,7 @@ def judge(
     final: Fit | Average | None,
     runs: Split,
     setting: Setting,
-) -> Domain:
+) -> DomainResult:
     """Forecast and check the runs held out, and draw what there is to see.
 
     Parameters
@@ -264,7 +264,7 @@ def judge(
         last = _last_stage(fitted, setting.hold_out)
         of_last = forecast(posterior, last, seed=setting.seed)
         numbers = panels((runs.held, rows), (last, of_last))
-    return Domain(
+    return DomainResult(
         name=name,
         fit=posterior,
         check=result,

@@ -22,7 +22,7 @@ import pandas as pd
 from scipy import linalg
 
 from bayeslaw._plans.question import FORGETTING, TARGET
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._tables.beyond import values_along

@@ -17,7 +17,7 @@ from bayeslaw._forecasts.check import Check
 from bayeslaw._forecasts.misfits import misfit_along
 from bayeslaw._forecasts.misfits import width_parts as width_parts_of
 from bayeslaw._law.law import Law
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.record import Fit
 

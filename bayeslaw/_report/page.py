@@ -33,14 +33,14 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._forecasts.check import Check
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import versions
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
 from bayeslaw._report.domains import (
     LOSS_UNIT,
-    Domain,
+    DomainResult,
     Setting,
     Split,
     fit_laws,
@@ -117,7 +117,7 @@ class _Contents:
     card: str | None
     laws: Sequence[str]
     setting: Setting
-    domains: Sequence[Domain]
+    domains: Sequence[DomainResult]
     planned: Planned
     question: Mapping[str, Any] | None
 
@@ -286,8 +286,8 @@ def _kept(
 
 
 def _made(
-    drawn: Mapping[str, Future[Domain]],
-) -> tuple[list[Domain], dict[str, str]]:
+    drawn: Mapping[str, Future[DomainResult]],
+) -> tuple[list[DomainResult], dict[str, str]]:
     """Domains as the page shows them, and why others could not be checked.
 
     Raises
@@ -371,7 +371,9 @@ def _fit_all(
     stages: Stages,
     *,
     refit: bool,
-) -> Iterator[tuple[Mapping[str, Future[Fit | Average]], Mapping[str, Future[Domain]]]]:
+) -> Iterator[
+    tuple[Mapping[str, Future[Fit | Average]], Mapping[str, Future[DomainResult]]]
+]:
     """Fit all domains together: to plan with, of all runs, and without those held out;
     judge and draw each as soon as it is fitted.
 
@@ -389,7 +391,7 @@ def _fit_all(
     }
     fitted |= {(name, "judged"): ~runs.is_held for name, runs in splits.items()}
 
-    def drawn(name: str) -> Domain:
+    def drawn(name: str) -> DomainResult:
         judged = fits[name, "judged"].result()
         final = fits[name, "final"].result() if refit else None
         domain = judge(name, judged, final, splits[name], setting)

@@ -22,7 +22,7 @@ from bayeslaw._forecasts.check import Check
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._plans.question import FORGETTING, TARGET
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw._plans.value import stretched_probability
 from bayeslaw._posteriors.averaging.checkpoint import (
     SAME,

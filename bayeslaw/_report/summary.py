@@ -10,8 +10,8 @@ from typing import Any
 
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._costs.costs import format_days, format_money
-from bayeslaw._plans.record import Plan
-from bayeslaw._report.domains import Domain
+from bayeslaw._plans.result import Plan
+from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
 
 # from the best verdict to the worst, and what to do about each
@@ -107,7 +107,7 @@ def summary(plan: Plan, unit: str) -> Summary:
 
 
 def verdict_of(
-    domains: Sequence[Domain], untested: Sequence[str] = ()
+    domains: Sequence[DomainResult], untested: Sequence[str] = ()
 ) -> tuple[str, str]:
     """The worst verdict of all domains, and whether to trust the forecasts: as far as
     they were tested.

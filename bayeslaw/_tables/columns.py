@@ -130,7 +130,7 @@ def _with_new(
     return table.assign(**{ours: values})
 
 
-class Product(NamedTuple):
+class ColumnProduct(NamedTuple):
     """Columns and factors multiplied: ``powers`` is 1 or -1 for each of ``columns``."""
 
     columns: tuple[str, ...]
@@ -138,7 +138,7 @@ class Product(NamedTuple):
     factor: float
 
 
-def product_of(text: str, names: Collection[str]) -> Product | None:
+def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
     """What is written as products and ratios, read by the longest names that a table
     has; None where it has no column of a name.
 
@@ -166,7 +166,11 @@ def product_of(text: str, names: Collection[str]) -> Product | None:
         sign = SIGN.match(unread)
         if sign is None:
             is_whole = not unread.strip() and bool(columns)
-            return Product(tuple(columns), tuple(powers), factor) if is_whole else None
+            return (
+                ColumnProduct(tuple(columns), tuple(powers), factor)
+                if is_whole
+                else None
+            )
         power = 1 if sign[1] == "*" else -1
         unread = unread[sign.end() :]
 
@@ -214,7 +218,9 @@ def _names(
 
 
 def _made(
-    products: Mapping[str, Product | None], original: pd.DataFrame, out: pd.DataFrame
+    products: Mapping[str, ColumnProduct | None],
+    original: pd.DataFrame,
+    out: pd.DataFrame,
 ) -> dict[str, pd.Series]:
     """The columns that are products, those first that others are made of.
 

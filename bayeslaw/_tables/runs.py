@@ -38,7 +38,7 @@ from bayeslaw._tables.rows.naming import (
     unnamed_curves,
 )
 from bayeslaw._tables.sources.points import with_tokens
-from bayeslaw._tables.sources.source import KINDS, is_tracker, read_source
+from bayeslaw._tables.sources.source import FORMATS, is_tracker, read_source
 from bayeslaw._tables.sources.wide import long
 from bayeslaw._tables.where import select
 
@@ -292,7 +292,7 @@ def as_runs(source: object) -> pd.DataFrame:
     if isinstance(source, str | Path):
         return read_runs(source)
     raise RunTableError(
-        f"a table of runs is a DataFrame or the path of a file ({KINDS}); "
+        f"a table of runs is a DataFrame or the path of a file ({FORMATS}); "
         f"got {type(source).__name__}"
     )
 

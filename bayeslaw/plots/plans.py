@@ -14,7 +14,7 @@ from bayeslaw.plots.axes import BLACK, COLOURS, STAR, plain_log
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bayeslaw._plans.record import Plan
+    from bayeslaw._plans.result import Plan
     from bayeslaw._posteriors.posterior import Posterior
 
 KEPT = "probability that all promises are kept"

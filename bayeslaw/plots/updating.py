@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from bayeslaw._plans.record import Plan
+    from bayeslaw._plans.result import Plan
     from bayeslaw._running.updating.plans import PlanChange
     from bayeslaw._running.updating.record import UpdatedDomain
 

@@ -13,7 +13,7 @@ from bayeslaw import Costs, Hardware, Shape, candidates
 from bayeslaw._base.errors import PlanError
 from bayeslaw._costs.costs import Bill
 from bayeslaw._designs.menu import days_of, menu
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw.cli.app import app
 from bayeslaw.cli.beside import read_file
 from bayeslaw.cli.parsing import costs_of

@@ -11,7 +11,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._law.catalogue import law
 from bayeslaw._plans import example
 from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw._plans.value import stretched_probability
 from known.plans import (
     DRAWS,

@@ -206,8 +206,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/question.py",
-        "self.max_flops / (6 * N)",
-        "self.max_flops / (2 * N)",
+        "self.max_flops / costs.flops_per_token(N)",
+        "self.max_flops / (2 * costs.flops_per_token(N))",
     ),
     # compare, average
     (f"{_AVERAGING}/judge.py", "weights * stage.kept,", "weights,"),

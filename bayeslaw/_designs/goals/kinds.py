@@ -11,7 +11,7 @@ Gain = Literal[
 ]
 
 
-class Kind(NamedTuple):
+class GoalKind(NamedTuple):
     """A kind of gain: its unit; the least of it, per cost or of the whole budget, for which
     a run is bought; and what its goal's sd is of, in words.
     """
@@ -34,14 +34,14 @@ def unit_of(gain: str, costs: Costs | None) -> str:
     return KINDS[gain].unit
 
 
-KINDS: dict[str, Kind] = {
-    "variance": Kind("squared log loss", 0.01),
-    "information": Kind("nats about new runs at the goal", 0.01),
-    "parameters": Kind("nats about all parameters", 0.0),
-    "plan": Kind("FLOPs of the plan", 1.0),
-    "best": Kind("log loss of what is chosen", 0.01),
-    "law": Kind("squared probability", 0.01, "the sd of which law is right", ""),
-    "optimum": Kind(
+KINDS: dict[str, GoalKind] = {
+    "variance": GoalKind("squared log loss", 0.01),
+    "information": GoalKind("nats about new runs at the goal", 0.01),
+    "parameters": GoalKind("nats about all parameters", 0.0),
+    "plan": GoalKind("FLOPs of the plan", 1.0),
+    "best": GoalKind("log loss of what is chosen", 0.01),
+    "law": GoalKind("squared probability", 0.01, "the sd of which law is right", ""),
+    "optimum": GoalKind(
         "squared position", 0.01, "the sd of the optimum's position", "", False
     ),
 }

@@ -24,7 +24,7 @@ from bayeslaw._posteriors.averaging.compare import (
     compare_part,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
-from bayeslaw._posteriors.fits.artifact import settle, versions, warn_each
+from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_each
 from bayeslaw._posteriors.posterior import DRIFT
 from bayeslaw._tables.runs import as_runs
 
@@ -113,7 +113,7 @@ def average_part(
         attrs=attrs | {"seconds": time.perf_counter() - began},
     )
     warn_each(result.goodness.doubts)
-    settle(result.warnings, on_failure, "--accept-diagnostics")
+    raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
     return result
 
 

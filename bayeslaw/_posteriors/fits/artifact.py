@@ -188,7 +188,7 @@ def doubts(
     return tuple(f"{what}: {line}" for line in found)
 
 
-def settle(found: tuple[str, ...], on_failure: str, accept: str) -> None:
+def raise_or_warn(found: tuple[str, ...], on_failure: str, accept: str) -> None:
     """Raise, warn of, or ignore what `doubts` found; ``accept`` says how to keep the
     posterior all the same.
 

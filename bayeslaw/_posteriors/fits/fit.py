@@ -130,7 +130,9 @@ def fit(arguments: FitArguments) -> Fit:
         _add_misfit(result, runs, training, seed)
     artifact.warn_each(result.goodness.doubts)
     result.inference_data.attrs["seconds"] = time.perf_counter() - began
-    artifact.settle(result.warnings, arguments.on_failure, "--accept-diagnostics")
+    artifact.raise_or_warn(
+        result.warnings, arguments.on_failure, "--accept-diagnostics"
+    )
     return result
 
 

@@ -134,7 +134,7 @@ def refits(
     covariates, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
     table = pad(covariates, y, NONE if independent else shared_error(runs))
     points = coordinates.contrast_points(law, covariates)
-    problem = Problem(uuid4().hex, law, table, points, seed)
+    problem = RefitProblem(uuid4().hex, law, table, points, seed)
     padded = np.zeros((len(weights), len(table.weight)))
     padded[:, : len(runs)] = weights
     seeds = np.random.SeedSequence(seed).generate_state(len(weights))
@@ -175,7 +175,7 @@ def _checked_weights(
 
 
 @dataclass(frozen=True)
-class Problem:
+class RefitProblem:
     """What all refits of a call share; ``key`` tells it from that of another call."""
 
     key: str
@@ -186,7 +186,7 @@ class Problem:
 
 
 @lru_cache(maxsize=4)
-def _start(problem: Problem) -> Float[np.ndarray, "1 coordinate"]:
+def _start(problem: RefitProblem) -> Float[np.ndarray, "1 coordinate"]:
     """Where refits begin their search: the mode with every row counted once.
 
     Searched once by every process that works on the problem. The client would keep all
@@ -199,7 +199,7 @@ def _start(problem: Problem) -> Float[np.ndarray, "1 coordinate"]:
 
 
 def _refit_some(
-    problem: Problem,
+    problem: RefitProblem,
     weights: Float[np.ndarray, "refit row"],
     seeds: UInt[np.ndarray, " refit"],
     importance: Importance,

@@ -15,7 +15,7 @@ from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._running.following.course import Schedules, unit_of
 from bayeslaw._running.following.decision import decide, together
 from bayeslaw._running.following.points import points_of
-from bayeslaw._running.following.question import Limits, Question, checked
+from bayeslaw._running.following.question import Limits, RunQuestion, checked
 from bayeslaw._running.following.record import Followed, Following
 from bayeslaw._running.following.side import (
     CLOSE,
@@ -106,7 +106,7 @@ class Follower:
     """
 
     sides: Mapping[str, Side]
-    question: Question
+    question: RunQuestion
 
     @classmethod
     def start(
@@ -249,7 +249,7 @@ def domain_of(posterior: Posterior) -> str:
     return str(names[0])
 
 
-def _followed(side: Side, question: Question) -> Followed:
+def _followed(side: Side, question: RunQuestion) -> Followed:
     track = side.track
     return Followed(
         unit=track.course.unit,

@@ -12,7 +12,7 @@ from bayeslaw._base.limits import checked as checked_limit
 Limits = float | Mapping[str, float] | None
 
 
-class Question(NamedTuple):
+class RunQuestion(NamedTuple):
     """What is asked of a run, see `follow`; ``limits`` by domain."""
 
     until: float
@@ -29,7 +29,7 @@ def checked(
     confidence: float,
     prob: float,
     within: float,
-) -> Question:
+) -> RunQuestion:
     """The question, or why it cannot be asked.
 
     Raises
@@ -38,7 +38,7 @@ def checked(
         A number is none that it can be, or a limit is of no domain that is followed.
     """
     limits = _by_domain(domains, max_loss)
-    return Question(
+    return RunQuestion(
         checked_limit("until", until, COUNT),
         {
             name: checked_limit(f"max_loss of {name}", v, LOSS)

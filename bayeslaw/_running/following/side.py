@@ -21,7 +21,7 @@ from bayeslaw._running.following.course import (
     other_courses,
     planned,
 )
-from bayeslaw._running.following.question import Question
+from bayeslaw._running.following.question import RunQuestion
 from bayeslaw._running.following.track import Track
 from bayeslaw._running.following.worn import LATER, Again, Refitted
 from bayeslaw._tables.fitting import warn_other_domain
@@ -123,7 +123,7 @@ def side_of(
     posterior: Posterior,
     name: str,
     run: pd.DataFrame,
-    question: Question,
+    question: RunQuestion,
     schedule: Schedules,
     seed: int,
     alone: bool,

@@ -15,7 +15,7 @@ from bayeslaw._plans import value
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import FORGETTING, TARGET, PlanArguments, question_of
-from bayeslaw._plans.record import Plan
+from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Choice
 from bayeslaw._posteriors.posterior import Posterior
 

@@ -21,7 +21,7 @@ TRACKERS = {
     "wandb": "wandb",
     "hf": "trainer",
 }
-KINDS = "CSV, JSON lines, Parquet or Excel"
+FORMATS = "CSV, JSON lines, Parquet or Excel"
 
 
 def is_tracker(source: object) -> bool:
@@ -59,10 +59,10 @@ def read_source(
     path, _ = sheet_of(source)
     if not path.is_file():
         raise RunTableError(
-            f"{source}: no such file; give a table of runs as {KINDS}, or a tracker's "
+            f"{source}: no such file; give a table of runs as {FORMATS}, or a tracker's "
             f"store as {':..., '.join(TRACKERS)}:..."
         )
-    with _said_in_a_line(source, f"give {KINDS}"):
+    with _said_in_a_line(source, f"give {FORMATS}"):
         return read_table_file(Path(source), grows=grows, names=names)
 
 
