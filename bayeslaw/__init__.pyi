@@ -28,6 +28,8 @@ from ._forecasts.forgetting import progress_lost as progress_lost
 from ._forecasts.misfits import drift_parts as drift_parts
 from ._forecasts.misfits import misfit_along as misfit_along
 from ._forecasts.misfits import width_parts as width_parts
+from ._forecasts.optimum import Optimum as Optimum
+from ._forecasts.optimum import optimum as optimum
 from ._forecasts.review.record import Finding as Finding
 from ._forecasts.review.record import Review as Review
 from ._forecasts.review.review import review as review

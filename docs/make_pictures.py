@@ -8,6 +8,7 @@ import warnings
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -72,6 +73,30 @@ def draw_costs(folder: Path) -> Path:
     return path
 
 
+def sweeps() -> pd.DataFrame:
+    """Five sweeps of seven sizes from Chinchilla's law (Besiroglu 2024), noise .3%."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for budget in (1e19, 3e19, 1e20, 3e20, 1e21):
+        for N in np.sqrt(budget / 120) * 4 ** np.linspace(-1, 1, 7):
+            D = budget / (6 * N)
+            loss = 1.8172 + 482.01 / N**0.3478 + 2085.43 / D**0.3658
+            rows.append((N, D, loss * np.exp(3e-3 * rng.standard_normal())))
+    return pd.DataFrame(rows, columns=["N", "D", "loss"])
+
+
+def draw_optimum() -> Path:
+    """IsoFLOP curves of simulated sweeps, and the best size at ten times the compute."""
+    runs = sweeps()
+    best = bayeslaw.optimum(bayeslaw.average(runs, seed=0))
+    print(best.table().to_string(), best.sentence(), sep="\n")
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    plots.isoflops(figure.subplots(), best, runs)
+    path = HERE / "howto" / "optimum.png"
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return path
+
+
 def draw_page(page: Path) -> Path:
     """The report's page, from its top to the end of the map."""
     from PIL import Image
@@ -101,7 +126,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path)
     parser.add_argument("--costs", type=Path, help="folder of target.nc and source.nc")
+    parser.add_argument("--optimum", action="store_true", help="of simulated sweeps")
     asked = parser.parse_args()
+    if asked.optimum:
+        print(draw_optimum())
+        return
     if asked.costs:
         print(draw_costs(asked.costs))
         return

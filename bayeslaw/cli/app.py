@@ -72,6 +72,7 @@ COMMANDS = (
     forecasts.check,
     forecasts.review,
     decisions.plan,
+    forecasts.optimum,
     following.follow,
     updating.update,
     decisions.anchors,

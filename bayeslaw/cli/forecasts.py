@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import columns_there, with_file
@@ -19,6 +20,7 @@ from bayeslaw.cli.options import (
     AsJson,
     Before,
     Column,
+    CostOptions,
     FitFile,
     Runs,
     Seed,
@@ -26,8 +28,16 @@ from bayeslaw.cli.options import (
     Where,
     command,
 )
-from bayeslaw.cli.output import check_writable, emit, write_table
-from bayeslaw.cli.parsing import goal_at, load_befores, load_fit, read_table
+from bayeslaw.cli.output import check_writable, emit, keep_warning, write_table
+from bayeslaw.cli.parsing import (
+    assignments,
+    costs_of,
+    goal_at,
+    load_befores,
+    load_fit,
+    number,
+    read_table,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +106,81 @@ def forecast(options: ForecastOptions) -> None:
             say(said)
 
     emit(record, options.as_json, show)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimumOptions(CostOptions):
+    """Options of ``optimum``."""
+
+    fit_file: FitFile
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="In FLOPs, with --price in money: 1e21 (repeatable); default: the sweeps "
+            "of equal compute in the fit's table, and ten times the largest."
+        ),
+    ] = None
+    served_tokens: Annotated[
+        str, typer.Option(help="Tokens that the model will serve, paid for, too: 2T.")
+    ] = "0"
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(help="Another column the law reads: replay=0.2 (repeatable)."),
+    ] = None
+    prob: Annotated[
+        float, typer.Option(help="Probability inside the intervals.", min=0, max=1)
+    ] = 0.9
+    picture: Annotated[
+        Path | None, typer.Option(help="File for the isoFLOP curves: optimum.png.")
+    ] = None
+    seed: Seed = 0
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def optimum(options: OptimumOptions) -> None:
+    """The best size and tokens for a budget, with intervals, or why there are none.
+
+    Example: bayeslaw optimum fit.nc --budget 1e21 --budget 1e22 (or --budget 20000
+    --hardware 64xH100 --price 2.5) --served-tokens 2T
+    """
+    import bayeslaw
+
+    if options.picture is not None:
+        check_writable(options.picture)
+    posterior = load_fit(options.fit_file, options.trust_law_file)
+    budgets = [number("--budget", text) for text in options.budget or []]
+    best = bayeslaw.optimum(
+        posterior,
+        budgets or None,
+        costs=costs_of(options),
+        served_tokens=number("--served-tokens", options.served_tokens),
+        covariates=assignments(options.covariate, "--covariate"),
+        prob=options.prob,
+        seed=options.seed,
+    )
+    if options.picture is not None:
+        _draw_optimum(best, posterior.runs, options.picture)
+    for line in best.warnings:
+        keep_warning(line)
+
+    def show() -> None:
+        say_block(best.table().to_string(index=False))
+        say_block(best.sentence())
+
+    emit(best.to_dict(), options.as_json, show)
+
+
+def _draw_optimum(best: Any, runs: Any, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from bayeslaw import plots
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    plots.isoflops(figure.subplots(), best, runs)
+    with atomic_write(path) as part:
+        figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,507 @@
+"""The best model for a budget: size, tokens and loss where compute is spent best.
+
+At a budget C, a model of N parameters can be trained on D(N) tokens; the optimum is where
+the loss at (N, D(N)) is least. Hoffmann et al. 2022, section 3, here for each draw of a
+posterior, so that all that is told has an interval; their second approach, a parabola
+through each sweep at equal compute, stands beside it as a second opinion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._base.limits import COST, TOKENS, checked
+from bayeslaw._base.numbers import format_count
+from bayeslaw._costs.costs import Costs
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Posterior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best model at each budget. Every field survives JSON.
+
+    Parameters
+    ----------
+    rows
+        By budget: ``budget``; ``N``, ``D``, ``tokens_per_parameter`` and ``loss`` (of the
+        law), each with ``_low`` and ``_high``; ``new_run_low`` and ``new_run_high``, the
+        interval of a new run's loss there; and ``refused``, why there is none (then the
+        others are None).
+    exponent
+        Of N in the budget, N ~ C^a: ``median``, ``low``, ``high``; None of fewer than three
+        budgets.
+    parabolas
+        By sweep of the table at equal compute: ``flops``, ``runs``, ``N`` with ``N_low`` and
+        ``N_high``, ``loss``; and ``refused``.
+    curves
+        By budget, for the picture: ``N``, and the law's loss ``low``, ``median``, ``high``.
+    prob
+        Probability inside the intervals.
+    unit
+        Of the budgets: FLOPs, or money.
+    warnings
+        What the table cannot carry.
+    """
+
+    rows: list[dict[str, Any]]
+    exponent: dict[str, float] | None
+    parabolas: list[dict[str, Any]]
+    curves: list[dict[str, Any]]
+    prob: float
+    unit: str
+    warnings: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        return asdict(self)
+
+    def table(self) -> pd.DataFrame:
+        """A line for each budget, as people read it."""
+        lines = []
+        for row in self.rows:
+            line = {f"budget ({self.unit})": f"{row['budget']:.3g}"}
+            for name, write in SHOWN.items():
+                line[name] = "-"
+                if row["refused"] is None:
+                    ends = write(row[f"{name}_low"]), write(row[f"{name}_high"])
+                    line[name] = f"{write(row[name])} ({ends[0]} to {ends[1]})"
+            lines.append(line)
+        return pd.DataFrame(lines)
+
+    def sentence(self) -> str:
+        """The answer in words."""
+        sentences = [row["refused"] for row in self.rows if row["refused"]]
+        if self.exponent is not None:
+            a = self.exponent
+            sentences.append(
+                f"The best N grows as the budget to the {a['median']:.3f} "
+                f"({a['low']:.3f} to {a['high']:.3f}, {self.prob:.0%})."
+            )
+        told = [p for p in self.parabolas if p["refused"] is None]
+        if told:
+            last = told[-1]
+            sentences.append(
+                f"A parabola through the {last['runs']} runs at {last['flops']:.3g} FLOPs "
+                f"has its minimum at N = {format_count(last['N'])} "
+                f"({format_count(last['N_low'])} to {format_count(last['N_high'])}), "
+                f"loss {last['loss']:.4g}."
+            )
+        sentences += [p["refused"] for p in self.parabolas if p["refused"]]
+        return "\n".join(sentences)
+
+    def __repr__(self) -> str:
+        return f"Optimum({len(self.rows)} budgets)"
+
+
+SHOWN = {
+    "N": format_count,
+    "D": format_count,
+    "tokens_per_parameter": lambda x: f"{x:.3g}",
+    "loss": lambda x: f"{x:.4g}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How the best size is sought: sizes between the table's ends times ``reach``, ``sizes``
+    of them, evenly in log N; where more than ``edge`` of the draws have their minimum at an
+    end of them, there is none.
+    """
+
+    reach: float = 30.0
+    sizes: int = 129
+    edge: float = 0.05
+
+
+def optimum(
+    posterior: Posterior,
+    budgets: Sequence[float] | None = None,
+    *,
+    costs: Costs | None = None,
+    served_tokens: float = 0.0,
+    covariates: Mapping[str, float] | None = None,
+    prob: float = 0.9,
+    search: Search = Search(),
+    seed: int = 0,
+) -> Optimum:
+    """Find the best size and tokens at each budget, by the posterior's draws.
+
+    Parameters
+    ----------
+    posterior
+        A `Fit` or an `Average` of a law that reads N and D.
+    budgets
+        In FLOPs, or in money where ``costs`` have a price; by default the sweeps of equal
+        compute in the table, and ten times the largest.
+    costs
+        The formula of the FLOPs (`Costs`), and their price.
+    served_tokens
+        Tokens that the model will serve, whose 2 N FLOPs each the budget pays for, too
+        (Sardana et al. 2024).
+    covariates
+        Further columns that the law reads, such as ``replay``.
+    prob
+        Probability inside the intervals.
+    search
+        Where sizes are sought.
+    seed
+        Of a new run's noise.
+
+    Raises
+    ------
+    PlanError
+        A budget or ``served_tokens`` is no such number, or pays for no model.
+    RunTableError
+        The law does not read N and D, or reads a column that is not given.
+
+    References
+    ----------
+    Hoffmann et al. 2022 (Chinchilla), sections 3.2 and 3.3.
+    """
+    costs = costs or Costs()
+    served = checked("served_tokens", served_tokens, TOKENS)
+    if not 0 < prob < 1:
+        raise PlanError(f"prob must be a probability between 0 and 1, got {prob!r}")
+    fixed = dict(covariates or {})
+    _check_columns(posterior, fixed)
+    runs = table_of(posterior)
+    sweeps = [] if runs is None else sweeps_of(runs)
+    spending = Spending(costs, served)
+    grid, measured = _sizes(runs, search), _tokens_per_parameter(runs)
+    found = [
+        _at_budget(
+            posterior, spending, budget, grid, fixed, prob, measured, search, seed
+        )
+        for budget in _budgets(budgets, sweeps, costs)
+    ]
+    return Optimum(
+        rows=[best.row for best in found],
+        exponent=_exponent(found, prob),
+        parabolas=[parabola(sweep, prob) for sweep in sweeps],
+        curves=[best.curve for best in found],
+        prob=prob,
+        unit="money" if costs.has_money else "FLOPs",
+        warnings=[*posterior.warnings, *_cannot_carry(posterior, runs, sweeps)],
+    )
+
+
+# -- one budget ------------------------------------------------------------------------
+
+
+class Spending(NamedTuple):
+    """What a budget is spent on: training, and the tokens that the model will serve."""
+
+    costs: Costs
+    served: float
+
+    def tokens(self, budget: float, N: float) -> float:
+        """Tokens that a model of ``N`` parameters can be trained on once the served ones are
+        paid; 0 or less where nothing is left.
+        """
+        costs = self.costs
+        if costs.has_money:
+            trained = costs.most_tokens(N, 0.0, max_cost=budget)
+        else:
+            trained = budget / costs.flops_per_token(N)
+        # a served token is a forward pass, 2 of the 6 FLOPs a parameter
+        return trained - self.served / 3
+
+
+class Best(NamedTuple):
+    """A budget's row and curve, and each draw's best log N, shape (draw,): NaN where it lies
+    at an end of the sizes looked at, None where that is so of too many.
+    """
+
+    row: dict[str, Any]
+    curve: dict[str, Any]
+    log_sizes: Float[np.ndarray, " draw"] | None
+
+
+def _at_budget(
+    posterior: Posterior,
+    spending: Spending,
+    budget: float,
+    grid: Float[np.ndarray, " size"],
+    fixed: Mapping[str, float],
+    prob: float,
+    measured: tuple[float, float],
+    search: Search,
+    seed: int,
+) -> Best:
+    """The best model at one budget."""
+    tokens = np.array([spending.tokens(budget, N) for N in grid])
+    sizes, tokens = grid[tokens > 0], tokens[tokens > 0]
+    if len(sizes) < 3:
+        raise PlanError(
+            f"a budget of {budget:.3g} pays for no model: "
+            f"{format_count(spending.served)} served tokens, or what a run costs in any "
+            "case, are more"
+        )
+    table = pd.DataFrame({"N": sizes, "D": tokens, **fixed})
+    log_loss = posterior.log_loss(table)  # (draw, size)
+    start = _start(np.median(log_loss, axis=0), tokens / sizes, measured)
+    at, least, is_edge = _minima(np.log(sizes), log_loss, start)
+    ends = np.exp(np.quantile(log_loss, _quantiles(prob), axis=0))
+    names = ("low", "median", "high")
+    curve: dict[str, Any] = {"budget": budget, "N": sizes.tolist()}
+    curve |= {name: row.tolist() for name, row in zip(names, ends, strict=True)}
+    if is_edge.mean() > search.edge:
+        return Best(_refused(budget, at, sizes), curve, None)
+    N = np.exp(at[~is_edge])
+    D = np.array([spending.tokens(budget, size) for size in N])
+    draws = {"N": N, "D": D, "tokens_per_parameter": D / N}
+    draws["loss"] = np.exp(least[~is_edge])
+    row: dict[str, Any] = {"budget": budget, "refused": None}
+    for name, values in draws.items():
+        low, median, high = map(float, np.quantile(values, _quantiles(prob)))
+        row |= {name: median, f"{name}_low": low, f"{name}_high": high}
+    planned = pd.DataFrame([{"N": row["N"], "D": row["D"], **fixed}])
+    new = np.exp(posterior.log_loss(planned, noise=True, seed=seed)[:, 0])
+    low, _, high = map(float, np.quantile(new, _quantiles(prob)))
+    row |= {"new_run_low": low, "new_run_high": high}
+    return Best(row, curve, np.where(is_edge, np.nan, at))
+
+
+def _quantiles(prob: float) -> tuple[float, float, float]:
+    return (1 - prob) / 2, 0.5, (1 + prob) / 2
+
+
+def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
+    read = {column for piece in posterior.pieces() for column in piece.covariates}
+    if not {"N", "D"} <= read:
+        raise RunTableError(
+            f"{posterior.name} reads {', '.join(sorted(read))}: the best size for a budget "
+            "is that of a law in N and D"
+        )
+    missing = sorted(read - {"N", "D", *fixed})
+    if missing:
+        raise RunTableError(
+            f"{posterior.name} reads {missing[0]!r}, too: give its value, "
+            f"covariates={{{missing[0]!r}: ...}} (--covariate {missing[0]}=...)"
+        )
+
+
+def _budgets(
+    budgets: Sequence[float] | None, sweeps: Sequence[pd.DataFrame], costs: Costs
+) -> list[float]:
+    """The budgets asked for, else those of the sweeps and ten times the largest."""
+    if budgets is not None:
+        return [checked("budget", budget, COST) for budget in budgets]
+    if costs.has_money:
+        raise PlanError("give the budgets, in money (--budget 20000)")
+    if not sweeps:
+        raise PlanError(
+            "give the budgets, in FLOPs (--budget 1e21): the table has no sweeps of equal "
+            "compute to take them from"
+        )
+    measured = [float(sweep.attrs["flops"]) for sweep in sweeps]
+    return [*measured, 10 * measured[-1]]
+
+
+def _sizes(runs: pd.DataFrame | None, search: Search) -> Float[np.ndarray, " size"]:
+    """Sizes to look at, evenly in log N."""
+    least, most = 1e8, 1e11
+    if runs is not None and "N" in runs:
+        least, most = runs["N"].min(), runs["N"].max()
+    ends = math.log(least / search.reach), math.log(most * search.reach)
+    return np.exp(np.linspace(*ends, search.sizes))
+
+
+def _tokens_per_parameter(runs: pd.DataFrame | None) -> tuple[float, float]:
+    """Ends of the tokens per parameter that were measured."""
+    if runs is None or not {"N", "D"} <= set(runs):
+        return 0.0, math.inf
+    ratio = runs["D"].astype(float) / runs["N"].astype(float)
+    return float(ratio.min()), float(ratio.max())
+
+
+def _start(
+    median: Float[np.ndarray, " size"],
+    tokens_per_parameter: Float[np.ndarray, " size"],
+    measured: tuple[float, float],
+) -> int:
+    """Where the median curve is lowest among the tokens per parameter that were measured:
+    far beyond them a misfit is so wide that its draws have minima of their own.
+    """
+    least, most = measured
+    is_measured = (tokens_per_parameter >= least) & (tokens_per_parameter <= most)
+    if not is_measured.any():
+        is_measured[:] = True
+    return int(np.where(is_measured, median, np.inf).argmin())
+
+
+def _minima(
+    x: Float[np.ndarray, " size"],
+    log_loss: Float[np.ndarray, "draw size"],
+    start: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Place and depth of the minimum along x that each draw comes to downhill from the
+    start, by a parabola through the lowest point and its neighbours, and whether it lies at
+    an end; shape (draw,) each.
+    """
+    lowest = np.full(len(log_loss), start)
+    walled = np.pad(log_loss, ((0, 0), (1, 1)), constant_values=np.inf)
+    for _ in x:
+        near = np.stack([walled[np.arange(len(lowest)), lowest + k] for k in range(3)])
+        lowest = lowest + near.argmin(axis=0) - 1
+    is_edge = (lowest == 0) | (lowest == len(x) - 1)
+    middle = np.clip(lowest, 1, len(x) - 2)
+    draw = np.arange(len(log_loss))
+    left, mid, right = (log_loss[draw, middle + k] for k in (-1, 0, 1))
+    bend = np.maximum(left - 2 * mid + right, 1e-300)
+    shift = np.clip((left - right) / (2 * bend), -1, 1)
+    step = x[1] - x[0]
+    at = np.where(is_edge, x[lowest], x[middle] + shift * step)
+    least = mid - (left - right) * shift / 4
+    return at, least, is_edge
+
+
+def _refused(
+    budget: float, at: Float[np.ndarray, " draw"], sizes: Float[np.ndarray, " size"]
+) -> dict[str, Any]:
+    """A budget without an optimum, and why."""
+    is_low = (at < np.log(sizes).mean()).mean() > 0.5
+    end, size = ("smallest", sizes[0]) if is_low else ("largest", sizes[-1])
+    names = [f"{n}{e}" for n in SHOWN for e in ("", "_low", "_high")]
+    return dict.fromkeys([*names, "new_run_low", "new_run_high"]) | {
+        "budget": budget,
+        "refused": f"At {budget:.3g} the loss is still falling at the {end} size looked at, "
+        f"{format_count(size)}: the fit knows no best size there.",
+    }
+
+
+def _exponent(found: Sequence[Best], prob: float) -> dict[str, float] | None:
+    """Slope of log N in log budget, by least squares for each draw."""
+    known = [best for best in found if best.log_sizes is not None]
+    if len(known) < 3:
+        return None
+    x = np.log([best.row["budget"] for best in known])
+    y = np.stack([best.log_sizes for best in known])
+    slopes = (x - x.mean()) @ y / ((x - x.mean()) ** 2).sum()
+    low, median, high = map(float, np.nanquantile(slopes, _quantiles(prob)))
+    return {"median": median, "low": low, "high": high}
+
+
+# -- the second opinion ----------------------------------------------------------------
+
+
+def sweeps_of(
+    runs: pd.DataFrame, least: int = 5, gap: float = 1.3
+) -> list[pd.DataFrame]:
+    """Sweeps of a table: runs of one column ``budget``, else of compute 6 N D that differs
+    by less than ``gap`` from one to the next; of ``least`` sizes or more, in order.
+    """
+    if not {"N", "D", "loss"} <= set(runs):
+        return []
+    rows = runs.dropna(subset=["N", "D", "loss"])
+    flops = 6 * rows["N"].astype(float) * rows["D"].astype(float)
+    if "budget" in rows and pd.api.types.is_numeric_dtype(rows["budget"]):
+        group = rows["budget"].astype(float)
+    else:
+        order = flops.sort_values()
+        group = (np.log(order).diff() > math.log(gap)).cumsum().reindex(rows.index)
+    sweeps = []
+    for _, sweep in rows.groupby(group):
+        spread = flops[sweep.index].max() / flops[sweep.index].min()
+        is_one = "budget" in rows or spread < gap
+        if sweep["N"].nunique() >= least and is_one:
+            by_size = sweep.sort_values("N")
+            by_size.attrs = {"flops": float(np.median(flops[sweep.index]))}
+            sweeps.append(by_size)
+    return sorted(sweeps, key=lambda sweep: sweep.attrs["flops"])
+
+
+def parabola(
+    sweep: pd.DataFrame, prob: float = 0.9, near: float = 6.0, least: int = 5
+) -> dict[str, Any]:
+    """Fit a parabola in log N to the loss of a sweep of equal compute, near its lowest run.
+
+    Parameters
+    ----------
+    near
+        Sizes within this factor of the lowest run's, of which there must be ``least``; else
+        all.
+
+    Returns
+    -------
+    ``flops``, ``runs``, the vertex ``N`` with its interval by the delta method, ``loss``, and
+    ``refused``: why the sweep has no minimum.
+
+    References
+    ----------
+    Hoffmann et al. 2022, section 3.2.
+    """
+    from scipy import stats
+
+    flops, lowest = sweep.attrs["flops"], int(sweep["loss"].to_numpy().argmin())
+    record: dict[str, Any] = {"flops": flops, "runs": len(sweep), "refused": None}
+    record |= dict.fromkeys(("N", "N_low", "N_high", "loss"))
+    if lowest in (0, len(sweep) - 1):
+        end = "smallest" if lowest == 0 else "largest"
+        record["refused"] = (
+            f"The sweep at {flops:.3g} FLOPs has its minimum at an edge, its {end} size "
+            f"{format_count(sweep['N'].iloc[lowest])}: it says nothing of the best one."
+        )
+        return record
+    log_N = np.log(sweep["N"].to_numpy(float))
+    is_near = np.abs(log_N - log_N[lowest]) <= math.log(near)
+    kept = is_near if is_near.sum() >= least else np.ones(len(sweep), bool)
+    x = log_N[kept] - log_N[lowest]
+    y = sweep["loss"].to_numpy(float)[kept]
+    basis = np.stack([np.ones_like(x), x, x**2], axis=1)
+    (a, b, c), *_ = np.linalg.lstsq(basis, y, rcond=None)
+    vertex = -b / (2 * c) if c > 0 else np.inf
+    if not x.min() < vertex < x.max():
+        record["refused"] = (
+            f"The sweep at {flops:.3g} FLOPs has no minimum inside it: a parabola through "
+            "its runs turns beyond them."
+        )
+        return record
+    freedom = len(x) - 3
+    variance = ((y - basis @ [a, b, c]) ** 2).sum() / freedom
+    covariance = variance * np.linalg.inv(basis.T @ basis)
+    slope = np.array([0.0, -1 / (2 * c), b / (2 * c**2)])
+    sd = math.sqrt(slope @ covariance @ slope)
+    reach = stats.t.ppf((1 + prob) / 2, freedom) * sd
+    N = math.exp(log_N[lowest] + vertex)
+    loss = float(a + b * vertex + c * vertex**2)
+    return record | {
+        "N": N,
+        "N_low": N * math.exp(-reach),
+        "N_high": N * math.exp(reach),
+        "loss": loss,
+    }
+
+
+def _cannot_carry(
+    posterior: Posterior, runs: pd.DataFrame | None, sweeps: Sequence[pd.DataFrame]
+) -> list[str]:
+    """What the table is too small to say."""
+    if runs is None:
+        return []
+    lines = []
+    sites = {n for p in posterior.pieces() for n, v in p.values.items() if v.ndim == 1}
+    parameters = len(sites - {"sigma", "dof", "tau_run", "tau_checkpoint"})
+    if len(runs) < 2 * parameters:
+        lines.append(
+            f"{len(runs)} rows carry no optimum of their own: the law has {parameters} "
+            "parameters, so that the exponent and all beyond the table are the priors'; "
+            "three budgets of five sizes each would tell"
+        )
+    if sweeps and len(sweeps) < 3:
+        lines.append(
+            f"{len(sweeps)} sweeps of equal compute: how the best size grows is the priors'; "
+            "a third budget would tell"
+        )
+    return lines

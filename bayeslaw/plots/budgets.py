@@ -1,0 +1,53 @@
+"""Budgets: where the best model lies along curves of equal compute."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._forecasts.optimum import sweeps_of
+from bayeslaw.plots.axes import COLOURS, STAR, plain_log
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bayeslaw._forecasts.optimum import Optimum
+
+
+def isoflops(
+    ax: Axes, best: Optimum, runs: pd.DataFrame | None = None, reach: float = 12.0
+) -> Axes:
+    """IsoFLOP curves: the law's loss along model size at each budget, its interval, the
+    optimum (star) with that of its place, and the runs of the sweeps at that budget (dots).
+
+    ``reach``: sizes shown, times and over the best one.
+    """
+    sweeps = [] if runs is None else sweeps_of(runs)
+    for row, curve, colour in zip(
+        best.rows, best.curves, cycle(COLOURS[:-2]), strict=False
+    ):
+        sizes = np.array(curve["N"])
+        low, median, high = (np.array(curve[k]) for k in ("low", "median", "high"))
+        middle = row["N"] or sizes[median.argmin()]
+        shown = (sizes > middle / reach) & (sizes < middle * reach)
+        label = f"{row['budget']:.2g}"
+        ax.plot(sizes[shown], median[shown], color=colour, label=label)
+        ax.fill_between(
+            sizes[shown], low[shown], high[shown], color=colour, alpha=0.2, linewidth=0
+        )
+        for sweep in sweeps:
+            if abs(np.log(sweep.attrs["flops"] / row["budget"])) < np.log(1.3):
+                ax.plot(sweep["N"], sweep["loss"], "o", color=colour, markersize=3.5)
+        if row["N"] is not None:
+            ends = [row["N_low"], row["N_high"]]
+            ax.plot(ends, [row["loss"]] * 2, color="black", linewidth=1)
+            ax.plot([row["N"]], [row["loss"]], **STAR)
+    ax.set_xscale("log")
+    plain_log(ax)
+    ax.set_xlabel("model size N (parameters)")
+    ax.set_ylabel("loss")
+    ax.legend(title=f"budget ({best.unit})", fontsize=8)
+    return ax
