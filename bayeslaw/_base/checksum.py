@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def checksum(tree: DataTree) -> str:
-    """SHA-256 of the groups, arrays and attributes of a tree.
+    """Digest groups, arrays and attributes of a tree by SHA-256.
 
     The same in memory and in a file: in which order they stand, and how a file keeps
     text and bytes, does not count.
@@ -38,7 +38,9 @@ def _said(name: Any, attrs: Mapping[Any, Any]) -> bytes:
 
 
 def _content(array: Shaped[np.ndarray, "*shape"]) -> bytes | memoryview:
-    """Kind, size and bytes of numbers, the least significant first; text as JSON."""
+    """Encode kind, size and bytes of numbers, the least significant first; text as
+    JSON.
+    """
     kind = array.dtype.kind
     if kind not in "biuf":
         return json.dumps([str(item) for item in array.ravel()]).encode()

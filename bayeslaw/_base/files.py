@@ -17,8 +17,8 @@ LONGEST = 50  # characters of a name that is made: with its ending under 255 byt
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A new file beside ``path`` to write to; it takes the place of ``path``, and its
-    mode, when the block ends well, else it goes.
+    """Open a new file beside ``path`` to write to; it takes the place of ``path``, and
+    its mode, when the block ends well, else it goes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _new_file(path, "part")
@@ -53,8 +53,8 @@ def try_writing(path: Path) -> None:
 
 
 def _new_file(path: Path, ending: str) -> Path:
-    """An empty file beside ``path`` that this call made: of a name that nobody can
-    guess, and so put a link to another file at.
+    """Make an empty file beside ``path``: of a name that nobody can guess, and so put a
+    link to another file at.
     """
     name = f".{path.name[:LONGEST]}.{secrets.token_hex(8)}.{ending}"
     new = path.with_name(name)
@@ -63,8 +63,8 @@ def _new_file(path: Path, ending: str) -> Path:
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
-    """A file's name, without ending, for each name: of letters, digits, ``_``, ``.``
-    and ``-``, and no two that a file system may take for one.
+    """Make a file's name, without ending, for each name: of letters, digits, ``_``,
+    ``.`` and ``-``, and no two that a file system may take for one.
     """
     plain = {name: _plain(name) for name in names}
     count = Counter(_as_one(stem) for stem in plain.values())
@@ -75,7 +75,7 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """What a folder or a shell would read is a dash; a longer name is cut."""
+    """Replace what a folder or a shell would read by a dash, and cut a long name."""
     plain = re.sub(r"[^\w.-]+", "-", name).strip(".-")
     if not plain:
         return "unnamed"
@@ -83,7 +83,7 @@ def _plain(name: str) -> str:
 
 
 def _as_one(name: str) -> str:
-    """The same for names that differ in case, or in how a letter is put together."""
+    """Fold names alike that differ in case, or in how a letter is put together."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

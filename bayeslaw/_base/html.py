@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def paragraphs(text: str) -> str:
-    """A paragraph for each line."""
+    """Write a paragraph for each line."""
     lines = [f"<p>{html.escape(line)}</p>" for line in text.splitlines() if line]
     return "".join(lines)
 
 
 def table_html(table: pd.DataFrame) -> str:
-    """A table, its cells and headings escaped."""
+    """Write a table, its cells and headings escaped."""
     return table.to_html(escape=True, border=0, float_format="{:.4g}".format)

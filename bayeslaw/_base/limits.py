@@ -71,7 +71,8 @@ KINDS: dict[str, Kind] = {
 
 
 def checked(name: str, value: Any, kind: Kind) -> float:
-    """A limit as a number: of a number, or of what a person wrote (``1.8``, ``90%``).
+    """Convert a limit to a number: from a number, or from what a person wrote (``1.8``,
+    ``90%``).
 
     Parameters
     ----------

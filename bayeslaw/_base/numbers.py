@@ -15,7 +15,7 @@ UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "k": 1e3}  # largest first
 
 
 def format_count(x: Any) -> str:
-    """A count as people say it: 8.1B, 517M, 12k."""
+    """Write a count as people say it: 8.1B, 517M, 12k."""
     # rounded first: 999.9M is 1B, not 1e+03M
     rounded = float(f"{x:.3g}")
     for unit, size in UNITS.items():
@@ -25,14 +25,16 @@ def format_count(x: Any) -> str:
 
 
 def format_level(column: str, level: Any) -> str:
-    """A level of a column as people write it: sizes as 259k."""
+    """Write a level of a column as people write it: sizes as 259k."""
     if column == "N":
         return format_count(level)
     return f"{level:g}" if isinstance(level, float) else str(level)
 
 
 def format_chance(p: float) -> str:
-    """A probability in percent, and never a certainty that finite draws cannot tell."""
+    """Write a probability in percent, and never a certainty that finite draws cannot
+    tell.
+    """
     if p > 0.999:
         return "over 99.9%"
     if p < 0.001:

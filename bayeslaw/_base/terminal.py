@@ -7,7 +7,9 @@ import unicodedata
 
 
 def printable(text: object) -> str:
-    r"""One line, what a terminal would act on written as Python does: ``\x1b``, ``\n``."""
+    r"""Write one line, what a terminal would act on written as Python does: ``\x1b``,
+    ``\n``.
+    """
     characters = str(text)
     if characters.isascii() and characters.isprintable():
         return characters

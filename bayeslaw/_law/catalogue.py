@@ -16,7 +16,7 @@ PACKAGE = "bayeslaw.models"
 
 @lru_cache(maxsize=1)
 def _modules() -> dict[str, str]:
-    """Catalogue name -> module, without importing any law."""
+    """Map catalogue names to modules, without importing any law."""
     try:
         package = importlib.import_module(PACKAGE)
     except ModuleNotFoundError:
@@ -33,13 +33,13 @@ def _modules() -> dict[str, str]:
 
 
 def law_names() -> tuple[str, ...]:
-    """Catalogue names, sorted; imports no law."""
+    """List the catalogue names, sorted; imports no law."""
     return tuple(sorted(_modules()))
 
 
 @cache
 def law(name: str) -> Law:
-    """The law of this catalogue name.
+    """Load the law of this catalogue name.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def law(name: str) -> Law:
 
 
 def laws() -> tuple[Law, ...]:
-    """All laws, in the order of their names."""
+    """List all laws, in the order of their names."""
     names = law_names()
     return tuple(map(law, names))
 
@@ -76,7 +76,7 @@ def _program_name(record: Law) -> str | None:
 
 
 def _functions(record: Law) -> tuple:
-    """All of a law but its numbers."""
+    """Collect all of a law but its numbers."""
     terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in record.terms]
     exponents = [(e.name, e.covariate, e.also) for e in record.exponents]
     names = (record.covariates, record.parameters)

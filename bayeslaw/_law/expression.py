@@ -18,8 +18,8 @@ from bayeslaw._law.law import power
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """`power`, which has no say of a base that is negative, or 0 below a fraction line:
-    here, as everywhere, NaN and infinity.
+    """Raise to a power as `power` does, which has no say of a base that is negative, or
+    0 below a fraction line: here, as everywhere, NaN and infinity.
     """
     at_zero = jnp.where(exponent < 0, jnp.inf, 0.0)
     elsewhere = jnp.where(base < 0, jnp.nan, at_zero)
@@ -91,7 +91,7 @@ def _check(node: ast.AST, depth: int = 0) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a constant is a number that a float can hold."""
+    """Tell whether a constant is a number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -101,14 +101,16 @@ def _is_number(value: object) -> bool:
 
 
 def names(node: ast.AST) -> set[str]:
-    """Covariates and parameters."""
+    """List the covariates and parameters of a formula."""
     identifiers = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     functions = set(FUNCTIONS)
     return identifiers - functions
 
 
 def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
-    """Value of a checked formula, its names taken from ``env``; shapes broadcast."""
+    """Compute the value of a checked formula, its names taken from ``env``; shapes
+    broadcast.
+    """
     match node:
         case ast.BinOp(left=left, op=ast.Pow(), right=right) if not names(right):
             # a whole number, which may be of a negative base
@@ -128,7 +130,7 @@ def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
 
 
 def symbol(name: str) -> str:
-    """A name in LaTeX: Greek letters, an index after an underscore."""
+    """Write a name in LaTeX: Greek letters, an index after an underscore."""
     head, _, tail = name.partition("_")
     greek = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
     greek += ("eta", "kappa", "mu", "nu", "sigma", "tau")
@@ -144,7 +146,7 @@ def symbol(name: str) -> str:
 
 
 def latex(node: ast.expr) -> str:
-    """A checked formula in LaTeX."""
+    """Write a checked formula in LaTeX."""
 
     def inner(n: ast.expr) -> str:
         plain = isinstance(n, (ast.Name, ast.Call, ast.Constant))

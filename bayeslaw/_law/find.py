@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
-    """The law that a word on the command line means: a catalogue name, a Python file,
-    or a formula.
+    """Find the law that a word on the command line means: a catalogue name, a Python
+    file, or a formula.
 
     A formula may read any column of ``runs`` that holds numbers; priors are then stated
     at the column's median, with a warning.
@@ -59,8 +59,8 @@ def _warn_of_columns(columns: Mapping[str, float]) -> None:
 
 
 def law_from_file(path: str | Path) -> Law:
-    """The law of a Python file that defines ``LAW``, as the files in ``models/`` do.
-    The file is executed.
+    """Load the law of a Python file that defines ``LAW``, as the files in ``models/``
+    do. The file is executed.
 
     It may import what those files share as they do (``from ._terms import size``).
 
@@ -96,7 +96,7 @@ def law_from_file(path: str | Path) -> Law:
 
 
 def file_digest(source: bytes) -> str:
-    """SHA-256 of a law file's text, the same whatever ends its lines."""
+    """Digest a law file's text by SHA-256, the same whatever ends its lines."""
     # the same on all systems, whatever ends their lines
     text = source.replace(b"\r\n", b"\n")
     return hashlib.sha256(text).hexdigest()
@@ -105,8 +105,8 @@ def file_digest(source: bytes) -> str:
 def law_from_origin(
     name: str, origin: str, columns: Mapping[str, float] | None = None
 ) -> Law:
-    """The law a saved fit names: of the catalogue, or again from its formula (which
-    reads ``columns`` of the user's table) or file. A file is executed.
+    """Find the law a saved fit names: of the catalogue, or again from its formula
+    (which reads ``columns`` of the user's table) or file. A file is executed.
     """
     kind, _, place = origin.partition(":")
     if kind == "formula":

@@ -41,7 +41,7 @@ NO_COVARIATES = {
 def law_from_formula(
     text: str, *, name: str = "custom", columns: Mapping[str, float] | None = None
 ) -> Law:
-    """A law from its formula, in the column names of a run table.
+    """Build a law from its formula, in the column names of a run table.
 
     ``columns`` names further columns of the user's own table, and the value of each at
     which contributions are stated.
@@ -107,7 +107,7 @@ def law_from_formula(
 
 
 def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
-    """Columns of the user's own table that a formula reads, beside those that any
+    """Find columns of the user's own table that a formula reads, beside those that any
     formula may read, each with its median over rows above 0 (to three digits).
 
     Raises

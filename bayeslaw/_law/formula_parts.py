@@ -105,7 +105,7 @@ def _summands(node: ast.expr, sign: int = 1) -> Iterator[tuple[int, ast.expr]]:
 def _factors(
     node: ast.expr, above: bool = True
 ) -> Iterator[tuple[int, ast.expr | None, bool]]:
-    """(sign, factor, in the numerator); signs come out of the product."""
+    """Yield (sign, factor, in the numerator) of a product; signs come out of it."""
     match node:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             yield from _factors(left, above)
@@ -121,7 +121,7 @@ def _factors(
 
 
 def split(tree: ast.expr, columns: Collection[str]) -> tuple[FormulaTerm, ...]:
-    """The terms of a formula; names that are no columns are parameters."""
+    """Split the terms of a formula; names that are no columns are parameters."""
     used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
     once = {name for name in used if used.count(name) == 1}
     candidates = once - set(columns)
@@ -133,7 +133,7 @@ def split(tree: ast.expr, columns: Collection[str]) -> tuple[FormulaTerm, ...]:
 def _part(
     sign: int, summand: ast.expr, candidates: set[str], columns: Collection[str]
 ) -> FormulaTerm:
-    """One term; ``candidates`` are the parameters that occur once in the formula."""
+    """Read one term; ``candidates`` are the parameters that occur once in the formula."""
     signed = list(_factors(summand))
     sign *= math.prod(s for s, _, _ in signed)
     factors = [(factor, above) for _, factor, above in signed if factor is not None]

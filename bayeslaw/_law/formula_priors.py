@@ -32,13 +32,13 @@ def reference_run(reference: Mapping[str, float]) -> dict[str, Float[Array, ""]]
 
 
 def _nearest(columns: Collection[str]) -> list[Law]:
-    """The laws of the catalogue, those that read nearly the same columns first."""
+    """Find the laws of the catalogue, those that read nearly the same columns first."""
     return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
 
 
 def spelled(tree: ast.expr, reference: Mapping[str, float]) -> Law | None:
-    """The law of the catalogue that a formula is: the same columns and parameters, and
-    at plausible ones the same loss.
+    """Find the law of the catalogue that a formula is: the same columns and parameters,
+    and at plausible ones the same loss.
     """
     run = reference_run(reference)
     for law in laws():
@@ -58,8 +58,8 @@ def term_of(
     reference: Mapping[str, float],
     equal_law: Law | None = None,
 ) -> Term:
-    """The term with its prior; ``medians`` are those of the exponents, ``equal_law`` is the
-    law that the formula is.
+    """Build the term with its prior; ``medians`` are those of the exponents,
+    ``equal_law`` is the law that the formula is.
     """
     basis: Basis = part.basis if part.basis.factors else constant
     written = _latex(part)
@@ -87,7 +87,7 @@ def term_of(
 
 
 def _guess(is_floor: bool, in_nats: bool) -> Prior:
-    """Prior of a coefficient that no law of the catalogue has."""
+    """Guess the prior of a coefficient that no law of the catalogue has."""
     if is_floor:
         source = "guessed: floors of published laws are .8-2.5 nats"
         return lognormal(1.6, 0.4, source)
@@ -97,14 +97,14 @@ def _guess(is_floor: bool, in_nats: bool) -> Prior:
 
 
 def _borrowed(prior: Prior, law: Law) -> Prior:
-    """A law's prior, which says whose it is."""
+    """Cite a law's prior, saying whose it is."""
     return replace(prior, source=f"of law {law.name!r}: {prior.source}")
 
 
 def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
-    """Whether a term is of single columns of the schema, as the laws' terms are: of a
-    column of the user's own, or of a power of two columns' product, nobody has said
-    what it contributes.
+    """Tell whether a term is of single columns of the schema, as the laws' terms are:
+    of a column of the user's own, or of a power of two columns' product, nobody has
+    said what it contributes.
     """
     columns = part.basis.names & set(reference)
     bases = [
@@ -117,14 +117,14 @@ def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
 
 
 def _act_as_one(columns: Collection[str]) -> bool:
-    """Whether these columns are one, or several that a law takes as one."""
+    """Tell whether these columns are one, or several that a law takes as one."""
     return len(columns) <= 1 or any(
         set(columns) == {e.covariate, *e.also} for law in laws() for e in law.exponents
     )
 
 
 def _latex(part: FormulaTerm) -> str:
-    """The term without its sign, in LaTeX."""
+    """Write the term without its sign, in LaTeX."""
     factors = [
         latex(factor) if above else rf"\frac{{1}}{{{latex(factor)}}}"
         for factor, above in part.basis.factors
@@ -139,8 +139,8 @@ def exponents_of(
     reference: Mapping[str, float],
     equal_law: Law | None = None,
 ) -> tuple[Exponent, ...]:
-    """Every parameter that is no coefficient, with its prior; ``equal_law`` is the law that
-    the formula is.
+    """List every parameter that is no coefficient, with its prior; ``equal_law`` is the
+    law that the formula is.
     """
     exponents: dict[str, Exponent] = {}
     # neither cited nor a power: guessed last, as the size depends on the others
@@ -171,8 +171,8 @@ def _home(
     factors: tuple[tuple[ast.expr, bool], ...],
     columns: Collection[str],
 ) -> tuple[ast.expr, str]:
-    """The smallest piece of the formula that holds the parameter and a column, and that
-    column.
+    """Find the smallest piece of the formula that holds the parameter and a column, and
+    that column.
     """
     pieces = [
         node
@@ -200,7 +200,7 @@ def _is_power(name: str, where: ast.expr) -> bool:
 
 
 def _own(name: str, equal_law: Law | None) -> Prior | None:
-    """The prior of this exponent in the law that the formula is."""
+    """Find the prior of this exponent in the law that the formula is."""
     if equal_law is None:
         return None
     priors = {e.name: e.prior for e in equal_law.exponents}
@@ -210,8 +210,8 @@ def _own(name: str, equal_law: Law | None) -> Prior | None:
 def _cited(
     name: str, together: Collection[str], columns: Collection[str]
 ) -> Prior | None:
-    """The prior of an exponent of this name in the catalogue, where it acts on the same
-    columns; a name alone says nothing of a product, or of another column.
+    """Find the prior of an exponent of this name in the catalogue, where it acts on the
+    same columns; a name alone says nothing of a product, or of another column.
     """
     for law in _nearest(columns):
         for e in law.exponents:
@@ -224,8 +224,8 @@ def _cited(
 
 
 def _scale(name: str, where: ast.expr, at: Values) -> Prior:
-    """For k in k*x or x/k: as large as makes the piece 1 at the reference run; else
-    about 1.
+    """Guess the prior of k in k*x or x/k: as large as makes the piece 1 at the
+    reference run; else about 1.
     """
     at_one, at_two = (
         float(evaluate(where, {**at, name: jnp.asarray(value)})) for value in (1.0, 2.0)

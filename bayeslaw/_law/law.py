@@ -85,20 +85,20 @@ def check_parameter_name(name: str) -> None:
 
 
 def constant(x: Covariates, e: Values) -> Float[Array, ""]:
-    """The basis of a floor: one at every run."""
+    """Return the basis of a floor: one at every run."""
     return jnp.ones(())
 
 
 def clip_replay(replay: Float[AnyArray, "*run"]) -> Float[AnyArray, "*run"]:
-    """Replay ratio kept off 0 and 1 by 1e-9 (Goffinet 2025, fitting constraints)."""
+    """Keep the replay ratio off 0 and 1 by 1e-9 (Goffinet 2025, fitting constraints)."""
     return jnp.clip(replay, 1e-9, 1 - 1e-9)
 
 
 def power(
     base: Float[AnyArray, "*#run"] | float, exponent: Float[AnyArray, "*#run"] | float
 ) -> Float[Array, "*run"]:
-    """``base ** exponent``, shape (run,), of a base that is not negative; 0 counts as
-    1e-300, so that there are derivatives.
+    """Raise ``base ** exponent``, shape (run,), of a base that is not negative; 0
+    counts as 1e-300, so that there are derivatives.
 
     On a processor XLA's own power takes ten times as long as an exponential and a
     logarithm: most of what a posterior of a power law would take.
@@ -251,8 +251,8 @@ class Law:
     # -- the law -----------------------------------------------------------------------
 
     def coefficients(self, values: Values) -> dict[str, Array]:
-        """Coefficient of each term from its contribution in nats at the reference
-        run.
+        """Compute the coefficient of each term from its contribution in nats at the
+        reference run.
         """
         at_reference = {c: jnp.asarray(v) for c, v in self.reference.items()}
         return {
@@ -264,8 +264,8 @@ class Law:
     def contributions(
         self, covariates: Covariates, values: Values
     ) -> dict[str, Float[AnyArray, "*run"]]:
-        """Signed contribution of each term in nats per token, shape (run,) each; the
-        offset is left out.
+        """Compute the signed contribution of each term in nats per token, shape (run,)
+        each; the offset is left out.
         """
         c = self.coefficients(values)
         shape = jnp.broadcast_shapes(
@@ -279,7 +279,7 @@ class Law:
         }
 
     def loss(self, covariates: Covariates, values: Values) -> Float[AnyArray, "*run"]:
-        """Loss in nats per token at each run, shape (run,)."""
+        """Compute the loss in nats per token at each run, shape (run,)."""
         offset = 0.0 if self.offset is None else self.offset(covariates)
         contributions = self.contributions(covariates, values)
         return jnp.asarray(offset + sum(contributions.values()))
@@ -287,13 +287,13 @@ class Law:
     # -- units -------------------------------------------------------------------------
 
     def to_paper(self, values: Values) -> dict[str, Array]:
-        """Parameters in the paper's units from sampled values."""
+        """Convert sampled values to parameters in the paper's units."""
         exponents = {e.name: values[e.name] for e in self.exponents}
         published = self.publish(self.coefficients(values) | exponents)
         return {name: published[name] for name in self.parameters}
 
     def from_paper(self, parameters: Values) -> dict[str, Array]:
-        """Sampled values from parameters in the paper's units.
+        """Convert parameters in the paper's units to sampled values.
 
         Raises
         ------
@@ -322,8 +322,8 @@ class Law:
     # -- changing priors ---------------------------------------------------------------
 
     def with_priors(self, priors: Mapping[str, Prior | str]) -> Law:
-        """The same law with some priors replaced, by name: an exponent, or a term by
-        its coefficient (in nats).
+        """Make the same law with some priors replaced, by name: an exponent, or a term
+        by its coefficient (in nats).
 
         Raises
         ------
@@ -359,8 +359,8 @@ class Law:
         )
 
     def with_reference(self, reference: Mapping[str, float]) -> Law:
-        """The same law with its contributions stated at another run (columns not named
-        stay).
+        """Make the same law with its contributions stated at another run (columns not
+        named stay).
 
         Raises
         ------
@@ -380,5 +380,5 @@ LOSS_MIN = 1e-6  # nats; a law whose terms cancel below this is not a loss
 
 
 def log_loss(law: Law, covariates: Covariates, values: Values) -> Float[Array, "*run"]:
-    """The law's log loss at each run, shape (run,)."""
+    """Evaluate the law's log loss at each run, shape (run,)."""
     return jnp.log(jnp.maximum(law.loss(covariates, values), LOSS_MIN))

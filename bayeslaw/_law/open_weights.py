@@ -37,8 +37,8 @@ class _Closed(NamedTuple):
 
 
 def open_weights(law: Law, forward_area: Prior = FORWARD_AREA) -> Law:
-    """The law with the forward area of pre-training as a parameter (Wang 2025, section
-    6 and appendix G).
+    """Make the law with the forward area of pre-training as a parameter (Wang 2025,
+    section 6 and appendix G).
 
     One model with open weights, annealed to a learning rate of 0: its S1_pt is
     inferred, its annealing area is part of the level L0, and S2_cpt starts from a last

@@ -92,7 +92,7 @@ class Prior:
         return self.quantile(0.5)
 
     def quantile(self, q: float) -> float:
-        """The prior's quantile at probability ``q``."""
+        """Compute the prior's quantile at probability ``q``."""
         match self.family, self.args:
             case "lognormal", (median, sigma):
                 return float(median * np.exp(sigma * special.ndtri(q)))
@@ -103,7 +103,7 @@ class Prior:
         return self.args[0]
 
     def draw(self, rng: np.random.Generator, size: int) -> Float[np.ndarray, " draw"]:
-        """Draws of the prior, shape (size,)."""
+        """Draw from the prior, shape (size,)."""
         match self.family, self.args:
             case "lognormal", (median, sigma):
                 return median * np.exp(sigma * rng.standard_normal(size))
@@ -114,7 +114,7 @@ class Prior:
         return np.full(size, self.args[0])
 
     def log_density(self, value: Float[Array, ""]) -> Float[Array, ""]:
-        """Log density at a value inside the support; 0 of a fixed one.
+        """Compute the log density at a value inside the support; 0 of a fixed one.
 
         As that of `distribution`, in a fifth of the operations: every program of a
         posterior holds one for each parameter.
@@ -132,7 +132,7 @@ class Prior:
         return jnp.zeros(())
 
     def distribution(self) -> dist.Distribution:
-        """The NumPyro distribution. A fixed value has none."""
+        """Make the NumPyro distribution. A fixed value has none."""
         import numpyro.distributions as dist
 
         match self.family, self.args:
@@ -146,28 +146,28 @@ class Prior:
 
 
 def _log_normal(x: Float[Array, ""], mean: float, sd: float) -> Float[Array, ""]:
-    """Log density of a normal distribution."""
+    """Compute the log density of a normal distribution."""
     height = -math.log(sd) - 0.5 * math.log(2 * math.pi)
     return height - 0.5 * ((x - mean) / sd) ** 2
 
 
 def lognormal(median: float, sigma: float, source: str = "") -> Prior:
-    """Positive: log-normal with this median and this sd of the log."""
+    """Make a log-normal prior, positive, with this median and this sd of the log."""
     return Prior("lognormal", (median, sigma), source)
 
 
 def normal(mean: float, sd: float, source: str = "") -> Prior:
-    """Real: normal with this mean and sd."""
+    """Make a normal prior, real, with this mean and sd."""
     return Prior("normal", (mean, sd), source)
 
 
 def beta(a: float, b: float, source: str = "") -> Prior:
-    """Between 0 and 1: beta."""
+    """Make a beta prior, between 0 and 1."""
     return Prior("beta", (a, b), source)
 
 
 def fixed(value: float, source: str = "") -> Prior:
-    """Not learned: held at this value."""
+    """Fix a parameter at this value: it is not learned."""
     return Prior("fixed", (value,), source)
 
 
@@ -193,7 +193,7 @@ def parse_prior(text: object) -> Prior:
 
 
 def _numbers(text: str) -> tuple[float, ...] | None:
-    """Numbers between commas; None where one is none."""
+    """Read numbers between commas; None where one is none."""
     try:
         return tuple(float(number) for number in text.split(","))
     except ValueError:

@@ -19,7 +19,7 @@ from bayeslaw._law.priors import Prior
 
 
 def recipe_of(law: Law) -> dict:
-    """What it takes to find the law again, as JSON types."""
+    """Describe what it takes to find the law again, as JSON types."""
     recipe = {
         "name": law.name,
         "version": law.version,
@@ -32,7 +32,7 @@ def recipe_of(law: Law) -> dict:
 
 
 def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
-    """The law of a recipe.
+    """Find the law of a recipe.
 
     A law by file is found by running that file: only where ``trust_law_file`` says that
     it may, and only if its text is what it was.
@@ -67,7 +67,7 @@ def _numbers(prior: Prior) -> dict:
 
 
 def _prior_of(entry: dict | str) -> Prior | str:
-    """A prior of a recipe: of one made before they held numbers its text."""
+    """Read a prior of a recipe: of one made before they held numbers its text."""
     if isinstance(entry, str):
         return entry
     return Prior(entry["family"], tuple(entry["args"]), entry["source"])
@@ -101,8 +101,8 @@ def _check_file(path: Path, digest: str | None, trust: bool) -> None:
 
 @lru_cache(maxsize=64)
 def law_of_text(recipe: str) -> Law:
-    """`law_of` JSON; the same object each time, so that its programs are compiled once
-    in a process.
+    """Find the law of a recipe in JSON; the same object each time, so that its programs
+    are compiled once in a process.
 
     For laws sent to another process, by one that has run their files already.
     """

@@ -81,7 +81,7 @@ class Constraint:
 
     @classmethod
     def parse(cls, name: str, text: str, unit: UnitName = "relative") -> Constraint:
-        """The constraint that a person writes: ``2%``, ``0.05nats``, ``1.8``.
+        """Parse the constraint that a person writes: ``2%``, ``0.05nats``, ``1.8``.
 
         Parameters
         ----------
@@ -104,15 +104,15 @@ class Constraint:
         return cls(name, *forgetting_limit(what, text, unit))
 
     def format(self, limit: float | None = None) -> str:
-        """The limit, or another one in its unit, for a person."""
+        """Write the limit, or another one in its unit, for a person."""
         return UNITS[self.unit].template.format(self.limit if limit is None else limit)
 
 
 def forgetting_limit(
     what: str, written: object, unit: UnitName = "relative"
 ) -> tuple[float, UnitName]:
-    """A limit on forgetting and its unit: of a number in this one, or of text that says
-    its own (``2%``, ``0.05nats``).
+    """Read a limit on forgetting and its unit: of a number in this one, or of text that
+    says its own (``2%``, ``0.05nats``).
 
     Parameters
     ----------

@@ -80,13 +80,13 @@ def frontier(
 
 
 def _replay(problem: Problem, place: int) -> float:
-    """Replay at a place of the lattice."""
+    """Compute the replay at a place of the lattice."""
     last = (len(SCAN) - 1) * FINER
     return float(problem.replay(place / last))
 
 
 def _cheapest(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Choice:
-    """The cheapest choice on the lattice, near the scan's minima."""
+    """Find the cheapest choice on the lattice, near the scan's minima."""
     best = _descended(problem, scanned, intervals_at)
     was_thinned = len(scanned[0][0][0]) < problem.draws
     if best.margin < 0 and was_thinned:

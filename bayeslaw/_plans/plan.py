@@ -35,7 +35,8 @@ from bayeslaw._posteriors.posterior import Piece
 
 @takes(PlanArguments, PlanError)
 def plan(arguments: PlanArguments) -> Plan:
-    """The cheapest adaptation that keeps its promises with probability ``confidence``.
+    """Find the cheapest adaptation that keeps its promises with probability
+    ``confidence``.
 
     Parameters
     ----------
@@ -110,7 +111,9 @@ def plan(arguments: PlanArguments) -> Plan:
 
 
 def _at_fitted_replay(answer: Plan) -> list[str]:
-    """The plan, or the best without one, lies at an end of the fitted replays."""
+    """Warn where the plan, or the best without one, lies at an end of the fitted
+    replays.
+    """
     best = answer.explanation["best"] if answer.explanation else None
     replay = answer.replay if answer.D else (best or {}).get("replay")
     what = "the cheapest plan" if answer.feasible else "the most probable plan"
@@ -129,7 +132,7 @@ def _at_fitted_replay(answer: Plan) -> list[str]:
 
 
 def _at_the_end(answer: Plan) -> list[str]:
-    """The least budget that is looked at is no plan but the end of a search."""
+    """Warn where the plan is the least budget that is looked at: the end of a search."""
     least = ATPP_RANGE[0]
     # within a thousandth in log tokens it is the least budget that is looked at
     if not answer.atpp or math.log(answer.atpp / least) > 1e-3:
@@ -144,7 +147,7 @@ def _at_the_end(answer: Plan) -> list[str]:
 def solve(
     question: Question, points: Mapping[str, Mapping[str, float]] | None = None
 ) -> Plan:
-    """The plan that a question asks for.
+    """Solve the question: the plan that it asks for.
 
     Parameters
     ----------
@@ -167,7 +170,9 @@ def solve(
 
 @takes(PlanArguments, PlanError)
 def problem_of(arguments: PlanArguments) -> Problem:
-    """The problem that `plan` solves for its first model when it is asked the same."""
+    """Pose the problem that `plan` solves for its first model when it is asked the
+    same.
+    """
     question = question_of(arguments)
     first = question.models[0]
     return pose(question, first)
@@ -197,7 +202,7 @@ class Solution(NamedTuple):
 
 
 def _solution(question: Question, model: Model) -> Solution:
-    """The best plan of one model; D = 0 if that keeps the constraints already."""
+    """Find the best plan of one model; D = 0 if that keeps the constraints already."""
     problem = pose(question, model)
     no_tokens, replay = -math.inf, problem.min_replay
     nothing = Choice(no_tokens, replay, problem.margin_at(no_tokens, replay))
@@ -215,7 +220,7 @@ def _solution(question: Question, model: Model) -> Solution:
 
 
 def _rank(solution: Solution) -> tuple[float, float]:
-    """Order of candidates: reached before not, then their price; or the most probable."""
+    """Rank candidates: reached before not, then by price; or the most probable."""
     problem, choice = solution.problem, solution.choice
     tokens = float(np.exp(choice.log_tokens))
     price = problem.costs.of_run(problem.N, tokens, problem.ptpp).price
@@ -227,14 +232,14 @@ def _rank(solution: Solution) -> tuple[float, float]:
 
 
 def _probabilities(problem: Problem, choice: Choice) -> dict[str, float]:
-    """As `value.probabilities`; 0 where no tokens were found."""
+    """Compute `value.probabilities`; 0 where no tokens were found."""
     if choice.log_tokens == math.inf:
         return {"probability": 0.0}
     return value.probabilities(problem, choice.log_tokens, choice.replay)
 
 
 def _candidate(solution: Solution) -> dict[str, Any]:
-    """One candidate model in the plan's list.
+    """Describe one candidate model in the plan's list.
 
     The most probable attempt where the confidence is not reached.
     """
@@ -248,7 +253,7 @@ def _candidate(solution: Solution) -> dict[str, Any]:
 def _plug_in(
     question: Question, solution: Solution, certain: Mapping[str, tuple[Piece, ...]]
 ) -> dict[str, float | None]:
-    """The plan of parameters without uncertainty, and its probability.
+    """Find the plan of parameters without uncertainty, and its probability.
 
     The probability is that under the posterior. All rows of this problem are one draw,
     so that one call looks at as many replays as there are rows; three calls, each
@@ -282,7 +287,7 @@ def _answer(
     plug_in: dict[str, float | None],
     candidates: list[dict[str, Any]],
 ) -> Plan:
-    """The record of a solution, with all that a report shows."""
+    """Build the record of a solution, with all that a report shows."""
     _, problem, choice = solution
     explanation = None if solution.is_reached else _explanation(problem)
     # Pictures are drawn, and without a plan promises told, at a finite budget.
@@ -324,7 +329,7 @@ def _answer(
 
 
 def _shown(problem: Problem, choice: Choice) -> Choice:
-    """The choice at which pictures are drawn: a finite number of tokens, over none."""
+    """Choose where pictures are drawn: at a finite number of tokens, over none."""
     low, high = problem.span
     x = choice.log_tokens
     if x == math.inf:
@@ -335,7 +340,7 @@ def _shown(problem: Problem, choice: Choice) -> Choice:
 def _promises(
     problem: Problem, choice: Choice, worth: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Each promise, with what a looser limit would save.
+    """Report each promise, with what a looser limit would save.
 
     A share of the tokens, or the probability gained within a budget; None where that is
     not known.
@@ -350,7 +355,7 @@ def _promises(
 
 
 def _settings(question: Question, problem: Problem) -> dict[str, Any]:
-    """What was asked, so far as the other fields do not say it."""
+    """Record what was asked, so far as the other fields do not say it."""
     sources = problem.constraints[1:]
     return {
         "baseline": {
@@ -372,7 +377,7 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
 
 
 def _cost_settings(question: Question) -> dict[str, Any]:
-    """What costs are reckoned from, and what limits them, where that was asked."""
+    """Record what costs are reckoned from, and what limits them, where that was asked."""
     if not question.costs.has_time:
         return {}
     budget = question.budget
@@ -387,14 +392,14 @@ def _cost_settings(question: Question) -> dict[str, Any]:
 
 
 def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
-    """Names of the constraints that a plan needs relaxed, joined by "and"."""
+    """Name names of the constraints that a plan needs relaxed, joined by "and"."""
     rows: Sequence[Mapping[str, Any]] = explanation["relax"] if explanation else ()
     names = [row["promise"] for row in rows if row["needed"] is not None]
     return " and ".join(names) or "none"
 
 
 def _explanation(problem: Problem) -> dict[str, Any]:
-    """Why there is no plan, and what would make one."""
+    """Explain why there is no plan, and what would make one."""
     relax = value.relaxations(problem)
     # A finite budget asks for the most probable plan instead of the cheapest.
     anything = min(problem.max_tokens, math.exp(problem.span[1]))
@@ -422,7 +427,7 @@ def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str
 
 
 def _way(row: Mapping[str, Any]) -> str:
-    """How one constraint alone would have to be relaxed."""
+    """Say how one constraint alone would have to be relaxed."""
     constraint = Constraint(row["promise"], row["limit"], row["unit"])
     return (
         f"{constraint.name} limit {constraint.format()} -> "

@@ -35,7 +35,7 @@ ATPP_RANGE = (1e-4, 1e4)  # between which roots are sought; 0 is looked at separ
 
 
 def pose(question: Question, model: Model) -> Problem:
-    """The problem of one of the question's models.
+    """Pose the problem of one of the question's models.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def pose(question: Question, model: Model) -> Problem:
 def _sampled(
     question: Question, model: Model, constraint: Constraint, position: int
 ) -> SampledConstraint:
-    """Draws of one posterior, resampled, with limit, baseline and noise."""
+    """Resample the draws of one posterior, with limit, baseline and noise."""
     name, draws = constraint.name, question.draws
     pieces = [_sorted(piece) for piece in question.pieces[name]]
     rng = generator(question.seed, position)
@@ -98,7 +98,7 @@ def _sampled(
 
 
 def _sorted(piece: Piece) -> Piece:
-    """A piece with its draws sorted by their values, as numbers.
+    """Sort the draws of a piece by their values, as numbers.
 
     So the order in which draws come does not matter. What a chain forecasts
     (``column:name``) decides between equals only: with a checkpoint forecast or
@@ -120,7 +120,8 @@ def _sorted(piece: Piece) -> Piece:
 def point_pieces(
     question: Question, points: Mapping[str, Mapping[str, float]]
 ) -> dict[str, tuple[Piece]]:
-    """Parameters without uncertainty, by constraint: the values given, else the mean.
+    """Fix parameters without uncertainty, by constraint: the values given, else the
+    mean.
 
     Raises
     ------
@@ -142,7 +143,7 @@ def point_pieces(
 def _point_piece(
     pieces: tuple[Piece, ...], values: Mapping[str, float], name: str
 ) -> Piece:
-    """One draw of the formula with most draws: the values given, else its mean."""
+    """Fix one draw of the formula with most draws: the values given, else its mean."""
     piece = max(pieces, key=lambda p: p.draws)
     unknown = [k for k in values if k not in piece.values]
     if unknown:
@@ -164,7 +165,7 @@ def _point_piece(
 def _per_draw(
     question: Question, name: str, setting: object
 ) -> Float[np.ndarray, " draw"]:
-    """A covariate per draw, shape (draw,).
+    """Draw a covariate for each draw, shape (draw,).
 
     Arrays of one length are joint draws and stay paired.
     """
@@ -189,7 +190,7 @@ def _columns_read(
     columns: Mapping[str, Float[np.ndarray, " draw"]],
     further: Collection[str] = (),
 ) -> list[str]:
-    """The covariates of a piece that a plan does not choose; all are known."""
+    """List the covariates of a piece that a plan does not choose; all are known."""
     columns_read = [c for c in piece.covariates if c not in ("D", "replay")]
     missing = [column for column in columns_read if column not in columns]
     if not missing:
@@ -218,7 +219,7 @@ def _baseline(
     sampled: SampledConstraint,
     columns: Mapping[str, Float[np.ndarray, " draw"]],
 ) -> Float[np.ndarray, " draw"]:
-    """Source loss before adaptation in nats per token, shape (draw,)."""
+    """Compute the source loss before adaptation in nats per token, shape (draw,)."""
     if model.baseline_loss[sampled.name] is not None:
         return columns[SOURCE_LOSS_BEFORE]
     tokens = model.baseline_tokens[sampled.name]

@@ -74,7 +74,7 @@ class Model:
     further_domains: tuple[str, ...] = ()
 
     def source_before(self, source: str) -> Any:
-        """The source's loss before adaptation, if it was given."""
+        """Take the source's loss before adaptation, if it was given."""
         measured = self.baseline_loss[source]
         if measured is not None:
             return measured
@@ -82,7 +82,8 @@ class Model:
         return of_source(of_sources, source)
 
     def columns(self, name: str) -> dict[str, Any]:
-        """What is known of the run to plan where this constraint's law reads it.
+        """Collect what is known of the run to plan where this constraint's law reads
+        it.
 
         A source's ``loss_before`` is its own.
         """
@@ -102,7 +103,7 @@ class Model:
         return columns
 
     def at_means(self) -> Model:
-        """The same model, with means in place of draws."""
+        """Replace draws by their means."""
         covariates = {
             column: setting if isinstance(setting, Mapping) else np.mean(setting)
             for column, setting in self.covariates.items()
@@ -145,11 +146,15 @@ class Budget:
     fitted: tuple[str, ...] = ()
 
     def tokens(self, N: float, costs: Costs) -> float:
-        """The most adaptation tokens of a model of ``N`` parameters by tokens and FLOPs."""
+        """Compute the most adaptation tokens of a model of ``N`` parameters by tokens
+        and FLOPs.
+        """
         return min(self.max_tokens, self.max_flops / costs.flops_per_token(N))
 
     def paid_tokens(self, model: Model, costs: Costs) -> dict[str, float]:
-        """The most adaptation tokens by money and by days, by what they are called."""
+        """Compute the most adaptation tokens by money and by days, by what they are
+        called.
+        """
         N, ptpp = model.N, model.ptpp
         return {
             "cost": costs.most_tokens(N, ptpp, max_cost=self.max_cost),
@@ -311,14 +316,15 @@ def _with_kept_losses(
     sources: Mapping[str, Posterior],
     pieces: Mapping[str, tuple[Piece, ...]],
 ) -> tuple[PlanArguments, tuple[str, ...]]:
-    """The keywords with the checkpoint's losses before adaptation that are not given
-    but in the tables that the fits kept; and where each comes from, a line each.
+    """Complete the arguments with the checkpoint's losses before adaptation that are
+    not given but in the tables that the fits kept; and say where each comes from, a
+    line each.
     """
     covariates, notes = dict(arguments.covariates or {}), []
     models = arguments.N, arguments.ptpp
 
     def loss_in_table(posterior: Posterior, column: str, *columns: str) -> Any:
-        """What a table says of a column, if it has it or one of the others."""
+        """Look a column up in a table, if it has it or one of the others."""
         runs = getattr(posterior, "runs", None)
         if not isinstance(runs, pd.DataFrame) or not {column, *columns} & set(runs):
             return None
@@ -374,7 +380,7 @@ def _constraints(
 
 
 def _others(arguments: PlanArguments, sources: Sequence[str]) -> dict[str, float]:
-    """The most loss of the domains whose loss is limited, by name."""
+    """Check the most loss of the domains whose loss is limited, by name."""
     limits = arguments.max_loss or {}
     if not isinstance(limits, Mapping):
         raise PlanError(
@@ -391,7 +397,7 @@ def _others(arguments: PlanArguments, sources: Sequence[str]) -> dict[str, float
 
 
 def _forgetting(source: str, limit: Any, unit: UnitName) -> Constraint:
-    """A source's limit: a number in this unit, or text that says its own."""
+    """Read a source's limit: a number in this unit, or text that says its own."""
     return Constraint(source, *forgetting_limit("max_forgetting", limit, unit))
 
 
@@ -408,7 +414,9 @@ def _models(arguments: PlanArguments, sources: Sequence[str]) -> tuple[Model, ..
     further = tuple(arguments.max_loss or ())
 
     def of_domain(setting: Any, name: str) -> Any:
-        """A number without a name is the sources', not another domain's."""
+        """Take a domain's value; a number without a name is the sources', not another
+        domain's.
+        """
         if name not in further:
             return of_source(setting, name)
         return setting.get(name) if isinstance(setting, Mapping) else None
@@ -435,7 +443,7 @@ def _models(arguments: PlanArguments, sources: Sequence[str]) -> tuple[Model, ..
 
 
 def _possible(name: str, loss: Any) -> Any:
-    """A loss, or draws of it, if all of them can be one."""
+    """Check that a loss, or all draws of it, can be one."""
     ends = () if loss is None else {np.min(loss), np.max(loss)}
     for end in ends:
         checked(name, end, LOSS)
@@ -474,7 +482,7 @@ def _budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
 
 
 def _costs(arguments: PlanArguments) -> Costs:
-    """What training costs, once what limits it is known.
+    """Check what training costs, once what limits it is known.
 
     Raises
     ------
@@ -500,7 +508,8 @@ def _costs(arguments: PlanArguments) -> Costs:
 def _payable(
     models: tuple[Model, ...], budget: Budget, costs: Costs
 ) -> tuple[Model, ...]:
-    """The models for which anything is left once checkpoint and fixed cost are paid.
+    """Keep the models for which anything is left once checkpoint and fixed cost are
+    paid.
 
     Raises
     ------
@@ -522,7 +531,7 @@ def _payable(
 def _with_replays(
     budget: Budget, arguments: PlanArguments, fitted: tuple[float, float]
 ) -> Budget:
-    """The budget with the replays that were asked for, else those that were fitted."""
+    """Bound replay by what was asked for, else by what was fitted."""
     bounds = {}
     requests = {"min_replay": arguments.min_replay, "max_replay": arguments.max_replay}
     for (name, share), end in zip(requests.items(), fitted, strict=True):
@@ -548,7 +557,7 @@ def _with_replays(
 
 
 def _draws(arguments: PlanArguments, pieces: Mapping[str, tuple[Piece, ...]]) -> int:
-    """Draws to work with."""
+    """Choose how many draws to work with."""
     draws = arguments.draws
     if draws < 1:
         raise PlanError(f"draws must be at least 1, got {draws!r}")
@@ -563,7 +572,7 @@ def _draws(arguments: PlanArguments, pieces: Mapping[str, tuple[Piece, ...]]) ->
 
 
 def of_source(setting: Any, source: str) -> Any:
-    """What was given for one source, or for all."""
+    """Take what was given for one source, or for all."""
     if not isinstance(setting, Mapping):
         return setting
     if source not in setting:
@@ -574,7 +583,7 @@ def of_source(setting: Any, source: str) -> Any:
 
 
 def of_model(setting: Any, model: int, models: int) -> Any:
-    """What was given for one model, or for all."""
+    """Take what was given for one model, or for all."""
     is_sequence = isinstance(setting, Sequence | np.ndarray)
     if models == 1 or not is_sequence or isinstance(setting, str):
         return setting

@@ -88,11 +88,11 @@ class Plan:
     cost: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON holds it."""
+        """Convert the plan to what JSON holds."""
         return asdict(self)
 
     def sentence(self) -> str:
-        """The answer in words."""
+        """Say the answer in words."""
         if self.D is None:
             return str((self.explanation or {})["message"])
         odds = [f"{row['name']} {row['probability']:.1%}" for row in self.promises]
@@ -127,13 +127,13 @@ class Plan:
         return f"Plan({answer})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the answer, and each promise."""
+        """Show the answer, and each promise, in notebooks."""
         promises = pd.DataFrame(self.promises).set_index("name")
         return paragraphs(self.sentence()) + table_html(promises)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
-        """The plan of `to_dict`.
+        """Read the plan of `to_dict`.
 
         Raises
         ------

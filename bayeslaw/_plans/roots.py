@@ -55,7 +55,7 @@ def _of_log_tokens(
     fixed: Mapping[str, Float[jax.Array, ""]],
     replay: Float[jax.Array, ""],
 ) -> Partial:
-    """One draw's log loss as a function of log tokens, at its own replay.
+    """Express one draw's log loss as a function of log tokens, at its own replay.
 
     A pytree: what does not depend on tokens is computed when it is made.
     """
@@ -70,14 +70,14 @@ def _at_log_tokens(
 
 
 def _each_draw(log_loss: Callable, draws: DrawsAtReplay) -> Partial:
-    """Every draw's log loss as a function of log tokens."""
+    """Express every draw's log loss as a function of log tokens."""
     return jax.vmap(partial(_of_log_tokens, log_loss))(*draws)
 
 
 @compiled(static_argnums=0, level=OFTEN)
 def without_tokens(log_loss: Callable, draws: DrawsAtReplay) -> list[jax.Array]:
-    """All of the draws' log losses that does not depend on tokens, leaves of shape
-    (draw, ...): computed once for the ladder and the roots.
+    """Compute all of the draws' log losses that does not depend on tokens, leaves of
+    shape (draw, ...): computed once for the ladder and the roots.
     """
     return jax.tree.leaves(_each_draw(log_loss, draws))
 
@@ -85,8 +85,8 @@ def without_tokens(log_loss: Callable, draws: DrawsAtReplay) -> list[jax.Array]:
 def _with_tokens(
     log_loss: Callable, draws: DrawsAtReplay, constants: list[jax.Array]
 ) -> Partial:
-    """`_each_draw` of what `without_tokens` computed; of the draws themselves a program
-    needs the shapes only.
+    """Rebuild `_each_draw` from what `without_tokens` computed; of the draws themselves
+    a program needs the shapes only.
     """
     shapes = jax.eval_shape(partial(_each_draw, log_loss), draws)
     return jax.tree.unflatten(jax.tree.structure(shapes), constants)
@@ -124,7 +124,7 @@ class Batch:
         fixed: Mapping[str, Float[AnyArray, " draw"]],
         size: int,
     ) -> Batch:
-        """A batch of ``size`` rows of up to as many draws."""
+        """Fill a batch of ``size`` rows with up to as many draws."""
         draws = len(next(iter(values.values())))
         rows = _filled(np.arange(draws), size)
 
@@ -139,8 +139,8 @@ class Batch:
         return len(next(iter(self.values.values())))
 
     def at(self, replay: Float[np.ndarray, " draw"]) -> AlongTokens:
-        """The draws' losses as functions of tokens, each draw at its own replay, shape
-        (draw,).
+        """Fix each draw's replay, shape (draw,): the draws' losses as functions of
+        tokens.
         """
         draws = DrawsAtReplay(self.values, self.fixed, _filled(replay, self.rows))
         constants = without_tokens(self.log_loss, draws)
@@ -152,7 +152,9 @@ class Batch:
         replay: Float[np.ndarray, " replay"],
         replays_a_call: int = 16,
     ) -> Float[np.ndarray, "replay tokens draw"]:
-        """Compute log losses at all tokens and replays, shape (replay, tokens, draw)."""
+        """Compute the log losses at all tokens and replays, shape (replay, tokens,
+        draw).
+        """
         losses = np.empty((len(replay), len(log_tokens), self.draws))
         for i in range(0, len(replay), replays_a_call):
             replay_block = replay[i : i + replays_a_call]
@@ -192,7 +194,7 @@ class AlongTokens:
     def losses(
         self, log_tokens: Float[np.ndarray, " tokens"]
     ) -> Float[np.ndarray, "tokens draw"]:
-        """Log losses at up to `RUNGS` tokens, shape (tokens, draw)."""
+        """Compute the log losses at up to `RUNGS` tokens, shape (tokens, draw)."""
         count = len(log_tokens)
         if not count:
             return np.empty((0, self.batch.draws))
@@ -211,7 +213,7 @@ class AlongTokens:
         rungs: Float[np.ndarray, " rung"],
         bend: float = math.inf,
     ) -> tuple[Float[np.ndarray, "draw crossing"], Bool[np.ndarray, " draw"]]:
-        """Where each draw's log loss crosses its limit.
+        """Find where each draw's log loss crosses its limit.
 
         Parameters
         ----------
@@ -250,8 +252,8 @@ class AlongTokens:
         rungs: Float[np.ndarray, " rung"],
         bend: float,
     ) -> tuple[Float[np.ndarray, " seen"], Float[np.ndarray, "seen draw"]]:
-        """The rungs between which any draw can cross its limit, and a few others, shape
-        (seen,), with the losses there, (seen, draw).
+        """Find the rungs between which any draw can cross its limit, and a few others,
+        shape (seen,), with the losses there, (seen, draw).
         """
         # of a loss that does not turn the ladder has its two ends only
         if len(rungs) <= STRIDE or not math.isfinite(bend):
@@ -297,14 +299,14 @@ class AlongTokens:
 def _filled(
     values: Shaped[np.ndarray, " some"], size: int
 ) -> Shaped[np.ndarray, " size"]:
-    """The values, the last of them repeated up to ``size``."""
+    """Repeat the last of the values up to ``size``."""
     return np.pad(values, (0, size - len(values)), mode="edge")
 
 
 def pad_columns(
     roots: Float[np.ndarray, "draw crossing"], columns: int
 ) -> Float[np.ndarray, "draw column"]:
-    """Roots with columns of none added, shape (draw, columns)."""
+    """Pad roots with columns of none, shape (draw, columns)."""
     missing = columns - roots.shape[1]
     return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
 
@@ -313,7 +315,7 @@ def pad_columns(
 
 
 def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung"]:
-    """Log tokens between which a loss crosses its limit once at most.
+    """Lay a ladder of log tokens between which a loss crosses its limit once at most.
 
     A monotone loss does so between the ends of the span.
     """
@@ -323,7 +325,7 @@ def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung
 def rise_and_fall(
     losses: Float[np.ndarray, "rung draw"], rounding: float = 1e-12
 ) -> bool:
-    """Whether any draw's losses on a ladder, shape (rung, draw), do both.
+    """Tell whether any draw's losses on a ladder, shape (rung, draw), do both.
 
     Steps of log loss within ``rounding`` are rounding errors.
     """
@@ -353,8 +355,8 @@ def losses_on_ladder(
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "rung draw"]:
-    """Log loss of each draw at the first ``count`` rungs, shape (rung, draw); nothing
-    is said of the others.
+    """Compute the log loss of each draw at the first ``count`` rungs, shape (rung,
+    draw); nothing is said of the others.
 
     ``constants`` is `without_tokens` of the draws.
     """
@@ -371,8 +373,8 @@ def losses_on_grid(
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "replay rung draw"]:
-    """Log loss of each draw at the first ``count`` rungs and at replays that all draws
-    share, shape (replay, rung, draw).
+    """Compute the log loss of each draw at the first ``count`` rungs and at replays
+    that all draws share, shape (replay, rung, draw).
 
     What of a loss is in replay alone is so computed once for all draws.
     """
@@ -392,7 +394,9 @@ def _on_ladder(
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "rung draw"]:
-    """Log loss at the first ``count`` rungs of functions of log tokens, one a draw."""
+    """Compute the log loss at the first ``count`` rungs of functions of log tokens, one
+    a draw.
+    """
 
     # rung by rung: all draws at one rung stay in the processor's cache
     def with_rung(
@@ -423,7 +427,7 @@ class Brackets(NamedTuple):
     above: Float[Any, "*bracket"]
 
     def padded(self, part: slice, size: int) -> Brackets:
-        """A slice of the brackets, and as many empty ones as make it ``size``."""
+        """Take a slice of the brackets, and as many empty ones as make it ``size``."""
         columns = [column[part] for column in self]
         missing = size - len(columns[0])
         return Brackets(*(np.pad(column, (0, missing)) for column in columns))
@@ -491,7 +495,7 @@ def roots_between(
     log_limit: Float[jax.Array, " draw"],
     brackets: Brackets,
 ) -> Float[jax.Array, " bracket"]:
-    """Log tokens at which losses cross their limits, shape (bracket,).
+    """Find the log tokens at which losses cross their limits, shape (bracket,).
 
     ``constants`` is `without_tokens` of the draws; ``log_limit`` has shape (draw,).
     """

@@ -64,7 +64,7 @@ class Part:
     rows: Int[np.ndarray, " row"]
 
     def take(self, index: Int[np.ndarray, " taken"], draws: int) -> Part:
-        """The part of the draws ``index``, shape (taken,), of all ``draws``.
+        """Take the part of the draws ``index``, shape (taken,), of all ``draws``.
 
         Repeats are allowed.
         """
@@ -78,7 +78,9 @@ class Part:
     def batches(
         self, size: int
     ) -> Iterator[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
-        """The draws in batches of this size, each with its rows among all draws."""
+        """Split the draws into batches of this size, each with its rows among all
+        draws.
+        """
         for first in range(0, len(self.rows), size):
             part = slice(first, first + size)
             values, fixed = self._at(part)
@@ -90,7 +92,7 @@ class Part:
         dict[str, Float[np.ndarray, "taken ..."]],
         dict[str, Float[np.ndarray, " taken"]],
     ]:
-        """Values and covariates at places among these rows."""
+        """Take values and covariates at places among these rows."""
         values = {name: leaf[places] for name, leaf in self.values.items()}
         fixed = {name: leaf[places] for name, leaf in self.fixed.items()}
         return values, fixed
@@ -162,7 +164,7 @@ class SampledConstraint:
     def outcome(
         self, log_loss: Float[np.ndarray, " draw *point"]
     ) -> Float[np.ndarray, " draw *point"]:
-        """What is limited (a loss, or forgetting) from the law's log loss.
+        """Compute what is limited (a loss, or forgetting) from the law's log loss.
 
         Draws are on the first axis: shape (draw, ...), as ``log_loss``.
         """
@@ -170,7 +172,7 @@ class SampledConstraint:
         return self._unit.outcome(loss, along_draws(self.baseline, log_loss.ndim))
 
     def take(self, index: Int[np.ndarray, " taken"]) -> SampledConstraint:
-        """The same constraint over the draws ``index``, shape (taken,).
+        """Take the same constraint over the draws ``index``, shape (taken,).
 
         Repeats are allowed.
         """
@@ -183,12 +185,12 @@ class SampledConstraint:
         )
 
     def with_limit(self, limit: float) -> SampledConstraint:
-        """The same draws, with another limit."""
+        """Replace the limit."""
         constraint = replace(self.constraint, limit=limit)
         return replace(self, constraint=constraint)
 
     def with_shape_checked(self) -> SampledConstraint:
-        """The constraint with ``is_wavy`` and ``bend`` set by looking at every draw.
+        """Set ``is_wavy`` and ``bend`` by looking at every draw.
 
         Each is looked at with a replay of its own.
         """
@@ -215,7 +217,7 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         replay: Float[np.ndarray, " draw"],
     ) -> Float[np.ndarray, "tokens draw"]:
-        """The law's log loss at several tokens, each draw at its own replay."""
+        """Compute the law's log loss at several tokens, each draw at its own replay."""
         losses = np.empty((len(log_tokens), self.draws))
         for batch, rows in self._batches:
             losses[:, rows] = batch.at(replay[rows]).losses(log_tokens)
@@ -224,7 +226,7 @@ class SampledConstraint:
     def log_losses(
         self, log_tokens: float, replay: Float[np.ndarray, " draw"] | float
     ) -> Float[np.ndarray, " draw"]:
-        """The law's log loss of each draw, shape (draw,).
+        """Compute the law's log loss of each draw, shape (draw,).
 
         Replay is a common number, or each draw's own, shape (draw,).
         """
@@ -237,7 +239,7 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         replay: Float[np.ndarray, " replay"],
     ) -> Float[np.ndarray, "draw replay tokens"]:
-        """The law's log loss, shape (draw, replay, tokens)."""
+        """Compute the law's log loss, shape (draw, replay, tokens)."""
         losses = np.empty((len(replay), len(log_tokens), self.draws))
         for batch, rows in self._batches:
             losses[..., rows] = batch.losses_on_grid(log_tokens, replay)
@@ -248,7 +250,7 @@ class SampledConstraint:
         log_tokens: Float[np.ndarray, " tokens"],
         replay: Float[np.ndarray, " replay"],
     ) -> Bool[np.ndarray, "draw replay tokens"]:
-        """Whether each draw keeps the constraint, shape (draw, replay, tokens)."""
+        """Tell whether each draw keeps the constraint, shape (draw, replay, tokens)."""
         is_kept = np.empty((len(replay), len(log_tokens), self.draws), bool)
         for batch, rows in self._batches:
             losses = batch.losses_on_grid(log_tokens, replay)
@@ -258,7 +260,7 @@ class SampledConstraint:
     # -- intervals ---------------------------------------------------------------------
 
     def intervals(self, replay: Float[np.ndarray, " draw"]) -> Intervals:
-        """Log tokens at which each draw keeps the constraint.
+        """Find the log tokens at which each draw keeps the constraint.
 
         ``replay`` is each draw's own, shape (draw,).
         """
@@ -288,7 +290,9 @@ class SampledConstraint:
 def along_draws(
     values: Float[np.ndarray, " draw"], axes: int
 ) -> Float[np.ndarray, " draw *one"]:
-    """Values of shape (draw,) as (draw, 1, ...), to broadcast over ``axes`` axes."""
+    """Reshape values of shape (draw,) to (draw, 1, ...), to broadcast over ``axes``
+    axes.
+    """
     return values.reshape(-1, *(1,) * (axes - 1))
 
 
@@ -296,7 +300,7 @@ def along_draws(
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """Where both unions of intervals hold, draw by draw.
+    """Intersect two unions of intervals, draw by draw.
 
     Every interval of one is cut with every interval of the other.
     """
@@ -312,7 +316,7 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 
 
 def draws_needed(share: float, draws: int) -> int:
-    """How many of the draws make up this share at least."""
+    """Count how many of the draws make up this share at least."""
     # a share of .9 of 10 draws is 9 of them, whatever the rounding of the product
     needed = np.ceil(share * draws - 1e-9)
     return int(needed)
@@ -324,7 +328,8 @@ def cheapest(
     cap: float,
     most_probable: bool = False,
 ) -> tuple[float, float]:
-    """The smallest log tokens, at most ``cap``, at which every group reaches its share.
+    """Find the smallest log tokens, at most ``cap``, at which every group reaches its
+    share.
 
     Where none does, or if ``most_probable``, the smallest at which the margin is
     largest. Of intervals without ends this is an order statistic of their starts, the

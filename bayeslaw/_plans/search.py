@@ -117,7 +117,7 @@ class Problem:
     # -- replay ------------------------------------------------------------------------
 
     def replay(self, u: Float[np.ndarray, "*point"] | float) -> Float[Any, "*point"]:
-        """Replay at a search coordinate in [0, 1], of any shape.
+        """Compute the replay at a search coordinate in [0, 1], of any shape.
 
         The inverse of the arcsine transform of a share: dense where replay, or the
         target's share, is small.
@@ -127,14 +127,14 @@ class Problem:
         return self.min_replay + (self.max_replay - self.min_replay) * share
 
     def coordinate(self, replay: float) -> float:
-        """The search coordinate of a replay."""
+        """Compute the search coordinate of a replay."""
         width = max(self.max_replay - self.min_replay, 1e-300)
         share = (replay - self.min_replay) / width
         angle = math.asin(math.sqrt(min(max(share, 0.0), 1.0)))
         return 2 / np.pi * angle
 
     def bounds_met(self, replay: float) -> list[str]:
-        """Names of the bounds of replay at which it is."""
+        """Name the bounds of replay at which it is."""
         met = []
         if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
             met.append("min_replay")
@@ -145,8 +145,8 @@ class Problem:
     def log_cap(
         self, replay: Float[np.ndarray, "*point"] | float
     ) -> Float[Any, "*point"]:
-        """The most log tokens that budget and unique target tokens allow: none at 100%
-        replay, where no target token is seen.
+        """Compute the most log tokens that budget and unique target tokens allow: none
+        at 100% replay, where no target token is seen.
 
         Of the shape of ``replay``.
         """
@@ -160,7 +160,7 @@ class Problem:
     # -- shares of draws ---------------------------------------------------------------
 
     def intervals(self, replay: Float[np.ndarray, " draw"] | float) -> list[Intervals]:
-        """Intervals in which each draw keeps each constraint.
+        """Find the intervals in which each draw keeps each constraint.
 
         ``replay`` is common, or each draw's own, shape (draw,).
         """
@@ -170,7 +170,7 @@ class Problem:
     def by_constraint(
         self, function: Callable[[SampledConstraint], Result]
     ) -> list[Result]:
-        """What a function says of each constraint, asked of all at the same time."""
+        """Apply a function to each constraint, to all at the same time."""
         # compiling and computing leave Python's lock
         with runtime.threads(len(self.constraints)) as pool:
             return list(pool.map(function, self.constraints))
@@ -181,13 +181,13 @@ class Problem:
         return scan(self, 1 if self.draws < SMALL else THIN)
 
     def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
-        """What must reach a share of the draws: each constraint, or all together."""
+        """Group what must reach a share of the draws: each constraint, or all together."""
         if isinstance(self.confidence, Mapping):
             return list(intervals)
         return [reduce(intersect, intervals)]
 
     def at(self, replay: float, intervals: Sequence[Intervals] | None = None) -> Choice:
-        """The best tokens at a replay."""
+        """Find the best tokens at a replay."""
         if intervals is None:
             intervals = self.intervals(replay)
         tokens, margin = cheapest(
@@ -199,7 +199,7 @@ class Problem:
         return Choice(tokens, replay, margin)
 
     def score(self, choice: Choice) -> float:
-        """What the search over replay makes small.
+        """Score a choice: what the search over replay makes small.
 
         Log tokens where the confidence is reached, else the shortfall.
         """
@@ -213,7 +213,7 @@ class Problem:
         log_tokens: float,
         replay: Float[np.ndarray, " draw"] | float,
     ) -> Bool[np.ndarray, "constraint draw"]:
-        """Whether each draw keeps each constraint, shape (constraint, draw)."""
+        """Tell whether each draw keeps each constraint, shape (constraint, draw)."""
         return np.stack(
             [c.log_losses(log_tokens, replay) <= c.log_limit for c in self.constraints]
         )
@@ -221,7 +221,8 @@ class Problem:
     def margin(
         self, is_kept: Bool[np.ndarray, "constraint draw *point"]
     ) -> Float[Any, "*point"]:
-        """Share of draws beyond the confidence, of the group that has least of it.
+        """Compute the share of draws beyond the confidence, of the group that has least
+        of it.
 
         Shape (...), of ``is_kept`` of shape (constraint, draw, ...).
         """
@@ -236,7 +237,7 @@ class Problem:
         return np.min(surplus, axis=0) / self.draws
 
     def margin_at(self, log_tokens: float, replay: float) -> float:
-        """The margin at one budget and replay."""
+        """Compute the margin at one budget and replay."""
         is_kept = self.kept(log_tokens, replay)
         margin = self.margin(is_kept)
         return float(margin)
@@ -244,14 +245,14 @@ class Problem:
     # -- other problems ----------------------------------------------------------------
 
     def relaxed(self, name: str, limit: float) -> Problem:
-        """The same problem with another limit in one constraint."""
+        """Replace the limit of one constraint."""
         constraints = tuple(
             c.with_limit(limit) if c.name == name else c for c in self.constraints
         )
         return replace(self, constraints=constraints)
 
     def with_draws(self, index: Int[np.ndarray, " taken"]) -> Problem:
-        """The same problem over the draws ``index``, shape (taken,)."""
+        """Restrict the problem to the draws ``index``, shape (taken,)."""
         return replace(self, constraints=tuple(c.take(index) for c in self.constraints))
 
 
@@ -259,7 +260,7 @@ class Problem:
 
 
 def scan(problem: Problem, thin: int) -> Scan:
-    """Intervals at every replay of `SCAN`, of one draw in ``thin``.
+    """Compute the intervals at every replay of `SCAN`, of one draw in ``thin``.
 
     Several replays go into one call, so that every call has the shape of all draws and
     nothing is compiled twice.
@@ -304,7 +305,9 @@ def search(problem: Problem, most_challenges: int = 6) -> Choice:
 
 
 def lowest_minima(problem: Problem, scanned: Scan) -> Int[np.ndarray, " minimum"]:
-    """Places in the scan of the minima from which a search starts, the lowest first."""
+    """Find the places in the scan of the minima from which a search starts, the lowest
+    first.
+    """
     return _lowest(_scores(problem, scanned))
 
 
@@ -317,7 +320,9 @@ def _scores(problem: Problem, scanned: Scan) -> Float[np.ndarray, " replay"]:
 
 
 def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]:
-    """Minima of the scan, ends included: the three lowest of those that are near."""
+    """Find the minima of the scan, ends included: the three lowest of those that are
+    near.
+    """
     padded = np.concatenate([[np.inf], scores, [np.inf]])
     is_minimum = (scores <= padded[:-2]) & (scores <= padded[2:])
     minima = np.flatnonzero(is_minimum & _is_near(scores))
@@ -325,14 +330,14 @@ def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]
 
 
 def _is_near(scores: Float[np.ndarray, " replay"]) -> Bool[np.ndarray, " replay"]:
-    """Within .1 in log tokens of the least."""
+    """Tell which scores are within .1 in log tokens of the least."""
     return scores < scores.min() + 0.1
 
 
 def _search_scan(
     problem: Problem, scanned: Scan
 ) -> tuple[Choice, Float[np.ndarray, " coordinate"]]:
-    """The best choice around the scan's minima, and where to challenge it.
+    """Find the best choice around the scan's minima, and where to challenge it.
 
     Returns
     -------
@@ -353,7 +358,8 @@ def _search_scan(
 def challenge(
     problem: Problem, best: Choice, u: Float[np.ndarray, " coordinate"]
 ) -> Choice:
-    """The best choice near the search coordinate that beats the best so far by most.
+    """Find the best choice near the search coordinate that beats the best so far by
+    most.
 
     Of all ``u``, shape (coordinate,), each tried with a few budgets: cheaper ones or,
     where the most probable plan is sought, those up to the cap.
@@ -385,7 +391,7 @@ def challenge(
 
 
 def refine(problem: Problem, u: float, width: float, xatol: float = XATOL) -> Choice:
-    """The best choice with a search coordinate within ``width`` of ``u``.
+    """Find the best choice with a search coordinate within ``width`` of ``u``.
 
     Brent's bounded search (1973, chapter 5); the best of all that it looks at.
     """
@@ -406,7 +412,7 @@ def refine(problem: Problem, u: float, width: float, xatol: float = XATOL) -> Ch
 
 
 def settle(problem: Problem, choice: Choice) -> Choice:
-    """The choice moved up, until its draws keep their limits when evaluated.
+    """Move the choice up, until its draws keep their limits when evaluated.
 
     By rounding errors as a rule; by up to 4% where a draw's loss has a dip between the
     rungs on which roots were sought.

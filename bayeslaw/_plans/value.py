@@ -41,15 +41,15 @@ NO_CHOICE = (np.inf, np.nan)
 
 
 def number(x) -> float | None:
-    """A float that JSON can hold; None for what is not finite."""
+    """Convert to a float that JSON can hold; None for what is not finite."""
     if not np.isfinite(x):
         return None
     return float(x)
 
 
 def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """ATPP, tokens, replay and FLOPs of a choice, and its whole ``cost`` in days and money
-    where these are known; None where there is no choice.
+    """Compute ATPP, tokens, replay and FLOPs of a choice, and its whole ``cost`` in
+    days and money where these are known; None where there is no choice.
     """
     tokens = np.exp(log_tokens)
     costs = problem.costs
@@ -68,8 +68,8 @@ def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
 
 
 def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """Share of draws that keep all constraints, the target's, and all on forgetting;
-    None where nothing limits that.
+    """Compute the share of draws that keep all constraints, the target's, and all on
+    forgetting; None where nothing limits that.
     """
     is_kept = problem.kept(log_tokens, replay)
     is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
@@ -90,7 +90,8 @@ def stretched_probability(
     replay: float,
     stretch: Mapping[str, float],
 ) -> float:
-    """Share of draws that keep all constraints if they lay further from their median.
+    """Compute the share of draws that keep all constraints if they lay further from
+    their median.
 
     Parameters
     ----------
@@ -107,7 +108,8 @@ def stretched_probability(
 
 
 def promises(problem: Problem, choice: Choice) -> list[dict]:
-    """Each constraint at the plan: its limit, its probability, and what to expect.
+    """Describe each constraint at the plan: its limit, its probability, and what to
+    expect.
 
     The loss, or the forgetting, with a 90% interval.
     """
@@ -133,12 +135,12 @@ def promises(problem: Problem, choice: Choice) -> list[dict]:
 
 
 def limit_step(constraint: SampledConstraint) -> float:
-    """A thousandth of the limited loss, in the unit of the limit."""
+    """Compute a thousandth of the limited loss, in the unit of the limit."""
     return 1e-3 * constraint.size
 
 
 def worth(problem: Problem, choice: Choice) -> dict[str, float]:
-    """What a limit higher by a thousandth of the loss would give, by constraint.
+    """Price what a limit higher by a thousandth of the loss would give, by constraint.
 
     Log tokens saved; within a budget, probability. The shadow price of the limit (Boyd
     and Vandenberghe 2004, section 5.6), by finite difference.
@@ -157,7 +159,7 @@ def worth(problem: Problem, choice: Choice) -> dict[str, float]:
 
 
 def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> str:
-    """Names of what keeps the plan from being cheaper, joined by "and"."""
+    """Name what keeps the plan from being cheaper, joined by "and"."""
     most = max(worths.values())
     # a constraint binds with a tenth of the largest worth
     names = [name for name, gain in worths.items() if gain > 0.1 * most]
@@ -181,7 +183,7 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
 
 
 def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
-    """Probability that all constraints are kept over replay and ATPP.
+    """Compute the probability that all constraints are kept over replay and ATPP.
 
     A decade around the plan; ``probability[replay][atpp]``.
     """
@@ -198,7 +200,8 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
 
 
 def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
-    """Target loss and forgetting along replay at one budget, with 90% bands.
+    """Compute the target loss and forgetting along replay at one budget, with 90%
+    bands.
 
     As Goffinet 2025, figure 2.
     """
@@ -226,7 +229,7 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
 def cheapest_if_known(
     problem: Problem, start: Choice
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Log tokens and replay that one would choose if a draw were the truth.
+    """Find the log tokens and replay that one would choose if a draw were the truth.
 
     Shape (draw,) both; +inf where no tokens will do. Replay is searched for all draws
     at once: a scan, then a golden section around each draw's best (Kiefer 1953).
@@ -260,7 +263,8 @@ def cheapest_if_known(
 def log_tokens_needed(
     problem: Problem, replay: Float[np.ndarray, " draw"]
 ) -> Float[np.ndarray, " draw"]:
-    """The fewest log tokens with which each draw keeps all constraints, shape (draw,).
+    """Find the fewest log tokens with which each draw keeps all constraints, shape
+    (draw,).
 
     ``replay`` is each draw's own, shape (draw,).
     """
@@ -276,7 +280,8 @@ def _better(
     x: Float[np.ndarray, " draw"],
     trial: Float[np.ndarray, " draw"],
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Coordinates ``trial`` where they need fewer tokens than ``u`` with its ``x``.
+    """Keep coordinates ``trial`` where they need fewer tokens than ``u`` with its
+    ``x``.
 
     All of shape (draw,).
     """
@@ -287,7 +292,8 @@ def _better(
 
 
 def perfect_information(problem: Problem, choice: Choice) -> dict:
-    """The plans one would choose knowing the truth, and what not knowing it costs.
+    """Compare with the plans one would choose knowing the truth, and price not knowing
+    it.
 
     ``regret`` is the mean number of tokens the plan spends beyond need where it keeps
     its promises. ``perfect_information`` is the plan's tokens minus the mean tokens of
@@ -330,7 +336,7 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
 def limit_needed(
     problem: Problem, name: str, log_losses: list[Float[np.ndarray, " draw *point"]]
 ) -> Float[Any, "*point"]:
-    """The lowest limit of one constraint at which the confidence is reached.
+    """Find the lowest limit of one constraint at which the confidence is reached.
 
     An order statistic of its outcome, among the draws that keep the other constraints.
 
@@ -367,12 +373,13 @@ def limit_needed(
 def _smallest(
     values: Float[np.ndarray, " draw *point"], count: int
 ) -> Float[Any, "*point"]:
-    """The ``count``-th smallest value along draws, shape (...) of (draw, ...)."""
+    """Find the ``count``-th smallest value along draws, shape (...) of (draw, ...)."""
     return np.partition(values, count - 1, axis=0)[count - 1]
 
 
 def relaxations(problem: Problem, size: int = 33) -> list[dict]:
-    """How far each limit alone must rise for a plan to exist, and what that would cost.
+    """Find how far each limit alone must rise for a plan to exist, and what that would
+    cost.
 
     The best point of a grid over replay and tokens, with a quarter of the draws, is
     polished by scipy's Nelder-Mead search: the limit needed is an order statistic,
@@ -407,7 +414,7 @@ def _relaxation(
     constraint: SampledConstraint,
     starts: list[tuple[float, float]],
 ) -> dict:
-    """The limit that one constraint needs, and the plans it buys.
+    """Find the limit that one constraint needs, and the plans it buys.
 
     Searched from the first start (search coordinate, log tokens) where there is one.
     """

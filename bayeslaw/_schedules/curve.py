@@ -75,8 +75,8 @@ def loss_curve(
     prob: float = 0.9,
     seed: int = 0,
 ) -> Curve:
-    """The loss at any step of any schedule, with its band (Wang 2025, section 3.3 and
-    appendix D).
+    """Forecast the loss at any step of any schedule, with its band (Wang 2025, section
+    3.3 and appendix D).
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def loss_curve(
 def _shown_steps(
     first: PhaseAreas | None, second: PhaseAreas | None, steps: Any, points: int
 ) -> Float[np.ndarray, " step"]:
-    """Whole steps to look at, counted through both phases, shape (step,)."""
+    """Choose whole steps to look at, counted through both phases, shape (step,)."""
     before = first.steps if first else 0
     last = before + (second.steps if second else 0)
     if steps is None:
@@ -138,7 +138,9 @@ def _along(
     second: PhaseAreas | None,
     steps: Float[np.ndarray, " step"],
 ) -> tuple[pd.DataFrame, dict[str, Float[np.ndarray, " step"]]]:
-    """Step and learning rate, and the areas by their columns, each of shape (step,)."""
+    """Compute the step and learning rate, and the areas by their columns, each of shape
+    (step,).
+    """
     before = first.steps if first else 0
     rates = first.rate(steps) if first else np.zeros(len(steps))
     pretraining = first.at(np.minimum(steps, before)) if first else None

@@ -87,7 +87,7 @@ class Optimum(Answer):
         return "; ".join([best, *self._ends(), *self._changes()]) + "."
 
     def _ends(self) -> Iterator[str]:
-        """Ends of the range that may be best."""
+        """Describe ends of the range that may be best."""
         values = self.table["value"].iloc[[0, -1]]
         ends = zip(("lower", "upper"), values, self.at_ends, strict=True)
         for end, value, p in ends:
@@ -98,7 +98,7 @@ class Optimum(Answer):
                 )
 
     def _changes(self) -> Iterator[str]:
-        """How the losses change."""
+        """Describe how the losses change."""
         changes = {"source": self.source_change, "target": self.target_change}
         for name, change in changes.items():
             if change is not None:
@@ -119,8 +119,8 @@ def best_replay(
     high: float = 1.0,
     seed: int = 0,
 ) -> Optimum:
-    """The replay that minimises the weighted loss after adaptation (Wang 2025, eq. 5,
-    section 5.1, fig. 8c).
+    """Find the replay that minimises the weighted loss after adaptation (Wang 2025, eq.
+    5, section 5.1, fig. 8c).
 
     Parameters
     ----------
@@ -160,8 +160,8 @@ def best_peak_lr(
     schedule: Schedule | None = None,
     seed: int = 0,
 ) -> Optimum:
-    """The peak learning rate of adaptation that minimises the weighted loss (Wang 2025,
-    sections 4.3 and 5.1, fig. 8b).
+    """Find the peak learning rate of adaptation that minimises the weighted loss (Wang
+    2025, sections 4.3 and 5.1, fig. 8b).
 
     Parameters
     ----------
@@ -201,8 +201,8 @@ def best_loss_potential(
     schedule: Schedule | None = None,
     seed: int = 0,
 ) -> Optimum:
-    """How far to anneal pre-training: the loss potential that minimises the weighted
-    loss after adaptation.
+    """Find how far to anneal pre-training: the loss potential that minimises the
+    weighted loss after adaptation.
 
     The final over the peak learning rate of pre-training (Wang 2025, sections 3.3, 4.1
     and 5.1, fig. 8a). Here the choice moves the start as well, so it is the loss after
@@ -251,7 +251,7 @@ def best_loss_potential(
 
 
 def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
-    """The same schedule with another peak."""
+    """Scale the same schedule to another peak."""
     if rates is None or not rates.max() > 0:
         raise PlanError(
             "there is no adaptation whose rates could be scaled: give it to the "
@@ -261,9 +261,7 @@ def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
 
 
 def _stretched(rates: Float[np.ndarray, " step"]) -> Schedule:
-    """The same schedule with another final rate: what comes after the peak,
-    stretched.
-    """
+    """Stretch what comes after the peak of a schedule to another final rate."""
     peak = rates.max()
     decline = len(rates) - int(np.argmax(rates[::-1]))
     if rates[-1] >= peak:
@@ -304,7 +302,7 @@ def _over_schedules(
     grid: Float[np.ndarray, " value"],
     phases_at: Callable[[float], Phases],
 ) -> Optimum:
-    """The best of the schedules made at each value of the grid, shape (value,)."""
+    """Find the best of the schedules made at each value of the grid, shape (value,)."""
     schedules = [phases_at(float(value)) for value in grid]
     areas = [after_both(phases) for phases in schedules]
     columns = {name: np.array([area[name] for area in areas]) for name in areas[0]}
@@ -374,8 +372,8 @@ def _changes_over_adaptation(
     sides: tuple[WeightedDomain, ...],
     covariates: Mapping[str, Float[np.ndarray, " 1"] | float],
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Change of each side's loss, shape (draw,), from where adaptation starts, at
-    covariates of shape (1,).
+    """Compute the change of each side's loss, shape (draw,), from where adaptation
+    starts, at covariates of shape (1,).
     """
     nothing = np.zeros(1)
     start = {**covariates, "S1_cpt": nothing, "S2_cpt": nothing}

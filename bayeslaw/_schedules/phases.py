@@ -73,7 +73,7 @@ class Phases:
 
 
 def _checked_rates(name: str, rates: Any) -> Float[np.ndarray, " step"]:
-    """Learning rates as numbers, shape (step,), or a refusal that names them."""
+    """Check learning rates, shape (step,), or refuse them by name."""
     try:
         numbers = np.asarray(rates, float)
     except (TypeError, ValueError):
@@ -88,7 +88,7 @@ def _checked_rates(name: str, rates: Any) -> Float[np.ndarray, " step"]:
 
 
 def finite_number(name: str, value: Any) -> float:
-    """A finite number, or a refusal that names it."""
+    """Check that a number is finite, or refuse it by name."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -128,8 +128,8 @@ class PhaseAreas(NamedTuple):
         return float(self.rates[-1])
 
     def at(self, steps: Num[np.ndarray, "*step"] | float) -> Areas:
-        """Areas and momentum, of the shape of ``steps``, which may go beyond the
-        schedule.
+        """Compute the areas and momentum, of the shape of ``steps``, which may go
+        beyond the schedule.
         """
         steps = np.asarray(steps, float)
         inside = np.minimum(steps, self.steps).astype(int)
@@ -147,7 +147,7 @@ class PhaseAreas(NamedTuple):
         )
 
     def rate(self, steps: Num[np.ndarray, "*step"]) -> Float[np.ndarray, "*step"]:
-        """Learning rate at each step, of the shape of ``steps``."""
+        """Compute the learning rate at each step, of the shape of ``steps``."""
         reached = np.minimum(steps, self.steps)
         return self.rates[reached.astype(int)]
 
@@ -169,7 +169,7 @@ def _phase_areas(
     momentum: float = 0.0,
     batch_ratio: float = 1.0,
 ) -> PhaseAreas:
-    """Areas of one phase that starts from a rate ``before`` and a momentum."""
+    """Compute the areas of one phase that starts from a rate ``before`` and a momentum."""
     power = phases.lr_power
     after = areas(
         rates, before=before, momentum=momentum, lr_power=power, batch_ratio=batch_ratio
@@ -185,8 +185,8 @@ def _phase_areas(
 
 
 def paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas | None]:
-    """Pre-training and adaptation, which starts from the last rate and momentum of
-    pre-training.
+    """Compute the paths of pre-training and of adaptation, which starts from the last
+    rate and momentum of pre-training.
     """
     first = None
     if phases.pretraining is not None:
@@ -207,8 +207,8 @@ def columns_of(
     first: Areas | None,
     second: Areas | tuple[float, float | Float[np.ndarray, "*step"]] = (0.0, 0.0),
 ) -> dict[str, Float[np.ndarray, "*step"]]:
-    """Areas of both phases by the name of their column, of one shape; before adaptation
-    its areas are 0.
+    """Compute the areas of both phases by the name of their column, of one shape;
+    before adaptation its areas are 0.
     """
     columns: dict[str, Any] = {}
     if first is not None:
@@ -219,7 +219,7 @@ def columns_of(
 
 
 def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
-    """The paths of phases that must have an adaptation."""
+    """Compute the paths of phases that must have an adaptation."""
     first, second = paths(phases)
     if second is None:
         raise PlanError(
@@ -229,14 +229,14 @@ def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
 
 
 def finished(path: PhaseAreas | None) -> Areas | None:
-    """Areas after the schedule of a phase, if it is known."""
+    """Compute the areas after the schedule of a phase, if it is known."""
     if path is None:
         return None
     return path.at(path.steps)
 
 
 def after_both(phases: Phases) -> dict[str, Float[np.ndarray, ""]]:
-    """Areas after both schedules, scalars."""
+    """Compute the areas after both schedules, scalars."""
     first, second = both_paths(phases)
     after_first = finished(first)
     after_second = second.at(second.steps)

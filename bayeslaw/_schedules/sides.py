@@ -37,8 +37,8 @@ class WeightedDomain(NamedTuple):
     def loss(
         self, covariates: Mapping[str, Float[np.ndarray, "*point"] | float]
     ) -> Float[np.ndarray, "draw point"]:
-        """Loss in nats per token, shape (draw, point), at covariates of shape (point,)
-        or (draw, point).
+        """Compute the loss in nats per token, shape (draw, point), at covariates of
+        shape (point,) or (draw, point).
         """
         columns = {
             name: np.atleast_1d(np.asarray(values, float))
@@ -72,14 +72,16 @@ class WeightedDomain(NamedTuple):
 
 @compiled(static_argnums=0)
 def _over_draws_and_rows(log_loss: Callable, draws, covariates):
-    """Like `over_draws`, with covariates of each draw's own, shape (draw, point)."""
+    """Map over draws like `over_draws`, with covariates of each draw's own, shape
+    (draw, point).
+    """
     return jax.vmap(log_loss, in_axes=(0, 0))(draws, covariates)
 
 
 def _needed(
     piece: Piece, columns: Mapping[str, Float[np.ndarray, "*#point"]], name: str
 ) -> dict[str, Float[np.ndarray, "*#point"]]:
-    """The columns that a formula reads, or a refusal that says how to give them."""
+    """Take the columns that a formula reads, or refuse with how to give them."""
     missing = [c for c in piece.covariates if c not in columns]
     if missing and missing[0] in COLUMNS:
         raise PlanError(
@@ -101,8 +103,8 @@ def sides_of(
     seed: int,
     reads: tuple[str, ...],
 ) -> tuple[WeightedDomain, ...]:
-    """Both domains with the weights of eq. 5; the draws of each, which are independent,
-    paired at random.
+    """Pair the draws of both domains, which are independent, at random, with the
+    weights of eq. 5.
 
     ``reads``: columns of which some law must read one, or there is nothing to answer.
     """
@@ -144,8 +146,8 @@ def sides_of(
 def _side(
     name: str, weight: float, pieces: tuple[Piece, ...], pairs: int, seed: int
 ) -> WeightedDomain:
-    """A domain's draws in a random order, the shorter side's over again; the source's
-    stay as they are, since one order is enough.
+    """Pair a domain's draws: permute the target's, recycle the shorter side; the
+    source's stay as they are, since one order is enough.
     """
     total = sum(piece.draws for piece in pieces)
     order = np.arange(total)
@@ -167,13 +169,13 @@ def weighted_loss(
     sides: tuple[WeightedDomain, ...],
     covariates: Mapping[str, Float[np.ndarray, "*point"] | float],
 ) -> Float[np.ndarray, "draw point"]:
-    """The loss that eq. 5 weighs, shape (draw, point)."""
+    """Compute the loss that eq. 5 weighs, shape (draw, point)."""
     losses = [side.weight * side.loss(covariates) for side in sides if side.weight]
     return sum(losses, np.zeros((1, 1)))
 
 
 def name_of_loss(sides: tuple[WeightedDomain, ...]) -> str:
-    """Which loss it is about, in words."""
+    """Say which loss it is about."""
     for side in sides:
         if side.weight == 1:
             return f"the {side.name} loss"

@@ -104,8 +104,8 @@ def turning_length(
     source_weight: float = 1.0,
     seed: int = 0,
 ) -> TurningLength:
-    """Steps of adaptation until the source loss is back at its start (Wang 2025,
-    section 4.4, fig. 7c).
+    """Find the steps of adaptation until the source loss is back at its start (Wang
+    2025, section 4.4, fig. 7c).
 
     The first step at which the loss, having been above its start, is so no longer. With
     a target, of the loss weighted as in eq. 5 (section 5.1, fig. 13).
@@ -156,8 +156,8 @@ def _bisect(
     low: Float[np.ndarray, " draw"],
     high: Float[np.ndarray, " draw"],
 ) -> Float[np.ndarray, " draw"]:
-    """First whole number at which ``holds`` is false, between one where it is true and
-    one where it is not, shape (draw,).
+    """Find the first whole number at which ``holds`` is false, between one where it is
+    true and one where it is not, shape (draw,).
     """
     for _ in range(64):
         middle = np.floor((low + high) / 2)
@@ -217,8 +217,8 @@ class CriticalPoint(Answer):
 def critical_point(
     source: Posterior, phases: Phases, *, final_lr: float | None = None
 ) -> CriticalPoint:
-    """Step of pre-training past which the source loss never returns to its start (Wang
-    2025, section 4.4, fig. 7c).
+    """Find the step of pre-training past which the source loss never returns to its
+    start (Wang 2025, section 4.4, fig. 7c).
 
     The point where the source loss of pre-training falls below what it converges to in
     adaptation: the last one, if there are several. With eq. 4 and no annealing, A
@@ -254,7 +254,9 @@ def critical_point(
     def losses(
         steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
     ) -> tuple[Float[np.ndarray, "draw step"], Float[np.ndarray, "draw step"]]:
-        """Before adaptation, and in its limit; each of shape (draw, step)."""
+        """Compute the loss before adaptation, and in its limit; each of shape (draw,
+        step).
+        """
         now = first.at(steps)
         # Momentum that adds lambda of itself at every step sums to 1 / (1 - lambda) of
         # all drops of the rate once these have run out: what pre-training carries over,
@@ -283,8 +285,8 @@ def _last_true(
     holds: Callable[[Float[np.ndarray, "*draw step"]], Bool[np.ndarray, "draw step"]],
     grid: Float[np.ndarray, " step"],
 ) -> Float[np.ndarray, " draw"]:
-    """Whole number past which ``holds`` is false for good, shape (draw,): infinite
-    where it is true at the grid's end, 0 where it never is.
+    """Find the whole number past which ``holds`` is false for good, shape (draw,):
+    infinite where it is true at the grid's end, 0 where it never is.
     """
     true = holds(grid)
     end = len(grid) - 1

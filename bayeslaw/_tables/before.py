@@ -24,14 +24,14 @@ UNFINISHED = re.compile(
 
 
 def of_source(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as a source's laws read it, whose ``loss_before`` is its own."""
+    """Read the table as a source's laws do, whose ``loss_before`` is its own."""
     if SOURCE_LOSS_BEFORE not in table:
         return table.drop(columns=LOSS_BEFORE, errors="ignore")
     return table.assign(loss_before=table[SOURCE_LOSS_BEFORE])
 
 
 def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
-    """The table with ``ptpp``, where it has tokens of pre-training in its place."""
+    """Add ``ptpp``, where the table has tokens of pre-training in its place."""
     if "ptpp" in runs or not {"pretrain_tokens", "N"} <= set(runs):
         return runs
     _say("ptpp is pretrain_tokens / N")
@@ -39,9 +39,8 @@ def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
-    """The table without rows of no tokens (D = 0), whose losses are those of their
-    checkpoints before adaptation: ``loss_before``, of the source
-    ``source_loss_before``, too.
+    """Leave out rows of no tokens (D = 0), whose losses are those of their checkpoints
+    before adaptation: ``loss_before``, of the source ``source_loss_before``, too.
 
     A table without replay or stages is of no adaptation, and stays as it is.
     """
@@ -92,7 +91,7 @@ def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFram
 
 
 def _keys(runs: pd.DataFrame) -> list[str]:
-    """The columns by which rows are of one checkpoint; none where nothing tells."""
+    """Find the columns by which rows are of one checkpoint; none where nothing tells."""
     if "checkpoint" in runs and runs["checkpoint"].notna().all():
         return ["checkpoint"]
     if "ptpp" in runs:
@@ -117,7 +116,7 @@ def _filled(
 
 
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
-    """Columns of states, those that are no end, and how many rows have them."""
+    """Find columns of states, those that are no end, and how many rows have them."""
     for name in map(str, runs.columns):
         if set(name_words(name)[-1:]) & {"state", "status"}:
             cells = runs[name].dropna().astype(str)
@@ -128,7 +127,7 @@ def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
 
 
 def finished_query(runs: pd.DataFrame) -> str:
-    """The query that leaves unfinished runs out; nothing where all are finished."""
+    """Write the query that leaves unfinished runs out; nothing where all are finished."""
     return " and ".join(
         f"{quoted(name)} != '{state}'"
         for name, states, _ in unfinished(runs)

@@ -46,7 +46,7 @@ class Reach(NamedTuple):
         return self.worst > self.high
 
     def sentence(self, far: float = FAR) -> str:
-        """In words: the farthest value, and how many rows lie ``far`` times beyond."""
+        """Say the farthest value, and how many rows lie ``far`` times beyond."""
         ends = f"{format_count(self.low)} to {format_count(self.high)}"
         rows = ""
         if len(self.all_times) > 1:
@@ -59,7 +59,7 @@ class Reach(NamedTuple):
 
 
 def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
-    """How far runs lie beyond a table, along each axis that both have."""
+    """Measure how far runs lie beyond a table, along each axis that both have."""
     reaches = []
     for name in AXES:
         fitted, new = values_along(table, name), values_along(runs, name)
@@ -69,8 +69,8 @@ def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
 
 
 def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
-    """A line for each axis along which runs lie so many times beyond the table, and
-    where their replay lies outside its own.
+    """Write a line for each axis along which runs lie so many times beyond the table,
+    and where their replay lies outside its own.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
 
 
 def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
-    """A line where runs have a replay under or over all of a table's: how far is told by
-    the target's share, along whose logarithm losses move alike.
+    """Write a line where runs have a replay under or over all of a table's: how far is
+    told by the target's share, along whose logarithm losses move alike.
     """
     fitted, new = _numbers(table, "replay"), _numbers(runs, "replay")
     fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]
@@ -121,7 +121,7 @@ def warn_far(table: object, runs: pd.DataFrame) -> None:
 
 
 def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
-    """The positive finite values of an axis; None where there are none."""
+    """Take the positive finite values of an axis; None where there are none."""
     above, _, below = name.partition("/")
     x = _numbers(columns, above)
     if below:
@@ -131,7 +131,7 @@ def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] 
 
 
 def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
-    """A column; NaN where it is no number, or missing."""
+    """Take a column; NaN where it is no number, or missing."""
     if name not in columns:
         return np.full(len(columns), np.nan)
     values = pd.to_numeric(columns[name], errors="coerce")

@@ -31,7 +31,7 @@ def renamed(
     columns: Mapping[str, str | Sequence[str]],
     schema: Collection[str],
 ) -> pd.DataFrame:
-    """The table under the schema's names.
+    """Rename a table's columns to the schema's.
 
     ``columns``: theirs -> ours, where theirs may be products and ratios of columns and
     factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), or a
@@ -79,7 +79,7 @@ def renamed(
 def replaced(
     table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
 ) -> list[str]:
-    """Columns under names of the schema for which others are given."""
+    """Find columns under names of the schema for which others are given."""
     names = set(map(str, table.columns))
     inputs = {name for theirs in columns for name in _read(theirs, names)}
     return [ours for _, ours in _pairs(columns) if ours in names and ours not in inputs]
@@ -88,9 +88,9 @@ def replaced(
 def is_there(
     theirs: str, ours: str, names: Collection[str], products: Collection[str] = ()
 ) -> bool:
-    """Whether a table of columns ``names``, and those ``products`` beside them, has what
-    `renamed` would read as ``ours``; a number that all rows share is what a table
-    without that column has.
+    """Tell whether a table of columns ``names``, and those ``products`` beside them,
+    has what `renamed` would read as ``ours``; a number that all rows share is what a
+    table without that column has.
     """
     if theirs in names:
         return True
@@ -104,7 +104,7 @@ def is_there(
 
 
 def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
-    """Theirs and ours, one of each."""
+    """List theirs and ours, one of each."""
     return [
         (theirs, name)
         for theirs, ours in columns.items()
@@ -113,7 +113,7 @@ def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _shared_number(theirs: str) -> float | None:
-    """The number that is written in a column's stead."""
+    """Read the number that is written in a column's stead."""
     try:
         return parse_number(theirs)
     except RunTableError:
@@ -139,8 +139,8 @@ class ColumnProduct(NamedTuple):
 
 
 def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
-    """What is written as products and ratios, read by the longest names that a table
-    has; None where it has no column of a name.
+    """Parse what is written as products and ratios, read by the longest names that a
+    table has; None where it has no column of a name.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
 
 
 def _begins(text: str, name: str) -> bool:
-    """Whether a name ends where a sign or the text's end is."""
+    """Tell whether a name ends where a sign or the text's end is."""
     rest = text[len(name) :]
     return text.startswith(name) and (not rest.strip() or bool(SIGN.match(rest)))
 
@@ -196,13 +196,13 @@ def _factor(digits: str, text: str) -> float:
 
 
 def _first_name(text: str) -> str:
-    """What comes before a factor: the name that was meant."""
+    """Take what comes before a factor: the name that was meant."""
     end = FACTOR.search(text)
     return text[: end.start()].strip() if end and end.start() else text
 
 
 def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
-    """The columns that are read where ``theirs`` is written; none of a number."""
+    """List the columns that are read where ``theirs`` is written; none of a number."""
     if theirs in names:
         return (theirs,)
     product = None if _shared_number(theirs) is not None else product_of(theirs, names)
@@ -212,7 +212,7 @@ def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
 def _names(
     table: pd.DataFrame, pairs: Sequence[tuple[str, str]], ours: str
 ) -> set[str]:
-    """Names that a product may hold: the table's, and what else is made."""
+    """Collect names that a product may hold: the table's, and what else is made."""
     names = {*map(str, table.columns), *(target for _, target in pairs)}
     return names if ours in table else names - {ours}
 
@@ -222,7 +222,7 @@ def _made(
     original: pd.DataFrame,
     out: pd.DataFrame,
 ) -> dict[str, pd.Series]:
-    """The columns that are products, those first that others are made of.
+    """Multiply the columns that are products, those first that others are made of.
 
     Raises
     ------
@@ -263,15 +263,15 @@ def _made(
 
 
 def _with_unread(values: pd.Series, unread: pd.Series) -> pd.Series:
-    """Numbers, and the cells that are none as they are, to be refused where their rows
-    are used.
+    """Keep cells that are no numbers as they are, to be refused where their rows are
+    used.
     """
     none = unread.notna()
     return values.astype(object).mask(none, unread) if none.any() else values
 
 
 def _plain_numbers(column: pd.Series, name: str) -> pd.Series:
-    """The numbers of a column, not a number where a cell is none.
+    """Convert the numbers of a column, not a number where a cell is none.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def _number_or_nan(cell: object) -> float:
 def _without_replaced(
     table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
 ) -> pd.DataFrame:
-    """The table without columns in whose place others are given, which is said."""
+    """Leave out columns in whose place others are given, and say so."""
     theirs = {ours: name for name, ours in _pairs(columns)}
     names = set(map(str, table.columns))
     gone = [o for o in replaced(table, columns) if _read(theirs[o], names)]
@@ -314,7 +314,7 @@ def _without_replaced(
 
 
 def _divides(theirs: str, table: pd.DataFrame) -> bool:
-    """Whether something is divided by a column."""
+    """Tell whether something is divided by a column."""
     names = {*map(str, table.columns), "N"}
     product = None if theirs in table else product_of(theirs, names)
     return product is not None and -1 in product.powers
@@ -362,8 +362,8 @@ def _refuse_name(
 
 
 def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
-    """Names of the schema for columns of a tracker's export, where each is meant by one
-    column only.
+    """Map columns of a tracker's export to names of the schema, where each is meant by
+    one column only.
     """
     meant: dict[str, list[str]] = {}
     for name in map(str, columns):
@@ -377,7 +377,7 @@ def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
 
 
 def melt_losses(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each domain's loss, where a table has ``target_loss`` and
+    """Make a row for each domain's loss, where a table has ``target_loss`` and
     ``source_loss`` and neither loss nor domain.
 
     Rows keep their numbers, so that both of a run have one. ``loss_before`` becomes

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
-    """Which runs are rows of the table that a posterior was fitted to, by all their
-    numbers; shape (run,).
+    """Tell which runs are rows of the table that a posterior was fitted to, by all
+    their numbers; shape (run,).
     """
     if not isinstance(table, pd.DataFrame):
         return np.zeros(len(runs), bool)
@@ -44,14 +44,16 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
 
 
 def _row_keys(table: pd.DataFrame, columns: list[str]) -> Iterable[tuple]:
-    """The numbers of each row; -1 for those that are missing, as NaN equals nothing."""
+    """List the numbers of each row; -1 for those that are missing, as NaN equals
+    nothing.
+    """
     numbers = table[columns].astype(float)
     numbers = numbers.fillna(-1.0)  # NaN is not equal to itself
     return numbers.itertuples(index=False, name=None)
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows of each domain, target and source first; ``"runs"`` where none is named."""
+    """Split rows by domain, target and source first; ``"runs"`` where none is named."""
     if "domain" not in table:
         return {"runs": table}
     domain = table["domain"].astype(str)
@@ -79,7 +81,7 @@ def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
 
 
 def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " run"]]:
-    """The columns a law reads, each of shape (run,).
+    """Take the columns a law reads, each of shape (run,).
 
     Raises
     ------
@@ -124,14 +126,14 @@ def check_full(runs: pd.DataFrame, name: str, who: str) -> None:
 
 
 def _similar(name: str, runs: pd.DataFrame) -> str:
-    """A column that may be meant by a name that is missing."""
+    """Find a column that may be meant by a name that is missing."""
     folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
     close = difflib.get_close_matches(name.casefold(), folded, 1, 0.6)
     return f" (is it {folded[close[0]]!r}? rename it)" if close else ""
 
 
 def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
-    """The measured losses, shape (run,).
+    """Take the measured losses, shape (run,).
 
     Raises
     ------
@@ -148,8 +150,8 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
 
 
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
-    """A reference run amid the table's, to one digit, for models so far from a billion
-    parameters that priors in nats there do not suit; else nothing.
+    """Propose a reference run amid the table's, to one digit, for models so far from a
+    billion parameters that priors in nats there do not suit; else nothing.
     """
     if "N" not in runs:
         return {}
@@ -162,15 +164,15 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
 
 
 def _are_far(low: float, high: float, reference: float, far: float = 100.0) -> bool:
-    """Whether models of these sizes are all so ``far`` from a reference run's that priors
-    in nats may not suit.
+    """Tell whether models of these sizes are all so ``far`` from a reference run's that
+    priors in nats may not suit.
     """
     return bool(low > far * reference or high < reference / far)
 
 
 def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
-    """Priors in nats are stated at a reference run; models far smaller or larger need
-    another.
+    """Warn of models far smaller or larger than the reference run, at which priors in
+    nats are stated.
     """
     if "N" not in law.covariates:
         return
@@ -190,7 +192,7 @@ def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
 
 
 def _warn_domains(runs: pd.DataFrame) -> None:
-    """Two domains have two losses, which one law can only average."""
+    """Warn of two domains, whose two losses one law can only average."""
     if "domain" not in runs:
         return
     rows = runs.groupby(runs["domain"].astype(str)).groups
@@ -205,8 +207,8 @@ def _warn_domains(runs: pd.DataFrame) -> None:
 
 
 def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> Law:
-    """The law with exponents that may rest held at their prior's median where their
-    column has one level, which is said.
+    """Hold exponents that may rest at their prior's median where their column has one
+    level, and say so.
 
     Raises
     ------
@@ -232,15 +234,15 @@ def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> La
 
 
 def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:
-    """Exponents that are to be learned, and whose prior the user did not set."""
+    """List exponents that are to be learned, and whose prior the user did not set."""
     return [
         e for e in law.exponents if not e.prior.is_fixed and e.name not in requested
     ]
 
 
 def _column(exponent: Exponent, x: Mapping[str, Float[np.ndarray, " run"]]) -> str:
-    """The column that tells of an exponent: of those along which it acts, the one with
-    most levels.
+    """Find the column that tells of an exponent: of those along which it acts, the one
+    with most levels.
     """
     columns = (exponent.covariate, *exponent.also)
     levels = {c: len(np.unique(x[c])) for c in columns if c in x}

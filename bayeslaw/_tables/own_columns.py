@@ -14,8 +14,8 @@ from bayeslaw._tables.runs import NUMERIC
 def own_beyond(
     table: object, runs: pd.DataFrame, inputs: Collection[str], far: float = FAR
 ) -> list[str]:
-    """A line for each column apart from the schema along which runs lie so many times
-    beyond the table; of one that reaches 0 or less, so many halves of its range.
+    """Write a line for each column apart from the schema along which runs lie so many
+    times beyond the table; of one that reaches 0 or less, so many halves of its range.
 
     Parameters
     ----------

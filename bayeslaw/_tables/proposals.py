@@ -65,15 +65,15 @@ SPELLINGS = {
 
 
 def it_has(runs: pd.DataFrame) -> str:
-    """The columns that a table has in place of one that it lacks, and how to map them;
-    the end of a refusal.
+    """List the columns that a table has in place of one that it lacks, and how to map
+    them; the end of a refusal.
     """
     return f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs)}"
 
 
 def mapping_hint(runs: pd.DataFrame) -> str:
-    """What to write on the command line to map columns that look as if they were meant;
-    nothing where none does, or several do alike.
+    """Propose what to write on the command line to map columns that look as if they
+    were meant; nothing where none does, or several do alike.
 
     Units are those of a name (``tokens_B``), else guessed from the range, and then it
     says so.
@@ -104,8 +104,8 @@ def mapping_hint(runs: pd.DataFrame) -> str:
 
 
 def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
-    """The query that leaves out runs that did not end, and rows whose loss, or whose
-    checkpoint's, is in no row.
+    """Write the query that leaves out runs that did not end, and rows whose loss, or
+    whose checkpoint's, is in no row.
     """
     parts = [finished_query(runs), *_gaps(runs, meant)]
     loss = meant.get("loss")
@@ -115,8 +115,8 @@ def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
 
 
 def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
-    """Conditions by which losses before adaptation are there, of a table as it is read
-    under the names that are proposed.
+    """Write conditions by which losses before adaptation are there, of a table as it is
+    read under the names that are proposed.
     """
     if not any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
         return []
@@ -133,7 +133,7 @@ def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
 
 
 def _steps(columns: Columns) -> str:
-    """The option that makes tokens of steps."""
+    """Write the option that makes tokens of steps."""
     last = {re.split("[./]", name)[-1]: name for name in columns.names}
     per_step = next((last[n] for n in PER_STEP if n in last), None)
     batch = next((last[n] for n in (*BATCH, "batch") if n in last), None)
@@ -149,7 +149,7 @@ def _steps(columns: Columns) -> str:
 
 
 def _beside(columns: Columns, meant: dict[str, tuple[str, bool]]) -> Iterator[str]:
-    """Columns that look alike, of which one was taken or none can be: why."""
+    """Explain columns that look alike, of which one was taken or none can be."""
     words = {name: set(name_words(name)) for name in columns.names}
     planned = [n for n, of in words.items() if of & PLANNED and "tokens" in of]
     if planned and "D" in meant:
@@ -184,7 +184,7 @@ class Columns:
         self.names = [str(name) for name in runs.columns]
 
     def numbers(self, name: str) -> Float[np.ndarray, " row"] | None:
-        """What is written in a column, shape (row,); None if it is text."""
+        """Read what is written in a column, shape (row,); None if it is text."""
         cells = self._rows[name].dropna()
         if pd.api.types.is_bool_dtype(cells):
             return None
@@ -197,7 +197,7 @@ class Columns:
             return None
 
     def is_plain(self, name: str) -> bool:
-        """Whether it can be multiplied: 20, not 20B or 34%."""
+        """Tell whether it can be multiplied: 20, not 20B or 34%."""
         return bool(pd.to_numeric(self._rows[name], errors="coerce").notna().any())
 
     def called(
@@ -219,7 +219,9 @@ class Columns:
 
 
 def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
-    """Name of the schema, and what to write for it; whether its unit is a guess."""
+    """Propose a column for each name of the schema: what to write for it, and whether
+    its unit is a guess.
+    """
     size: float | None = None
     for ours in SPELLINGS:
         there = ours in columns.names
@@ -241,7 +243,7 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
 
 
 def _meant(columns: Columns, ours: str) -> str | None:
-    """The column that is called so, where there is one only."""
+    """Find the column that is called so, where there is one only."""
     theirs = _meant_by(columns, SPELLINGS[ours])
     if ours == "N" and "active" not in name_words(theirs or ""):
         # total parameters give way to active ones only
@@ -269,7 +271,7 @@ def _middle(columns: Columns, name: str, factor: str) -> float | None:
 def _unit(
     columns: Columns, ours: str, theirs: str, size: float | None
 ) -> tuple[str, bool]:
-    """What a column is to be multiplied by, and whether that is a guess."""
+    """Guess what a column is to be multiplied by, and say whether that is a guess."""
     values = columns.numbers(theirs)
     if values is None or not len(values):
         return unit_of_name(theirs), False
@@ -310,7 +312,7 @@ def _unit_of_range(
 
 
 def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
-    """A column each for target and source, or the one loss."""
+    """Find a column each for target and source, or the one loss."""
     if {"loss", "target_loss", "source_loss"} & set(columns.names):
         return {}
     measured = _measured(columns)
@@ -337,8 +339,8 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
 def _with_starts(
     columns: Columns, chosen: dict[str, str], guessed: bool
 ) -> dict[str, tuple[str, bool]]:
-    """Both domains' losses, and those before adaptation whose names say the domain as
-    theirs do.
+    """Find both domains' losses, and those before adaptation whose names say the domain
+    as theirs do.
     """
     losses = {f"{domain}_loss": (name, guessed) for domain, name in chosen.items()}
     words = {domain: set(name_words(name)) for domain, name in chosen.items()}
@@ -360,7 +362,7 @@ def _with_starts(
 
 
 def _measured(columns: Columns) -> list[str]:
-    """Columns of losses; a setting is none."""
+    """Find columns of losses; a setting is none."""
     names = [name for name in columns.names if not is_setting(name)]
     # a loss before adaptation is not the loss, one that balances experts is none
     foreign = {"before", "initial", "start", "init", "aux", "balance", "scale", "per"}
@@ -368,7 +370,7 @@ def _measured(columns: Columns) -> list[str]:
 
 
 def _alike(columns: Columns) -> list[str]:
-    """Columns of which each may be the loss."""
+    """Find columns of which each may be the loss."""
     if {"loss", "target_loss", "source_loss"} & set(columns.names) or _losses(columns):
         return []
     return _measured_best(_measured(columns))

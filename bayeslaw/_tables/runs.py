@@ -170,8 +170,8 @@ def read_with_notes(
     columns: Mapping[str, str | Sequence[str]] | None = None,
     grows: bool = False,
 ) -> Reading:
-    """`read_runs`, and what was made of the source; of a file that ``grows``, its whole
-    lines.
+    """Read runs as `read_runs` does, with notes on what was made of the source; of a
+    file that ``grows``, its whole lines.
     """
     columns = columns or {}
     table = load_table(source, grows=grows, names=names_of(columns))
@@ -223,7 +223,7 @@ def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[int, str]]) -> Non
 
 
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """The table with its names as text, and a column ``run`` where another is it."""
+    """Read names as text, and make a column ``run`` where another is it."""
     texts = {name: as_names(runs[name]) for name in NAMES if name in runs}
     runs = runs.assign(**texts)
     theirs = run_column(runs)
@@ -234,7 +234,7 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """The table with its learning curves named as runs, where no column names them."""
+    """Name learning curves as runs, where no column names them."""
     curves = unnamed_curves(runs)
     if curves is None:
         return runs
@@ -251,8 +251,8 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
-    """Points of a tracker's runs at which the loss was logged, if it is known which
-    metric that is, after the first token.
+    """Keep points of a tracker's runs at which the loss was logged, if it is known
+    which metric that is, after the first token.
     """
     if "D" in points:
         begun = ~(points["D"] == 0)
@@ -298,7 +298,7 @@ def as_runs(source: object) -> pd.DataFrame:
 
 
 def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
-    """A DataFrame as the same table read from a file, its rows under their own labels.
+    """Read a DataFrame as the same table from a file, its rows under their own labels.
 
     One that was read before (its index is named ``row``) may have been changed since:
     it is checked again, but warned of no more.
@@ -327,7 +327,7 @@ def load_table(
     grows: bool = False,
     names: Collection[str] = (),
 ) -> pd.DataFrame:
-    """A table under its own names, its cells as they are written but for numbers;
+    """Load a table under its own names, its cells as they are written but for numbers;
     columns of ``names`` hold names, too.
     """
     if isinstance(source, pd.DataFrame):
@@ -344,7 +344,9 @@ def load_table(
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
-    """Schema columns as floats, and why cells are no numbers: column -> row -> reason."""
+    """Convert schema columns to floats, and say why cells are no numbers: column -> row
+    -> reason.
+    """
     unread: dict[str, dict[int, str]] = {}
     for name in (n for n in NUMERIC if n in runs):
         cells = runs[name]
@@ -367,7 +369,7 @@ def _are_numbers(cells: pd.Series) -> bool:
 
 
 def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
-    """Cells as numbers, NaN where they are none, and why: row -> reason."""
+    """Convert cells to numbers, NaN where they are none, and say why: row -> reason."""
     values = np.full(len(cells), np.nan)
     reasons = {}
     for i, cell in enumerate(cells):
@@ -383,14 +385,14 @@ def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
 
 
 def _suffixes(name: str) -> str:
-    """What may follow a number of a column: thousands of tokens, but not of nats."""
+    """List what may follow a number of a column: thousands of tokens, but not of nats."""
     if name in (*COUNTS, "ptpp"):
         return MULTIPLES_OF_COUNTS
     return "%" if name == "replay" else ""
 
 
 def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
-    """Rows of a count below 0 in integers of 32 bits, which hold 2.1 billion."""
+    """Find rows of a count below 0 in integers of 32 bits, which hold 2.1 billion."""
     kind = cells.dtype
     if name not in COUNTS or not pd.api.types.is_integer_dtype(kind):
         return {}
@@ -452,7 +454,7 @@ def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
 
 
 def row_numbers(runs: pd.DataFrame) -> pd.Index:
-    """Numbers of the rows, from 1: of the file they were read from, else of the table."""
+    """Number the rows from 1: as in the file they were read from, else in the table."""
     if runs.index.name == "row":
         return runs.index
     return pd.RangeIndex(1, len(runs) + 1)
@@ -461,8 +463,8 @@ def row_numbers(runs: pd.DataFrame) -> pd.Index:
 def _problems(
     name: str, x: Float[np.ndarray, " run"], runs: pd.DataFrame
 ) -> dict[str, tuple[Bool[np.ndarray, " run"], str]]:
-    """What may be wrong with a column ``x`` of shape (run,): rows where it is, and what
-    to do.
+    """List what may be wrong with a column ``x`` of shape (run,): rows where it is, and
+    what to do.
     """
     problems = {}
     if name == "loss":
@@ -487,13 +489,13 @@ def _problems(
 
 
 def point_columns(runs: pd.DataFrame) -> list[str]:
-    """Columns that name a point of a run; there can be one loss there."""
+    """List columns that name a point of a run; there can be one loss there."""
     along = "step" if "step" in runs else "D"
     return [name for name in ("run", along, "domain") if name in runs]
 
 
 def _check_repeats(runs: pd.DataFrame) -> None:
-    """One run cannot have two losses at one point; other runs with equal covariates are
+    """Refuse two losses of one run at one point; other runs with equal covariates are
     replicates.
     """
     if not {"run", "loss"} <= set(runs):
@@ -515,7 +517,9 @@ def _check_repeats(runs: pd.DataFrame) -> None:
 
 
 def _warn_twins(runs: pd.DataFrame) -> None:
-    """The same rows exported twice would count as replicates: as that many more runs."""
+    """Warn of rows exported twice, which would count as replicates: as that many more
+    runs.
+    """
     if "loss" not in runs:
         return
     twins = runs.duplicated(keep="first").to_numpy()

@@ -26,7 +26,7 @@ REPLAYS, TOKENS_PER_PARAMETER = (0.10, 0.25, 0.50), (0.25, 0.5, 1, 2.5, 5, 10, 2
 
 
 def ptpp_grid() -> pd.DataFrame:
-    """The paper's grid: every stage, size, replay and adaptation budget; 252 runs
+    """Lay the paper's grid: every stage, size, replay and adaptation budget; 252 runs
     without losses.
 
     ``source_loss_before`` and ``loss_before`` are those of a checkpoint on a separable
@@ -105,8 +105,8 @@ def simulate(
 def prior_predictive(
     law: Law | str, runs: pd.DataFrame, *, draws: int = 1000, seed: int = 0
 ) -> Float[np.ndarray, "draw run"]:
-    """Losses the prior expects at a table of runs, without the noise of a run, shape
-    (draw, run).
+    """Draw losses that the prior expects at a table of runs, without the noise of a
+    run, shape (draw, run).
     """
     import jax
 

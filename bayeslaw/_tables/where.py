@@ -48,7 +48,7 @@ ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Po
 
 
 def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """The rows at which a query holds; all of them without one.
+    """Select the rows at which a query holds; all of them without one.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
 
 
 def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
-    """Whether each row is selected, shape (run,)."""
+    """Evaluate whether each row is selected, shape (run,)."""
     query = _Query(where, runs, {})
     checked = query.parse()
     table = runs.rename(columns=query.placeholders)
@@ -125,7 +125,7 @@ class _Query:
             raise self.refusal(hint) from None
 
     def _plain(self, match: re.Match) -> str:
-        """A token as Python writes it."""
+        """Write a token as Python writes it."""
         text, quoted, sign = match.groups()
         if sign:
             return " and " if sign == "&" else " or "
@@ -202,8 +202,8 @@ class _Query:
     def _check_arithmetic(
         self, base: ast.expr, op: ast.operator, right: ast.expr
     ) -> None:
-        """Arithmetic that cannot fill the memory: text is not multiplied, and powers
-        are small ones of something in the table.
+        """Refuse arithmetic that can fill the memory: text is not multiplied, and
+        powers are small ones of something in the table.
         """
         self._check_all([base, right])
         if not isinstance(op, ast.Add) and any(map(_is_text, (base, right))):
@@ -218,7 +218,7 @@ class _Query:
             raise self.refusal("powers are of columns, and at most 10")
 
     def _check_function(self, function: ast.expr) -> None:
-        """abs(...), column.isin(...), column.str.contains(...) and their like."""
+        """Allow abs(...), column.isin(...), column.str.contains(...) and their like."""
         match function:
             case ast.Name(id=name) if name in FUNCTIONS:
                 return

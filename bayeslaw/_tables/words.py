@@ -23,24 +23,26 @@ FACTORS = {
 
 
 def is_setting(name: str) -> bool:
-    """Whether a tracker's prefix says that a column is a setting, not a measurement."""
+    """Tell whether a tracker's prefix says that a column is a setting, not a
+    measurement.
+    """
     return re.fullmatch(r"(?:config|params|hparam)[./].+", name) is not None
 
 
 def name_words(name: str) -> list[str]:
-    """The words of a column's name, without a tracker's prefix."""
+    """Split a column's name into words, without a tracker's prefix."""
     exported = EXPORTED.fullmatch(name)
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|%", exported[1] if exported else name)
     return [word.lower() for word in words]
 
 
 def quoted(name: str) -> str:
-    """A column's name as a query has it."""
+    """Quote a column's name as a query has it."""
     return name if name.isidentifier() else f"`{name}`"
 
 
 def unit_of_name(name: str) -> str:
-    """The factor that a name's first or last word says; nothing of other names."""
+    """Take the factor that a name's first or last word says; nothing of other names."""
     words = name_words(name)
     ends = [words[-1], words[0]] if len(words) > 1 else []
     units = [FACTORS[word] for word in ends if word in FACTORS]

@@ -120,7 +120,7 @@ def _garbage_seldom() -> Iterator[None]:
 
 
 def _run() -> None:
-    """The command, and its warnings when it is over."""
+    """Run the command, and say its warnings when it is over."""
     try:
         app()
     finally:
@@ -128,7 +128,7 @@ def _run() -> None:
 
 
 def _of_system(error: OSError) -> str:
-    """What the system says of a file or of its disk, in a line."""
+    """Say what the system says of a file or of its disk, in a line."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 

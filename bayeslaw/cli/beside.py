@@ -57,8 +57,8 @@ class Beside(NamedTuple):
 
 
 def with_file(options: Options, table: Path | None) -> Options:
-    """The options with what the file beside the table says and was not typed; what was
-    taken is told in one line on stderr.
+    """Complete the options with what the file beside the table says and was not typed;
+    what was taken is told in one line on stderr.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def with_file(options: Options, table: Path | None) -> Options:
 
 
 def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
-    """What the file says, by the fields of the record that it is for."""
+    """Sort what the file says by the fields of the record that it is for."""
     names = {field.name for field in fields(options)}
     of_fields = {
         "column": columns_there(said.columns, table) if "column" in names else [],
@@ -123,7 +123,7 @@ def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
 
 
 def _not_typed(field: str, values: list[str], typed: Any) -> list[str]:
-    """What goes to an option beside what was typed: names that were not, or all."""
+    """Keep what goes to an option beside what was typed: names that were not, or all."""
     if not typed:
         return values
     # these are taken name by name, the others whole
@@ -143,7 +143,7 @@ def _beside(table: Path | None) -> Path | None:
 
 
 def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
-    """The mapping of those columns that a table has: one that was kept under the
+    """Keep the mapping of those columns that a table has: one that was kept under the
     schema's names lies beside the one it is of, and a goal has no losses.
     """
     from bayeslaw._tables.columns import is_there
@@ -165,7 +165,7 @@ def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
 
 
 def read_file(path: Path) -> Beside:
-    """What a file says, checked in full.
+    """Read what a file says, checked in full.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def _costs(path: Path, said: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _plan_names() -> tuple[str, ...]:
-    """What ``--plan`` takes: the planner's numbers, and columns that laws read."""
+    """List what ``--plan`` takes: the planner's numbers, and columns that laws read."""
     from bayeslaw._plans.question import NAMES
     from bayeslaw._tables.runs import NUMERIC
 
@@ -253,7 +253,7 @@ def _pairs(path: Path, section: str, content: Mapping[str, Any]) -> list[str]:
 
 
 def _text(path: Path, key: str, value: Any) -> str:
-    """A value as it would be typed."""
+    """Write a value as it would be typed."""
     is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
     if not is_value or value == "":
         raise LawError(
@@ -264,7 +264,7 @@ def _text(path: Path, key: str, value: Any) -> str:
 
 
 def _levels(path: Path, key: str, value: Any) -> str:
-    """Levels on offer: one, or a list of them."""
+    """Write levels on offer: one, or a list of them."""
     several = value if isinstance(value, list) else [value]
     return ",".join(_text(path, key, level) for level in several)
 

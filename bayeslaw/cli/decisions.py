@@ -185,7 +185,7 @@ def plan(options: PlanOptions) -> None:
 
 
 def _question(options: PlanOptions) -> dict[str, Any]:
-    """What `bayeslaw.plan` is asked, but for the columns that the laws read."""
+    """Collect what `bayeslaw.plan` is asked, but for the columns that the laws read."""
     forgetting = forgetting_text("--max-forgetting", options.max_forgetting)
     named = (name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE))
     limits = {name: getattr(options, name) for name in named if name != "max_loss"}
@@ -208,7 +208,7 @@ def _question(options: PlanOptions) -> dict[str, Any]:
 def _covariates(
     options: PlanOptions, posteriors: list, sizes: list[float], ptpp: list[float]
 ) -> dict[str, Any]:
-    """Columns that the laws read beside N, D, replay and ptpp."""
+    """Collect columns that the laws read beside N, D, replay and ptpp."""
     from bayeslaw._posteriors.chain import losses_before
 
     befores = load_befores(options.before, posteriors, options.trust_law_file)
@@ -404,7 +404,7 @@ def anchors(options: AnchorsOptions) -> None:
 
 
 def _check_asked(options: AnchorsOptions) -> None:
-    """What has to be said, typed or in the file beside the candidates."""
+    """Check what has to be said, typed or in the file beside the candidates."""
     if not options.goal:
         raise LawError(
             "what are the runs for? give --goal planned.csv, or the plan: --goal N=8.1B "
@@ -419,7 +419,9 @@ def _check_asked(options: AnchorsOptions) -> None:
 
 
 def _goal(options: AnchorsOptions) -> Any:
-    """Runs to forecast, in the names of the candidates' table, or what to plan for."""
+    """Read runs to forecast, in the names of the candidates' table, or what to plan
+    for.
+    """
     goal = options.goal or []
     table = table_of_goal(goal)
     columns = None if table is None else columns_there(options.column, table)
@@ -459,7 +461,7 @@ def _check_next(options: AnchorsOptions) -> None:
 
 
 def _next_batch(options: AnchorsOptions) -> None:
-    """``anchors --next``: one batch of a sequence."""
+    """Run ``anchors --next``: one batch of a sequence."""
     import bayeslaw
 
     budget, goal = number("--budget", options.budget or ""), _goal(options)
@@ -501,7 +503,7 @@ def _next_batch(options: AnchorsOptions) -> None:
 
 
 def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
-    """All batches measured so far, a loss empty where a run failed."""
+    """Read all batches measured so far, a loss empty where a run failed."""
     if not paths:
         return None
     import pandas as pd
@@ -512,7 +514,7 @@ def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
 
 
 def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
-    """The runs on offer: those of the table, or those made from its checkpoints.
+    """Read the runs on offer: those of the table, or those made from its checkpoints.
 
     Parameters
     ----------
@@ -541,8 +543,8 @@ def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
 
 
 def _losses_read(target: Any, source: Any) -> list[str]:
-    """Losses before adaptation that fits read; a source's own is ``source_loss_before``
-    in a table of runs.
+    """List losses before adaptation that fits read; a source's own is
+    ``source_loss_before`` in a table of runs.
     """
     sources = source.values() if isinstance(source, dict) else [source]
     columns = _columns_read(target)
@@ -613,7 +615,7 @@ class ReportOptions(CostOptions):
 
 
 def _reading(options: ReportOptions) -> list[str]:
-    """The options that read the table, as words of a command."""
+    """Write the options that read the table, as words of a command."""
     words = ["--where", options.where] if options.where else []
     for column in options.column or []:
         words += ["--column", column]
@@ -621,7 +623,7 @@ def _reading(options: ReportOptions) -> list[str]:
 
 
 def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
-    """What the page is made of, as far as that tells how long it takes."""
+    """Name what the page is made of, as far as that tells how long it takes."""
     words = ["report"]
     if table is not None:
         words.append(f"on {len(table)} runs")

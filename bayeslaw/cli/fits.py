@@ -179,7 +179,7 @@ def _several_laws(
 
 
 def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
-    """A fit or an average for people: parameters and diagnostics."""
+    """Print a fit or an average for people: parameters and diagnostics."""
     diagnostics = record["diagnostics"]
     say(f"{posterior.name} on {record['n']} runs: 90% intervals")
     say_block(posterior.parameters().to_string(float_format=lambda v: f"{v:.4g}"))

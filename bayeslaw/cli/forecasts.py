@@ -264,7 +264,7 @@ def check(options: CheckOptions) -> None:
 
 
 def _further_checks(posterior: Any, table: Any, options: CheckOptions) -> dict:
-    """What was asked for beside the check, by its name in JSON."""
+    """Make what was asked for beside the check, by its name in JSON."""
     import bayeslaw
 
     checks = {}
@@ -366,7 +366,7 @@ def review(options: ReviewOptions) -> None:
 
 
 def _goal(options: ReviewOptions) -> Any:
-    """The runs to forecast, if they were said."""
+    """Read the runs to forecast, if they were said."""
     if options.goal is not None and options.at:
         raise RunTableError("give --goal or --at, not both")
     if options.goal is not None:

@@ -68,7 +68,7 @@ def _law_summary(law) -> dict[str, Any]:
 
 
 def _law_record(law) -> dict[str, Any]:
-    """All there is to say about a law."""
+    """Collect all there is to say about a law."""
     return _law_summary(law) | {
         "source": law.source,
         "latex": law.latex,
@@ -79,7 +79,7 @@ def _law_record(law) -> dict[str, Any]:
 
 
 def priors_record(law) -> dict[str, dict[str, Any]]:
-    """Each parameter's prior, its 90% interval, and where it comes from."""
+    """List each parameter's prior, its 90% interval, and where it comes from."""
     return {
         name: {
             "prior": str(prior),
@@ -92,7 +92,7 @@ def priors_record(law) -> dict[str, dict[str, Any]]:
 
 
 def _print_law(law) -> None:
-    """A law for people."""
+    """Print a law for people."""
     say(f"{law.name}: {law.title}", f"  loss = {law.latex}", f"  {law.source}")
     reference = [f"{column} {value:g}" for column, value in law.reference.items()]
     say(f"  reference run: {', '.join(reference)}")
@@ -238,7 +238,7 @@ def table(options: TableOptions) -> None:
 
 
 def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The columns of the schema, and those that are asked for; names of the others.
+    """Select the columns of the schema, and those that are asked for; name the others.
 
     Raises
     ------
@@ -260,7 +260,9 @@ def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]
 
 
 def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
-    """By domain, the laws that `fit` takes by default; and why it would refuse one."""
+    """List, by domain, the laws that `fit` takes by default; and say why it would
+    refuse one.
+    """
     from bayeslaw._law.catalogue import law as law_by_name
     from bayeslaw._posteriors.averaging.compare import default_laws
     from bayeslaw._tables.fitting import by_domain, check_fittable
@@ -281,7 +283,9 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
 
 
 def _range(column: pd.Series) -> dict[str, Any]:
-    """Least and most of a column of numbers; how many levels, and cells that are empty."""
+    """Measure least and most of a column of numbers; how many levels, and cells that
+    are empty.
+    """
     import pandas as pd
 
     levels = int(column.nunique())
@@ -293,7 +297,7 @@ def _range(column: pd.Series) -> dict[str, Any]:
 
 
 def _print_table_record(record: dict[str, Any]) -> None:
-    """What was made of a table, for people."""
+    """Print what was made of a table, for people."""
     several = "" if record["runs"] == 1 else "s"
     runs = "" if record["runs"] is None else f", {record['runs']} run{several}"
     say(f"{record['source']}: {record['rows']} rows{runs}")

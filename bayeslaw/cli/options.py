@@ -19,7 +19,7 @@ Options = TypeVar("Options")
 
 
 def command(function: Callable[[Options], None]) -> Callable[..., None]:
-    """The command of a function of one record: an option for each of its fields."""
+    """Make the command of a function of one record: an option for each of its fields."""
     # Annotations are strings here: get_type_hints resolves them, and with the extras
     # keeps what `Annotated` says to typer.
     (record,) = [t for n, t in get_type_hints(function).items() if n != "return"]
@@ -38,7 +38,7 @@ def command(function: Callable[[Options], None]) -> Callable[..., None]:
 
 
 def _in_order(record: type) -> list[Field]:
-    """Fields of a record, those that it inherits last."""
+    """List fields of a record, those that it inherits last."""
     own = record.__annotations__
     return sorted(fields(record), key=lambda field: field.name not in own)
 
@@ -51,14 +51,14 @@ def _parameter(field: Field, hint: Any) -> inspect.Parameter:
 
 
 def complete_law(incomplete: str) -> list[str]:
-    """Names of laws that begin so, for the shell."""
+    """List names of laws that begin so, for the shell."""
     from bayeslaw._law.catalogue import law_names
 
     return [name for name in law_names() if name.startswith(incomplete)]
 
 
 def complete_laws(incomplete: str) -> list[str]:
-    """The same for the last of A,B,C; a law that is named already is not offered."""
+    """List the same for the last of A,B,C; a law that is named already is not offered."""
     *before, last = incomplete.split(",")
     beginning = "".join(f"{name}," for name in before)
     return [beginning + name for name in complete_law(last) if name not in before]

@@ -56,7 +56,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def _as_plain_text(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with an apostrophe before text that starts a spreadsheet formula."""
+    """Put an apostrophe before text that starts a spreadsheet formula."""
     texts = table.select_dtypes(exclude=["number", "bool", "datetime"])
     plain = table.copy()
     plain[texts.columns] = texts.map(_escaped)
@@ -83,7 +83,7 @@ def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
+    """Replace NaN and infinity, which JSON has not, by null."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -123,8 +123,8 @@ def say_warnings() -> None:
 
 
 def merge_alike(lines: Iterable[str]) -> list[str]:
-    """The first of all lines that differ in names and numbers only, and what the others
-    are about.
+    """Keep the first of all lines that differ in names and numbers only, and say what
+    the others are about.
 
     ``law 'a' explains 3%``, ``law 'b' explains 4%`` become ``law 'a' explains 3%
     (likewise 'b')``; where no name differs, ``(and 8 like it)``.
@@ -137,7 +137,9 @@ def merge_alike(lines: Iterable[str]) -> list[str]:
 
 
 def _merged(group: list[list[str]], most: int = 5) -> str:
-    """The first line of a group, and up to ``most`` names that the others are about."""
+    """Write the first line of a group, and up to ``most`` names that the others are
+    about.
+    """
     first, *alike = group
     line = "".join(first)
     if not alike:

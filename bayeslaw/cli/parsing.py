@@ -26,7 +26,7 @@ LEVELS = ("N", "ptpp", "replay", "atpp")
 
 
 def number(option: str, text: str) -> float:
-    """A number as typed; what is wrong with it names the option."""
+    """Read a number as typed; what is wrong with it names the option."""
     from bayeslaw._base.numbers import parse_number
 
     try:
@@ -42,8 +42,8 @@ def number_or_none(option: str, text: str | None) -> float | None:
 
 
 def limit(option: str, text: str, kind: Kind | None = None) -> float:
-    """A limit as typed, of a kind that its name tells (`KINDS`) or of another; of a
-    name that has none, `number`.
+    """Read a limit as typed, of a kind that its name tells (`KINDS`) or of another; of
+    a name that has none, `number`.
     """
     name = option.split()[0].removeprefix("--").replace("-", "_")
     kind = kind or KINDS.get(name)
@@ -51,22 +51,22 @@ def limit(option: str, text: str, kind: Kind | None = None) -> float:
 
 
 def forgetting_limit(option: str, text: str) -> tuple[float, UnitName]:
-    """Largest rise of the source loss, and whether it is in nats or relative."""
+    """Read the largest rise of the source loss, and whether it is in nats or relative."""
     from bayeslaw._plans import constraint
 
     return constraint.forgetting_limit(option, text)
 
 
 def forgetting_text(option: str, text: str) -> str:
-    """Largest rise of the source loss as `bayeslaw.plan` takes it, in its own unit;
-    what is wrong with it names the option.
+    """Read the largest rise of the source loss as `bayeslaw.plan` takes it, in its own
+    unit; what is wrong with it names the option.
     """
     forgetting_limit(option, text)
     return text
 
 
 def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Name and value of each NAME=VALUE."""
+    """Read name and value of each NAME=VALUE."""
     pairs = [option.partition("=") for option in options or []]
     for name, equals, value in pairs:
         if not (name and equals and value):
@@ -75,7 +75,7 @@ def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
 
 
 def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str, str]:
-    """Texts by name, each name once; errors tell the ``option`` before the name."""
+    """Read texts by name, each name once; errors tell the ``option`` before the name."""
     pairs = name_values(options)
     values = dict(pairs)
     for name in values:
@@ -89,7 +89,7 @@ def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str,
 
 
 def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, float]:
-    """Numbers by name; errors tell the ``option`` before the name."""
+    """Read numbers by name; errors tell the ``option`` before the name."""
     values = values_by_name(options, option)
     return {
         name: number(f"{option} {name}".strip(), text) for name, text in values.items()
@@ -97,7 +97,7 @@ def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, fl
 
 
 def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]:
-    """Limits of one kind, or columns of several, by name."""
+    """Read limits of one kind, or columns of several, by name."""
     return {
         name: limit(f"{option} {name}", text, KINDS.get(name))
         for name, text in values_by_name(texts, option).items()
@@ -105,7 +105,7 @@ def limits_by_name(option: str, texts: Sequence[str] | None) -> dict[str, float]
 
 
 def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
-    """Levels of candidates by name."""
+    """Read levels of candidates by name."""
     levels = {
         name: _levels(f"--offer {name}", text)
         for name, text in values_by_name(options, "--offer").items()
@@ -119,7 +119,7 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _levels(option: str, text: str) -> list[float]:
-    """Levels with commas between; one that may be a decimal comma is refused."""
+    """Read levels with commas between; one that may be a decimal comma is refused."""
     # 1,5B: a number without a unit before one with it
     decimal = re.search(r"(?<![\d.])(\d{1,3}),(\d+)([kmbgtKMBGT%])", text)
     if decimal:
@@ -133,7 +133,7 @@ def _levels(option: str, text: str) -> list[float]:
 
 
 def costs_of(options: CostOptions) -> Costs | None:
-    """What training costs; None where nothing is said of it."""
+    """Read what training costs; None where nothing is said of it."""
     from bayeslaw._costs.costs import Costs, Shape
 
     given: dict[str, Any] = {
@@ -153,7 +153,7 @@ def costs_of(options: CostOptions) -> Costs | None:
 def assignments_by_number(
     option: str, texts: Sequence[str] | None
 ) -> dict[float, float]:
-    """Numbers by number: 8.1B=120k."""
+    """Read numbers by number: 8.1B=120k."""
     return {
         number(option, of): number(f"{option} {of}", text)
         for of, text in values_by_name(texts, option).items()
@@ -161,7 +161,7 @@ def assignments_by_number(
 
 
 def _shape(text: str) -> dict[str, float]:
-    """The numbers of a model's shape by name."""
+    """Read the numbers of a model's shape by name."""
     names = ("N", "active", "layers", "width", "context", "vocab")
     shape = assignments(text.split(","), "--shape")
     unknown = [name for name in shape if name not in names]
@@ -180,7 +180,7 @@ def read_table(
     *,
     grows: bool = False,
 ) -> pd.DataFrame:
-    """A table of runs; of a file that ``grows``, its whole lines."""
+    """Read a table of runs; of a file that ``grows``, its whole lines."""
     from bayeslaw._tables.runs import read_with_notes
 
     columns = columns_of(column)
@@ -188,7 +188,7 @@ def read_table(
 
 
 def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]:
-    """Names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
+    """Read names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
     from bayeslaw._tables.rows.naming import NAMES
 
     columns: dict[str, str | tuple[str, ...]] = {}
@@ -207,14 +207,14 @@ def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]
 
 
 def load_fit(path: str | Path, trust_law_file: bool) -> Any:
-    """A saved fit or average."""
+    """Load a saved fit or average."""
     import bayeslaw
 
     return bayeslaw.load(path, trust_law_file=trust_law_file)
 
 
 def load_sources(options: Sequence[str], trust_law_file: bool) -> Any:
-    """One fit, or several by name."""
+    """Load one fit, or several by name."""
     if len(options) == 1 and "=" not in options[0]:
         return load_fit(options[0], trust_law_file)
     paths = values_by_name(options)
@@ -224,7 +224,7 @@ def load_sources(options: Sequence[str], trust_law_file: bool) -> Any:
 def load_befores(
     options: Sequence[str] | None, posteriors: Sequence, trust_law_file: bool
 ) -> dict[str, Any]:
-    """Fits of checkpoints by the column they forecast.
+    """Load fits of checkpoints by the column they forecast.
 
     A file without a name is for the one such column that the laws read.
     """
@@ -245,7 +245,7 @@ def load_befores(
 def goal_of(
     options: Sequence[str], where: str | None, column: Sequence[str] | None
 ) -> Any:
-    """Runs to forecast, or the question a plan answers."""
+    """Read runs to forecast, or the question a plan answers."""
     table = table_of_goal(options)
     if table is None:
         return question_of(options, "--goal")
@@ -253,13 +253,13 @@ def goal_of(
 
 
 def table_of_goal(options: Sequence[str]) -> Path | None:
-    """The file of runs to forecast; None where a plan is asked for."""
+    """Find the file of runs to forecast; None where a plan is asked for."""
     is_file = len(options) == 1 and ("=" not in options[0] or Path(options[0]).exists())
     return Path(options[0]) if is_file else None
 
 
 def goal_at(options: Sequence[str]) -> pd.DataFrame:
-    """Runs to forecast, each as N=8.1B,D=70B,ptpp=279."""
+    """Read runs to forecast, each as N=8.1B,D=70B,ptpp=279."""
     import pandas as pd
 
     import bayeslaw
@@ -269,7 +269,7 @@ def goal_at(options: Sequence[str]) -> pd.DataFrame:
 
 
 def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
-    """What to plan for, in the keywords of `bayeslaw.plan`."""
+    """Read what to plan for, in the keywords of `bayeslaw.plan`."""
     texts = values_by_name(options, option)
     question: dict[str, Any] = {}
     for name, text in texts.items():
@@ -284,7 +284,7 @@ def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
 
 
 def prior_file(path: Path | None) -> dict[str, dict]:
-    """Priors and the reference run of a TOML file."""
+    """Read priors and the reference run of a TOML file."""
     if path is None:
         return {"priors": {}, "reference": {}}
     try:

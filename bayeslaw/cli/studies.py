@@ -109,8 +109,8 @@ def study_anchors(options: AnchorsStudyOptions) -> None:
 
 @contextmanager
 def _resumable(output: Path | None) -> Iterator[None]:
-    """Ctrl-C, and workers that were lost, say where the work is that the same command
-    goes on from.
+    """Say, at Ctrl-C and where workers were lost, where the work is that the same
+    command goes on from.
     """
     place = "nothing is kept: give --output to be able to go on"
     if output is not None:
@@ -210,6 +210,6 @@ def _short(value: float | str) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """The names in A,B,C."""
+    """Read the names in A,B,C."""
     names = text.split(",")
     return [name.strip() for name in names]

@@ -50,8 +50,8 @@ def _limits() -> Any:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """NumPy's and SciPy's, each of which has its own: looking for them takes longer than
-    many a solve.
+    """Find NumPy's and SciPy's BLAS, of which each has its own: looking for them takes
+    longer than many a solve.
     """
     import scipy.special  # noqa: F401 - loads SciPy's
 

@@ -16,8 +16,8 @@ Result = TypeVar("Result")
 def executor_at(
     scheduler: str | None, timeout: float = 10.0
 ) -> Iterator[Executor | None]:
-    """An executor on the workers of a Dask scheduler (``tcp://host:8786``), or None
-    without one.
+    """Connect an executor to the workers of a Dask scheduler (``tcp://host:8786``);
+    None without one.
 
     A worker that is lost has its tasks done again by others. ``timeout``: seconds in
     which the scheduler must answer, and in which it is left.
@@ -69,8 +69,8 @@ def _close(client: Any, timeout: float) -> None:
 def as_done(
     calls: Sequence[Callable[[], Result]], executor: Executor | None
 ) -> Iterator[tuple[int, Result]]:
-    """Index and result of each call as it is done: here one after another, or on an
-    executor.
+    """Yield the index and result of each call as it is done: here one after another, or
+    on an executor.
 
     Calls that an interruption finds waiting on the executor are taken back.
     """

@@ -31,15 +31,15 @@ WARMUP = 500
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Count the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cache_folder() -> Path | None:
-    """Folder of compiled programs: $BAYESLAW_CACHE, else the user's cache; None when
-    that is set to nothing.
+    """Find the folder of compiled programs: $BAYESLAW_CACHE, else the user's cache;
+    None when that is set to nothing.
     """
     folder = os.environ.get(CACHE_VARIABLE)
     if folder == "":
@@ -51,7 +51,7 @@ def cache_folder() -> Path | None:
 
 
 def own_cache_folder(warn: bool = False) -> Path | None:
-    """`cache_folder`, made where it is missing; None where it cannot be, or where anyone
+    """Make `cache_folder` where it is missing; None where it cannot be, or where anyone
     but the user may put programs, of which a warning tells.
     """
     folder = cache_folder()
@@ -94,8 +94,8 @@ def start() -> None:
 
 @contextlib.contextmanager
 def threads(most: int | None = None) -> Iterator[ThreadPoolExecutor]:
-    """Threads of this process, one a core; what waits when an error or an interruption
-    leaves is not begun.
+    """Start threads of this process, one a core; what waits when an error or an
+    interruption leaves is not begun.
     """
     pool = ThreadPoolExecutor(most or cores())
     try:

@@ -36,8 +36,8 @@ FASTER_COMPILER = {
 
 @lru_cache(maxsize=8)
 def compiler_options(level: int) -> dict[str, Any]:
-    """The level and `FASTER_COMPILER`, less what the user set in XLA_FLAGS and what this
-    XLA does not know.
+    """Choose the level and `FASTER_COMPILER`, less what the user set in XLA_FLAGS and
+    what this XLA does not know.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     wanted = FASTER_COMPILER | {LEVEL: level}
@@ -99,8 +99,8 @@ class Compiled:
         return program(*dynamic)
 
     def _made(self, form: tuple, level: int, arguments: tuple) -> Callable:
-        """The program for this form, from disk or compiled now: by one thread, while
-        others that ask for it wait.
+        """Get the program for this form, from disk or compiled now: by one thread,
+        while others that ask for it wait.
         """
         with self._making.setdefault(form, Lock()):
             program = self._programs.get(form)
@@ -120,8 +120,8 @@ class Compiled:
         return program
 
     def _name(self, static: list) -> tuple[str | None, ...] | None:
-        """What the function and its static arguments are called; None where one of them
-        has no name of its own.
+        """Name the function and its static arguments; None where one of them has no
+        name of its own.
         """
         names = [program_name(argument) for argument in (self._function, *static)]
         if None in names:
@@ -153,7 +153,7 @@ class Compiled:
         self._making.clear()
 
     def count(self) -> int:
-        """How many programs there are."""
+        """Count the programs."""
         unnamed = sum(jitted._cache_size() for jitted in self._jitted.values())
         return len(self._programs) + unnamed
 
@@ -175,7 +175,7 @@ def compiled(
     many: int = 20_000,
     most: int = 64,
 ) -> Any:
-    """`jax.jit` for programs that take seconds to compile.
+    """Compile a function as `jax.jit` does, where that takes seconds.
 
     Called while another program is traced it becomes part of that one, whose level
     holds for both. Nothing of JAX starts before the first call.
@@ -227,7 +227,7 @@ def program_name(static: Any) -> str | None:
 
 
 def _function_name(function: Any) -> str | None:
-    """Module and name of a function of this package, whose text the store's keys hold;
+    """Name a function of this package, whose text the store's keys hold, by its module;
     None for any other.
     """
     module = getattr(function, "__module__", "")
@@ -241,7 +241,9 @@ def _size(leaf: Any) -> int:
 
 
 def _form(leaf: Any) -> tuple:
-    """All that a program is compiled for of one array: its shape, type and where it is."""
+    """Describe all that a program is compiled for of one array: its shape, type and
+    where it is.
+    """
     if isinstance(leaf, np.ndarray):  # as most are: told at once
         return leaf.shape, leaf.dtype, False, ""
     import jax

@@ -21,8 +21,8 @@ NO_FOLDER = "it cannot be made"
 
 
 def why_not_ours(folder: Path) -> str | None:
-    """Why programs in this folder may be someone else's, who would run code here; None
-    where it is the user's alone. One that is missing is made, for the user alone.
+    """Say why programs in this folder may be someone else's, who would run code here;
+    None where it is the user's alone. One that is missing is made, for the user alone.
     """
     if not hasattr(os, "geteuid"):  # a system without owners as POSIX has them
         return None
@@ -38,7 +38,7 @@ def why_not_ours(folder: Path) -> str | None:
 
 
 def is_ours(status: os.stat_result) -> bool:
-    """Whether a file or folder belongs to the user of this process."""
+    """Tell whether a file or folder belongs to the user of this process."""
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 

@@ -31,8 +31,8 @@ from bayeslaw._base.programs.folder import SUFFIX, is_ours, why_not_ours
 
 
 def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
-    """The program that is kept under these words, else what ``lowering`` returns,
-    compiled now and kept.
+    """Load the program that is kept under these words, else compile what ``lowering``
+    returns, and keep it.
     """
     import jax
 
@@ -155,7 +155,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _own_bytes(path: Path) -> bytes:
-    """What a file holds, if this user wrote it: it will be unpickled.
+    """Read a file that this user wrote: it will be unpickled.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def _start_lapack() -> None:
 
 
 def _devices(program: Any) -> int:
-    """On how many devices a program runs."""
+    """Count the devices on which a program runs."""
     import jax
 
     shardings = jax.tree.leaves((program.input_shardings, program.output_shardings))
@@ -190,7 +190,7 @@ def _devices(program: Any) -> int:
 
 @cache
 def _surroundings() -> str:
-    """All that a program depends on beside its name."""
+    """Describe all that a program depends on beside its name."""
     import jax
 
     config: Any = jax.config
@@ -206,7 +206,7 @@ def _surroundings() -> str:
 
 @cache
 def _package() -> str:
-    """Digest of all that this package's programs are written in."""
+    """Digest all that this package's programs are written in."""
     text = hashlib.sha256()
     for folder in _folders():
         for path in sorted(folder.rglob("*.py")):
@@ -231,7 +231,9 @@ def _versions() -> list[str]:
 
 
 def _processor() -> str:
-    """What the processor can do: a program uses what the one has that it was made on."""
+    """Describe what the processor can do: a program uses what the one has that it was
+    made on.
+    """
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         can = [

@@ -62,7 +62,7 @@ def _file() -> Path | None:
 
 
 def _times() -> dict[str, float]:
-    """Seconds by name of a job; none where nothing can be read."""
+    """Read seconds by name of a job; none where nothing can be read."""
     path = _file()
     try:
         seconds_by_job = json.loads(path.read_text()) if path else {}
@@ -98,7 +98,7 @@ def _shown(what: str, time_left: TimeLeft) -> contextlib.AbstractContextManager[
 
 
 def _is_notebook() -> bool:
-    """Whether a kernel runs this: without one, IPython has a terminal or nothing."""
+    """Tell whether a kernel runs this: without one, IPython has a terminal or nothing."""
     ipython: Any = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
@@ -150,7 +150,7 @@ def _in_log(
 
 @contextlib.contextmanager
 def _in_notebook(what: str, time_left: TimeLeft) -> Iterator[None]:
-    """One line, written anew each second."""
+    """Show one line, written anew each second."""
     from IPython.display import display  # pyright: ignore[reportMissingImports]
 
     def shown(line: str) -> dict[str, str]:
@@ -168,7 +168,7 @@ def _in_notebook(what: str, time_left: TimeLeft) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_terminal(what: str, time_left: TimeLeft) -> Iterator[None]:
-    """A bar, with the time left."""
+    """Show a bar, with the time left."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, ProgressColumn, TextColumn

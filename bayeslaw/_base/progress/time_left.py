@@ -35,7 +35,7 @@ class Stages:
         self._lock = Lock()  # stages run in threads
 
     def of(self, stage: Hashable) -> Progress:
-        """What a stage tells of itself."""
+        """Make the function that a stage tells its progress."""
         return partial(self._tell, stage)
 
     def finish(self, stage: Hashable) -> None:
@@ -81,7 +81,7 @@ class TimeLeft:
         return self._clock() - self._began
 
     def tell(self, done: int, total: int) -> None:
-        """So much of the job is done; less than before is passed over."""
+        """Tell how much of the job is done; less than before is passed over."""
         share = min(1.0, done / total) if total else 0.0
         with self._lock:
             self._advance()  # what was said until now was by what was known
@@ -94,7 +94,7 @@ class TimeLeft:
             self._share, self._said = 1.0, 0.0
 
     def seconds(self) -> float:
-        """The time left."""
+        """Reckon the time left."""
         with self._lock:
             self._advance()
             return self._said
@@ -115,7 +115,9 @@ class TimeLeft:
         self._said_at = now
 
     def _estimate(self, now: float) -> float:
-        """Seconds left by the pace so far, which weighs more the more is done."""
+        """Estimate the seconds left by the pace so far, which weighs more the more is
+        done.
+        """
         # at its beginning what the job was taken for counts as a tenth of it
         prior = 0.1 * (1 - self._share)
         duration = (self._share_at + prior * self._expected) / (self._share + prior)
@@ -124,7 +126,7 @@ class TimeLeft:
 
 
 def time_text(seconds: float) -> str:
-    """2 min 10 s; from two minutes on in steps of 5 s, as nobody knows it better."""
+    """Write 2 min 10 s; from two minutes on in steps of 5 s, as nobody knows it better."""
     rounded = int(seconds)
     if rounded >= 120:
         rounded -= rounded % 5

@@ -21,7 +21,7 @@ FEWEST = 12  # rows by which a mixture is told
 
 
 def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
-    """A line for each way in which part of the rows looks unlike the rest.
+    """Write a line for each way in which part of the rows looks unlike the rest.
 
     Parameters
     ----------
@@ -77,7 +77,9 @@ def _of_columns(
 def _below_gap(
     values: Float[np.ndarray, " run"], least: float = 5.0
 ) -> Bool[np.ndarray, " run"] | None:
-    """Which rows lie below the widest gap, where neighbours are ``least`` times apart."""
+    """Tell which rows lie below the widest gap, where neighbours are ``least`` times
+    apart.
+    """
     levels = np.unique(values)
     if len(levels) < 2 or levels[0] <= 0:
         return None
@@ -127,8 +129,8 @@ def _of_losses(
 def _split(
     design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
 ) -> tuple[float, Bool[np.ndarray, " run"], float] | None:
-    """The shift between two levels of log loss, which rows are on the upper one, and
-    the median distance from either; by turns of assignment and least squares.
+    """Split log losses into two levels: their shift, which rows are on the upper one,
+    and the median distance from either; by turns of assignment and least squares.
     """
     best = None
     residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]

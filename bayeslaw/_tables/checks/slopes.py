@@ -18,7 +18,7 @@ CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall
 def partial_slope(
     runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[float, float]:
-    """Slope of log loss in a column beside others, and its standard error.
+    """Fit the slope of log loss in a column beside others, with its standard error.
 
     Replay is taken as it is, other columns in logs; of the others, those that the table
     has and that vary. Both are 0 where the rows do not tell.
@@ -63,7 +63,8 @@ def first_coefficient(
 def surface_misses(
     runs: pd.DataFrame, columns: Collection[str]
 ) -> Float[np.ndarray, " run"]:
-    """What each log loss lies above a smooth surface in these columns, shape (run,).
+    """Measure what each log loss lies above a smooth surface in these columns, shape
+    (run,).
 
     A quadratic in the columns' logs (replay, and a column that reaches 0, as they are),
     fitted so that single wrong rows do not bend it; a plane where the table has few
@@ -90,7 +91,9 @@ def surface_misses(
 def surface(
     runs: pd.DataFrame, columns: Collection[str]
 ) -> Float[np.ndarray, "run term"]:
-    """Terms of the surface of `surface_misses` at each run, shape (run, term)."""
+    """Compute the terms of the surface of `surface_misses` at each run, shape (run,
+    term).
+    """
     usable = [c for c in columns if c in runs and runs[c].notna().all()]
     axes = [standardised(runs, c) for c in usable if runs[c].nunique() > 1]
     level = np.ones(len(runs))
@@ -112,9 +115,9 @@ def standardised(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
 def outliers(
     misses: Float[np.ndarray, " run"], times: float, least: float = 0.02
 ) -> Bool[np.ndarray, " run"]:
-    """Which rows lie grossly off, shape (run,): so many times what half of the rows lie
-    off by, and over ``least`` in log loss. None where these are more than five and one
-    row in twenty, as then what they lie off is wrong.
+    """Tell which rows lie grossly off, shape (run,): so many times what half of the
+    rows lie off by, and over ``least`` in log loss. None where these are more than five
+    and one row in twenty, as then what they lie off is wrong.
     """
     size = np.abs(misses)
     far = size > max(times * np.median(size), least)

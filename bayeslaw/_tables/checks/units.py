@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def odd_units(runs: pd.DataFrame) -> list[str]:
-    """A line for each column whose values are not what its unit would have."""
+    """Write a line for each column whose values are not what its unit would have."""
     return [
         *_of_losses(runs),
         *_of_sizes(runs),
@@ -31,7 +31,9 @@ def odd_units(runs: pd.DataFrame) -> list[str]:
 
 
 def clear_units(runs: pd.DataFrame) -> list[str]:
-    """Those of `odd_units` that cannot be otherwise, said whenever a table is read."""
+    """Write those of `odd_units` that cannot be otherwise, said whenever a table is
+    read.
+    """
     lines = _of_pretraining(runs)
     if "loss" in runs:
         lines += _of_high_losses(runs)
@@ -39,7 +41,7 @@ def clear_units(runs: pd.DataFrame) -> list[str]:
 
 
 def unjudged_units(runs: pd.DataFrame) -> str:
-    """What of a table in which nothing odd is seen was not, or cannot be, judged."""
+    """Say what of a table in which nothing odd is seen was not, or cannot be, judged."""
     parts = ["losses in nats, in bits or another measure of that size"]
     if _tokens_per_parameter(runs) is None:
         parts += [f"the unit of {name}" for name in ("N", "D") if name in runs]
@@ -90,7 +92,9 @@ def _of_high_losses(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_level(runs: pd.DataFrame) -> list[str]:
-    """By what models of Hoffmann 2022 lose at that size and as many tokens."""
+    """Judge losses by what models of Hoffmann 2022 lose at that size and as many
+    tokens.
+    """
     if not {"N", "D"} <= set(runs):
         return []
     # smaller models may read bytes
@@ -116,7 +120,7 @@ def _of_level(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_digits(runs: pd.DataFrame) -> list[str]:
-    """Losses with one decimal say less than seeds differ by."""
+    """Judge the digits of losses: one decimal says less than seeds differ by."""
     loss = runs["loss"].to_numpy(float)
     tenths = 10 * loss
     if len(loss) < 8 or not np.allclose(tenths, np.round(tenths), atol=1e-9):
@@ -162,7 +166,9 @@ def _of_sizes(runs: pd.DataFrame) -> list[str]:
 
 
 def _are_exchanged(runs: pd.DataFrame, ratio: Float[np.ndarray, " run"]) -> bool:
-    """Whether N looks like tokens: it has more levels than D, or grows along a run."""
+    """Tell whether N looks like tokens: it has more levels than D, or grows along a
+    run.
+    """
     if "run" in runs:
         within = runs.groupby(runs["run"].astype(str))[["N", "D"]].nunique()
         if bool((within["N"] > 1).any() and (within["D"] == 1).all()):
@@ -201,7 +207,7 @@ def _of_replay(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_compute(runs: pd.DataFrame, far: float = 30.0) -> list[str]:
-    """By 6 N D, from which a column of FLOPs may be ``far`` times off."""
+    """Judge a column of FLOPs by 6 N D, from which it may be ``far`` times off."""
     names = ("cost", "flops", "compute", "budget", "c")  # as people write them
     if _tokens_per_parameter(runs) is None:
         return []

@@ -43,7 +43,7 @@ def areas(
     batch_ratio: float = 1.0,
     decay: float = LAMBDA,
 ) -> Areas:
-    """Forward and annealing area of a schedule, in linear time.
+    """Compute the forward and annealing area of a schedule, in linear time.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def schedule_areas(
     lr_power: float = 0.0,
     batch_ratio: float = 1.0,
 ) -> pd.DataFrame:
-    """Areas of both phases after every step, one row per step.
+    """Compute the areas of both phases after every step, one row per step.
 
     During adaptation the areas of pre-training stay at their last values. Wang 2025
     defines S2 "at the PT and CPT stages" and lets the loss without distribution shift

@@ -81,7 +81,7 @@ def areas_from_table(
 
 
 def add_areas(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with areas where it tells them: columns ``step`` and ``lr``, curves of
+    """Add areas where a table tells them: columns ``step`` and ``lr``, curves of
     several steps, no area yet.
 
     What cannot be computed is warned about and left empty, since many laws do not read
@@ -112,7 +112,7 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _curve_columns(table: pd.DataFrame) -> list[str]:
-    """Columns that tell the curves apart; none where no name was logged at several
+    """Find columns that tell the curves apart; none where no name was logged at several
     steps.
     """
     for name in (c for c in ("run", "schedule", "curve") if c in table):
@@ -129,8 +129,8 @@ def _curve_columns(table: pd.DataFrame) -> list[str]:
 def _curves(
     table: pd.DataFrame, columns: list[str], rows: Int[np.ndarray, " row"]
 ) -> dict[str, Int[np.ndarray, " curve_row"]]:
-    """Positions of each curve's rows, by a name to speak of it; all of ``rows`` are one
-    curve without columns.
+    """Locate each curve's rows, by a name to speak of it; all of ``rows`` are one curve
+    without columns.
     """
     if not columns:
         return {"table": rows}
@@ -168,8 +168,8 @@ def _curve(
 def _areas_of(
     rates: Float[np.ndarray, " step"], split: float | None, lr_power: float
 ) -> Float[np.ndarray, "step area"]:
-    """The four areas after each step, shape (step, area); ``split`` is the last step of
-    pre-training, None if there is no adaptation, 0 if pre-training is unknown.
+    """Compute the four areas after each step, shape (step, area); ``split`` is the last
+    step of pre-training, None if there is no adaptation, 0 if pre-training is unknown.
     """
     if split == 0:
         adaptation = areas(rates, lr_power=lr_power)
@@ -184,8 +184,8 @@ def _areas_of(
 def _setting(
     rows: pd.DataFrame, column: str, steps: float | None, where: str
 ) -> float | None:
-    """A number of steps: what was given for all curves, else what the column says about
-    this one.
+    """Take a number of steps: what was given for all curves, else what the column says
+    about this one.
     """
     values: Any = [steps]
     if steps is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def constant(
     peak: float, steps: int, *, warmup: int = 0, start: float = 0.0
 ) -> Float[np.ndarray, " step"]:
-    """The peak at every step after the warm-up. Shape (step,).
+    """Hold the peak at every step after the warm-up. Shape (step,).
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def constant(
 def cosine(
     peak: float, steps: int, *, final: float = 0.0, warmup: int = 0, start: float = 0.0
 ) -> Float[np.ndarray, " step"]:
-    """Half a cosine from the peak to ``final`` at the last step. Shape (step,)."""
+    """Follow half a cosine from the peak to ``final`` at the last step. Shape (step,)."""
     falling = 0.5 * (1 + np.cos(np.pi * _progress(steps - warmup)))
     return _warmed(peak, steps, warmup, start, falling, final)
 
@@ -49,7 +49,7 @@ def wsd(
     warmup: int = 0,
     start: float = 0.0,
 ) -> Float[np.ndarray, " step"]:
-    """Warm-up, stable, and a decay to ``final`` over the last ``decay`` steps. Shape
+    """Warm up, hold, and decay to ``final`` over the last ``decay`` steps. Shape
     (step,).
 
     An exponential decay needs ``final`` above 0.
@@ -78,7 +78,9 @@ def multi_step(
     warmup: int = 0,
     start: float = 0.0,
 ) -> Float[np.ndarray, " step"]:
-    """Constant, and multiplied by ``drops[step]`` from that step on. Shape (step,)."""
+    """Hold the rate, and multiply it by ``drops[step]`` from that step on. Shape
+    (step,).
+    """
     rates = constant(peak, steps, warmup=warmup, start=start)
     for step, factor in drops.items():
         rates[step - 1 :] *= factor
@@ -86,7 +88,7 @@ def multi_step(
 
 
 def _progress(steps: int) -> Float[np.ndarray, " step"]:
-    """1/steps, ..., 1."""
+    """Count 1/steps, ..., 1."""
     return np.arange(1, steps + 1) / max(steps, 1)
 
 
@@ -104,7 +106,7 @@ def _warmed(
     body: Float[np.ndarray, " falling"],
     final: float,
 ) -> Float[np.ndarray, " step"]:
-    """The ramp, then a body that falls from 1 (the peak) to 0 (the final rate)."""
+    """Join the ramp and a body that falls from 1 (the peak) to 0 (the final rate)."""
     if not 0 <= warmup <= steps:
         raise ValueError(f"warmup = {warmup} steps of {steps}")
     rates = final + (peak - final) * body

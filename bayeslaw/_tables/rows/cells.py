@@ -13,8 +13,7 @@ from bayeslaw._base.errors import RunTableError, RunTableWarning
 
 
 def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with a column for each field of a record (``config.N``), and lists as
-    text.
+    """Make a column for each field of a record (``config.N``), and text of lists.
 
     Raises
     ------
@@ -44,12 +43,12 @@ def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_nested(kind: Any) -> bool:
-    """Whether a column of this type may hold records and lists."""
+    """Tell whether a column of this type may hold records and lists."""
     return pd.api.types.is_object_dtype(kind)
 
 
 def _record(cell: Any) -> Any:
-    """A cell of a Parquet map, a list of pairs, as a record."""
+    """Convert a cell of a Parquet map, a list of pairs, to a record."""
     is_map = isinstance(cell, list) and len(cell) > 0
     if is_map and all(isinstance(pair, tuple) and len(pair) == 2 for pair in cell):
         return dict(cell)
@@ -57,7 +56,7 @@ def _record(cell: Any) -> Any:
 
 
 def _flat(cell: Any) -> Any:
-    """A cell as it is, or as text where it is none."""
+    """Convert a cell to text where it is no single value."""
     if isinstance(cell, list | tuple | set | dict | np.ndarray):
         return str(cell.tolist() if isinstance(cell, np.ndarray) else cell)
     return cell
@@ -77,7 +76,7 @@ def _fields(name: str, records: pd.Series) -> dict[str, pd.Series]:
 
 
 def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields of a record that are no records, of nested ones by a dotted name."""
+    """Yield fields of a record that are no records, of nested ones by a dotted name."""
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
@@ -86,7 +85,7 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """The table without rows of means or totals at its end, which is said."""
+    """Leave out rows of means or totals at the end, and say so."""
     rows = _called_summary(runs) or int(_is_computed(runs))
     if not rows:
         return runs
@@ -100,7 +99,7 @@ def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _called_summary(runs: pd.DataFrame) -> int:
-    """How many rows at the end are called a mean or total, as no row above is."""
+    """Count the rows at the end that are called a mean or total, as no row above is."""
     names = {
         *("mean", "average", "avg", "median", "total", "totals", "grand total", "sum"),
         *("std", "stdev", "std dev", "stddev", "min", "max", "count", "overall"),
@@ -115,7 +114,9 @@ def _called_summary(runs: pd.DataFrame) -> int:
 
 
 def _is_computed(runs: pd.DataFrame) -> bool:
-    """Whether the last row has no name, and the mean or the sum of each number above."""
+    """Tell whether the last row has no name, and the mean or the sum of each number
+    above.
+    """
     numbers = runs.select_dtypes("number")
     varying = [c for c in numbers if numbers[c].iloc[:-1].nunique() > 1]
     above, last = numbers[varying].iloc[:-1], numbers[varying].iloc[-1].dropna()

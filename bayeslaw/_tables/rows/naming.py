@@ -28,14 +28,14 @@ LOSSES = ("loss", "target_loss", "source_loss")
 
 
 def is_name(column: object) -> bool:
-    """Whether a column of a file holds names, by its own name."""
+    """Tell whether a column of a file holds names, by its own name."""
     spelled = _spelled(column)
     # a model is told by its size, too
     return spelled in (*NAMES, *RUN, *PERHAPS_RUN) and spelled != "model"
 
 
 def _spelled(column: object) -> str:
-    """A column's name in small letters, without a tracker's prefix."""
+    """Spell a column's name in small letters, without a tracker's prefix."""
     name = str(column).strip().lower()
     for prefix in ("config", "params", "tags", "summary"):
         for sign in "./":
@@ -44,7 +44,7 @@ def _spelled(column: object) -> str:
 
 
 def names_of(columns: Mapping[str, str | Sequence[str]]) -> set[str]:
-    """Their columns that are read as names of the schema."""
+    """List the columns that are read as names of the schema."""
     return {
         theirs
         for theirs, ours in columns.items()
@@ -53,7 +53,7 @@ def names_of(columns: Mapping[str, str | Sequence[str]]) -> set[str]:
 
 
 def as_names(cells: pd.Series) -> pd.Series:
-    """Cells as text, those that are empty left so."""
+    """Convert cells to text, those that are empty left so."""
     return cells.astype(object).map(_name, na_action="ignore")
 
 
@@ -74,8 +74,8 @@ def check_repeated(names: Iterable[object], where: str = "") -> None:
 
 
 def run_column(runs: pd.DataFrame) -> str | None:
-    """The column that names the runs under another name; None where ``run`` is there, or
-    no column or several do.
+    """Find the column that names the runs under another name; None where ``run`` is
+    there, or no column or several do.
     """
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
         return None
@@ -90,8 +90,8 @@ def run_column(runs: pd.DataFrame) -> str | None:
 
 
 def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
-    """Whether rows of one name are points of one run: no point has two losses, and what
-    is set before a run is alike.
+    """Tell whether rows of one name are points of one run: no point has two losses, and
+    what is set before a run is alike.
     """
     names = as_names(runs[column])
     numbered = names.is_unique and names.astype(str).str.isdigit().all()
@@ -110,8 +110,8 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
 
 
 def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
-    """A name for each row's run, where no column names them and most rows are points of
-    long curves: rows alike in all that is set before a run, at different D.
+    """Name each row's run, where no column names them and most rows are points of long
+    curves: rows alike in all that is set before a run, at different D.
 
     None where there are names, few points, or two losses at one point (of runs that are
     alike in all columns, which nothing tells apart).
@@ -138,7 +138,7 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
 
 
 def _own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
-    """Columns of the table's own with one value along each curve of the others."""
+    """Find columns of the table's own with one value along each curve of the others."""
     settings = []
     along = ("D", "step", *LOSSES, "cost", "lr", *COLUMNS)
     for column in runs:

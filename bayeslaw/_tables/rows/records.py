@@ -17,7 +17,7 @@ class _Repeated(ValueError):
 
 
 def read_records(path: Path, text: str) -> pd.DataFrame:
-    """The table of a file of JSON lines, or of one JSON array.
+    """Read the table of a file of JSON lines, or of one JSON array.
 
     Raises
     ------

@@ -26,7 +26,7 @@ class Alike(NamedTuple):
     apart: float
 
     def sentence(self) -> str:
-        """In words, and what to do."""
+        """Say which rows, how far apart, and what to do."""
         names = ", ".join(map(repr, self.columns))
         return (
             f"{named_rows(self.rows)}: alike in all that laws read, and up to "

@@ -26,7 +26,7 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 def read_table_file(
     path: Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """The table of a file, by the end of its name.
+    """Read the table of a file, by the end of its name.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def _refuse_other_format(path: Path, text: str) -> None:
 
 
 def sheet_of(path: str | Path) -> tuple[Path, str | None]:
-    """A file, and the sheet of it that is named after a ``#``."""
+    """Split a path into its file, and the sheet that is named after a ``#``."""
     name, mark, sheet = str(path).rpartition("#")
     if mark and Path(name).suffix.lower() in EXCEL:
         return Path(name), sheet
@@ -91,7 +91,7 @@ def sheet_of(path: str | Path) -> tuple[Path, str | None]:
 
 
 def _excel(path: Path) -> pd.DataFrame:
-    """The sheet that is named, else the only one with rows.
+    """Read the sheet that is named, else the only one with rows.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _excel(path: Path) -> pd.DataFrame:
 
 
 def _below_header(file: Path, cells: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a sheet, its first row being names."""
+    """Read the rows of a sheet, its first row being names."""
     if cells.empty:
         return pd.DataFrame()
     if cells.iloc[0].isna().any():
@@ -129,7 +129,7 @@ def _below_header(file: Path, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kind(path: Path) -> str:
-    """The end of a file's name, without that of a compressed one."""
+    """Take the end of a file's name, without that of a compressed one."""
     compressed = (*OPENERS, ".zip")
     file, _ = sheet_of(path)
     ends = [suffix.lower() for suffix in file.suffixes]
@@ -151,7 +151,9 @@ def _text(path: Path) -> str:
 
 
 def _separator(text: str, kind: str) -> str:
-    """A tab in .tsv files and where a header has nothing else; a semicolon likewise."""
+    """Choose a tab in .tsv files and where a header has nothing else; a semicolon
+    likewise.
+    """
     if kind == ".tsv":
         return "\t"
     header = text.lstrip().split("\n", 1)[0]
@@ -162,7 +164,7 @@ def _separator(text: str, kind: str) -> str:
 
 
 def _rows(text: str, separator: str) -> Iterator[list[str]]:
-    """Fields of each line that is not blank, the header first."""
+    """Yield fields of each line that is not blank, the header first."""
     lines = StringIO(text)
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
     for fields in reader:

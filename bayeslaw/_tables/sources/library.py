@@ -11,7 +11,7 @@ from bayeslaw._base.errors import RunTableError
 
 
 def imported(module: str, extra: str) -> ModuleType:
-    """A module of a library that an extra of this package installs.
+    """Import a module of a library that an extra of this package installs.
 
     Raises
     ------

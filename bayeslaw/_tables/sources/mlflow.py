@@ -19,7 +19,8 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
 
 def read(place: str) -> pd.DataFrame:
-    """The points of an experiment's runs; of the only experiment, if none is named.
+    """Read the points of an experiment's runs; of the only experiment, if none is
+    named.
 
     Raises
     ------
@@ -47,8 +48,8 @@ def read(place: str) -> pd.DataFrame:
 
 @contextmanager
 def _folders_allowed() -> Iterator[None]:
-    """MLflow refuses stores that are folders, so that people move; to read one is all
-    that is wanted here.
+    """Allow stores that are folders, which MLflow refuses so that people move; to read
+    one is all that is wanted here.
     """
     variable = "MLFLOW_ALLOW_FILE_STORE"
     before = os.environ.get(variable)
@@ -63,7 +64,7 @@ def _folders_allowed() -> Iterator[None]:
 
 
 def _address(store: str, where: str) -> str:
-    """The store's URI; a place that is not there would be made by MLflow."""
+    """Find the store's URI; a place that is not there would be made by MLflow."""
     if re.match(r"https?:/", store):
         # a path has lost one of the slashes on its way here
         return re.sub(r"^(https?):/+", r"\1://", store)
@@ -103,7 +104,7 @@ def _experiment(client: Any, name: str, where: str) -> Any:
 
 
 def _runs(client: Any, experiment_id: str) -> Iterator[Any]:
-    """All runs that were not deleted, the oldest first."""
+    """Yield all runs that were not deleted, the oldest first."""
     token = None
     while True:
         page = client.search_runs(
@@ -132,7 +133,7 @@ def _run(client: Any, run: Any) -> LoggedRun:
 
 
 def _number(text: str) -> float | str:
-    """MLflow keeps all settings as text."""
+    """Read a setting, all of which MLflow keeps as text."""
     try:
         return float(text)
     except ValueError:

@@ -45,7 +45,8 @@ class LoggedRun:
 
 
 def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
-    """A row for each step of each run, columns ``run``, ``step``, metrics, settings.
+    """Make a row for each step of each run, columns ``run``, ``step``, metrics,
+    settings.
 
     A setting that is called like a metric, a loss, ``run`` or ``step`` is
     ``config.NAME``.
@@ -79,7 +80,7 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
 
 
 def _named_apart(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
-    """Runs of one name are told apart by a number."""
+    """Tell runs of one name apart by a number."""
     times: Counter[str] = Counter()
     apart = []
     for run in runs:
@@ -92,7 +93,7 @@ def _named_apart(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
 
 
 def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings that are one number or text each, of nested ones by a dotted name."""
+    """Yield settings that are one number or text each, of nested ones by a dotted name."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{above}{name}.")
@@ -111,8 +112,8 @@ def name_below(folder: Path, place: Path) -> str:
 def by_step(
     logged: Sequence[tuple[float, Mapping[str, Any]]],
 ) -> dict[float, dict[str, float]]:
-    """Metrics by step, of what was logged call by call; what was logged later for a
-    step holds.
+    """Order metrics by step, of what was logged call by call; what was logged later for
+    a step holds.
 
     A step that the training logs with all it logs goes before the tracker's, which may
     count calls.
@@ -139,8 +140,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _finite(value: Any) -> float:
-    """What a diverged run logs is infinite, so that it is refused where it is read, and
-    not taken for a step at which nothing was logged.
+    """Take what a diverged run logs as infinite, so that it is refused where it is
+    read, and not taken for a step at which nothing was logged.
     """
     return math.inf if math.isnan(value) else float(value)
 
@@ -156,8 +157,8 @@ class Tokens(NamedTuple):
 
 
 def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
-    """The table with a column ``D``: a counter that was logged, else steps times the
-    tokens of a step that the settings tell. As it was, without either.
+    """Add a column ``D``: a counter that was logged, else steps times the tokens of a
+    step that the settings tell. As it was, without either.
 
     Raises
     ------
@@ -195,7 +196,7 @@ def last_part(name: object) -> str:
 
 
 def _counts(values: pd.Series) -> bool:
-    """Whether a column may count: numbers that are not the same at all rows."""
+    """Tell whether a column may count: numbers that are not the same at all rows."""
     return pd.api.types.is_numeric_dtype(values) and values.nunique() > 1
 
 
@@ -217,8 +218,8 @@ def _check_counters(
 
 
 def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
-    """A counter at each step of one run: between steps that logged it on a line, beyond
-    them unknown.
+    """Interpolate a counter at each step of one run: on a line between steps that
+    logged it, beyond them unknown.
     """
     logged = rows[["step", counter]].dropna()
     if logged.empty:
@@ -231,8 +232,8 @@ def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
 
 
 def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None:
-    """Tokens of one optimizer step of each row's run, shape (row,), and the settings
-    that they are the product of.
+    """Multiply the settings that make the tokens of one optimizer step of each row's
+    run, shape (row,); and name them.
     """
     per_step = _setting(table, PER_STEP)
     batch, length = _setting(table, BATCH), _setting(table, LENGTH)
@@ -256,7 +257,7 @@ def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None
 
 
 def _setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
-    """The column of the first of these names that all rows have as a number."""
+    """Find the column of the first of these names that all rows have as a number."""
     for name in names:
         called = [str(c) for c in table if last_part(c) == name]
         full = []

@@ -25,7 +25,7 @@ FORMATS = "CSV, JSON lines, Parquet or Excel"
 
 
 def is_tracker(source: object) -> bool:
-    """Whether it names a tracker's store, not a file."""
+    """Tell whether it names a tracker's store, not a file."""
     scheme, colon, _ = str(source).partition(":")
     return isinstance(source, str | Path) and bool(colon) and scheme in TRACKERS
 
@@ -33,7 +33,8 @@ def is_tracker(source: object) -> bool:
 def read_source(
     source: str | Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """The table of a file, or the points of a tracker's runs, under their own names.
+    """Read the table of a file, or the points of a tracker's runs, under their own
+    names.
 
     Parameters
     ----------
@@ -68,7 +69,9 @@ def read_source(
 
 @contextmanager
 def _said_in_a_line(source: str | Path, remedy: str) -> Iterator[None]:
-    """Whatever fails while a source is read is an error of the table, in one line."""
+    """Turn whatever fails while a source is read into an error of the table, in one
+    line.
+    """
     try:
         yield
     except RunTableError:

@@ -17,7 +17,7 @@ TEXTS = ("args/text_summary", "model_config/text_summary")  # of the Trainer, JS
 
 
 def read(place: str) -> pd.DataFrame:
-    """The points of all runs below a folder (or of one event file).
+    """Read the points of all runs below a folder (or of one event file).
 
     Raises
     ------
@@ -48,7 +48,7 @@ def read(place: str) -> pd.DataFrame:
 
 
 def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
-    """Settings, and metrics by step."""
+    """Read settings, and metrics by step."""
     accumulator = imported(
         "tensorboard.backend.event_processing.event_accumulator", "tensorboard"
     )
@@ -81,7 +81,7 @@ def _read_run(at: Path) -> tuple[dict[str, Any], dict[float, dict[str, float]]]:
 
 
 def _settings(events: Any, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Hyperparameters, and what a Trainer logs of itself and its model."""
+    """Read hyperparameters, and what a Trainer logs of itself and its model."""
     settings: dict[str, Any] = {}
     for tag in reversed(TEXTS):
         try:

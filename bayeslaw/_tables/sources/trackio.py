@@ -15,7 +15,7 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
 
 def read(place: str) -> pd.DataFrame:
-    """The points of a project's runs.
+    """Read the points of a project's runs.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below, poin
 
 
 def read(place: str) -> pd.DataFrame:
-    """The points of all runs below a folder (or of one state file).
+    """Read the points of all runs below a folder (or of one state file).
 
     A run's checkpoints each hold its log so far: the longest is read.
 
@@ -59,7 +59,9 @@ def _state(file: Path) -> dict[str, Any]:
 
 
 def _called(metric: str) -> str:
-    """A metric as the Trainer's own loggers show it: its bare ``loss`` is of training."""
+    """Call a metric as the Trainer's own loggers show it: its bare ``loss`` is of
+    training.
+    """
     # as `rewrite_logs` of its integrations does
     if metric.startswith("eval_"):
         evaluated = metric.removeprefix("eval_")

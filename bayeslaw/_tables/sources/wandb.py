@@ -22,7 +22,7 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
 
 def read(place: str) -> pd.DataFrame:
-    """The points of all runs of a project, or of offline runs below a folder.
+    """Read the points of all runs of a project, or of offline runs below a folder.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def read(place: str) -> pd.DataFrame:
 
 
 def _online_run(run: Any) -> LoggedRun:
-    """All that a run of `wandb.Api` has logged, not a sample of it."""
+    """Read all that a run of `wandb.Api` has logged, not a sample of it."""
     logged = [
         (row.get("_step", number), row) for number, row in enumerate(run.scan_history())
     ]
@@ -94,7 +94,8 @@ def _key(item: Any) -> str:
 
 
 def _records(file: Path) -> Iterator[bytes]:
-    """Contents of a log's records; a run that is still going ends in half of one.
+    """Read the contents of a log's records; a run that is still going ends in half of
+    one.
 
     Raises
     ------

@@ -8,15 +8,15 @@ import pandas as pd
 
 
 def long(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
-    """The table with a row for each loss, and what was done; as it is where its headers
-    are names of columns.
+    """Melt a table to a row for each loss, and say what was done; as it is where its
+    headers are names of columns.
     """
     return _panel(table) or _sizes(table) or (table, None)
 
 
 def _panel(table: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
-    """Columns ``run``, ``step`` (or what the panel is drawn along) and a metric, of a
-    panel with a column for each run.
+    """Melt a panel with a column for each run to columns ``run``, ``step`` (or what the
+    panel is drawn along) and a metric.
     """
     names = list(map(str, table.columns))
     # as W&B downloads it: NAME - METRIC, with what was least and most there
@@ -51,7 +51,9 @@ def _panel(table: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
 
 
 def _sizes(table: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
-    """A row for each size, of a table without N that has a column of losses for each."""
+    """Melt a table without N that has a column of losses for each size to a row for
+    each.
+    """
     names = list(map(str, table.columns))
     # 70M, loss_160M, loss 1.4B, N=410M
     pattern = re.compile(r"(?:loss|N)?[\s_=/-]*(\d+(?:\.\d+)?[kmb])", re.IGNORECASE)

@@ -177,7 +177,7 @@ def follow(options: FollowOptions) -> None:
 
 
 def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
-    """The run before its first point."""
+    """Start to follow the run, before its first point."""
     import bayeslaw
 
     posterior: Any = load_fit(options.fit_file, options.trust_law_file)
@@ -208,7 +208,7 @@ def _start(options: FollowOptions, curve: pd.DataFrame) -> Follower:
 
 
 def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
-    """Tables by the names of their files, the planned one first."""
+    """Read tables by the names of their files, the planned one first."""
     if not paths:
         return None
     names = [path.stem for path in paths]
@@ -219,7 +219,7 @@ def _schedules(paths: list[Path] | None) -> dict[str, pd.DataFrame] | None:
 
 
 def _names(target: Any, source: Any) -> tuple[str, str]:
-    """What the domains of two fits are called in their tables."""
+    """Name the domains of two fits as their tables do."""
     from bayeslaw._running.following.follow import domain_of
 
     names = domain_of(target), domain_of(source)
@@ -227,7 +227,7 @@ def _names(target: Any, source: Any) -> tuple[str, str]:
 
 
 def _source_limit(options: FollowOptions, curve: pd.DataFrame) -> float:
-    """The largest source loss."""
+    """Read the largest source loss."""
     from bayeslaw._plans.constraint import UNITS
 
     text = str(options.max_forgetting)
@@ -294,13 +294,13 @@ def _keep_watching(
 
 
 def _curve_now(options: FollowOptions) -> pd.DataFrame:
-    """The whole lines of a file that another process may be writing."""
+    """Read the whole lines of a file that another process may be writing."""
     return read_table(options.curve, options.where, options.column, grows=True)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What changes when a file does; of a tracker's store it is not known, so it is
-    read each time.
+    """Stamp a file with what changes when it does; of a tracker's store it is not
+    known, so it is read each time.
     """
     from bayeslaw._tables.sources.source import is_tracker
 

@@ -157,7 +157,7 @@ def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | N
 
 
 def _check(options: UpdateOptions) -> None:
-    """What can be refused before anything is read."""
+    """Refuse what can be refused before anything is read."""
     if options.source is None and options.question:
         raise LawError("--plan needs the source's fit too: give --source OLD_S.nc")
     if options.source is None and options.source_output:
@@ -168,7 +168,7 @@ def _check(options: UpdateOptions) -> None:
 
 
 def _write(options: UpdateOptions, updated: Updated) -> dict[str, Path]:
-    """The new fits and the page, by what they are in the JSON."""
+    """Write the new fits and the page, and name them as in the JSON."""
     import bayeslaw
 
     # in the order in which `update` was given them
