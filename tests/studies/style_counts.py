@@ -3,11 +3,13 @@
     python tests/studies/style_counts.py [ROOT]
     python tests/studies/style_counts.py --package SITE/optimistix
     python tests/studies/style_counts.py --worst 15
+    python tests/studies/style_counts.py --offenders
     python tests/studies/style_counts.py --check
 
 ROOT is a checkout that holds ``bayeslaw`` and ``models`` (default: this one). Prints a
-Markdown table, in which ``--package`` (as often as wanted) adds a column. ``--check``
-exits 1 where a limit is missed.
+Markdown table, in which ``--package`` (as often as wanted) adds a column. ``--offenders``
+lists vague names and module constants by file, and classes of one name. ``--check`` exits
+1 where a limit is missed.
 
 At commit 7556a36 (2026-11-22), before the code was moved and loosened, it gave what
 STYLE.md says of bayeslaw: 168 / 857 lines a file (without ``models``), 6 / 18 / 77
@@ -49,6 +51,8 @@ module constants
     Names in capitals that a module binds.
 public functions over 8 parameters
     As above.
+class names with two meanings
+    Names of classes, not private ones, that two files define.
 floors
     Files or rooms in the longest chain of imports; a circle is one floor. Imports
     inside functions count, and those by a string (``import_module``); those under
@@ -155,6 +159,7 @@ class Counts:
     of_openings: int
     constants: int
     crowded: int
+    two_meanings: int
 
 
 # -- Reading ---------------------------------------------------------------------------
@@ -490,10 +495,11 @@ def count(sources: list[Source]) -> Counts:
         lines=len(lines),
         nodes_a_written_line=count_nodes_a_written_line(sources),
         biggest_room=find_biggest_room(sources),
-        vague_names=sum(map(count_vague_names, sources)),
+        vague_names=sum(len(find_vague_names(source)) for source in sources),
         of_openings=sum(map(count_of_openings, sources)),
-        constants=sum(map(count_constants, sources)),
+        constants=sum(len(find_constants(source)) for source in sources),
         crowded=sum(number > MOST_PARAMETERS for number in public),
+        two_meanings=len(find_two_meanings(sources)),
     )
 
 
@@ -512,14 +518,25 @@ def find_biggest_room(sources: list[Source]) -> tuple[str, float]:
     return name, size / sizes.total()
 
 
-def count_vague_names(source: Source) -> int:
+def find_vague_names(source: Source) -> list[tuple[int, str]]:
+    """Line and name of each."""
     names = []
     for node in ast.walk(source.tree):
         if isinstance(node, ast.arg):
-            names.append(node.arg)
+            names.append((node.lineno, node.arg))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.append(node.id)
-    return sum(name in VAGUE for name in names)
+            names.append((node.lineno, node.id))
+    return sorted((line, name) for line, name in names if name in VAGUE)
+
+
+def find_two_meanings(sources: Iterable[Source]) -> dict[str, list[str]]:
+    """Modules by the name of a class that several of them define."""
+    homes: dict[str, list[str]] = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(source.module)
+    return {name: modules for name, modules in homes.items() if len(modules) > 1}
 
 
 def count_of_openings(source: Source) -> int:
@@ -531,7 +548,7 @@ def count_of_openings(source: Source) -> int:
     return sum(len(re.findall(r"\A *Of |\n    Of ", text)) for text in texts)
 
 
-def count_constants(source: Source) -> int:
+def find_constants(source: Source) -> list[str]:
     bound = [
         node.id
         for statement in source.tree.body
@@ -539,7 +556,7 @@ def count_constants(source: Source) -> int:
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     ]
-    return sum(CONSTANT.fullmatch(name) is not None for name in bound)
+    return [name for name in bound if CONSTANT.fullmatch(name)]
 
 
 def is_comment(line: str) -> bool:
@@ -603,6 +620,7 @@ ROWS: list[tuple[str, Callable[[Counts], str]]] = [
     ('openings with "Of"', lambda c: str(c.of_openings)),
     ("module constants", lambda c: str(c.constants)),
     (f"public functions over {MOST_PARAMETERS} parameters", lambda c: str(c.crowded)),
+    ("class names with two meanings", lambda c: str(c.two_meanings)),
 ]
 
 
@@ -640,6 +658,18 @@ def print_most(title: str, numbers: dict, most: int) -> None:
     ordered = sorted(numbers.items(), key=lambda item: -item[1])
     for name, number in ordered[:most]:
         print(f"- {number:.4g}  {name}")
+
+
+def print_offenders(sources: list[Source]) -> None:
+    for source in sources:
+        vague = [f"{line}: {name}" for line, name in find_vague_names(source)]
+        if vague:
+            print(f"- {source.module}, vague names at {', '.join(vague)}")
+        constants = find_constants(source)
+        if constants:
+            print(f"- {source.module}, constants {', '.join(constants)}")
+    for name, modules in find_two_meanings(sources).items():
+        print(f"- class {name} in {' and '.join(modules)}")
 
 
 def print_circles(sources: list[Source]) -> None:
@@ -688,6 +718,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("root", nargs="?", type=Path, default=here)
     parser.add_argument("--package", action="append", type=Path, default=[])
     parser.add_argument("--worst", type=int, default=0, help="how many to list")
+    parser.add_argument("--offenders", action="store_true", help="list them by file")
     parser.add_argument("--check", action="store_true", help="exit 1 past a limit")
     return parser.parse_args()
 
@@ -704,6 +735,8 @@ def main() -> None:
     print_circles(everything)
     if options.worst:
         print_worst(everything, options.worst)
+    if options.offenders:
+        print_offenders(everything)
     if options.check:
         missed = missed_limits(columns["bayeslaw"], columns["bayeslaw + models"])
         for line in missed:
