@@ -30,8 +30,8 @@ from ._forecasts.misfits import misfit_along as misfit_along
 from ._forecasts.misfits import width_parts as width_parts
 from ._forecasts.optimum import Optimum as Optimum
 from ._forecasts.optimum import optimum as optimum
-from ._forecasts.review.record import Finding as Finding
-from ._forecasts.review.record import Review as Review
+from ._forecasts.review.findings import Finding as Finding
+from ._forecasts.review.findings import Review as Review
 from ._forecasts.review.review import review as review
 from ._inference.point import PointFit as PointFit
 from ._inference.point import point_fit as point_fit
@@ -67,12 +67,12 @@ from ._report.page import report as report
 from ._report.updating import update_page as update_page
 from ._running.following.follow import Follower as Follower
 from ._running.following.follow import follow as follow
+from ._running.following.followed import Followed as Followed
+from ._running.following.followed import Following as Following
 from ._running.following.gain import Gain as Gain
 from ._running.following.gain import compute_gain as compute_gain
-from ._running.following.record import Followed as Followed
-from ._running.following.record import Following as Following
-from ._running.updating.record import Updated as Updated
 from ._running.updating.update import update as update
+from ._running.updating.updated import Updated as Updated
 from ._schedules.curve import loss_curve as loss_curve
 from ._schedules.optimum import best_loss_potential as best_loss_potential
 from ._schedules.optimum import best_peak_lr as best_peak_lr

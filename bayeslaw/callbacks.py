@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from bayeslaw._running.following.follow import Follower
-    from bayeslaw._running.following.record import Following
+    from bayeslaw._running.following.followed import Following
 
 CLOSE = 0.01  # share of the planned run by which the Trainer's end may miss it
 UNCOUNTED = (False, None, "no")  # what `include_num_input_tokens_seen` may be

@@ -39,7 +39,7 @@ ABOVE = (
     "_forecasts", "_plans", "_designs", "_schedules", "_running", "plots", "_report", "_studies",
 )  # fmt: skip
 KNOW_MORE = {  # files that know more of laws or fits, and why: may only shrink
-    "bayeslaw._designs.buying.asked": "holds the laws from which runs are bought",
+    "bayeslaw._designs.buying.campaign": "holds the laws from which runs are bought",
     "bayeslaw._designs.buying.knowledge": "fits laws to what has been bought, or draws from their priors",
     "bayeslaw._designs.buying.next_runs": "takes the laws from which runs are bought",
     "bayeslaw._designs.buying.settings": "takes the laws from which runs are bought",

@@ -18,6 +18,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs
 from bayeslaw._designs import reweighting
+from bayeslaw._designs.anchor_list import Anchors as Anchors
 from bayeslaw._designs.appraisal import (
     Appraisal,
     appraisal_of,
@@ -30,7 +31,7 @@ from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.goals.choice import foreseen, simulated
 from bayeslaw._designs.goals.goal import (
     KINDS,
-    Gain,
+    GainName,
     Goal,
     gain_for,
     goal_of,
@@ -38,7 +39,6 @@ from bayeslaw._designs.goals.goal import (
 )
 from bayeslaw._designs.goals.kinds import unit_of
 from bayeslaw._designs.menu import Menu, days_of, menu
-from bayeslaw._designs.record import Anchors as Anchors
 from bayeslaw._designs.search import Limits, choose
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior
@@ -59,7 +59,7 @@ class AnchorArguments:
     budget: float
     _: KW_ONLY
     source: Posterior | Mapping[str, Posterior] | None = None
-    gain: Gain | None = None
+    gain: GainName | None = None
     replicates: int = 4
     max_picks: int | None = None
     least: float | None = None
@@ -295,7 +295,7 @@ def _goal(
 
 
 def _least_rate(
-    least: float | None, gain: Gain, criterion: Criterion, limits: Limits
+    least: float | None, gain: GainName, criterion: Criterion, limits: Limits
 ) -> float:
     """Gain per cost below which nothing is bought."""
     least = KINDS[gain].least if least is None else least

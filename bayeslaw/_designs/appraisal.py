@@ -18,11 +18,6 @@ from bayeslaw._posteriors.outcomes import BATCHES
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-SURE = 2.0  # Monte Carlo errors that a gain must exceed
-NOTHING_LEFT = "nothing left is worth buying"
-# Draws a coordinate that a batch needs, so that its covariance can be inverted.
-DRAWS_A_COORDINATE = 4
-
 
 @dataclass(frozen=True, eq=False)
 class Appraisal:
@@ -75,19 +70,24 @@ def _values(
 
 
 def _gain_errors(
-    approximation: Gaussian, criterion: Criterion, picks: Sequence[Pick]
+    approximation: Gaussian,
+    criterion: Criterion,
+    picks: Sequence[Pick],
+    draws_a_coordinate: int = 4,
 ) -> Float[np.ndarray, " pick"]:
-    """Monte Carlo error of each pick's gain by batches of draws, shape (pick,); zeros
-    where draws are too few to tell.
+    """Estimate the Monte Carlo error of each pick's gain by batch means, shape (pick,).
+
+    Zeros where a batch has fewer than ``draws_a_coordinate``: its covariance could not
+    be inverted.
     """
     draws, rank = approximation.draws.shape
-    if draws < DRAWS_A_COORDINATE * rank * BATCHES or not picks:
+    if draws < draws_a_coordinate * rank * BATCHES or not picks:
         return np.zeros(len(picks))
     gains = []
     for b in range(BATCHES):
         # all draws together have unit covariance, a batch has its own
-        own = approximation.draws[approximation.batch == b]
-        covariance = np.atleast_2d(np.cov(own.T, bias=True))
+        of_batch = approximation.draws[approximation.batch == b]
+        covariance = np.atleast_2d(np.cov(of_batch.T, bias=True))
         start = np.eye(approximation.offer.coordinates)
         start[:rank, :rank] = np.linalg.inv(draws * covariance)
         values = _values(approximation.offer, criterion, picks, start)
@@ -100,8 +100,8 @@ def goal_sds(approximation: Gaussian, picks: Sequence[Pick]) -> list[float]:
     variance = Variance(approximation.goals)
     start = np.eye(approximation.offer.coordinates)
     reduction = np.array(_values(approximation.offer, variance, picks, start))
-    left = np.maximum(variance.total - reduction, 0.0)
-    return [float(sd) for sd in np.sqrt(left)]
+    remaining = np.maximum(variance.total - reduction, 0.0)
+    return [float(sd) for sd in np.sqrt(remaining)]
 
 
 def where_to_stop(
@@ -110,17 +110,21 @@ def where_to_stop(
     appraisal: Appraisal,
     limits: Limits,
     least: float,
+    errors: float = 2.0,
 ) -> tuple[int, str]:
-    """How many picks come before one that is not worth its cost, and why the list ends
-    there.
+    """Count the picks before one that is not worth its cost; say why the list ends there.
+
+    A gain counts from ``least`` per cost, and from so many of its Monte Carlo
+    ``errors``.
     """
+    exhausted = "nothing left is worth buying"
     terms = zip(appraisal.cost, appraisal.gain, appraisal.gain_error, strict=True)
     for count, (cost, gain, error) in enumerate(terms):
         if not gain > criterion.rounding():
-            return count, NOTHING_LEFT
+            return count, exhausted
         if gain < least * cost:
             return count, "the next run gains less for its cost than asked for"
-        if gain <= SURE * error:
+        if gain <= errors * error:
             return count, "the next run's gain is within its Monte Carlo error"
     picks = appraisal.picks
     fits, allowed = what_fits(offer, picks, limits)
@@ -131,4 +135,4 @@ def where_to_stop(
         )
     if len(picks) == limits.picks:
         return len(picks), "the batch is full"
-    return len(picks), NOTHING_LEFT if fits else "nothing else fits the budget"
+    return len(picks), exhausted if fits else "nothing else fits the budget"

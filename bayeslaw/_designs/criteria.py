@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 # of all there is to gain: smaller gains may be rounding errors, and are worth nothing
 ROUNDING = 1e-9
-TINY = 1e-30  # variance: less has been learned by rounding only
 
 
-Known = Precision | np.ndarray
+AnyPrecision = Precision | np.ndarray
 """Precision of the coordinates; an array of shape (coordinate, coordinate) where nothing
 but them is known.
 """
@@ -34,11 +33,13 @@ but them is known.
 class Criterion(Protocol):
     """What a set of runs is worth, from the precision of the coordinates."""
 
-    def value(self, precision: Known) -> float:
+    def value(self, precision: AnyPrecision) -> float:
         """Gain of having this precision."""
         ...
 
-    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+    def gains(
+        self, precision: AnyPrecision, offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         """Further gain of each run up to each stop, shape (run, stop)."""
         ...
 
@@ -48,7 +49,7 @@ class Criterion(Protocol):
 
 
 def variances_at(
-    precision: Known,
+    precision: AnyPrecision,
     rows: Float[np.ndarray, "goal coordinate"],
 ) -> Float[np.ndarray, " goal"]:
     """Variance of each goal with loadings ``rows``, shape (goal, coordinate) ->
@@ -59,7 +60,7 @@ def variances_at(
 
 
 def _reductions(
-    precision: Known,
+    precision: AnyPrecision,
     offer: Offer,
     rows: Float[np.ndarray, "goal coordinate"],
 ) -> Float[np.ndarray, "run stop goal"]:
@@ -88,12 +89,14 @@ class Variance:
         """Mean variance of the goals before anything is measured."""
         return float((self.rows**2).sum(axis=1).mean())
 
-    def value(self, precision: Known) -> float:
+    def value(self, precision: AnyPrecision) -> float:
         before = (self.rows**2).sum(axis=1)
         after = variances_at(precision, self.rows)
         return float(before.mean() - after.mean())
 
-    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+    def gains(
+        self, precision: AnyPrecision, offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         reductions = _reductions(precision, offer, self.rows)
         return reductions.mean(axis=2)
 
@@ -119,7 +122,7 @@ class Information:
 
     goal: Float[np.ndarray, "coordinate coordinate"] | None
 
-    def value(self, precision: Known) -> float:
+    def value(self, precision: AnyPrecision) -> float:
         precision = Precision.of(precision)
         about_all = precision.log_det / 2
         if self.goal is None:
@@ -128,16 +131,18 @@ class Information:
         known_after = (precision + self.goal).log_det
         return about_all + (known_before - known_after) / 2
 
-    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+    def gains(
+        self, precision: AnyPrecision, offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
         # known); where all is the goal, only noise would be left.
         now = _log_diagonal(offer.factors(precision)[1])
         if self.goal is None:
-            known = _log_diagonal(np.linalg.cholesky(offer.noise))
+            if_goal_known = _log_diagonal(np.linalg.cholesky(offer.noise))
         else:
             if_known = Precision.of(precision) + self.goal
-            known = _log_diagonal(offer.factors(if_known)[1])
-        return offer.at_stops(np.cumsum(now - known, axis=1))
+            if_goal_known = _log_diagonal(offer.factors(if_known)[1])
+        return offer.at_stops(np.cumsum(now - if_goal_known, axis=1))
 
     def rounding(self) -> float:
         return ROUNDING
@@ -181,8 +186,8 @@ class Choosing:
     ) -> Choosing:
         """Compare options with these loadings and mean losses."""
         best = int(np.argmin(mean))
-        others = np.delete(np.arange(len(mean)), best)
-        return cls(rows[others] - rows[best], mean[others] - mean[best])
+        competitors = np.delete(np.arange(len(mean)), best)
+        return cls(rows[competitors] - rows[best], mean[competitors] - mean[best])
 
     @property
     def total(self) -> float:
@@ -193,21 +198,24 @@ class Choosing:
         """Gain of runs that take these variances from the differences, shape (..., other)
         -> (...).
         """
-        sd = np.sqrt(np.maximum(learned, TINY))
+        # by rounding a variance that is taken may be 0, or less
+        sd = np.sqrt(np.maximum(learned, 1e-30))
         z = self.gap / sd
         density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
         gained = sd * density - self.gap * ndtr(-z)
         return gained.sum(axis=-1)
 
-    def _learned(self, precision: Known) -> Float[np.ndarray, " other"]:
+    def _learned(self, precision: AnyPrecision) -> Float[np.ndarray, " other"]:
         """Variance that this precision has taken from the differences."""
         before = (self.rows**2).sum(axis=1)
         return before - variances_at(precision, self.rows)
 
-    def value(self, precision: Known) -> float:
+    def value(self, precision: AnyPrecision) -> float:
         return float(self._gain(self._learned(precision)))
 
-    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+    def gains(
+        self, precision: AnyPrecision, offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         now = self._learned(precision)
         after = now + _reductions(precision, offer, self.rows)
         return self._gain(after) - self._gain(now)
@@ -231,7 +239,7 @@ class Saving:
     rows
         Loadings of the constrained log losses at the plan, shape (constraint,
         coordinate).
-    rest
+    unlearnable
         Variance of each that no run lowers (the noise of the run to plan), shape
         (constraint,).
     price
@@ -244,7 +252,7 @@ class Saving:
     """
 
     rows: Float[np.ndarray, "constraint coordinate"]
-    rest: Float[np.ndarray, " constraint"]
+    unlearnable: Float[np.ndarray, " constraint"]
     price: Float[np.ndarray, " constraint"]
     z: Float[np.ndarray, " constraint"]
     cost: float
@@ -256,20 +264,22 @@ class Saving:
         (..., constraint) -> (...).
         """
         before = (self.rows**2).sum(axis=1)
-        sd_before = np.sqrt(before + self.rest)
-        sd_after = np.sqrt(variances + self.rest)
+        sd_before = np.sqrt(before + self.unlearnable)
+        sd_after = np.sqrt(variances + self.unlearnable)
         narrower = self.price * self.z * (sd_after - sd_before)
         # E exp(price d) for a Gaussian d: the mean of a log-normal
         moved = self.price**2 * (before - variances) / 2
         log_ratio = (narrower + moved).sum(axis=-1)
         return self.cost * np.exp(log_ratio)
 
-    def value(self, precision: Known) -> float:
+    def value(self, precision: AnyPrecision) -> float:
         after = variances_at(precision, self.rows)
         expected = self.expected_cost(after)
         return self.cost - float(expected)
 
-    def gains(self, precision: Known, offer: Offer) -> Float[np.ndarray, "run stop"]:
+    def gains(
+        self, precision: AnyPrecision, offer: Offer
+    ) -> Float[np.ndarray, "run stop"]:
         now = variances_at(precision, self.rows)
         after = np.maximum(now - _reductions(precision, offer, self.rows), 0.0)
         return self.expected_cost(now) - self.expected_cost(after)

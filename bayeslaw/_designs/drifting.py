@@ -26,20 +26,19 @@ from bayeslaw._posteriors.posterior import DRIFT, LogLoss
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-KNOTS = 33  # of the process along a side, which is linear between them
-JITTER = 1e-9  # of the largest variance, so that a covariance can be factored
-SEED = 11  # of draws of the process, the same in every call
-
 
 def less_drift(
-    parts: Sequence[Draws], candidates: pd.DataFrame, goal: pd.DataFrame
+    parts: Sequence[Draws],
+    candidates: pd.DataFrame,
+    goal: pd.DataFrame,
+    seed: int = 11,
 ) -> Float[np.ndarray, "draw candidate"]:
-    """What to add to the log losses of candidates so that they teach no more of the
-    drift at the goal than a refit would learn, shape (draw, candidate).
+    """Compute what to add to the log losses of candidates so that they teach no more of
+    the drift at the goal than a refit would learn, shape (draw, candidate).
     """
     counts = [len(part.rows) for part in parts]
     added = np.zeros((sum(counts), len(candidates)))
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     for part in parts:
         formula = part.piece.log_loss
         if not isinstance(formula, LogLoss) or formula.known is None:
@@ -76,17 +75,20 @@ def _given_the_line(
     line: Float[np.ndarray, " draw"],
     tau: float | np.floating,
     rng: np.random.Generator,
+    count: int = 33,
 ) -> Float[np.ndarray, "draw candidate"]:
-    """Draws of the process at distances ``far``, given that at the goal each is where
-    its line is, shape (draw, candidate).
+    """Draw the process at distances ``far``, given that at the goal each is where its
+    line is, shape (draw, candidate). It is linear between ``count`` knots.
     """
-    knots = np.linspace(0.0, far.max(), KNOTS)
+    knots = np.linspace(0.0, far.max(), count)
     # Normals conditioned on the one at the goal, which is goal * line.
-    with_goal = covariance(knots, np.full(KNOTS, goal))
+    with_goal = covariance(knots, np.full(count, goal))
     share = with_goal / goal
-    left = covariance(knots[:, None], knots) - np.outer(share, share)
-    root = np.linalg.cholesky(left + JITTER * far.max() ** 2 * np.eye(KNOTS))
-    standard = rng.standard_normal((len(line), KNOTS))
+    conditional = covariance(knots[:, None], knots) - np.outer(share, share)
+    # a share of the largest variance, so that the covariance can be factored
+    jitter = 1e-9 * far.max() ** 2
+    root = np.linalg.cholesky(conditional + jitter * np.eye(count))
+    standard = rng.standard_normal((len(line), count))
     at_knots = line[:, None] * share + tau * (standard @ root.T)
     return at_knots @ _between(knots, far)
 

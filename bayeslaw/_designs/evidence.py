@@ -15,6 +15,7 @@ from bayeslaw._designs.drifting import less_drift
 from bayeslaw._designs.gaussian import Offer, Pick, principal
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.noise import RunNoise
+from bayeslaw._inference.table import MIN_GAP
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import batches, log_losses, noise_of
 from bayeslaw._posteriors.pairs import table_of
@@ -23,13 +24,6 @@ from bayeslaw._tables.runs import NUMERIC
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
-
-# of the noise variance: law variance that the principal coordinates may leave out
-TOLERANCE = 1e-3
-# e-folds; two points of a run closer than this are taken to be this far apart
-MIN_GAP = 1e-4
-# columns that say which run it is; the rest is what came of it, or what it cost
-SETTINGS = [c for c in NUMERIC if "loss" not in c and c not in ("cost", "step", "lr")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +98,10 @@ def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, "
         return none
     if "seed" in table and "seed" not in runs:
         return none
-    settings = {*SETTINGS, "seed"}
+    # columns that say which run it is; the rest is what came of it, or what it cost
+    outcomes = ("cost", "step", "lr")
+    settings = {c for c in NUMERIC if "loss" not in c and c not in outcomes}
+    settings.add("seed")
     settings.update(*(piece.covariates for piece in posterior.pieces()))
     names = [c for c in table if c in runs and c in settings]
     if not names:
@@ -136,11 +133,17 @@ class Gaussian(NamedTuple):
     batch: Int[np.ndarray, " draw"]
 
 
-def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
-    """The linear-Gaussian approximation to what all domains say."""
+def gaussian(
+    menu: Menu, domains: Sequence[Domain], tolerance: float = 1e-3
+) -> Gaussian:
+    """Approximate what all domains say by a linear-Gaussian model.
+
+    ``tolerance``: variance of a log loss that the principal coordinates may leave out,
+    of the noise variance.
+    """
     columns = [d.log_loss for d in domains] + [d.goal for d in domains]
-    tolerance = TOLERANCE * min(d.noise.learned_at for d in domains)
-    draws, loadings = principal(np.hstack(columns), tolerance)
+    least_noise = min(d.noise.learned_at for d in domains)
+    draws, loadings = principal(np.hstack(columns), tolerance * least_noise)
 
     size = len(menu.table)
     law = loadings[: size * len(domains)].reshape(len(domains), size, -1)
@@ -150,19 +153,19 @@ def gaussian(menu: Menu, domains: Sequence[Domain]) -> Gaussian:
     wanted = wanted[wanted >= 0]
     places = range(len(domains))
     effects = [_effects(menu, domains, k, wanted) for k in places]
-    others = [_other_effects(menu, domains, k, wanted) for k in places]
+    other_effects = [_other_effects(menu, domains, k, wanted) for k in places]
     of_goals = [
-        np.where((d.at >= 0)[:, None], own[d.at], 0.0)
-        for d, own in zip(domains, effects, strict=True)
+        np.where((d.at >= 0)[:, None], loadings_of[d.at], 0.0)
+        for d, loadings_of in zip(domains, effects, strict=True)
     ]
     offer = Offer(
         loadings=_loadings(menu, law, effects),
         noise=_noise(menu, domains),
-        each=len(domains),
+        per_stop=len(domains),
         cost=menu.cost,
         checkpoint=menu.checkpoint,
         checkpoint_cost=menu.checkpoint_cost,
-        effects=_loadings(menu, law[..., :0], others),
+        effects=_loadings(menu, law[..., :0], other_effects),
     )
     goals = np.hstack([goals, np.concatenate(of_goals)])
     return Gaussian(offer, goals, draws, domains[0].batch)
@@ -240,8 +243,8 @@ def _noise(
     for k, domain in enumerate(domains):
         noise = domain.noise
         shared = np.mean(noise.tau_run**2) * np.isfinite(gap)
-        own = noise.learned_at * noise.correlation(gap)
-        covariance[:, :, k, :, k] = own + shared
+        along_run = noise.learned_at * noise.correlation(gap)
+        covariance[:, :, k, :, k] = along_run + shared
     return covariance.reshape(runs, stops * width, stops * width)
 
 
@@ -254,8 +257,8 @@ def _gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
     same = np.eye(menu.rows.shape[1], dtype=bool)
     gap = np.where(same, 0.0, np.maximum(gap, MIN_GAP))
     exists = menu.rows >= 0
-    both = exists[:, :, None] & exists[:, None, :]
-    return np.where(both | same, gap, np.inf)
+    is_pair = exists[:, :, None] & exists[:, None, :]
+    return np.where(is_pair | same, gap, np.inf)
 
 
 class Measurements(NamedTuple):

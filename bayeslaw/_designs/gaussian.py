@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 Pick = tuple[int, int]
 """A run and the stop it is bought up to."""
 
-FIRST_RANK = 16  # random projections begin with twice as many coordinates
-
 
 def principal(
     columns: Float[np.ndarray, "draw column"], tolerance: float, seed: int = 0
@@ -69,17 +67,20 @@ def principal(
 
 
 def _random_basis(
-    centred: Float[np.ndarray, "draw column"], tolerance: float, seed: int
+    centred: Float[np.ndarray, "draw column"],
+    tolerance: float,
+    seed: int,
+    first_rank: int = 32,
 ) -> tuple[Float[np.ndarray, "draw rank"], Float[np.ndarray, "column rank"]]:
-    """An orthonormal basis, shape (draw, rank), that leaves at most the tolerance of any
-    column's variance out, and the columns' loadings on it, shape (column, rank).
+    """Find an orthonormal basis, shape (draw, rank), that leaves at most the tolerance
+    of any column's variance out, and the columns' loadings on it, shape (column, rank).
     """
     variance = (centred**2).sum(axis=0)
     rng = np.random.default_rng(seed)
     full = min(centred.shape)
-    rank = FIRST_RANK
+    rank = first_rank
     while True:
-        rank = min(2 * rank, full)
+        rank = min(rank, full)
         # The range of A G with a random G holds the leading directions of A (Halko et
         # al. 2011, algorithm 4.1); the rank is doubled until what is missing of every
         # column is small (as in their algorithm 4.2).
@@ -90,40 +91,43 @@ def _random_basis(
         missing = variance - (loadings**2).sum(axis=1)
         if rank == full or missing.max() <= tolerance:
             return basis, loadings
+        rank = 2 * rank
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class CheckpointBlock:
     """What measurements say of a checkpoint's effects, which begin with unit precision.
 
     Parameters
     ----------
     between
         Precision between the coordinates and the effects, shape (coordinate, effect).
-    own
+    effects
         What is added to that of the effects, shape (effect, effect).
     """
 
     between: Float[np.ndarray, "coordinate effect"]
-    own: Float[np.ndarray, "effect effect"]
+    effects: Float[np.ndarray, "effect effect"]
 
-    def __add__(self, other: Block) -> Block:
-        return Block(self.between + other.between, self.own + other.own)
+    def __add__(self, block: CheckpointBlock) -> CheckpointBlock:
+        return CheckpointBlock(
+            self.between + block.between, self.effects + block.effects
+        )
 
     @property
     def precision(self) -> Float[np.ndarray, "effect effect"]:
         """Precision of the effects, the coordinates given."""
-        return np.eye(len(self.own)) + self.own
+        return np.eye(len(self.effects)) + self.effects
 
     @cached_property
-    def left(self) -> Float[np.ndarray, "effect effect"]:
+    def covariance(self) -> Float[np.ndarray, "effect effect"]:
         """Covariance of the effects, the coordinates given."""
         return np.linalg.inv(self.precision)
 
     @cached_property
     def lift(self) -> Float[np.ndarray, "coordinate effect"]:
         """What the effects move by with the coordinates."""
-        return -self.between @ self.left
+        return -self.between @ self.covariance
 
     @cached_property
     def added(self) -> Float[np.ndarray, "coordinate coordinate"]:
@@ -144,18 +148,18 @@ class Precision:
     """
 
     shared: Float[np.ndarray, "coordinate coordinate"]
-    blocks: Mapping[int, Block] = field(default_factory=dict)
+    blocks: Mapping[int, CheckpointBlock] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, given: Precision | Float[np.ndarray, "coordinate coordinate"]
+        cls, precision: Precision | Float[np.ndarray, "coordinate coordinate"]
     ) -> Precision:
-        return given if isinstance(given, Precision) else cls(given)
+        return precision if isinstance(precision, Precision) else cls(precision)
 
     def __add__(
-        self, other: Precision | Float[np.ndarray, "coordinate coordinate"]
+        self, addend: Precision | Float[np.ndarray, "coordinate coordinate"]
     ) -> Precision:
-        more = Precision.of(other)
+        more = Precision.of(addend)
         blocks = dict(self.blocks)
         for checkpoint, block in more.blocks.items():
             had = blocks.get(checkpoint)
@@ -192,7 +196,7 @@ class Offer:
     noise
         Covariance of a run's measurements given the law and its checkpoint, shape (run,
         measurement, measurement).
-    each
+    per_stop
         Measurements at a stop.
     cost
         Cost of a run up to each stop, shape (run, stop); infinite where it is not to be had.
@@ -207,7 +211,7 @@ class Offer:
 
     loadings: Float[np.ndarray, "run measurement coordinate"]
     noise: Float[np.ndarray, "run measurement measurement"]
-    each: int
+    per_stop: int
     cost: Float[np.ndarray, "run stop"]
     checkpoint: Int[np.ndarray, " run"]
     checkpoint_cost: Float[np.ndarray, " checkpoint"]
@@ -218,7 +222,7 @@ class Offer:
         return self.loadings.shape[2]
 
     @cached_property
-    def _own(self) -> Float[np.ndarray, "run measurement effect"]:
+    def _effects(self) -> Float[np.ndarray, "run measurement effect"]:
         if self.effects is not None:
             return self.effects
         return np.zeros((*self.loadings.shape[:2], 0))
@@ -232,7 +236,7 @@ class Offer:
     @cached_property
     def _whitened(self) -> Float[np.ndarray, "run measurement coordinate_and_effect"]:
         # With R = L L', the first rows of L^-1 A whiten the first measurements alone.
-        all_loadings = np.concatenate([self.loadings, self._own], axis=2)
+        all_loadings = np.concatenate([self.loadings, self._effects], axis=2)
         return np.linalg.solve(np.linalg.cholesky(self.noise), all_loadings)
 
     def information(self, pick: Pick) -> Precision:
@@ -247,11 +251,12 @@ class Offer:
         return {}
 
     def _information(self, run: int, stop: int) -> Precision:
-        rows = self._whitened[run, : (stop + 1) * self.each]
-        shared, own = np.split(rows, [self.coordinates], axis=1)
+        rows = self._whitened[run, : (stop + 1) * self.per_stop]
+        shared, of_effects = np.split(rows, [self.coordinates], axis=1)
         blocks = {}
-        if own.any():
-            blocks = {int(self.checkpoint[run]): Block(shared.T @ own, own.T @ own)}
+        if of_effects.any():
+            block = CheckpointBlock(shared.T @ of_effects, of_effects.T @ of_effects)
+            blocks[int(self.checkpoint[run])] = block
         return Precision(shared.T @ shared, blocks)
 
     def factors(
@@ -264,26 +269,28 @@ class Offer:
         measurement, coordinate), and the Cholesky factor of A S A' + R, how each run's
         measurements will vary, shape (run, measurement, measurement).
         """
-        known = Precision.of(precision)
+        conditions = Precision.of(precision)
         # Before they are made, measurements vary by what is not known of the
         # coordinates and of the checkpoint, and by their own noise.
-        loadings, rest = self.loadings, self._rest
-        if known.blocks:
-            loadings, rest = loadings.copy(), rest.copy()
-        for checkpoint, block in known.blocks.items():
+        loadings, conditional = self.loadings, self._rest
+        if conditions.blocks:
+            loadings, conditional = loadings.copy(), conditional.copy()
+        for checkpoint, block in conditions.blocks.items():
             runs = self._runs_of[checkpoint]
-            own = self._own[runs]
-            loadings[runs] += own @ block.lift.T
-            rest[runs] = self.noise[runs] + own @ block.left @ own.transpose(0, 2, 1)
-        moved = loadings @ np.linalg.inv(known.marginal)
-        return moved, np.linalg.cholesky(moved @ loadings.transpose(0, 2, 1) + rest)
+            effects = self._effects[runs]
+            loadings[runs] += effects @ block.lift.T
+            of_effects = effects @ block.covariance @ effects.transpose(0, 2, 1)
+            conditional[runs] = self.noise[runs] + of_effects
+        moved = loadings @ np.linalg.inv(conditions.marginal)
+        covariance = moved @ loadings.transpose(0, 2, 1) + conditional
+        return moved, np.linalg.cholesky(covariance)
 
     @cached_property
     def _rest(self) -> Float[np.ndarray, "run measurement measurement"]:
         """Covariance of each run's measurements given the coordinates, where nothing is
         measured of its checkpoint.
         """
-        return self.noise + self._own @ self._own.transpose(0, 2, 1)
+        return self.noise + self._effects @ self._effects.transpose(0, 2, 1)
 
     def at_stops(
         self, sums: Float[np.ndarray, "run measurement *goal"]
@@ -292,7 +299,7 @@ class Offer:
         measurement, ...) -> (run, stop, ...).
         """
         # The last measurement of each stop closes its sum.
-        return sums[:, self.each - 1 :: self.each]
+        return sums[:, self.per_stop - 1 :: self.per_stop]
 
     def price(self, picks: Sequence[Pick]) -> float:
         """Cost of all picks, each checkpoint paid once."""

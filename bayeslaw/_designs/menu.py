@@ -23,10 +23,6 @@ from bayeslaw._tables.simulate import TOKENS_PER_PARAMETER
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
 
-SHOWN = 3  # rows named in a message
-# columns that belong to a checkpoint, whatever run starts from it
-OF_CHECKPOINT = ("checkpoint", LOSS_BEFORE, SOURCE_LOSS_BEFORE, "S1_pt", "S2_pt")
-
 
 @dataclass(frozen=True, eq=False)
 class Menu:
@@ -122,13 +118,13 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     along = _along(table, cost)
     runs = _run_codes(table)
     rows = _stops(runs, along)
-    costs = np.where(rows >= 0, cost[rows], np.inf)
-    _check_costs_rise(table, rows, costs)
+    along_runs = np.where(rows >= 0, cost[rows], np.inf)
+    _check_costs_rise(table, rows, along_runs)
     codes = _checkpoint_codes(table, runs)
     _check_one_checkpoint(table, rows, codes)
     dearest = np.zeros(codes.max() + 1)
     np.maximum.at(dearest, codes, extra)
-    return Menu(table, rows, costs, along, codes[rows[:, 0]], dearest)
+    return Menu(table, rows, along_runs, along, codes[rows[:, 0]], dearest)
 
 
 def _stops(
@@ -165,9 +161,9 @@ def _check_one_checkpoint(
     codes: Int[np.ndarray, " row"],
 ) -> None:
     first = codes[rows[:, 0]]
-    other = (rows >= 0) & (codes[rows] != first[:, None])
-    if other.any():
-        row = table.index[rows[tuple(np.argwhere(other)[0])]]
+    differs = (rows >= 0) & (codes[rows] != first[:, None])
+    if differs.any():
+        row = table.index[rows[tuple(np.argwhere(differs)[0])]]
         raise RunTableError(
             f"row {row}, column 'run': its run starts from two checkpoints; name the "
             "runs apart"
@@ -217,10 +213,10 @@ def candidates(
     RunTableError
         A level is not a positive number, or the table has none to take levels from.
     """
-    given = {"N": N, "ptpp": ptpp, "replay": replay}
+    requested = {"N": N, "ptpp": ptpp, "replay": replay}
     levels = {
         name: _levels(name, wanted, runs)
-        for name, wanted in given.items()
+        for name, wanted in requested.items()
         if wanted is not None or name in runs
     }
     if "N" not in levels:
@@ -278,8 +274,10 @@ def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     if not set(keys) <= set(runs):
         empty = pd.DataFrame(columns=[*keys, "checkpoint"], dtype=float)
         return empty.astype({"checkpoint": object})
+    # columns that belong to a checkpoint, whatever run starts from it
+    carried = ("checkpoint", LOSS_BEFORE, SOURCE_LOSS_BEFORE, "S1_pt", "S2_pt")
     by_checkpoint = runs.groupby(keys)
-    levels = by_checkpoint[[c for c in OF_CHECKPOINT if c in runs]].nunique()
+    levels = by_checkpoint[[c for c in carried if c in runs]].nunique()
     constant = [
         column
         for column in levels
@@ -400,9 +398,9 @@ def _money(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row
     for fault, bad in faults.items():
         if bad.any():
             rows = table.index[bad]
-            named = ", ".join(map(str, rows[:SHOWN]))
-            if len(rows) > SHOWN:
-                named += f" and {len(rows) - SHOWN} more"
+            named = ", ".join(map(str, rows[:3]))
+            if len(rows) > 3:
+                named += f" and {len(rows) - 3} more"
             raise RunTableError(
                 f"row{'s' * (len(rows) > 1)} {named}, column {column!r}: {fault}; {do}"
             )

@@ -13,7 +13,7 @@ from bayeslaw._designs.evidence import Domain, Measurements, measurements
 from bayeslaw._designs.gaussian import Pick
 from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.diagnostics import pareto_smoothed
-from bayeslaw._inference.noise import draw_effects
+from bayeslaw._inference.noise import draw_new_effects
 from bayeslaw._posteriors.outcomes import RowErrors
 from bayeslaw._posteriors.streams import Stream, generator
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # beyond, importance weights say nothing (Vehtari, Simpson, Gelman, Yao and Gabry 2024)
 MAX_KHAT = 0.7
-# log likelihood below the least of all others, so that no draw explains its own outcome
-EXCLUDED = 100.0
 
 
 class ReweightedDraws(NamedTuple):
@@ -66,8 +64,8 @@ def reweight(
     rng = generator(seed, Stream.REWEIGHTING)
     noise = domain.noise
     checkpoints = int(max(rows.checkpoint.max(), *domain.at)) + 1
-    effects = draw_effects(noise.tau_checkpoint, checkpoints, rng)
-    of_runs = draw_effects(noise.tau_run, int(rows.pick.max()) + 1, rng)
+    effects = draw_new_effects(noise.tau_checkpoint, checkpoints, rng)
+    of_runs = draw_new_effects(noise.tau_run, int(rows.pick.max()) + 1, rng)
     law = domain.log_loss[:, rows.row]
     centre = law + effects[:, rows.checkpoint] + of_runs[:, rows.pick]
     # A goal at a checkpoint that is measured shares its effect.
@@ -95,8 +93,9 @@ def _log_likelihood(
     """
     outcome = centre[truth] + error.draw(truth, rng)
     total = error.log_density(outcome - centre)
-    # A draw explains its own outcome too well: leave-one-out.
-    total[truth] = total.min() - EXCLUDED
+    # A draw explains its own outcome too well: leave-one-out, by a log likelihood far
+    # below the least of all others.
+    total[truth] = total.min() - 100.0
     return total
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,16 +24,38 @@ from bayeslaw._designs.gaussian import Offer, Pick, precision_of
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-# of the cost, by which greedy searches divide gains
-POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
-FEWER_POWERS = POWERS[::2]  # where a search is one of many
-SWEEPS = 3  # over the list, dropping each pick and buying again
-FEW = 30  # affordable picks of a short menu
-SHORT = 10  # picks of a list of which pairs are dropped too
-BETTER = 1e-9  # share of its worth by which a list must be better to be taken
-DONE = 1e-3  # share of its worth: a sweep that adds less is the last
-SLACK = 1e-12  # share of the budget that sums of costs may miss by rounding
-TRIFLE = 1e-9  # of the least cost: what a free run is taken to cost
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to search.
+
+    Parameters
+    ----------
+    powers
+        Powers of the cost by which greedy searches divide gains.
+    short_menu
+        Affordable picks, at most, of a menu of which each is tried as the first.
+    short_list
+        Picks, at most, of a list of which pairs are dropped too.
+    sweeps
+        Sweeps over the list, dropping each pick and buying again.
+    least_change
+        Share of its worth by which a list must be better to be taken.
+    least_sweep
+        Share of its worth: a sweep that adds less is the last.
+    """
+
+    powers: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.0)
+    short_menu: int = 30
+    short_list: int = 10
+    sweeps: int = 3
+    least_change: float = 1e-9
+    least_sweep: float = 1e-3
+
+    @property
+    def fewer_powers(self) -> tuple[float, ...]:
+        """Every other power, where a search is one of many."""
+        return self.powers[::2]
 
 
 class Limits(NamedTuple):
@@ -43,24 +66,27 @@ class Limits(NamedTuple):
     picks: int
 
 
-def choose(offer: Offer, criterion: Criterion, limits: Limits) -> list[Pick]:
-    """The best set of runs found: greedy searches by gain over powers of cost, then
+def choose(
+    offer: Offer, criterion: Criterion, limits: Limits, effort: Effort = Effort()
+) -> list[Pick]:
+    """Search the best set of runs greedily by gain over powers of cost, then by
     exchanges; in order of worth.
     """
-    starts = [greedy(offer, criterion, limits, power) for power in POWERS]
+    starts = [greedy(offer, criterion, limits, power) for power in effort.powers]
     starts += [
         greedy(offer, criterion, limits, power, paid=checkpoint)
         for checkpoint in _affordable_checkpoints(offer, limits)
-        for power in FEWER_POWERS
+        for power in effort.fewer_powers
     ]
-    if max(map(len, starts)) <= SHORT:
+    if max(map(len, starts)) <= effort.short_list:
         starts += [
             greedy(offer, criterion, limits, power, bought=[pick])
-            for pick in _few_picks(offer, limits)
-            for power in FEWER_POWERS
+            for pick in _few_picks(offer, limits, effort.short_menu)
+            for power in effort.fewer_powers
         ]
     best = max(starts, key=lambda picks: _worth(offer, criterion, picks))
-    return order_by_worth(offer, criterion, exchange(offer, criterion, limits, best))
+    exchanged = exchange(offer, criterion, limits, best, effort)
+    return order_by_worth(offer, criterion, exchanged)
 
 
 def _worth(offer: Offer, criterion: Criterion, picks: Sequence[Pick]) -> float:
@@ -77,12 +103,12 @@ def _affordable_checkpoints(offer: Offer, limits: Limits) -> list[int]:
     return np.flatnonzero(is_affordable).tolist()
 
 
-def _few_picks(offer: Offer, limits: Limits) -> list[Pick]:
-    """All affordable picks of a short menu: each is tried as the first (Sviridenko
+def _few_picks(offer: Offer, limits: Limits, most: int) -> list[Pick]:
+    """All affordable picks, if at most so many: each is tried as the first (Sviridenko
     2004).
     """
     affordable = np.argwhere(_costs_now(offer, set()) <= limits.budget)
-    if len(affordable) > FEW:
+    if len(affordable) > most:
         return []
     # plain numbers: picks are compared and sorted
     return [(int(run), int(stop)) for run, stop in affordable]
@@ -113,7 +139,8 @@ def greedy(
     worth = [criterion.value(precision)]
     while len(picks) < limits.picks:
         cost = _costs_now(offer, used)
-        affordable = cost <= (limits.budget - spent) * (1 + SLACK)
+        # sums of costs may miss the budget by rounding
+        affordable = cost <= (limits.budget - spent) * (1 + 1e-12)
         allowed = (counts < limits.replicates)[:, None]
         if not (affordable & allowed).any():
             break
@@ -151,8 +178,8 @@ def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool
     """
     used = {int(offer.checkpoint[run]) for run, _ in picks}
     cost = _costs_now(offer, used).min(axis=1)
-    left = limits.budget - offer.price(list(picks))
-    fits = cost <= left
+    remaining = limits.budget - offer.price(list(picks))
+    fits = cost <= remaining
     counts = np.bincount([run for run, _ in picks], minlength=len(cost))
     allowed = counts < limits.replicates
     return bool(fits.any()), bool((fits & allowed).any())
@@ -173,11 +200,12 @@ def _score(
     cost: Float[np.ndarray, "run stop"],
     power: float,
 ) -> Float[np.ndarray, "run stop"]:
-    """Gain per cost**power, shape (run, stop); what costs nothing is taken to cost a
-    trifle. Past a run's end there is nothing to gain.
+    """Divide gains by cost**power, shape (run, stop). Past a run's end there is nothing
+    to gain.
     """
     real = np.isfinite(cost)
-    trifle = TRIFLE * np.min(cost[real & (cost > 0)], initial=np.inf)
+    # what costs nothing is taken to cost a trifle of the least cost
+    trifle = 1e-9 * np.min(cost[real & (cost > 0)], initial=np.inf)
     least = trifle if np.isfinite(trifle) else 1.0
     finite = np.where(real, cost, 1.0)
     paid = np.maximum(finite, least)
@@ -185,32 +213,36 @@ def _score(
 
 
 def exchange(
-    offer: Offer, criterion: Criterion, limits: Limits, picks: Sequence[Pick]
+    offer: Offer,
+    criterion: Criterion,
+    limits: Limits,
+    picks: Sequence[Pick],
+    effort: Effort = Effort(),
 ) -> list[Pick]:
     """Drop each pick in turn (of short lists each pair) and spend what it cost anew, as
     long as that is better.
     """
     best, worth = list(picks), _worth(offer, criterion, picks)
-    for _ in range(SWEEPS):
+    for _ in range(effort.sweeps):
         before = worth
-        for dropped in list(_to_drop(best)):
+        for dropped in list(_to_drop(best, effort.short_list)):
             if Counter(dropped) - Counter(best):
                 continue  # sold already
-            rest = list((Counter(best) - Counter(dropped)).elements())
-            for power in FEWER_POWERS:
-                other = greedy(offer, criterion, limits, power, bought=rest)
-                value = _worth(offer, criterion, other)
-                if value > worth * (1 + BETTER):
-                    best, worth = other, value
-        if worth <= before * (1 + DONE):
+            remaining = list((Counter(best) - Counter(dropped)).elements())
+            for power in effort.fewer_powers:
+                rebought = greedy(offer, criterion, limits, power, bought=remaining)
+                value = _worth(offer, criterion, rebought)
+                if value > worth * (1 + effort.least_change):
+                    best, worth = rebought, value
+        if worth <= before * (1 + effort.least_sweep):
             break
     return best
 
 
-def _to_drop(picks: Sequence[Pick]) -> Iterator[tuple[Pick, ...]]:
-    """Each pick, and of a short list each pair."""
+def _to_drop(picks: Sequence[Pick], short: int) -> Iterator[tuple[Pick, ...]]:
+    """Each pick, and of a list of at most ``short`` each pair."""
     yield from ((pick,) for pick in sorted(set(picks)))
-    if len(picks) <= SHORT:
+    if len(picks) <= short:
         pairs = combinations(sorted(picks), 2)
         yield from sorted(set(pairs))
 
@@ -221,18 +253,18 @@ def order_by_worth(
     """The same picks, each the best gain for its cost after those before it; without
     those that add nothing.
     """
-    left, ordered = sorted(picks), []
+    remaining, ordered = sorted(picks), []
     precision, used = precision_of(offer, []), set()
-    while left:
+    while remaining:
         gains = criterion.gains(precision, offer)
         counts = _counts(gains, criterion)
-        useful = [pick for pick in left if counts[pick]]
+        useful = [pick for pick in remaining if counts[pick]]
         if not useful:
             break
         scores = _score(gains, _costs_now(offer, used), 1.0)
         best = max(useful, key=lambda pick: scores[pick])
         ordered.append(best)
-        left.remove(best)
+        remaining.remove(best)
         precision = precision + offer.information(best)
         used.add(int(offer.checkpoint[best[0]]))
     return ordered

@@ -13,7 +13,6 @@ from bayeslaw._tables.beyond import warn_far
 from bayeslaw._tables.fitting import warn_other_domain
 from bayeslaw._tables.runs import as_runs
 
-BLOCK = 2000  # rows worked on together
 ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its mean
 
 
@@ -62,16 +61,16 @@ def forecast(
     return pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
 
 
-def _blocks(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    """Rows that are forecast together, so that memory does not grow with the table; the
-    last block is filled up with its own last row: one size is one program.
+def _blocks(runs: pd.DataFrame, size: int = 2000) -> list[pd.DataFrame]:
+    """Split a table into rows that are forecast together, so that memory does not grow
+    with it; the last block is filled up with its own last row: one size is one program.
     """
-    if len(runs) <= BLOCK:
+    if len(runs) <= size:
         return [runs]
     last = len(runs) - 1
     blocks = []
-    for start in range(0, len(runs), BLOCK):
-        rows = np.arange(start, start + BLOCK)
+    for start in range(0, len(runs), size):
+        rows = np.arange(start, start + size)
         inside = np.minimum(rows, last)
         blocks.append(runs.iloc[inside])
     return blocks

@@ -20,9 +20,6 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# points of a forecast curve of pre-training, from this share of its tokens on
-LADDER, EARLIEST = 400, 1e-4
-
 
 # -- the cost of forgetting ------------------------------------------------------------
 
@@ -155,10 +152,10 @@ def _measured_curve(
     is_model = np.isclose(curves["N"], size, rtol=1e-6)
     points = curves[is_model].sort_values("D")
     if len(points) < 2:
-        known = ", ".join(format_count(n) for n in np.unique(curves["N"]))
+        sizes = ", ".join(format_count(n) for n in np.unique(curves["N"]))
         raise RunTableError(
             f"row {runs.index[i]}: no curve of pre-training of a model of "
-            f"{format_count(size)}; there are: {known}"
+            f"{format_count(size)}; there are: {sizes}"
         )
     return points["D"].to_numpy(float), points["loss"].to_numpy(float)
 
@@ -170,7 +167,8 @@ def _forecast_curve(
     size = _column(runs, "N", "the model's parameters")[i]
     end = _column(runs, LOSS_BEFORE, "where its curve ends")[i]
     ptpp = _column(runs, "ptpp", "pre-training tokens per parameter")[i]
-    tokens = ptpp * size * np.geomspace(EARLIEST, 1.0, LADDER)
+    # from a ten-thousandth of its tokens on
+    tokens = ptpp * size * np.geomspace(1e-4, 1.0, 400)
     curve = np.exp(posterior.log_loss(pd.DataFrame({"N": size, "D": tokens})))
     ends_as_measured = curve - curve[:, -1:] + end
     order = np.random.default_rng(seed).permutation(len(curve))

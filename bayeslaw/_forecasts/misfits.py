@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 PARTS = ("noise", "parameters", "misfit", "drift", "laws")
-ABOVE, BELOW = "above", "below"  # the sides of an axis of drift
-COUNTED = ("N", "D")  # axes whose values are counts
 
 
 def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
@@ -105,13 +103,13 @@ def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, flo
     """Values of a side's axis between the fitted runs and a run beyond them."""
     axis, _, way = side.rpartition(" ")
     for piece in _pieces(posterior):
-        whole = _law_of(piece)
-        assert whole is not None
-        if whole.known is None or axis not in whole.known.axes:
+        formula = _law_of(piece)
+        assert formula is not None
+        if formula.known is None or axis not in formula.known.axes:
             continue
-        at = drift.positions(fitting.covariates(whole.law, run), np)[axis]
-        ends = whole.known.high if way == ABOVE else whole.known.low
-        edge = ends[whole.known.axes.index(axis)]
+        at = drift.positions(fitting.covariates(formula.law, run), np)[axis]
+        ends = formula.known.high if way == "above" else formula.known.low
+        edge = ends[formula.known.axes.index(axis)]
         low, high = sorted((edge, float(at[0])))
         return drift.value_at(axis, low), drift.value_at(axis, high)
     raise LookupError(side)
@@ -119,8 +117,8 @@ def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, flo
 
 def _level(axis: str, value: float) -> str:
     """A value of an axis as it is read."""
-    counted = axis in COUNTED and value < LARGEST_COUNT
-    return format_count(value) if counted else f"{value:.3g}"
+    is_count = axis in ("N", "D") and value < LARGEST_COUNT
+    return format_count(value) if is_count else f"{value:.3g}"
 
 
 def _law_of(piece: Piece) -> LogLoss | None:
@@ -150,15 +148,17 @@ def _variances(posterior: Posterior, runs: pd.DataFrame) -> dict[str, Any]:
         raise LawError(f"{posterior.name}: its draws do not say what they are made of")
     counts = np.array([piece.draws for piece in pieces])
     share = counts / counts.sum()
-    each = [_of_piece(piece, runs) for piece in pieces]
+    of_pieces = [_of_piece(piece, runs) for piece in pieces]
     variance: dict[str, Any] = {
-        name: sum(w * parts[name] for w, (_, parts) in zip(share, each, strict=True))
+        name: sum(
+            w * parts[name] for w, (_, parts) in zip(share, of_pieces, strict=True)
+        )
         for name in ("noise", "parameters", "misfit")
     }
-    centres = np.stack([centre for centre, _ in each])  # (law, run)
+    centres = np.stack([centre for centre, _ in of_pieces])  # (law, run)
     variance["laws"] = share @ (centres - share @ centres) ** 2
     by_side: dict[str, Any] = {}
-    for w, (_, parts) in zip(share, each, strict=True):
+    for w, (_, parts) in zip(share, of_pieces, strict=True):
         for side, values in parts["drift"].items():
             by_side[side] = by_side.get(side, 0.0) + w * values
     return variance | {"drift": pd.DataFrame(by_side, range(len(runs)))}
@@ -170,30 +170,34 @@ def _of_piece(
     """Mean log loss of a law's draws, and variances by part, each of shape (run,), of
     the drift by side.
     """
-    whole = _law_of(piece)
-    assert whole is not None
-    columns = fitting.covariates(whole.law, runs)
+    full = _law_of(piece)
+    assert full is not None
+    columns = fitting.covariates(full.law, runs)
 
     def draws(formula: LogLoss) -> Float[np.ndarray, "draw run"]:
         return replace(piece, log_loss=formula).at(columns)
 
-    alone = draws(LogLoss(whole.law))
-    both = draws(replace(whole, known=None)) if whole.process else alone
-    centre, by_side = both.mean(axis=0), {}
-    if whole.known is not None:
-        away = np.asarray(drift.distances(columns, whole.known, np))
+    alone = draws(LogLoss(full.law))
+    with_misfit = alone
+    if full.process:
+        with_misfit = draws(replace(full, known=None))
+    centre, by_side = with_misfit.mean(axis=0), {}
+    if full.known is not None:
+        away = np.asarray(drift.distances(columns, full.known, np))
         away = np.broadcast_to(away, (len(runs), away.shape[-1]))
         rates = np.asarray(piece.values[DRIFT])
         centre = centre + away @ rates.mean(axis=0)
-        sides = [f"{axis} {way}" for axis in whole.known.axes for way in (ABOVE, BELOW)]
+        sides = [
+            f"{axis} {way}" for axis in full.known.axes for way in ("above", "below")
+        ]
         by_side = dict(zip(sides, (away**2 * rates.var(axis=0)).T, strict=True))
     # Each draw's misfit takes back what its parameters are off by amid the data. So what
     # of the misfit the law's own loss foretells is the parameters' part, and the rest
     # is the misfit's: together the variance of the sum.
-    misfit = _apart(both - alone, alone)
+    misfit = _apart(with_misfit - alone, alone)
     return centre, {
         "noise": np.full(len(runs), np.mean(piece.noise.capped_variance)),
-        "parameters": np.maximum(both.var(axis=0) - misfit, 0.0),
+        "parameters": np.maximum(with_misfit.var(axis=0) - misfit, 0.0),
         "misfit": misfit,
         "drift": by_side,
     }
@@ -235,14 +239,14 @@ def misfit_along(
     LawError
         The draws have no misfit, or the law does not read the column.
     """
-    piece = max(posterior.pieces(), key=lambda one: one.draws)
+    piece = max(posterior.pieces(), key=lambda piece: piece.draws)
     formula = _law_of(piece)
     if formula is None or formula.process is None:
         raise LawError("these draws have no misfit: fit without --plain")
     columns = fitting.covariates(formula.law, as_runs(runs))
     if axis not in columns:
-        known = ", ".join(columns)
-        raise LawError(f"law {formula.law.name!r} does not read {axis!r}: {known}")
+        readable = ", ".join(columns)
+        raise LawError(f"law {formula.law.name!r} does not read {axis!r}: {readable}")
     middle = _middle_run(columns)
     x = np.asarray(columns[axis], float)
     grid = (
@@ -263,7 +267,7 @@ def misfit_and_noise(
     """Root mean square of a law's misfit over runs, and sd of the noise of one of them,
     in log loss; of the law with most draws, None where it has no misfit.
     """
-    piece = max(posterior.pieces(), key=lambda one: one.draws)
+    piece = max(posterior.pieces(), key=lambda piece: piece.draws)
     formula = _law_of(piece)
     if formula is None or formula.process is None:
         return None

@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 
 POWERS = (0.8, 1.25)
 SENSITIVE = 0.05  # Kallioinen 2024, section 3.3: above, a component moves the posterior
-MOST_RUNS = 50  # whose forecasts are looked at, evenly spread
-LEVELS = ("one", "two")  # levels of a column that do not fix an exponent along it
-STAGE = "ptpp"
-SAME_LEVEL = 1e-9  # relative; closer values of a column are one level
-# width of the 90% interval of an effect's share above which it is not told from the
-# other
-UNCLEAR_SHARE = 0.25
-MIN_WEIGHT = 0.1  # of a law in an average whose reasons count
-# how those reasons begin
+# how reasons of the prior begin
 ONE_LEVEL, PRIOR_DOMINATED = "one ", "forecast prior-dominated"
 
 
@@ -57,20 +49,25 @@ class Sensitivity(NamedTuple):
         return self.prior >= SENSITIVE > self.likelihood
 
 
-def sensitivity(fit: Fit, log_loss: Float[np.ndarray, "draw run"]) -> Sensitivity:
-    """Power-scaling sensitivity of a fit's forecasts.
+def sensitivity(
+    fit: Fit, log_loss: Float[np.ndarray, "draw run"], most_runs: int = 50
+) -> Sensitivity:
+    """Measure how a fit's forecasts move when the prior or the likelihood is raised to a
+    power (power-scaling sensitivity).
 
     Parameters
     ----------
     log_loss
         Draws of the law's log loss at the runs forecast, shape (draw, run), as
         ``fit.log_loss(runs)`` gives them.
+    most_runs
+        Of more runs, so many are looked at, evenly spread.
     """
     from arviz_base import from_dict
     from arviz_stats import psense  # pyright: ignore[reportPrivateImportUsage]
 
     last = log_loss.shape[1] - 1
-    runs = np.unique(np.linspace(0, last, MOST_RUNS).astype(int))
+    runs = np.unique(np.linspace(0, last, most_runs).astype(int))
     draws = thinned(fit, log_loss[:, runs], by_chain=True)
     tree: Any = from_dict(_groups(fit) | {"posterior": {"log_loss": draws}})
 
@@ -126,25 +123,28 @@ def thinned(
 
     With ``by_chain``, of shape (chain, draw, ...).
     """
-    chains, kept = fit.inference_data["log_likelihood"]["log_loss"].shape[:2]
-    rest = draws.shape[1:]
-    chain_draws = draws.reshape(chains, -1, *rest)
-    chain_draws = chain_draws[:, :: _step(chain_draws.shape[1], kept)]
-    return chain_draws if by_chain else chain_draws.reshape(-1, *rest)
+    chains, count = fit.inference_data["log_likelihood"]["log_loss"].shape[:2]
+    shape = draws.shape[1:]
+    chain_draws = draws.reshape(chains, -1, *shape)
+    chain_draws = chain_draws[:, :: _step(chain_draws.shape[1], count)]
+    return chain_draws if by_chain else chain_draws.reshape(-1, *shape)
 
 
-def _step(draws: int, kept: int) -> int:
+def _step(draws: int, wanted: int) -> int:
     """Thinning step: every so many-th draw is kept."""
-    return -(-draws // kept)
+    return -(-draws // wanted)
 
 
 # -- reasons ---------------------------------------------------------------------------
 
 
 def reasons(
-    posterior: Posterior, runs: pd.DataFrame, log_loss: Float[np.ndarray, "draw run"]
+    posterior: Posterior,
+    runs: pd.DataFrame,
+    log_loss: Float[np.ndarray, "draw run"],
+    min_weight: float = 0.1,
 ) -> tuple[str, ...]:
-    """Why the forecast of these runs rests on priors, a line each.
+    """Say why the forecast of these runs rests on priors, a line each.
 
     Reasons that cannot be computed are left out.
 
@@ -155,19 +155,21 @@ def reasons(
         power-scaling; another has no reasons.
     log_loss
         Draws of the law's log loss at the runs, shape (draw, run).
+    min_weight
+        Weight of a law in an average from which on its reasons count.
     """
     from bayeslaw._posteriors.averaging.record import Average
 
     if isinstance(posterior, Fit):
-        known, laws = posterior.runs, [(posterior.law, posterior.posterior)]
+        fitted, laws = posterior.runs, [(posterior.law, posterior.posterior)]
     elif isinstance(posterior, Average):
-        known = posterior.runs
-        laws = [(m.law, m.values) for m in posterior.members if m.weight >= MIN_WEIGHT]
+        fitted = posterior.runs
+        laws = [(m.law, m.values) for m in posterior.members if m.weight >= min_weight]
     else:
         return ()
-    lines = few_levels([law for law, _ in laws], known, runs)
+    lines = few_levels([law for law, _ in laws], fitted, runs)
     for law, values in laws:
-        line = gate_or_floor(law, values, known, runs)
+        line = gate_or_floor(law, values, fitted, runs)
         if line is not None:
             lines.append(line)
     if isinstance(posterior, Fit):
@@ -182,7 +184,7 @@ def reasons(
 
 
 def few_levels(
-    laws: Sequence[Law], known: pd.DataFrame, runs: pd.DataFrame
+    laws: Sequence[Law], fitted: pd.DataFrame, runs: pd.DataFrame
 ) -> list[str]:
     """Columns of which the table has one level or two while the runs lie beyond.
 
@@ -196,18 +198,20 @@ def few_levels(
             for exponent in law.exponents
             if exponent.covariate == column and not exponent.prior.is_fixed
         )
-        levels = np.unique(known[column].to_numpy(float))
+        levels = np.unique(fitted[column].to_numpy(float))
         values = runs[column].to_numpy(float)
-        is_above = values > levels[-1] * (1 + SAME_LEVEL)
-        is_below = values < levels[0] * (1 - SAME_LEVEL)
+        # closer values of a column are one level
+        is_above = values > levels[-1] * (1 + 1e-9)
+        is_below = values < levels[0] * (1 - 1e-9)
         beyond = values[is_above | is_below]
-        if not exponents or not len(beyond) or len(levels) > len(LEVELS):
+        # three levels fix an exponent along a column
+        if not exponents or not len(beyond) or len(levels) > 2:
             continue
-        count = LEVELS[len(levels) - 1]
-        noun = "stage" if column == STAGE else "level"
-        fitted = " and ".join(f"{v:.4g}" for v in levels)
+        count = ("one", "two")[len(levels) - 1]
+        noun = "stage" if column == "ptpp" else "level"
+        levels_text = " and ".join(f"{v:.4g}" for v in levels)
         lines.append(
-            f"{count} {noun}{'s' * (len(levels) > 1)} only: {column} {fitted} fitted, "
+            f"{count} {noun}{'s' * (len(levels) > 1)} only: {column} {levels_text} fitted, "
             f"{_range(beyond)} forecast; "
             f"{', '.join(exponents)} rest{'s' * (len(exponents) == 1)} on the prior"
         )
@@ -222,20 +226,21 @@ def _range(values: Float[np.ndarray, " run"]) -> str:
 def gate_or_floor(
     law: Law,
     values: Mapping[str, Float[AnyArray, "draw ..."]],
-    known: pd.DataFrame,
+    fitted: pd.DataFrame,
     runs: pd.DataFrame,
+    unclear: float = 0.25,
 ) -> str | None:
-    """A line if two effects of the stage beyond the last fitted one are not told apart.
+    """Say so if two effects of the stage beyond the last fitted one are not told apart.
 
     What is looked at: the share of a term in all that changes (sum of sizes) from the
-    last fitted stage to that of the runs. With two stages fitted, gate and floor hardly
-    correlate (-.2), but either could make half of the change; with a third stage the
-    share is known to 6%.
+    last fitted stage to that of the runs; it is ``unclear`` where its 90% interval is
+    as wide. With two stages fitted, gate and floor hardly correlate (-.2), but either
+    could make half of the change; with a third stage the share is known to 6%.
     """
-    if STAGE not in law.covariates:
+    if "ptpp" not in law.covariates:
         return None
-    last = float(known[STAGE].max())
-    beyond = runs[runs[STAGE] > last * (1 + SAME_LEVEL)]
+    last = float(fitted["ptpp"].max())
+    beyond = runs[runs["ptpp"] > last * (1 + 1e-9)]
     if beyond.empty:
         return None
     columns = fitting.covariates(law, beyond)
@@ -254,15 +259,15 @@ def gate_or_floor(
     shares = {k: np.quantile(v / total, [0.05, 0.95]) for k, v in sizes.items()}
     widest = max(shares, key=lambda k: shares[k][1] - shares[k][0])
     low, high = shares[widest]
-    if high - low < UNCLEAR_SHARE:
+    if high - low < unclear:
         return None
-    others = ", ".join(k for k in sizes if k != widest)
-    stages = _range(beyond[STAGE].to_numpy(float))
+    other_terms = ", ".join(k for k in sizes if k != widest)
+    stages = _range(beyond["ptpp"].to_numpy(float))
     return (
-        f"gate and floor not told apart: of what {STAGE} changes "
+        "gate and floor not told apart: of what ptpp changes "
         f"from {last:.4g} to {stages} "
         f"the term of {widest} makes {low:.0%} to {high:.0%} "
-        f"and {others} the rest (90% interval)"
+        f"and {other_terms} the rest (90% interval)"
     )
 
 
@@ -282,7 +287,7 @@ def _changes(
         draw: dict[str, Float[jax.Array, ""]],
     ) -> dict[str, Float[jax.Array, ""]]:
         here = law.contributions(x, draw)
-        there = law.contributions({**x, STAGE: last}, draw)
+        there = law.contributions({**x, "ptpp": last}, draw)
         return {k: jnp.mean(here[k] - there[k]) for k in here}
 
     return jax.jit(jax.vmap(of_draw))(values)

@@ -45,14 +45,6 @@ Unconstrained = dict[str, Any]  # arrays, of JAX or NumPy
 
 # nats: above, a contribution is sampled as it is; below, its logarithm
 RESOLUTION = 0.005
-# contrasts of a term below this share of what they are at the median exponents, per
-# unit of its site, are not resolved further
-SOFT = 0.05
-# nor are effects of an exponent below this change of its term's log basis
-SOFT_LOG = 0.02
-# prior sds around its centre within which an exponent of either sign is as it is
-NEAR = 0.1
-TINY = 1e-300  # in place of 0, so that logarithms and ratios stay finite
 
 
 class ContrastPoints(NamedTuple):
@@ -111,11 +103,11 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
     ends, sizes = [], []
     for basis, scale in zip(at_ends, scales, strict=True):
         reach = np.abs(basis[:, 0] - basis[:, 1])
-        own = int(np.argmax(reach))
-        first, last = basis[own]
+        widest = int(np.argmax(reach))
+        first, last = basis[widest]
         # The end with the larger basis first, so that the contrast is positive.
         order = [0, 1] if first >= last else [1, 0]
-        ends.append({name: v[order] for name, v in runs[own].items()})
+        ends.append({name: v[order] for name, v in runs[widest].items()})
         # Where a table has one value of the covariate there is no contrast; where the
         # term vanishes at it, any size will do.
         size = max(abs(first - last), 1e-6 * abs(first)) / float(scale)
@@ -219,10 +211,10 @@ def _changes(
 
 
 def _log_effect(
-    law: Law, points: ContrastPoints, exponents: Values, name: str
+    law: Law, points: ContrastPoints, exponents: Values, name: str, soft: float = 0.02
 ) -> Float[Array, ""]:
     """Log of how far an exponent at its median moves its term's log basis along its
-    covariate.
+    covariate; effects below ``soft`` are not resolved further.
     """
     exponent = next(e for e in law.exponents if e.name == name)
     owner = _owners(law).get(name)
@@ -231,14 +223,14 @@ def _log_effect(
     runs = {c: jnp.broadcast_to(jnp.asarray(v), (2,)) for c, v in points.middle.items()}
     runs |= {exponent.covariate: jnp.asarray(points.span[exponent.covariate])}
     basis = jnp.broadcast_to(owner.basis(runs, exponents), (2,))
-    log_basis = jnp.log(jnp.maximum(jnp.abs(basis), TINY))
-    # log |difference|, rounded off at SOFT_LOG so that it is smooth and bounded where
-    # an exponent moves nothing.
-    return 0.5 * jnp.log((log_basis[0] - log_basis[1]) ** 2 + SOFT_LOG**2)
+    log_basis = jnp.log(jnp.maximum(jnp.abs(basis), 1e-300))
+    # log |difference|, rounded off so that it is smooth and bounded where an exponent
+    # moves nothing.
+    return 0.5 * jnp.log((log_basis[0] - log_basis[1]) ** 2 + soft**2)
 
 
 def _move_exponents(
-    law: Law, points: ContrastPoints, given: Unconstrained, to_site: bool
+    law: Law, points: ContrastPoints, start: Unconstrained, to_site: bool
 ) -> tuple[Unconstrained, Values, Float[Array, ""]]:
     """Exponents from coordinates to sites (or back), the last listed first; their
     values; log determinant of the way to sites.
@@ -250,10 +242,11 @@ def _move_exponents(
     for e in reversed(law.exponents):
         if e.prior.is_fixed:
             continue
-        v = given[e.name]
+        v = start[e.name]
         if e.prior.support == "real":
-            # v = c + n sinh(z), dv/dz = n cosh(z).
-            centre, near = e.prior.args[0], NEAR * e.prior.args[1]
+            # v = c + n sinh(z), dv/dz = n cosh(z): as it is within a tenth of a prior
+            # sd around its centre.
+            centre, near = e.prior.args[0], 0.1 * e.prior.args[1]
             if to_site:
                 moved[e.name] = centre + near * jnp.sinh(v)
             else:
@@ -270,7 +263,7 @@ def _move_exponents(
 
 
 def _log_positive(
-    left: Float[AnyArray, ""],
+    remainder: Float[AnyArray, ""],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Logarithm of a contribution from its coordinate, and of the derivative: linear
     above the resolution, log below.
@@ -278,15 +271,15 @@ def _log_positive(
     # In the coordinate ``left`` the site is log(left) above the resolution r, and the
     # tangent of that at r below: one smooth map onto all of the line, so that a
     # contribution may go to 0 without a wall. Its log slope is -log(max(left, r)).
-    is_plain = left > RESOLUTION
-    plain = jnp.log(jnp.where(is_plain, left, 1.0))
+    is_plain = remainder > RESOLUTION
+    plain = jnp.log(jnp.where(is_plain, remainder, 1.0))
     # goes on from log(RESOLUTION) at the slope that the logarithm has there
-    below = jnp.log(RESOLUTION) + (left - RESOLUTION) / RESOLUTION
+    below = jnp.log(RESOLUTION) + (remainder - RESOLUTION) / RESOLUTION
     log_value = jnp.where(is_plain, plain, below)
     return log_value, jnp.where(is_plain, -plain, -jnp.log(RESOLUTION))
 
 
-def _left_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
+def _remainder_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
     """The inverse of `_log_positive`."""
     is_plain = log_value > jnp.log(RESOLUTION)
     return jnp.where(
@@ -312,18 +305,20 @@ class _Contrast(NamedTuple):
     log_size: Float[Array, ""]
     between: Float[Array, " term"]
 
-    def site(self, left: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def site(
+        self, remainder: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The site of the term's share of a contrast, and the log slope of that map."""
         if self.is_signed:
-            return left * jnp.exp(-self.log_size), -self.log_size
-        log_value, log_slope = _log_positive(left)
+            return remainder * jnp.exp(-self.log_size), -self.log_size
+        log_value, log_slope = _log_positive(remainder)
         return log_value - self.log_size, log_slope
 
-    def left(self, site: Float[Array, ""]) -> Float[Array, ""]:
+    def remainder(self, site: Float[Array, ""]) -> Float[Array, ""]:
         """The inverse of `site`."""
         if self.is_signed:
             return site * jnp.exp(self.log_size)
-        return _left_of(site + self.log_size)
+        return _remainder_of(site + self.log_size)
 
     def value(self, site: Float[Array, ""]) -> Float[Array, ""]:
         """Value of the term, which is linear in it."""
@@ -367,8 +362,9 @@ def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contras
     # of each term, between the runs of each
     difference = (ends[..., 0] - ends[..., 1]) / scale[:, None]
     # log |contrast|, rounded off where exponents make it vanish. Per unit of the site:
-    # a basis itself changes by orders of magnitude with its exponent.
-    soft = SOFT * points.size
+    # a basis itself changes by orders of magnitude with its exponent. Below a twentieth
+    # of what it is at the median exponents, a contrast is not resolved further.
+    soft = 0.05 * points.size
     log_sizes = 0.5 * jnp.log(jnp.diagonal(difference) ** 2 + soft**2)
     return [
         _Contrast(
@@ -382,27 +378,27 @@ def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contras
     ]
 
 
-def _rest_at_middle(
+def _loss_without_floor(
     law: Law, points: ContrastPoints, sites: Unconstrained, bases: _Bases
 ) -> Float[Array, ""]:
     """Loss at the middle of the table without the floor, shape ()."""
     floor = floor_term(law)
-    others = [term for term in law.terms if term is not floor]
-    values = constrain(law, sites, {term.site for term in others})
-    rest = jnp.zeros(())
+    terms = [term for term in law.terms if term is not floor]
+    values = constrain(law, sites, {term.site for term in terms})
+    total = jnp.zeros(())
     if law.offset is not None:
         middle = {c: jnp.asarray(v)[None] for c, v in points.middle.items()}
-        rest = jnp.asarray(law.offset(middle))[0]
-    for term in others:
+        total = jnp.asarray(law.offset(middle))[0]
+    for term in terms:
         coefficient = values[term.site] / bases.scale[term.site]
-        rest = rest + term.sign * coefficient * bases.middle[term.site]
-    return rest
+        total = total + term.sign * coefficient * bases.middle[term.site]
+    return total
 
 
 def _move_terms(
     law: Law,
     points: ContrastPoints,
-    given: Unconstrained,
+    start: Unconstrained,
     bases: _Bases,
     to_site: bool,
 ) -> tuple[Unconstrained, Float[Array, ""]]:
@@ -414,13 +410,13 @@ def _move_terms(
     for i, c in enumerate(_contrasts(law, points, bases)):
         # total contrast = sign value size + what earlier terms add: the map is
         # triangular in the terms' order, and its Jacobian a product of slopes.
-        others = added[i]
+        before = added[i]
         if to_site:
-            moved[c.name], log_slope = c.site(c.sign * (given[c.name] - others))
+            moved[c.name], log_slope = c.site(c.sign * (start[c.name] - before))
             logdet = logdet + log_slope
         else:
-            moved[c.name] = c.sign * c.left(given[c.name]) + others
-        value = c.value(moved[c.name] if to_site else given[c.name])
+            moved[c.name] = c.sign * c.remainder(start[c.name]) + before
+        value = c.value(moved[c.name] if to_site else start[c.name])
         added = added + value * c.between
     return moved, logdet
 
@@ -441,8 +437,8 @@ def to_sites(
         return sites, logdet
     # The floor's coordinate is the loss at the middle of the table: of all numbers the
     # one that the data fix best.
-    left = z[floor.site] - _rest_at_middle(law, points, sites, bases)
-    log_value, log_slope = _log_positive(left)
+    remainder = z[floor.site] - _loss_without_floor(law, points, sites, bases)
+    log_value, log_slope = _log_positive(remainder)
     return sites | {floor.site: log_value}, logdet + log_slope
 
 
@@ -455,5 +451,5 @@ def from_sites(law: Law, points: ContrastPoints, sites: Unconstrained) -> Uncons
     floor = floor_term(law)
     if floor is None:
         return z
-    rest = _rest_at_middle(law, points, sites, bases)
-    return z | {floor.site: _left_of(sites[floor.site]) + rest}
+    without_floor = _loss_without_floor(law, points, sites, bases)
+    return z | {floor.site: _remainder_of(sites[floor.site]) + without_floor}

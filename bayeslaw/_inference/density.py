@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-STEP = 1e-5  # of a coordinate, between two gradients whose difference is the curvature
-FINE = 0.1  # of the noise: over more than that, the density of exact losses bends
-FLAT = 1e-2  # curvature below which a direction is scaled as if this curved
-
 
 def site_names(law: Law, shared: SharedError = NONE) -> list[str]:
     """Sampled sites, in the order of a coordinate vector."""
@@ -126,8 +122,8 @@ def gradients(
     (vector, coordinate).
     """
     height = partial(potential, law, table, points)
-    one = jax.value_and_grad(height)
-    return jax.vmap(one)(vectors)
+    height_and_slope = jax.value_and_grad(height)
+    return jax.vmap(height_and_slope)(vectors)
 
 
 def at_each(
@@ -155,9 +151,10 @@ def hessian(
     table: Padded,
     points: ContrastPoints,
     vector: Float[np.ndarray, " coordinate"],
+    longest_step: float = 1e-5,
 ) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Second derivatives of the negative log density, from differences of gradients,
-    shape (coordinate, coordinate).
+    """Estimate second derivatives of the negative log density from differences of
+    gradients, shape (coordinate, coordinate).
 
     Differentiating twice took XLA 25 s to compile for Form 3, the gradient takes 6.
     """
@@ -166,7 +163,8 @@ def hessian(
     # e_i)) / 2 h, off by O(h^2). Rounding adds about 1e-16 / h of the gradient's size,
     # which in float64 balances that near h = 1e-5 (Nocedal and Wright 2006, section
     # 8.1).
-    step = min(STEP, FINE * _noise(law, table, vector))
+    # Over more than a tenth of the noise, the density of exact losses bends.
+    step = min(longest_step, 0.1 * _noise(law, table, vector))
     steps = step * np.concatenate([np.eye(d), -np.eye(d)])
     _, slopes = at_each(law, table, points, vector + steps)
     curvature = (slopes[:d] - slopes[d:]) / (2 * step)
@@ -181,14 +179,14 @@ def _noise(law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]) ->
 
 
 def whitening(
-    curvature: Float[np.ndarray, "coordinate coordinate"],
+    curvature: Float[np.ndarray, "coordinate coordinate"], flattest: float = 1e-2
 ) -> Float[np.ndarray, "coordinate coordinate"]:
     """Scale that makes a curvature the identity: ``scale @ standard_normal`` has its
-    inverse as covariance.
+    inverse as covariance. Directions of less curvature are scaled as the ``flattest``.
     """
     # With H = Q diag(s) Q' the scale is Q diag(s)^-1/2. At a mode that was found only
     # nearly, an eigenvalue may be negative: its size still says how long the direction
     # is. Flat ones are bounded, else their axis would be endless.
     sizes, axes = np.linalg.eigh(curvature)
-    sizes = np.maximum(np.abs(sizes), FLAT)
+    sizes = np.maximum(np.abs(sizes), flattest)
     return axes / np.sqrt(sizes)

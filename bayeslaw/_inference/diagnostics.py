@@ -19,17 +19,6 @@ MAX_RHAT, MIN_ESS, MAX_DIVERGENT = 1.01, 400, 0.001
 
 # Pareto k-hat from which importance weights say nothing (Vehtari et al. 2024)
 TRUSTED_K = 0.7
-# Pareto k-hat and effective draws with which no further proposal is fitted
-GOOD_K, ENOUGH_ESS = 0.5, 1500
-# effective draws of one of many refits, below which chains take over
-REFIT_ESS = 200
-# draws of finite weight below which no tail is fitted to them
-FEWEST_WEIGHTS = 100
-# of draws, above which their tail is not a fifth of them but three roots; the shape of a
-# tail before it is seen, and how many draws that counts as (Vehtari et al. 2024,
-# appendix C)
-MANY = 225
-PRIOR_SHAPE, PRIOR_DRAWS = 0.5, 10
 
 
 def rhat_and_ess(
@@ -70,13 +59,13 @@ def are_enough(sites: Mapping[str, Float[np.ndarray, "chain draw *site"]]) -> bo
 
 
 def pareto_smoothed(
-    log_weight: Float[np.ndarray, " draw"],
+    log_weight: Float[np.ndarray, " draw"], fewest: int = 100
 ) -> tuple[Float[np.ndarray, " draw"], float]:
-    """Normalised weights with Pareto-smoothed tails, shape (draw,), and k-hat (Vehtari
-    2024); infinite where the weights degenerate.
+    """Normalise weights with Pareto-smoothed tails, shape (draw,), and give k-hat
+    (Vehtari 2024); infinite where the weights degenerate.
 
-    Degenerate: fewer than 100 draws of finite weight, or so few that count that no tail
-    can be fitted; the weights are then plain ones.
+    Degenerate: less than the ``fewest`` draws of finite weight, or so few that count
+    that no tail can be fitted; the weights are then plain ones.
     """
     finite = np.isfinite(log_weight)
     if not finite.any():
@@ -84,7 +73,7 @@ def pareto_smoothed(
     floor = log_weight[finite].min() - 50.0
     plain = np.where(finite, log_weight, floor)
     k, smooth = np.inf, plain
-    if finite.sum() >= FEWEST_WEIGHTS:
+    if finite.sum() >= fewest:
         with np.errstate(all="ignore"):  # where one draw takes all
             smooth, k = smoothed_tail(plain)
         if not (np.isfinite(k) and np.isfinite(smooth.max())):
@@ -103,7 +92,8 @@ def smoothed_tail(
     second to import.
     """
     draws = len(log_weight)
-    size = int(3 * draws**0.5 if draws > MANY else draws / 5)
+    # the tail: a fifth of few draws, three roots of many
+    size = int(3 * draws**0.5 if draws > 225 else draws / 5)
     # the largest weight is 1
     log_ratio = log_weight - log_weight.max()
     order = np.argsort(log_ratio)
@@ -117,9 +107,16 @@ def smoothed_tail(
     return replaced, float(shape)
 
 
-def _generalised_pareto(excess: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-    """Shape and scale of a generalised Pareto distribution, from sorted draws of shape
-    (draw,) (Zhang and Stephens 2009); the shape drawn towards `PRIOR_SHAPE`.
+def _generalised_pareto(
+    excess: Float[np.ndarray, " draw"],
+    prior_shape: float = 0.5,
+    prior_draws: int = 10,
+) -> tuple[float, float]:
+    """Estimate shape and scale of a generalised Pareto distribution from sorted draws,
+    shape (draw,) (Zhang and Stephens 2009).
+
+    The shape is drawn towards the one that tails have before they are seen, which
+    counts as so many draws (Vehtari et al. 2024, appendix C).
     """
     draws = len(excess)
     points = 30 + int(draws**0.5)
@@ -131,7 +128,7 @@ def _generalised_pareto(excess: Float[np.ndarray, " draw"]) -> tuple[float, floa
     log_profile = draws * (np.log(-grid / shapes) - shapes - 1)
     b = grid @ np.exp(log_profile - logsumexp(log_profile))
     shape = np.mean(np.log1p(-b * excess))
-    weighed = (draws * shape + PRIOR_DRAWS * PRIOR_SHAPE) / (draws + PRIOR_DRAWS)
+    weighed = (draws * shape + prior_draws * prior_shape) / (draws + prior_draws)
     return weighed, -shape / b
 
 

@@ -35,9 +35,6 @@ from bayeslaw._inference.density import (
     whitening,
 )
 from bayeslaw._inference.diagnostics import (
-    ENOUGH_ESS,
-    GOOD_K,
-    REFIT_ESS,
     TRUSTED_K,
     by_weight,
     pareto_smoothed,
@@ -52,25 +49,47 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-DRAWS = 2000  # of a round
-# of proposals, each fitted to the weighted draws of those before: seconds, where chains
-# took 15
-ROUNDS = 36
-DOF = 5.0  # of the proposal: heavier tails than the posterior's
-# of the mixture that is fitted, and steps of its fit in a round
-COMPONENTS, EM_STEPS = 6, 3
-# of the scales found by the rounds before: tails found late spoil the weights
-INFLATE = 1.6
-# weight below which a draw has no say in the next proposal; most draws that have one:
-# with all of them a late round would cost as much as all before it
-TELLING, MOST_TELLING = 1e-6, 4000
-# below which a component goes; towards the scale of all draws
-LEAST_SHARE, SHRINK = 0.02, 0.1
-# stop when a step gains less than this in log density
-NEWTON_STEPS, TOLERANCE = 100, 1e-6
-SAME = 1e-3  # difference of coordinates below which two starts are one
-SHORTENED = 0.3 ** np.arange(7.0)  # of a Newton step, all tried at once
-LONGEST = 10.0  # norm of a Newton step
+
+@dataclass(frozen=True)
+class AMIS:
+    """Adaptive multiple importance sampling (Cornuet et al. 2012): rounds of draws, each
+    from a mixture of Student-t fitted to the weighted draws of those before.
+
+    Parameters
+    ----------
+    draws
+        Draws of a round.
+    rounds
+        Rounds at most: seconds, where chains took 15.
+    good_k
+        Pareto k-hat below which, with enough effective draws, no further round is made.
+    dof
+        Degrees of freedom of the proposals: heavier tails than the posterior's.
+    components, em_steps
+        Components of the mixture, and steps of its fit in a round.
+    inflate
+        Times the fitted scales: tails found late spoil the weights.
+    shrink
+        Share by which scales are drawn towards that of all draws.
+    least_share
+        Share of the weight below which a component goes.
+    least_weight, most_fitted
+        Weight below which a draw has no part in the fit of the next proposal, and how
+        many have one at most: with all of them a late round would cost as much as all
+        before it.
+    """
+
+    draws: int = 2000
+    rounds: int = 36
+    good_k: float = 0.5
+    dof: float = 5.0
+    components: int = 6
+    em_steps: int = 3
+    inflate: float = 1.6
+    shrink: float = 0.1
+    least_share: float = 0.02
+    least_weight: float = 1e-6
+    most_fitted: int = 4000
 
 
 @dataclass(frozen=True)
@@ -88,8 +107,8 @@ class Importance:
     """
 
     draws: int = 1000
-    min_ess: float = REFIT_ESS
-    enough: float = ENOUGH_ESS
+    min_ess: float = 200
+    enough: float = 1500
 
 
 class Approximation(NamedTuple):
@@ -135,17 +154,17 @@ class Approximation(NamedTuple):
         return {name: v[chosen] for name, v in self.values.items()}
 
 
-def _telling(
-    weight: Float[np.ndarray, " draw"], rng: np.random.Generator
-) -> tuple[Int[np.ndarray, " told"], Float[np.ndarray, " told"]]:
-    """Which draws have a say in the next proposal, shape (told,), and their weights."""
-    index = np.flatnonzero(weight > TELLING)
-    told = weight[index] / weight[index].sum()
-    if len(index) <= MOST_TELLING:
-        return index, told
-    chosen = by_weight(told, MOST_TELLING, rng)
-    kept, times = np.unique(chosen, return_counts=True)
-    return index[kept], times / MOST_TELLING
+def _fitted_draws(
+    weight: Float[np.ndarray, " draw"], amis: AMIS, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " chosen"], Float[np.ndarray, " chosen"]]:
+    """Indices and weights of the draws the next proposal is fitted to."""
+    index = np.flatnonzero(weight > amis.least_weight)
+    weights = weight[index] / weight[index].sum()
+    if len(index) <= amis.most_fitted:
+        return index, weights
+    chosen = by_weight(weights, amis.most_fitted, rng)
+    places, times = np.unique(chosen, return_counts=True)
+    return index[places], times / amis.most_fitted
 
 
 @one_thread()
@@ -156,9 +175,10 @@ def approximate(
     starts: Float[AnyArray, "start coordinate"],
     *,
     seed: int,
-    seen: Float[AnyArray, "visited coordinate"] | None = None,
-    enough: float = ENOUGH_ESS,
+    visited: Float[AnyArray, "visited coordinate"] | None = None,
+    enough: float = 1500,
     level: int = OFTEN,
+    amis: AMIS = AMIS(),
 ) -> Approximation:
     """Approximate the posterior of one table; rows of weight 0 are left out.
 
@@ -167,7 +187,7 @@ def approximate(
     starts
         Coordinate vectors to search from, shape (start, coordinate); the best mode
         found is taken.
-    seen
+    visited
         Coordinate vectors where chains have been, shape (visited, coordinate): the
         first proposal covers them, whatever modes they lie around.
     enough
@@ -175,6 +195,8 @@ def approximate(
     level
         `ONCE` for a single posterior, whose rounds take less than a faster program of
         the density takes to compile.
+    amis
+        How proposals are made.
     """
     evaluate = _evaluate_once if level == ONCE else _evaluate
     nearer = [_least_squares(law, table, points, start) for start in np.asarray(starts)]
@@ -186,24 +208,26 @@ def approximate(
     rng, rounds = np.random.default_rng(seed), Rounds.none(len(mode))
     # Laplace: near the mode the posterior is about normal with the inverse curvature as
     # covariance; a Student-t of that scale covers its tails.
-    proposal = around(mode, whitening(hessian(law, table, points, mode)))
-    if seen is not None:
-        visited = np.asarray(seen)
-        alike = np.full(len(visited), 1 / len(visited))
-        proposal = fitted_to(visited, alike, proposal, rng)
+    scale = whitening(hessian(law, table, points, mode))
+    proposal = around(mode, scale, amis.dof)
+    if visited is not None:
+        chain_vectors = np.asarray(visited)
+        alike = np.full(len(chain_vectors), 1 / len(chain_vectors))
+        proposal = fitted_to(chain_vectors, alike, proposal, rng, amis)
     while True:
-        vectors = draw_from(proposal, DRAWS, rng)
+        vectors = draw_from(proposal, amis.draws, rng)
         log_p, values = evaluate(law, table, points, vectors)
         log_p = np.nan_to_num(np.asarray(log_p), nan=-np.inf)
         rounds = rounds.joined(proposal, vectors, log_p, values)
         weight, k = pareto_smoothed(rounds.log_weight)
-        is_good = 1 / np.sum(weight**2) > enough and k < GOOD_K
-        if is_good or not np.isfinite(k) or len(rounds.proposals) == ROUNDS:
+        is_good = 1 / np.sum(weight**2) > enough and k < amis.good_k
+        is_last = len(rounds.proposals) == amis.rounds
+        if is_good or is_last or not np.isfinite(k):
             return Approximation(rounds.vectors, rounds.values, weight, k, mode)
         # Smoothed weights fit the next proposal: one raw weight that dwarfs the others
         # would pull all components to its draw.
-        index, told = _telling(weight, rng)
-        proposal = fitted_to(rounds.vectors[index], told, proposal, rng)
+        index, weights = _fitted_draws(weight, amis, rng)
+        proposal = fitted_to(rounds.vectors[index], weights, proposal, rng, amis)
 
 
 class Rounds(NamedTuple):
@@ -254,8 +278,8 @@ class Rounds(NamedTuple):
         old = self.log_q
         if len(self.vectors):
             old = np.logaddexp(old, log_density_of(proposal, self.vectors))
-        each = [log_density_of(p, vectors) for p in proposals]
-        new = np.logaddexp.reduce(each, axis=0)
+        log_each = [log_density_of(p, vectors) for p in proposals]
+        new = np.logaddexp.reduce(log_each, axis=0)
         joined = {name: np.asarray(v) for name, v in values.items()}
         if self.values:
             joined = {n: np.concatenate([self.values[n], v]) for n, v in joined.items()}
@@ -275,23 +299,26 @@ class Mixture(NamedTuple):
     """Student-t components.
 
     ``share``: shape (component,); ``centre``: (component, coordinate); ``root`` of the
-    scale matrices: (component, coordinate, coordinate).
+    scale matrices: (component, coordinate, coordinate); ``dof``: of all.
     """
 
     share: Float[np.ndarray, " component"]
     centre: Float[np.ndarray, "component coordinate"]
     root: Float[np.ndarray, "component coordinate coordinate"]
+    dof: float
 
 
 def around(
     centre: Float[np.ndarray, " coordinate"],
     root: Float[np.ndarray, "coordinate coordinate"],
+    dof: float,
 ) -> Mixture:
     """One component."""
     return Mixture(
         share=np.ones(1),
         centre=centre[None],
         root=root[None],
+        dof=dof,
     )
 
 
@@ -299,12 +326,12 @@ def draw_from(
     mixture: Mixture, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw coordinate"]:
     """Draws, shape (draw, coordinate)."""
-    d = mixture.centre.shape[1]
+    d, dof = mixture.centre.shape[1], mixture.dof
     chosen = rng.choice(len(mixture.share), size=draws, p=mixture.share)
     normal = rng.standard_normal((draws, d))
     # Multivariate Student-t: a normal vector over the root of one chi-square for all of
     # its coordinates, which are uncorrelated but not independent.
-    student = normal / np.sqrt(rng.chisquare(DOF, (draws, 1)) / DOF)
+    student = normal / np.sqrt(rng.chisquare(dof, (draws, 1)) / dof)
     spread = np.einsum("nij,nj->ni", mixture.root[chosen], student)
     return mixture.centre[chosen] + spread
 
@@ -315,7 +342,7 @@ def _components(
     """Log density of each component times its share, and squared distances, each of
     shape (component, draw).
     """
-    d = vectors.shape[1]
+    d, dof = vectors.shape[1], mixture.dof
     # one product with all draws is several times faster than solving for them
     inverse = np.linalg.inv(mixture.root)
     far = np.stack(
@@ -325,9 +352,9 @@ def _components(
         ]
     )
     # log t_d(x; c, L L') = norm - log |L| - (dof + d)/2 log(1 + |L^-1 (x - c)|^2 / dof)
-    log_norm = gammaln((DOF + d) / 2) - gammaln(DOF / 2) - 0.5 * d * np.log(DOF * np.pi)
+    log_norm = gammaln((dof + d) / 2) - gammaln(dof / 2) - 0.5 * d * np.log(dof * np.pi)
     log_size = np.linalg.slogdet(mixture.root)[1][:, None]
-    log_tail = 0.5 * (DOF + d) * np.log1p(far / DOF)
+    log_tail = 0.5 * (dof + d) * np.log1p(far / dof)
     log_share = np.log(mixture.share)[:, None]
     return log_share + log_norm - log_size - log_tail, far
 
@@ -345,9 +372,10 @@ def fitted_to(
     weight: Float[np.ndarray, " draw"],
     before: Mixture,
     rng: np.random.Generator,
+    amis: AMIS,
 ) -> Mixture:
-    """A mixture closer to weighted draws: steps of expectation maximisation (Cappe et
-    al. 2008), scales kept from closing.
+    """Move a mixture closer to weighted draws by steps of expectation maximisation
+    (Cappe et al. 2008), scales kept from closing.
 
     A single component becomes several: they start at draws chosen by weight, each as
     wide as all draws together.
@@ -355,20 +383,22 @@ def fitted_to(
     centre = weight @ vectors
     covariance = _scatter(vectors, centre, weight)
     # a Student-t's scale matrix from its covariance
-    whole = covariance * (DOF - 2) / DOF
+    pooled = covariance * (amis.dof - 2) / amis.dof
     # Few effective draws may span fewer directions than there are coordinates: the
     # diagonal keeps the Cholesky factor there.
-    whole = whole + 1e-12 * np.diag(np.diag(covariance))
+    pooled = pooled + 1e-12 * np.diag(np.diag(covariance))
     if len(before.share) == 1:
-        others = vectors[rng.choice(len(weight), COMPONENTS - 1, p=weight)]
-        root = np.linalg.cholesky(whole)
+        count = amis.components
+        centres = vectors[rng.choice(len(weight), count - 1, p=weight)]
+        root = np.linalg.cholesky(pooled)
         before = Mixture(
-            np.full(COMPONENTS, 1 / COMPONENTS),
-            np.vstack([centre, others]),
-            np.stack([root] * COMPONENTS),
+            np.full(count, 1 / count),
+            np.vstack([centre, centres]),
+            np.stack([root] * count),
+            amis.dof,
         )
-    for _ in range(EM_STEPS):
-        before = _em_step(before, vectors, weight, whole)
+    for _ in range(amis.em_steps):
+        before = _em_step(before, vectors, weight, pooled, amis)
     return before
 
 
@@ -376,30 +406,31 @@ def _em_step(
     mixture: Mixture,
     vectors: Float[np.ndarray, "draw coordinate"],
     weight: Float[np.ndarray, " draw"],
-    whole: Float[np.ndarray, "coordinate coordinate"],
+    pooled: Float[np.ndarray, "coordinate coordinate"],
+    amis: AMIS,
 ) -> Mixture:
     """One step of expectation maximisation, of Student-t components of known degrees of
-    freedom (Peel and McLachlan 2000); scales are drawn to that of all draws, ``whole``.
+    freedom (Peel and McLachlan 2000); scales are drawn to that of all draws, ``pooled``.
     """
     d = vectors.shape[1]
     log_each, far = _components(mixture, vectors)
     # E step: the probability that a draw is of each component, times its weight.
     part = weight * np.exp(log_each - np.logaddexp.reduce(log_each, axis=0))
     # draws far out count less for centre and scale: the tail accounts for them
-    heavy = part * (DOF + d) / (DOF + far)
+    heavy = part * (amis.dof + d) / (amis.dof + far)
     # M step. A component with hardly any weight has too few draws for a scale.
     share = part.sum(axis=1)
-    kept = share > LEAST_SHARE
-    share, heavy = share[kept], heavy[kept]
+    is_heavy = share > amis.least_share
+    share, heavy = share[is_heavy], heavy[is_heavy]
     centres = heavy @ vectors / heavy.sum(axis=1, keepdims=True)
     roots = []
     for centre, h, s in zip(centres, heavy, share, strict=True):
         scale = _scatter(vectors, centre, h) / s
         # Wider than the fit: a proposal with lighter tails than the posterior gives
         # weights without variance, one too wide only wastes some draws.
-        wide = (1 - SHRINK) * scale * INFLATE + SHRINK * whole
+        wide = (1 - amis.shrink) * scale * amis.inflate + amis.shrink * pooled
         roots.append(np.linalg.cholesky(wide))
-    return Mixture(share / share.sum(), centres, np.stack(roots))
+    return Mixture(share / share.sum(), centres, np.stack(roots), amis.dof)
 
 
 def _scatter(
@@ -440,7 +471,9 @@ def starts_near(
     shape (start, coordinate).
     """
     names = values[0]
-    stacked = {name: np.array([each[name] for each in values], float) for name in names}
+    stacked = {
+        name: np.array([value[name] for value in values], float) for name in names
+    }
     return np.asarray(_starts_near(law, table, points, stacked, np.asarray(noise)))
 
 
@@ -491,49 +524,61 @@ def _least_squares(
     z = from_vector(law, table.shared, x)
     sigma = float(np.exp(z["sigma"]))
     objective = Objective.posterior(sigma)
-    found, _ = least_cost(
+    optimum, _ = least_cost(
         law,
         table,
         points,
         {name: v[None] for name, v in z.items()},
         objective,
     )
-    moved = np.asarray(to_vector(law, table.shared, z | found))
+    moved = np.asarray(to_vector(law, table.shared, z | optimum))
     heights, _ = at_each(law, table, points, np.stack([x, moved]))
     return moved if heights[1] < heights[0] else x
 
 
 def _distinct(
-    vectors: Sequence[Float[np.ndarray, " coordinate"]],
+    vectors: Sequence[Float[np.ndarray, " coordinate"]], tolerance: float = 1e-3
 ) -> list[Float[np.ndarray, " coordinate"]]:
-    """Vectors that are not all but the same as one before."""
-    kept: list[np.ndarray] = []
+    """Drop vectors that are all but the same as one before."""
+    distinct: list[np.ndarray] = []
     for vector in vectors:
-        is_close = partial(np.allclose, vector, rtol=SAME, atol=SAME)
-        if not any(map(is_close, kept)):
-            kept.append(vector)
-    return kept
+        is_close = partial(np.allclose, vector, rtol=tolerance, atol=tolerance)
+        if not any(map(is_close, distinct)):
+            distinct.append(vector)
+    return distinct
 
 
 def _minimum(
-    law: Law, table: Padded, points: ContrastPoints, x: Float[np.ndarray, " coordinate"]
+    law: Law,
+    table: Padded,
+    points: ContrastPoints,
+    x: Float[np.ndarray, " coordinate"],
+    *,
+    steps: int = 100,
+    longest: float = 10.0,
+    tolerance: float = 1e-6,
 ) -> tuple[Float[np.ndarray, " coordinate"], float]:
-    """A minimum of the negative log density by Newton steps along its axes of
-    curvature, uphill ones turned round.
+    """Minimise the negative log density by Newton steps along its axes of curvature,
+    uphill ones turned round.
+
+    ``longest``: norm of a step; ``tolerance``: a step that gains less log density is
+    the last.
     """
+    # shares of a step, all tried at once
+    shares = 0.3 ** np.arange(7.0)
     heights, slopes = at_each(law, table, points, x[None])
     height, slope = float(heights[0]), slopes[0]
-    for _ in range(NEWTON_STEPS):
+    for _ in range(steps):
         scale = whitening(hessian(law, table, points, x))
         # scale scale' is the inverse of the curvature with its eigenvalues made
         # positive: a saddle is left downhill (Nocedal and Wright 2006, section 3.4).
         move = scale @ (scale.T @ slope)
         # Where the density is flat a Newton step can leave all that is plausible.
-        move *= min(1.0, LONGEST / max(np.linalg.norm(move), 1e-300))
-        tried = x - SHORTENED[:, None] * move
+        move *= min(1.0, longest / max(np.linalg.norm(move), 1e-300))
+        tried = x - shares[:, None] * move
         heights, slopes = at_each(law, table, points, tried)
         best = int(np.argmin(heights))
-        if not heights[best] < height - TOLERANCE:
+        if not heights[best] < height - tolerance:
             break
         x, height, slope = tried[best], float(heights[best]), slopes[best]
     return x, height

@@ -37,17 +37,6 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# of the quadrature over one effect
-NODES, NODE_WEIGHTS = np.polynomial.hermite.hermgauss(7)
-# above, what a gradient keeps of every row and node no longer fits into a core's cache
-# (a few hundred kilobytes)
-MANY_ROWS = 4_000
-# of an effect, of which one is drawn by weight. Where a group has so many rows that its
-# effect is all but normal, sixteen do: the variance of their weights is .06, and draws
-# of a normal effect come out .4% too wide (of 64: .1%)
-CANDIDATES, FEW_CANDIDATES = 64, 16
-NEARLY_NORMAL = 200  # rows
-
 
 def sample_values(law: Law) -> dict[str, Array]:
     """Contributions (nats) and exponents from their priors; a fixed prior is its
@@ -99,11 +88,11 @@ def innovations(
     # Ornstein-Uhlenbeck at uneven steps: e_i = rho e_{i-1} + sqrt(1 - rho^2) new, with
     # rho = exp(-gap / length).
     foretold = jnp.where(first, 0.0, jnp.exp(-gap))
-    kept = jnp.where(first, 1.0, jnp.sqrt(-jnp.expm1(-2 * gap)))
+    own_share = jnp.where(first, 1.0, jnp.sqrt(-jnp.expm1(-2 * gap)))
     # An effect common to both rows is in the first with weight 1 and in what was
     # foretold with weight rho: what is new holds 1 - rho of it.
     value = residual - foretold * residual[shared.previous]
-    return Innovations(value, 1 - foretold, sigma * kept)
+    return Innovations(value, 1 - foretold, sigma * own_share)
 
 
 def model(
@@ -191,7 +180,7 @@ def _log_prior_of_sites(law: Law, u: Values, shared: SharedError) -> Float[Array
     """
     # Normal sites go together, a few operations for all: what a program takes to be
     # compiled goes by those. A log-normal value has one, its logarithm.
-    sites, centres, sds, others = [], [], [], []
+    sites, centres, sds, log_priors = [], [], [], []
     for name, prior in (law.priors | error_priors(shared)).items():
         match prior.family, prior.args:
             case "lognormal", (median, sd):
@@ -206,13 +195,13 @@ def _log_prior_of_sites(law: Law, u: Values, shared: SharedError) -> Float[Array
                 # the slope of a sigmoid is itself times one less itself
                 log_value = jax.nn.log_sigmoid(u[name])
                 log_rest = jax.nn.log_sigmoid(-u[name])
-                others.append(a * log_value + b * log_rest - betaln(a, b))
+                log_priors.append(a * log_value + b * log_rest - betaln(a, b))
     dof = u["dof_above_2"]
-    others.append(log_prior_of_dof(jnp.exp(dof)) + dof)
+    log_priors.append(log_prior_of_dof(jnp.exp(dof)) + dof)
     standard = (jnp.stack(sites) - np.array(centres)) / np.array(sds)
     log_norm = np.sum(np.log(sds)) + 0.5 * len(sds) * np.log(2 * np.pi)
-    others.append(log_wall(u["sigma"]))
-    return sum(others) - 0.5 * jnp.sum(standard**2) - log_norm
+    log_priors.append(log_wall(u["sigma"]))
+    return sum(log_priors) - 0.5 * jnp.sum(standard**2) - log_norm
 
 
 def log_likelihood(
@@ -233,15 +222,16 @@ def log_likelihood(
         return jnp.sum(rows * measured)
     blocks = _in_blocks(new, measured, shared)
     centre, width = _effect_modes(blocks, error, shared)
+    nodes, node_weights = np.polynomial.hermite.hermgauss(7)
     # Integral of f(z) dz with z = c + sqrt(2) w t is sqrt(2) w sum_k a_k exp(t_k^2)
     # f(z_k): exact where f is normal around c with sd w times a polynomial of degree 13
     # (Liu and Pierce 1994).
-    z = centre[None] + jnp.sqrt(2.0) * width[None] * NODES[:, None]  # (node, slot)
+    z = centre[None] + jnp.sqrt(2.0) * width[None] * nodes[:, None]  # (node, slot)
     joint = _log_joint_at_nodes(blocks, error, shared, z)
-    nodes = joint + (NODES**2 + np.log(NODE_WEIGHTS))[:, None]
+    log_terms = joint + (nodes**2 + np.log(node_weights))[:, None]
     log_step = jnp.log(jnp.sqrt(2.0) * width)
-    each = jax.scipy.special.logsumexp(nodes, axis=0) + log_step
-    return jnp.sum(each)
+    log_slots = jax.scipy.special.logsumexp(log_terms, axis=0) + log_step
+    return jnp.sum(log_slots)
 
 
 class Blocks(NamedTuple):
@@ -302,9 +292,9 @@ def _effect_modes(
         # given the weights both are those of a normal regression on z ~ Normal(0, 1)
         precision = 1 + of_slot @ jnp.sum(weight * share**2, axis=0)
         z = of_slot @ jnp.sum(weight * share * value, axis=0) / precision
-        rest = value - share * (z @ of_slot)[None]
+        residual = value - share * (z @ of_slot)[None]
         # the weights with which a Student-t is a mixture of normals
-        weight = counts * (dof + 1) / (dof + rest**2)
+        weight = counts * (dof + 1) / (dof + residual**2)
     return jax.lax.stop_gradient((z, 1 / jnp.sqrt(precision)))
 
 
@@ -316,18 +306,24 @@ def _log_joint(
     """
     of_slot = _of_slot(shared)
     effect = error[f"tau_{shared.kind}"] * (z @ of_slot)
-    rest = blocks.value[None] - blocks.share[None] * effect[:, None]
-    standard = log_density_of_error(error, jnp.ones(()), rest)
-    each = (standard - blocks.log_scale[None]) * blocks.counts[None]
-    rows = jnp.sum(each, axis=1)
+    residual = blocks.value[None] - blocks.share[None] * effect[:, None]
+    standard = log_density_of_error(error, jnp.ones(()), residual)
+    log_rows = (standard - blocks.log_scale[None]) * blocks.counts[None]
+    rows = jnp.sum(log_rows, axis=1)
     return rows @ of_slot.T + jax.scipy.stats.norm.logpdf(z)
 
 
 def _log_joint_at_nodes(
-    blocks: Blocks, error: Values, shared: SharedError, z: Float[Array, "node slot"]
+    blocks: Blocks,
+    error: Values,
+    shared: SharedError,
+    z: Float[Array, "node slot"],
+    many_rows: int = 4_000,
 ) -> Float[Array, "node slot"]:
-    """`_log_joint`, of many rows a node at a time."""
-    if blocks.value.size <= MANY_ROWS:
+    """`_log_joint`, of many rows a node at a time: what a gradient keeps of every row
+    and node no longer fits into a core's cache (a few hundred kilobytes).
+    """
+    if blocks.value.size <= many_rows:
         return _log_joint(blocks, error, shared, z)
 
     # What one node's gradient needs of the rows is worked out again, not kept.
@@ -345,17 +341,25 @@ def draw_effects(
     measured: Shaped[AnyArray, " row"],
     error: Values,
     shared: SharedError,
+    *,
+    candidates: int = 64,
+    few_candidates: int = 16,
+    nearly_normal: int = 200,
 ) -> Float[Array, " slot"]:
-    """One draw of each slot's effect on log loss given all else, shape (slot,):
-    importance resampling of `CANDIDATES`.
+    """Draw each slot's effect on log loss given all else, shape (slot,), by importance
+    resampling of so many candidates.
+
+    Where a group has so many rows that its effect is ``nearly_normal``, few do: the
+    variance of the weights of 16 is .06, and draws of a normal effect come out .4% too
+    wide (of 64: .1%).
     """
     new = innovations(mean, y, error, shared)
     blocks = _in_blocks(new, measured, shared)
     centre, width = _effect_modes(blocks, error, shared)
     propose, mix, choose = jax.random.split(key, 3)
     rows_of_group = len(blocks.value)
-    candidates = CANDIDATES if rows_of_group < NEARLY_NORMAL else FEW_CANDIDATES
-    shape = (candidates, len(shared.group.slots))
+    count = candidates if rows_of_group < nearly_normal else few_candidates
+    shape = (count, len(shared.group.slots))
     # Student-t of four degrees of freedom: a normal over the root of a chi-square of
     # four by four, which is half the sum of two exponentials (JAX's own gamma draws are
     # rejected one by one, and cost most of a preview).
@@ -382,5 +386,5 @@ def pointwise(
     (row,).
     """
     new = innovations(mean, y, error, shared)
-    rest = new.value - new.share * effect
-    return log_density_of_error(error, new.scale, rest)
+    residual = new.value - new.share * effect
+    return log_density_of_error(error, new.scale, residual)

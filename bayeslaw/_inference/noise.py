@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 # leaves of a posterior that say the error of a run: the fields of `RunNoise`
 NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length")
-EFFECT_SCALES = ("tau_checkpoint", "tau_run", "tau_setting")
+
 # Scale of a run's own error on log loss. Measured between seeds: .1% (billions of
 # parameters; Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
 SIGMA = lognormal(0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%")
 # Scale below which there is no error: losses are printed to some five digits. Where a
 # law follows a table to the last one, the likelihood grows without end as the scale
-# falls. The wall is so steep that at the noise of real runs it is 0 in double precision.
-ROUNDING, STEEPNESS = 1e-5, 8
+# falls (`log_wall`).
+ROUNDING = 1e-5
 # Tails: degrees of freedom - 2, so that the noise has a variance. Juarez and Steel 2010
 # use gamma(2, .1) on all of it.
 DOF_SHAPE, DOF_RATE, DOF_MIN = 2.0, 0.1, 2.0
@@ -63,8 +63,6 @@ LADDER_LENGTH = lognormal(
 )
 # degrees of freedom at which a Student-t is a Gaussian
 GAUSSIAN = 1e9
-ENOUGH = 200  # draws, or a few more, over which a correlation is averaged
-LEAST_SHARE = 1e-3  # of a run's own error in its squared scale: less is Gaussian
 
 
 def error_names(shared: SharedError) -> list[str]:
@@ -108,9 +106,11 @@ def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
     return of_dof | {name: p.log_density(error[name]) for name, p in priors.items()}
 
 
-def log_wall(log_sigma: Float[AnyArray, ""]) -> Float[Array, ""]:
-    """What the log density loses where the scale of an error nears `ROUNDING`."""
-    return -jnp.exp(STEEPNESS * (math.log(ROUNDING) - log_sigma))
+def log_wall(log_sigma: Float[AnyArray, ""], steepness: float = 8) -> Float[Array, ""]:
+    """What the log density loses where the scale of an error nears `ROUNDING`: so steep
+    that at the noise of real runs it is 0 in double precision.
+    """
+    return -jnp.exp(steepness * (math.log(ROUNDING) - log_sigma))
 
 
 def log_prior_of_dof(
@@ -215,10 +215,11 @@ class RunNoise:
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
-        effects = {name: values[name] for name in EFFECT_SCALES if name in values}
+        scales = ("tau_checkpoint", "tau_run", "tau_setting")
+        effects = {name: values[name] for name in scales if name in values}
         shared = cls(sigma, dof, **effects)._shared_variance
-        own = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
-        return cls(own, dof, **effects).of_new_run()
+        own_scale = np.sqrt(np.maximum(sigma**2 - shared, 0.0))
+        return cls(own_scale, dof, **effects).of_new_run()
 
     # -- of a new run ------------------------------------------------------------------
 
@@ -241,8 +242,8 @@ class RunNoise:
         """
         beyond_two = np.maximum(self.dof - 2, 0.0)
         with np.errstate(divide="ignore"):
-            own = self.sigma**2 * self.dof / beyond_two
-        return own + self._shared_variance
+            own_variance = self.sigma**2 * self.dof / beyond_two
+        return own_variance + self._shared_variance
 
     def of_new_run(self) -> RunNoise:
         """As if a new run's effects were its own: a Student-t whose 90% interval is
@@ -254,11 +255,12 @@ class RunNoise:
         shared = self._shared_variance
         if not shared.any():
             return RunNoise(self.sigma, self.dof)
-        own = self.sigma * stdtrit(self.dof, 0.95)
+        own_width = self.sigma * stdtrit(self.dof, 0.95)
         share = self.sigma**2 / np.maximum(self.scale**2, 1e-300)
-        dof = self.dof / np.maximum(share, LEAST_SHARE)
-        both = np.sqrt(own**2 + Z90**2 * shared)
-        return RunNoise(both / stdtrit(dof, 0.95), dof)
+        # with less of the scale than that its own error, it is Gaussian
+        dof = self.dof / np.maximum(share, 1e-3)
+        width = np.sqrt(own_width**2 + Z90**2 * shared)
+        return RunNoise(width / stdtrit(dof, 0.95), dof)
 
     # -- a run's own -------------------------------------------------------------------
 
@@ -279,14 +281,14 @@ class RunNoise:
         return float(np.mean(variance))
 
     def correlation(
-        self, gap: Float[np.ndarray, "*pair"]
+        self, gap: Float[np.ndarray, "*pair"], draws: int = 200
     ) -> Float[np.ndarray, "*pair"]:
-        """Between points of a run this many e-folds apart, mean over draws, of the
-        shape of ``gap``.
+        """Correlation between points of a run this many e-folds apart, mean over so
+        many draws or a few more, of the shape of ``gap``.
         """
         if not self.run_length.any():
             return (gap == 0).astype(float)
-        step = max(1, len(self.run_length) // ENOUGH)
+        step = max(1, len(self.run_length) // draws)
         few = np.maximum(self.run_length[::step], 1e-12)
         return np.exp(-gap[..., None] / few).mean(axis=-1)
 
@@ -316,7 +318,8 @@ class RunNoise:
             names = group_labels(kind, rows, columns)
             # untold, every row has its own
             code = np.arange(len(rows)) if names is None else pd.factorize(names)[0]
-            total += draw_effects(scale, int(code.max(initial=-1)) + 1, rng)[:, code]
+            groups = int(code.max(initial=-1)) + 1
+            total += draw_new_effects(scale, groups, rng)[:, code]
         return total
 
     def density(
@@ -348,25 +351,25 @@ def draw_errors(
         standard = rng.standard_normal(len(shared.group.slots))
         effect = tau * standard[shared.group.code]
     dof = DOF_MIN + error["dof_above_2"]
-    own = error["sigma"] * rng.standard_t(dof, rows)
+    errors = error["sigma"] * rng.standard_t(dof, rows)
     if shared.previous is None or shared.gap is None:
-        return effect + own
+        return effect + errors
     previous, gap = np.asarray(shared.previous), np.asarray(shared.gap)
-    known = np.isinf(gap)
+    is_done = np.isinf(gap)
     alike = np.exp(-gap / error["run_length"])
-    while not known.all():
+    while not is_done.all():
         # of each run the next point, wherever in the table it stands
-        next_ones = ~known & known[previous]
-        before, rho = own[previous[next_ones]], alike[next_ones]
-        own[next_ones] = rho * before + np.sqrt(1 - rho**2) * own[next_ones]
-        known = known | next_ones
-    return effect + own
+        next_ones = ~is_done & is_done[previous]
+        before, rho = errors[previous[next_ones]], alike[next_ones]
+        errors[next_ones] = rho * before + np.sqrt(1 - rho**2) * errors[next_ones]
+        is_done = is_done | next_ones
+    return effect + errors
 
 
-def draw_effects(
+def draw_new_effects(
     tau: Float[np.ndarray, " draw"], groups: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw group"]:
-    """Effects of new checkpoints or curves, normal of scale ``tau`` of shape (draw,);
+    """Draw effects of new checkpoints or curves, normal of scale ``tau`` of shape (draw,);
     shape (draw, group).
     """
     size = (len(tau), groups)

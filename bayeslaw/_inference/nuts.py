@@ -42,13 +42,6 @@ if TYPE_CHECKING:
 
 CHUNK = 100  # iterations between two looks at the clock
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
-# in warm-up, then: 63 and 255 steps; laws that suit their table take 20 to 40, heavy
-# tails 160 to 210 (cut at 127, one chain in some stayed in its tail: R-hat 1.06), others
-# 1,023
-TREE_DEPTH = (6, 8)
-# times the step size is halved, and the draws begun again, while too many diverge
-SHRINKS = 3
-NEAREST = 1e-3  # share of the way to a chain's start, below which it is the mode
 
 
 @dataclass(frozen=True)
@@ -149,11 +142,15 @@ def _whitened(
 def _kernel(potential_fn: Callable) -> infer.NUTS:
     from numpyro import infer
 
+    # In warm-up, then: 63 and 255 steps. Laws that suit their table take 20 to 40, heavy
+    # tails 160 to 210 (cut at 127, one chain in some stayed in its tail: R-hat 1.06),
+    # others 1,023.
+    depth: Any = (6, 8)
     return infer.NUTS(
         potential_fn=potential_fn,
         dense_mass=True,
         target_accept_prob=TARGET_ACCEPT,
-        max_tree_depth=TREE_DEPTH,  # pyright: ignore[reportArgumentType]
+        max_tree_depth=depth,
     )
 
 
@@ -201,9 +198,9 @@ def _by_chain(f: Callable, chains: int) -> Callable:
     devices = max(d for d in range(1, len(jax.devices()) + 1) if chains % d == 0)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("chain",))
 
-    def local(problem, each):
+    def local(problem, last):
         of_chain = partial(f, problem)
-        return jax.lax.map(of_chain, each)
+        return jax.lax.map(of_chain, last)
 
     spread = PartitionSpec("chain")
     return jax.shard_map(
@@ -239,7 +236,9 @@ def _nearer(potential_fn: Callable, w: Any) -> Any:
         return jax.tree.map(lambda v: share * v, w)
 
     def is_undefined(share: Float[Array, ""]) -> Bool[Array, ""]:
-        return ~jnp.isfinite(potential_fn(at(share))) & (share > NEAREST)
+        # so near it is the mode
+        is_far = share > 1e-3
+        return ~jnp.isfinite(potential_fn(at(share))) & is_far
 
     share = jax.lax.while_loop(is_undefined, lambda share: share / 2, jnp.ones(()))
     return at(share)
@@ -278,6 +277,7 @@ def sample(
     seed: int,
     program: Program = ONE_TABLE,
     progress: Callable[[int, int], None] | None = None,
+    most_halvings: int = 3,
 ) -> Chains:
     """Draw from the posterior.
 
@@ -290,6 +290,8 @@ def sample(
         What is sampled, and how.
     progress
         Called with the iterations of each chain done and to do.
+    most_halvings
+        How often the step size is halved, and the draws begun again, at most.
     """
     # Iterations in whole chunks, for a chunk is the program that is compiled.
     warmup, draws = _whole_chunks(sampler.warmup), _whole_chunks(sampler.draws)
@@ -297,24 +299,26 @@ def sample(
     total = sampler.warmup + sampler.draws
     keys = jax.random.split(jax.random.PRNGKey(seed), sampler.chains)
     states = _start(program, law, warmup, problem, keys)
-    done, shrinks, kept = 0, 0, []
+    done, halvings, chunks = 0, 0, []
     while True:
         for _ in range((draws if done else warmup + draws) // CHUNK):
             states, chunk = _advance(program, law, warmup, problem, states)
             done += CHUNK
             if done > warmup:
-                kept.append(jax.tree.map(np.asarray, chunk))
+                chunks.append(jax.tree.map(np.asarray, chunk))
             if progress:
                 progress(done, max(total, done))
-        sites, stats = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
+        sites, stats = jax.tree.map(
+            lambda *parts: np.concatenate(parts, axis=1), *chunks
+        )
         divergent = stats["diverging"].mean()
-        if divergent > diagnostics.MAX_DIVERGENT and shrinks < SHRINKS:
+        if divergent > diagnostics.MAX_DIVERGENT and halvings < most_halvings:
             # Draws made while the step was too long are biased away from the corner
             # that they could not enter: none is kept.
-            states, kept = _at_half_the_step(states), []
-            shrinks += 1
+            states, chunks = _at_half_the_step(states), []
+            halvings += 1
             continue
-        is_longest = len(kept) * CHUNK + draws > most
+        is_longest = len(chunks) * CHUNK + draws > most
         if is_longest or diagnostics.are_enough(sites):
             return Chains(sites, {STATS[name]: v for name, v in stats.items()})
 
@@ -336,11 +340,11 @@ def draw(
     """Draws of the law's values and of the error, chains one after another, each of
     shape (draw,); and a note (`refits.Refit`).
     """
-    drawn = sample(law, problem, sampler, seed=seed)
-    rhat, ess = diagnostics.of_chains(drawn.sites)
-    sites = {name: v.reshape(-1) for name, v in drawn.sites.items()}
+    chains = sample(law, problem, sampler, seed=seed)
+    rhat, ess = diagnostics.of_chains(chains.sites)
+    sites = {name: v.reshape(-1) for name, v in chains.sites.items()}
     values = _values(law, problem.table, sites)
-    diverging = drawn.stats["diverging"]
+    diverging = chains.stats["diverging"]
     note = {
         "sampler": f"NUTS, R-hat {rhat:.3f}",
         "rhat": rhat,

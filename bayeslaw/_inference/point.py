@@ -36,13 +36,6 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-DELTA = 0.02  # Goffinet 2025: Huber loss on log residuals; Bethune 2025 uses 1e-4
-STARTS = 12  # one alone misses the best optimum in a fifth of cases
-BOX = 6.0  # prior sds beyond which a parameter the data do not hold is stopped
-STEPS = 300
-UNBENT = 1e6  # a delta with which residuals are plain differences
-NOWHERE = 1e3  # a residual that is not a number
-
 
 @dataclass(frozen=True)
 class PointFit:
@@ -61,8 +54,8 @@ class PointFit:
 
     def loss(self, runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
         """Fitted loss at a table of runs, shape (run,)."""
-        one = {name: np.asarray([v]) for name, v in self.parameters.items()}
-        (log_losses,) = self._log_loss(runs, one)
+        parameters = {name: np.asarray([v]) for name, v in self.parameters.items()}
+        (log_losses,) = self._log_loss(runs, parameters)
         return np.exp(log_losses)
 
     def bootstrap_loss(self, runs: pd.DataFrame) -> Float[np.ndarray, "resample run"]:
@@ -90,10 +83,10 @@ def point_fit(
     runs: pd.DataFrame,
     law: Law,
     *,
-    delta: float = DELTA,
+    delta: float = 0.02,
     bootstrap: int = 0,
     seed: int = 0,
-    starts: int = STARTS,
+    starts: int = 12,
 ) -> PointFit:
     """Fit a law as the papers do: least Huber loss on log residuals (Goffinet 2025,
     fitting constraints).
@@ -104,9 +97,12 @@ def point_fit(
         The table and the law; its priors only choose the starts and bound what the data
         leave free.
     delta
-        Where the Huber loss turns linear, in log loss.
+        Where the Huber loss turns linear, in log loss: .02 in Goffinet 2025, 1e-4 in
+        Bethune 2025.
     bootstrap
         Refits to runs drawn with replacement.
+    starts
+        One alone misses the best optimum in a fifth of cases.
 
     Raises
     ------
@@ -122,7 +118,7 @@ def point_fit(
     # so that starts need exponents only.
     vectors = start_points(law, table, points, starts, seed)
     best, cost = least_cost(law, table, points, vectors, Objective(delta))
-    one = _published(law, points, jax.tree.map(lambda v: v[None], best))
+    best_parameters = _published(law, points, jax.tree.map(lambda v: v[None], best))
     resampled: dict[str, np.ndarray] = {}
     if bootstrap:
         weights = np.zeros((bootstrap, len(table.weight)))
@@ -130,7 +126,7 @@ def point_fit(
         refitted = _refit(law, table, points, best, weights, delta)
         published = _published(law, points, refitted)
         resampled = {name: np.asarray(v) for name, v in published.items()}
-    parameters = {name: float(v[0]) for name, v in one.items()}
+    parameters = {name: float(v[0]) for name, v in best_parameters.items()}
     return PointFit(law, parameters, cost / len(runs), delta, resampled)
 
 
@@ -151,8 +147,8 @@ def start_points(
     exponents = {e.name: e.prior.draw(rng, starts) for e in law.exponents}
     for e in law.exponents:
         exponents[e.name][0] = e.prior.median
-    drawn = {name: jnp.asarray(v) for name, v in exponents.items()}
-    return _starts(law, starts, table, points, drawn)
+    draws = {name: jnp.asarray(v) for name, v in exponents.items()}
+    return _starts(law, starts, table, points, draws)
 
 
 @compiled(static_argnums=(0, 1))
@@ -164,7 +160,7 @@ def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, expone
     """
     x, y = table.covariates, jnp.exp(table.y)
     reference = {c: jnp.asarray(v) for c, v in law.reference.items()}
-    known = 0.0 if law.offset is None else law.offset(x)
+    offset = 0.0 if law.offset is None else law.offset(x)
     centre = jnp.array([t.prior.median for t in law.terms])
     is_positive = jnp.array([t.prior.support == "positive" for t in law.terms])
     lowest = jnp.where(is_positive, 1e-2 * jnp.abs(centre), -jnp.inf)
@@ -180,7 +176,7 @@ def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, expone
         # (A'A + R) c = A'(y - known) + R centre, with R small against A'A.
         a = jnp.stack(columns, -1) * weight[:, None]
         ridge = 1e-4 * jnp.eye(len(law.terms)) * jnp.sum(a**2) / len(law.terms)
-        right = a.T @ ((y - known) * weight) + ridge @ centre
+        right = a.T @ ((y - offset) * weight) + ridge @ centre
         c = jnp.linalg.solve(a.T @ a + ridge, right)
         # Least squares may ask for a negative coefficient, which has no logarithm to
         # start from.
@@ -259,9 +255,9 @@ def _residuals(
     twice = jnp.where(far, 2 * delta * jnp.abs(r) - delta**2, 1.0)
     root = jnp.where(far, jnp.sign(r) * jnp.sqrt(twice), r)
     huber = root * jnp.sqrt(table.weight) / scale
-    # Where the data leave a direction open, a wall far out in the prior.
+    # Where the data leave a direction open, a wall six sds out in the prior.
     t = jnp.stack([(sites[n] - m) / s for n, (m, s) in prior_centre(law).items()])
-    stop = jnp.sign(t) * jnp.maximum(jnp.abs(t) - BOX, 0.0)
+    stop = jnp.sign(t) * jnp.maximum(jnp.abs(t) - 6.0, 0.0)
     return huber, jnp.where(prior_weight > 0, prior_weight * t, stop)
 
 
@@ -274,7 +270,7 @@ def _linearised(
     objective: Objective,
 ) -> tuple[Float[Array, " residual"], Float[Array, "coordinate residual"]]:
     """Residuals at a vector, shape (residual,), and their derivatives, shape
-    (coordinate, residual): one program for both. What is no number counts as `NOWHERE`.
+    (coordinate, residual): one program for both. What is no number counts as 1000.
     """
 
     def flat(v):
@@ -285,7 +281,7 @@ def _linearised(
     # Forward mode: there are more residuals than coordinates.
     values, along = jax.linearize(flat, vector)
     derivatives = jax.vmap(along)(jnp.eye(len(vector)))
-    return jnp.nan_to_num(values, nan=NOWHERE), jnp.nan_to_num(derivatives)
+    return jnp.nan_to_num(values, nan=1e3), jnp.nan_to_num(derivatives)
 
 
 def least_cost(
@@ -294,6 +290,7 @@ def least_cost(
     points: ContrastPoints,
     starts: Unconstrained,
     objective: Objective,
+    max_steps: int = 300,
 ) -> tuple[Unconstrained, float]:
     """The best optimum from these starts, each of shape (start,): its coordinates and
     half the sum of squares.
@@ -322,14 +319,14 @@ def least_cost(
 
     vectors = np.stack([np.asarray(starts[n]) for n in law.free_priors], axis=-1)
     optima = [
-        least_squares(residuals, v, jac=jacobian, method="lm", max_nfev=STEPS)
+        least_squares(residuals, v, jac=jacobian, method="lm", max_nfev=max_steps)
         for v in vectors
     ]
     best = min(optima, key=lambda optimum: optimum.cost)
-    found = {
+    optimum = {
         name: np.asarray(v) for name, v in zip(law.free_priors, best.x, strict=True)
     }
-    return found, float(best.cost)
+    return optimum, float(best.cost)
 
 
 @compiled(static_argnums=0, level=OFTEN)
@@ -353,7 +350,7 @@ def _refit(
             return _residuals(law, part, points, z, objective)
 
         solution = optimistix.least_squares(
-            residuals, solver, z, max_steps=STEPS, throw=False
+            residuals, solver, z, max_steps=300, throw=False
         )
         return solution.value
 
@@ -364,7 +361,7 @@ def posterior_mode(
     law: Law,
     table: Padded,
     points: ContrastPoints,
-    starts: int = STARTS,
+    starts: int = 12,
     seed: int = 0,
 ) -> tuple[Unconstrained, float]:
     """Coordinates of the posterior's mode (Huber in place of Student-t), and the scale
@@ -391,8 +388,8 @@ def misses(
     counts = np.asarray(table.weight) > 0
     once = table._replace(weight=np.where(counts, 1.0, 0.0))
     vector = np.stack([np.asarray(z[n]) for n in law.free_priors])
-    # of an objective that is nowhere bent, residuals are the differences themselves;
-    # those of the priors come after the rows
-    plain = Objective(UNBENT, 1.0, 1.0)
+    # of an objective that is nowhere bent (delta 1e6), residuals are the differences
+    # themselves; those of the priors come after the rows
+    plain = Objective(1e6, 1.0, 1.0)
     residuals, _ = _linearised(law, once, points, vector, plain)
     return np.asarray(residuals)[: len(table.weight)]

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 # p-value below which shares are not uniform, divided among all that are looked at
 ALPHA = 0.01
-TAIL = 0.01  # of a posterior, on either side
-NULL_SETS = 200_000  # of uniform shares, for the null distribution of the statistic
-LOG_LIKELIHOOD = "log likelihood"
 
 
 def shares_below(
@@ -50,12 +47,15 @@ def shares_below(
         The law's values and the error's.
     """
     names = [*law.free_priors, *(name for name in truth if name not in law.priors)]
-    both = {
+    with_truth = {
         name: np.append(np.asarray(values[name]), truth[name])
         for name in {*law.priors, *names}
     }
-    sizes = {n: np.abs(both[n]) if n == "tau_checkpoint" else both[n] for n in names}
-    sizes[LOG_LIKELIHOOD] = np.asarray(_log_likelihoods(law, table, both))
+    sizes = {
+        n: np.abs(with_truth[n]) if n == "tau_checkpoint" else with_truth[n]
+        for n in names
+    }
+    sizes["log likelihood"] = np.asarray(_log_likelihoods(law, table, with_truth))
     return {name: float(weight @ (v[:-1] < v[-1])) for name, v in sizes.items()}
 
 
@@ -71,18 +71,21 @@ def _log_likelihoods(law: Law, table: Padded, values) -> Float[Array, " draw"]:
 # -- uniform shares --------------------------------------------------------------------
 
 
-def uniformity(shares: Float[np.ndarray, " simulation"] | Collection[float]) -> float:
+def uniformity(
+    shares: Float[np.ndarray, " simulation"] | Collection[float], tail: float = 0.01
+) -> float:
     """P-value of uniform shares: of the simultaneous band of their empirical
-    distribution (Sailynoja et al. 2022) and of how many lie in the outermost 1% on
-    either side, the smaller one doubled.
+    distribution (Sailynoja et al. 2022) and of how many lie in the outermost ``tail``
+    on either side, the smaller one doubled.
     """
     shares = np.asarray(shares, float)
     n = len(shares)
     statistic = _extreme(shares[None], n)[0]
-    as_extreme = np.searchsorted(_null(n), statistic, side="right")
-    band = (1 + as_extreme) / (1 + NULL_SETS)
-    outermost = np.sum(np.minimum(shares, 1 - shares) < TAIL)
-    tails = stats.binom.sf(outermost - 1, n, 2 * TAIL)
+    null = _null(n)
+    as_extreme = np.searchsorted(null, statistic, side="right")
+    band = (1 + as_extreme) / (1 + len(null))
+    outermost = np.sum(np.minimum(shares, 1 - shares) < tail)
+    tails = stats.binom.sf(outermost - 1, n, 2 * tail)
     return float(min(1.0, 2 * min(band, tails)))
 
 
@@ -111,7 +114,7 @@ def _tails(n: int) -> Float[np.ndarray, "count point"]:
 
 @lru_cache
 def _null(n: int) -> Float[np.ndarray, " set"]:
-    """The statistic of many sets of uniform shares, in order."""
-    rng, size = np.random.default_rng(214), 10_000
-    sets = [_extreme(rng.random((size, n)), n) for _ in range(NULL_SETS // size)]
+    """Simulate the statistic of 200,000 sets of uniform shares, in order."""
+    rng = np.random.default_rng(214)
+    sets = [_extreme(rng.random((10_000, n)), n) for _ in range(20)]
     return np.sort(np.concatenate(sets))

@@ -20,10 +20,6 @@ from bayeslaw._inference.noise import unconstrain_error
 from bayeslaw._inference.nuts import Chains, WhitenedPosterior
 from bayeslaw._law.law import Law
 
-# draws of a chain from which disagreement is no want of draws
-LONG_CHAIN = 1000
-THIN = 4  # of so many draws of the chains one is for the proposal
-
 
 class Quality(NamedTuple):
     """How good the weights are: Pareto k-hat and effective draws; and R-hat of the
@@ -63,7 +59,7 @@ def preview(
         There is no mode.
     """
     table, points = problem.table, problem.points
-    found = approximate(
+    approximation = approximate(
         law,
         table,
         points,
@@ -71,53 +67,71 @@ def preview(
         seed=seed,
         level=ONCE,
     )
-    if not len(found.weight):
+    if not len(approximation.weight):
         raise LawError(
             f"law {law.name!r}: no posterior mode was found to preview around; "
             "fit it without preview"
         )
-    return _as_one_chain(law, problem, found, draws, seed)
+    return _as_one_chain(law, problem, approximation, draws, seed)
 
 
 def where_chains_disagree(
-    law: Law, problem: WhitenedPosterior, drawn: Chains, seed: int
+    law: Law,
+    problem: WhitenedPosterior,
+    sampled: Chains,
+    seed: int,
+    *,
+    long_chain: int = 1000,
+    thin: int = 4,
 ) -> tuple[Chains, Quality] | None:
-    """Draws in place of long chains that disagree; None where they agree, or where the
-    weights are not to be trusted either.
+    """Draw anew in place of long chains that disagree; None where they agree, or where
+    the weights are not to be trusted either.
 
     Chains that stay at a mode each do not know how much each weighs. Together they say
     where to propose, and the weights say the rest.
+
+    Parameters
+    ----------
+    long_chain
+        Draws of a chain from which disagreement is no want of draws.
+    thin
+        One of so many draws of the chains is for the proposal.
     """
-    rhat, _ = diagnostics.of_chains(drawn.sites)
-    chains, draws = drawn.stats["diverging"].shape
-    if rhat <= diagnostics.MAX_RHAT or draws < LONG_CHAIN:
+    rhat, _ = diagnostics.of_chains(sampled.sites)
+    chains, draws = sampled.stats["diverging"].shape
+    if rhat <= diagnostics.MAX_RHAT or draws < long_chain:
         return None
     table, points = problem.table, problem.points
-    thinned = {n: v.reshape(-1, *v.shape[2:])[::THIN] for n, v in drawn.sites.items()}
-    seen = vectors_at(law, table, points, thinned)
-    found = approximate(
+    thinned = {
+        name: draws_of_site.reshape(-1, *draws_of_site.shape[2:])[::thin]
+        for name, draws_of_site in sampled.sites.items()
+    }
+    visited = vectors_at(law, table, points, thinned)
+    approximation = approximate(
         law,
         table,
         points,
         problem.centre[None],
         seed=seed,
-        seen=seen,
+        visited=visited,
         level=ONCE,
     )
-    if not found.is_trusted(diagnostics.MIN_ESS):
+    if not approximation.is_trusted(diagnostics.MIN_ESS):
         return None
-    instead, quality = _as_one_chain(law, problem, found, chains * LONG_CHAIN, seed)
+    instead, quality = _as_one_chain(
+        law, problem, approximation, chains * long_chain, seed
+    )
     return instead, quality._replace(chains_rhat=rhat)
 
 
 def _as_one_chain(
     law: Law,
     problem: WhitenedPosterior,
-    found: Approximation,
+    approximation: Approximation,
     draws: int,
     seed: int,
 ) -> tuple[Chains, Quality]:
-    values = found.resample(draws, seed)
+    values = approximation.resample(draws, seed)
     of_law = coordinates.unconstrain(law, values, np)
     of_error = unconstrain_error(values, problem.table.shared)
     sites = of_law | of_error
@@ -127,4 +141,4 @@ def _as_one_chain(
         "diverging": np.zeros((1, draws), bool),
     }
     chains = Chains({name: v[None] for name, v in sites.items()}, stats)
-    return chains, Quality(found.k, found.ess)
+    return chains, Quality(approximation.k, approximation.ess)

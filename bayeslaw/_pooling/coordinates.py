@@ -24,7 +24,7 @@ from bayeslaw._inference.nuts import TARGET_ACCEPT, Program
 from bayeslaw._law.law import Law
 from bayeslaw._pooling import leading, triangular
 from bayeslaw._pooling.hierarchy import Domains, State, log_density
-from bayeslaw._pooling.leading import Curve
+from bayeslaw._pooling.leading import LeadingCurve
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -42,7 +42,7 @@ class Expansion(NamedTuple):
     u: Float[Array, "domain site"]
     slope: Float[Array, "domain site"]
     information: Float[Array, "domain site site"]
-    curve: Curve
+    curve: LeadingCurve
 
 
 class WhitenedPool(NamedTuple):
@@ -76,9 +76,9 @@ def to_state(
     # slope u - information u^2 / 2, times the prior of z, is normal in z with precision
     # 1 + spread^2 information and mean spread (slope - information mean) over that.
     curvature = near.information[:, -1, -1]
-    known = 1 + spread[-1] ** 2 * curvature
+    noise_precision = 1 + spread[-1] ** 2 * curvature
     pull = spread[-1] * (near.slope[:, -1] - curvature * mean[-1])
-    z_noise = pull / known + w["domain"][:, -1] / jnp.sqrt(known)
+    z_noise = pull / noise_precision + w["domain"][:, -1] / jnp.sqrt(noise_precision)
     log_sigma = mean[-1] + spread[-1] * z_noise
 
     # The law's sites, likewise but in matrices: precision I + S information S = L L^T,
@@ -96,12 +96,12 @@ def to_state(
     u = jnp.concatenate([law_sites, log_sigma[:, None]], axis=1)
 
     # what a domain's own runs weigh in each of its sites, by itself
-    told = jnp.diagonal(of_runs, axis1=1, axis2=2)
-    share = told / (1 + told)
+    data_weight = jnp.diagonal(of_runs, axis1=1, axis2=2)
+    share = data_weight / (1 + data_weight)
     u = leading.follow(law, problem.domains, near.curve, near.u, share, u)
 
     # |dz/dw| is 1 / det L, and 1 / sqrt(known) for the noise
-    log_slopes = -triangular.log_determinant(lower) - 0.5 * jnp.log(known)
+    log_slopes = -triangular.log_determinant(lower) - 0.5 * jnp.log(noise_precision)
     state = State(mean, spread, jnp.exp(population[-1]), u)
     return state, jnp.sum(log_slopes) + jnp.sum(log_slope)
 

@@ -22,9 +22,6 @@ from bayeslaw._tables import fitting
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# weight of its own runs below which a domain's parameter is said to be borrowed
-BORROWED = 0.5
-
 
 @dataclass(frozen=True, eq=False)
 class DomainPosterior:
@@ -89,8 +86,10 @@ class DomainPosterior:
             return log_loss
         return log_loss + piece.noise.draw(len(runs), seed)
 
-    def statement(self) -> str:
-        """What it knows from its own runs, and what it borrows."""
+    def statement(self, borrowed_below: float = 0.5) -> str:
+        """Say what it knows from its own runs, and what it borrows: parameters of which
+        its own runs weigh less than ``borrowed_below``.
+        """
         if not self.runs:
             return (
                 "A domain without runs: all that is known of it is borrowed from "
@@ -102,8 +101,12 @@ class DomainPosterior:
             f"Domain {self.domain!r} has {count}: they carry {mean:.0%} of what is "
             "known of its parameters"
         )
-        others = f"the other {self.others} domain{'s' * (self.others > 1)}"
-        borrowed = [f"{n} ({v:.0%} own)" for n, v in self.own.items() if v < BORROWED]
+        other_domains = f"the other {self.others} domain{'s' * (self.others > 1)}"
+        borrowed = [
+            f"{name} ({weight:.0%} own)"
+            for name, weight in self.own.items()
+            if weight < borrowed_below
+        ]
         if not borrowed:
-            return f"{what}, and most of each; the rest is from {others}."
-        return f"{what}; mostly borrowed from {others}: {', '.join(borrowed)}."
+            return f"{what}, and most of each; the rest is from {other_domains}."
+        return f"{what}; mostly borrowed from {other_domains}: {', '.join(borrowed)}."

@@ -28,12 +28,8 @@ from bayeslaw._pooling.hierarchy import (
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# share of the prior's median: where the rows leave less for the coefficient, it
-# vanishes slowly
-SOFT = 0.1
 
-
-class Curve(NamedTuple):
+class LeadingCurve(NamedTuple):
     """What the leading coefficient keeps as the other sites move, and its tangent.
 
     ``level``: the law's loss at every row where the tangent was taken, shape (block,
@@ -69,37 +65,40 @@ def implied(
     """
     # The loss is rest + value unit, linear in the term's value, so that least squares
     # over a domain's rows give value = sum unit (level - rest) / sum unit^2.
-    one = jnp.ones(domains.count)
-    values = values_of(law, u) | {term.site: one}
+    ones = jnp.ones(domains.count)
+    values = values_of(law, u) | {term.site: ones}
     parts = row_contributions(law, domains, values)
     unit = parts.pop(term.coefficient)
-    left = level - row_offset(law, domains) - sum(parts.values())
+    remainder = level - row_offset(law, domains) - sum(parts.values())
     weight = domains.weight
-    value = domains.sums(weight * unit * left) / domains.sums(weight * unit**2)
-    soft = SOFT * term.prior.median
+    value = domains.sums(weight * unit * remainder) / domains.sums(weight * unit**2)
+    # where the rows leave less for the coefficient than this, it vanishes slowly
+    soft = 0.1 * term.prior.median
     return jnp.log(soft * jax.nn.softplus(value / soft))
 
 
-def curve_at(law: Law, domains: Domains, u: Float[Array, "domain site"]) -> Curve:
+def curve_at(
+    law: Law, domains: Domains, u: Float[Array, "domain site"]
+) -> LeadingCurve:
     """The curve through each domain's sites."""
     values = values_of(law, u)
     parts = row_contributions(law, domains, values)
     level = jnp.asarray(row_offset(law, domains) + sum(parts.values()))
     term = leading_term(law)
     if term is None:
-        return Curve(level, jnp.zeros(domains.count), jnp.zeros_like(u))
+        return LeadingCurve(level, jnp.zeros(domains.count), jnp.zeros_like(u))
 
     # A domain's coefficient depends on its own sites only, so that one gradient of the
     # sum is that of every domain.
     coefficient = partial(implied, law, domains, term, level)
     tangent = jax.grad(lambda v: jnp.sum(coefficient(v)))(u)
-    return Curve(level, coefficient(u), tangent)
+    return LeadingCurve(level, coefficient(u), tangent)
 
 
 def follow(
     law: Law,
     domains: Domains,
-    curve: Curve,
+    curve: LeadingCurve,
     centre: Float[Array, "domain site"],
     share: Float[Array, "domain law_site"],
     u: Float[Array, "domain site"],

@@ -4,6 +4,7 @@ its own runs weigh there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,12 +31,36 @@ from bayeslaw._pooling.hierarchy import (
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# The search for where to expand the likelihood.
-STARTS, NEWTON_STEPS, POPULATION_STEPS = 8, 30, 20
-SHORTENED = 0.5 ** np.arange(0, 8, 1.0)  # step sizes of Newton, all tried at once
-LONGEST = 3.0  # step, in sds of the prior
-PSEUDO = 3.0  # domains that the prior of a spread counts for there
-TAILS = 10.0  # degrees of freedom above 2 there
+
+@dataclass(frozen=True)
+class ModeSearch:
+    """How the modes are sought at which likelihoods are expanded.
+
+    Parameters
+    ----------
+    starts
+        Points from which each domain's mode is sought.
+    newton_steps
+        Newton steps under the law's prior.
+    population_steps
+        Further steps, in turn with the population's mean and spread.
+    halvings
+        Shorter steps, each half the one before, that are tried beside the full one.
+    longest_step
+        In sds of the prior.
+    pseudo_domains
+        Domains that the prior of a spread counts for.
+    dof_above_2
+        Of the noise.
+    """
+
+    starts: int = 8
+    newton_steps: int = 30
+    population_steps: int = 20
+    halvings: int = 7
+    longest_step: float = 3.0
+    pseudo_domains: float = 3.0
+    dof_above_2: float = 10.0
 
 
 def expand(
@@ -97,6 +122,7 @@ class _Step(NamedTuple):
 
 def _newton(
     law: Law,
+    search: ModeSearch,
     domains: Domains,
     u: Float[Array, "domain site"],
     mean: Float[Array, " site"],
@@ -107,12 +133,12 @@ def _newton(
     The rows that pay for a domain's parameters say nothing about its noise, which would
     otherwise be found too low.
     """
-    dof = jnp.asarray(TAILS)
+    dof = jnp.asarray(search.dof_above_2)
     gradient, information = expand(law, domains, u, dof)
     prior = jnp.diag(spread**-2)[None]
     # parameters that the rows pay for: the trace of what they say over all that is said
-    own = jnp.linalg.solve(information + prior, information)
-    paid = jnp.trace(own[:, :-1, :-1], axis1=1, axis2=2)
+    data_share = jnp.linalg.solve(information + prior, information)
+    paid = jnp.trace(data_share[:, :-1, :-1], axis1=1, axis2=2)
     rows = domains.sums(domains.weight)
     # As n - p in place of n in an unbiased variance.
     unpaid = 1 - paid / jnp.maximum(rows, paid + 1)
@@ -125,7 +151,7 @@ def _newton(
     _, sd = prior_moments(law)
     in_sds = move / sd[None]
     length = jnp.linalg.norm(in_sds, axis=1, keepdims=True)
-    move = move / jnp.maximum(1.0, length / LONGEST)
+    move = move / jnp.maximum(1.0, length / search.longest_step)
 
     def height(v: Float[Array, "domain site"]) -> Float[Array, " domain"]:
         # ``paid`` rows less in the likelihood's -rows log sigma
@@ -135,7 +161,7 @@ def _newton(
         return fit - 0.5 * jnp.sum(z**2, axis=1)
 
     # The place itself is among those tried, so that no step goes down.
-    shares = jnp.asarray(SHORTENED)[:, None, None]
+    shares = 0.5 ** jnp.arange(search.halvings + 1.0)[:, None, None]
     tried = jnp.concatenate([u[None], u[None] + shares * move[None]])
     heights = jax.vmap(height)(tried)
     heights = jnp.where(jnp.isfinite(heights), heights, -jnp.inf)
@@ -144,9 +170,10 @@ def _newton(
     return _Step(u, jnp.max(heights, axis=0), precision, gradient, information)
 
 
-@compiled(static_argnums=0, level=OFTEN)
+@compiled(static_argnums=(0, 1), level=OFTEN)
 def _expand_at_modes(
     law: Law,
+    search: ModeSearch,
     domains: Domains,
     half_normal: Float[Array, " site"],
     starts: Float[Array, "start site"],
@@ -161,32 +188,34 @@ def _expand_at_modes(
 
     def turn(i, carry):
         u, mean, spread = carry
-        step = jax.lax.map(lambda v: _newton(law, domains, v, mean, spread), u)
+        step = jax.lax.map(lambda v: _newton(law, search, domains, v, mean, spread), u)
         # Of all starts each domain keeps its own best.
         best = jnp.argmax(step.height, axis=0)
-        one = step.u[best, jnp.arange(k)]
+        modes = step.u[best, jnp.arange(k)]
         precision = step.precision[best, jnp.arange(k)]
         # the population given the domains: as one step of expectation maximisation
         weights = k / spread**2 + sd**-2
-        new_mean = (jnp.sum(one, 0) / spread**2 + centre / sd**2) / weights
+        new_mean = (jnp.sum(modes, 0) / spread**2 + centre / sd**2) / weights
         unknown = jnp.diagonal(jnp.linalg.inv(precision), axis1=1, axis2=2)
         # E((u - mean)^2) in the E step is the squared distance of the mode and the
         # variance that the domain is left with (Dempster, Laird and Rubin 1977).
-        seen = jnp.sum((one - mean[None]) ** 2 + unknown, axis=0)
-        new_spread = jnp.sqrt((seen + PSEUDO * usual**2) / (k + PSEUDO))
-        keep = partial(jnp.where, i >= NEWTON_STEPS)
-        return keep(one, step.u), keep(new_mean, mean), keep(new_spread, spread)
+        squares = jnp.sum((modes - mean[None]) ** 2 + unknown, axis=0)
+        pseudo = search.pseudo_domains
+        new_spread = jnp.sqrt((squares + pseudo * usual**2) / (k + pseudo))
+        keep = partial(jnp.where, i >= search.newton_steps)
+        return keep(modes, step.u), keep(new_mean, mean), keep(new_spread, spread)
 
     u = jnp.broadcast_to(starts[:, None], (len(starts), k, len(sd)))
-    turns = NEWTON_STEPS + POPULATION_STEPS
+    turns = search.newton_steps + search.population_steps
     u, mean, spread = jax.lax.fori_loop(0, turns, turn, (u, centre, sd))
     u = u[0]
-    step = _newton(law, domains, u, mean, spread)
+    step = _newton(law, search, domains, u, mean, spread)
     # l(v) ~ l(u) + g'(v - u) - (v - u)'I(v - u)/2: its linear part is g + I u.
     slope = step.gradient + jnp.einsum("dij,dj->di", step.information, u)
     curve = leading.curve_at(law, domains, u)
     near = Expansion(u, slope, step.information, curve)
-    middle = jnp.concatenate([mean, jnp.log(spread), jnp.log(TAILS)[None]])
+    log_dof = jnp.log(search.dof_above_2)
+    middle = jnp.concatenate([mean, jnp.log(spread), log_dof[None]])
     # Of k domains the mean is known to spread / sqrt(k), the log spread to about 1 /
     # sqrt(2 k); a scale need only be near.
     in_spread, in_log = spread / np.sqrt(k), jnp.full(len(sd), 1 / np.sqrt(k))
@@ -194,17 +223,23 @@ def _expand_at_modes(
     return WhitenedPool(domains, half_normal, near, middle, scale)
 
 
-def prepare(law: Law, domains: Domains, spread: float, seed: int) -> WhitenedPool:
-    """Coordinates that whiten the posterior; ``spread``: scale of the spreads' prior,
-    in sds of the law's priors.
+def prepare(
+    law: Law,
+    domains: Domains,
+    spread: float,
+    seed: int,
+    search: ModeSearch = ModeSearch(),
+) -> WhitenedPool:
+    """Find coordinates that whiten the posterior; ``spread``: scale of the spreads'
+    prior, in sds of the law's priors.
     """
     points = coordinates.contrast_points(law, domains.table.covariates)
-    starts = point.start_points(law, domains.table, points, STARTS, seed)
+    starts = point.start_points(law, domains.table, points, search.starts, seed)
     sites = jax.vmap(lambda z: coordinates.to_sites(law, points, z)[0])(starts)
-    sites |= {"sigma": jnp.full(STARTS, np.log(0.02))}
+    sites |= {"sigma": jnp.full(search.starts, np.log(0.02))}
     vectors = jnp.stack([sites[name] for name in pooled_priors(law)], axis=1)
     half_normal = jnp.asarray(spread * prior_moments(law)[1])
-    return _expand_at_modes(law, domains, half_normal, vectors)
+    return _expand_at_modes(law, search, domains, half_normal, vectors)
 
 
 @compiled(static_argnums=0)
@@ -226,8 +261,8 @@ def own_shares(
     def one(spread: Float[Array, " site"]) -> Float[Array, "domain site"]:
         # Precision of z: 1 of the prior and S I S of the runs, as u = mean + S z.
         of_runs = spread[None, :, None] * information * spread[None, None, :]
-        known = jnp.eye(len(spread))[None] + of_runs
-        covariance = jnp.linalg.inv(known)
+        precision = jnp.eye(len(spread))[None] + of_runs
+        covariance = jnp.linalg.inv(precision)
         variance = jnp.diagonal(covariance, axis1=1, axis2=2)
         return 1 - variance
 

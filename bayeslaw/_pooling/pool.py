@@ -41,13 +41,6 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
-FEW_DOMAINS = 4  # below which the spread between domains is hardly told
-# advice where draws diverge
-REMEDY = "give the population a tighter prior (priors, spread), or take a smaller law"
-# draws of the spreads over which the weight of a domain's own runs is averaged
-SHARE_DRAWS = 200
-
-
 @dataclass(frozen=True, eq=False)
 class Pool:
     """A posterior of one law on several domains.
@@ -122,23 +115,30 @@ class Pool:
             The pool has no runs of this domain.
         """
         if name not in self.domains:
-            known = ", ".join(self.domains)
+            names = ", ".join(self.domains)
             raise LawError(
-                f"no domain {name!r} in this pool; it has: {known}; "
+                f"no domain {name!r} in this pool; it has: {names}; "
                 "forecast another one with .unseen()"
             )
         i, draws = self.domains.index(name), self.posterior
         values = {n: draws[n][:, i] for n in (*self.law.priors, "sigma")}
         values["dof"] = draws["dof"]
-        own = {str(n): float(share) for n, share in self.own.iloc[i].items()}
+        shares = {str(n): float(share) for n, share in self.own.iloc[i].items()}
         runs = self.runs
         rows = runs[runs[self.by].astype(str) == name]
         training = None
         if discrepancy:
             training = TrainingRuns.of(self.law, rows, independent=True)
-        others = len(self.domains) - 1
+        other_domains = len(self.domains) - 1
         return DomainPosterior(
-            self.law, values, name, len(rows), own, others, self.warnings, training
+            self.law,
+            values,
+            name,
+            len(rows),
+            shares,
+            other_domains,
+            self.warnings,
+            training,
         )
 
     def unseen(self, *, seed: int = 0) -> DomainPosterior:
@@ -151,12 +151,14 @@ class Pool:
             draws[f"population_{n}"] + draws[f"spread_{n}"] * rng.standard_normal(size)
             for n in pooled_priors(self.law)
         ]
-        drawn = values_of(self.law, jnp.stack(u, axis=1))
-        values = {n: np.broadcast_to(np.asarray(v), size) for n, v in drawn.items()}
+        constrained = values_of(self.law, jnp.stack(u, axis=1))
+        values = {
+            n: np.broadcast_to(np.asarray(v), size) for n, v in constrained.items()
+        }
         values["dof"] = draws["dof"]
-        own = dict.fromkeys(self.own.columns, 0.0)
+        shares = dict.fromkeys(self.own.columns, 0.0)
         return DomainPosterior(
-            self.law, values, None, 0, own, len(self.domains), self.warnings
+            self.law, values, None, 0, shares, len(self.domains), self.warnings
         )
 
     def statements(self) -> tuple[str, ...]:
@@ -170,11 +172,11 @@ class Pool:
         draws, rows, tail = self.posterior, {}, (1 - prob) / 2
         for i, domain in enumerate(self.domains):
             for name in (*self.law.parameters, "sigma"):
-                one = draws[name][:, i]
-                low, high = np.quantile(one, [tail, 1 - tail])
+                column = draws[name][:, i]
+                low, high = np.quantile(column, [tail, 1 - tail])
                 rows[domain, name] = {
-                    "mean": one.mean(),
-                    "sd": one.std(ddof=1),
+                    "mean": column.mean(),
+                    "sd": column.std(ddof=1),
                     "low": low,
                     "high": high,
                 }
@@ -213,9 +215,9 @@ class Pool:
         """What the diagnostics hold against this posterior, a line each; empty when
         they pass.
         """
-        return artifact.doubts(
-            f"law {self.law.name} pooled by {self.by}", self.diagnostics, REMEDY
-        )
+        remedy = "give the population a tighter prior (priors, spread), or take a smaller law"
+        name = f"law {self.law.name} pooled by {self.by}"
+        return artifact.failed_diagnostics(name, self.diagnostics, remedy)
 
     def save(self, path: str | Path) -> Path:
         """Write the pool to a netCDF file, whole or not at all."""
@@ -297,7 +299,7 @@ def pool(arguments: PoolArguments) -> Pool:
     names = _check(law, runs, by, arguments.requested)
     runtime.start()
     domains, levels = _domains(law, runs, names)
-    drawn = sample(
+    chains = sample(
         law,
         prepare(law, domains, spread, seed),
         arguments.nuts,
@@ -305,7 +307,7 @@ def pool(arguments: PoolArguments) -> Pool:
         program=POOLED,
         progress=arguments.progress,
     )
-    tree = _to_arviz(law, runs.assign(**{by: names}), domains, levels, drawn)
+    tree = _to_arviz(law, runs.assign(**{by: names}), domains, levels, chains)
     tree.attrs.update(
         artifact.provenance(law, seed, "pool"),
         pooled_by=by,
@@ -337,7 +339,8 @@ def _check(law: Law, runs: pd.DataFrame, by: str, requested: list[str]) -> pd.Se
             "there is none to pool it with; use fit"
         )
     fitting.check_fittable(law, runs, requested=requested, one_domain=False)
-    if count < FEW_DOMAINS:
+    # below four the spread between domains is hardly told
+    if count < 4:
         _warn(
             f"column {by!r} has {count} domains only: "
             "how much they differ rests on the prior (spread)"
@@ -380,13 +383,13 @@ def _to_arviz(
     runs: pd.DataFrame,
     domains: Domains,
     levels: Shaped[np.ndarray, " domain"],
-    drawn: Chains,
+    chains: Chains,
 ) -> DataTree:
-    """What is kept of a pool; ``drawn.sites`` are those of a `hierarchy.State`."""
-    by_domain, common = _posterior(law, drawn.sites)
+    """What is kept of a pool; ``chains.sites`` are those of a `hierarchy.State`."""
+    by_domain, common = _posterior(law, chains.sites)
     groups = {
         "posterior": by_domain | common,
-        "sample_stats": dict(drawn.stats),
+        "sample_stats": dict(chains.stats),
         "observed_data": {"log_loss": np.log(fitting.losses(runs))},
     }
     dims = {"log_loss": ["run_row"]} | {name: ["domain"] for name in by_domain}
@@ -395,9 +398,9 @@ def _to_arviz(
     tree["constant_data"] = artifact.constant_data(runs)
     import xarray
 
-    shares = _shares(law, domains, drawn.sites)
-    own = {name: ("domain", share) for name, share in shares.items()}
-    tree["own"] = xarray.DataTree(xarray.Dataset(own, coords={"domain": levels}))
+    shares = _shares(law, domains, chains.sites)
+    by_site = {name: ("domain", share) for name, share in shares.items()}
+    tree["own"] = xarray.DataTree(xarray.Dataset(by_site, coords={"domain": levels}))
     return tree
 
 
@@ -425,17 +428,20 @@ def _posterior(
 
 
 def _shares(
-    law: Law, domains: Domains, sites: Mapping[str, Float[np.ndarray, "chain draw ..."]]
+    law: Law,
+    domains: Domains,
+    sites: Mapping[str, Float[np.ndarray, "chain draw ..."]],
+    draws: int = 200,
 ) -> dict[str, Float[np.ndarray, " domain"]]:
-    """Weight of each domain's own runs in what is known of each parameter, each of
-    shape (domain,).
+    """Weigh each domain's own runs in what is known of each parameter, averaged over so
+    many draws of the spreads; each of shape (domain,).
     """
     spreads = sites["spread"].reshape(-1, sites["spread"].shape[-1])
-    few = np.linspace(0, len(spreads) - 1, SHARE_DRAWS).astype(int)
+    few = np.linspace(0, len(spreads) - 1, draws).astype(int)
     u, above_2 = sites["u"].mean((0, 1)), sites["dof_above_2"].mean()
-    own = np.asarray(own_shares(law, domains, u, above_2, spreads[few]))
+    weights = np.asarray(own_shares(law, domains, u, above_2, spreads[few]))
     return {
-        name.removesuffix(NATS): own[:, i]
+        name.removesuffix(NATS): weights[:, i]
         for i, name in enumerate(pooled_priors(law))
         if name != "sigma"
     }

@@ -16,49 +16,49 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 # Column j of each matrix from its diagonal down, shape (matrix, side - j).
-Columns = list[Array]
+TriangularColumns = list[Array]
 
 
-def cholesky(positive: Float[Array, "matrix side side"]) -> Columns:
+def cholesky(positive: Float[Array, "matrix side side"]) -> TriangularColumns:
     """Lower triangular factor of each positive definite matrix."""
-    columns, rest = [], positive
+    columns, remainder = [], positive
     for _ in range(positive.shape[-1]):
         # A = [[a, b'], [b, C]]: the first column is (a, b) / sqrt(a), and what is left
         # to factor is C - b b' / a (Golub and Van Loan 2013, section 4.2).
-        first = rest[:, :, 0]
+        first = remainder[:, :, 0]
         column = first / jnp.sqrt(first[:, :1])
         columns.append(column)
         below = column[:, 1:]
-        rest = rest[:, 1:, 1:] - below[:, :, None] * below[:, None, :]
+        remainder = remainder[:, 1:, 1:] - below[:, :, None] * below[:, None, :]
     return columns
 
 
 def solve(
-    lower: Columns, right: Float[Array, "matrix side"]
+    lower: TriangularColumns, right: Float[Array, "matrix side"]
 ) -> Float[Array, "matrix side"]:
     """x with L x = right."""
-    solution, left = [], right
+    solution, remainder = [], right
     for column in lower:
-        value = left[:, :1] / column[:, :1]
+        value = remainder[:, :1] / column[:, :1]
         solution.append(value)
-        left = left[:, 1:] - column[:, 1:] * value
+        remainder = remainder[:, 1:] - column[:, 1:] * value
     return jnp.concatenate(solution, axis=1)
 
 
 def solve_transposed(
-    lower: Columns, right: Float[Array, "matrix side"]
+    lower: TriangularColumns, right: Float[Array, "matrix side"]
 ) -> Float[Array, "matrix side"]:
     """x with L' x = right."""
     solution = right[:, :0]
     for j in reversed(range(len(lower))):
         column = lower[j]
-        rest = jnp.sum(column[:, 1:] * solution, axis=1, keepdims=True)
-        value = (right[:, j : j + 1] - rest) / column[:, :1]
+        remainder = jnp.sum(column[:, 1:] * solution, axis=1, keepdims=True)
+        value = (right[:, j : j + 1] - remainder) / column[:, :1]
         solution = jnp.concatenate([value, solution], axis=1)
     return solution
 
 
-def log_determinant(lower: Columns) -> Float[Array, " matrix"]:
+def log_determinant(lower: TriangularColumns) -> Float[Array, " matrix"]:
     """Log of the product of the diagonal."""
     diagonal = jnp.concatenate([column[:, :1] for column in lower], axis=1)
     return jnp.sum(jnp.log(diagonal), axis=1)

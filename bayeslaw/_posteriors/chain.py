@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # what forecasts a checkpoint's loss; its tokens D are ptpp * N
 CHECKPOINT = ("N", "ptpp")
-READABLE = ("N", "D", "ptpp")  # by a fit of checkpoints
 # leaf: the checkpoint's own error on log loss, shape (draw,), or (draw, run) at a table
 ERROR = "error"
 
@@ -87,14 +86,14 @@ def chain(
         The law does not read a column of ``before``, or a fit before reads something
         that a checkpoint does not have.
     """
-    read = _covariates(posterior)
+    covariates = _covariates(posterior)
     for column, fit in before.items():
-        if column not in read:
+        if column not in covariates:
             raise LawError(
                 f"the law does not read {column!r}, so nothing is to forecast; "
-                f"it reads: {', '.join(read)}"
+                f"it reads: {', '.join(covariates)}"
             )
-        unknown = _covariates(fit) - set(READABLE)
+        unknown = _covariates(fit) - {"D", *CHECKPOINT}
         if unknown:
             raise LawError(
                 f"the fit for {column!r} reads {min(unknown)!r}, which a checkpoint "
@@ -159,8 +158,8 @@ class Chain:
         runtime.start()
         codes = pd.factorize(_identity(runs))[0]
         joint = self._joint(int(codes.max()) + 1)
-        read = sorted({c for draws in joint for c in draws.piece.covariates})
-        table = self._table(runs, read)
+        covariates = sorted({c for draws in joint for c in draws.piece.covariates})
+        table = self._table(runs, covariates)
         count = sum(draws.piece.draws for draws in joint)
         log_loss = np.empty((count, len(runs)))
         for draws in joint:
@@ -209,8 +208,8 @@ class Chain:
             error = error if checkpoints else error[:, 0]
             leaves = {**piece.values, ERROR: error}
             values |= link.prefixed(leaves)
-        given = [c for c in main.covariates if c not in self.before]
-        covariates = tuple(dict.fromkeys([*given, *CHECKPOINT]))
+        unchained = [c for c in main.covariates if c not in self.before]
+        covariates = tuple(dict.fromkeys([*unchained, *CHECKPOINT]))
         return Piece(ChainLogLoss(main.log_loss, links), values, covariates)
 
     @staticmethod
@@ -220,10 +219,10 @@ class Chain:
         """For each joint draw, the piece of each fit and the place in it, each of shape
         (fit, draw): in order of the first fit's, of the others in random order.
         """
-        first, *others = fits
+        first, *further = fits
         size = sum(piece.draws for piece in first)
         pairs = [places(first, np.arange(size))]
-        for fit in others:
+        for fit in further:
             draws = sum(piece.draws for piece in fit)
             order = shuffled(rng, draws, size)
             pairs.append(places(fit, order))
@@ -231,7 +230,7 @@ class Chain:
         return np.stack(which), np.stack(place)
 
     def _table(
-        self, runs: pd.DataFrame, read: list[str]
+        self, runs: pd.DataFrame, covariates: list[str]
     ) -> dict[str, Float[np.ndarray, " run"]]:
         """Columns of shape (run,): what every row has, and what was measured of the
         chained ones, NaN where not.
@@ -240,7 +239,7 @@ class Chain:
         unknown = np.isnan(np.stack(list(measured.values()))).any(axis=0)
         of_law = _covariates(self.posterior)
         table = {}
-        for name in read:
+        for name in covariates:
             table[name] = _column(runs, name)
             needed = True if name in of_law else unknown
             bad = np.isnan(table[name]) & needed
@@ -262,14 +261,14 @@ class Chain:
         at = runs
         if set(CHECKPOINT) <= set(runs):
             at = runs.assign(D=runs["N"] * runs["ptpp"])
-        known = {}
+        losses = {}
         for column, fit in self.before.items():
-            known[column] = _column(runs, column)
-            empty = np.isnan(known[column])
+            losses[column] = _column(runs, column)
+            empty = np.isnan(losses[column])
             if empty.any():
                 middle = np.median(fit.log_loss(at[empty]), axis=0)
-                known[column][empty] = np.exp(middle)
-        filled = runs.assign(**known)
+                losses[column][empty] = np.exp(middle)
+        filled = runs.assign(**losses)
         new = self.posterior.log_loss(filled, noise=True, seed=seed)
         return new - self.posterior.log_loss(filled)
 
@@ -342,12 +341,12 @@ def losses_before(
         one per model.
     """
     models = models_of(N, ptpp)
-    drawn = {}
+    draws = {}
     for k, (column, fit) in enumerate(before.items()):
         at = pd.DataFrame([{"N": n, "ptpp": p, "D": n * p} for n, p in models])
         losses = list(np.exp(fit.log_loss(at, noise=True, seed=seed + k)).T)
-        drawn[column] = losses if len(models) > 1 else losses[0]
-    return drawn
+        draws[column] = losses if len(models) > 1 else losses[0]
+    return draws
 
 
 # -- formula ---------------------------------------------------------------------------
@@ -381,24 +380,24 @@ class ChainLogLoss:
     ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
         """As of `LogLoss`: the checkpoint is forecast once for all tokens."""
         run = {name: column[None] for name, column in covariates.items()}
-        known = self._known(draw, run)
-        one = {name: column[0] for name, column in known.items()}
-        return along_tokens(self.main, draw, one)
+        completed = self._known(draw, run)
+        point = {name: column[0] for name, column in completed.items()}
+        return along_tokens(self.main, draw, point)
 
     def _known(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> dict[str, Float[AnyArray, " run"]]:
         """The covariates with what is forecast of the checkpoint, each (run,)."""
         checkpoint = {**covariates, "D": covariates["ptpp"] * covariates["N"]}
-        known = dict(covariates)
+        completed = dict(covariates)
         for link in self.links:
             leaves = link.leaves(draw)
             forecast = jnp.exp(link.log_loss(leaves, checkpoint) + leaves[ERROR])
             measured = covariates.get(link.column)
             if measured is not None:
                 forecast = jnp.where(jnp.isnan(measured), forecast, measured)
-            known[link.column] = forecast
-        return known
+            completed[link.column] = forecast
+        return completed
 
 
 # -- draws and rows --------------------------------------------------------------------
@@ -423,11 +422,8 @@ def _identity(runs: pd.DataFrame) -> pd.Series:
     return pd.Series(rows, index=runs.index)
 
 
-FEWEST = 1000  # parameters of a model
-
-
-def models_of(N: Any, ptpp: Any) -> list[tuple[float, float]]:
-    """The candidate models, as (N, ptpp)."""
+def models_of(N: Any, ptpp: Any, fewest: int = 1000) -> list[tuple[float, float]]:
+    """List the candidate models, as (N, ptpp); ``fewest``: parameters of a model."""
     sizes, stages = (np.atleast_1d(np.asarray(v, float)) for v in (N, ptpp))
     if 1 != len(sizes) != len(stages) != 1:
         raise PlanError(
@@ -440,7 +436,7 @@ def models_of(N: Any, ptpp: Any) -> list[tuple[float, float]]:
         for n, s in zip(*pairs, strict=True)
     ]
     for n, _ in models:
-        if n < FEWEST:
+        if n < fewest:
             raise PlanError(
                 f"N = {n:g} is too few parameters for a model; in billions? "
                 f"write {n:g}B"

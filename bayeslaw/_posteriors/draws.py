@@ -46,12 +46,12 @@ def take_draws(pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]) -> list
     that has some of them.
     """
     which, place = places(pieces, index)
-    taken = []
+    parts = []
     for number, piece in enumerate(pieces):
         rows = np.flatnonzero(which == number)
         if rows.size:
-            taken.append(Draws(piece.take(place[rows]), rows))
-    return taken
+            parts.append(Draws(piece.take(place[rows]), rows))
+    return parts
 
 
 def places(

@@ -20,10 +20,7 @@ from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._running.following.course import UNITS
 from bayeslaw._running.following.follow import Follower, Posteriors
-from bayeslaw._running.following.record import Followed, Following, format_final
-
-FRAMES = 40  # at most; a run of more points is thinned evenly
-DIGITS = 6  # significant digits of numbers on the page
+from bayeslaw._running.following.followed import Followed, Following, format_final
 
 
 class Frame(NamedTuple):
@@ -112,36 +109,36 @@ def write_page(
     return frames[-1].following
 
 
-def _frames(start: Follower, whole: Follower) -> Iterator[tuple[Frame, int]]:
+def _frames(start: Follower, final: Follower) -> Iterator[tuple[Frame, int]]:
     """Frames from before the first point to the last, and how many there are.
 
     Parameters
     ----------
-    whole
+    final
         With all points, whose tracks tell which of them are used.
     """
     losses: dict[float, dict[str, float]] = {}
-    for name, side in whole.sides.items():
+    for name, side in final.sides.items():
         for moment in side.track.history:
             losses.setdefault(moment.at, {})[name] = moment.loss
     places = sorted(losses)
-    shown = _thinned(len(places))
+    numbers = _thinned(len(places))
     follower = start
     for points in range(len(places) + 1):
         if points:
             at = places[points - 1]
             follower = follower.after(at, losses[at])
-        if points in shown:
+        if points in numbers:
             # the whole one also knows of points that were left out
             last = points == len(places)
-            following = (whole if last else follower).following()
+            following = (final if last else follower).following()
             at = places[points - 1] if points else None
-            yield Frame(at, points, following), len(shown)
+            yield Frame(at, points, following), len(numbers)
 
 
-def _thinned(points: int) -> list[int]:
+def _thinned(points: int, most: int = 40) -> list[int]:
     """Numbers of points at which there is a frame, with none and all among them."""
-    count = min(points + 1, FRAMES)
+    count = min(points + 1, most)
     return [int(n) for n in np.linspace(0, points, count).round()]
 
 
@@ -212,13 +209,13 @@ def _words(following: Following, followed: Followed) -> dict[str, str]:
     """What is said of one domain in one frame, by the name of its field."""
     unit = UNITS[followed.unit]
     share = f"{following.within:.1%}"
-    known = f"not yet known to within {share}"
+    known_text = f"not yet known to within {share}"
     if followed.known_from is not None:
         since = format_count(followed.known_from)
-        known = f"known to within {share} since {since} {unit}"
+        known_text = f"known to within {share} since {since} {unit}"
     words = {
         "end": format_final(followed.final),
-        "known": known,
+        "known": known_text,
         "verdict": followed.verdict,
         "notes": "; ".join(followed.notes),
     }
@@ -246,17 +243,18 @@ def _columns(
     table: pd.DataFrame, at: pd.Series | None = None
 ) -> dict[str, list[float | None]]:
     """Columns of a table by name, where ``at`` is that of tokens or steps."""
-    told = table if at is None else table.assign(at=at)
+    columns = table if at is None else table.assign(at=at)
     return {
-        str(name): [_number(value) for value in column] for name, column in told.items()
+        str(name): [_number(value) for value in column]
+        for name, column in columns.items()
     }
 
 
 def _number(value: float) -> float | None:
-    """Rounded, and None where it is none: JSON has no NaN."""
+    """Round to six digits; None where it is no number: JSON has no NaN."""
     if not math.isfinite(value):
         return None
-    return float(f"{value:.{DIGITS}g}")
+    return float(f"{value:.6g}")
 
 
 # -- the page --------------------------------------------------------------------------

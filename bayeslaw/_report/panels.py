@@ -7,54 +7,52 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-KEYS = ("replay", "N", "ptpp")  # that panels or lines may be told apart by
-MOST_LEVELS = 8  # levels of a column: more panels or lines cannot be read
-MOST_ROWS = 2000
-DIGITS = 6  # significant, of what is read out in four
-
 
 def panels(
-    held: tuple[pd.DataFrame, pd.DataFrame], fitted: tuple[pd.DataFrame, pd.DataFrame]
+    unseen: tuple[pd.DataFrame, pd.DataFrame], fitted: tuple[pd.DataFrame, pd.DataFrame]
 ) -> dict[str, Any]:
     """Runs and their forecasts along tokens, as JSON types.
 
     Parameters
     ----------
-    held, fitted
+    unseen, fitted
         Runs that the forecast had not seen, and that it had; each with what `forecast`
         returned for them.
     """
-    runs, _ = held
-    # What does not vary tells nothing apart.
-    keys = [key for key in KEYS if key in runs and runs[key].nunique() > 1]
+    runs, _ = unseen
+    # columns that tell panels or lines apart, if they vary
+    names = ("replay", "N", "ptpp")
+    keys = [key for key in names if key in runs and runs[key].nunique() > 1]
     return {
         "keys": keys,
-        "held": _columns(*held, keys),
+        "held": _columns(*unseen, keys),
         "fitted": _columns(*fitted, keys),
     }
 
 
 def _columns(
-    runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str]
+    runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str], most_rows: int = 2000
 ) -> dict[str, list[float]]:
-    """Each column as a list, in the order of tokens."""
-    shown = pd.concat(
+    """Write each column as a list, in the order of tokens, to six digits."""
+    table = pd.concat(
         [runs[["D", "loss", *keys]], rows[["median", "low", "high"]]], axis=1
     )
     for key in keys:
-        shown = shown[shown[key].isin(_some_levels(shown[key]))]
+        table = table[table[key].isin(_some_levels(table[key]))]
     # Every so-manieth row of a table too large for a picture.
-    shown = shown.iloc[:: -(-len(shown) // MOST_ROWS)].sort_values("D")
+    step = -(-len(table) // most_rows)
+    table = table.iloc[::step].sort_values("D")
     return {
-        str(name): [float(f"{x:.{DIGITS}g}") for x in column]
-        for name, column in shown.items()
+        str(name): [float(f"{x:.6g}") for x in column] for name, column in table.items()
     }
 
 
-def _some_levels(column: pd.Series) -> np.ndarray:
-    """The levels of a column, or some from the least to the most."""
+def _some_levels(column: pd.Series, most: int = 8) -> np.ndarray:
+    """The levels of a column, or some from the least to the most: more panels or lines
+    cannot be read.
+    """
     levels = np.sort(column.dropna().unique())
-    if len(levels) <= MOST_LEVELS:
+    if len(levels) <= most:
         return levels
-    places = np.linspace(0, len(levels) - 1, MOST_LEVELS).round().astype(int)
+    places = np.linspace(0, len(levels) - 1, most).round().astype(int)
     return levels[places]

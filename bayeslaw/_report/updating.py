@@ -17,11 +17,7 @@ from bayeslaw import plots
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write, try_writing
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._running.updating.record import Updated, UpdatedDomain
-
-WIDTH = 4.8  # inches, so that text can be read at the width of a phone
-LINE = 0.3  # inches of a picture's height for each of its lines
-TEMPLATE = "update.html.jinja"
+from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 
 
 class Drawing(NamedTuple):
@@ -62,13 +58,13 @@ def update_page(updated: Updated, path: str | Path) -> Path:
     environment.filters["count"] = format_count
     environment.filters["chance"] = format_chance
     folder = files("bayeslaw._report").joinpath("templates")
-    template = folder.joinpath(TEMPLATE).read_text(encoding="utf-8")
+    template = folder.joinpath("update.html.jinja").read_text(encoding="utf-8")
     html = environment.from_string(template).render(
         updated=updated,
         verdict=updated.verdict(),
         surprising=bool(updated.surprising) and updated.action != "moved",
         interval=f"{updated.prob:.0%}",
-        domains=[_domain(one) for one in updated.domains.values()],
+        domains=[_domain(domain) for domain in updated.domains.values()],
         drawing=_of_plan(updated),
     )
     with atomic_write(page) as part:
@@ -76,21 +72,21 @@ def update_page(updated: Updated, path: str | Path) -> Path:
     return page
 
 
-def _domain(one: UpdatedDomain) -> dict[str, Any]:
+def _domain(domain: UpdatedDomain) -> dict[str, Any]:
     """What the page tells of a domain."""
-    surprise, why = one.surprise, one.attribution
+    surprise, why = domain.surprise, domain.attribution
     return {
-        "name": one.name,
-        "rows": one.changes.sentence(),
+        "name": domain.name,
+        "rows": domain.changes.sentence(),
         "surprise": surprise,
         "worst": [] if surprise is None else _rows(surprise.worst),
         "why": why,
-        "groups": [] if why is None or surprise is None else _groups(one),
-        "parameters": _rows(one.parameters),
-        "laws": _rows(one.laws),
-        "forecasts": _rows(one.forecasts),
-        "changed": _rows(one.changes.changed),
-        "drawings": list(_drawings(one)),
+        "groups": [] if why is None or surprise is None else _groups(domain),
+        "parameters": _rows(domain.parameters),
+        "laws": _rows(domain.laws),
+        "forecasts": _rows(domain.forecasts),
+        "changed": _rows(domain.changes.changed),
+        "drawings": list(_drawings(domain)),
     }
 
 
@@ -115,54 +111,55 @@ def _rows(table: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _groups(one: UpdatedDomain) -> list[dict[str, Any]]:
+def _groups(domain: UpdatedDomain) -> list[dict[str, Any]]:
     """Groups of new rows, with what they strayed by and what they add."""
-    assert one.surprise is not None
-    assert one.attribution is not None
+    assert domain.surprise is not None
+    assert domain.attribution is not None
     # both keep the few groups of a column that matter most to them
     keys = ["by", "level", "rows"]
-    both = one.surprise.groups.merge(one.attribution.groups, on=keys)
-    return _rows(both)
+    groups = domain.surprise.groups.merge(domain.attribution.groups, on=keys)
+    return _rows(groups)
 
 
-def _drawings(one: UpdatedDomain) -> Iterator[Drawing]:
-    name = one.name
+def _drawings(domain: UpdatedDomain) -> Iterator[Drawing]:
+    name = domain.name
     yield _drawn(
-        lambda ax: plots.updated(ax, one),
-        len(one.forecasts) + 2,
+        lambda ax: plots.updated(ax, domain),
+        len(domain.forecasts) + 2,
         "A new run's loss at these runs, before and after",
         f"Forecasts of the {name} loss before and after, as intervals",
     )
-    if one.surprise is not None:
+    if domain.surprise is not None:
         yield _drawn(
-            lambda ax: plots.new_rows(ax, one),
+            lambda ax: plots.new_rows(ax, domain),
             9,
             "New rows beside what was foreseen of them",
             f"New rows of {name}: percent over their forecasts, with intervals",
         )
-    if one.attribution is not None:
-        groups = one.attribution.groups
+    if domain.attribution is not None:
+        groups = domain.attribution.groups
         yield _drawn(
-            lambda ax: plots.what_moved(ax, one),
+            lambda ax: plots.what_moved(ax, domain),
             int((groups["by"] != "run").sum()) + 3,
-            f"What moved the forecast of {one.headline.name}",
+            f"What moved the forecast of {domain.headline.name}",
             f"Bars: what each group of new rows adds to the {name} forecast's shift",
         )
     yield _drawn(
-        lambda ax: plots.moved_parameters(ax, one),
-        len(one.parameters) + 2,
+        lambda ax: plots.moved_parameters(ax, domain),
+        len(domain.parameters) + 2,
         "Parameters, in sds that they had before; dotted: half an sd",
         f"Parameters of the {name} laws before and after, as intervals",
     )
 
 
 def _drawn(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> Drawing:
-    """A picture as high as its lines ask for."""
+    """A picture as high as its lines ask for, in inches."""
     # a picture of one line still has axes, and of fifty is scrolled past
-    height = min(max(LINE * lines, 1.6), 12.0)
+    height = min(max(0.3 * lines, 1.6), 12.0)
     # without a hash of their own and a date, equal pictures are equal bytes
     with matplotlib.rc_context({"svg.hashsalt": caption}):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        # so narrow that text can be read at the width of a phone
+        figure = Figure(figsize=(4.8, height), layout="constrained")
         draw(figure.subplots())
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

@@ -26,7 +26,7 @@ from scipy.stats import norm
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._base.machine import runtime
-from bayeslaw._designs.anchors import Gain, anchors, appraise
+from bayeslaw._designs.anchors import GainName, anchors, appraise
 from bayeslaw._designs.menu import candidates, menu
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.importance import Importance, starts_near
@@ -42,41 +42,45 @@ from bayeslaw._studies.resumable import study
 from bayeslaw._tables import fitting
 from bayeslaw._tables.simulate import NOISE, REPLAYS, TOKENS_PER_PARAMETER, ptpp_grid
 
-FORMS = ("ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
-SOURCE = "ptpp-floor"  # law of the source loss, where plans are made
-GOAL = "N == 8.1e9 and ptpp == 279"
-SHARES = (1.0, 0.5, 0.25)  # budgets, as shares of the paper's cost
-RULES: dict[str, Gain] = {
-    "chosen": "variance",
-    "few": "variance",
-    "D-optimal": "parameters",
-}  # gains that lists maximise
-FEW = 20  # runs at most of the list "few": as many as the paper's
+
+@dataclass(frozen=True)
+class RunList:
+    """How a list of runs is made.
+
+    Parameters
+    ----------
+    shares
+        Budgets, as shares of the paper's cost.
+    gain
+        What a list that is chosen maximises.
+    max_picks
+        Runs at most; None for any number.
+    """
+
+    shares: tuple[float, ...] = (1.0,)
+    gain: GainName | None = None
+    max_picks: int | None = None
+
+
 LISTS = {
-    "none": (0.0,),
-    "paper": (1.0,),
-    "chosen": SHARES,
-    "random": (1.0,),
-    "few": (1.0,),
-    "D-optimal": (1.0,),
-}  # shares of the budget that each gets
-WIDE = {
-    "replay": (0.05, 0.1, 0.25, 0.5, 0.75),
-    "atpp": tuple(np.geomspace(0.25, 80, 11)),
+    "none": RunList((0.0,)),
+    "paper": RunList(),
+    "chosen": RunList((1.0, 0.5, 0.25), "variance"),
+    "random": RunList(),
+    "few": RunList(gain="variance", max_picks=20),  # as many as the paper's
+    "D-optimal": RunList(gain="parameters"),
 }
-MENUS = {"grid": {"replay": REPLAYS, "atpp": TOKENS_PER_PARAMETER}, "wide": WIDE}
-MEASURED = ("once", "along", "trajectories")
-DRAWS = 4000  # posterior draws of a refit
-ROWS = 128  # tables are padded to multiples of so many, so that few programs serve all
-# the paper's plan: promises are what the truth just keeps there
-PLANNED = {"N": 8.1e9, "ptpp": 279.0, "D": 8.9 * 8.1e9, "replay": 0.34}
-MAX_FORGETTING, CONFIDENCE = 0.02, 0.9
-MAX_LAM = 0.95  # at 1 tokens would not count after long pre-training
-GAUSSIAN = 1e6  # degrees of freedom at which a Student-t is a Gaussian
+MENUS = {
+    "grid": {"replay": REPLAYS, "atpp": TOKENS_PER_PARAMETER},
+    "wide": {
+        "replay": (0.05, 0.1, 0.25, 0.5, 0.75),
+        "atpp": tuple(np.geomspace(0.25, 80, 11)),
+    },
+}
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class LawDraws:
     """Draws of a law as a posterior; ``values``: each of shape (draw,)."""
 
     law: Law
@@ -126,7 +130,7 @@ class World:
     spread: float
     tau: float
 
-    def known(self, draws: int) -> Known:
+    def known(self, draws: int) -> LawDraws:
         """What one knows who knows the truth, and that noise is Gaussian."""
         law = find(self.law)
         rng = np.random.default_rng([2025, self.seed])
@@ -135,9 +139,11 @@ class World:
             factor = float(np.exp(self.spread * rng.standard_normal()))
             parameters[name] = plausible * factor
         if "lam" in parameters:
-            parameters["lam"] = min(parameters["lam"], MAX_LAM)
-        values = {**law.from_paper(parameters), "sigma": NOISE, "dof": GAUSSIAN}
-        return Known(law, {k: np.full(draws, float(v)) for k, v in values.items()})
+            # at 1 tokens would not count after long pre-training
+            parameters["lam"] = min(parameters["lam"], 0.95)
+        # so many degrees of freedom make a Student-t a Gaussian
+        values = {**law.from_paper(parameters), "sigma": NOISE, "dof": 1e6}
+        return LawDraws(law, {k: np.full(draws, float(v)) for k, v in values.items()})
 
     def truth(self, runs: pd.DataFrame) -> np.ndarray:
         """Log loss of the law itself, shape (run,)."""
@@ -180,15 +186,31 @@ class World:
         return chained
 
 
-def fit_world(world: World, runs: pd.DataFrame, near: Known | None = None) -> Known:
-    """The posterior of the true form on a table; the search starts from a draw of one
-    ``near``, or anywhere.
+def fit_world(
+    world: World,
+    runs: pd.DataFrame,
+    near: LawDraws | None = None,
+    *,
+    draws: int = 4000,
+    multiple: int = 128,
+) -> LawDraws:
+    """Fit the true form to a table.
+
+    Parameters
+    ----------
+    near
+        Posterior from a draw of which the search starts; None for anywhere.
+    draws
+        Posterior draws.
+    multiple
+        The table is padded to a multiple of so many rows, so that few programs serve
+        all.
     """
     from bayeslaw._inference import nuts
 
     law = find(world.law)
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
-    size = -(-len(runs) // ROWS) * ROWS  # the next multiple
+    size = -(-len(runs) // multiple) * multiple  # the next one
     table = pad(x, y, shared_error(runs) if world.tau else NONE, size)
     at = coordinates.contrast_points(law, x)
     if near is None:
@@ -196,10 +218,10 @@ def fit_world(world: World, runs: pd.DataFrame, near: Known | None = None) -> Kn
     else:
         first_draw = {name: near.values[name][0] for name in law.priors}
         starts = starts_near(law, table, at, [first_draw], NOISE)
-    importance = Importance(DRAWS)
+    importance = Importance(draws)
     values, _ = refit(law, table, at, starts, seed=world.seed, importance=importance)  # pyright: ignore[reportArgumentType]
     # scales of errors may come with either sign
-    return Known(law, {n: np.abs(v) if n in ERROR else v for n, v in values.items()})
+    return LawDraws(law, {n: np.abs(v) if n in ERROR else v for n, v in values.items()})
 
 
 # -- the lists -------------------------------------------------------------------------
@@ -212,6 +234,11 @@ def on_offer(menu_name: str, measured: str) -> pd.DataFrame:
     return candidates(
         ptpp_grid().query("N < 2e9"), **MENUS[menu_name], along_run=measured != "once"
     )
+
+
+def goal_runs() -> pd.DataFrame:
+    """The runs that are forecast: of the largest model, at the last stage."""
+    return ptpp_grid().query("N == 8.1e9 and ptpp == 279")
 
 
 def paper_runs(measured: str) -> pd.DataFrame:
@@ -239,16 +266,16 @@ def random_runs(
 ) -> pd.DataFrame:
     """Random runs up to random points, while any fits the budget."""
     offered = menu(table)
-    runs, left = [], budget
-    while len(affordable := np.argwhere(offered.cost <= left)):
+    runs, remaining = [], budget
+    while len(affordable := np.argwhere(offered.cost <= remaining)):
         run, stop = affordable[rng.integers(len(affordable))]
         rows = offered.rows[run, : stop + 1]
         runs.append(table.iloc[rows].assign(run=f"random {len(runs)}"))
-        left -= offered.cost[run, stop]
+        remaining -= offered.cost[run, stop]
     return pd.concat(runs, ignore_index=True)
 
 
-def runs_of_list(job: Job, before: Known) -> pd.DataFrame:
+def runs_of_list(job: ListJob, before: LawDraws) -> pd.DataFrame:
     """What a list buys with its share of the paper's cost."""
     paper = paper_runs(job.measured)
     if job.list == "paper":
@@ -260,13 +287,13 @@ def runs_of_list(job: Job, before: Known) -> pd.DataFrame:
     chosen = anchors(
         before,
         offered,
-        ptpp_grid().query(GOAL),
+        goal_runs(),
         budget,
-        gain=RULES[job.list],
+        gain=LISTS[job.list].gain,
         least=0.0,
         checks=0,
         run_length=job.run_length,
-        max_picks=FEW if job.list == "few" else None,
+        max_picks=LISTS[job.list].max_picks,
     )
     return chosen.runs(offered)
 
@@ -274,7 +301,7 @@ def runs_of_list(job: Job, before: Known) -> pd.DataFrame:
 # -- what came of them -----------------------------------------------------------------
 
 
-def scores(posterior: Known, world: World) -> dict[str, float]:
+def scores(posterior: LawDraws, world: World) -> dict[str, float]:
     """How far the forecast of the goal misses the truth (and noisy runs), how wide it
     is, how often it holds them.
 
@@ -282,7 +309,7 @@ def scores(posterior: Known, world: World) -> dict[str, float]:
     the median, of the law and of a ``_new`` run; ``coverage`` of those intervals;
     ``sd``: root mean square sd of the law's log loss over the goal.
     """
-    goal = ptpp_grid().query(GOAL)
+    goal = goal_runs()
     truth = world.truth(goal)
     noisy = np.log(world.measured(goal, 999)["loss"].to_numpy())
     law = posterior.log_loss(goal)
@@ -301,31 +328,36 @@ def scores(posterior: Known, world: World) -> dict[str, float]:
 
 
 def plan_scores(
-    target: Known, source: Known, worlds: Sequence[World]
+    target: LawDraws,
+    source: LawDraws,
+    worlds: Sequence[World],
+    max_forgetting: float = 0.02,
+    confidence: float = 0.9,
 ) -> dict[str, float]:
-    """A posterior's plan: FLOPs over those of one who knows both laws, and how probably
-    a run keeps both promises in truth.
+    """Score a posterior's plan: FLOPs over those of one who knows both laws, and how
+    probably a run keeps both promises in truth.
 
     NaN where no plan reaches the confidence.
     """
     from bayeslaw._designs.goals.plan import cheapest_plan
 
-    reference = pd.DataFrame([PLANNED])
+    # the paper's plan: promises are what the truth just keeps there
+    model = {"N": 8.1e9, "ptpp": 279.0}
+    reference = pd.DataFrame([model | {"D": 8.9 * 8.1e9, "replay": 0.34}])
     # A run keeps both promises with the confidence, where its own noise alone may break
     # them and each is kept with the confidence's square root.
-    margin = np.exp(norm.ppf(CONFIDENCE**0.5) * NOISE)
+    margin = np.exp(norm.ppf(confidence**0.5) * NOISE)
     target_loss, source_loss = (
         float(np.exp(world.truth(reference)[0])) * margin for world in worlds
     )
-    question = {
-        "N": PLANNED["N"],
-        "ptpp": PLANNED["ptpp"],
+    question = model | {
         "max_target_loss": target_loss,
-        "max_forgetting": MAX_FORGETTING,
-        "baseline_loss": source_loss / (1 + MAX_FORGETTING),
-        "confidence": CONFIDENCE,
+        "max_forgetting": max_forgetting,
+        "baseline_loss": source_loss / (1 + max_forgetting),
+        "confidence": confidence,
     }
-    true_target, true_source = (world.known(DRAWS) for world in worlds)
+    draws = len(target.values["sigma"])
+    true_target, true_source = (world.known(draws) for world in worlds)
     try:
         plan = cheapest_plan(target, source, question)
         best = cheapest_plan(true_target, true_source, question)
@@ -345,7 +377,7 @@ def plan_scores(
 
 
 @dataclass(frozen=True)
-class Job:
+class ListJob:
     """One list of one world: the items by which its rows are kept. `anchors_study` says
     what they are; ``share`` is of the paper's cost.
     """
@@ -366,7 +398,7 @@ class Job:
         target = World(self.law, self.seed, self.spread, self.tau)
         if not self.plan:
             return [target]
-        return [target, World(SOURCE, self.seed + 5000, self.spread, self.tau)]
+        return [target, World("ptpp-floor", self.seed + 5000, self.spread, self.tau)]
 
     @property
     def run_length(self) -> float | None:
@@ -376,11 +408,12 @@ class Job:
     @property
     def stream(self) -> int:
         """Random stream of the noise of bought runs, one for each list and share."""
-        return 1 + 10 * [*LISTS].index(self.list) + SHARES.index(self.share)
+        place = LISTS["chosen"].shares.index(self.share)
+        return 1 + 10 * [*LISTS].index(self.list) + place
 
 
 @lru_cache(maxsize=128)
-def _known(world: World) -> tuple[pd.DataFrame, Known]:
+def _known(world: World) -> tuple[pd.DataFrame, LawDraws]:
     """What is known before anything is bought: runs at the early stages, and their
     posterior.
     """
@@ -391,17 +424,17 @@ def _known(world: World) -> tuple[pd.DataFrame, Known]:
 def score_list(**items: Any) -> list[dict[str, Any]]:
     """A job of the study: a row of what its list's runs cost and came to."""
     runtime.start()
-    job = Job(**items)
+    job = ListJob(**items)
     worlds = job.worlds
-    known = [_known(world) for world in worlds]
-    posteriors = [posterior for _, posterior in known]
+    worlds_now = [_known(world) for world in worlds]
+    posteriors = [posterior for _, posterior in worlds_now]
     row: dict[str, Any] = {}
     if job.share:
         before = posteriors
         runs = runs_of_list(job, before[0])
         row = _expected(job, runs, before[0])
         posteriors = []
-        for world, (table, near) in zip(worlds, known, strict=True):
+        for world, (table, near) in zip(worlds, worlds_now, strict=True):
             losses = world.measured(runs, job.stream)
             table = pd.concat([table, losses], ignore_index=True)
             posteriors.append(fit_world(world, table, near))
@@ -411,9 +444,9 @@ def score_list(**items: Any) -> list[dict[str, Any]]:
     return [row]
 
 
-def _expected(job: Job, runs: pd.DataFrame, before: Known) -> dict[str, Any]:
+def _expected(job: ListJob, runs: pd.DataFrame, before: LawDraws) -> dict[str, Any]:
     """What runs cost, and the sds of the goal that they are expected to leave."""
-    goal = ptpp_grid().query(GOAL)
+    goal = goal_runs()
     sd_before, sd_expected = appraise(before, runs, goal, run_length=job.run_length)
     return {
         "cost": price(runs) / price(paper_runs(job.measured)),
@@ -430,7 +463,7 @@ class StudyArguments:
 
     path: Path | None = None
     _: KW_ONLY
-    laws: Sequence[str] = FORMS
+    laws: Sequence[str] = ("ptpp-floor", "ptpp-gate", "ptpp-gate-floor")
     seeds: Sequence[int] = range(20)
     lists: Sequence[str] = tuple(LISTS)
     measured: str = "once"
@@ -443,7 +476,7 @@ class StudyArguments:
 
     def check(self) -> None:
         """Refuse what cannot be studied."""
-        _check_one_of("measured", self.measured, MEASURED)
+        _check_one_of("measured", self.measured, ("once", "along", "trajectories"))
         _check_one_of("menu", self.menu, MENUS)
         for name in self.lists:
             if name not in LISTS:
@@ -454,19 +487,19 @@ class StudyArguments:
                     f"law {name!r} reads more than N, D, replay and ptpp, which is all "
                     "that the study varies"
                 )
-        some = self.laws and len(self.seeds) and self.lists
-        if not (some and 0 <= self.tau < 1 and 0 <= self.spread < 1):
+        is_complete = self.laws and len(self.seeds) and self.lists
+        if not (is_complete and 0 <= self.tau < 1 and 0 <= self.spread < 1):
             raise LawError(
                 "a study needs at least one law, one seed and one list, and spread and "
                 "tau between 0 and 1"
             )
 
-    def jobs(self) -> Sequence[Job]:
+    def jobs(self) -> Sequence[ListJob]:
         """A list for all worlds, then the next."""
         worlds = [(law, int(seed)) for seed in self.seeds for law in self.laws]
-        lists = [(name, share) for name in self.lists for share in LISTS[name]]
+        lists = [(name, share) for name in self.lists for share in LISTS[name].shares]
         return [
-            Job(
+            ListJob(
                 law=law,
                 seed=seed,
                 list=name,

@@ -26,23 +26,17 @@ from bayeslaw._tables.simulate import simulate
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# The grid of Bethune 2025, section 3.1: unique fine-tuning tokens and share of
-# pre-training data.
-TOKENS, REPLAYS = (300e3, 900e3, 3e6, 9e6, 30e6), (0.0, 0.001, 0.005, 0.01, 0.05)
-# its table 4: how many of the largest sizes and sets are left out of the fit
-SETUPS = {"A": 1, "B": 2}
-DELTA, RESAMPLES = 1e-4, 128  # its appendix C and table 2
-# mean size of a standard normal: the MRE of noise over its sd
-NORMAL_MRE = math.sqrt(2 / math.pi)
-
 
 def finetuning_grid(models: pd.DataFrame) -> pd.DataFrame:
-    """The runs of Bethune 2025 on one domain, without losses.
+    """List the runs of Bethune 2025 on one domain, without losses.
 
-    Every model at every ``D`` and ``replay`` of the grid. ``models`` has a row per
-    model: ``N``, ``loss_before`` and what else is to be kept.
+    Every model at every ``D`` (unique fine-tuning tokens) and ``replay`` (share of
+    pre-training data) of the grid of section 3.1. ``models`` has a row per model:
+    ``N``, ``loss_before`` and what else is to be kept.
     """
-    cells = list(product(TOKENS, REPLAYS))
+    tokens = (300e3, 900e3, 3e6, 9e6, 30e6)
+    replays = (0.0, 0.001, 0.005, 0.01, 0.05)
+    cells = list(product(tokens, replays))
     grid = pd.DataFrame(cells, columns=["D", "replay"])
     return models.merge(grid, how="cross")
 
@@ -80,13 +74,15 @@ def simulate_domains(
     """
     law = find_law(law) if isinstance(law, str) else law
     seeds = np.random.default_rng(seed).integers(2**31, size=len(parameters))
+    # mean size of a standard normal: the MRE of noise over its sd
+    normal_mre = math.sqrt(2 / math.pi)
     domains = []
     for (name, row), domain_seed in zip(parameters.iterrows(), seeds, strict=True):
         runs = simulate(
             law,
             design=design,
             seed=int(domain_seed),
-            noise=mre[str(name)] / NORMAL_MRE,
+            noise=mre[str(name)] / normal_mre,
             parameters={n: float(row[n]) for n in law.parameters},
         )
         domains.append(runs.assign(domain=str(name)))
@@ -105,7 +101,7 @@ def extrapolation(runs: pd.DataFrame, setup: str) -> tuple[pd.DataFrame, pd.Data
     RunTableError
         There are too few sizes or sets.
     """
-    left_out = SETUPS[setup]
+    left_out = {"A": 1, "B": 2}[setup]
     is_large, is_small = np.ones(len(runs), bool), np.ones(len(runs), bool)
     for name in ("N", "D"):
         levels = np.unique(runs[name])
@@ -165,14 +161,14 @@ def bootstrapped_mre(
     runs: pd.DataFrame,
     law: Law | str,
     *,
-    resamples: int = RESAMPLES,
-    delta: float = DELTA,
+    resamples: int = 128,
+    delta: float = 1e-4,
     left_out: bool = False,
     seed: int = 0,
 ) -> RelativeError:
     """Mean over bootstrap resamples of the error of a point fit to the resample.
 
-    As Bethune 2025, table 2.
+    As Bethune 2025, table 2 and appendix C.
 
     Parameters
     ----------

@@ -38,11 +38,6 @@ from bayeslaw._tables.where import select
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-BUDGETS = (0.01, 0.05, 0.1)  # Li et al. 2026
-RULES = ("chosen", "random", "cheapest", "cost-weighted", "D-optimal")
-LIMITS = (0.05, 0.95)  # quantiles: ends of the scored interval
-MOST_BATCHES = 8
-
 
 @dataclass(frozen=True, eq=False)
 class PoolStudyArguments:
@@ -52,7 +47,7 @@ class PoolStudyArguments:
     offer: str
     goal: str
     _: KW_ONLY
-    budgets: Sequence[float] = BUDGETS
+    budgets: Sequence[float] = (0.01, 0.05, 0.1)
     laws: Sequence[Law | str] | None = None
     seeds: Sequence[int] = tuple(range(10))
     rules: Sequence[str] = ("chosen",)
@@ -72,7 +67,7 @@ def pool_study(arguments: PoolStudyArguments) -> pd.DataFrame:
     offer, goal
         Queries of the rows on offer and of those to be forecast.
     budgets
-        Shares of what all runs on offer cost together.
+        Shares of what all runs on offer cost together; by default those of Li et al.
     laws
         By default those that suit the columns.
     rules
@@ -132,10 +127,10 @@ def _parts(
     for name, part in (("--offer", offered), ("--goal", wanted)):
         if len(part) < 2:
             raise RunTableError(f"{name}: {len(part)} rows; a study needs two or more")
-    both = offered.index.intersection(wanted.index)
-    if len(both):
+    shared = offered.index.intersection(wanted.index)
+    if len(shared):
         raise RunTableError(
-            f"row {both[0]} is on offer and in the goal: a forecast of it proves nothing"
+            f"row {shared[0]} is on offer and in the goal: a forecast of it proves nothing"
         )
     return offered.reset_index(drop=True), wanted.reset_index(drop=True)
 
@@ -153,9 +148,10 @@ def _check(budgets: Sequence[float], rules: Sequence[str]) -> None:
         raise PlanError(
             f"budget {bad[0]:g} is no share of what is on offer: give 1% or .01"
         )
-    unknown = [rule for rule in rules if rule not in RULES]
+    known_rules = ("chosen", "random", "cheapest", "cost-weighted", "D-optimal")
+    unknown = [rule for rule in rules if rule not in known_rules]
     if unknown:
-        raise PlanError(f"unknown rule {unknown[0]!r}; known: {', '.join(RULES)}")
+        raise PlanError(f"unknown rule {unknown[0]!r}; known: {', '.join(known_rules)}")
 
 
 def purchase(
@@ -170,8 +166,8 @@ def purchase(
     """One purchase and what it foretells."""
     runtime.start()
     prices = menu(offered)
-    whole = prices.price(np.ones(len(offered), bool))
-    amount = budget * whole
+    total = prices.price(np.ones(len(offered), bool))
+    amount = budget * total
     with warnings.catch_warnings():
         # a fit on a few runs has doubts, of which a study of many says nothing
         warnings.simplefilter("ignore")
@@ -206,13 +202,15 @@ def in_batches(
     """As `next_runs` says, until it stops."""
     first = next_runs(offered, goal, amount, laws=laws, seed=seed)
     last = looked_up(first, offered[["loss"]])
-    bought = offered.index.isin(last.asked.measured["row"])
+    bought = offered.index.isin(last.campaign.measured["row"])
     return bought, last.posterior
 
 
-def looked_up(now: NextRuns, losses: pd.DataFrame) -> NextRuns:
-    """The end of a sequence whose runs have these losses, a column for each domain."""
-    for _ in range(MOST_BATCHES):
+def looked_up(now: NextRuns, losses: pd.DataFrame, most_batches: int = 8) -> NextRuns:
+    """Buy to the end of a sequence whose runs have these losses, a column for each
+    domain.
+    """
+    for _ in range(most_batches):
         if now.stop:
             break
         measured = now.runs.copy()
@@ -252,12 +250,12 @@ def _while_it_lasts(
     order: np.ndarray, cost: Float[np.ndarray, " run"], amount: float
 ) -> list[int]:
     """Runs in this order, each that the rest of the money pays for."""
-    taken, left = [], amount
+    runs, remaining = [], amount
     for run in order:
-        if cost[run] <= left:
-            taken.append(int(run))
-            left -= cost[run]
-    return taken
+        if cost[run] <= remaining:
+            runs.append(int(run))
+            remaining -= cost[run]
+    return runs
 
 
 def _rows_of(
@@ -294,7 +292,7 @@ def scores(posterior: Posterior, goal: pd.DataFrame, seed: int) -> dict[str, flo
     loss = goal["loss"].to_numpy(float)
     draws = posterior.log_loss(goal, noise=True, seed=seed)
     middle, y = np.median(draws, axis=0), np.log(loss)
-    low, high = np.quantile(draws, LIMITS, axis=0)
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     median = np.exp(middle)
     # share of the goal's variance that the medians explain, in losses as published
     missed = np.sum((loss - median) ** 2)

@@ -54,10 +54,10 @@ def study(
     done = {_key(row, names) for row in rows} & set(order)
     report = progress or (lambda done, total: None)
     report(len(done), len(jobs))
-    left = [job for job in jobs if _key(job, names) not in done]
-    tasks = [partial(task, **job) for job in left]
+    missing = [job for job in jobs if _key(job, names) not in done]
+    tasks = [partial(task, **job) for job in missing]
     for position, results in as_done(tasks, executor):
-        job = left[position]
+        job = missing[position]
         rows += [{**job, **result} for result in results]
         done.add(_key(job, names))
         if path is not None:

@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# columns that say which world and study a row is of
-SETTINGS = ("law", "seed", "measured", "menu", "spread", "tau", "plan")
-
 
 def wins(rows: pd.DataFrame, name: str = "chosen", share: float = 1.0) -> pd.DataFrame:
     """For each world, whether a list's ``rmse``, ``width``, ... are below the paper's;
@@ -56,7 +53,9 @@ def averages(rows: pd.DataFrame, by: Sequence[str] = ("list", "share")) -> pd.Da
     """
     if "plan_cost" in rows:
         rows = rows.assign(plan_cost=np.abs(np.log(rows["plan_cost"])))
-    measures = [c for c in rows if c not in (*SETTINGS, *by)]
+    # not what says which world and study a row is of
+    settings = ("law", "seed", "measured", "menu", "spread", "tau", "plan")
+    measures = [c for c in rows if c not in (*settings, *by)]
     groups = rows.groupby(list(by), sort=False)
     return groups[measures].mean().assign(worlds=groups.size())
 
@@ -90,29 +89,27 @@ def _shares_won(rows: pd.DataFrame) -> dict[str, dict]:
     return won
 
 
-# heading of each column, what it shows, and how
-COLUMNS = (
-    ("cost", "cost", ".2f"),
-    ("runs", "runs", ".0f"),
-    ("points", "points", ".0f"),
-    ("RMSE_log", "rmse", ".2%"),
-    ("width", "width", ".2%"),
-    ("width, new run", "width_new", ".2%"),
-    ("coverage", "coverage", ".0%"),
-    ("coverage, new run", "coverage_new", ".0%"),
-    ("sd expected", "sd_expected", ".3%"),
-    ("sd", "sd", ".3%"),
-)
-PLAN_COLUMNS = (
-    ("plan off by", "plan_cost", ".1%"),
-    ("promises kept", "plan_kept", ".0%"),
-)
-
-
 def markdown(rows: pd.DataFrame) -> str:
-    """The summary as tables, and how well gains were foretold."""
+    """Write the summary as tables, and how well gains were foretold."""
     figures, table = summary(rows), averages(rows).reset_index()
-    columns = COLUMNS + PLAN_COLUMNS * ("plan_cost" in table)
+    # heading of each column, what it shows, and how
+    columns = [
+        ("cost", "cost", ".2f"),
+        ("runs", "runs", ".0f"),
+        ("points", "points", ".0f"),
+        ("RMSE_log", "rmse", ".2%"),
+        ("width", "width", ".2%"),
+        ("width, new run", "width_new", ".2%"),
+        ("coverage", "coverage", ".0%"),
+        ("coverage, new run", "coverage_new", ".0%"),
+        ("sd expected", "sd_expected", ".3%"),
+        ("sd", "sd", ".3%"),
+    ]
+    if "plan_cost" in table:
+        columns += [
+            ("plan off by", "plan_cost", ".1%"),
+            ("promises kept", "plan_kept", ".0%"),
+        ]
     head = ["list", "worlds", *(heading for heading, _, _ in columns)]
     lines = [f"{figures['worlds']} worlds", "", _line(head), "|" + "---|" * len(head)]
     for row in table.to_dict("records"):
@@ -134,8 +131,8 @@ def _cells(
     """A list's figures, empty where it has none."""
     cells = [f"{row['list']} {row['share']:g}", f"{row['worlds']}"]
     for _, name, form in columns:
-        known = np.isfinite(row.get(name, np.nan))
-        cells.append(format(row[name], form) if known else "")
+        is_number = np.isfinite(row.get(name, np.nan))
+        cells.append(format(row[name], form) if is_number else "")
     return cells
 
 

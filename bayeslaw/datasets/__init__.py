@@ -130,6 +130,8 @@ TABLES = {
         question=QUESTION,
     ),
 }
+
+
 DEFAULT = "microcpt"
 
 

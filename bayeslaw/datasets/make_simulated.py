@@ -13,21 +13,22 @@ import pandas as pd
 from bayeslaw._plans.example import SOURCE, SOURCE_LAW, TARGET, TARGET_LAW
 from bayeslaw._tables.simulate import simulate
 
-PATH = Path(__file__).with_name("simulated_ptpp_grid.csv")
-TRUTH = {"target": (TARGET_LAW, TARGET), "source": (SOURCE_LAW, SOURCE)}
-SEEDS = {"target": 20251, "source": 20252}
-COLUMNS = ["run", "checkpoint", "N", "D", "replay", "ptpp", "loss"]
-
 
 def make() -> pd.DataFrame:
-    """The table: 252 runs, a row for each of two domains."""
+    """Simulate the table: 252 runs, a row for each of two domains."""
+    truths = [
+        ("target", TARGET_LAW, TARGET, 20251),
+        ("source", SOURCE_LAW, SOURCE, 20252),
+    ]
+    columns = ["run", "checkpoint", "N", "D", "replay", "ptpp", "loss"]
     parts = []
-    for domain, (law, parameters) in TRUTH.items():
-        runs = simulate(law, seed=SEEDS[domain], parameters=parameters)
-        parts.append(runs[COLUMNS].assign(domain=domain, simulated_from=law))
+    for domain, law, parameters, seed in truths:
+        runs = simulate(law, seed=seed, parameters=parameters)
+        parts.append(runs[columns].assign(domain=domain, simulated_from=law))
     return pd.concat(parts, ignore_index=True).round({"loss": 5})
 
 
 if __name__ == "__main__":
-    make().to_csv(PATH, index=False)
-    print(PATH)
+    path = Path(__file__).with_name("simulated_ptpp_grid.csv")
+    make().to_csv(path, index=False)
+    print(path)

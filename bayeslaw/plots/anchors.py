@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 # Lists of a study, and the place of their colours.
 DESIGNS = {"chosen": 0, "random": 4, "D-optimal": 2, "few": 5}
-LABELS = {
-    "none": "nothing bought",
-    "paper": "the paper's grid",
-    "few": "chosen, at most 20 runs",
-}
+
 MEASURES = {
     "rmse": "RMSE of log loss (%)",
     "width": "width of the 90% interval (%)",
@@ -55,7 +51,7 @@ def design_curves(ax: Axes, rows: pd.DataFrame, *, measure: str = "width") -> Ax
             color=GREY,
             ls="--",
             lw=0.8,
-            label=LABELS["none"],
+            label="nothing bought",
         )
     for name, place in DESIGNS.items():
         if name not in by_list:
@@ -69,11 +65,11 @@ def design_curves(ax: Axes, rows: pd.DataFrame, *, measure: str = "width") -> Ax
             ms=4,
             lw=1.2,
             color=COLOURS[place],
-            label=LABELS.get(name, name),
+            label="chosen, at most 20 runs" if name == "few" else name,
         )
     if "paper" in by_list:
         paper = by_list["paper"]
-        ax.plot(paper["share"], paper["mean"], label=LABELS["paper"], **STAR)
+        ax.plot(paper["share"], paper["mean"], label="the paper's grid", **STAR)
     ax.set_xscale("log")
     shares = sorted(set(means["share"]) - {0.0})
     ax.set_xticks(shares, [f"{share:g}" for share in shares], minor=False)

@@ -13,11 +13,7 @@ from bayeslaw.plots.axes import BLACK, COLOURS, GREY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bayeslaw._running.following.record import Followed, Following
-
-AXIS_NAMES = {"D": "adaptation tokens D", "step": "step"}
-LIMIT = {"color": COLOURS[1], "lw": 1.2, "ls": ":"}
-ASIDE = 1.6  # how far left of the first point, as a factor, what was before it is drawn
+    from bayeslaw._running.following.followed import Followed, Following
 
 
 def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> Axes:
@@ -113,11 +109,13 @@ def _chances(followed: Followed, start: float) -> pd.Series:
 
 
 def _before_the_run(followed: Followed) -> float:
-    """Where on a logarithmic axis what was known before the first point is drawn."""
+    """Where on a logarithmic axis what was known before the first point is drawn: a
+    factor left of it.
+    """
     first = followed.final[followed.unit]
     if followed.points:
         first = float(followed.history["at"].min())
-    return first / ASIDE
+    return first / 1.6
 
 
 def _line_in_band(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
@@ -157,7 +155,7 @@ def _bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
 
 def _limit(ax: Axes, followed: Followed) -> None:
     if followed.max_loss is not None:
-        ax.axhline(followed.max_loss, label="limit", **LIMIT)
+        ax.axhline(followed.max_loss, label="limit", color=COLOURS[1], lw=1.2, ls=":")
 
 
 def token_axis(ax: Axes, unit: str) -> None:
@@ -168,4 +166,4 @@ def token_axis(ax: Axes, unit: str) -> None:
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_count(x)))
     ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.set_xlabel(AXIS_NAMES[unit])
+    ax.set_xlabel({"D": "adaptation tokens D", "step": "step"}[unit])

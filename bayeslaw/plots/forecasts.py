@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bayeslaw._forecasts.check import Check
 
-AXIS_NAMES = {"D": "adaptation tokens D", "N": "parameters N"}
-
 
 def forecast_curve(
     ax: Axes,
@@ -57,7 +55,8 @@ def forecast_curve(
     if len(levels) <= MOST_TICKS:
         ax.set_xticks(levels, [format_count(level) for level in levels])
         ax.set_xticks([], minor=True)
-    ax.set_xlabel(AXIS_NAMES.get(along, along))
+    names = {"D": "adaptation tokens D", "N": "parameters N"}
+    ax.set_xlabel(names.get(along, along))
     ax.set_ylabel("loss (nats per token)")
     return ax
 

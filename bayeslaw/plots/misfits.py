@@ -13,14 +13,6 @@ from bayeslaw.plots.axes import BLACK, COLOURS, GREY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PART_NAMES = {
-    "noise": "noise of a run",
-    "parameters": "the law's parameters",
-    "misfit": "where the law is off",
-    "drift": "drift beyond the data",
-    "laws": "laws that differ",
-}
-
 
 def width_parts(ax: Axes, parts: pd.DataFrame, labels: Sequence[str]) -> Axes:
     """What the 90% interval of each forecast is made of, a stacked bar a run.
@@ -32,10 +24,17 @@ def width_parts(ax: Axes, parts: pd.DataFrame, labels: Sequence[str]) -> Axes:
     labels
         Names of the runs.
     """
+    names = {
+        "noise": "noise of a run",
+        "parameters": "the law's parameters",
+        "misfit": "where the law is off",
+        "drift": "drift beyond the data",
+        "laws": "laws that differ",
+    }
     at, below = np.arange(len(parts)), np.zeros(len(parts))
-    for i, (name, shown) in enumerate(PART_NAMES.items()):
+    for i, (name, label) in enumerate(names.items()):
         height = 100 * parts[name].to_numpy()
-        ax.bar(at, height, bottom=below, width=0.7, color=COLOURS[i], label=shown)
+        ax.bar(at, height, bottom=below, width=0.7, color=COLOURS[i], label=label)
         below = below + height
     ax.set_xticks(at, labels)
     ax.set_ylabel("width of the 90% interval (% of the loss)")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bayeslaw._plans.result import Plan
     from bayeslaw._posteriors.posterior import Posterior
 
-KEPT = "probability that all promises are kept"
 ATPP = "adaptation tokens per parameter"
 
 
@@ -50,7 +49,7 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
     # Where nothing need be adapted there is a zero, which has no logarithm.
     if plan.atpp != 0:
         plain_log(ax)
-    ax.set_xlabel(KEPT)
+    ax.set_xlabel("probability that all promises are kept")
     ax.set_ylabel(unit)
     ax.legend()
     return ax
@@ -82,7 +81,7 @@ def region(ax: Axes, plan: Plan) -> Axes:
         levels=shares,
         cmap="cividis",
     )
-    ax.figure.colorbar(filled, ax=ax, label=KEPT)
+    ax.figure.colorbar(filled, ax=ax, label="probability that all promises are kept")
     if isinstance(plan.confidence, float):
         _line(
             ax,
@@ -149,12 +148,12 @@ def forgetting_landscape(
     )
     ax.figure.colorbar(filled, ax=ax, label="median forgetting (%)", format="%.2g")
     if limit is not None:
-        kept = (forgetting <= limit).mean(axis=0).reshape(size, size)
+        share_kept = (forgetting <= limit).mean(axis=0).reshape(size, size)
         _line(
             ax,
             100 * replay,
             tokens,
-            kept,
+            share_kept,
             level=confidence,
             colour=BLACK,
         )

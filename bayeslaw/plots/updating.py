@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
     from bayeslaw._plans.result import Plan
     from bayeslaw._running.updating.plans import PlanChange
-    from bayeslaw._running.updating.record import UpdatedDomain
+    from bayeslaw._running.updating.updated import UpdatedDomain
 
 WHEN = {"before": (GREY, 0.14), "after": (COLOURS[0], -0.14)}  # colour, offset
-MOST_BARS = 14
 
 
 def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
@@ -56,9 +55,9 @@ def moved_plan(ax: Axes, change: PlanChange) -> Axes:
             label="the old plan now",
             **cross,
         )
-    asked = change.after.confidence
-    if not isinstance(asked, dict):
-        ax.axhline(asked, color=GREY, lw=0.8, ls=":", zorder=0)
+    wanted = change.after.confidence
+    if not isinstance(wanted, dict):
+        ax.axhline(wanted, color=GREY, lw=0.8, ls=":", zorder=0)
     ax.set_ylim(-0.04, 1.04)
     ax.set_ylabel("promises kept, probability")
     token_axis(ax, "D")
@@ -127,9 +126,8 @@ def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
     why = domain.attribution
     if why is None:
         raise ValueError(f"{domain.name} has no new rows that could move anything")
-    # runs are many, and in the table
-    groups = why.groups[why.groups["by"] != "run"]
-    groups = groups.head(MOST_BARS)
+    # runs are many, and in the table; more than fourteen bars cannot be read
+    groups = why.groups[why.groups["by"] != "run"].head(14)
     names = ["the refit", "all new rows"]
     names += [f"{g['by']} {g['level']}" for _, g in groups.iterrows()]
     sizes = 100 * np.array([why.shift, why.together, *groups["adds"]])

@@ -46,7 +46,7 @@ def programs(name: str) -> dict[str, tuple]:
     states = nuts._start(*chain, keys)
     for _ in range(WARM_UP):
         states, _ = nuts._advance(*chain, states)
-    standard = np.random.default_rng(0).standard_normal((importance.DRAWS, d))
+    standard = np.random.default_rng(0).standard_normal((importance.AMIS().draws, d))
     many, few = centre + standard @ scale.T, np.tile(centre, (2 * d + 1, 1))
     free, aim = len(law.free_priors), point.Objective(0.02, 0.01, 1.0)
     one = law, table, at

@@ -364,16 +364,16 @@ def test_after_a_kill_the_same_rows(text, measured, tmp_path):
     assert not list(output.with_suffix(".work").glob("*.part.eqx"))
 
 
-def test_training_goes_on_from_the_last_saved_state(text, tmp_path, monkeypatch):
+def test_training_goes_on_from_the_last_saved_state(text, tmp_path):
     """Stopped between two measurements, an adaptation takes up its saved state: fewer steps are trained the second time."""
-    states = open_work(*text, tmp_path / "work")
+    states = replace(open_work(*text, tmp_path / "work"), save_seconds=0.0)
     grid = Grid(
         cells=(("12k", 0),),
         stages=(0.25,),
         adaptations=at_replays((0.5,)),
         ladder=(0.5, 3.0),
     )
-    monkeypatch.setattr(work, "SAVE_EVERY", 0.0)
+
     trainer = states.trainer("12k")
     checkpoint = Checkpoint("12k", 0, 0.25)
 

@@ -245,7 +245,7 @@ def test_exchanges_begin_at_the_best_of_all_greedy_lists(monkeypatch):
     goal = criteria.Variance(np.diag(np.sqrt([2.0, 3.0, 4.0])))
     begun = []
 
-    def as_it_is(offer, criterion, limits, picks):
+    def as_it_is(offer, criterion, limits, picks, effort):
         begun.append(set(picks))
         return list(picks)
 

@@ -89,7 +89,9 @@ def test_exchanges_find_what_no_greedy_search_does():
     best = exhaustive(offer, goal, limits)
     found = search.choose(offer, goal, limits)
     assert goal.value(gaussian.precision_of(offer, found)) == pytest.approx(best)
-    greedy = [search.greedy(offer, goal, limits, power) for power in search.POWERS]
+    greedy = [
+        search.greedy(offer, goal, limits, power) for power in search.Effort().powers
+    ]
     worths = [goal.value(gaussian.precision_of(offer, one)) for one in greedy]
     assert max(worths) < 0.96 * best
 

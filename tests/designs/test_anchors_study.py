@@ -196,7 +196,12 @@ def test_a_small_study_buys_within_its_budget_and_foretells_what_comes(
 ):
     """One world of Form 1: sds realised are those expected within a fifth, at most half the cost is spent."""
     monkeypatch.setattr(
-        studied, "LISTS", {"none": (0.0,), "paper": (1.0,), "chosen": (0.5,)}
+        studied,
+        "LISTS",
+        {
+            name: studied.RunList((share,), studied.LISTS[name].gain)
+            for name, share in (("none", 0.0), ("paper", 1.0), ("chosen", 0.5))
+        },
     )
     rows = studied.anchors_study(
         tmp_path / "a.csv",

@@ -9,8 +9,9 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
+from bayeslaw._designs.buying.campaign import BuyingRules
 from bayeslaw._designs.buying.knowledge import from_priors, laws_for, what_is_known
-from bayeslaw._designs.buying.purchase import FIRST, TRIFLE, Chosen, why_stop
+from bayeslaw._designs.buying.purchase import Chosen, why_stop
 from bayeslaw._designs.drifting import covariance, less_drift
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
@@ -60,7 +61,7 @@ def test_the_first_batch_is_what_priors_choose_for_a_fifth_of_the_budget(sequenc
     first = sequence[0]
     assert first.posterior.name == "priors"
     assert first.spent == 0
-    assert first.runs["cost"].sum() <= FIRST * BUDGET
+    assert first.runs["cost"].sum() <= BuyingRules().first_share * BUDGET
     # enough to fit five values of the law and two rows more
     assert len(first.runs) >= len(bayeslaw.law("chinchilla").priors) + 2
 
@@ -68,7 +69,7 @@ def test_the_first_batch_is_what_priors_choose_for_a_fifth_of_the_budget(sequenc
 def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
     offered, goal = measured_pool
     last = sequence[-1]
-    rows = last.asked.measured["row"]
+    rows = last.campaign.measured["row"]
     assert rows.is_unique
     assert last.spent == pytest.approx(offered["cost"].loc[rows].sum())
     assert last.spent <= BUDGET
@@ -83,14 +84,14 @@ def test_a_sequence_spends_its_budget_and_learns(sequence, measured_pool):
 
 def test_nothing_is_bought_that_costs_a_trifle_of_the_budget(sequence):
     cheapest = min(batch.runs["cost"].min() for batch in sequence[:-1])
-    assert cheapest >= TRIFLE * BUDGET
+    assert cheapest >= BuyingRules().trifle * BUDGET
 
 
 def test_broken_off_anywhere_a_sequence_ends_as_it_would_have(sequence, measured_pool):
     offered, goal = measured_pool
     for batch in sequence[1:]:
         again = bayeslaw.next_runs(
-            offered, goal, BUDGET, laws=LAWS, measured=batch.asked.measured
+            offered, goal, BUDGET, laws=LAWS, measured=batch.campaign.measured
         )
         pd.testing.assert_frame_equal(again.runs, batch.runs)
         assert again.to_dict() == batch.to_dict()
@@ -122,12 +123,12 @@ def test_a_failed_run_is_paid_for_and_not_bought_again(sequence, measured_pool):
 
 def test_a_run_that_comes_back_odd_is_told(sequence, measured_pool):
     offered, _ = measured_pool
-    last = sequence[-1].asked.measured
+    last = sequence[-1].campaign.measured
     told = sequence[-2]
     rows = last.assign(loss=offered["loss"].loc[last["row"]].to_numpy())
     rows.loc[3, "loss"] *= 1.3
     again = bayeslaw.next_runs(
-        offered, told.asked.goal, BUDGET, laws=LAWS, measured=rows
+        offered, told.campaign.goal, BUDGET, laws=LAWS, measured=rows
     )
     assert again.odd == [rows["row"][3]]
 
@@ -146,7 +147,7 @@ def test_it_stops_where_the_goal_is_known_well_enough(sequence, measured_pool):
         goal,
         BUDGET,
         laws=LAWS,
-        measured=known.asked.measured,
+        measured=known.campaign.measured,
         enough=known.goal_sd * 1.01,
     )
     assert "asked for" in enough.stop
@@ -244,7 +245,7 @@ def test_where_the_optimum_lies_is_learned_batch_by_batch(sequence, measured_poo
     first = bayeslaw.next_runs(offered, sweep, BUDGET, **asked)
     assert first.gain == "optimum"
     assert "the optimum's position is" in first.sentence()
-    measured = sequence[1].asked.measured
+    measured = sequence[1].campaign.measured
     later = bayeslaw.next_runs(offered, sweep, BUDGET, measured=measured, **asked)
     assert later.goal_sd < 0.5 * first.goal_sd
 
@@ -253,7 +254,7 @@ def test_a_reference_run_moves_the_priors_of_the_laws_that_read_it(measured_pool
     offered, goal = measured_pool
     at = {"N": 1e5, "D": 1e6}
     made = bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, reference=at)
-    (law,) = made.asked.laws["target"]
+    (law,) = made.campaign.laws["target"]
     assert {c: law.reference[c] for c in at} == at
     with pytest.raises(LawError, match="reads 'replay'"):
         bayeslaw.next_runs(offered, goal, BUDGET, laws=LAWS, reference={"replay": 0.1})
@@ -399,7 +400,7 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
 def test_a_sequence_for_a_plan_ends_where_the_rest_saves_it_too_little(plan_sequence):
     """Saved FLOPs against those that the rest costs, times what is asked for."""
     costs, sds = np.array([2e18, 3e18]), [0.1, 0.09]
-    asked = replace(plan_sequence[0].asked, least=4.0)
+    asked = replace(plan_sequence[0].campaign, least=4.0)
 
     def stop(saved: float) -> str:
         chosen = Chosen([(0, 0), (1, 0)], costs, sds, saved, True)

@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError
-from bayeslaw._forecasts.review.record import Finding, Review
+from bayeslaw._forecasts.review.findings import Finding, Review
 from bayeslaw._forecasts.review.review import by_name
 
 

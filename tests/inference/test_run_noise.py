@@ -7,8 +7,8 @@ from scipy import integrate, stats
 
 from bayeslaw._inference.noise import (
     RunNoise,
-    draw_effects,
     draw_errors,
+    draw_new_effects,
     error_sites,
     error_values,
     log_density_of_error,
@@ -45,7 +45,7 @@ def test_a_new_run_s_interval_is_that_of_its_error_and_its_effects(dof, effects)
     one = RunNoise(np.ones(draws), np.full(draws, dof), each, tau_setting=each)
     apart = one.draw(1, seed=1)[:, 0]
     for tau, seed in ((one.tau_checkpoint, 2), (one.tau_setting, 3)):
-        apart += draw_effects(tau, 1, np.random.default_rng(seed))[:, 0]
+        apart += draw_new_effects(tau, 1, np.random.default_rng(seed))[:, 0]
     new = one.of_new_run()
     found = stats.t.ppf([0.05, 0.95], new.dof[0]) * new.sigma[0]
     np.testing.assert_allclose(found, np.quantile(apart, [0.05, 0.95]), rtol=0.03)
@@ -112,7 +112,7 @@ def test_the_variance_is_of_the_noise_and_the_effects(noise):
 
 def test_effects_of_new_groups_have_each_draw_s_scale():
     tau = np.array([0.001, 0.03])
-    drawn = draw_effects(tau, 4000, np.random.default_rng(0))
+    drawn = draw_new_effects(tau, 4000, np.random.default_rng(0))
     assert drawn.shape == (2, 4000)
     for of_draw, scale in zip(drawn, tau, strict=True):
         assert stats.kstest(of_draw / scale, "norm").pvalue > 1e-3

@@ -63,7 +63,7 @@ def problem(law):
         u=jnp.asarray(centre + 0.3 * sd * rng.normal(size=(domains, sites))),
         slope=jnp.asarray(rng.normal(size=(domains, sites)) / sd),
         information=jnp.asarray(root @ root.transpose(0, 2, 1)),
-        curve=leading.Curve(
+        curve=leading.LeadingCurve(
             level=jnp.asarray(rng.uniform(1.4, 1.8, (len(padded), 1))),
             start=jnp.asarray(rng.normal(size=domains)),
             tangent=jnp.asarray(tangent),

@@ -1,5 +1,7 @@
 """A run while it trains: the filter against written-out Gaussians, forecasts that cover, and what becomes of runs that leave their law."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,12 +9,16 @@ from scipy import stats
 
 import bayeslaw
 from bayeslaw import PlanError, RunTableError
-from bayeslaw._running.following import departure as module
 from bayeslaw._running.following.course import course
 from bayeslaw._running.following.decision import decide
-from bayeslaw._running.following.departure import Departure, Outlook, Scales
+from bayeslaw._running.following.departure import (
+    Departure,
+    Outlook,
+    PointNoise,
+    Scales,
+)
 from bayeslaw._running.following.follow import Follower
-from bayeslaw._running.following.track import CHANGED, REMEMBERED
+from bayeslaw._running.following.track import TrackRules
 from known.power_laws import (
     END,
     TOKENS,
@@ -26,6 +32,8 @@ from known.power_laws import (
 
 # -- the filter ----------------------------------------------------------------------------
 
+NO_SPIKES = PointNoise(spikes=1e-300)
+
 
 def covariance(scales: Scales, g: int, clocks: np.ndarray, end: float) -> np.ndarray:
     """Of points at these clocks around the law, written out from the definition."""
@@ -35,17 +43,18 @@ def covariance(scales: Scales, g: int, clocks: np.ndarray, end: float) -> np.nda
     wander = np.outer(waned, waned) * (1 + apart) * np.exp(-apart)
     slope = scales.slope[g] ** 2 * np.outer(clocks - end, clocks - end)
     noise = scales.noise[g] * np.exp(scales.fading[g] * (end - clocks))
-    alike = np.exp(-gaps / module.SHARED) + module.OWN**2 * (gaps == 0)
+    alike = np.exp(-gaps / PointNoise().length) + PointNoise().independent ** 2 * (
+        gaps == 0
+    )
     return scales.level[g] ** 2 + slope + wander + np.outer(noise, noise) * alike
 
 
-def test_the_filter_is_the_gaussian_written_out(monkeypatch):
-    monkeypatch.setattr(module, "SPIKES", 1e-300)
+def test_the_filter_is_the_gaussian_written_out():
     rng = np.random.default_rng(0)
     clocks, end = np.array([-3.0, -2.5, -1.0, -0.4]), 0.0
     law = rng.normal(0.0, 0.003, (5, 5))  # at the points and the end, of five draws
     y = rng.normal(0.0, 0.003, 4)
-    known = Departure.before(5, end, seed=0)
+    known = replace(Departure.before(5, end, seed=0), point_noise=NO_SPIKES)
     for j, clock in enumerate(clocks):
         known = known.after(clock, y[j] - law[:, j])
     outlook = Outlook.of(known, end, law[:, 4])
@@ -67,10 +76,9 @@ def test_the_filter_is_the_gaussian_written_out(monkeypatch):
     np.testing.assert_allclose(known.log_weight, log_weight, atol=1e-8)
 
 
-def test_departures_at_two_points_to_come_vary_together_as_written_out(monkeypatch):
-    monkeypatch.setattr(module, "SPIKES", 1e-300)
+def test_departures_at_two_points_to_come_vary_together_as_written_out():
     clocks, later = np.array([-2.0, -1.2]), np.array([-0.7, 0.0])
-    known = Departure.before(2, 0.0)
+    known = replace(Departure.before(2, 0.0), point_noise=NO_SPIKES)
     for clock in clocks:
         known = known.after(clock, np.array([0.01, 0.0]))
     shared = known.covariance_ahead(*later)
@@ -362,7 +370,7 @@ def test_another_share_of_replay_ends_near_its_law_with_the_runs_own_departure()
     known = bayeslaw.follow(mixed(), curve, UNTIL, max_loss=1.1 * 1.02 * END)
     ends = known.first.replays.set_index("replay")["median"]
     as_planned = known.final["median"]
-    moved = 1 - REMEMBERED * TOKENS[-1] / UNTIL
+    moved = 1 - TrackRules().remembered * TOKENS[-1] / UNTIL
     for replay, median in ends.items():
         expected = as_planned * np.exp(moved * (replay - 0.3))
         assert median == pytest.approx(expected, rel=0.003)
@@ -370,7 +378,7 @@ def test_another_share_of_replay_ends_near_its_law_with_the_runs_own_departure()
     row = known.first.replays.iloc[3]  # the same share
     assert row["replay"] == 0.3
     assert np.log(row["high"] / row["low"]) == pytest.approx(
-        np.hypot(planned, 2 * 1.645 * CHANGED), rel=0.05
+        np.hypot(planned, 2 * 1.645 * TrackRules().changed), rel=0.05
     )
     assert known.decision.action == "stop"
     assert known.decision.replay == 0.05

@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 import bayeslaw
 from bayeslaw import LawError, RunTableWarning
 from bayeslaw._running.following.departure import Departure
-from bayeslaw._running.following.track import FEWEST
-from bayeslaw._running.following.worn import OWN, points_as_rows
+from bayeslaw._running.following.track import TrackRules
+from bayeslaw._running.following.worn import points_as_rows
 from known.power_laws import TOKENS, UNTIL, N, points, power_laws, true_curve
 
 END, LIMIT = 9e10, 2.2
@@ -38,12 +38,12 @@ def curve():
 def test_worn_weights_begin_anew_with_laws_fitted_to_the_points(fit, curve):
     """The end is as with the worn ones, which one can trust, and what was known before them stays as it was."""
     worn = bayeslaw.follow(fit, curve, END, max_loss=LIMIT)
-    assert worn.first.effective_draws < FEWEST
+    assert worn.first.effective_draws < TrackRules().fewest_draws
     assert "fit again with its points" in worn.first.notes[-1]
 
     start = bayeslaw.Follower.start(fit, curve, END, max_loss=LIMIT, refit=True)
     known = start.read(curve).following()
-    assert known.first.effective_draws >= FEWEST
+    assert known.first.effective_draws >= TrackRules().fewest_draws
     assert known.first.khat < 0.7
     assert any("its laws were fitted again" in note for note in known.first.notes)
     assert known.first.surprise == pytest.approx(worn.surprise, abs=0.2)
@@ -87,7 +87,7 @@ def test_points_stand_in_the_columns_of_the_table_that_was_fitted():
     along = {"N": np.full(2, 2e6), "D": np.array([1e7, 3e7]), "loss": np.ones(2)}
     rows = points_as_rows(known, along, "D")
     assert list(rows.columns) == list(known.columns)
-    assert (rows["run"] == OWN).all()
+    assert (rows["run"] == "followed").all()
     assert (rows["domain"] == "fi").all()
     assert rows["step"].iloc[1] == 3 * rows["step"].iloc[0]
     assert rows["cost"].isna().all()

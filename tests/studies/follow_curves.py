@@ -88,7 +88,7 @@ def forks(data: Path) -> Iterator[dict[str, Any]]:
             track = follower.sides[name].track
             for row in track.schedules.to_dict("records"):
                 taken = tables[row["schedule"]].sort_values("step")["loss"].iloc[-1]
-                law = np.median(track.others[row["schedule"]].law[:, -1])
+                law = np.median(track.other_courses[row["schedule"]].law[:, -1])
                 ends = np.log([row[k] for k in ("low", "median", "high")])
                 yield {
                     "size": size.upper(),

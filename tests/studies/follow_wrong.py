@@ -25,10 +25,9 @@ from bayeslaw._base.files import atomic_write
 from bayeslaw.datasets.microcpt import train
 from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus
-from bayeslaw.datasets.microcpt.grid import LADDER
-from bayeslaw.datasets.microcpt.grid import STAGES as PRETRAINED
+from bayeslaw.datasets.microcpt.grid import Grid
 from bayeslaw.datasets.microcpt.model import parameters
-from bayeslaw.datasets.microcpt.table import DOMAINS, PLACES, Checkpoint
+from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint
 from bayeslaw.datasets.microcpt.train import Trainer, steps_for, tokens_per_step
 from bayeslaw.datasets.microcpt.work import Work, losses, open_work, pretrain
 
@@ -106,10 +105,12 @@ def leak(target: Corpus, share: float) -> Corpus:
 
 def checkpoint_state(
     work: Work, trainer: Trainer, checkpoint: Checkpoint
-) -> train.State:
+) -> train.TrainingState:
     """Its state, by way of all stages of the table before it."""
     stages = [
-        replace(checkpoint, ptpp=ptpp) for ptpp in PRETRAINED if ptpp <= checkpoint.ptpp
+        replace(checkpoint, ptpp=ptpp)
+        for ptpp in Grid().stages
+        if ptpp <= checkpoint.ptpp
     ]
     # each is saved where it is not yet, and the next goes on from there
     reached = [
@@ -121,7 +122,7 @@ def checkpoint_state(
 
 def measured_at(size: str) -> list[int]:
     """Steps of the ladder, and those between."""
-    ladder = {steps_for(size, d * parameters(size)) for d in LADDER}
+    ladder = {steps_for(size, d * parameters(size)) for d in Grid().ladder}
     between = np.geomspace(WARM, max(ladder), BETWEEN).round().astype(int)
     return sorted(ladder | set(map(int, between)))
 
@@ -172,14 +173,14 @@ def curve_rows(
         "D": step * tokens_per_step(checkpoint.size),
         "replay": replay,
         "ptpp": checkpoint.ptpp,
-        "source_loss_before": round(before["source"], PLACES),
+        "source_loss_before": round(before["source"], 6),
     }
     return [
         of_run
         | {
             "domain": domain,
-            "loss": round(after[domain], PLACES),
-            "loss_before": round(before[domain], PLACES),
+            "loss": round(after[domain], 6),
+            "loss_before": round(before[domain], 6),
         }
         for domain in DOMAINS
     ]

@@ -213,7 +213,7 @@ def of_chosen(table: str, stage: float, asked: dict) -> tuple[dict, dict]:
     first = next_runs(runs, asked, SHARE * whole, **laws, least=0.0, seed=0)
     now = looked_up(first, runs[["loss", "source_loss"]])
     made = now.plan or {"tokens": np.nan, "replay": np.nan, "reaches": False}
-    return made, {"runs": len(now.asked.measured), "spent": now.spent / whole}
+    return made, {"runs": len(now.campaign.measured), "spent": now.spent / whole}
 
 
 def of_random(table: str, stage: float, asked: dict) -> tuple[dict, dict]:

@@ -259,7 +259,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_AVERAGING}/folds.py", "held = x >= levels[-1]", "held = x <= levels[0]"),
     (
         "bayeslaw/_posteriors/fits/refits.py",
-        "if found.is_trusted(importance.min_ess):",
+        "if approximation.is_trusted(importance.min_ess):",
         "if True:",
     ),
     (
@@ -278,11 +278,15 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "bayeslaw/_inference/likelihood.py",
-        "rest = new.value - new.share * effect",
-        "rest = new.value + new.share * effect",
+        "residual = new.value - new.share * effect",
+        "residual = new.value + new.share * effect",
     ),
     # anchors
-    (f"{_ANCHORS}/search.py", "exchange(offer, criterion, limits, best)", "best"),
+    (
+        f"{_ANCHORS}/search.py",
+        "exchange(offer, criterion, limits, best, effort)",
+        "best",
+    ),
     (f"{_ANCHORS}/search.py", "best = max(starts, key", "best = min(starts, key"),
     (f"{_ANCHORS}/search.py", "best = max(useful, key", "best = min(useful, key"),
     (
@@ -292,13 +296,13 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_ANCHORS}/evidence.py",
-        "covariance[:, :, k, :, k] = own + shared",
-        "covariance[:, :, k, :, k] = own",
+        "covariance[:, :, k, :, k] = along_run + shared",
+        "covariance[:, :, k, :, k] = along_run",
     ),
     (
         f"{_ANCHORS}/evidence.py",
-        "np.where((d.at >= 0)[:, None], own[d.at], 0.0)",
-        "0 * own[d.at]",
+        "np.where((d.at >= 0)[:, None], loadings_of[d.at], 0.0)",
+        "0 * loadings_of[d.at]",
     ),
     # tables
     (
@@ -444,14 +448,14 @@ REASONS: dict[tuple[str, str], str] = {
         "values - values.mean() -> (values + values.mean())",
     ): "equal: a plane takes up the shift of an axis",
     (
-        f"{_PLANNING}/together.py",
-        "-of_target > max(CLEAR * target_error, LARGE) -> "
-        "(-of_target >= max(CLEAR * target_error, LARGE))",
+        "bayeslaw/_posteriors/pairs.py",
+        "-of_target > max(CLEAR * target_error, 0.03) -> "
+        "(-of_target >= max(CLEAR * target_error, 0.03))",
     ): "equal: no slope is a limit exactly",
     (
-        f"{_PLANNING}/together.py",
-        "source[CHECKPOINT].itertuples(index=False, name=None) -> "
-        "source[CHECKPOINT].itertuples(index=False)",
+        "bayeslaw/_posteriors/pairs.py",
+        "source[keys].itertuples(index=False, name=None) -> "
+        "source[keys].itertuples(index=False)",
     ): "equal: a named tuple is the tuple of its fields",
     (
         "bayeslaw/_posteriors/fits/refits.py",

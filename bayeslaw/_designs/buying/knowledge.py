@@ -26,8 +26,6 @@ from bayeslaw._tables import fitting
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-DRAWS = 2000  # of each law's prior
-
 
 @dataclass(frozen=True, eq=False)
 class PriorKnowledge:
@@ -78,32 +76,36 @@ def laws_for(table: pd.DataFrame, laws: Sequence[Law | str] | None) -> list[Law]
 
 
 def from_priors(
-    laws: Sequence[Law], offered: pd.DataFrame, seed: int = 0
+    laws: Sequence[Law], offered: pd.DataFrame, seed: int = 0, draws: int = 2000
 ) -> PriorKnowledge:
-    """What the priors say of losses anywhere, equally of each law.
+    """Draw from the priors what they say of losses anywhere, equally of each law.
 
     Parameters
     ----------
     offered
         Runs on offer: the misfit's prior spans what they span.
+    draws
+        Draws of each law's prior.
     """
     rng = np.random.default_rng(seed)
-    return PriorKnowledge(tuple(_of_law(law, offered, rng) for law in laws))
+    return PriorKnowledge(tuple(_of_law(law, offered, draws, rng) for law in laws))
 
 
-def _of_law(law: Law, offered: pd.DataFrame, rng: np.random.Generator) -> Piece:
+def _of_law(
+    law: Law, offered: pd.DataFrame, draws: int, rng: np.random.Generator
+) -> Piece:
     columns = {c: offered[c].to_numpy(float) for c in law.covariates}
-    values = {name: prior.draw(rng, DRAWS) for name, prior in law.priors.items()}
+    values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
     process = process_of(columns)
     if process is not None:
-        scales = [np.log(prior.draw(rng, DRAWS)) for prior in process.priors.values()]
+        scales = [np.log(prior.draw(rng, draws)) for prior in process.priors.values()]
         # Weights of the basis are normal given the scales, which each draw has of its
         # own: so a draw is one function from the misfit's whole prior.
         by_draw = np.stack(scales, axis=1)
         sds = np.exp(process.spectrum.log_variances(by_draw) / 2)
         values[WEIGHTS] = sds * rng.standard_normal(sds.shape)
-    values["sigma"] = SIGMA.draw(rng, DRAWS)
-    values["dof"] = DOF_MIN + rng.gamma(DOF_SHAPE, 1 / DOF_RATE, DRAWS)
+    values["sigma"] = SIGMA.draw(rng, draws)
+    values["dof"] = DOF_MIN + rng.gamma(DOF_SHAPE, 1 / DOF_RATE, draws)
     return LogLoss(law, process).piece(values)
 
 
@@ -123,9 +125,9 @@ def what_is_known(
     measured
         Which are measured, shape (row,).
     """
-    known = table[measured]
+    measured_runs = table[measured]
     settings = Comparing(seed=seed)
-    if len(known) > fewest(laws):
+    if len(measured_runs) > fewest(laws):
         try:
             return average_part(
                 table, measured, list(laws), settings, on_failure="ignore"
@@ -134,10 +136,10 @@ def what_is_known(
             pass  # levels too few to leave one out
     for law in laws:
         try:
-            fitting.check_fittable(law, known)
+            fitting.check_fittable(law, measured_runs)
         except RunTableError:
             continue
-        return fit(known, law, seed=seed, preview=True, on_failure="ignore")
+        return fit(measured_runs, law, seed=seed, preview=True, on_failure="ignore")
     return from_priors(laws, table, seed)
 
 

@@ -22,8 +22,8 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._costs.costs import Costs, format_days
 from bayeslaw._designs.buying.aim import goal_now, where_a_plan_may_be
-from bayeslaw._designs.buying.asked import (
-    Asked,
+from bayeslaw._designs.buying.campaign import (
+    Campaign,
     as_read,
     losses_of,
     read_measured,
@@ -42,7 +42,7 @@ from bayeslaw._designs.buying.purchase import (
 )
 from bayeslaw._designs.buying.settings import NextArguments
 from bayeslaw._designs.goals.goal import Goal, gain_for
-from bayeslaw._designs.goals.kinds import KINDS, Gain
+from bayeslaw._designs.goals.kinds import KINDS, GainName
 from bayeslaw._designs.menu import days_of, menu
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
@@ -53,8 +53,6 @@ from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
-
-ODD = 1e-3  # chance of a loss as far from its forecast, below which it is called odd
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +107,8 @@ class NextRuns:
     source: Posterior | None
     plan: dict[str, Any] | None
     choice: dict[str, Any] | None
-    gain: Gain
-    asked: Asked
+    gain: GainName
+    campaign: Campaign
     days: float | None = None
 
     def update(self, rows: pd.DataFrame) -> NextRuns:
@@ -118,11 +116,11 @@ class NextRuns:
         losses, none (NaN) for a run that failed.
         """
         # none before the first batch, whose columns would have no types
-        batches = [table for table in (self.asked.measured, rows) if len(table)]
+        batches = [table for table in (self.campaign.measured, rows) if len(table)]
         all_rows = pd.concat(batches, ignore_index=True) if batches else None
-        columns = losses_of(self.asked.goal)
-        measured = read_measured(self.asked.candidates, all_rows, columns)
-        return _next(replace(self.asked, measured=measured))
+        columns = losses_of(self.campaign.goal)
+        measured = read_measured(self.campaign.candidates, all_rows, columns)
+        return _next(replace(self.campaign, measured=measured))
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON holds it."""
@@ -144,11 +142,11 @@ class NextRuns:
 
     def table(self) -> pd.DataFrame:
         """A line for each row to measure, as people read it."""
-        shown = self.runs.drop(columns=[*losses_of(self.asked.goal).values()])
-        counts = [c for c in ("N", "D", "U") if c in shown]
-        shown[counts] = shown[counts].map(format_count)
-        shown["cost"] = [f"{cost:.3g}" for cost in shown["cost"]]
-        return shown
+        table = self.runs.drop(columns=[*losses_of(self.campaign.goal).values()])
+        counts = [c for c in ("N", "D", "U") if c in table]
+        table[counts] = table[counts].map(format_count)
+        table["cost"] = [f"{cost:.3g}" for cost in table["cost"]]
+        return table
 
     def sentence(self) -> str:
         """The answer in words."""
@@ -254,7 +252,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         goal = {**goal, "costs": costs}
     laws = _laws(offered, arguments, [*columns])
     _check_readable(offered, goal, laws)
-    asked = Asked(
+    campaign = Campaign(
         candidates=offered,
         goal=goal,
         budget=positive("budget", arguments.budget),
@@ -267,7 +265,7 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         seed=arguments.seed,
         costs=costs,
     )
-    return _next(asked)
+    return _next(campaign)
 
 
 def _side_by_side(costs: Costs | None) -> int | None:
@@ -314,32 +312,34 @@ def _laws(
 ) -> dict[str, tuple[Law, ...]]:
     """The laws of each domain, those that read it at the reference run asked for."""
     wanted = {TARGET: arguments.laws, FORGETTING: arguments.source_laws}
-    found = {
+    laws_of = {
         domain: laws_for(as_read(offered, domain), wanted[domain]) for domain in domains
     }
-    every = [law for laws in found.values() for law in laws]
+    every = [law for laws in laws_of.values() for law in laws]
     placed = iter(at_reference(every, arguments.reference or {}))
-    return {domain: tuple(islice(placed, len(found[domain]))) for domain in found}
+    return {domain: tuple(islice(placed, len(laws_of[domain]))) for domain in laws_of}
 
 
 # -- what is known ---------------------------------------------------------------------
 
 
-def _next(asked: Asked) -> NextRuns:
+def _next(campaign: Campaign) -> NextRuns:
     runtime.start()
-    bought = asked.candidates.index.isin(asked.measured["row"])
-    known = {domain: _known(asked, bought, domain) for domain in asked.laws}
-    offered = menu(asked.candidates, asked.costs)
+    bought = campaign.candidates.index.isin(campaign.measured["row"])
+    posteriors = {domain: _known(campaign, bought, domain) for domain in campaign.laws}
+    offered = menu(campaign.candidates, campaign.costs)
     spent = offered.price(bought)
-    aim = goal_now(asked, known, offered)
-    chosen = list_for(asked, offered, bought, aim, asked.budget - spent)
-    is_known = not any(isinstance(p, PriorKnowledge) for p in known.values())
+    aim = goal_now(campaign, posteriors, offered)
+    chosen = list_for(campaign, offered, bought, aim, campaign.budget - spent)
+    is_known = not any(isinstance(p, PriorKnowledge) for p in posteriors.values())
     choice = None if aim.options is None else aim.options.now()
     unsure = chosen.sds[0] if choice is None else choice["regret"]
-    stop = why_stop(asked, chosen, aim.gain, unsure, is_known)
-    now = [] if stop else to_buy_now(asked, chosen, is_known, spent)
-    losses = [*losses_of(asked.goal).values()]
-    measured = asked.measured
+    stop = why_stop(campaign, chosen, aim.gain, unsure, is_known)
+    now = [] if stop else to_buy_now(campaign, chosen, is_known, spent)
+    costs = campaign.costs
+    days = None if costs is None else days_of(offered, now, costs)
+    losses = [*losses_of(campaign.goal).values()]
+    measured = campaign.measured
     gave_none = measured[losses].isna().any(axis=1)
     failed = measured["row"][gave_none]
     return NextRuns(
@@ -347,52 +347,52 @@ def _next(asked: Asked) -> NextRuns:
         goal_sd=chosen.sds[0],
         goal_sd_after=chosen.sds[-1],
         spent=spent,
-        budget=asked.budget,
+        budget=campaign.budget,
         stop=stop,
-        odd=_odd(asked, known),
+        odd=_odd(campaign, posteriors),
         failed=failed.tolist(),
-        posterior=known[TARGET],
-        source=known.get(FORGETTING),
+        posterior=posteriors[TARGET],
+        source=posteriors.get(FORGETTING),
         plan=_plan_record(aim),
         choice=choice,
         gain=aim.gain,
-        asked=asked,
-        days=None if asked.costs is None else days_of(offered, now, asked.costs),
+        campaign=campaign,
+        days=days,
     )
 
 
 def _known(
-    asked: Asked, bought: Bool[np.ndarray, " candidate"], domain: str
+    campaign: Campaign, bought: Bool[np.ndarray, " candidate"], domain: str
 ) -> Posterior:
     """What the measured runs and the priors say of a domain's losses."""
-    column = losses_of(asked.goal)[domain]
-    gave = asked.measured.dropna(subset=column)
-    candidates, laws = asked.table(domain), asked.laws[domain]
+    column = losses_of(campaign.goal)[domain]
+    gave = campaign.measured.dropna(subset=column)
+    candidates, laws = campaign.table(domain), campaign.laws[domain]
     if not len(gave):
-        return from_priors(laws, candidates, asked.seed)
+        return from_priors(laws, candidates, campaign.seed)
     losses = gave[column]
     measured = candidates.loc[gave["row"]].assign(loss=losses.to_numpy())
     # the runs on offer stay in the table, so that all batches share compiled programs
-    rest = candidates[~bought].assign(loss=float(losses.median()))
-    table = pd.concat([measured, rest], ignore_index=True)
+    unmeasured = candidates[~bought].assign(loss=float(losses.median()))
+    table = pd.concat([measured, unmeasured], ignore_index=True)
     is_measured = np.arange(len(table)) < len(measured)
-    return what_is_known(table, is_measured, laws, asked.seed)
+    return what_is_known(table, is_measured, laws, campaign.seed)
 
 
-def _odd(asked: Asked, known: Mapping[str, Posterior]) -> list[Any]:
+def _odd(campaign: Campaign, posteriors: Mapping[str, Posterior]) -> list[Any]:
     """Rows of measured runs whose losses are out of what is known by now."""
     odd = []
-    for domain, column in losses_of(asked.goal).items():
-        gave = asked.measured.dropna(subset=column)
-        posterior = known[domain]
+    for domain, column in losses_of(campaign.goal).items():
+        gave = campaign.measured.dropna(subset=column)
+        posterior = posteriors[domain]
         if not len(gave) or isinstance(posterior, PriorKnowledge):
             continue
-        runs = asked.table(domain).loc[gave["row"]].reset_index(drop=True)
-        draws = posterior.log_loss(runs, noise=True, seed=asked.seed)
+        runs = campaign.table(domain).loc[gave["row"]].reset_index(drop=True)
+        draws = posterior.log_loss(runs, noise=True, seed=campaign.seed)
         # share of the forecast on the far side of what came back, both sides counted
         above = (draws > np.log(gave[column].to_numpy())).mean(axis=0)
         surprise = 2 * np.minimum(above, 1 - above)
-        odd += gave["row"][surprise < ODD].tolist()
+        odd += gave["row"][surprise < campaign.rules.odd].tolist()
     return list(dict.fromkeys(odd))
 
 

@@ -12,25 +12,18 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._designs.appraisal import goal_sds
-from bayeslaw._designs.buying.asked import Asked
+from bayeslaw._designs.buying.campaign import Campaign
 from bayeslaw._designs.buying.knowledge import fewest
 from bayeslaw._designs.criteria import Choosing
 from bayeslaw._designs.evidence import gaussian
 from bayeslaw._designs.gaussian import Pick, precision_of
 from bayeslaw._designs.goals.goal import Goal
-from bayeslaw._designs.goals.kinds import KINDS, Gain
+from bayeslaw._designs.goals.kinds import KINDS, GainName
 from bayeslaw._designs.menu import Menu
 from bayeslaw._designs.search import Limits, choose
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
-
-FIRST = 0.2  # of the budget, at most, for what the priors alone choose
-# Of the budget: cheaper runs are left. A law is fitted by itself before its misfit is,
-# so that many runs far below the goal bend it: with them forecasts got worse
-# (docs/anchors.md).
-TRIFLE = 2e-3
-LEAST_FALL = 0.05  # of the goal's sd, by which the rest of the budget has to lower it
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,23 +42,24 @@ class Chosen:
 
 
 def list_for(
-    asked: Asked,
+    campaign: Campaign,
     offered: Menu,
     bought: Bool[np.ndarray, " candidate"],
     aim: Goal,
-    left: float,
+    remaining: float,
 ) -> Chosen:
-    """The best list for what is ``left`` of the budget."""
-    on_sale = _on_sale(offered, bought, asked.budget, left)
+    """The best list for what is ``remaining`` of the budget."""
+    trifle = campaign.rules.trifle * campaign.budget
+    on_sale = _on_sale(offered, bought, trifle, remaining)
     approximation = gaussian(on_sale, aim.domains)
     # who has paid for a checkpoint does not pay again
     due = offered.checkpoint_cost.copy()
     due[offered.paid_checkpoints(bought)] = 0.0
     offer = replace(approximation.offer, checkpoint_cost=due)
     criterion = aim.criterion(approximation)
-    limits = Limits(left, 1, len(offer.cost))
+    limits = Limits(remaining, 1, len(offer.cost))
     picks: list[Pick] = []
-    if (offer.cost <= left).any():
+    if (offer.cost <= remaining).any():
         picks = choose(offer, criterion, limits)
     sds = goal_sds(approximation, picks)
     cost = np.array([offer.cost[pick] for pick in picks])
@@ -74,45 +68,48 @@ def list_for(
     gain = criterion.value(after) - criterion.value(before)
     # What cheap runs teach may change what the dear ones should be: they go first.
     order = np.argsort(cost, kind="stable")
+    least_fall = campaign.rules.least_fall
     if isinstance(criterion, Choosing):
-        worthwhile = gain >= LEAST_FALL * criterion.total
+        worthwhile = gain >= least_fall * criterion.total
     else:
-        worthwhile = sds[-1] <= (1 - LEAST_FALL) * sds[0]
+        worthwhile = sds[-1] <= (1 - least_fall) * sds[0]
     return Chosen([picks[i] for i in order], cost[order], sds, gain, worthwhile)
 
 
 def _on_sale(
-    offered: Menu, bought: Bool[np.ndarray, " candidate"], budget: float, left: float
+    offered: Menu,
+    bought: Bool[np.ndarray, " candidate"],
+    trifle: float,
+    remaining: float,
 ) -> Menu:
-    """The menu without what is bought, and without trifles as long as something else
-    can be paid for.
+    """Take what is bought off the menu, and runs that cost less than a ``trifle`` as
+    long as something else can be paid for.
     """
     unsold = offered.without(bought)
-    trifling = unsold.cost < TRIFLE * budget
-    worthwhile = np.where(trifling, np.inf, unsold.cost)
-    if not (worthwhile <= left).any():
+    worthwhile = np.where(unsold.cost < trifle, np.inf, unsold.cost)
+    if not (worthwhile <= remaining).any():
         return unsold
     return replace(unsold, cost=worthwhile)
 
 
 def why_stop(
-    asked: Asked, chosen: Chosen, gain: Gain, unsure: float, is_known: bool
+    campaign: Campaign, chosen: Chosen, gain: GainName, unsure: float, is_known: bool
 ) -> str:
     """Why nothing is bought any more, or nothing; ``unsure``: what is to be brought to
     what is enough.
     """
-    if is_known and unsure <= asked.enough:
-        within = KINDS[gain].shown(asked.enough)
+    if is_known and unsure <= campaign.enough:
+        within = KINDS[gain].shown(campaign.enough)
         return f"the goal is known to within the {within} asked for"
-    if not chosen.picks and not len(asked.measured):
+    if not chosen.picks and not len(campaign.measured):
         raise PlanError(
-            f"budget {asked.budget:g} buys none of the candidates; raise it, or offer "
+            f"budget {campaign.budget:g} buys none of the candidates; raise it, or offer "
             "smaller runs"
         )
     if not chosen.picks:
         return "nothing on offer that the rest of the budget pays for adds anything"
-    if gain == "plan" and chosen.gain < asked.least * chosen.cost.sum():
-        unit = "FLOPs" if asked.costs is None else "in money"
+    if gain == "plan" and chosen.gain < campaign.least * chosen.cost.sum():
+        unit = "FLOPs" if campaign.costs is None else "in money"
         return (
             f"what the rest of the budget pays for would save the plan {chosen.gain:.2g} "
             f"{unit} and cost {chosen.cost.sum():.2g}"
@@ -123,16 +120,16 @@ def why_stop(
 
 
 def to_buy_now(
-    asked: Asked, chosen: Chosen, is_known: bool, spent: float
+    campaign: Campaign, chosen: Chosen, is_known: bool, spent: float
 ) -> list[Pick]:
     """The part of the list to buy now: of what priors chose, what a first fit needs."""
     count = len(chosen.picks)
     if not is_known:
-        most = FIRST * asked.budget - spent
+        most = campaign.rules.first_share * campaign.budget - spent
         within = int(np.searchsorted(np.cumsum(chosen.cost), most, "right"))
-        needed = max(fewest(laws) for laws in asked.laws.values())
+        needed = max(fewest(laws) for laws in campaign.laws.values())
         count = min(max(within, needed), count)
-    return chosen.picks[: min(count, asked.batch or count)]
+    return chosen.picks[: min(count, campaign.batch or count)]
 
 
 def rows_of(

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw._costs.costs import Costs
-from bayeslaw._designs.goals.kinds import Gain
+from bayeslaw._designs.goals.kinds import GainName
 from bayeslaw._law.law import Law
 
 
@@ -27,7 +27,7 @@ class NextArguments:
     batch: int | None = None
     enough: float = 0.0
     least: float = 1.0
-    gain: Gain | None = None
+    gain: GainName | None = None
     reference: Mapping[str, float] | None = None
     seed: int = 0
     costs: Costs | None = None

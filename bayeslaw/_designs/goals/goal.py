@@ -17,8 +17,8 @@ from bayeslaw._designs.criteria import (
     Variance,
 )
 from bayeslaw._designs.evidence import Domain, Gaussian, domain_of
-from bayeslaw._designs.goals.kinds import KINDS, Gain
-from bayeslaw._designs.goals.quantities import Options, laws, optimum, recipes
+from bayeslaw._designs.goals.kinds import KINDS, GainName
+from bayeslaw._designs.goals.quantities import OptionDraws, laws, optimum, recipes
 from bayeslaw._designs.menu import Menu
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import Posterior
@@ -34,8 +34,8 @@ class Goal:
     """
 
     domains: list[Domain]
-    gain: Gain
-    options: Options | None = None
+    gain: GainName
+    options: OptionDraws | None = None
     plan: PlanGoal | None = None
 
     def criterion(self, approximation: Gaussian) -> Criterion:
@@ -63,7 +63,7 @@ class Goal:
 
 def gain_for(
     gain: str | None, goal: pd.DataFrame | Mapping[str, Any], has_source: bool
-) -> Gain:
+) -> GainName:
     """What gains are, if the goal can be gained so.
 
     Raises
@@ -94,13 +94,13 @@ def gain_for(
         raise RunTableError(
             "the goal's table has no rows: give the runs to be forecast"
         )
-    return cast(Gain, wanted)
+    return cast(GainName, wanted)
 
 
 def goal_of(
     posterior: Posterior,
     goal: pd.DataFrame,
-    gain: Gain,
+    gain: GainName,
     offered: Menu,
     run_length: float | None,
 ) -> Goal:
@@ -121,7 +121,7 @@ def asked_of(
     domain: Domain,
     posterior: Posterior,
     goal: pd.DataFrame,
-    gain: Gain,
+    gain: GainName,
     *,
     may_be_settled: bool = False,
 ) -> Goal:
@@ -147,7 +147,7 @@ def goal_of_plan(
     posterior: Posterior,
     sources: Mapping[str, Posterior],
     goal: Mapping[str, Any],
-    gain: Gain,
+    gain: GainName,
     offered: Menu,
     run_length: float | None,
 ) -> Goal:

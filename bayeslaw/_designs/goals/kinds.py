@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from bayeslaw._costs.costs import Costs
 
-Gain = Literal[
+GainName = Literal[
     "variance", "information", "parameters", "plan", "best", "law", "optimum"
 ]
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 NOT_OF_A_GOAL = ("max_flops", "max_tokens", "max_cost", "max_days", "point")
-REPLANNED = 2000  # draws with which a plan is made again for each outcome
 
 
 class PlanGoal(NamedTuple):
@@ -89,7 +88,7 @@ class PlanGoal(NamedTuple):
 def cheapest_plan(
     target: Posterior,
     source: Posterior | Mapping[str, Posterior],
-    asked: Mapping[str, Any],
+    keywords: Mapping[str, Any],
 ) -> PlanGoal:
     """The plan as `present_plan` finds it, where runs can be chosen for it.
 
@@ -99,7 +98,7 @@ def cheapest_plan(
         The question is ill-posed, no draw keeps the promises anywhere, or the plan
         costs nothing.
     """
-    goal = present_plan(target, source, asked)
+    goal = present_plan(target, source, keywords)
     if not goal.is_possible:
         raise PlanError(
             "no draw keeps the promises with any tokens and replay, so that no run "
@@ -116,14 +115,14 @@ def cheapest_plan(
 def present_plan(
     target: Posterior,
     source: Posterior | Mapping[str, Posterior],
-    asked: Mapping[str, Any],
+    keywords: Mapping[str, Any],
 ) -> PlanGoal:
     """Pose and solve the question that `bayeslaw.plan` would be asked, for one model
     without a budget. Where no plan reaches the confidence: the most probable one.
 
     Parameters
     ----------
-    asked
+    keywords
         Keyword arguments of `plan`.
 
     Raises
@@ -131,10 +130,10 @@ def present_plan(
     PlanError
         The question is ill-posed.
     """
-    question = _question(target, source, asked)
+    question = _question(target, source, keywords)
     problem = pose(question, question.models[0])
     choice = search(problem)
-    pieces = [piece for own in question.pieces.values() for piece in own]
+    pieces = [piece for group in question.pieces.values() for piece in group]
     covariates = {piece.log_loss: piece.covariates for piece in pieces}
     return PlanGoal(problem, choice, covariates)
 
@@ -142,17 +141,17 @@ def present_plan(
 def _question(
     target: Posterior,
     source: Posterior | Mapping[str, Posterior],
-    asked: Mapping[str, Any],
+    keywords: Mapping[str, Any],
 ) -> Question:
     """The question of a plan for one model without a budget."""
-    check_keywords(asked)
-    question = question_of(PlanArguments(target, source, **asked))
+    check_keywords(keywords)
+    question = question_of(PlanArguments(target, source, **keywords))
     if len(question.models) > 1:
         raise PlanError("anchors are chosen for the plan of one model: give one N")
     return question
 
 
-def check_keywords(asked: Mapping[str, Any]) -> None:
+def check_keywords(keywords: Mapping[str, Any]) -> None:
     """Refuse a plan that runs cannot be chosen for by what it is called with.
 
     Raises
@@ -160,13 +159,13 @@ def check_keywords(asked: Mapping[str, Any]) -> None:
     PlanError
         A keyword is missing, or no part of such a question.
     """
-    missing = [name for name in REQUIRED if name not in asked]
+    missing = [name for name in REQUIRED if name not in keywords]
     if missing:
         raise PlanError(
             f"the plan as a goal needs {', '.join(missing)}, as plan() does; got "
-            f"{', '.join(asked) or 'nothing'}"
+            f"{', '.join(keywords) or 'nothing'}"
         )
-    unknown = [n for n in asked if n not in NAMES or n in NOT_OF_A_GOAL]
+    unknown = [n for n in keywords if n not in NAMES or n in NOT_OF_A_GOAL]
     if unknown:
         raise PlanError(
             f"{unknown[0]!r} is not part of a question that anchors can be chosen for"
@@ -214,13 +213,13 @@ def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
 
 def _planned(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
     """The run to plan, as a constraint's laws read it, draws by their means."""
-    known = {
+    means = {
         name: float(np.mean(np.asarray(leaf)))
         for part in constraint.parts
         for name, leaf in part.fixed.items()
     }
     chosen = {"D": math.exp(goal.choice.log_tokens), "replay": goal.choice.replay}
-    return pd.DataFrame([known | chosen])
+    return pd.DataFrame([means | chosen])
 
 
 def _excess(
@@ -259,7 +258,7 @@ def saving(
     pairs = list(zip(constraints, domains, strict=True))
     return Saving(
         rows=rows,
-        rest=np.array([_unlearnable(c, domain) for c, domain in pairs]),
+        unlearnable=np.array([_unlearnable(c, domain) for c, domain in pairs]),
         price=np.array([_price(c, worth[c.name]) for c in constraints]),
         z=np.array([_sds_kept(goal, c) for c in constraints]),
         cost=goal.price,
@@ -305,16 +304,16 @@ def _unlearnable(constraint: SampledConstraint, domain: Domain) -> float:
 
 
 def replan(
-    goal: PlanGoal, views: Sequence[ReweightedDraws], seed: int
+    goal: PlanGoal, views: Sequence[ReweightedDraws], seed: int, draws: int = 2000
 ) -> dict[str, Any]:
-    """The plan made again under each outcome: mean FLOPs where there is one, now and
-    then, with the same few draws.
+    """Plan again under each outcome, with at most so many draws: mean FLOPs where there
+    is a plan, its Monte Carlo error, and how often there is one.
 
     ``views``: the draws of each constraint, reweighted.
     """
     rng = np.random.default_rng(seed)
     problem = goal.problem
-    few = min(REPLANNED, problem.draws)
+    few = min(draws, problem.draws)
     flops = []
     for outcome in range(len(views[0].weights)):
         constraints = tuple(
@@ -322,11 +321,14 @@ def replan(
             for constraint, view in zip(problem.constraints, views, strict=True)
         )
         flops.append(goal.flops_of(search(replace(problem, constraints=constraints))))
-    planned = np.isfinite(flops)
-    some = np.array(flops)[planned]
-    error = some.std(ddof=1) / math.sqrt(len(some)) if len(some) > 1 else None
+    is_planned = np.isfinite(flops)
+    planned = np.array(flops)[is_planned]
+    mean = float(planned.mean()) if len(planned) else None
+    error = None
+    if len(planned) > 1:
+        error = float(planned.std(ddof=1) / math.sqrt(len(planned)))
     return {
-        "flops": float(some.mean()) if len(some) else None,
-        "flops_error": None if error is None else float(error),
-        "share_with_a_plan": float(planned.mean()),
+        "flops": mean,
+        "flops_error": error,
+        "share_with_a_plan": float(is_planned.mean()),
     }

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 RECIPE = "recipe"  # column that names which rows of a goal belong together
-FEWEST_LEVELS = 3  # of a sweep: with two there is no optimum between
-SHARES = ("replay",)  # columns of which positions are differences; of others, e-folds
 
 
-class Options(NamedTuple):
+class OptionDraws(NamedTuple):
     """What there is to choose between.
 
     ``worse``: how much worse each is in every draw, up to a constant, shape (draw,
@@ -39,7 +37,9 @@ class Options(NamedTuple):
     names: list[str]
     worse: Float[np.ndarray, "draw option"]
 
-    def judged(self, weights: Float[np.ndarray, "outcome draw"]) -> Judged:
+    def expected_choice(
+        self, weights: Float[np.ndarray, "outcome draw"]
+    ) -> ExpectedChoice:
         """What would be chosen under weights of the draws, shape (outcome, draw): the
         best on average.
         """
@@ -50,20 +50,20 @@ class Options(NamedTuple):
         chance = (weights @ is_best)[np.arange(len(chosen)), chosen]
         regret = mean.min(axis=1) - of_best
         # up to rounding
-        return Judged(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
+        return ExpectedChoice(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
 
     def now(self) -> dict[str, Any]:
         """The best on average, the chance that it is the best, and the regret."""
         draws = len(self.worse)
-        judged = self.judged(np.full((1, draws), 1 / draws))
+        expected = self.expected_choice(np.full((1, draws), 1 / draws))
         return {
-            "best": self.names[int(judged.chosen[0])],
-            "chance": float(judged.chance[0]),
-            "regret": float(judged.regret[0]),
+            "best": self.names[int(expected.chosen[0])],
+            "chance": float(expected.chance[0]),
+            "regret": float(expected.regret[0]),
         }
 
 
-class Judged(NamedTuple):
+class ExpectedChoice(NamedTuple):
     """Under each outcome the option ``chosen``, the ``chance`` that it is the best, and
     its ``regret``: how much worse than the best of each draw it is expected to be; each
     of shape (outcome,).
@@ -79,7 +79,7 @@ class Judged(NamedTuple):
 
 def recipes(
     domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame
-) -> tuple[Domain, Options]:
+) -> tuple[Domain, OptionDraws]:
     """The mean log loss of each recipe: of the rows of one name in `RECIPE`, else of
     each row.
 
@@ -96,10 +96,10 @@ def recipes(
             "gain 'best' needs two recipes or more to choose between: rows of the goal "
             f"that differ in what the laws read, or are named in a column {RECIPE!r}"
         )
-    means = [domain.goal[:, own].mean(axis=1) for own in places]
+    means = [domain.goal[:, rows].mean(axis=1) for rows in places]
     worse = np.stack(means, axis=1)
-    at = np.array([_common(domain.at[own]) for own in places])
-    return replace(domain, goal=worse, at=at), Options(names, worse)
+    at = np.array([_common(domain.at[rows]) for rows in places])
+    return replace(domain, goal=worse, at=at), OptionDraws(names, worse)
 
 
 def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
@@ -132,8 +132,8 @@ def _by_row(
 
 def _varying(parts: Sequence[Draws], goal: pd.DataFrame) -> list[str]:
     """Columns that the laws read and in which the goal's rows differ."""
-    read = dict.fromkeys(c for part in parts for c in part.piece.covariates)
-    return [c for c in read if c in goal and goal[c].nunique() > 1]
+    covariates = dict.fromkeys(c for part in parts for c in part.piece.covariates)
+    return [c for c in covariates if c in goal and goal[c].nunique() > 1]
 
 
 def _short(column: str, value: float) -> str:
@@ -148,7 +148,7 @@ def _common(at: Int[np.ndarray, " row"]) -> int:
 # -- which law is right ----------------------------------------------------------------
 
 
-def laws(domain: Domain, parts: Sequence[Draws]) -> tuple[Domain, Options]:
+def laws(domain: Domain, parts: Sequence[Draws]) -> tuple[Domain, OptionDraws]:
     """Whether each draw is of each law.
 
     Raises
@@ -163,11 +163,11 @@ def laws(domain: Domain, parts: Sequence[Draws]) -> tuple[Domain, Options]:
             "gain 'law' needs an average of two laws or more: this posterior holds "
             f"{different[0]} alone"
         )
-    other = np.ones((len(domain.goal), len(different)))
+    is_other = np.ones((len(domain.goal), len(different)))
     for name, part in zip(names, parts, strict=True):
-        other[part.rows, different.index(name)] = 0.0
+        is_other[part.rows, different.index(name)] = 0.0
     nowhere = np.full(len(different), -1)
-    return replace(domain, goal=other, at=nowhere), Options(different, other)
+    return replace(domain, goal=is_other, at=nowhere), OptionDraws(different, is_other)
 
 
 def _law_of(part: Draws, number: int) -> str:
@@ -198,7 +198,7 @@ def optimum(
     name = swept(parts, goal)
     levels = goal[name].to_numpy(float)
     order = np.argsort(levels)
-    along = levels[order] if name in SHARES else np.log(levels[order])
+    along = levels[order] if _is_share(name) else np.log(levels[order])
     position = _least_along(along, domain.goal[:, order])
     if np.ptp(position) == 0 and not may_be_settled:
         end = _short(name, levels[order][0 if position[0] == along[0] else -1])
@@ -209,8 +209,15 @@ def optimum(
     return replace(domain, goal=position[:, None], at=np.array([-1]))
 
 
-def swept(parts: Sequence[Draws], goal: pd.DataFrame) -> str:
-    """The one column of those that the laws read in which the goal's rows differ.
+def _is_share(name: str) -> bool:
+    """Whether positions along a column are differences; of others they are e-folds."""
+    return name == "replay"
+
+
+def swept(parts: Sequence[Draws], goal: pd.DataFrame, fewest: int = 3) -> str:
+    """Find the one column of those that the laws read in which the goal's rows differ.
+
+    ``fewest``: levels of a sweep; with two there is no optimum between.
 
     Raises
     ------
@@ -226,12 +233,12 @@ def swept(parts: Sequence[Draws], goal: pd.DataFrame) -> str:
         )
     (name,) = varying
     levels = goal[name]
-    if len(levels) < FEWEST_LEVELS or not levels.is_unique:
+    if len(levels) < fewest or not levels.is_unique:
         raise RunTableError(
-            f"gain 'optimum' needs {FEWEST_LEVELS} or more different levels of "
+            f"gain 'optimum' needs {fewest} or more different levels of "
             f"{name!r}, a row each; got {levels.nunique()} in {len(levels)} rows"
         )
-    if name not in SHARES and (levels <= 0).any():
+    if not _is_share(name) and (levels <= 0).any():
         raise RunTableError(f"column {name!r} of the goal: levels must be above 0")
     return name
 
@@ -246,11 +253,11 @@ def _least_along(
     least = np.argmin(log_loss, axis=1)
     middle = np.clip(least, 1, last - 1)
     rows = np.arange(len(log_loss))
-    left, x, right = along[middle - 1], along[middle], along[middle + 1]
+    lower, x, upper = along[middle - 1], along[middle], along[middle + 1]
     below, y, above = (log_loss[rows, middle + step] for step in (-1, 0, 1))
     # slopes to both sides, and where the line between them crosses zero
-    before = (y - below) / (x - left)
-    after = (above - y) / (right - x)
-    bend = (after - before) / ((right - left) / 2)
-    bottom = (left + x) / 2 - before / np.where(bend > 0, bend, 1.0)
-    return np.where(bend > 0, np.clip(bottom, left, right), along[least])
+    before = (y - below) / (x - lower)
+    after = (above - y) / (upper - x)
+    bend = (after - before) / ((upper - lower) / 2)
+    bottom = (lower + x) / 2 - before / np.where(bend > 0, bend, 1.0)
+    return np.where(bend > 0, np.clip(bottom, lower, upper), along[least])

@@ -18,9 +18,8 @@ import pandas as pd
 
 from bayeslaw._base.html import paragraphs, table_html
 
-PROB = 0.9  # of the intervals, and what is wanted of a statement about the next stage
-# of stages, from which one can be made at `PROB`: m / (m + 1) is .9
-NEEDED = math.ceil(PROB / (1 - PROB) - 1e-9)
+# stages from which a statement can be made at 90%: m / (m + 1) is .9
+NEEDED = 9
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class StagesCheck:
             return None
         # of m + 1 exchangeable stretches the last is the k-th smallest or below with
         # probability k / (m + 1)
-        k = math.ceil(PROB * (m + 1) - 1e-9)
+        k = math.ceil(0.9 * (m + 1) - 1e-9)
         ordered = sorted(stage.stretch for stage in self.stages)
         return max(1.0, ordered[k - 1])
 
@@ -104,7 +103,9 @@ class StagesCheck:
         if self.factor is None:
             return (f"stages left out: {self._nothing()}",)
         m = len(self.stages)
-        told = ", ".join(f"{s.stretch:.2f} ({s.name}, {s.n} runs)" for s in self.stages)
+        stretches = ", ".join(
+            f"{s.stretch:.2f} ({s.name}, {s.n} runs)" for s in self.stages
+        )
         chance = f"{m}/{m + 1} = {self.probability:.0%}"
         if self.factor > 1:
             wide = f"{self.factor:.2f} times as wide"
@@ -112,7 +113,7 @@ class StagesCheck:
             wide, chance = "as they are", f"at least {chance}"
         lines = [
             f"stages left out along {self.column}, each forecast from those below: to "
-            f"hold 90% of its runs, 90% intervals would have had to be {told} times as "
+            f"hold 90% of its runs, 90% intervals would have had to be {stretches} times as "
             "wide",
             f"if the next stage is exchangeable with {_these(m)}, 90% intervals {wide} "
             f"hold 90% of its runs with probability {chance}",

@@ -49,14 +49,9 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    Columns = dict[str, Float[np.ndarray, " run"]]
-    Draws = Mapping[str, Float[np.ndarray, " draw"]]
+    RunColumns = dict[str, Float[np.ndarray, " run"]]
+    DrawsByName = Mapping[str, Float[np.ndarray, " draw"]]
 
-REPLICATES = 40
-FEWEST = 10  # replicates below which shares tell nothing
-CONVERGED = 1.05  # R-hat above which chains are counted as not converged
-AT_RUNS = 8  # whose log loss is ranked, of a table with more
-STARTS = 3  # draws near which the mode of a posterior is searched
 MEAN_LOSS = "log loss, mean of the runs"
 
 
@@ -64,7 +59,7 @@ def check_inference(
     posterior: Posterior,
     runs: pd.DataFrame | str | Path | None = None,
     *,
-    replicates: int = REPLICATES,
+    replicates: int = 40,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> InferenceCheck:
@@ -107,15 +102,16 @@ def check_inference(
     )
     return InferenceCheck(
         law=fit.law.name,
-        shares={n: np.array([one.shares[n] for one in ranked]) for n in names},
-        by_chains=sum(one.by_chains for one in ranked),
-        not_converged=sum(not one.converged for one in ranked),
+        shares={n: np.array([rank.shares[n] for rank in ranked]) for n in names},
+        by_chains=sum(rank.by_chains for rank in ranked),
+        not_converged=sum(not rank.converged for rank in ranked),
         left_out="" if fit.misfit is None else misfit,
         seconds=time.perf_counter() - began,
     )
 
 
-def _checked(posterior: object, replicates: int) -> Fit:
+def _checked(posterior: object, replicates: int, fewest: int = 10) -> Fit:
+    """Refuse what no replicates can be drawn from, and fewer than tell anything."""
     if isinstance(posterior, Average):
         name = posterior.heaviest.law.name
         raise LawError(
@@ -128,10 +124,10 @@ def _checked(posterior: object, replicates: int) -> Fit:
             f"replicates are drawn from a fit of one law (`bayeslaw fit`), not from a "
             f"{type(posterior).__name__}"
         )
-    if replicates < FEWEST:
+    if replicates < fewest:
         raise LawError(
-            f"{replicates} replicates tell nothing: draw {FEWEST} or more "
-            f"({REPLICATES} find gross faults)"
+            f"{replicates} replicates tell nothing: draw {fewest} or more "
+            "(40 find gross faults)"
         )
     return posterior
 
@@ -151,7 +147,7 @@ class FittedLaw:
         Which of them share their error.
     draws
         Draws of the law's values and of the error given these runs, by name.
-    held, named
+    covariates_forecast, named
         Columns of the runs whose mean log loss is ranked; None for none. Places of
         those whose own is ranked too, by what they are called.
     """
@@ -160,27 +156,27 @@ class FittedLaw:
     covariates: dict[str, Float[np.ndarray, " row"]]
     y: Float[np.ndarray, " row"]
     shared: SharedError
-    draws: Draws
-    held: dict[str, Float[np.ndarray, " held"]] | None
+    draws: DrawsByName
+    covariates_forecast: dict[str, Float[np.ndarray, " held"]] | None
     named: dict[str, int]
 
     @classmethod
     def of(cls, fit: Fit, runs: pd.DataFrame | None) -> FittedLaw:
         """Read a fit, and the runs whose log losses are ranked; None for none."""
-        law, given = fit.law, draws_of(fit.inference_data)
-        shared = _shared_as_fitted(fit.runs, given)
-        draws = {name: given[name] for name in (*law.priors, *error_names(shared))}
-        held, named = None, {}
+        law, all_draws = fit.law, draws_of(fit.inference_data)
+        shared = _shared_as_fitted(fit.runs, all_draws)
+        draws = {name: all_draws[name] for name in (*law.priors, *error_names(shared))}
+        columns, named = None, {}
         if runs is not None:
-            held = fitting.covariates(law, runs)
-            named = _some_runs(runs, _log_losses(law, draws, held))
+            columns = fitting.covariates(law, runs)
+            named = _some_runs(runs, _log_losses(law, draws, columns))
         return cls(
             law,
             fitting.covariates(law, fit.runs),
             np.log(fitting.losses(fit.runs)),
             shared,
             draws,
-            held,
+            columns,
             named,
         )
 
@@ -192,20 +188,20 @@ class FittedLaw:
         self, truth: Truth, rng: np.random.Generator
     ) -> Float[np.ndarray, " row"]:
         """New runs of the same design, from new checkpoints."""
-        one = {name: np.array([value]) for name, value in truth.items()}
-        (mean,) = _log_losses(self.law, one, self.covariates)
+        draw = {name: np.array([value]) for name, value in truth.items()}
+        (mean,) = _log_losses(self.law, draw, self.covariates)
         return mean + draw_errors(len(mean), truth, self.shared, rng)
 
     def rank(self, truth: Truth, new: Float[np.ndarray, " row"], seed: int) -> Ranked:
         law, draws = self.law, self.draws
-        both = {
+        covariates = {
             column: np.tile(values, 2) for column, values in self.covariates.items()
         }
-        table = pad(both, np.concatenate([self.y, new]), twice(self.shared))
-        points = coordinates.contrast_points(law, both)
-        # starts that know of the first table only
+        table = pad(covariates, np.concatenate([self.y, new]), twice(self.shared))
+        points = coordinates.contrast_points(law, covariates)
+        # three starts, that know of the first table only
         rng = np.random.default_rng(seed)
-        near = rng.integers(len(draws["sigma"]), size=STARTS)
+        near = rng.integers(len(draws["sigma"]), size=3)
         values = [{name: draws[name][i] for name in law.priors} for i in near]
         starts = starts_near(law, table, points, values, np.median(draws["sigma"]))
         posterior = refit(law, table, points, starts, seed=seed)
@@ -214,43 +210,45 @@ class FittedLaw:
         shares = shares_below(law, table, posterior.values, alike, truth)
         shares |= self._shares_of_losses(posterior.values, truth)
         rhat = posterior.note["rhat"]  # not a number without chains
-        return Ranked(shares, bool(rhat == rhat), not rhat >= CONVERGED)
+        return Ranked(shares, by_chains=bool(rhat == rhat), converged=not rhat >= 1.05)
 
-    def _shares_of_losses(self, values: Draws, truth: Truth) -> dict[str, float]:
+    def _shares_of_losses(self, values: DrawsByName, truth: Truth) -> dict[str, float]:
         """Share of the log losses of the runs below those of the truth."""
-        if self.held is None:
+        if self.covariates_forecast is None:
             return {}
-        both = {name: np.append(values[name], truth[name]) for name in self.law.priors}
-        log_losses = _log_losses(self.law, both, self.held)
+        with_truth = {
+            name: np.append(values[name], truth[name]) for name in self.law.priors
+        }
+        log_losses = _log_losses(self.law, with_truth, self.covariates_forecast)
         ranked = {MEAN_LOSS: log_losses.mean(axis=1)} if len(self.named) > 1 else {}
         ranked |= {name: log_losses[:, at] for name, at in self.named.items()}
         return {name: float(np.mean(v[:-1] < v[-1])) for name, v in ranked.items()}
 
 
-def _shared_as_fitted(runs: pd.DataFrame, draws: Draws) -> SharedError:
+def _shared_as_fitted(runs: pd.DataFrame, draws: DrawsByName) -> SharedError:
     """What the rows shared while the law was fitted: of what the table shows, that of
     which there are draws.
     """
-    shown = shared_error(runs)
-    if shown.kind is not None and f"tau_{shown.kind}" not in draws:
-        shown = shown._replace(checkpoint=None, run=None)
+    shared = shared_error(runs)
+    if shared.kind is not None and f"tau_{shared.kind}" not in draws:
+        shared = shared._replace(checkpoint=None, run=None)
     if "run_length" not in draws:
-        shown = shown._replace(previous=None, gap=None)
-    return shown
+        shared = shared._replace(previous=None, gap=None)
+    return shared
 
 
 def _log_losses(
-    law: Law, draws: Draws, columns: Columns
+    law: Law, draws: DrawsByName, columns: RunColumns
 ) -> Float[np.ndarray, "draw run"]:
     of_law = {name: np.asarray(draws[name]) for name in law.priors}
     return np.asarray(over_draws(LogLoss(law))(of_law, columns))
 
 
 def _some_runs(
-    runs: pd.DataFrame, log_losses: Float[np.ndarray, "draw run"]
+    runs: pd.DataFrame, log_losses: Float[np.ndarray, "draw run"], most: int = 8
 ) -> dict[str, int]:
     """Names and places of a few runs, from the one forecast lowest to the highest."""
     order = np.argsort(np.median(log_losses, axis=0), kind="stable")
-    places = np.linspace(0, len(order) - 1, min(AT_RUNS, len(order)))
+    places = np.linspace(0, len(order) - 1, min(most, len(order)))
     chosen = order[np.unique(places.round().astype(int))]
     return {f"log loss of row {runs.index[at]}": int(at) for at in chosen}

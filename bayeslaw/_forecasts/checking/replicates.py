@@ -62,12 +62,12 @@ def replicate(
     interruption leaves what has not begun.
     """
     seeds = np.random.SeedSequence(seed).spawn(replicates)
-    calls = [partial(_replicate_once, inference, own) for own in seeds]
+    calls = [partial(_replicate_once, inference, child) for child in seeds]
     ranked: dict[int, Ranked] = {}
     # compiled programs leave Python's lock: replicates go side by side in threads
     with runtime.threads() as pool:
-        for i, one in executors.as_done(calls, pool):
-            ranked[i] = one
+        for i, ranks in executors.as_done(calls, pool):
+            ranked[i] = ranks
             if progress:
                 progress(len(ranked), replicates)
     return [ranked[i] for i in range(replicates)]

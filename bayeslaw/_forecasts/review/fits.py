@@ -15,6 +15,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._forecasts.check import FEW, TRUSTED_COVERAGE, check
 from bayeslaw._forecasts.misfits import misfit_and_noise, width_parts
+from bayeslaw._forecasts.review.findings import Finding, Verdict, labelled
 from bayeslaw._forecasts.review.reach import (
     farther,
     review_reach,
@@ -22,7 +23,6 @@ from bayeslaw._forecasts.review.reach import (
     tested_by,
     told_range,
 )
-from bayeslaw._forecasts.review.record import Finding, Verdict, labelled
 from bayeslaw._forecasts.sensitivity import reasons
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._posteriors.averaging.compare import compare
@@ -37,16 +37,6 @@ from bayeslaw._posteriors.pairs import (
 )
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.fitting import by_domain, losses
-
-# of 90% intervals: where they hold under half of the runs, they mislead
-USELESS_COVERAGE = 0.5
-# root mean squares of a law's misfit, in sds of the noise of a run, beyond which most
-# of what losses differ by is not what the law says
-LARGE_MISFIT = 3.0
-# of `check`; others deserve a look
-VERDICTS: dict[str, Verdict] = {"trust": "pass", "do not extrapolate": "fail"}
-CHOSEN = ("D", "replay")  # by a plan
-GIVEN = ("N", "ptpp")  # to a plan
 
 
 class Evidence(NamedTuple):
@@ -187,7 +177,8 @@ def _misfit(posterior: Fit | Average) -> Finding:
         f"the law is off by {misfit:.2%} (root mean square over its runs), beside "
         f"{noise:.2%} of noise in a run"
     )
-    if misfit <= LARGE_MISFIT * noise:
+    # beyond, most of what losses differ by is not what the law says
+    if misfit <= 3.0 * noise:
         return Finding("misfit", "pass", reason)
     return Finding("misfit", "look", reason, "bayeslaw compare RUNS")
 
@@ -218,20 +209,21 @@ def _of_stages(left_out: LeftOut, path: str) -> Finding:
     shares = list(left_out.weights.values())
     coverage = float(np.dot(shares, rows["coverage"]))
     score = float(np.dot(shares, rows["interval_score90"]))
-    held = sum(int(stage.held.sum()) for stage in left_out.folds)
+    count = sum(int(stage.held.sum()) for stage in left_out.folds)
     reason = (
         f"left out in turn ({'; '.join(left_out.names)}), 90% intervals hold "
-        f"{coverage:.0%} of {held} runs, interval score {score:.1%} of the loss"
+        f"{coverage:.0%} of {count} runs, interval score {score:.1%} of the loss"
     )
     failed = [text for text in rows["failed_stages"] if text]
     if failed:
         reason += f"; chains of {', '.join(failed)} did not converge"
-    if held < FEW:
+    if count < FEW:
         todo = f"bayeslaw review {path} --held-out RUNS"
         return Finding("calibration", "look", f"{reason}: too few to tell", todo)
     if coverage >= TRUSTED_COVERAGE and not failed:
         return Finding("calibration", "pass", reason)
-    verdict = "fail" if coverage < USELESS_COVERAGE else "look"
+    # 90% intervals that hold under half of the runs mislead
+    verdict = "fail" if coverage < 0.5 else "look"
     return Finding("calibration", verdict, reason, "bayeslaw compare RUNS")
 
 
@@ -244,7 +236,8 @@ def _checked(
         reason = "no held-out row is of this fit's domain"
         return Finding("calibration", "look", reason, "give rows of its domain")
     result = check(posterior, runs, seed=seed)
-    verdict = VERDICTS.get(result.verdict, "look")
+    verdicts: dict[str, Verdict] = {"trust": "pass", "do not extrapolate": "fail"}
+    verdict = verdicts.get(result.verdict, "look")
     todo = ""
     if verdict != "pass":
         todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
@@ -280,11 +273,11 @@ def _forecast(
         f"{middle[widest]:.4g} ({low[widest]:.4g} to {high[widest]:.4g} with 90%), "
         f"mostly {parts.idxmax()}"
     )
-    found = reasons(posterior, goal, draws)
-    if not found:
+    why = reasons(posterior, goal, draws)
+    if not why:
         return Finding("forecast", "pass", reason)
     todo = f"bayeslaw anchors {path} --candidates RUNS --goal GOAL --budget FLOPS"
-    return Finding("forecast", "look", "; ".join((reason, *found)), todo)
+    return Finding("forecast", "look", "; ".join((reason, *why)), todo)
 
 
 # -- a plan ----------------------------------------------------------------------------
@@ -294,23 +287,27 @@ def _plan(
     posteriors: Mapping[str, Fit | Average], goal: pd.DataFrame | None
 ) -> Finding:
     """Whether a plan can be made, and what it has to be told."""
-    name, *others = _target_first(posteriors)
+    name, *source_names = _target_first(posteriors)
     target = posteriors[name]
-    sources = {other: posteriors[other] for other in others}
+    sources = {source: posteriors[source] for source in source_names}
     try:
         check_posteriors(target, sources)
     except PlanError as error:
         todo = "bayeslaw fit RUNS --where \"domain == 'source'\" -o source.nc"
         return Finding("plan", "fail", str(error), todo)
-    still = [n for n, one in posteriors.items() if not _reads(one, CHOSEN)]
+    still = [
+        n
+        for n, posterior in posteriors.items()
+        if not _reads(posterior, ("D", "replay"))
+    ]
     if still:
         reason = f"no law of {still[0]} reads both D and replay, which a plan chooses"
         todo = "fit a law that reads both: bayeslaw laws lists them"
         return Finding("plan", "fail", reason, todo)
     command = _plan_command(name, sources, posteriors, goal)
-    found = doubts(target, sources, {})
-    if found:
-        return Finding("plan", "look", "; ".join(found), command)
+    why = doubts(target, sources, {})
+    if why:
+        return Finding("plan", "look", "; ".join(why), command)
     reason = f"{name} as target and {', '.join(sources)} as source make a plan"
     return Finding("plan", "pass", reason, command)
 
@@ -353,21 +350,21 @@ def _plan_command(
         called = _domain(source) or f"source{i}"
         named = name if len(sources) == 1 else f"{called}={name}"
         words.append(f"--source {shlex.quote(named)}")
-    for column in GIVEN:
+    for column in ("N", "ptpp"):
         value = column.upper()
         if goal is not None and column in goal:
             value = f"{goal[column].iloc[0]:g}"
         words.append(f"--{column} {value}")
     words.append("--max-target-loss LOSS --max-forgetting 2%")
-    read = {
+    covariates = {
         column
         for posterior in posteriors.values()
         for piece in posterior.pieces()
         for column in piece.covariates
     }
-    if SOURCE_LOSS_BEFORE in read or any(map(_diverges, sources.values())):
+    if SOURCE_LOSS_BEFORE in covariates or any(map(_diverges, sources.values())):
         words.append("--baseline-loss LOSS")
-    if LOSS_BEFORE in read:
+    if LOSS_BEFORE in covariates:
         words.append("--covariate loss_before=LOSS")
     return " ".join(words)
 

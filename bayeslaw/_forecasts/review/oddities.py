@@ -10,20 +10,13 @@ from collections.abc import Collection
 import numpy as np
 import pandas as pd
 
-from bayeslaw._forecasts.review.record import Finding
+from bayeslaw._forecasts.review.findings import Finding
 from bayeslaw._posteriors.fits.goodness import REASONS, rise_with_size
 from bayeslaw._tables.checks.mixtures import mixtures
 from bayeslaw._tables.checks.rises import rise_along
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.checks.units import odd_units, unjudged_units
 from bayeslaw._tables.runs import NUMERIC, named_rows
-
-TARGET, SOURCE = "target", "source"
-SIZES = ("N", "D", "ptpp")
-BESIDE = ("D", "replay", "ptpp")
-LEAST_MOVE = 0.005  # of the loss, over the range of replay
-LEAST_COPIED = 0.05  # of the rows, whose loss another setting has to the last digit
-DIGITS = 1e4  # losses with fewer decimals than this are alike by chance
 
 
 def units(runs: pd.DataFrame, path: str) -> Finding:
@@ -59,7 +52,7 @@ def size(runs: pd.DataFrame) -> Finding:
         return Finding("size", "look", rise, todo)
     if "N" not in runs or runs["N"].nunique() < 2:
         return Finding("size", "pass", "one size, so nothing is said of it")
-    somewhere = rise_along(runs, "N", BESIDE)
+    somewhere = rise_along(runs, "N", ("D", "replay", "ptpp"))
     if somewhere is None:
         return Finding("size", "pass", "losses do not rise with N where rows tell")
     reason = f"losses rise with N by {somewhere.rise:.1%} {somewhere.part}: {REASONS}"
@@ -71,7 +64,7 @@ def tokens(runs: pd.DataFrame) -> Finding:
     domain = ""
     if "domain" in runs:
         domain = str(runs["domain"].iloc[0])
-    if domain == SOURCE:
+    if domain == "source":
         return Finding("tokens", "pass", "a source's losses may rise with D")
     rise = rise_along(runs, "D", ("N", "replay", "ptpp"))
     if rise is None:
@@ -80,25 +73,27 @@ def tokens(runs: pd.DataFrame) -> Finding:
         f"losses rise with D by {rise.rise:.1%}{' ' * bool(rise.part)}{rise.part}, as "
         "those of a source that is forgotten do"
     )
-    if domain != TARGET:
+    if domain != "target":
         reason += ", and of a target do not"
     todo = "say which losses they are in a column domain (target, source); or look at D"
     return Finding("tokens", "look", reason, todo)
 
 
-def replay(runs: pd.DataFrame) -> Finding | None:
+def replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
     """Whether losses of target and source move with replay as they should; None where
     domain or replay is not known.
+
+    ``least_move``: share of the loss, over the range of replay, that counts.
     """
     domain = str(runs["domain"].iloc[0]) if "domain" in runs else ""
-    if domain not in (TARGET, SOURCE) or "replay" not in runs:
+    if domain not in ("target", "source") or "replay" not in runs:
         return None
-    slope, error = partial_slope(runs, "replay", SIZES)
+    slope, error = partial_slope(runs, "replay", ("N", "D", "ptpp"))
     change = slope * float(np.ptp(runs["replay"]))
-    wrong = -change if domain == TARGET else change
-    way = "fall" if domain == TARGET else "rise"
+    wrong = -change if domain == "target" else change
+    way = "fall" if domain == "target" else "rise"
     is_clear = abs(slope) > CLEAR * error
-    if not (is_clear and wrong > LEAST_MOVE):
+    if not (is_clear and wrong > least_move):
         reason = f"losses of the {domain} do not {way} with replay"
         return Finding("replay", "pass", reason)
     reason = (
@@ -109,9 +104,14 @@ def replay(runs: pd.DataFrame) -> Finding | None:
     return Finding("replay", "look", reason, todo)
 
 
-def copies(runs: pd.DataFrame) -> Finding | None:
+def copies(
+    runs: pd.DataFrame, decimals: int = 4, least_share: float = 0.05
+) -> Finding | None:
     """Losses that are alike to the last digit in unlike settings, or everywhere; None
     where there are few.
+
+    ``decimals``: losses with fewer are alike by chance; ``least_share``: of the rows,
+    whose loss another setting has to the last digit.
     """
     loss = runs["loss"].to_numpy(float)
     if len(loss) < 3:
@@ -119,7 +119,8 @@ def copies(runs: pd.DataFrame) -> Finding | None:
     if np.ptp(np.log(loss)) == 0:
         reason = f"all {len(loss)} losses are {loss[0]:g}"
         return Finding("copies", "fail", reason, "look where the losses come from")
-    fine = np.abs(loss * DIGITS / 10 - np.round(loss * DIGITS / 10)) > 1e-6
+    coarse = loss * 10.0 ** (decimals - 1)
+    fine = np.abs(coarse - np.round(coarse)) > 1e-6
     if fine.mean() < 0.5:
         return None
     settings = [c for c in NUMERIC if c in runs and "loss" not in c]
@@ -128,8 +129,8 @@ def copies(runs: pd.DataFrame) -> Finding | None:
     apart = runs[[*settings, "loss"]].drop_duplicates()
     again = apart["loss"].duplicated(keep=False)
     spread = float(np.ptp(loss))
-    by_chance = len(apart) ** 2 / (spread * DIGITS + 1)
-    if again.sum() < max(LEAST_COPIED * len(apart), 3 * by_chance + 3):
+    by_chance = len(apart) ** 2 / (spread * 10.0**decimals + 1)
+    if again.sum() < max(least_share * len(apart), 3 * by_chance + 3):
         return None
     rows = named_rows(apart.index[again])
     reason = (

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw._forecasts.review.record import Finding, Verdict, worst
+from bayeslaw._forecasts.review.findings import Finding, Verdict, worst
 from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._tables.beyond import (
     AXES,
@@ -19,11 +19,6 @@ from bayeslaw._tables.beyond import (
 )
 
 INSIDE = 1.05  # times the range: people round
-# times beyond, where a law says little more than its prior; papers that checked a
-# forecast beyond their stages did so at up to 9 times
-HOPELESS = 100.0
-# what `anchors --offer` calls an axis
-OFFERS = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
 
 
 def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
@@ -42,18 +37,19 @@ def tested_by(runs: pd.DataFrame, held_out: pd.DataFrame) -> dict[str, float]:
     """How many times beyond the largest of ``runs`` held-out ones go, by axis."""
     times = {}
     for axis in AXES:
-        known, held = values_along(runs, axis), values_along(held_out, axis)
-        if known is not None and held is not None:
-            times[axis] = float(held.max() / known.max())
+        fitted_values = values_along(runs, axis)
+        values = values_along(held_out, axis)
+        if fitted_values is not None and values is not None:
+            times[axis] = float(values.max() / fitted_values.max())
     return times
 
 
 def farther(
-    times: Mapping[str, float], others: Mapping[str, float]
+    times: Mapping[str, float], further: Mapping[str, float]
 ) -> dict[str, float]:
     """The farther of two tests, by axis."""
-    axes = {*times, *others}
-    return {axis: max(times.get(axis, 1.0), others.get(axis, 1.0)) for axis in axes}
+    axes = {*times, *further}
+    return {axis: max(times.get(axis, 1.0), further.get(axis, 1.0)) for axis in axes}
 
 
 def review_reach(
@@ -75,20 +71,20 @@ def review_reach(
     fit
         What a fit of the runs is called in a command, where there is one.
     """
-    found = reaches_beyond(runs, goal)
-    outside = [reach for reach in found if reach.times > INSIDE]
+    reached = reaches_beyond(runs, goal)
+    outside = [reach for reach in reached if reach.times > INSIDE]
     lines = [_line(reach, times_tested) for reach in outside]
     verdicts = [_verdict(reach, times_tested) for reach in outside]
     replay = replay_outside(runs, goal)
     if replay is not None:
         lines.append(replay)
         verdicts.append("look")
-    if not found:
+    if not reached:
         axes = ", ".join(AXES)
         reason = f"the goal has none of {axes} in common with the runs"
         return Finding("extrapolation", "look", reason, "say what it is: --at N=...")
     if not lines:
-        axes = ", ".join(reach.axis for reach in found)
+        axes = ", ".join(reach.axis for reach in reached)
         return Finding("extrapolation", "pass", f"inside the runs' range of {axes}")
     verdict = worst(verdicts)
     reason = "; ".join(lines)
@@ -110,7 +106,9 @@ def told_range(runs: pd.DataFrame, fit: str) -> Finding:
 
 
 def _verdict(reach: Reach, times_tested: Mapping[str, float]) -> Verdict:
-    if reach.times > HOPELESS:
+    # there a law says little more than its prior; papers that checked a forecast beyond
+    # their stages did so at up to 9 times
+    if reach.times > 100.0:
         return "fail"
     if reach.is_above and reach.times <= INSIDE * times_tested.get(reach.axis, 1.0):
         return "pass"
@@ -119,22 +117,24 @@ def _verdict(reach: Reach, times_tested: Mapping[str, float]) -> Verdict:
 
 def _line(reach: Reach, times_tested: Mapping[str, float]) -> str:
     tests = times_tested.get(reach.axis, 1.0)
-    known = "nothing held out tests that"
+    tests_in_words = "nothing held out tests that"
     if tests > INSIDE and reach.is_above:
-        known = f"runs held out test {math.log(tests):.1f}"
+        tests_in_words = f"runs held out test {math.log(tests):.1f}"
     ends = f"{format_count(reach.low)} to {format_count(reach.high)}"
     return (
         f"{reach.axis} = {format_count(reach.worst)} lies {math.log(reach.times):.1f} "
-        f"e-folds ({reach.times:.3g} times) beyond the runs ({ends}); {known}"
+        f"e-folds ({reach.times:.3g} times) beyond the runs ({ends}); {tests_in_words}"
     )
 
 
 def _nearer(outside: Sequence[Reach], fit: str | None) -> str:
     """Runs on the way: on offer to `anchors` where there is a fit."""
+    # what `anchors --offer` calls an axis
+    names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
     offers = [
-        f"{OFFERS[reach.axis]}={format_count(_halfway(reach))}"
+        f"{names[reach.axis]}={format_count(_halfway(reach))}"
         for reach in outside
-        if reach.axis in OFFERS
+        if reach.axis in names
     ]
     if not offers:
         return "measure runs nearer to it"

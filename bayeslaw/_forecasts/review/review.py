@@ -8,15 +8,13 @@ from pathlib import Path
 import pandas as pd
 
 from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._forecasts.review.findings import Review
 from bayeslaw._forecasts.review.fits import Evidence, review_fits
-from bayeslaw._forecasts.review.record import Review
 from bayeslaw._forecasts.review.table import review_table
 from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._tables.runs import as_runs
-
-HDF5 = b"\x89HDF\r\n\x1a\n"  # how a netCDF file begins
 
 Subject = pd.DataFrame | Fit | Average | str | Path
 
@@ -80,8 +78,8 @@ def review(
         path = name or "runs.csv"
         return Review(path, tuple(review_table(subject, path, runs)))
     posteriors = by_name(subject, name)
-    held = None if held_out is None else as_runs(held_out)
-    evidence = Evidence(runs, held, refit, seed)
+    unseen_runs = None if held_out is None else as_runs(held_out)
+    evidence = Evidence(runs, unseen_runs, refit, seed)
     findings = review_fits(posteriors, evidence)
     return Review(", ".join(posteriors), tuple(findings))
 
@@ -91,8 +89,9 @@ def is_fit_file(path: str | Path) -> bool:
     path = Path(path)
     if not path.is_file():
         return path.suffix == ".nc"
+    hdf5 = b"\x89HDF\r\n\x1a\n"  # how a netCDF file begins
     with path.open("rb") as stream:
-        return stream.read(len(HDF5)) == HDF5 or path.suffix == ".nc"
+        return stream.read(len(hdf5)) == hdf5 or path.suffix == ".nc"
 
 
 def by_name(subject: object, name: str | None) -> Mapping[str, Fit | Average]:
@@ -103,13 +102,15 @@ def by_name(subject: object, name: str | None) -> Mapping[str, Fit | Average]:
     RunTableError
         It is something else, or there is none.
     """
-    given = subject if isinstance(subject, Mapping) else {name or "fit.nc": subject}
-    if not given:
+    posteriors = (
+        subject if isinstance(subject, Mapping) else {name or "fit.nc": subject}
+    )
+    if not posteriors:
         raise RunTableError("nothing to review: no posterior was given")
-    for one in given.values():
-        if not isinstance(one, Fit | Average):
+    for posterior in posteriors.values():
+        if not isinstance(posterior, Fit | Average):
             raise RunTableError(
                 "review takes a table of runs, a fit, an average, a path of one, or "
-                f"posteriors by name; got {type(one).__name__}"
+                f"posteriors by name; got {type(posterior).__name__}"
             )
-    return given
+    return posteriors

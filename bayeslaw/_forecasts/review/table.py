@@ -18,8 +18,8 @@ from bayeslaw._base.errors import LawError, RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._forecasts.check import FEW
 from bayeslaw._forecasts.review import oddities
+from bayeslaw._forecasts.review.findings import Finding, labelled
 from bayeslaw._forecasts.review.reach import review_reach, tested
-from bayeslaw._forecasts.review.record import Finding, labelled
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.law import Law
@@ -39,34 +39,15 @@ from bayeslaw._tables.checks.units import odd_units
 from bayeslaw._tables.rows.settings import Alike, alike_but_settings
 from bayeslaw._tables.runs import NUMERIC, named_rows, read_runs
 
-ENOUGH = 2  # rows for each parameter of the largest law
-ENOUGH_LEVELS = 3  # of a column, by which a law's bend along it is seen
-# times what half of the rows lie off the surface by; it is rougher than a law, for
-# which `fit` takes 8
-OUTLIER = 12.0
-# columns that may differ between runs that are alike but for their seed
-OF_A_RUN = {
-    "run",
-    "seed",
-    "checkpoint",
-    "loss",
-    LOSS_BEFORE,
-    SOURCE_LOSS_BEFORE,
-    "target_loss_before",
-    "cost",
-}
-SD_OF_HALF = 1.4826  # sds of a normal for what half of its draws lie within
-TARGET, SOURCE = "target", "source"
-
 
 def review_table(
-    given: pd.DataFrame, path: str, goal: pd.DataFrame | None = None
+    table: pd.DataFrame, path: str, goal: pd.DataFrame | None = None
 ) -> list[Finding]:
     """Look at a table of runs, each of its domains, and what a plan would need.
 
     Parameters
     ----------
-    given
+    table
         As `read_runs` returns it.
     path
         What it is called in a command.
@@ -78,7 +59,7 @@ def review_table(
     RunTableError
         It cannot be read.
     """
-    runs, warned = _read(given)
+    runs, warned = _read(table)
     findings = [_contents(runs), _reading(warned, path), oddities.units(runs, path)]
     if "loss" not in runs:
         return findings
@@ -93,17 +74,17 @@ def review_table(
     return findings
 
 
-def _read(given: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The table checked again, and what it was warned about but for odd units."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
-        runs = read_runs(given)
-    told = odd_units(runs)
-    if len(runs) == len(given):
+        runs = read_runs(table)
+    unit_lines = odd_units(runs)
+    if len(runs) == len(table):
         # rows keep the numbers that they have in their file
-        runs = runs.set_axis(given.index)
+        runs = runs.set_axis(table.index)
     lines = [str(warning.message) for warning in caught]
-    return runs, [line for line in lines if line not in told]
+    return runs, [line for line in lines if line not in unit_lines]
 
 
 def _contents(runs: pd.DataFrame) -> Finding:
@@ -230,20 +211,23 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
 def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
     most = max(len(law.free_priors) for law in laws)
     reason = f"{len(runs)} rows for at most {most} parameters of a law"
-    if len(runs) >= ENOUGH * most:
+    # two rows for each parameter of the largest law
+    missing = 2 * most - len(runs)
+    if missing <= 0:
         return Finding("rows", "pass", reason)
-    todo = f"add runs, {ENOUGH * most - len(runs)} at least, or name a smaller law"
+    todo = f"add runs, {missing} at least, or name a smaller law"
     return Finding("rows", "look", f"{reason}: priors say much of it", todo)
 
 
 def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
     counts = {name: runs[name].nunique() for name in columns}
     reason = "levels: " + ", ".join(f"{name} {n}" for name, n in counts.items())
-    few = [name for name, n in counts.items() if n < ENOUGH_LEVELS]
+    # with three levels of a column, a law's bend along it is seen
+    few = [name for name, n in counts.items() if n < 3]
     if not few:
         return Finding("levels", "pass", reason)
-    told = [f"{name} ({_values(runs[name])})" for name in few]
-    reason += f"; along {' and '.join(told)} laws bend as their priors say"
+    few_values = [f"{name} ({_values(runs[name])})" for name in few]
+    reason += f"; along {' and '.join(few_values)} laws bend as their priors say"
     todo = f"add runs at a third level of {few[0]}, or forecast at its levels only"
     return Finding("levels", "look", reason, todo)
 
@@ -283,10 +267,13 @@ def _stages(stages: Sequence[Fold]) -> Finding:
 
 def _noise(runs: pd.DataFrame) -> Finding:
     """What runs that are alike say of noise."""
+    # columns that may differ between runs that are alike but for their seed
+    before = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
+    of_a_run = {"run", "seed", "checkpoint", "loss", "cost", *before}
     alike = [
         column
         for column in runs
-        if column not in OF_A_RUN
+        if column not in of_a_run
         # a name or a date that every row has for itself says nothing of a setting
         and (column in NUMERIC or runs[column].nunique() < len(runs))
     ]
@@ -301,7 +288,8 @@ def _noise(runs: pd.DataFrame) -> Finding:
     away = (log_loss - groups.transform("mean")).to_numpy()[several]
     # a mean of n rows is nearer to each of them by this than the truth is
     away = away * np.sqrt(sizes[several] / (sizes[several] - 1))
-    sd = SD_OF_HALF * median_distance(away)
+    # the sd of a normal from what half of its draws lie within
+    sd = 1.4826 * median_distance(away)
     reason = (
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
         f"alike differ by {sd:.2%} (sd of log loss)"
@@ -319,7 +307,8 @@ def _noise(runs: pd.DataFrame) -> Finding:
 
 def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
     usual = median_distance(misses)
-    far = outliers(misses, OUTLIER)
+    # a surface is rougher than a law, for which `fit` takes 8
+    far = outliers(misses, 12.0)
     half = f"half of the rows lie within {usual:.2%} of a smooth surface"
     if not far.any():
         return Finding("outliers", "pass", f"{half}, and none far off it")
@@ -340,13 +329,13 @@ def _signal(
     y = np.log(fitting.losses(runs))
     # a surface of many terms explains some of anything
     rows, terms = surface(runs, columns).shape
-    left = misses * np.sqrt(rows / max(1, rows - terms))
-    explained = explained_share(left, y)
+    residuals = misses * np.sqrt(rows / max(1, rows - terms))
+    explained = explained_share(residuals, y)
     reason = f"columns explain {explained:.1%} of how losses differ"
     todo = "plot the table: losses against D, a line for each N"
     if explains_little(explained, y):
         return Finding("signal", "fail", f"{reason}: {REASONS}", todo)
-    usual = median_distance(left)
+    usual = median_distance(residuals)
     if usual > LARGE_MISS:
         reason += (
             f", but half of the rows lie over {usual:.1%} off a smooth surface, where "
@@ -361,16 +350,16 @@ def _signal(
 
 def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
     """Whether a plan of replay and tokens could be made of fits of the domains."""
-    if not {TARGET, SOURCE} <= set(parts):
+    if not {"target", "source"} <= set(parts):
         reason = f"domains {', '.join(parts)}: none is called target and source"
         todo = (
             "fit each domain, and name them: bayeslaw plan --target T.nc --source S.nc"
         )
         return Finding("plan", "pass", reason, todo)
-    target, source = parts[TARGET], parts[SOURCE]
+    target, source = parts["target"], parts["source"]
     # What `plan` would say of fits of these rows, said before they are fitted.
-    doubts = doubts_of_tables(SOURCE, target, source)
-    still = [name for name in (TARGET, SOURCE) if not _varies(parts[name], "replay")]
+    doubts = doubts_of_tables("source", target, source)
+    still = [n for n in ("target", "source") if not _varies(parts[n], "replay")]
     if still:
         doubts.append(
             f"replay does not vary among the runs of {' and '.join(still)}, so no plan "

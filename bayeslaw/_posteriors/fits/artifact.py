@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 SLASH = "\u2215"  # in place of / in the names of columns
 # leaves: effects of the groups of rows that share one, by kind
 EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}
-PACKAGES = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
 
 
 # -- what is in it ---------------------------------------------------------------------
@@ -140,9 +139,9 @@ def provenance(law: Law, seed: int, kind: str) -> dict:
 
 def versions() -> str:
     """Versions of what computed, as JSON."""
-    return json.dumps(
-        {p: version(p) for p in PACKAGES} | {"python": platform.python_version()}
-    )
+    packages = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
+    installed = {name: version(name) for name in packages}
+    return json.dumps(installed | {"python": platform.python_version()})
 
 
 # -- diagnostics -----------------------------------------------------------------------
@@ -166,41 +165,41 @@ def diagnostics_of(tree: DataTree, sampled: Iterable[str]) -> dict[str, float]:
     }
 
 
-def doubts(
+def failed_diagnostics(
     what: str, diagnostics: Mapping[str, float], remedy: str, *, dash: str = ""
 ) -> tuple[str, ...]:
-    """What the diagnostics hold against a posterior, a line each; ``remedy`` is for
+    """Name the diagnostics that a posterior fails, a line each; ``remedy`` is for
     divergences, ``dash`` before options.
     """
-    d, found = diagnostics, []
+    d, lines = diagnostics, []
     if not d["rhat"] <= MAX_RHAT:
         options = f"{dash}warmup, {dash}draws"
-        found.append(
+        lines.append(
             f"R-hat {d['rhat']:.3f} is over {MAX_RHAT}: the chains disagree; draw more ({options})"
         )
     if not d["ess"] >= MIN_ESS:
-        found.append(
+        lines.append(
             f"bulk ESS {d['ess']:.0f} is under {MIN_ESS}: too few effective draws; "
             f"draw more ({dash}draws)"
         )
     if d["divergent_share"] > MAX_DIVERGENT:
-        found.append(f"{d['divergences']} of {d['draws']} draws diverged: {remedy}")
-    return tuple(f"{what}: {line}" for line in found)
+        lines.append(f"{d['divergences']} of {d['draws']} draws diverged: {remedy}")
+    return tuple(f"{what}: {line}" for line in lines)
 
 
-def raise_or_warn(found: tuple[str, ...], on_failure: str, accept: str) -> None:
-    """Raise, warn of, or ignore what `doubts` found; ``accept`` says how to keep the
+def raise_or_warn(lines: tuple[str, ...], on_failure: str, accept: str) -> None:
+    """Raise, warn of, or ignore `failed_diagnostics`; ``accept`` says how to keep the
     posterior all the same.
 
     Raises
     ------
     DiagnosticsError
-        Something was found and ``on_failure`` is ``"raise"``.
+        Some failed and ``on_failure`` is ``"raise"``.
     """
-    if found and on_failure == "raise":
-        raise DiagnosticsError(f"{'; '.join(found)}; or accept as it is ({accept})")
+    if lines and on_failure == "raise":
+        raise DiagnosticsError(f"{'; '.join(lines)}; or accept as it is ({accept})")
     if on_failure == "warn":
-        warn_each(found, stacklevel=5)
+        warn_each(lines, stacklevel=5)
 
 
 def warn_each(lines: Iterable[str], stacklevel: int = 4) -> None:
@@ -251,18 +250,18 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
             f"{path}: not a {wanted} saved by bayeslaw, or a damaged one ({failure}); "
             f"{make}"
         )
-    kept = tree.attrs.pop(CHECKSUM, None)
-    if kept is not None and kept != checksum(tree):
+    saved_checksum = tree.attrs.pop(CHECKSUM, None)
+    if saved_checksum is not None and saved_checksum != checksum(tree):
         raise FitFileError(
             f"{path}: damaged: it no longer holds what was saved (its checksum differs); "
             "take a copy of it, or fit again"
         )
-    found = _kind_of(tree)
-    if found is None:
+    kind = _kind_of(tree)
+    if kind is None:
         raise FitFileError(f"{path}: not a {wanted} saved by bayeslaw; {make}")
-    if found not in kinds:
-        raise FitFileError(f"{path}: holds a {found}, not a {wanted}")
-    if kept is None:
+    if kind not in kinds:
+        raise FitFileError(f"{path}: holds a {kind}, not a {wanted}")
+    if saved_checksum is None:
         warnings.warn(
             f"{path}: has no checksum, as files of earlier versions: whether its draws "
             "are those that were saved cannot be told; fit again to be sure",
@@ -330,7 +329,7 @@ def check_draws(
     missing = [name for name in names if name not in draws]
     if missing:
         raise ValueError(f"no draws of {missing[0]!r}")
-    if len({len(each) for each in draws.values()}) != 1:
+    if len({len(values) for values in draws.values()}) != 1:
         raise ValueError("draws of several lengths")
 
 

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
-# draws x runs beyond which the pointwise arrays (kept in float32) are thinned
-POINTWISE_LIMIT = 5e6
-
-
 @compiled(static_argnums=(0, 1))
 def _derived(law: Law, batch: int, u, seed, table: Padded):
     """Unconstrained sites of draws to what the artifact keeps about each draw."""
@@ -88,18 +84,19 @@ def _at_runs(law: Law, batch: int, u, effects, table: Padded):
 
 
 def to_arviz(
-    law: Law, runs: pd.DataFrame, table: Padded, drawn, seed: int, attrs: dict
+    law: Law, runs: pd.DataFrame, table: Padded, chains, seed: int, attrs: dict
 ) -> DataTree:
-    """The tree of a fit; ``drawn`` has the draws' unconstrained sites and the sampler's
+    """The tree of a fit; ``chains`` has the draws' unconstrained sites and the sampler's
     statistics, each of shape (chain, draw).
     """
-    shape, n = drawn.stats["n_steps"].shape, len(runs)
+    shape, n = chains.stats["n_steps"].shape, len(runs)
     draws, batch = shape[0] * shape[1], at_once(table)
-    u = {name: v.reshape(-1) for name, v in drawn.sites.items()}
+    u = {name: v.reshape(-1) for name, v in chains.sites.items()}
     derived = jax.tree.map(np.asarray, _derived(law, batch, u, seed, table))
     posterior = derived["posterior"]
 
-    thin = max(1, int(np.ceil(draws * n / POINTWISE_LIMIT)))
+    # so many draws x runs of the pointwise arrays (kept in float32) are kept
+    thin = max(1, int(np.ceil(draws * n / 5e6)))
     few = np.arange(draws).reshape(shape)[:, ::thin]
     at = few.ravel()
     effects = posterior.get(EFFECTS.get(table.shared.kind or "", ""))
@@ -110,12 +107,12 @@ def to_arviz(
         None if effects is None else effects[at],
         table,
     )
-    own = RunNoise.of({name: v[at] for name, v in posterior.items()})
-    predictive = np.asarray(mean)[:, :n] + own.draw(n, seed)
+    run_noise = RunNoise.of({name: v[at] for name, v in posterior.items()})
+    predictive = np.asarray(mean)[:, :n] + run_noise.draw(n, seed)
     pointwise_shape = (*few.shape, n)
     groups = {
         "posterior": _by_chain(posterior, shape),
-        "sample_stats": dict(drawn.stats),
+        "sample_stats": dict(chains.stats),
         "log_prior": _by_chain(derived["log_prior"], shape),
         "log_likelihood": {
             "log_loss": np.asarray(likelihood)[:, :n].reshape(pointwise_shape)

@@ -37,8 +37,6 @@ from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import outliers
 from bayeslaw._tables.runs import as_runs
 
-OUTLIER = 8.0  # times what half of the rows lie off a law by, beyond which is a warning
-
 
 @dataclass(frozen=True, eq=False)
 class FitArguments(SamplingArguments):
@@ -155,17 +153,17 @@ def _sample(
     seed = arguments.seed
     if arguments.preview:
         draws = arguments.chains * arguments.draws
-        drawn, quality = preview(law, problem, draws, seed)
-        return drawn, dict(quality.attrs)
-    drawn = nuts.sample(
+        chains, quality = preview(law, problem, draws, seed)
+        return chains, dict(quality.attrs)
+    chains = nuts.sample(
         law, problem, arguments.nuts, seed=seed, progress=arguments.progress
     )
-    instead = where_chains_disagree(law, problem, drawn, seed)
+    instead = where_chains_disagree(law, problem, chains, seed)
     if instead is None:
-        return drawn, {}
-    drawn, quality = instead
+        return chains, {}
+    chains, quality = instead
     artifact.warn_each([quality.reason(law.name)], stacklevel=5)
-    return drawn, dict(quality.attrs)
+    return chains, dict(quality.attrs)
 
 
 def _add_misfit(
@@ -186,7 +184,7 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     miss = point.misses(law, problem.table, problem.points, z)[:n]
     size = np.abs(miss)
     usual = np.median(size)
-    far = outliers(miss, OUTLIER)
+    far = outliers(miss, 8.0)  # times what half of the rows lie off by
     if far.any():
         rows = ", ".join(str(row) for row in runs.index[far][:5])
         lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"

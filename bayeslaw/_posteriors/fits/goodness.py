@@ -17,24 +17,12 @@ from bayeslaw._tables.runs import NUMERIC, TEXT
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-SOME = 24  # draws of the law whose mean is looked at
-LEAST_EXPLAINED = 0.5
 LARGE_MISS = 0.05  # of half of the rows; laws miss tiny models by 3%, others by .1-1%
-EXACT = 1e-4  # of half of the rows, under which no measured losses lie off any law
-ROWS_A_PARAMETER = 2  # of fewer a law may say anything
-LEAST_SPREAD = 0.01  # of the losses, in log, below which there is little to explain
+
 REASONS = (
     "noise, an accuracy in place of a loss, losses of other domains or units, and a "
     "validation set that leaks into training look so"
 )
-# Columns that no law reads.
-OWN = {*NUMERIC, *TEXT}  # of the schema: people know which laws read these
-MOST_TOLD = 0.5  # share of what is missed, of ranks, that a column may tell unnoticed
-LEVELS = 8  # a column of numbers with more is cut into parts of equal counts
-PARTS = 4
-ROWS_A_LEVEL = 3
-UNREAD_MISS = 0.002  # of half of the rows, in log loss: seeds differ by .05-.6%
-DETERMINED = 0.999  # share of a column that a plane in the law's columns explains
 
 
 class Goodness(NamedTuple):
@@ -70,10 +58,12 @@ def goodness(
         The table it was fitted to.
     """
     x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
-    left = y - _centre(law, values, x)
-    miss = median_distance(left)
-    explained = explained_share(left, y)
+    residuals = y - _centre(law, values, x)
+    miss = median_distance(residuals)
+    explained = explained_share(residuals, y)
     doubts = []
+    # of fewer than two rows a parameter a law may say anything
+    has_enough = len(runs) >= 2 * len(law.priors)
     if explains_little(explained, y):
         doubts.append(
             f"law {law.name!r} explains {explained:.0%} of how the losses differ, and "
@@ -84,14 +74,14 @@ def goodness(
             f"half of the rows lie over {miss:.1%} off law {law.name!r}, where seeds "
             "differ by .05-.6%: another law may suit them (`compare`)"
         )
-    elif miss < EXACT and len(runs) >= ROWS_A_PARAMETER * len(law.priors):
+    elif miss < 1e-4 and has_enough:  # no measured losses lie so near any law
         doubts.append(
             f"losses follow law {law.name!r} to {_digits(miss)} digits, where seeds "
             "differ by .05-.6%: are they simulated, or a formula's? then intervals say "
             "nothing of real runs"
         )
     rise = rise_with_size(runs) if "N" in law.covariates else None
-    unread = unread_column(law, runs, left)
+    unread = unread_column(law, runs, residuals)
     doubts += [line for line in (rise, unread) if line is not None]
     return Goodness(float(explained), float(miss), tuple(doubts))
 
@@ -102,21 +92,23 @@ def _digits(miss: float) -> int:
 
 
 def explained_share(
-    left: Float[np.ndarray, " row"], y: Float[np.ndarray, " row"]
+    residuals: Float[np.ndarray, " row"], y: Float[np.ndarray, " row"]
 ) -> float:
-    """Share of the spread of log losses ``y`` that is gone in what is ``left`` of them,
+    """Share of the spread of log losses ``y`` that is gone in what is ``residuals`` of them,
     both of shape (row,), by squared median distances.
     """
     spread = median_distance(y - np.median(y))
     if spread == 0:
         return 1.0
-    return max(0.0, 1 - (median_distance(left) / spread) ** 2)
+    return max(0.0, 1 - (median_distance(residuals) / spread) ** 2)
 
 
 def explains_little(explained: float, y: Float[np.ndarray, " row"]) -> bool:
-    """Whether that share is too small, of log losses of shape (row,) that differ."""
+    """Whether that share is under a half, of log losses of shape (row,) that differ by
+    more than a hundredth.
+    """
     spread = median_distance(y - np.median(y))
-    return explained < LEAST_EXPLAINED and spread > LEAST_SPREAD
+    return explained < 0.5 and spread > 0.01
 
 
 def rise_with_size(runs: pd.DataFrame) -> str | None:
@@ -134,13 +126,14 @@ def _centre(
     law: Law,
     values: Mapping[str, Float[np.ndarray, " draw"]],
     x: Mapping[str, Float[np.ndarray, " row"]],
+    most: int = 24,
 ) -> Float[np.ndarray, " row"]:
-    """The law's log loss at the runs, the mean of some draws."""
+    """Average the law's log loss at the runs over so many draws, at most."""
     first = next(iter(values.values()))
     draws = len(first)
-    count = min(SOME, draws)
-    some = np.linspace(0, draws - 1, count).astype(int)
-    of_law = {name: np.asarray(values[name])[some] for name in law.priors}
+    count = min(most, draws)
+    index = np.linspace(0, draws - 1, count).astype(int)
+    of_law = {name: np.asarray(values[name])[index] for name in law.priors}
     formula = LogLoss(law)
     log_losses = over_draws(formula)(of_law, dict(x))
     return np.asarray(log_losses).mean(axis=0)
@@ -156,33 +149,44 @@ def median_distance(away: Float[np.ndarray, " row"]) -> float:
 
 
 def unread_column(
-    law: Law, runs: pd.DataFrame, left: Float[np.ndarray, " run"]
+    law: Law,
+    runs: pd.DataFrame,
+    residuals: Float[np.ndarray, " run"],
+    least_miss: float = 0.002,
+    least_share: float = 0.5,
 ) -> str | None:
-    """A line where one column apart from the schema tells most of what a law misses.
+    """Name a column apart from the schema that tells most of what a law misses.
 
     Parameters
     ----------
-    left
+    residuals
         What each log loss lies above the law, shape (run,).
+    least_miss
+        What half of the rows lie off by, in log loss, from which one is looked for:
+        seeds differ by .05-.6%.
+    least_share
+        Share of what is missed, of ranks, that such a column tells.
     """
-    if np.median(np.abs(left)) < UNREAD_MISS:
+    if np.median(np.abs(residuals)) < least_miss:
         return None
-    told = {}
+    # people know which laws read columns of the schema
+    schema = {*NUMERIC, *TEXT}
+    shares = {}
     for name, column in runs.items():
-        if name in OWN or name in law.covariates or not _is_plain(column):
+        if name in schema or name in law.covariates or not _is_plain(column):
             continue
         if _is_determined(law, runs, column):
             continue
         level = _levels(column)
         if level is not None:
-            told[name] = _share_told(level, left)
-    if not told:
+            shares[name] = _share_told(level, residuals)
+    if not shares:
         return None
-    name = max(told, key=lambda column: told[column])
-    if told[name] < MOST_TOLD:
+    name = max(shares, key=lambda column: shares[column])
+    if shares[name] < least_share:
         return None
     return (
-        f"column {name!r}, which law {law.name!r} does not read, tells {told[name]:.0%} "
+        f"column {name!r}, which law {law.name!r} does not read, tells {shares[name]:.0%} "
         "of what the law misses: call it by a name that laws read (replay, ptpp, domain "
         "...; docs/howto/own_table.md), or fit its values apart (--where, in Python a "
         "part of the table)"
@@ -197,25 +201,26 @@ def _is_plain(column: pd.Series) -> bool:
 
 
 def _levels(column: pd.Series) -> Int[np.ndarray, " run"] | None:
-    """The level of each row; None where there is one, or too many."""
+    """The level of each row; None where there is one, or one of fewer than three rows.
+
+    A column of numbers with over eight levels is cut into four parts of equal counts.
+    """
     codes, names = pd.factorize(column)
     is_number = pd.api.types.is_numeric_dtype(column)
-    if is_number and len(names) > LEVELS:
-        codes = pd.qcut(column, PARTS, labels=False, duplicates="drop").to_numpy()
+    if is_number and len(names) > 8:
+        codes = pd.qcut(column, 4, labels=False, duplicates="drop").to_numpy()
     counts = np.bincount(codes)
     counts = counts[counts > 0]
-    if len(counts) < 2 or counts.min() < ROWS_A_LEVEL:
+    if len(counts) < 2 or counts.min() < 3:
         return None
     return codes
 
 
 def _share_told(
-    level: Int[np.ndarray, " run"], left: Float[np.ndarray, " run"]
+    level: Int[np.ndarray, " run"], residuals: Float[np.ndarray, " run"]
 ) -> float:
-    """Share of the variance of the ranks of ``left`` between levels, which a column that
-    says nothing has 0 of on average.
-    """
-    ranks = pd.Series(left).rank()
+    """Adjusted R2 of a one-way analysis of variance on the ranks of the residuals."""
+    ranks = pd.Series(residuals).rank()
     within = ranks - ranks.groupby(level).transform("mean")
     rows, levels = len(ranks), len(np.unique(level))
     if rows <= levels:
@@ -228,15 +233,16 @@ def _is_determined(law: Law, runs: pd.DataFrame, column: pd.Series) -> bool:
     """Whether columns that the law reads say what this one is, as layers follow from N
     and compute from N and D: then it is the law's form that misses.
     """
-    read = [c for c in law.covariates if c in runs]
-    for other in read:
-        if (column.groupby(runs[other]).nunique() <= 1).all():
+    covariates = [c for c in law.covariates if c in runs]
+    for covariate in covariates:
+        if (column.groupby(runs[covariate]).nunique() <= 1).all():
             return True
     if not pd.api.types.is_numeric_dtype(column) or not (column > 0).all():
         return False
-    axes = [np.log(runs[c].to_numpy(float).clip(1e-12)) for c in read]
+    axes = [np.log(runs[c].to_numpy(float).clip(1e-12)) for c in covariates]
     design = np.column_stack([*axes, np.ones(len(runs))])
     y = np.log(column.to_numpy(float))
-    found, *_ = np.linalg.lstsq(design, y, rcond=None)
-    rest = y - design @ found
-    return bool(rest.var() <= (1 - DETERMINED) * y.var())
+    coefficients, *_ = np.linalg.lstsq(design, y, rcond=None)
+    residuals = y - design @ coefficients
+    # a plane in the law's columns explains 99.9% of it
+    return bool(residuals.var() <= 0.001 * y.var())

@@ -16,7 +16,7 @@ import pandas as pd
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.learning import Misfit
-from bayeslaw._inference.noise import NOISE, RunNoise, draw_effects
+from bayeslaw._inference.noise import NOISE, RunNoise, draw_new_effects
 from bayeslaw._inference.table import KINDS, group_labels
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits import artifact
@@ -166,7 +166,7 @@ class Fit:
         """
         if self.is_preview:
             return self._doubts_of_preview()
-        return artifact.doubts(
+        return artifact.failed_diagnostics(
             f"law {self.law.name}", self.diagnostics, REMEDY, dash="--"
         )
 
@@ -235,7 +235,7 @@ class Fit:
         # untold, every row has its own
         wanted = np.arange(len(runs)) if given is None else given.to_numpy()
         codes, groups = pd.factorize(wanted)
-        drawn = draw_effects(tau, len(groups), rng)
+        drawn = draw_new_effects(tau, len(groups), rng)
         for i, group in enumerate(map(str, groups)):
             if given is not None and group in at:
                 drawn[:, i] = known[:, at[group]]

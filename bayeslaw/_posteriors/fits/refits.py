@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# of a refit: draws by weight, and the chains where those will not do
-WEIGHTED, CHAINS = Importance(), NUTS(draws=300, max_draws=1200)
-# of refits to a task on an executor; and a share of those not yet given out, so that the
-# last tasks are small and workers end together (Polychronopoulos and Kuck 1987)
-MOST_TO_A_TASK, SHARE = 8, 16
+MOST_TO_A_TASK = 8  # refits on an executor
 
 
 class Refit(NamedTuple):
@@ -62,8 +58,8 @@ def refit(
     starts: Float[AnyArray, "start coordinate"],
     *,
     seed: int,
-    importance: Importance = WEIGHTED,
-    nuts: NUTS | Mapping[str, int] = CHAINS,
+    importance: Importance = Importance(),
+    nuts: NUTS | Mapping[str, int] = NUTS(draws=300, max_draws=1200),
 ) -> Refit:
     """Draw from the posterior of a table, searching its mode from ``starts``, shape
     (start, coordinate).
@@ -75,18 +71,20 @@ def refit(
     nuts
         The chains that take over where importance sampling will not do.
     """
-    found = approximate(law, table, points, starts, seed=seed, enough=importance.enough)
-    if found.is_trusted(importance.min_ess):
+    approximation = approximate(
+        law, table, points, starts, seed=seed, enough=importance.enough
+    )
+    if approximation.is_trusted(importance.min_ess):
         note = {
-            "sampler": f"importance sampling, k-hat {found.k:.2f}",
+            "sampler": f"importance sampling, k-hat {approximation.k:.2f}",
             "rhat": float("nan"),
-            "ess": found.ess,
+            "ess": approximation.ess,
             "divergences": 0,
             "draws": importance.draws,
         }
-        return Refit(found.resample(importance.draws, seed), note)
+        return Refit(approximation.resample(importance.draws, seed), note)
     sampler = nuts if isinstance(nuts, NUTS) else NUTS(**nuts)
-    posterior = whitened_at(law, table, points, np.asarray(found.mode))
+    posterior = whitened_at(law, table, points, np.asarray(approximation.mode))
     return Refit(*draw(law, posterior, sampler, seed=seed))
 
 
@@ -140,18 +138,20 @@ def refits(
     seeds = np.random.SeedSequence(seed).generate_state(len(weights))
     importance = Importance(draws)
     jobs = [
-        (problem, padded[some], seeds[some], importance)
-        for some in _tasks(len(weights))
+        (problem, padded[rows], seeds[rows], importance)
+        for rows in _tasks(len(weights))
     ]
     return spread(_refit_some, jobs, executor, progress, len(weights))
 
 
 def _tasks(refits: int) -> list[slice]:
-    """Which refits go together in each task."""
+    """Which refits go together in each task: a share of those not yet given out, so that
+    the last tasks are small and workers end together (Polychronopoulos and Kuck 1987).
+    """
     tasks, first = [], 0
     while first < refits:
-        left = refits - first
-        size = min(MOST_TO_A_TASK, max(1, left // SHARE))
+        remaining = refits - first
+        size = min(MOST_TO_A_TASK, max(1, remaining // 16))
         tasks.append(slice(first, first + size))
         first += size
     return tasks

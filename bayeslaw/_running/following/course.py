@@ -23,12 +23,31 @@ if TYPE_CHECKING:
 # one schedule, or several by name, the first of which is planned
 Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
 UNITS = {"D": "tokens", "step": "steps"}  # what runs are counted in, in words
-NODES = 96  # at which the law is computed; between them it is interpolated
-DRAWS = 4000  # draws of the law that are followed; more are thinned
-EARLY = 1000.0  # share of the planned run before which nothing is followed
-# other shares of replay that a run may change to
-REPLAYS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
-BEYOND = 4.0  # times the planned end, up to which more tokens are thought of
+
+
+@dataclass(frozen=True)
+class CourseGrid:
+    """Where, and of how many draws, the law along a run is computed.
+
+    Parameters
+    ----------
+    nodes
+        Points of the run; between them the law is interpolated.
+    early
+        Part of the planned run, as one in so many, before which nothing is followed.
+    longest
+        Times the planned end, up to which more tokens are thought of.
+    replays
+        Other shares of replay that a run may change to.
+    draws
+        Draws that are followed; more are thinned.
+    """
+
+    nodes: int = 96
+    early: float = 1000.0
+    longest: float = 4.0
+    replays: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
+    draws: int = 4000
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +97,10 @@ def unit_of(posterior: Posterior) -> str:
     PlanError
         No law reads either.
     """
-    read = read_by(posterior)
-    if "D" in read:
+    covariates = read_by(posterior)
+    if "D" in covariates:
         return "D"
-    if read & set(AREAS):
+    if covariates & set(AREAS):
         return "step"
     raise PlanError(
         f"{posterior.name} reads neither tokens D nor areas of a schedule: "
@@ -91,10 +110,10 @@ def unit_of(posterior: Posterior) -> str:
 
 def read_by(posterior: Posterior) -> set[str]:
     """Columns that some law of a posterior reads."""
-    read: set[str] = set()
+    covariates: set[str] = set()
     for piece in posterior.pieces():
-        read.update(piece.covariates)
-    return read
+        covariates.update(piece.covariates)
+    return covariates
 
 
 def course(
@@ -103,8 +122,9 @@ def course(
     until: float,
     schedule: pd.DataFrame | None = None,
     seed: int = 0,
+    grid: CourseGrid = CourseGrid(),
 ) -> Course:
-    """The law along a run.
+    """Compute the law along a run.
 
     Parameters
     ----------
@@ -122,24 +142,29 @@ def course(
         A column is missing, or changes along the run and nothing says how it goes on.
     """
     unit = unit_of(posterior)
-    read = read_by(posterior) - {unit}
+    covariates = read_by(posterior) - {unit}
     if schedule is None:
-        table = pd.DataFrame({unit: np.geomspace(until / EARLY, BEYOND * until, NODES)})
-        for name in sorted(read):
+        places = np.geomspace(until / grid.early, grid.longest * until, grid.nodes)
+        table = pd.DataFrame({unit: places})
+        for name in sorted(covariates):
             table[name] = _constant(run, name)
     else:
-        table = _scheduled(run, schedule, unit, read, until)
+        table = _scheduled(run, schedule, unit, covariates, until)
     clock = np.log(table[unit].to_numpy(float))
     end = int(np.argmin(np.abs(clock - np.log(until))))
-    others = _at_other_replays(table.iloc[[end]].assign(**{unit: until}))
+    planned_end = table.iloc[[end]].assign(**{unit: until})
+    at_replays = _at_other_replays(planned_end, grid.replays)
     log_loss = posterior.log_loss(table)
-    elsewhere = posterior.log_loss(others) if len(others) else log_loss[:, :0]
+    elsewhere = posterior.log_loss(at_replays) if len(at_replays) else log_loss[:, :0]
     new = posterior.log_loss(table, noise=True, seed=seed)
     error = new[:, end] - log_loss[:, end]
-    if len(error) > DRAWS:
-        kept = np.random.default_rng(seed).permutation(len(error))[:DRAWS]
-        log_loss, error, elsewhere = log_loss[kept], error[kept], elsewhere[kept]
-    ends = dict(zip(others.get("replay", ()), elsewhere.T, strict=True))
+    if len(error) > grid.draws:
+        order = np.random.default_rng(seed).permutation(len(error))
+        thinned = order[: grid.draws]
+        log_loss = log_loss[thinned]
+        error = error[thinned]
+        elsewhere = elsewhere[thinned]
+    ends = dict(zip(at_replays.get("replay", ()), elsewhere.T, strict=True))
     return Course(unit, clock, log_loss, error, ends)
 
 
@@ -172,14 +197,14 @@ def other_courses(
     return courses
 
 
-def _at_other_replays(end: pd.DataFrame) -> pd.DataFrame:
-    """The run's planned end, one row, at other shares of replay; no rows where none is
-    read.
+def _at_other_replays(end: pd.DataFrame, replays: tuple[float, ...]) -> pd.DataFrame:
+    """Repeat the run's planned end, one row, at other shares of replay; no rows where
+    none is read.
     """
     if "replay" not in end:
         return pd.DataFrame()
-    rows = end.iloc[[0] * len(REPLAYS)]
-    return rows.assign(replay=REPLAYS)
+    rows = end.iloc[[0] * len(replays)]
+    return rows.assign(replay=replays)
 
 
 def _constant(run: pd.DataFrame, name: str) -> float:
@@ -195,9 +220,9 @@ def _constant(run: pd.DataFrame, name: str) -> float:
         )
     values = run[name].astype(float).unique()
     if len(values) > 1 or not np.isfinite(values).all():
-        shown = ", ".join(f"{value:g}" for value in values[:3])
+        examples = ", ".join(f"{value:g}" for value in values[:3])
         raise RunTableError(
-            f"column {name!r} changes along the run ({shown}): one run has one value; "
+            f"column {name!r} changes along the run ({examples}): one run has one value; "
             "select a run with where, or say how it goes on (--schedule FILE)"
         )
     return float(values[0])
@@ -207,14 +232,14 @@ def _scheduled(
     run: pd.DataFrame,
     schedule: pd.DataFrame,
     unit: str,
-    read: set[str],
+    covariates: set[str],
     until: float,
 ) -> pd.DataFrame:
     """All steps of the run in order, with what the law reads."""
     if unit not in schedule:
         raise RunTableError(f"the schedule lacks column {unit!r}")
     table = pd.DataFrame({unit: schedule[unit].astype(float)})
-    for name in sorted(read):
+    for name in sorted(covariates):
         along = schedule[name].astype(float) if name in schedule else None
         table[name] = _constant(run, name) if along is None else along
     table = table[table[unit] > 0].drop_duplicates(unit).sort_values(unit)

@@ -14,18 +14,40 @@ import numpy as np
 from scipy.stats import norm
 
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._running.following.course import BEYOND, UNITS
+from bayeslaw._running.following.course import UNITS, CourseGrid
 from bayeslaw._running.following.departure import Outlook
 from bayeslaw._running.following.track import Track
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-PLACES = 48  # between now and the end, and beyond it, at which a run may stop
-LOOKS = 24  # between now and the end, at which one may look again
-BETTER = 0.05  # probability gained, for which another replay or schedule is named
-ALIKE = 0.01  # probability by which two schedules keep the promises as well
-SOON = 0.5  # chance of being sure, at which it is worth looking
+
+@dataclass(frozen=True)
+class DecisionRules:
+    """What is looked at before a decision.
+
+    Parameters
+    ----------
+    places
+        Places between now and the end, and beyond it, at which a run may stop.
+    longest
+        Times the planned end, up to which a longer run is thought of.
+    least_gain
+        Probability gained, for which another replay or schedule is named.
+    alike
+        Probability by which two schedules may differ and keep the promises as well.
+    looks
+        Places between now and the end, at which one may look again.
+    sure_enough
+        Chance of being sure, at which it is worth looking.
+    """
+
+    places: int = 48
+    longest: float = CourseGrid.longest
+    least_gain: float = 0.05
+    alike: float = 0.01
+    looks: int = 24
+    sure_enough: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -78,13 +100,15 @@ class Decision:
 
 def together(tracks: Sequence[Track], clock: float | None = None) -> float:
     """Probability of keeping all limits at a point; NaN without a limit."""
-    chances = [one.probability(clock) for one in tracks if one.limit is not None]
+    chances = [track.probability(clock) for track in tracks if track.limit is not None]
     if not chances:
         return float("nan")
     return float(np.prod(chances))
 
 
-def decide(tracks: Sequence[Track], confidence: float) -> Decision:
+def decide(
+    tracks: Sequence[Track], confidence: float, rules: DecisionRules = DecisionRules()
+) -> Decision:
     """What to do with a run whose losses are followed in one or more domains."""
     now = max(track.clock for track in tracks)
     end = tracks[0].end
@@ -92,13 +116,13 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
     chance = together(tracks)
     if np.isnan(chance):
         return Decision("go on", "no limit was given, so there is nothing to decide")
-    left = float(np.exp(end) - np.exp(now))
+    remaining = float(np.exp(end) - np.exp(now))
     regret = {
-        "go on": (1 - chance) * left,
+        "go on": (1 - chance) * remaining,
         "stop": chance * float(np.exp(end)),
     }
 
-    early = _first(tracks, confidence, now, end)
+    early = _first(tracks, confidence, now, end, rules.places)
     if early is not None and early < end - 1e-9:
         at = float(np.exp(early))
         saved = 1 - at / float(np.exp(end))
@@ -117,20 +141,21 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
         )
         return Decision("go on", reason, regret=regret)
 
-    beyond = _first(tracks, confidence, end, end + np.log(BEYOND))
+    longest = end + np.log(rules.longest)
+    beyond = _first(tracks, confidence, end, longest, rules.places)
     needed = None if beyond is None else float(np.exp(beyond))
     instead = (
         f"; {format_count(needed)} {unit} would keep them"
         if needed
-        else f"; nor does a run up to {BEYOND:g} times as long keep them for sure"
+        else f"; nor does a run up to {rules.longest:g} times as long keep them for sure"
     )
-    replay, odds = _other_replay(tracks, chance)
+    replay, odds = _other_replay(tracks, chance + rules.least_gain)
     if replay is not None and odds is not None:
         instead += (
             f"; with {replay:.0%} replay from here on the planned end would keep them "
             f"with probability {format_chance(odds)}"
         )
-    schedule, odds_then, line = _other_schedule(tracks, chance)
+    schedule, odds_then, line = _other_schedule(tracks, chance, rules)
     instead += line
     if chance <= 1 - confidence:
         return Decision(
@@ -142,11 +167,11 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
             schedule=schedule,
             schedule_probability=odds_then,
             stop_at=float(np.exp(now)),
-            saved=left / float(np.exp(end)),
+            saved=remaining / float(np.exp(end)),
             needed=needed,
             regret=regret,
         )
-    look, sure = _look_again(tracks, confidence, now, end)
+    look, sure = _look_again(tracks, confidence, now, end, rules)
     when = (
         ""
         if look is None
@@ -169,34 +194,40 @@ def decide(tracks: Sequence[Track], confidence: float) -> Decision:
 
 
 def _first(
-    tracks: Sequence[Track], confidence: float, start: float, end: float
+    tracks: Sequence[Track],
+    confidence: float,
+    start: float,
+    end: float,
+    places: int,
 ) -> float | None:
-    """Log of the fewest tokens at which all limits are kept with this confidence."""
+    """Log of the fewest tokens, of so many places, at which all limits are kept with
+    this confidence.
+    """
     last = min(track.course.clock[-1] for track in tracks)
-    for clock in np.linspace(start, min(end, last), PLACES):
+    for clock in np.linspace(start, min(end, last), places):
         if together(tracks, float(clock)) >= confidence:
             return float(clock)
     return None
 
 
 def _other_replay(
-    tracks: Sequence[Track], chance: float
+    tracks: Sequence[Track], least: float
 ) -> tuple[float | None, float | None]:
-    """The share of replay from here on that keeps all limits most probably, and that
-    probability, where it is clearly more than now; `Track.replays`.
+    """Find the share of replay from here on that keeps all limits most probably, and
+    that probability, where it is at least so much; `Track.replays`.
     """
     tables = [track.replays for track in tracks if track.limit is not None]
     if not all(len(table) for table in tables):
         return None, None
     together_at = np.prod([table["probability"] for table in tables], axis=0)
     best = int(np.argmax(together_at))
-    if together_at[best] < chance + BETTER:
+    if together_at[best] < least:
         return None, None
     return float(tables[0]["replay"].iloc[best]), float(together_at[best])
 
 
 def _other_schedule(
-    tracks: Sequence[Track], chance: float
+    tracks: Sequence[Track], chance: float, rules: DecisionRules
 ) -> tuple[str | None, float | None, str]:
     """The schedule from here on that keeps all limits most probably, of those alike in
     this the shortest, that probability, and both in words, where it is clearly more than
@@ -208,9 +239,9 @@ def _other_schedule(
     for table in by_name[1:]:
         # none is thought of that one of the laws cannot go by
         odds = (odds * table["probability"]).dropna()
-    if odds.empty or odds.max() < chance + BETTER:
+    if odds.empty or odds.max() < chance + rules.least_gain:
         return None, None, ""
-    as_good = odds[odds >= odds.max() - ALIKE]
+    as_good = odds[odds >= odds.max() - rules.alike]
     saved_by = {str(k): v for k, v in by_name[0]["saved"].items() if k in as_good}
     best = max(saved_by, key=saved_by.__getitem__)
     saved = saved_by[best]
@@ -225,7 +256,11 @@ def _other_schedule(
 
 
 def _look_again(
-    tracks: Sequence[Track], confidence: float, now: float, end: float
+    tracks: Sequence[Track],
+    confidence: float,
+    now: float,
+    end: float,
+    rules: DecisionRules,
 ) -> tuple[float | None, float | None]:
     """Where, between now and the end, it is as likely as not that one more point there
     makes the answer sure, and that chance.
@@ -237,9 +272,9 @@ def _look_again(
     limited = [track for track in tracks if track.limit is not None]
     doubts = [abs(track.probability() - 0.5) for track in limited]
     doubtful = limited[int(np.argmin(doubts))]
-    for clock in np.linspace(now, end, LOOKS)[1:-1]:
+    for clock in np.linspace(now, end, rules.looks)[1:-1]:
         chance = _sure_after(doubtful, float(clock), confidence)
-        if chance >= SOON:
+        if chance >= rules.sure_enough:
             return float(np.exp(clock)), chance
     return None, None
 
@@ -247,13 +282,13 @@ def _look_again(
 def _sure_after(track: Track, clock: float, confidence: float) -> float:
     """Chance that a point there makes it sure whether the limit is kept."""
     mean, sd, rho = _moments(track, clock)
-    left = sd * np.sqrt(1 - rho**2)
+    sd_after = sd * np.sqrt(1 - rho**2)
     moved = max(sd * abs(rho), 1e-12)
     margin = np.log(track.limit or 1.0) - mean
-    needed = norm.ppf(confidence) * left
-    kept = norm.cdf((margin - needed) / moved)
-    broken = norm.cdf((-margin - needed) / moved)
-    return float(kept + broken)
+    needed = norm.ppf(confidence) * sd_after
+    surely_kept = norm.cdf((margin - needed) / moved)
+    surely_broken = norm.cdf((-margin - needed) / moved)
+    return float(surely_kept + surely_broken)
 
 
 def _moments(track: Track, clock: float) -> tuple[float, float, float]:
@@ -267,9 +302,9 @@ def _moments(track: Track, clock: float) -> tuple[float, float, float]:
     # variance of a mixture: between its parts and within them
     var_first = _average(first, off_first**2 + first.sd[:, None] ** 2)
     var_last = _average(last, off_last**2 + last.sd[:, None] ** 2)
-    both = _average(last, off_first * off_last + shared[:, None])
+    covariance = _average(last, off_first * off_last + shared[:, None])
     sd = np.sqrt(var_last)
-    rho = both / (sd * np.sqrt(var_first))
+    rho = covariance / (sd * np.sqrt(var_first))
     bounded = min(max(rho, -1.0), 1.0)
     return mean, float(sd), float(bounded)
 

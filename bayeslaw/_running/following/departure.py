@@ -27,29 +27,68 @@ from bayeslaw._inference.diagnostics import pareto_smoothed
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-SCALES = 64  # draws of the scales, of a Sobol sequence
-# Log-normal priors, (median, sd of the log), of log loss, where new runs err by USUAL or
-# more. Where the fit says that they err by less, less by the root of that: a fit of many
-# points of few curves is surer of a new one than it should be. Measured runs depart by .1
-# to 3% (docs/follow.md).
-USUAL, LEAST = 0.008, 0.0001
-LEVEL = (0.004, 1.0)  # at the end
-SLOPE = (0.005, 1.0)  # per e-fold of tokens
-WANDER = (0.006, 1.0)  # at the end
-WANING = (0.4, 0.8)  # power of tokens with which the wander falls
-LENGTH = (3.0, 0.7)  # e-folds of tokens over which a wander changes
-NOISE = (0.0015, 0.8)  # median and log sd of the noise of a point near the end
-FADING = (0.0, 0.5, 1.0)  # power of tokens with which the noise of points falls
-# E-folds of tokens over which neighbours share their noise, as points of curves that
-# were fitted do (`noise.CURVE_LENGTH`); each has a part of its own beside it.
-SHARED, OWN = 0.1, 0.3
-# A point is a spike so often, and its own noise then so many times the usual one.
-SPIKES, SPIKE = 0.05, 10.0
-SAMPLES = 8192  # that quantiles of the mixture are taken from
+
+@dataclass(frozen=True)
+class DeparturePriors:
+    """Priors of a departure's scales: log-normal ones as (median, sd of the log), of log
+    loss.
+
+    They hold where new runs err by ``usual_error`` or more. Where the fit says that they
+    err by less, level, slope, wander and noise are less by the root of that: a fit of
+    many points of few curves is surer of a new one than it should be. Measured runs
+    depart by .1 to 3% (docs/follow.md).
+
+    Parameters
+    ----------
+    level, wander
+        At the end.
+    slope
+        Per e-fold of tokens.
+    length
+        E-folds of tokens over which a wander changes.
+    noise
+        Noise of a point near the end.
+    fading, waning
+        Powers of tokens with which noise and wander fall, equally probable.
+    usual_error, least_error
+        Sd of a new run's log loss around its law.
+    """
+
+    level: tuple[float, float] = (0.004, 1.0)
+    slope: tuple[float, float] = (0.005, 1.0)
+    wander: tuple[float, float] = (0.006, 1.0)
+    length: tuple[float, float] = (3.0, 0.7)
+    noise: tuple[float, float] = (0.0015, 0.8)
+    fading: tuple[float, ...] = (0.0, 0.5, 1.0)
+    waning: tuple[float, ...] = (0.4, 0.8)
+    usual_error: float = 0.008
+    least_error: float = 0.0001
+
+
+@dataclass(frozen=True)
+class PointNoise:
+    """How the noise of a run's points is made up.
+
+    Parameters
+    ----------
+    length
+        E-folds of tokens over which neighbours share their noise, as points of curves
+        that were fitted do (`noise.CURVE_LENGTH`).
+    independent
+        Part of the noise that each point has of its own beside it.
+    spikes, spike
+        How often a point is a spike, and how many times the usual one its own noise
+        then is.
+    """
+
+    length: float = 0.1
+    independent: float = 0.3
+    spikes: float = 0.05
+    spike: float = 10.0
 
 
 class Scales(NamedTuple):
-    """Scales of a departure, each of shape (scale,): see the priors above."""
+    """Scales of a departure, each of shape (scale,): see `DeparturePriors`."""
 
     level: Float[np.ndarray, " scale"]
     slope: Float[np.ndarray, " scale"]
@@ -60,31 +99,40 @@ class Scales(NamedTuple):
     waning: Float[np.ndarray, " scale"]
 
     @classmethod
-    def draw(cls, error: float, count: int = SCALES, seed: int = 0) -> Scales:
-        """Draws of the prior, spread evenly; ``error``: sd of a new run's log loss
-        around its law.
+    def draw(
+        cls,
+        error: float,
+        count: int = 64,
+        seed: int = 0,
+        priors: DeparturePriors = DeparturePriors(),
+    ) -> Scales:
+        """Draw from the priors evenly, by a Sobol sequence; ``error``: sd of a new run's
+        log loss around its law.
         """
-        share = min(1.0, max(error, LEAST) / USUAL) ** 0.5
-        sobol = stats.qmc.Sobol(7, seed=seed)
-        uniform = sobol.random(count).T
-        level, slope, wander, length, noise = [
-            median * np.exp(sd * stats.norm.ppf(u))
-            for (median, sd), u in zip(
-                (LEVEL, SLOPE, WANDER, LENGTH, NOISE), uniform[:5], strict=True
-            )
-        ]
-        fading, waning = [
-            np.array(powers)[np.floor(len(powers) * u).astype(int)]
-            for powers, u in zip((FADING, WANING), uniform[5:], strict=True)
-        ]
+        error = max(error, priors.least_error)
+        share = min(1.0, error / priors.usual_error) ** 0.5
+        uniform = stats.qmc.Sobol(7, seed=seed).random(count).T
+
+        def log_normal(
+            prior: tuple[float, float], u: Float[np.ndarray, " scale"]
+        ) -> Float[np.ndarray, " scale"]:
+            median, sd = prior
+            return median * np.exp(sd * stats.norm.ppf(u))
+
+        def one_of(
+            powers: tuple[float, ...], u: Float[np.ndarray, " scale"]
+        ) -> Float[np.ndarray, " scale"]:
+            place = np.floor(len(powers) * u).astype(int)
+            return np.array(powers)[place]
+
         return cls(
-            share * level,
-            share * slope,
-            share * wander,
-            length,
-            share * noise,
-            fading,
-            waning,
+            level=share * log_normal(priors.level, uniform[0]),
+            slope=share * log_normal(priors.slope, uniform[1]),
+            wander=share * log_normal(priors.wander, uniform[2]),
+            length=log_normal(priors.length, uniform[3]),
+            noise=share * log_normal(priors.noise, uniform[4]),
+            fading=one_of(priors.fading, uniform[5]),
+            waning=one_of(priors.waning, uniform[6]),
         )
 
     def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
@@ -118,6 +166,8 @@ class Departure:
         Covariance of the same, shape (scale, 5, 5); draws of the law share it.
     log_weight
         Log weight of each draw of scales and law, shape (scale, draw).
+    point_noise
+        How the noise of points is made up.
     """
 
     scales: Scales
@@ -126,10 +176,15 @@ class Departure:
     mean: Float[np.ndarray, "5 scale draw"]
     covariance: Float[np.ndarray, "scale 5 5"]
     log_weight: Float[np.ndarray, "scale draw"]
+    point_noise: PointNoise = PointNoise()
 
     @classmethod
     def before(
-        cls, draws: int, end: float, error: float = USUAL, seed: int = 0
+        cls,
+        draws: int,
+        end: float,
+        error: float = DeparturePriors.usual_error,
+        seed: int = 0,
     ) -> Departure:
         """Nothing is known but the priors; ``error``: see `Scales.draw`."""
         scales = Scales.draw(error, seed=seed)
@@ -142,27 +197,29 @@ class Departure:
         log_weight = np.full((count, draws), -np.log(count * draws))
         return cls(scales, end, None, mean, covariance, log_weight)
 
-    def after(self, clock: float, left: Float[np.ndarray, " draw"]) -> Departure:
+    def after(self, clock: float, residual: Float[np.ndarray, " draw"]) -> Departure:
         """With one more point.
 
         Parameters
         ----------
         clock
             Log tokens of the point, after those of the last.
-        left
+        residual
             Its log loss less each draw's law, shape (draw,).
         """
         now = self._moved(clock)
-        seen = now._reading(clock)
-        covered = np.einsum("gij,gj->gi", now.covariance, seen)
-        known = np.einsum("gi,gi->g", seen, covered)
+        reading = now._reading(clock)
+        covered = np.einsum("gij,gj->gi", now.covariance, reading)
+        variance = np.einsum("gi,gi->g", reading, covered)
         scale = self.scales.noise_at(self.end - clock)
-        own, spike = (OWN * scale) ** 2, (SPIKE * scale) ** 2
-        missed = left - now._at(clock)
+        plain_noise = (self.point_noise.independent * scale) ** 2
+        spike_noise = (self.point_noise.spike * scale) ** 2
+        missed = residual - now._at(clock)
 
-        plain, spiked = known + own, known + spike
-        as_plain = np.log(1 - SPIKES) + _log_normal(missed, plain)
-        as_spike = np.log(SPIKES) + _log_normal(missed, spiked)
+        spikes = self.point_noise.spikes
+        plain, spiked = variance + plain_noise, variance + spike_noise
+        as_plain = np.log(1 - spikes) + _log_normal(missed, plain)
+        as_spike = np.log(spikes) + _log_normal(missed, spiked)
         log_weight = now.log_weight + np.logaddexp(as_plain, as_spike)
         log_weight -= logsumexp(log_weight)
 
@@ -170,8 +227,8 @@ class Departure:
         # plain point and of a spike, in the shares that the weights give them.
         is_spike = np.exp(as_spike - np.logaddexp(as_plain, as_spike))
         share = float((np.exp(log_weight) * is_spike).sum())
-        precision = (1 - share) / own + share / spike
-        gain = covered / (known + 1 / precision)[:, None]
+        precision = (1 - share) / plain_noise + share / spike_noise
+        gain = covered / (variance + 1 / precision)[:, None]
         mean = now.mean + gain.T[:, :, None] * missed
         covariance = now.covariance - gain[:, :, None] * covered[:, None, :]
         return replace(now, mean=mean, covariance=covariance, log_weight=log_weight)
@@ -183,12 +240,12 @@ class Departure:
         departure, its noise included.
         """
         then = self._moved(clock)
-        seen = then._reading(clock)
-        known = np.einsum("gi,gij,gj->g", seen, then.covariance, seen)
+        reading = then._reading(clock)
+        state_variance = np.einsum("gi,gij,gj->g", reading, then.covariance, reading)
         scale = self.scales.noise_at(self.end - clock)
-        own = OWN * scale
+        sd = self.point_noise.independent * scale
         mean = then._at(clock)
-        variance = known + own**2
+        variance = state_variance + sd**2
         return mean, variance
 
     def covariance_ahead(
@@ -196,11 +253,11 @@ class Departure:
     ) -> Float[np.ndarray, " scale"]:
         """Covariance of the departures at two points to come, shape (scale,)."""
         first = self._moved(clock)
-        step = _steps(self.scales, later - clock)
+        step = self._steps(later - clock)
         reading = first._reading(clock)
-        seen = np.einsum("gij,gj->gi", first.covariance, reading)
-        carried = seen.copy()
-        carried[:, 2:] = np.einsum("gij,gj->gi", step, seen[:, 2:])
+        covered = np.einsum("gij,gj->gi", first.covariance, reading)
+        carried = covered.copy()
+        carried[:, 2:] = np.einsum("gij,gj->gi", step, covered[:, 2:])
         return np.einsum("gi,gi->g", first._reading(later), carried)
 
     def begun_anew(self) -> Departure:
@@ -240,25 +297,42 @@ class Departure:
     def _moved(self, clock: float) -> Departure:
         """The state at a later point; only wander and noise move."""
         last = clock if self.clock is None else self.clock
-        step = _steps(self.scales, clock - last)
+        step = self._steps(clock - last)
         mean = self.mean.copy()
         mean[2:] = np.einsum("gij,jgs->igs", step, self.mean[2:])
-        whole = np.zeros((len(step), 5, 5))
-        whole[:, 0, 0] = whole[:, 1, 1] = 1.0
-        whole[:, 2:, 2:] = step
-        covariance = whole @ self.covariance @ whole.transpose(0, 2, 1)
-        rest = _stationary(self.scales)
-        covariance[:, 2:, 2:] += rest - step @ rest @ step.transpose(0, 2, 1)
+        transition = np.zeros((len(step), 5, 5))
+        transition[:, 0, 0] = transition[:, 1, 1] = 1.0
+        transition[:, 2:, 2:] = step
+        covariance = transition @ self.covariance @ transition.transpose(0, 2, 1)
+        stationary = _stationary(self.scales)
+        covariance[:, 2:, 2:] += stationary - step @ stationary @ step.transpose(
+            0, 2, 1
+        )
         return replace(self, clock=clock, mean=mean, covariance=covariance)
+
+    def _steps(self, gap: float) -> Float[np.ndarray, "scale 3 3"]:
+        """What a wander, its slope and the noise are expected to be after so many
+        e-folds.
+        """
+        decay = np.sqrt(3) / self.scales.length
+        a = decay * gap
+        shrink = np.exp(-a)
+        step = np.zeros((len(a), 3, 3))
+        step[:, 0, 0] = shrink * (1 + a)
+        step[:, 0, 1] = shrink * gap
+        step[:, 1, 0] = -shrink * decay * a
+        step[:, 1, 1] = shrink * (1 - a)
+        step[:, 2, 2] = np.exp(-gap / self.point_noise.length)
+        return step
 
     def _reading(self, clock: float) -> Float[np.ndarray, "scale 5"]:
         """What a point shows of the state."""
         noise = self.scales.noise_at(self.end - clock)
-        shown = np.empty((len(noise), 5))
-        shown[:, :4] = [1.0, clock - self.end, 1.0, 0.0]
-        shown[:, 2] = self.scales.wander_times(self.end - clock)
-        shown[:, 4] = noise
-        return shown
+        reading = np.empty((len(noise), 5))
+        reading[:, :4] = [1.0, clock - self.end, 1.0, 0.0]
+        reading[:, 2] = self.scales.wander_times(self.end - clock)
+        reading[:, 4] = noise
+        return reading
 
     def _at(self, clock: float) -> Float[np.ndarray, "scale draw"]:
         level, slope, wander, _, noise = self.mean
@@ -311,12 +385,12 @@ class Outlook:
         return float(bounded)
 
     def quantiles(
-        self, probs: list[float], seed: int = 0
+        self, probs: list[float], seed: int = 0, samples: int = 8192
     ) -> Float[np.ndarray, " prob"]:
-        """Quantiles of the log loss, by simulation."""
+        """Estimate quantiles of the log loss by simulation."""
         rng = np.random.default_rng(seed)
-        drawn = self.draw(SAMPLES, rng)
-        return np.quantile(drawn, probs)
+        log_losses = self.draw(samples, rng)
+        return np.quantile(log_losses, probs)
 
     def draw(
         self, count: int, rng: np.random.Generator
@@ -345,20 +419,6 @@ def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
     covariance[:, 1, 1] = 3 * squares
     covariance[:, 2, 2] = 1.0
     return covariance
-
-
-def _steps(scales: Scales, gap: float) -> Float[np.ndarray, "scale 3 3"]:
-    """What a wander, its slope and the noise are expected to be after so many e-folds."""
-    decay = np.sqrt(3) / scales.length
-    a = decay * gap
-    shrink = np.exp(-a)
-    step = np.zeros((len(a), 3, 3))
-    step[:, 0, 0] = shrink * (1 + a)
-    step[:, 0, 1] = shrink * gap
-    step[:, 1, 0] = -shrink * decay * a
-    step[:, 1, 1] = shrink * (1 - a)
-    step[:, 2, 2] = np.exp(-gap / SHARED)
-    return step
 
 
 def _log_normal(

@@ -14,12 +14,12 @@ from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._running.following.course import Schedules, unit_of
 from bayeslaw._running.following.decision import decide, together
+from bayeslaw._running.following.followed import Followed, Following
 from bayeslaw._running.following.points import points_of
-from bayeslaw._running.following.question import Limits, RunQuestion, checked
-from bayeslaw._running.following.record import Followed, Following
+from bayeslaw._running.following.question import LossLimits, RunQuestion, checked
 from bayeslaw._running.following.side import (
     CLOSE,
-    Side,
+    TrackedDomain,
     rows_of,
     side_of,
 )
@@ -34,7 +34,7 @@ def follow(
     curve: pd.DataFrame,
     until: float,
     *,
-    max_loss: Limits = None,
+    max_loss: LossLimits = None,
     confidence: float = 0.9,
     prob: float = 0.9,
     within: float = 0.02,
@@ -105,7 +105,7 @@ class Follower:
     Equal points make equal followers, however they came.
     """
 
-    sides: Mapping[str, Side]
+    sides: Mapping[str, TrackedDomain]
     question: RunQuestion
 
     @classmethod
@@ -115,7 +115,7 @@ class Follower:
         run: Mapping[str, float] | pd.DataFrame,
         until: float,
         *,
-        max_loss: Limits = None,
+        max_loss: LossLimits = None,
         confidence: float = 0.9,
         prob: float = 0.9,
         within: float = 0.02,
@@ -140,13 +140,15 @@ class Follower:
         alone = not isinstance(posterior, Mapping)
         posteriors = {domain_of(posterior): posterior} if alone else dict(posterior)
         question = checked(list(posteriors), until, max_loss, confidence, prob, within)
-        units = {unit_of(one) for one in posteriors.values()}
+        units = {unit_of(domain_posterior) for domain_posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
         table = as_runs(run if isinstance(run, pd.DataFrame) else _one_row(run))
         sides = {
-            name: side_of(one, name, table, question, schedule, seed, alone, refit)
-            for name, one in posteriors.items()
+            name: side_of(
+                domain_posterior, name, table, question, schedule, seed, alone, refit
+            )
+            for name, domain_posterior in posteriors.items()
         }
         return cls(sides, question)
 
@@ -212,9 +214,9 @@ class Follower:
         tracks = [side.track for side in self.sides.values()]
         domains = {name: _followed(side, question) for name, side in self.sides.items()}
         before = [
-            one.probability_before
-            for one in domains.values()
-            if one.max_loss is not None
+            record.probability_before
+            for record in domains.values()
+            if record.max_loss is not None
         ]
         return Following(
             domains=domains,
@@ -249,7 +251,7 @@ def domain_of(posterior: Posterior) -> str:
     return str(names[0])
 
 
-def _followed(side: Side, question: RunQuestion) -> Followed:
+def _followed(side: TrackedDomain, question: RunQuestion) -> Followed:
     track = side.track
     return Followed(
         unit=track.course.unit,

@@ -18,8 +18,6 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-FARTHEST = 10.0  # times the run's tokens: the law is looked at to four times that
-
 
 @dataclass(frozen=True, eq=False)
 class Gain(Answer):
@@ -73,7 +71,8 @@ def compute_gain(
         if name not in run:
             raise RunTableError(f"the run lacks column {name!r}")
     tokens = positive(unit, run[unit].iloc[0])
-    along = course(usual, run, FARTHEST * tokens, seed=seed)
+    # a course goes to four times its end: budgets up to forty times the run's
+    along = course(usual, run, 10.0 * tokens, seed=seed)
     if rival is None:
         loss = positive("loss", run["loss"].iloc[0])
         reached = np.full(along.draws, np.log(loss))
@@ -101,11 +100,11 @@ def _first_below(
 
     # linear between the node before and the first below
     draw = np.arange(len(node))
-    left = over[draw, last]
-    right = over[draw, node]
-    falls = left > right
-    fall = np.where(falls, left - right, 1.0)
-    share = np.clip(left / fall, 0.0, 1.0)
+    excess = over[draw, last]
+    next_excess = over[draw, node]
+    falls = excess > next_excess
+    fall = np.where(falls, excess - next_excess, 1.0)
+    share = np.clip(excess / fall, 0.0, 1.0)
     start = along.clock[last]
     step = along.clock[node] - start
     there = start + share * step

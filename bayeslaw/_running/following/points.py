@@ -13,8 +13,6 @@ from bayeslaw._base.numbers import format_count
 if TYPE_CHECKING:
     from jaxtyping import Bool
 
-PEAK = 0.99  # share of the highest rate, below which it still rises
-
 
 def points_of(
     curve: pd.DataFrame, unit: str, until: float, warmup: float | None = None
@@ -68,11 +66,13 @@ def points_of(
     return ordered[~rises], int(rises.sum())
 
 
-def _rises(points: pd.DataFrame, warmup: float | None) -> Bool[np.ndarray, " row"]:
-    """Which points lie under the warm-up of the rate."""
+def _rises(
+    points: pd.DataFrame, warmup: float | None, peak_share: float = 0.99
+) -> Bool[np.ndarray, " row"]:
+    """Which points lie under the warm-up of the rate: below this share of its peak."""
     if warmup is None and "warmup" in points:
-        told = points["warmup"].dropna()
-        warmup = float(told.max()) if len(told) else None
+        steps = points["warmup"].dropna()
+        warmup = float(steps.max()) if len(steps) else None
     if warmup is not None:
         if "step" not in points:
             raise RunTableError("warmup is in steps, and the curve lacks column 'step'")
@@ -82,9 +82,9 @@ def _rises(points: pd.DataFrame, warmup: float | None) -> Bool[np.ndarray, " row
         return nowhere
     rates = points["lr"].to_numpy(float)
     peak = np.nanmax(rates)
-    if not (np.isfinite(peak) and rates[0] < PEAK * peak):
+    if not (np.isfinite(peak) and rates[0] < peak_share * peak):
         return nowhere
-    first = int(np.argmax(rates >= PEAK * peak))
+    first = int(np.argmax(rates >= peak_share * peak))
     # a rate that falls before it rises is a schedule, no warm-up
     only_rises = np.all(np.diff(rates[: first + 1]) >= 0)
     return np.arange(len(points)) < first if only_rises else nowhere

@@ -9,7 +9,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import COUNT, EVEN_CHANCE, LOSS, RATE
 from bayeslaw._base.limits import checked as checked_limit
 
-Limits = float | Mapping[str, float] | None
+LossLimits = float | Mapping[str, float] | None
 
 
 class RunQuestion(NamedTuple):
@@ -25,7 +25,7 @@ class RunQuestion(NamedTuple):
 def checked(
     domains: list[str],
     until: float,
-    max_loss: Limits,
+    max_loss: LossLimits,
     confidence: float,
     prob: float,
     within: float,
@@ -50,7 +50,7 @@ def checked(
     )
 
 
-def _by_domain(domains: list[str], max_loss: Limits) -> Mapping[str, float]:
+def _by_domain(domains: list[str], max_loss: LossLimits) -> Mapping[str, float]:
     if max_loss is None:
         return {}
     if not isinstance(max_loss, Mapping):
@@ -59,6 +59,6 @@ def _by_domain(domains: list[str], max_loss: Limits) -> Mapping[str, float]:
         return {domains[0]: max_loss}
     unknown = [name for name in max_loss if name not in domains]
     if unknown:
-        known = ", ".join(domains)
-        raise PlanError(f"max_loss of {unknown[0]!r}: the fits are of {known}")
+        followed = ", ".join(domains)
+        raise PlanError(f"max_loss of {unknown[0]!r}: the fits are of {followed}")
     return max_loss

@@ -23,13 +23,13 @@ from bayeslaw._running.following.course import (
 )
 from bayeslaw._running.following.question import RunQuestion
 from bayeslaw._running.following.track import Track
-from bayeslaw._running.following.worn import LATER, Again, Refitted
+from bayeslaw._running.following.worn import Again, Refitted
 from bayeslaw._tables.fitting import warn_other_domain
 
 CLOSE = 0.005  # e-folds of tokens: a point this near the last one used adds nothing
 
 
-class Side(NamedTuple):
+class TrackedDomain(NamedTuple):
     """One domain: its track, and as it was before the first point; what was forecast of
     its end then; all its points, (tokens, loss) in order, those that are passed over
     included; and how many of the warm-up were left out before. How it is fitted again
@@ -45,7 +45,7 @@ class Side(NamedTuple):
     again: Again | None = None
     refitted: tuple[float, Refitted] | None = None
 
-    def after(self, at: float, loss: float) -> Side:
+    def after(self, at: float, loss: float) -> TrackedDomain:
         """With one more point; one too early, or too near the last, teaches nothing."""
         points = (*self.points, (at, loss))
         track = self.track
@@ -57,24 +57,24 @@ class Side(NamedTuple):
         side = self._replace(points=points, track=track.after(at, loss))
         return side._fitted_again(at) if side.track.is_worn else side
 
-    def _fitted_again(self, at: float) -> Side:
+    def _fitted_again(self, at: float) -> TrackedDomain:
         """By laws that were fitted to its points too; not soon after the last time."""
         since = 0.0 if self.refitted is None else self.refitted[0]
-        if self.again is None or at < LATER * since:
+        if self.again is None or at < self.again.later * since:
             return self
         learned = [(moment.at, moment.loss) for moment in self.track.history]
         refitted = self.again.fitted(learned)
         track = self.track.fitted_again(
-            refitted.course, refitted.others, self.again.seed
+            refitted.course, refitted.other_courses, self.again.seed
         )
         return self._replace(track=track, refitted=(at, refitted))
 
-    def read(self, points: list[tuple[float, float]], warm: int) -> Side:
+    def read(self, points: list[tuple[float, float]], warm: int) -> TrackedDomain:
         """With all points of a run, (tokens, loss) in order; those that were learned
         already are not learned again.
         """
-        known = len(self.points)
-        goes_on = tuple(points[:known]) == self.points
+        count = len(self.points)
+        goes_on = tuple(points[:count]) == self.points
         begun = self._replace(track=self.start, points=(), refitted=None)
         side = self if goes_on else begun
         for at, loss in points[len(side.points) :]:
@@ -112,9 +112,9 @@ def rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
         if alone:
             return table
         raise RunTableError("the curve lacks column 'domain', which tells losses apart")
-    own = table[table["domain"].astype(str) == name]
-    if len(own) or alone:
-        return own if len(own) else table
+    of_domain = table[table["domain"].astype(str) == name]
+    if len(of_domain) or alone:
+        return of_domain if len(of_domain) else table
     have = ", ".join(map(str, table["domain"].unique()[:5]))
     raise RunTableError(f"the curve has no rows of domain {name!r}; it has: {have}")
 
@@ -128,7 +128,7 @@ def side_of(
     seed: int,
     alone: bool,
     refit: bool,
-) -> Side:
+) -> TrackedDomain:
     """Before the first point; ``alone``: no other domain is followed."""
     rows = rows_of(name, run, alone) if "domain" in run else run
     warn_other_domain(table_of(posterior), rows)
@@ -140,7 +140,7 @@ def side_of(
         along,
         question.until,
         limit=limit,
-        others=other_courses(posterior, rows, schedule, seed),
+        other_courses=other_courses(posterior, rows, schedule, seed),
         prob=question.prob,
         seed=seed,
     )
@@ -148,7 +148,7 @@ def side_of(
     row = forecast(posterior, end, prob=question.prob, seed=seed).iloc[0]
     before = {along.unit: question.until}
     before |= {key: float(row[key]) for key in ("median", "low", "high")}
-    side = Side(track, track, before, tuple(posterior.warnings))
+    side = TrackedDomain(track, track, before, tuple(posterior.warnings))
     if not refit:
         return side
     again = Again.of(posterior, rows, question.until, schedule, seed)

@@ -19,21 +19,40 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 SURPRISING, UNUSUAL = 0.01, 0.1
-AHEAD = 24  # places between now and the end at which the loss is foretold
-FEWEST = 100  # effective draws
-# A run that changes its share of replay ends as if it had had the new one from its start,
-# but for what it remembers of the old: this much of the difference, times the part of the
-# run that is over. What is left over has this sd of log loss. Measured on tiny models,
-# docs/microcpt_phases.md.
-REMEMBERED, CHANGED = 0.35, 0.005
-# What is left over where a run goes on by another schedule, sd of log loss: what laws of
-# areas get wrong about decay that is still to come. Measured, docs/follow.md.
-SWITCHED = 0.0025
-# Share of the loss by which two schedules may differ at the last point, of a run that may
-# go on by either.
-SAME_PAST = 0.002
-LATEST = 0.5  # part of the planned run, after which no change of replay was measured
-JUMPS = 0.1  # share of the false alarms that a sudden jump may raise
+
+
+@dataclass(frozen=True)
+class TrackRules:
+    """Measured constants of runs that are followed.
+
+    Parameters
+    ----------
+    remembered, changed
+        A run that changes its share of replay ends as if it had had the new one from
+        its start, but for what it remembers of the old: this much of the difference,
+        times the part of the run that is over; the rest has the sd ``changed`` of log
+        loss. Measured on tiny models, docs/microcpt_phases.md.
+    latest
+        Part of the planned run, after which no change of replay was measured.
+    switched
+        Sd of log loss that is added where a run goes on by another schedule: what laws
+        of areas get wrong about decay that is still to come. Measured, docs/follow.md.
+    same_past
+        Share of the loss by which two schedules may differ at the last point, of a run
+        that may go on by either.
+    jumps
+        Share of the false alarms that a sudden jump may raise.
+    fewest_draws
+        Effective draws below which few explain the run.
+    """
+
+    remembered: float = 0.35
+    changed: float = 0.005
+    latest: float = 0.5
+    switched: float = 0.0025
+    same_past: float = 0.002
+    jumps: float = 0.1
+    fewest_draws: int = 100
 
 
 class Moment(NamedTuple):
@@ -91,13 +110,15 @@ class Track:
     slopes
         Slopes of the foreseen runs against the law, per e-fold of tokens, shape
         (draw,).
-    others
+    other_courses
         The law along the run by other schedules, each to its own end.
     least_step
         Smallest tail probability of a point, given those before it and that a new run
         errs.
     history
         A moment for each point.
+    rules
+        Measured constants.
     """
 
     name: str
@@ -110,9 +131,10 @@ class Track:
     stray: float
     strays: Float[np.ndarray, " draw"]
     slopes: Float[np.ndarray, " draw"]
-    others: Mapping[str, Course] = field(default_factory=dict)
+    other_courses: Mapping[str, Course] = field(default_factory=dict)
     least_step: float = 1.0
     history: tuple[Moment, ...] = field(default=())
+    rules: TrackRules = TrackRules()
 
     @classmethod
     def start(
@@ -122,7 +144,7 @@ class Track:
         until: float,
         *,
         limit: float | None = None,
-        others: Mapping[str, Course] | None = None,
+        other_courses: Mapping[str, Course] | None = None,
         prob: float = 0.9,
         seed: int = 0,
     ) -> Track:
@@ -144,7 +166,7 @@ class Track:
             0.0,
             strays,
             slopes,
-            others or {},
+            other_courses or {},
         )
 
     @property
@@ -188,7 +210,7 @@ class Track:
         return replace(now, history=(*self.history, moment))
 
     def fitted_again(
-        self, course: Course, others: Mapping[str, Course], seed: int = 0
+        self, course: Course, other_courses: Mapping[str, Course], seed: int = 0
     ) -> Track:
         """After the same points, by a law that was fitted to them too.
 
@@ -202,7 +224,10 @@ class Track:
             clock, log_loss = float(np.log(moment.at)), float(np.log(moment.loss))
             departure = departure.after(clock, log_loss - course.at(clock))
         return replace(
-            self, course=course, others=others, departure=departure.begun_anew()
+            self,
+            course=course,
+            other_courses=other_courses,
+            departure=departure.begun_anew(),
         )
 
     # -- what is known now -------------------------------------------------------------
@@ -222,24 +247,26 @@ class Track:
         unit = self.course.unit
         return row | {unit: self.until}
 
-    def path(self) -> pd.DataFrame:
-        """The loss from here to the planned end, with what was foreseen before the run:
-        ``before_median``, ``before_low``, ``before_high``.
+    def path(self, places: int = 24) -> pd.DataFrame:
+        """Forecast the loss at so many places from here to the planned end, with what
+        was foreseen before the run: ``before_median``, ``before_low``, ``before_high``.
         """
         rows = []
-        for clock in np.linspace(self.clock, self.end, AHEAD):
+        for clock in np.linspace(self.clock, self.end, places):
             now = self._row(clock)
             before = self.before(clock)
             rows.append(now | before)
         return pd.DataFrame(rows)
 
-    def foreseen(self) -> pd.DataFrame:
-        """What was foreseen before the run, from its first point to its planned end."""
+    def foreseen(self, places: int = 24) -> pd.DataFrame:
+        """What was foreseen before the run, at so many places from its first point to
+        its planned end.
+        """
         first = self.clock
         if self.history:
             first = float(np.log(self.history[0].at))
         rows = []
-        for clock in np.linspace(first, self.end, AHEAD):
+        for clock in np.linspace(first, self.end, places):
             at = float(np.exp(clock))
             place = {self.course.unit: at}
             before = self.before(clock)
@@ -277,8 +304,8 @@ class Track:
         moved = self.course.ends[replay] - self.course.at(self.end)
         over = np.exp(self.clock - self.end)
         return Outlook(
-            as_planned.mean + (1 - REMEMBERED * over) * moved,
-            np.hypot(as_planned.sd, CHANGED),
+            as_planned.mean + (1 - self.rules.remembered * over) * moved,
+            np.hypot(as_planned.sd, self.rules.changed),
             as_planned.weight,
         )
 
@@ -289,7 +316,7 @@ class Track:
         or so late that no change was measured.
         """
         rows = []
-        early = self.clock <= self.end + np.log(LATEST)
+        early = self.clock <= self.end + np.log(self.rules.latest)
         for replay in self.course.ends if early else ():
             there = self.at_replay(replay)
             low, median, high = np.exp(there.quantiles(self._tails))
@@ -311,12 +338,12 @@ class Track:
         """
         unit = self.course.unit
         rows = []
-        for name, other in self.others.items():
-            if not self._goes_on_by(other):
+        for name, course in self.other_courses.items():
+            if not self._goes_on_by(course):
                 continue
-            clock = float(other.clock[-1])
-            carried = Outlook.of(self.departure, clock, other.at(clock))
-            there = replace(carried, sd=np.hypot(carried.sd, SWITCHED))
+            clock = float(course.clock[-1])
+            carried = Outlook.of(self.departure, clock, course.at(clock))
+            there = replace(carried, sd=np.hypot(carried.sd, self.rules.switched))
             low, median, high = np.exp(there.quantiles(self._tails))
             chance = float("nan")
             if self.limit is not None:
@@ -327,14 +354,14 @@ class Track:
         columns = ["schedule", unit, "median", "low", "high", "probability", "saved"]
         return pd.DataFrame(rows, columns=columns)
 
-    def _goes_on_by(self, other: Course) -> bool:
+    def _goes_on_by(self, course: Course) -> bool:
         """Whether a run that is here may go on by another schedule."""
-        if self.clock >= other.clock[-1]:
+        if self.clock >= course.clock[-1]:
             return False
         if not self.history:
             return True
-        apart = other.at(self.clock) - self.course.at(self.clock)
-        return abs(float(np.median(apart))) < SAME_PAST
+        apart = course.at(self.clock) - self.course.at(self.clock)
+        return abs(float(np.median(apart))) < self.rules.same_past
 
     def probability_before(self) -> float:
         """That the end keeps the limit, before the first point; NaN without one."""
@@ -342,8 +369,8 @@ class Track:
             return float("nan")
         law = self.first.at(self.end)
         new = law + self.first.error
-        kept = new <= np.log(self.limit)
-        return float(np.mean(kept))
+        is_kept = new <= np.log(self.limit)
+        return float(np.mean(is_kept))
 
     @property
     def clock(self) -> float:
@@ -358,8 +385,8 @@ class Track:
 
         The smaller of two tail probabilities: of the farthest point among the runs
         foreseen before the first, and of the point that came most unexpected after
-        those before it, for all points (Bonferroni). A share of `JUMPS` of the false
-        alarms is the second's.
+        those before it, for all points (Bonferroni). A share ``rules.jumps`` of the
+        false alarms is the second's.
         """
         points = len(self.history)
         return self._surprise(points)
@@ -372,7 +399,8 @@ class Track:
         # no fewer than one in as many draws as there are can be told
         from_band = max(as_far, 1 / len(self.strays))
         from_step = points * self.least_step
-        return float(min(1.0, from_band / (1 - JUMPS), from_step / JUMPS))
+        jumps = self.rules.jumps
+        return float(min(1.0, from_band / (1 - jumps), from_step / jumps))
 
     def side(self) -> str:
         """Whether the run lies above or below what was foreseen before it."""
@@ -391,23 +419,25 @@ class Track:
         since = None
         for moment in self.history:
             half = (moment.final_high - moment.final_low) / 2
-            known = half <= within * moment.final_median
-            since = (since or moment.at) if known else None
+            is_narrow = half <= within * moment.final_median
+            since = (since or moment.at) if is_narrow else None
         return since
 
     @property
     def is_worn(self) -> bool:
         """Whether few draws of the law explain the run."""
         departure = self.departure
-        return departure.khat >= TRUSTED_K or departure.effective < FEWEST
+        if departure.khat >= TRUSTED_K:
+            return True
+        return departure.effective < self.rules.fewest_draws
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the answer less than trustworthy."""
         lines = [
             f"{self.name}: schedule {name!r} is over, or had another past: left out"
-            for name, other in self.others.items()
-            if not self._goes_on_by(other)
+            for name, course in self.other_courses.items()
+            if not self._goes_on_by(course)
         ]
         if not self.is_worn:
             return tuple(lines)

@@ -26,15 +26,13 @@ from bayeslaw._tables.runs import TEXT
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-OWN = "followed"  # what the run is called among the rows
-LATER = 2.0  # times the tokens of a refit, before which there is no other
-
 
 class Again(NamedTuple):
     """How a posterior is fitted again along a run.
 
     ``rows``: of the run, whose columns the laws read; ``schedule``, ``until`` and
-    ``seed`` as for `follow`.
+    ``seed`` as for `follow`; ``later``: times the tokens of a refit, before which there
+    is no other.
     """
 
     posterior: KeptPosterior
@@ -42,6 +40,7 @@ class Again(NamedTuple):
     until: float
     schedule: Schedules
     seed: int
+    later: float = 2.0
 
     @classmethod
     def of(
@@ -74,15 +73,15 @@ class Again(NamedTuple):
         RunTableError
             The laws cannot be fitted to these rows.
         """
-        known = self.posterior.runs
+        table_before = self.posterior.runs
         unit = unit_of(self.posterior)
-        own = points_as_rows(known, self._along(unit, points), unit)
-        table = pd.concat([known, own], ignore_index=True)
+        new_rows = points_as_rows(table_before, self._along(unit, points), unit)
+        table = pd.concat([table_before, new_rows], ignore_index=True)
         # a run that goes on is not ended by the diagnostics of a fit: they are told
         new = refit_like(self.posterior, table, seed=self.seed, on_failure="ignore")
         along = course(new, self.rows, self.until, planned(self.schedule), self.seed)
-        others = other_courses(new, self.rows, self.schedule, self.seed)
-        return Refitted(along, others, len(own), tuple(new.warnings))
+        by_schedule = other_courses(new, self.rows, self.schedule, self.seed)
+        return Refitted(along, by_schedule, len(new_rows), tuple(new.warnings))
 
     def _along(
         self, unit: str, points: Sequence[tuple[float, float]]
@@ -90,18 +89,20 @@ class Again(NamedTuple):
         """What is known of the run at its points, by column."""
         at, loss = np.asarray(points, float).T
         last = self.rows.iloc[-1].to_dict()
-        told = {str(name): np.full(len(at), value) for name, value in last.items()}
-        if {"D", "step"} <= set(told):
+        columns = {str(name): np.full(len(at), value) for name, value in last.items()}
+        if {"D", "step"} <= set(columns):
             # how far along a run its points are is read of its steps first
-            told["step"] = at * float(last["step"]) / float(last["D"])
+            columns["step"] = at * float(last["step"]) / float(last["D"])
         schedule = planned(self.schedule)
         if schedule is not None:
             steps = schedule[unit].to_numpy(float)
             off = np.abs(steps[:, None] - at)
             there = schedule.iloc[np.argmin(off, axis=0)]
-            columns = there.to_dict("list")
-            told |= {str(name): np.asarray(v) for name, v in columns.items()}
-        return told | {unit: at, "loss": loss}
+            schedule_columns = there.to_dict("list")
+            columns |= {
+                str(name): np.asarray(v) for name, v in schedule_columns.items()
+            }
+        return columns | {unit: at, "loss": loss}
 
 
 class Refitted(NamedTuple):
@@ -110,30 +111,32 @@ class Refitted(NamedTuple):
     """
 
     course: Course
-    others: Mapping[str, Course]
+    other_courses: Mapping[str, Course]
     points: int
     warnings: tuple[str, ...]
 
 
 def points_as_rows(
-    known: pd.DataFrame, along: Mapping[str, np.ndarray], unit: str
+    table: pd.DataFrame,
+    along: Mapping[str, np.ndarray],
+    unit: str,
+    name: str = "followed",
 ) -> pd.DataFrame:
-    """Points of a run in the columns of a table that was fitted.
+    """Write points of a run in the columns of a table that was fitted.
 
-    What the table calls its rows and the run does not tell, the run has of its own;
-    numbers that no law reads are empty.
+    Text that the run does not tell, among it the run's name, is ``name``; numbers that
+    no law reads are empty.
     """
     columns = {}
-    for name in known:
-        column = str(name)
+    for column in map(str, table):
         if column == "domain":
-            value = known[column].iloc[0]
+            value = table[column].iloc[0]
         elif column in along:
             value = along[column]
         elif column == "step":
             # only how many times one point's are another's counts
             value = along[unit]
         else:
-            value = OWN if column in TEXT else np.nan
+            value = name if column in TEXT else np.nan
         columns[column] = value
     return pd.DataFrame(columns, index=range(len(along["loss"])))

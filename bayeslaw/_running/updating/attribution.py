@@ -18,10 +18,6 @@ from bayeslaw._running.updating.surprise import covariance_of, members, telling
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-# largest error of an attributed shift, in the refit's shift and in sds before
-CLOSE, CLOSE_SD = 0.4, 0.35
-MOST_OF_IT = 0.5  # share of a shift that a group must add to be its reason
-
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
@@ -40,12 +36,19 @@ class Attribution:
         ``together``, to which the levels of a column add up; ``alone``, the shift that
         they would give without the other new rows, by reweighting the old draws, and
         the weights' ``khat``: from .7 on ``alone`` is no number.
+    close, close_sd
+        Largest error of an attributed shift, in the refit's shift and in sds before.
+    most
+        Share of a shift that a group must add to be its reason.
     """
 
     shift: float
     sd: float
     together: float
     groups: pd.DataFrame
+    close: float = 0.4
+    close_sd: float = 0.35
+    most: float = 0.5
 
     @property
     def is_told(self) -> bool:
@@ -53,7 +56,7 @@ class Attribution:
         something.
         """
         # a shift that is small beside what was unknown needs no exact account
-        allowed = max(CLOSE * abs(self.shift), CLOSE_SD * self.sd)
+        allowed = max(self.close * abs(self.shift), self.close_sd * self.sd)
         return abs(self.together - self.shift) <= allowed
 
     @property
@@ -62,14 +65,14 @@ class Attribution:
         if not self.is_told:
             return self.groups.iloc[:0]
         along = self.groups["adds"] * np.sign(self.shift)
-        return self.groups[along >= MOST_OF_IT * abs(self.shift)]
+        return self.groups[along >= self.most * abs(self.shift)]
 
     def sentence(self) -> str:
         """What of the shift is told, and by which rows."""
-        told = f"of {self.shift:+.2%} the new rows tell {self.together:+.2%}"
+        part_told = f"of {self.shift:+.2%} the new rows tell {self.together:+.2%}"
         if not self.is_told:
             return (
-                f"{told}; the rest is what only the refit shows (misfit and noise "
+                f"{part_told}; the rest is what only the refit shows (misfit and noise "
                 "learned again, weights and drift of laws, rows changed or gone), so "
                 "that it cannot be told by which rows"
             )
@@ -77,7 +80,7 @@ class Attribution:
             f"{group['by']} {group['level']} {group['adds']:+.2%}"
             for _, group in self.largest.iterrows()
         ]
-        return f"{told}: {', '.join(parts)}"
+        return f"{part_told}: {', '.join(parts)}"
 
     @property
     def largest(self) -> pd.DataFrame:

@@ -84,8 +84,8 @@ class Foreseen:
             self.errors.scale[:, picked],
             self.errors.dof,
         )
-        left = self.y - self.shared
-        return errors.log_density(left[:, picked])
+        residual = self.y - self.shared
+        return errors.log_density(residual[:, picked])
 
 
 def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen:
@@ -142,5 +142,5 @@ def _effects(
     learned = getattr(posterior, "effects", None)
     if learned is not None:
         return learned(rows, rng)
-    read = [column for piece in posterior.pieces() for column in piece.covariates]
-    return noise.draw_shared(rows, list(dict.fromkeys(read)), rng)
+    covariates = [column for piece in posterior.pieces() for column in piece.covariates]
+    return noise.draw_shared(rows, list(dict.fromkeys(covariates)), rng)

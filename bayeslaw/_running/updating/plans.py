@@ -19,10 +19,6 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Choice
 from bayeslaw._posteriors.posterior import Posterior
 
-# share of tokens, and of replay, from which a plan is another one
-TOKENS, REPLAY = 0.1, 0.05
-PROBABILITIES = ("probability", "probability_target", "probability_forgetting")
-
 
 @dataclass(frozen=True)
 class PlanChange:
@@ -59,8 +55,9 @@ class PlanChange:
         if not (before.D and after.D):
             return before.D != after.D
         # either way by the same factor
-        tokens = abs(math.log(after.D / before.D)) > math.log1p(TOKENS)
-        return tokens or abs(_replay(after) - _replay(before)) > REPLAY
+        other_tokens = abs(math.log(after.D / before.D)) > math.log1p(0.1)
+        other_replay = abs(_replay(after) - _replay(before)) > 0.05
+        return other_tokens or other_replay
 
     @property
     def still_keeps(self) -> bool | None:
@@ -100,15 +97,15 @@ class PlanChange:
         return asdict(self) | {"moved": self.moved, "still_keeps": self.still_keeps}
 
 
-def _replay(one: Plan) -> float:
-    return float(one.replay or 0.0)
+def _replay(record: Plan) -> float:
+    return float(record.replay or 0.0)
 
 
-def _words(one: Plan) -> str:
-    if one.D is None:
+def _words(record: Plan) -> str:
+    if record.D is None:
         return "none"
-    replay = f"{format_count(one.D)} tokens with {_replay(one):.0%} replay"
-    return replay if one.feasible else f"{replay} (short of the confidence)"
+    replay = f"{format_count(record.D)} tokens with {_replay(record):.0%} replay"
+    return replay if record.feasible else f"{replay} (short of the confidence)"
 
 
 Sources = Posterior | Mapping[str, Posterior]
@@ -124,47 +121,49 @@ def plan_change(
     PlanError
         The question is ill-posed.
     """
-    asked: Any = dict(keywords)
-    after = plan(*new, **asked)
+    after = plan(*new, **keywords)
     if before.D is None:
         return PlanChange(before, after, {}, None, None)
-    of_new = question_of(PlanArguments(*new, **asked))
+    of_new = question_of(PlanArguments(*new, **keywords))
     models = {(model.N, model.ptpp): model for model in of_new.models}
     problem = pose(of_new, models[before.N, before.ptpp])
     log_tokens = math.log(before.D) if before.D else -math.inf
     # the same pairs of draws and noise as the plan after, so that both compare
     choice = Choice(log_tokens, _replay(before), 0.0)
-    kept = value.probabilities(problem, log_tokens, choice.replay)
+    probabilities = value.probabilities(problem, log_tokens, choice.replay)
     truth = value.perfect_information(problem, choice) if before.D else {}
     return PlanChange(
         before=before,
         after=after,
-        kept={name: kept[name] for name in PROBABILITIES},
+        kept={
+            name: probabilities[name]
+            for name in ("probability", "probability_target", "probability_forgetting")
+        },
         regret_before=before.truth.get("regret"),
         regret=truth.get("regret"),
     )
 
 
 def planned_rows(
-    old: tuple[Posterior, Sources], keywords: Mapping[str, Any], made: Plan
+    old: tuple[Posterior, Sources], keywords: Mapping[str, Any], planned: Plan
 ) -> dict[str, pd.DataFrame]:
     """The run that is planned as a row for each constraint, with what its laws read;
     no rows without a plan.
     """
-    if not made.D:
+    if not planned.D:
         return {}
     question = question_of(PlanArguments(*old, **keywords))
     models = {(model.N, model.ptpp): model for model in question.models}
-    model = models[made.N, made.ptpp]
+    model = models[planned.N, planned.ptpp]
     rows = {}
     for name in (TARGET, FORGETTING):
         if name not in question.pieces:
             continue
-        known = {
-            column: float(np.mean(given))
-            for column, given in model.columns(name).items()
-            if given is not None
+        covariates = {
+            column: float(np.mean(values))
+            for column, values in model.columns(name).items()
+            if values is not None
         }
-        run = known | {"D": made.D, "replay": _replay(made)}
+        run = covariates | {"D": planned.D, "replay": _replay(planned)}
         rows[name] = pd.DataFrame([run], index=["the old plan"])
     return rows

@@ -14,10 +14,6 @@ from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows, point_columns
 if TYPE_CHECKING:
     from jaxtyping import Int
 
-# measured at a run, or of what it cost: not what names it
-MEASURED = ("cost", *(name for name in NUMERIC if "loss" in name))
-DIGITS = 10  # that two files agree in
-
 
 class RowChanges(NamedTuple):
     """Rows of a table beside those that a posterior was fitted to.
@@ -93,8 +89,10 @@ def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     points = point_columns(before)
     if "run" in points and set(points) <= set(after):
         return points
-    columns = [*NUMERIC, *(name for name in TEXT if name != "run")]
-    return [c for c in columns if c in before and c in after and c not in MEASURED]
+    # not what was measured at a run, or what it cost
+    numbers = [c for c in NUMERIC if c != "cost" and "loss" not in c]
+    texts = [c for c in TEXT if c != "run"]
+    return [c for c in (*numbers, *texts) if c in before and c in after]
 
 
 def _paired(
@@ -110,8 +108,8 @@ def _paired(
     for place, key in enumerate(_keys(after, columns)):
         if waiting[key]:
             pairs.append((waiting[key].pop(0), place))
-    both = np.asarray(pairs, int).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
+    places = np.asarray(pairs, int).reshape(-1, 2)
+    return places[:, 0], places[:, 1]
 
 
 def _keys(table: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
@@ -121,7 +119,7 @@ def _keys(table: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
 
 
 def _texts(column: pd.Series) -> list[str]:
-    """Numbers to so many digits, as saved files hold them; a run may be called 3."""
+    """Write numbers to ten digits, as saved files agree in; a run may be called 3."""
     if pd.api.types.is_numeric_dtype(column):
-        return [f"{value:.{DIGITS}g}" for value in column.astype(float)]
+        return [f"{value:.10g}" for value in column.astype(float)]
     return [str(value) for value in column]

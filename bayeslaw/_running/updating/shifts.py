@@ -16,12 +16,6 @@ from bayeslaw._posteriors.posterior import KeptPosterior, Posterior
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# sds of the old posterior: what two samplings of 400 effective draws differ by
-SAMPLING = 0.1
-MATERIAL = 0.5  # old sds from which a number is said to have moved
-BEYOND = 2.0  # times the shift to be expected, from which a move says more than that
-INTERVAL = ("median", "low", "high")
-
 
 def parameter_shifts(
     old: KeptPosterior, new: KeptPosterior, prob: float = 0.9
@@ -44,17 +38,17 @@ def law_shifts(old: Posterior, new: Posterior) -> pd.DataFrame:
     averages; no rows else.
     """
     columns = ["weight_before", "weight_after", "drift_before", "drift_after"]
-    of_old, of_new = (getattr(each, "table", None) for each in (old, new))
+    of_old, of_new = (getattr(posterior, "table", None) for posterior in (old, new))
     if of_old is None or of_new is None:
         return pd.DataFrame(columns=columns).rename_axis("law")
     tables = {"before": of_old, "after": of_new}
-    told = {
+    columns_of_laws = {
         f"{name}_{when}": table[name]
         for name in ("weight", "drift")
         for when, table in tables.items()
         if name in table
     }
-    return pd.DataFrame(told).reindex(columns=columns).rename_axis("law")
+    return pd.DataFrame(columns_of_laws).reindex(columns=columns).rename_axis("law")
 
 
 def forecast_shifts(
@@ -81,15 +75,16 @@ def forecast_shifts(
     ]
     columns = {}
     for when, rows in {"before": earlier, "after": later}.items():
-        columns |= {_name(when, part): rows[part] for part in INTERVAL}
-    told = pd.DataFrame(columns)
+        parts = ("median", "low", "high")
+        columns |= {_name(when, part): rows[part] for part in parts}
+    table = pd.DataFrame(columns)
     widths = {
-        when: np.log(told[f"{when}_high"] / told[f"{when}_low"])
+        when: np.log(table[f"{when}_high"] / table[f"{when}_low"])
         for when in ("before", "after")
     }
-    told["width"] = widths["after"] / widths["before"]
+    table["width"] = widths["after"] / widths["before"]
     shifts = pd.DataFrame(moved, index=at.index)
-    return pd.concat([told, shifts], axis=1)
+    return pd.concat([table, shifts], axis=1)
 
 
 def _name(when: str, part: str) -> str:
@@ -108,14 +103,28 @@ def _intervals(
 
 
 def _moved(
-    before: Float[np.ndarray, " draw"], after: Float[np.ndarray, " later"]
+    before: Float[np.ndarray, " draw"],
+    after: Float[np.ndarray, " later"],
+    *,
+    sampling: float = 0.1,
+    material: float = 0.5,
+    surprising: float = 2.0,
 ) -> dict[str, float | bool]:
-    """How far a number moved, in units of the ``sd`` that it had before.
+    """Measure how far a number moved, in units of the ``sd`` that it had before.
 
     ``shift``: of its median; ``expected``: the sd of that where the model is right: new
     data move a mean by the variance that they take away (the law of total variance),
     and sampling by a little; ``moved``: whether it did by half an sd or more, and
     ``beyond`` also by over twice what was to be expected.
+
+    Parameters
+    ----------
+    sampling
+        What two samplings of 400 effective draws differ by.
+    material
+        Shift from which a number is said to have moved.
+    surprising
+        Times the shift to be expected, from which a move says more than that.
     """
     spread = float(before.std())
     # a parameter held by its prior
@@ -124,10 +133,10 @@ def _moved(
         return nothing | {"moved": False, "beyond": False}
     shift = float(np.median(after) - np.median(before)) / spread
     # E[var] + var(E) = var: what data take of a variance, the mean moves by
-    left = float(after.var() / spread**2)
-    expected = float(np.sqrt(max(1 - left, 0.0) + SAMPLING**2))
-    moved = abs(shift) >= MATERIAL
-    beyond = moved and abs(shift) > BEYOND * expected
+    variance_share = float(after.var() / spread**2)
+    expected = float(np.sqrt(max(1 - variance_share, 0.0) + sampling**2))
+    moved = abs(shift) >= material
+    beyond = moved and abs(shift) > surprising * expected
     return {
         "sd": spread,
         "shift": shift,
@@ -152,6 +161,6 @@ def largest_rows(table: pd.DataFrame, columns: Mapping | tuple) -> pd.DataFrame:
         by = [c for c in order if c in table] or list(columns)[:1]
         last = table.sort_values(by, kind="stable").index[-1]
         places.append(last)
-    told = [c for c in table if c in columns or c in ("domain",)]
-    rows = table.loc[list(dict.fromkeys(places)), told]
+    shown_columns = [c for c in table if c in columns or c == "domain"]
+    rows = table.loc[list(dict.fromkeys(places)), shown_columns]
     return rows.drop_duplicates()

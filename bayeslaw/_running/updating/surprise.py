@@ -19,13 +19,6 @@ from bayeslaw._running.updating.foreseen import Foreseen
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-PROBS = (0.5, 0.8, 0.9, 0.95)
-GROUPS = ("ptpp", "N", "replay", "run")  # columns by which rows are told apart
-MOST_LEVELS = 300  # beyond, a column names rows and not groups
-MOST_GROUPS = 12  # groups of one column that are reported
-WORST = 5  # rows that are named
-SHOWN = ("run", "domain", "N", "D", "replay", "ptpp", "step")  # that say which row
-
 
 @dataclass(frozen=True, eq=False)
 class Surprise:
@@ -56,9 +49,9 @@ class Surprise:
 
     @property
     def worst(self) -> pd.DataFrame:
-        """The rows missed by most, in sds of their forecasts."""
+        """The five rows missed by most, in sds of their forecasts."""
         order = self.rows["z"].abs().sort_values(ascending=False).index
-        return self.rows.loc[order[:WORST]]
+        return self.rows.loc[order[:5]]
 
     @property
     def is_surprising(self) -> bool:
@@ -72,15 +65,15 @@ class Surprise:
     def sentence(self) -> str:
         """In words: as foreseen, unusual or surprising, and by how much."""
         inside = round(self.coverage["0.9"] * self.n)
-        told = f"{inside} of {self.n} new rows lie in their 90% intervals"
+        inside_text = f"{inside} of {self.n} new rows lie in their 90% intervals"
         lies = f"on average {abs(self.miss):.1%} {above(self.miss)} the forecast"
         rare = (
             f"{format_chance(self.p_value)} of batches that were foreseen stray as far"
         )
         if self.p_value >= UNUSUAL:
-            return f"as foreseen: {told}, {lies}; {rare}"
+            return f"as foreseen: {inside_text}, {lies}; {rare}"
         word = "surprising" if self.is_surprising else "unusual"
-        return f"{word}: {told}, {lies}; {rare}"
+        return f"{word}: {inside_text}, {lies}; {rare}"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -98,15 +91,23 @@ def above(miss: float) -> str:
     return "above" if miss > 0 else "below"
 
 
-def surprise_of(foreseen: Foreseen, seed: int = 0) -> Surprise:
-    """How surprising rows are under the posterior that foresaw them."""
+def surprise_of(
+    foreseen: Foreseen,
+    seed: int = 0,
+    probs: tuple[float, ...] = (0.5, 0.8, 0.9, 0.95),
+) -> Surprise:
+    """Judge how surprising rows are under the posterior that foresaw them, by
+    intervals of these probabilities among others.
+    """
     y, rows = foreseen.y, foreseen.rows
     batches = foreseen.simulate(seed)
     # quantiles, not moments: a Student-t's log loss may have no variance
     median, below, over = np.quantile(batches, [0.5, *ONE_SD], axis=0)
     miss, sd = y - median, (over - below) / 2
     low, high = np.quantile(batches, [0.05, 0.95], axis=0)
-    told = rows[[c for c in SHOWN if c in rows]].assign(
+    # columns that say which row it is
+    naming = ("run", "domain", "N", "D", "replay", "ptpp", "step")
+    missed = rows[[c for c in naming if c in rows]].assign(
         loss=rows["loss"],
         median=np.exp(median),
         low=np.exp(low),
@@ -116,23 +117,25 @@ def surprise_of(foreseen: Foreseen, seed: int = 0) -> Surprise:
     )
     return Surprise(
         n=len(y),
-        coverage={f"{p:g}": _coverage(batches, y, p) for p in PROBS},
+        coverage={f"{p:g}": _coverage(batches, y, p) for p in probs},
         p_value=joint(foreseen, batches, seed),
-        rows=told,
+        rows=missed,
         groups=telling(_groups(rows, batches - median, miss), ["miss", "sd"]),
     )
 
 
-def telling(groups: Iterator[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    """Groups as a table; of each column of rows, the few that are largest by the first
-    of ``columns``, over the second if there is one.
+def telling(
+    groups: Iterator[dict[str, Any]], columns: list[str], most: int = 12
+) -> pd.DataFrame:
+    """Put groups in a table; of each column of rows at most so many, the largest by the
+    first of ``columns``, over the second if there is one.
     """
     table = pd.DataFrame(list(groups))
     size = table[columns[0]].abs()
     if len(columns) > 1:
         size = size / table[columns[1]]
     rank = size.groupby(table["by"]).rank(ascending=False, method="first")
-    return table[rank <= MOST_GROUPS].reset_index(drop=True)
+    return table[rank <= most].reset_index(drop=True)
 
 
 def joint(
@@ -155,7 +158,7 @@ def joint(
     # how rare the rarest distance of each batch is: the least of three shares, which
     # is itself to be ranked
     # the measured batch is the first, ranked as any other
-    shares = np.stack([rankdata(-each, method="max") for each in distances])
+    shares = np.stack([rankdata(-distance, method="max") for distance in distances])
     rarest = shares.min(axis=0)
     return float(np.mean(rarest <= rarest[0]))
 
@@ -190,14 +193,20 @@ def covariance_of(
     return np.atleast_2d(np.cov(draws, rowvar=False))
 
 
-def members(rows: pd.DataFrame) -> Iterator[tuple[str, str, Bool[np.ndarray, " row"]]]:
-    """Groups of rows: the column, the level in words, and which rows, shape (row,)."""
-    for column in GROUPS:
+def members(
+    rows: pd.DataFrame,
+    columns: tuple[str, ...] = ("ptpp", "N", "replay", "run"),
+    most_levels: int = 300,
+) -> Iterator[tuple[str, str, Bool[np.ndarray, " row"]]]:
+    """Group rows by the levels of these columns: the column, the level in words, and
+    which rows, shape (row,).
+    """
+    for column in columns:
         if column not in rows:
             continue
         levels = rows[column].dropna().unique()
-        if len(levels) > MOST_LEVELS:
-            continue
+        if len(levels) > most_levels:
+            continue  # it names rows, not groups
         for level in sorted(levels, key=lambda v: (isinstance(v, str), v)):
             yield column, _words(column, level), (rows[column] == level).to_numpy()
 

@@ -22,7 +22,6 @@ from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._running.updating.attribution import attribute
 from bayeslaw._running.updating.foreseen import foresee
 from bayeslaw._running.updating.plans import plan_change, planned_rows
-from bayeslaw._running.updating.record import Updated, UpdatedDomain
 from bayeslaw._running.updating.rows import RowChanges, check_enough, row_changes
 from bayeslaw._running.updating.shifts import (
     forecast_shifts,
@@ -31,12 +30,11 @@ from bayeslaw._running.updating.shifts import (
     parameter_shifts,
 )
 from bayeslaw._running.updating.surprise import surprise_of
+from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from bayeslaw._tables.fitting import check_full, losses
 from bayeslaw._tables.runs import as_runs
 
 Told = Callable[[str], None]
-# times a refit takes, with the plan made again and without
-COMPARED_WITH_PLAN, COMPARED = 0.5, 0.1
 
 
 def update(
@@ -105,13 +103,13 @@ def update(
     # cheap, and of the old posterior: said before the refits, which take minutes
     surprises = {}
     for role, (_, changes, _) in batches.items():
-        told = f"{batches[role][2]}: {changes.sentence()}"
+        line = f"{batches[role][2]}: {changes.sentence()}"
         if len(changes.new):
             foreseen = foresee(olds[role], changes.new, seed)
             surprises[role] = foreseen, surprise_of(foreseen, seed)
-            told += f"; {surprises[role][1].sentence()}"
+            line += f"; {surprises[role][1].sentence()}"
         if tell is not None:
-            tell(told)
+            tell(line)
     keywords: dict[str, Any] = {"seed": seed} | dict(question or {})
     planned_before = None
     planned: Mapping[str, pd.DataFrame] = {}
@@ -129,7 +127,8 @@ def update(
         role: olds[role].log_loss(goal.iloc[[0]]) for role, goal in goals.items()
     }
     changed = [role for role, (_, changes, _) in batches.items() if changes.any]
-    compared = COMPARED_WITH_PLAN if planned_before is not None else COMPARED
+    # in times that a refit takes, with the plan made again and without
+    compared = 0.1 if planned_before is None else 0.5
     stages = Stages(progress, dict.fromkeys(changed, 1.0) | {"compared": compared})
     news = dict(olds)
     for role in changed:
@@ -171,13 +170,13 @@ def update(
     return Updated(domains, change)
 
 
-def _posterior(given: object) -> KeptPosterior:
-    if isinstance(given, str | Path):
-        return load(given)
-    if is_kept(given):
-        return given
+def _posterior(old: object) -> KeptPosterior:
+    if isinstance(old, str | Path):
+        return load(old)
+    if is_kept(old):
+        return old
     raise LawError(
-        f"{type(given).__name__} cannot be updated: give a fit or an average "
+        f"{type(old).__name__} cannot be updated: give a fit or an average "
         "(`bayeslaw fit`), or the path of one"
     )
 
@@ -187,14 +186,14 @@ def _batch(
 ) -> tuple[pd.DataFrame, RowChanges, str]:
     """The rows of a posterior's own domain, which of them are new, and its name."""
     part, name = _own_domain(old.runs, runs)
-    read = dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
-    missing = [c for c in read if c not in part]
+    covariates = dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
+    missing = [c for c in covariates if c not in part]
     if missing:
         raise RunTableError(
             f"the table lacks column {missing[0]!r}, which the fit's laws read; it has: "
             f"{', '.join(map(str, part.columns))}"
         )
-    for column in read:
+    for column in covariates:
         check_full(part, column, "the fit's laws need")
     losses(part)
     changes = row_changes(old.runs, part)
@@ -217,14 +216,14 @@ def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame,
             "the table lacks column 'domain', which the fit's table has; add it"
         )
     names = list(dict.fromkeys(fitted["domain"].astype(str)))
-    own = runs[runs["domain"].astype(str).isin(names)]
+    of_domains = runs[runs["domain"].astype(str).isin(names)]
     name = " and ".join(names)
-    if own.empty:
+    if of_domains.empty:
         there = ", ".join(map(str, runs["domain"].unique()[:5]))
         raise RunTableError(
             f"the table has no rows of domain {name}, which was fitted; it has: {there}"
         )
-    return own, name
+    return of_domains, name
 
 
 def _goal(
@@ -236,21 +235,23 @@ def _goal(
     """The runs to forecast before and after, named."""
     if at is not None:
         return _named(at, "the run asked for")
-    read = tuple(dict.fromkeys(c for piece in old.pieces() for c in piece.covariates))
+    covariates = tuple(
+        dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
+    )
     # other columns would be empty in the row of the plan
-    largest = _named(largest_rows(part, read), "the largest run")
+    largest = _named(largest_rows(part, covariates), "the largest run")
     if planned is None:
         return largest
-    return pd.concat([planned[list(read)], largest[list(read)]])
+    return pd.concat([planned[list(covariates)], largest[list(covariates)]])
 
 
 def _named(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """The rows by a name for people; several by what they are."""
     if len(rows) == 1:
         return rows.set_axis(pd.Index([name]))
-    shown = [c for c in ("N", "D", "replay", "ptpp") if c in rows]
+    columns = [c for c in ("N", "D", "replay", "ptpp") if c in rows]
     words = [
-        ", ".join(f"{c} {format_count(row[c])}" for c in shown)
+        ", ".join(f"{c} {format_count(row[c])}" for c in columns)
         for _, row in rows.iterrows()
     ]
     return rows.set_axis(pd.Index(words))

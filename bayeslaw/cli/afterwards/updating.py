@@ -27,7 +27,7 @@ from bayeslaw.cli.parsing import goal_at, load_fit, question_of, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayeslaw._running.updating.record import Updated
+    from bayeslaw._running.updating.updated import Updated
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,6 @@ from typing import Any
 
 from bayeslaw._base.errors import RunTableError
 
-PLACES = 6  # digits of a computed share
-
 
 @dataclass(frozen=True)
 class Adaptation:
@@ -75,8 +73,8 @@ class Adaptation:
         """Bytes of target text that a run of so many tokens and steps draws from."""
         if self.epochs is None:
             return available
-        drawn = (1 - self.mean_replay(last, last)) * tokens
-        return min(available, round(drawn / self.epochs))
+        target_tokens = (1 - self.mean_replay(last, last)) * tokens
+        return min(available, round(target_tokens / self.epochs))
 
 
 def at_replays(shares: Sequence[float]) -> tuple[Adaptation, ...]:
@@ -112,14 +110,16 @@ def cells_of(
     """
     replay = adaptation.mean_replay(step, last)
     # The law of repeated tokens reads D / U as the number of epochs; D counts replay.
-    read = tokens * (1 - replay)
+    target_tokens = tokens * (1 - replay)
     return {
-        "replay": round(replay, PLACES),
+        "replay": round(replay, 6),
         "replay_first": adaptation.replay,
         "replay_then": adaptation.last_replay,
         "changed_at": adaptation.changed_at,
         "rate": adaptation.rate,
         "unique_target": unique_target,
-        "U": round(unique_target * tokens / read) if read else unique_target,
-        "epochs": round(read / unique_target, PLACES),
+        "U": round(unique_target * tokens / target_tokens)
+        if target_tokens
+        else unique_target,
+        "epochs": round(target_tokens / unique_target, 6),
     }

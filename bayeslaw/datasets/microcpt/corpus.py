@@ -10,10 +10,6 @@ import numpy as np
 
 from bayeslaw._base.errors import RunTableError
 
-SEPARATOR = 0  # the byte between documents
-VALIDATION = 0.05  # share of the files
-SUFFIXES = (".txt", ".md", ".rst")
-
 
 @dataclass(frozen=True)
 class Corpus:
@@ -38,8 +34,15 @@ class Corpus:
     validation_bytes: int
 
 
-def read_corpus(folder: str | Path, *, context: int, windows: int) -> Corpus:
-    """Read every text file below a folder; a twentieth of them is for validation.
+def read_corpus(
+    folder: str | Path,
+    *,
+    context: int,
+    windows: int,
+    validation_share: float = 0.05,
+    suffixes: tuple[str, ...] = (".txt", ".md", ".rst"),
+) -> Corpus:
+    """Read every text file below a folder; a share of them is for validation.
 
     Which ones is decided by a hash of their text, so that the same folder gives the
     same split everywhere. Files with equal text count once, so that nothing stands on
@@ -51,18 +54,18 @@ def read_corpus(folder: str | Path, *, context: int, windows: int) -> Corpus:
         No text there, or too little of it for ``windows`` windows of ``context`` bytes
         that do not overlap.
     """
-    texts = _texts(Path(folder))
+    texts = _texts(Path(folder), suffixes)
     if not texts:
         raise RunTableError(
-            f"{folder}: no text files ({', '.join(SUFFIXES)}) below it; "
+            f"{folder}: no text files ({', '.join(suffixes)}) below it; "
             "give a folder of text"
         )
     # Texts are in the order of their hashes: the first ones are a random share.
-    cut = max(1, round(VALIDATION * len(texts)))
-    held_out, rest = _joined(texts[:cut]), _joined(texts[cut:])
+    cut = max(1, round(validation_share * len(texts)))
+    held_out, training = _joined(texts[:cut]), _joined(texts[cut:])
     window = context + 1  # the last byte is only forecast
     room = len(held_out) // window
-    if room < windows or len(rest) <= context:
+    if room < windows or len(training) <= context:
         raise RunTableError(
             f"{folder}: {len(texts)} files leave room for {room} validation windows of "
             f"{context} bytes, {windows} are needed; give more text or ask for fewer "
@@ -72,7 +75,7 @@ def read_corpus(folder: str | Path, *, context: int, windows: int) -> Corpus:
     first = np.linspace(0, room - 1, windows).astype(int) * window
     validation = held_out[first[:, None] + np.arange(window)]
     return Corpus(
-        train=rest,
+        train=training,
         validation=validation,
         files=len(texts) - cut,
         validation_files=cut,
@@ -80,15 +83,16 @@ def read_corpus(folder: str | Path, *, context: int, windows: int) -> Corpus:
     )
 
 
-def _texts(folder: Path) -> list[bytes]:
-    """Every text once, by its hash: an order that has nothing to do with names."""
+def _texts(folder: Path, suffixes: tuple[str, ...]) -> list[bytes]:
+    """Read every text once, in the order of hashes, which names have no part in."""
     by_hash = {}
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and path.is_file():
+        if path.suffix.lower() in suffixes and path.is_file():
             text = path.read_bytes()
             by_hash[hashlib.sha256(text).digest()] = text
     return [by_hash[key] for key in sorted(by_hash) if by_hash[key].strip()]
 
 
 def _joined(texts: list[bytes]) -> np.ndarray:
-    return np.frombuffer(bytes([SEPARATOR]).join(texts), np.uint8)
+    """Join documents by a zero byte."""
+    return np.frombuffer(b"\0".join(texts), np.uint8)

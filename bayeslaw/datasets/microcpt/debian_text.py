@@ -19,65 +19,38 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-PACKAGES = {
-    "source": ("linux-doc-6.1", "manpages-dev"),
-    "fr": ("manpages-fr", "manpages-fr-dev", "libreoffice-help-fr"),
-    "de": ("manpages-de", "manpages-de-dev", "libreoffice-help-de"),
-}
-NO_PROSE = re.compile(
-    r"/translations/|/maintainers\.html|/genindex\.html|/search\.html|/_sources/|/_static/"
-)
-SHORTEST = 400  # bytes; shorter pages are stubs that point elsewhere
-LONG_LINE = 40  # characters; shorter lines recur by nature
-
 # -- markup to text --------------------------------------------------------------------
-
-VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
-SKIPPED = {"script", "style", "nav", "footer", "header", "aside", "button", "title"}
-BLOCKS = {
-    "p",
-    "div",
-    "li",
-    "dt",
-    "dd",
-    "tr",
-    "pre",
-    "section",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "br",
-    "table",
-}
-# Escapes and requests of groff(7), as manual pages use them.
-ROFF_COMMENT = re.compile(r'^[.\']\s*\\".*$|\\".*$', re.MULTILINE)
-ROFF_REQUEST = re.compile(
-    r"^\.(TH|de|ds|nr|if|ie|el|so|PD|TP|RS|RE|nf|fi|in|sp|ad|hy|ne|ta|TS|TE|EX|EE"
-    r"|PP|P|LP|UE|\.)\b.*$",
-    re.MULTILINE,
-)
-ROFF_MACRO = re.compile(r"^\.[A-Za-z]+\s*", re.MULTILINE)
-ROFF_FONT = re.compile(r"\\f(\[\w*\]|\(\w\w|.)")
-ROFF_SIZE = re.compile(r"\\s[-+]?\d")
-ROFF_SIGNS = (
-    ("\\-", "-"),
-    ("\\(aq", "'"),
-    ("\\(bu", "-"),
-    ("\\(em", "—"),
-    ("\\(co", "©"),
-    ("\\e", "\\"),
-    ("\\ ", " "),
-    ("\\~", " "),
-)
-ROFF_QUOTE = re.compile(r"\\\((lq|rq)|\\\[(lq|rq)\]")
-ROFF_OTHER = re.compile(r"\\\(..|\\\[\w+\]|\\[&%/,:|^cp]")
 
 
 class _Page(HTMLParser):
     """Text of the page's main part, a line per block."""
+
+    void = frozenset(
+        ["area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"]
+    )
+    skipped = frozenset(
+        ["script", "style", "nav", "footer", "header", "aside", "button", "title"]
+    )
+    blocks = frozenset(
+        [
+            "p",
+            "div",
+            "li",
+            "dt",
+            "dd",
+            "tr",
+            "pre",
+            "section",
+            "h1",
+            "h2",
+            "h3",
+            "h4",
+            "h5",
+            "h6",
+            "br",
+            "table",
+        ]
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,25 +58,25 @@ class _Page(HTMLParser):
         self.skipping: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in VOID:
+        if tag in self.void:
             if tag == "br":
                 self.parts.append("\n")
             return
         if (
             self.skipping
-            or tag in SKIPPED
+            or tag in self.skipped
             or "headerlink" in (dict(attrs).get("class") or "")
         ):
             # What stands within an element that is skipped is skipped, too.
             self.skipping.append(tag)
-        if tag in BLOCKS:
+        if tag in self.blocks:
             self.parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self.skipping:
             while self.skipping.pop() != tag:
                 pass
-        elif tag in BLOCKS:
+        elif tag in self.blocks:
             self.parts.append("\n")
 
     def handle_data(self, data: str) -> None:
@@ -119,19 +92,36 @@ def html_text(markup: str) -> str:
 
 
 def man_text(roff: str) -> str:
-    """Plain text of a manual page (man macros), by simple rules.
+    """Plain text of a manual page (man macros), by simple rules for the escapes and
+    requests of groff(7).
 
     Comments, tables' formats and requests go, words stay.
     """
-    text = ROFF_COMMENT.sub("", roff)
-    text = ROFF_REQUEST.sub("", text)  # with what it is about
-    text = ROFF_MACRO.sub("", text)  # what it is about stays
-    text = ROFF_FONT.sub("", text)
-    text = ROFF_SIZE.sub("", text)
-    for code, sign in ROFF_SIGNS:
+    comment = r'^[.\']\s*\\".*$|\\".*$'
+    request = (
+        r"^\.(TH|de|ds|nr|if|ie|el|so|PD|TP|RS|RE|nf|fi|in|sp|ad|hy|ne|ta|TS|TE|EX|EE"
+        r"|PP|P|LP|UE|\.)\b.*$"
+    )
+    macro = r"^\.[A-Za-z]+\s*"  # what it is about stays
+    font, size = r"\\f(\[\w*\]|\(\w\w|.)", r"\\s[-+]?\d"
+    text = roff
+    for pattern in (comment, request, macro, font, size):
+        text = re.sub(pattern, "", text, flags=re.MULTILINE)
+    signs = {
+        "\\-": "-",
+        "\\(aq": "'",
+        "\\(bu": "-",
+        "\\(em": "—",
+        "\\(co": "©",
+        "\\e": "\\",
+        "\\ ": " ",
+        "\\~": " ",
+    }
+    for code, sign in signs.items():
         text = text.replace(code, sign)
-    text = ROFF_QUOTE.sub('"', text)
-    text = ROFF_OTHER.sub("", text)
+    # quotes, then whatever escapes are left
+    text = re.sub(r"\\\((lq|rq)|\\\[(lq|rq)\]", '"', text)
+    text = re.sub(r"\\\(..|\\\[\w+\]|\\[&%/,:|^cp]", "", text)
     return tidy(text.replace('"', ""))
 
 
@@ -146,8 +136,12 @@ def tidy(text: str) -> str:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """Name and text of every page of an unpacked package: HTML and manual pages."""
+    no_prose = re.compile(
+        r"/translations/|/maintainers\.html|/genindex\.html|/search\.html|/_sources/"
+        r"|/_static/"
+    )
     for path in sorted(root.rglob("*")):
-        if not path.is_file() or path.is_symlink() or NO_PROSE.search(str(path)):
+        if not path.is_file() or path.is_symlink() or no_prose.search(str(path)):
             continue
         name = str(path.relative_to(root))
         if path.suffix == ".html":
@@ -157,12 +151,13 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
             yield name, man_text(roff)
 
 
-def is_repeated(text: str, seen: set[bytes]) -> bool:
-    """Whether over half of the text's long lines are in ``seen``; adds its lines."""
-    long_lines = [line for line in text.splitlines() if len(line) >= LONG_LINE]
+def is_repeated(text: str, hashes_before: set[bytes], long_line: int = 40) -> bool:
+    """Whether over half of the text's long lines are in ``hashes_before``; adds its lines."""
+    # shorter lines recur by nature
+    long_lines = [line for line in text.splitlines() if len(line) >= long_line]
     hashes = [hashlib.sha1(line.encode()).digest() for line in long_lines]
-    repeats = sum(key in seen for key in hashes)
-    seen.update(hashes)
+    repeats = sum(key in hashes_before for key in hashes)
+    hashes_before.update(hashes)
     return repeats > len(hashes) / 2
 
 
@@ -171,14 +166,15 @@ def write_text(unpacked: dict[str, Path], folder: Path) -> dict[str, int]:
 
     Returns counts of what came of them.
     """
-    seen: set[bytes] = set()
+    line_hashes: set[bytes] = set()
     counts = {"files": 0, "bytes": 0, "left_out_short": 0, "left_out_repeated": 0}
     # Packages repeat pages of each other: the first is kept.
     for package, root in unpacked.items():
         for name, text in pages(root):
-            if len(text.encode()) < SHORTEST:
+            # shorter pages are stubs that point elsewhere
+            if len(text.encode()) < 400:
                 counts["left_out_short"] += 1
-            elif is_repeated(text, seen):
+            elif is_repeated(text, line_hashes):
                 counts["left_out_repeated"] += 1
             else:
                 path = folder / package / (name + ".txt")
@@ -215,8 +211,13 @@ def main() -> None:
         "--folder", type=Path, required=True, help="where packages and text go"
     )
     folder = parser.parse_args().folder
+    corpora = {
+        "source": ("linux-doc-6.1", "manpages-dev"),
+        "fr": ("manpages-fr", "manpages-fr-dev", "libreoffice-help-fr"),
+        "de": ("manpages-de", "manpages-de-dev", "libreoffice-help-de"),
+    }
     record = {}
-    for corpus, packages in PACKAGES.items():
+    for corpus, packages in corpora.items():
         unpacked = {name: unpack(name, folder / "packages") for name in packages}
         counts = write_text(
             {name: root for name, (root, _) in unpacked.items()}, folder / corpus

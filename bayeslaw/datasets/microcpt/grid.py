@@ -20,20 +20,6 @@ from bayeslaw.datasets.microcpt.train import steps_for, tokens_per_step
 from bayeslaw.datasets.microcpt.work import Work, adapt, losses, pretrain
 
 Cell = tuple[str, int]  # size and seed
-CELLS = (
-    ("12k", 0),
-    ("12k", 1),
-    ("23k", 0),
-    ("54k", 0),
-    ("54k", 1),
-    ("123k", 0),
-    ("259k", 0),
-    ("23k", 1),
-    ("123k", 1),
-)
-STAGES = (15.0, 31.0, 93.0, 279.0)  # pre-training tokens per parameter
-REPLAYS = (0.05, 0.1, 0.25, 0.5, 0.75)
-LADDER = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)  # adaptation tokens per parameter
 
 
 @dataclass(frozen=True)
@@ -42,6 +28,10 @@ class Grid:
 
     Parameters
     ----------
+    stages
+        Pre-training tokens per parameter.
+    ladder
+        Adaptation tokens per parameter.
     packed
         Whether all stages of a cell adapt together, to fill a GPU.
 
@@ -51,10 +41,20 @@ class Grid:
         An unknown size, or levels that are none.
     """
 
-    cells: tuple[Cell, ...] = CELLS
-    stages: tuple[float, ...] = STAGES
-    adaptations: tuple[Adaptation, ...] = at_replays(REPLAYS)
-    ladder: tuple[float, ...] = LADDER
+    cells: tuple[Cell, ...] = (
+        ("12k", 0),
+        ("12k", 1),
+        ("23k", 0),
+        ("54k", 0),
+        ("54k", 1),
+        ("123k", 0),
+        ("259k", 0),
+        ("23k", 1),
+        ("123k", 1),
+    )
+    stages: tuple[float, ...] = (15.0, 31.0, 93.0, 279.0)
+    adaptations: tuple[Adaptation, ...] = at_replays((0.05, 0.1, 0.25, 0.5, 0.75))
+    ladder: tuple[float, ...] = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
     packed: bool = False
 
     def __post_init__(self) -> None:
@@ -96,15 +96,15 @@ def measure(grid: Grid, work: Work, output: Path) -> None:
     """
     with Table(output, varied(grid.adaptations)) as table:
         # Known beforehand, so that the first line can say how long it takes.
-        left = {cell: _tokens(grid, work, table, cell) for cell in grid.cells}
-        progress = Progress(left, table)
+        remaining = {cell: _tokens(grid, work, table, cell) for cell in grid.cells}
+        progress = GridProgress(remaining, table)
         for cell in grid.cells:
-            if left[cell]:
+            if remaining[cell]:
                 _measure_cell(grid, work, table, cell, progress)
 
 
 def _measure_cell(
-    grid: Grid, work: Work, table: Table, cell: Cell, progress: Progress
+    grid: Grid, work: Work, table: Table, cell: Cell, progress: GridProgress
 ) -> None:
     size, checkpoints = cell[0], grid.checkpoints(cell)
     trainer = work.trainer(size)
@@ -176,32 +176,41 @@ def _tokens(grid: Grid, work: Work, table: Table, cell: Cell) -> int:
 
 # -- progress --------------------------------------------------------------------------
 
-NEWEST = 0.2  # weight of the newest speed in the running mean
-SLOWER = 1.3  # speed falls with width to about this power
-
 
 @dataclass
-class Progress:
-    """Says on stderr where the work stands and how long it may take."""
+class GridProgress:
+    """Says on stderr where the work stands and how long it may take.
 
-    left: dict[Cell, int]  # training tokens
+    Parameters
+    ----------
+    remaining
+        Training tokens to come.
+    every
+        Seconds between two lines.
+    newest
+        Weight of the newest speed in the running mean.
+    """
+
+    remaining: dict[Cell, int]
     table: Table
-    every: float = 15.0  # seconds
+    every: float = 15.0
+    newest: float = 0.2
     # tokens per second by size, the latest counting most
     speed: dict[str, float] = field(default_factory=dict)
     said: float = 0.0
 
     def trained(self, cell: Cell, tokens: int, seconds: float, doing: str) -> None:
         size, seed = cell
-        self.left[cell] = max(0, self.left[cell] - tokens)
+        self.remaining[cell] = max(0, self.remaining[cell] - tokens)
         # Other work on the machine comes and goes: the newest speed counts most.
         now = tokens / seconds
-        speed = (1 - NEWEST) * self.speed.get(size, now) + NEWEST * now
+        before = self.speed.get(size, now)
+        speed = (1 - self.newest) * before + self.newest * now
         self.speed[size] = speed
         if time.monotonic() - self.said < self.every:
             return
         self.said = time.monotonic()
-        here, everything = self.left[cell] / speed, self._seconds(size)
+        here, everything = self.remaining[cell] / speed, self._seconds(size)
         line = (
             f"{time.strftime('%H:%M:%S')} {size} seed {seed} {doing}: "
             f"{speed:,.0f} tokens/s, {len(self.table.done)} rows, "
@@ -211,12 +220,13 @@ class Progress:
 
     def _seconds(self, size: str) -> float:
         """Time to the end; a size not yet met has a speed guessed from this one's."""
+        # speed falls with width to about this power
         speed = {
-            other: self.speed[size] * (SIZES[size].width / there.width) ** SLOWER
-            for other, there in SIZES.items()
+            name: self.speed[size] * (SIZES[size].width / there.width) ** 1.3
+            for name, there in SIZES.items()
         }
         speed |= self.speed
-        return sum(tokens / speed[other] for (other, _), tokens in self.left.items())
+        return sum(tokens / speed[name] for (name, _), tokens in self.remaining.items())
 
 
 def _duration(seconds: float) -> str:

@@ -142,13 +142,13 @@ class Decoder(eqx.Module):
     norm: eqx.nn.LayerNorm
 
     def __init__(self, width: int, key: Array) -> None:
-        k1, k2, *rest = jax.random.split(key, 2 + LAYERS)
+        k1, k2, *block_keys = jax.random.split(key, 2 + LAYERS)
         # With the usual sd of .02 it learns late, and seeds differ.
         normal = jax.random.normal(k1, (VOCABULARY, width), jnp.float32)
         embedding = width**-0.5 * normal
         self.embedding = eqx.nn.Embedding(weight=embedding)
         self.position = 0.02 * jax.random.normal(k2, (CONTEXT, width), jnp.float32)
-        self.blocks = [Block(width, k) for k in rest]
+        self.blocks = [Block(width, k) for k in block_keys]
         self.norm = _norm(width)
 
     def __call__(self, text: Array) -> Array:

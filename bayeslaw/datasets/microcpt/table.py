@@ -33,7 +33,6 @@ COLUMNS = (
     "source_loss_before",
     "cost",
 )
-PLACES = 6  # digits of a loss
 
 
 @dataclass(frozen=True)
@@ -99,15 +98,15 @@ def rows(
         "D": d,
         **cells_of(run.adaptation, step, run.last, d, run.unique_target),
         "ptpp": checkpoint.ptpp,
-        "source_loss_before": round(before["source"], PLACES),
+        "source_loss_before": round(before["source"], 6),
         "cost": 6 * n * d,
     }
     return [
         {
             **of_run,
             "domain": domain,
-            "loss": round(losses[domain], PLACES),
-            "loss_before": round(before[domain], PLACES),
+            "loss": round(losses[domain], 6),
+            "loss_before": round(before[domain], 6),
         }
         for domain in DOMAINS
     ]

@@ -24,11 +24,9 @@ WARM_UP = 10  # steps
 WEIGHT_DECAY = 0.01
 # the average weighs step t by t^7: about the last eighth of a phase
 AVERAGE_POWER = 7.0
-EVALUATED_TOGETHER = 4  # batches
-ONE = 2.0**32  # a share of one in whole numbers of 32 bits
 
 
-class State(NamedTuple):
+class TrainingState(NamedTuple):
     """Runs in training; every array is of shape (run, ...)."""
 
     weights: Any  # the arrays of a Decoder
@@ -72,32 +70,33 @@ class Trainer(NamedTuple):
 
     size: str
     parameters: int
-    fresh: Callable[[int], State]
-    branch: Callable[[State, int], State]
-    train: Callable[[State, Courses, int], State]
-    evaluate: Callable[[State], dict[str, np.ndarray]]
+    fresh: Callable[[int], TrainingState]
+    branch: Callable[[TrainingState, int], TrainingState]
+    train: Callable[[TrainingState, Courses, int], TrainingState]
+    evaluate: Callable[[TrainingState], dict[str, np.ndarray]]
 
 
 def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
     """Training and evaluation of one size on two corpora."""
     text = jnp.concatenate([jnp.asarray(source.train), jnp.asarray(target.train)])
     boundary = jnp.int32(len(source.train))
-    together = (-1, EVALUATED_TOGETHER * SIZES[size].batch, CONTEXT + 1)
+    # four batches are evaluated together
+    together = (-1, 4 * SIZES[size].batch, CONTEXT + 1)
     windows = {
         domain: jnp.asarray(corpus.validation, jnp.int32).reshape(together)
         for domain, corpus in (("source", source), ("target", target))
     }
 
-    def fresh(seed: int) -> State:
+    def fresh(seed: int) -> TrainingState:
         return _fresh(jax.random.key(np.uint32(seed)), size=size)
 
-    def branch(state: State, runs: int) -> State:
+    def branch(state: TrainingState, runs: int) -> TrainingState:
         return _branch(state.average, size=size, runs=runs)
 
-    def train(states: State, courses: Courses, steps: int) -> State:
+    def train(states: TrainingState, courses: Courses, steps: int) -> TrainingState:
         return _train(states, courses, text, boundary, jnp.int32(steps), size=size)
 
-    def evaluate(states: State) -> dict[str, np.ndarray]:
+    def evaluate(states: TrainingState) -> dict[str, np.ndarray]:
         return {
             domain: np.asarray(_losses(states.average, windows[domain], size=size))
             for domain in windows
@@ -123,34 +122,34 @@ def _skeleton(size: str) -> Any:
     return eqx.filter(shapes, lambda x: not isinstance(x, jax.ShapeDtypeStruct))
 
 
-def _start(size: str, weights: Any) -> State:
+def _start(size: str, weights: Any) -> TrainingState:
     # The average is a copy, because an array that is given away cannot be given twice.
     average = jax.tree.map(jnp.copy, weights)
-    return State(weights, average, _optimizer(size).init(weights), jnp.int32(0))
+    return TrainingState(weights, average, _optimizer(size).init(weights), jnp.int32(0))
 
 
 @partial(jax.jit, static_argnames="size")
-def _fresh(key: Array, *, size: str) -> State:
+def _fresh(key: Array, *, size: str) -> TrainingState:
     state = _start(size, eqx.filter(Decoder(SIZES[size].width, key), eqx.is_array))
     return jax.tree.map(lambda x: x[None], state)
 
 
 @partial(jax.jit, static_argnames=("size", "runs"))
-def _branch(average: Any, *, size: str, runs: int) -> State:
+def _branch(average: Any, *, size: str, runs: int) -> TrainingState:
     weights = jax.tree.map(lambda x: jnp.repeat(x, runs, axis=0), average)
     return jax.vmap(lambda w: _start(size, w))(weights)
 
 
 @partial(jax.jit, static_argnames="size", donate_argnames="states")
 def _train(
-    states: State,
+    states: TrainingState,
     courses: Courses,
     text: Array,
     boundary: Array,
     steps: Array,
     *,
     size: str,
-) -> State:
+) -> TrainingState:
     """The states so many steps later.
 
     ``steps`` is traced, so that one compiled loop serves every stretch of every run of
@@ -158,7 +157,7 @@ def _train(
     """
     optimizer = _optimizer(size)
 
-    def of_run(state: State, course: Courses) -> State:
+    def of_run(state: TrainingState, course: Courses) -> TrainingState:
         windows = batch(text, boundary, course, state.step, SIZES[size].batch)
 
         def score(weights: Any) -> Array:
@@ -172,9 +171,9 @@ def _train(
         weights = optax.apply_updates(state.weights, change)
         share = average_share(state.step + 1)
         average = optax.incremental_update(weights, state.average, share)
-        return State(weights, average, memory, state.step + 1)
+        return TrainingState(weights, average, memory, state.step + 1)
 
-    def of_all(_: Array, states: State) -> State:
+    def of_all(_: Array, states: TrainingState) -> TrainingState:
         return jax.vmap(of_run)(states, courses)
 
     return jax.lax.fori_loop(0, steps, of_all, states)
@@ -216,8 +215,10 @@ def batch(
     # bits wrap around at one: floats would be rounded, and lose the share on long runs.
     offset = jax.random.uniform(jax.random.fold_in(course.key, 0), dtype=jnp.float32)
     turn = step * windows + jnp.arange(windows, dtype=jnp.int32)
-    part = (replay * ONE).astype(jnp.uint32)
-    passed = turn.astype(jnp.uint32) * part + (offset * ONE).astype(jnp.uint32)
+    whole_turn = 2.0**32
+    part = (replay * whole_turn).astype(jnp.uint32)
+    start = (offset * whole_turn).astype(jnp.uint32)
+    passed = turn.astype(jnp.uint32) * part + start
     from_source = (passed < part) | (replay >= 1)
     k1, k2 = jax.random.split(jax.random.fold_in(course.key, step + 1))
     in_source = jax.random.randint(k1, (windows,), 0, boundary - CONTEXT, jnp.int32)
@@ -284,12 +285,12 @@ def steps_for(size: str, tokens: float) -> int:
     return max(1, steps)
 
 
-def save(path: Path, state: State) -> None:
+def save(path: Path, state: TrainingState) -> None:
     """Write a state, whole or not at all."""
     with atomic_write(path) as part:
         eqx.tree_serialise_leaves(part, state)
 
 
-def load(path: Path, like: State) -> State:
+def load(path: Path, like: TrainingState) -> TrainingState:
     """Read a state of the form of ``like``."""
     return eqx.tree_deserialise_leaves(path, like)

@@ -22,12 +22,7 @@ from bayeslaw.datasets.microcpt import model, train
 from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus, read_corpus
 from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint
-from bayeslaw.datasets.microcpt.train import Courses, State, Trainer
-
-WINDOWS = 512  # validation windows of a domain
-SAVE_EVERY = 60.0  # seconds
-DISPATCH = 10.0  # seconds of training between two looks at the clock
-FIRST_DISPATCH = 20  # steps
+from bayeslaw.datasets.microcpt.train import Courses, Trainer, TrainingState
 
 # told of tokens trained, seconds taken, and what was done
 Tick = Callable[[int, float, str], None]
@@ -35,11 +30,12 @@ Tick = Callable[[int, float, str], None]
 
 @dataclass(frozen=True)
 class Work:
-    """Two corpora, and the folder of states trained on them."""
+    """Two corpora, and the folder of states trained on them, saved so often."""
 
     source: Corpus
     target: Corpus
     folder: Path
+    save_seconds: float = 60.0
 
     def trainer(self, size: str) -> Trainer:
         return train.trainer(size, self.source, self.target)
@@ -56,9 +52,11 @@ def open_work(
     target: str | Path,
     folder: str | Path,
     *,
-    windows: int = WINDOWS,
+    windows: int = 512,
 ) -> Work:
     """Read two folders of text, and open a folder of states, or make it.
+
+    ``windows``: validation windows of a domain.
 
     Raises
     ------
@@ -111,7 +109,7 @@ def _facts(corpus: Corpus) -> dict[str, Any]:
 
 def pretrain(
     work: Work, trainer: Trainer, stages: Sequence[Checkpoint], tick: Tick
-) -> State:
+) -> TrainingState:
     """The last of a run's stages: read, or trained on from its latest state."""
     goal = stages[-1]
     fresh = trainer.fresh(goal.seed)
@@ -125,12 +123,12 @@ def pretrain(
     begun = max((s for s in saved if _step(s) <= until), key=_step, default=fresh)
 
     # Pre-training is one run that sees source text only.
-    runs = Runs(train.pretraining(goal.seed, len(work.target.train)), part)
+    runs = TrainedRuns(train.pretraining(goal.seed, len(work.target.train)), part)
 
     def tell(tokens: int, seconds: float) -> None:
         tick(tokens, seconds, f"to ptpp {goal.ptpp:g}")
 
-    state = _advance(trainer, begun, runs, until, tell)
+    state = _advance(trainer, begun, runs, until, tell, work.save_seconds)
     train.save(work.saved(goal), state)
     part.unlink(missing_ok=True)
     return state
@@ -167,21 +165,21 @@ def adapt(
             for c in checkpoints
         ]
     )
-    runs = Runs(courses, part)
+    runs = TrainedRuns(courses, part)
 
     def tell(tokens: int, seconds: float) -> None:
         ptpp = ", ".join(f"{c.ptpp:g}" for c in checkpoints)
         tick(tokens, seconds, f"ptpp {ptpp} adapting")
 
     for step in steps:
-        states = _advance(trainer, states, runs, step, tell)
+        states = _advance(trainer, states, runs, step, tell, work.save_seconds)
         # Saved after its losses are taken: a kill between repeats them.
         yield step, losses(trainer, states)
         train.save(part, states)
     part.unlink(missing_ok=True)
 
 
-def losses(trainer: Trainer, states: State) -> list[dict[str, float]]:
+def losses(trainer: Trainer, states: TrainingState) -> list[dict[str, float]]:
     """Validation losses of each run by domain, nats per byte."""
     measured = trainer.evaluate(states)
     return [
@@ -195,12 +193,12 @@ def _stacked(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
 
 
-def _step(states: State) -> int:
+def _step(states: TrainingState) -> int:
     return int(states.step[0])
 
 
 @dataclass(frozen=True)
-class Runs:
+class TrainedRuns:
     """Runs that train together, and the file that keeps their states on the way."""
 
     courses: Courses
@@ -212,15 +210,23 @@ class Runs:
 
 def _advance(
     trainer: Trainer,
-    states: State,
-    runs: Runs,
+    states: TrainingState,
+    runs: TrainedRuns,
     until: int,
     tell: Callable[[int, float], None],
-) -> State:
-    """Train to a step, saving every minute on the way."""
+    save_seconds: float,
+    *,
+    first_dispatch: int = 20,
+    dispatch_seconds: float = 10.0,
+) -> TrainingState:
+    """Train to a step, saving on the way.
+
+    ``first_dispatch``: steps at once, until it is known how many fill
+    ``dispatch_seconds``, after which the clock is looked at.
+    """
     # No steps: only compiles, so that the speed told is the training's.
     states = trainer.train(states, runs.courses, 0)
-    at, steps = _step(states), FIRST_DISPATCH
+    at, steps = _step(states), first_dispatch
     saved = time.monotonic()
     while at < until:
         now = min(steps, until - at)
@@ -230,10 +236,10 @@ def _advance(
         seconds = time.monotonic() - started
         at += now
         # As many steps as fill the time between two looks, at most twice as many.
-        in_time = int(DISPATCH * now / seconds)
-        steps = max(FIRST_DISPATCH, min(2 * steps, in_time))
+        in_time = int(dispatch_seconds * now / seconds)
+        steps = max(first_dispatch, min(2 * steps, in_time))
         tell(now * train.tokens_per_step(trainer.size) * len(runs), seconds)
-        if time.monotonic() - saved > SAVE_EVERY:
+        if time.monotonic() - saved > save_seconds:
             train.save(runs.part, states)
             saved = time.monotonic()
     return states

@@ -120,4 +120,4 @@ def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
     """The findings under a domain's or a fit's name; as they are without one."""
     if not label:
         return list(findings)
-    return [replace(found, name=f"{label}: {found.name}") for found in findings]
+    return [replace(finding, name=f"{label}: {finding.name}") for finding in findings]

@@ -115,8 +115,8 @@ class Anchors:
         table.insert(0, "run", [pick["run"] for pick in self.picks])
         table["cost"] = [f"{pick['cost']:.3g}" for pick in self.picks]
         table[f"gain ({self.unit})"] = [f"{pick['gain']:.3g}" for pick in self.picks]
-        shown = KINDS[self.gain].shown
-        table["goal sd"] = [shown(pick["goal_sd"]) for pick in self.picks]
+        format_sd = KINDS[self.gain].shown
+        table["goal sd"] = [format_sd(pick["goal_sd"]) for pick in self.picks]
         return table
 
     def __repr__(self) -> str:

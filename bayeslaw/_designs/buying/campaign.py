@@ -11,17 +11,39 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._costs.costs import Costs
-from bayeslaw._designs.goals.kinds import Gain
+from bayeslaw._designs.goals.kinds import GainName
 from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._tables.before import of_source
 
-LOSS, SOURCE_LOSS = "loss", "source_loss"
+
+@dataclass(frozen=True)
+class BuyingRules:
+    """Thresholds of a campaign.
+
+    Parameters
+    ----------
+    first_share
+        Share of the budget, at most, for what the priors alone choose.
+    trifle
+        Share of the budget below which a run is not offered. A law is fitted by itself
+        before its misfit is, so that many runs far below the goal bend it: with them
+        forecasts got worse (docs/anchors.md).
+    least_fall
+        Share of the goal's sd by which the rest of the budget has to lower it.
+    odd
+        Chance of a loss as far from its forecast, below which it is called odd.
+    """
+
+    first_share: float = 0.2
+    trifle: float = 2e-3
+    least_fall: float = 0.05
+    odd: float = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """What `next_runs` was asked, with its defaults filled in.
+class Campaign:
+    """A sequence of purchases: what `next_runs` was called with, defaults filled in.
 
     ``goal``: runs to be forecast, or the keywords of a plan. ``laws``: by domain; a
     plan has the source's too. ``gain``: what is asked of runs to be forecast. ``costs``:
@@ -36,9 +58,10 @@ class Asked:
     batch: int | None
     enough: float
     least: float
-    gain: Gain
+    gain: GainName
     seed: int
     costs: Costs | None
+    rules: BuyingRules = BuyingRules()
 
     def table(self, domain: str) -> pd.DataFrame:
         """Candidates as the laws of a domain read them."""
@@ -48,8 +71,8 @@ class Asked:
 def losses_of(goal: pd.DataFrame | Mapping[str, Any]) -> dict[str, str]:
     """Columns of the losses that a run is measured for, by domain."""
     if isinstance(goal, pd.DataFrame):
-        return {TARGET: LOSS}
-    return {TARGET: LOSS, FORGETTING: SOURCE_LOSS}
+        return {TARGET: "loss"}
+    return {TARGET: "loss", FORGETTING: "source_loss"}
 
 
 def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
@@ -95,8 +118,8 @@ def read_measured(
         raise RunTableError(
             f"measured row {twice.iloc[0]!r} is there twice: give each batch once"
         )
-    kept = table.index.isin([*gave.index, *failed.index])
-    return table[kept].reset_index(drop=True)
+    is_kept = table.index.isin([*gave.index, *failed.index])
+    return table[is_kept].reset_index(drop=True)
 
 
 def _numbers(measured: pd.DataFrame, column: str) -> pd.Series:

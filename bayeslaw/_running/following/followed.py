@@ -168,7 +168,9 @@ class Following:
             "surprise": self.surprise,
             "decision": action,
             **decision,
-            "domains": {name: one.to_dict() for name, one in self.domains.items()},
+            "domains": {
+                name: domain.to_dict() for name, domain in self.domains.items()
+            },
         }
 
     def sentence(self) -> str:
@@ -184,26 +186,26 @@ class Following:
         return paragraphs(self.sentence())
 
     def _lines(self) -> Iterator[str]:
-        for name, one in self.domains.items():
-            unit = UNITS[one.unit]
+        for name, domain in self.domains.items():
+            unit = UNITS[domain.unit]
             yield (
-                f"{name}: {format_final(one.final)} at {format_count(self.until)} {unit}; "
-                f"before the run {format_final(one.final_before)}"
+                f"{name}: {format_final(domain.final)} at {format_count(self.until)} {unit}; "
+                f"before the run {format_final(domain.final_before)}"
             )
-            if one.max_loss is not None:
-                now = format_chance(one.probability)
-                before = format_chance(one.probability_before)
+            if domain.max_loss is not None:
+                now = format_chance(domain.probability)
+                before = format_chance(domain.probability_before)
                 yield (
-                    f"  at most {one.max_loss:.4g}: probability {now}, before the run "
+                    f"  at most {domain.max_loss:.4g}: probability {now}, before the run "
                     f"{before}"
                 )
-            yield f"  {one.points} points; {one.verdict}"
-            if one.known_from is not None:
+            yield f"  {domain.points} points; {domain.verdict}"
+            if domain.known_from is not None:
                 yield (
                     f"  known to within {self.within:.1%} since "
-                    f"{format_count(one.known_from)} {unit}"
+                    f"{format_count(domain.known_from)} {unit}"
                 )
-            yield from (f"  {note}" for note in one.notes)
+            yield from (f"  {note}" for note in domain.notes)
         if len(self.domains) > 1 and self.probability == self.probability:
             now = format_chance(self.probability)
             before = format_chance(self.probability_before)

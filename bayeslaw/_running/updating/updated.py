@@ -19,8 +19,6 @@ from bayeslaw._running.updating.rows import RowChanges
 from bayeslaw._running.updating.surprise import Surprise, above
 
 Action = Literal["nothing new", "nothing changed", "sharper", "wider", "moved"]
-PROB = 0.9  # inside all intervals
-SHARPER, WIDER = 0.9, 1.1  # widths of forecasts, after over before
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +95,7 @@ class Updated:
 
     domains: Mapping[str, UpdatedDomain]
     plan: PlanChange | None
-    prob: float = PROB
+    prob: float = 0.9
 
     def __getitem__(self, name: str) -> UpdatedDomain:
         return self.domains[name]
@@ -117,16 +115,16 @@ class Updated:
         """Domains whose new rows surprise."""
         return [
             name
-            for name, one in self.domains.items()
-            if one.surprise is not None and one.surprise.is_surprising
+            for name, domain in self.domains.items()
+            if domain.surprise is not None and domain.surprise.is_surprising
         ]
 
     @property
     def action(self) -> Action:
         """What happened, in a word or two."""
-        if not any(one.changes.any for one in self.domains.values()):
+        if not any(domain.changes.any for domain in self.domains.values()):
             return "nothing new"
-        headlines = [one.headline for one in self.domains.values()]
+        headlines = [domain.headline for domain in self.domains.values()]
         if self.plan is not None:
             # a forecast may move without a consequence for the plan
             moved = self.plan.moved
@@ -136,9 +134,10 @@ class Updated:
             return "moved"
         # the geometric mean over domains
         width = float(np.exp(np.mean([np.log(row["width"]) for row in headlines])))
-        if width < SHARPER:
+        # intervals a tenth narrower, or wider, than before
+        if width < 0.9:
             return "sharper"
-        return "wider" if width > WIDER else "nothing changed"
+        return "wider" if width > 1.1 else "nothing changed"
 
     def verdict(self) -> str:
         """What happened, in one plain sentence."""
@@ -156,8 +155,8 @@ class Updated:
             "the forecasts stay where they were" if plan is None else "the plan stays"
         )
         widths = " and ".join(
-            f"{_change(one.headline['width'])} ({name})"
-            for name, one in self.domains.items()
+            f"{_change(domain.headline['width'])} ({name})"
+            for name, domain in self.domains.items()
         )
         return f"{action.capitalize()}: {stays}, and intervals are {widths}{odd}."
 
@@ -167,19 +166,19 @@ class Updated:
 
     def _lines(self) -> Iterator[str]:
         yield self.verdict()
-        for name, one in self.domains.items():
-            yield f"{name}: {one.changes.sentence()}"
-            if one.surprise is not None:
-                yield f"  {one.surprise.sentence()}"
-            if not one.changes.any:
+        for name, domain in self.domains.items():
+            yield f"{name}: {domain.changes.sentence()}"
+            if domain.surprise is not None:
+                yield f"  {domain.surprise.sentence()}"
+            if not domain.changes.any:
                 continue
-            row = one.headline
+            row = domain.headline
             yield f"  {row.name}: {_forecast(row, 'before')}, now {_forecast(row, 'after')}"
-            beyond = one.parameters.index[one.parameters["moved"].astype(bool)]
+            beyond = domain.parameters.index[domain.parameters["moved"].astype(bool)]
             if len(beyond):
                 yield f"  moved by half an sd or more: {', '.join(beyond)}"
-            if one.attribution is not None:
-                yield f"  why: {one.attribution.sentence()}"
+            if domain.attribution is not None:
+                yield f"  why: {domain.attribution.sentence()}"
         if self.plan is not None:
             yield self.plan.sentence()
 
@@ -189,13 +188,15 @@ class Updated:
             "action": self.action,
             "verdict": self.verdict(),
             "prob": self.prob,
-            "domains": {name: one.to_dict() for name, one in self.domains.items()},
+            "domains": {
+                name: domain.to_dict() for name, domain in self.domains.items()
+            },
             "plan": None if self.plan is None else self.plan.to_dict(),
         }
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each forecast, by domain and run: before and after."""
-        parts = {name: one.forecasts for name, one in self.domains.items()}
+        parts = {name: domain.forecasts for name, domain in self.domains.items()}
         return pd.concat(parts, names=["domain", "run"])
 
     def __repr__(self) -> str:
@@ -220,10 +221,10 @@ def _change(width: float) -> str:
 
 def _moved_most(domains: Mapping[str, UpdatedDomain]) -> str:
     """The headline forecast that moved by most of its old sds, in words."""
-    one = max(domains.values(), key=lambda one: abs(one.headline["shift"]))
-    row = one.headline
+    domain = max(domains.values(), key=lambda domain: abs(domain.headline["shift"]))
+    row = domain.headline
     return (
-        f"the {one.name} loss of {row.name} goes from {row['before']:.4g} to "
+        f"the {domain.name} loss of {row.name} goes from {row['before']:.4g} to "
         f"{row['after']:.4g} nats"
     )
 
@@ -239,35 +240,37 @@ def _not_foreseen(updated: Updated) -> str:
 
 def _why(domains: Mapping[str, UpdatedDomain]) -> str:
     """Where the new rows lie that moved the forecast which moved most."""
-    told = [one for one in domains.values() if one.attribution is not None]
-    moved = [one for one in told if one.headline["moved"]]
+    attributed = [
+        domain for domain in domains.values() if domain.attribution is not None
+    ]
+    moved = [domain for domain in attributed if domain.headline["moved"]]
     if not moved:
         return ""
-    one = max(moved, key=lambda one: abs(one.headline["shift"]))
-    group = _odd_group(one)
+    domain = max(moved, key=lambda domain: abs(domain.headline["shift"]))
+    group = _odd_group(domain)
     if group is None:
         return ""
-    of = f" of {one.name}" if len(domains) > 1 else ""
+    of = f" of {domain.name}" if len(domains) > 1 else ""
     return (
         f"the new rows{of} at {group['by']} {group['level']} lie "
         f"{abs(group['miss']):.1%} {above(group['miss'])} what was foreseen"
     )
 
 
-def _odd_group(one: UpdatedDomain) -> pd.Series | None:
+def _odd_group(domain: UpdatedDomain) -> pd.Series | None:
     """Group to blame: largest standardised miss among those driving the shift; if
     attribution failed, among the significant ones.
     """
-    if one.surprise is None or one.attribution is None:
+    if domain.surprise is None or domain.attribution is None:
         return None
-    groups = one.surprise.groups
-    if one.attribution.is_told:
+    groups = domain.surprise.groups
+    if domain.attribution.is_told:
         # levels that add most of the shift; which of them is the news is for the
         # forecast that they were given to say
-        reasons = one.attribution.reasons
-        told = set(zip(reasons["by"], reasons["level"], strict=True))
+        reasons = domain.attribution.reasons
+        driving = set(zip(reasons["by"], reasons["level"], strict=True))
         named = zip(groups["by"], groups["level"], strict=True)
-        groups = groups[[name in told for name in named]]
+        groups = groups[[name in driving for name in named]]
     else:
         groups = groups[groups["p_value"] < UNUSUAL / len(groups)]
     if groups.empty:
