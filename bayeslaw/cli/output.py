@@ -94,15 +94,18 @@ def finite(value: Any) -> Any:
 
 
 def print_table(rows: list[dict], names: tuple[str, ...]) -> None:
-    lines = [list(names)]
-    for row in rows:
-        cells = [row[name] for name in names]
-        texts = [", ".join(c) if isinstance(c, list) else str(c) for c in cells]
-        lines.append([*map(printable, texts)])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        padded = [cell.ljust(w) for cell, w in zip(line, widths, strict=True)]
-        say("  ".join(padded).rstrip())
+    columns = []
+    for name in names:
+        cells = [name, *(_cell_text(row[name]) for row in rows)]
+        width = max(map(len, cells))
+        columns.append([cell.ljust(width) for cell in cells])
+    for line in zip(*columns, strict=True):
+        say("  ".join(line).rstrip())
+
+
+def _cell_text(cell: Any) -> str:
+    text = ", ".join(cell) if isinstance(cell, list) else str(cell)
+    return printable(text)
 
 
 # -- warnings --------------------------------------------------------------------------

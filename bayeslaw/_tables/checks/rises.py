@@ -58,16 +58,17 @@ def _parts(
 
 
 def _levels(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    levels = np.sort(runs[column].dropna().unique())[::-1]
+    values = runs[column]
+    levels = np.sort(values.dropna().unique())[::-1]
     if len(levels) < 2:
         return
     if len(levels) <= 12:
         for level in levels:
-            yield f"at {column} = {_shown(level)}", runs[runs[column] == level]
+            yield f"at {column} = {_shown(level)}", runs[values == level]
         return
-    low, high = np.quantile(runs[column].dropna(), [1 / 3, 2 / 3])
-    yield f"at {column} over {_shown(high)}", runs[runs[column] > high]
-    yield f"at {column} under {_shown(low)}", runs[runs[column] < low]
+    low, high = values.quantile([1 / 3, 2 / 3])
+    yield f"at {column} over {_shown(high)}", runs[values > high]
+    yield f"at {column} under {_shown(low)}", runs[values < low]
 
 
 def _shown(level: float) -> str:

@@ -93,20 +93,19 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
     """Tell whether rows of one name are points of one run: no point has two losses, and
     what is set before a run is alike.
     """
-    names = as_names(runs[column])
-    numbered = names.is_unique and names.astype(str).str.isdigit().all()
-    is_size = (
-        pd.api.types.is_numeric_dtype(runs[column]) and _spelled(column) not in RUN
-    )
-    if names.isna().any() or numbered or is_size:
+    cells = runs[column]
+    names = as_names(cells)
+    is_counter = names.is_unique and names.astype(str).str.isdigit().all()
+    is_size = pd.api.types.is_numeric_dtype(cells) and _spelled(column) not in RUN
+    if names.isna().any() or is_counter or is_size:
         return False
     along = "step" if "step" in runs else "D"
     point = [names, *(runs[c] for c in (along, "domain") if c in runs)]
-    losses = runs.groupby(point, sort=False)[[c for c in LOSSES if c in runs]]
+    losses = [c for c in LOSSES if c in runs]
     settings = [c for c in ("N", "replay", "ptpp", "checkpoint") if c in runs]
-    set_before = runs.groupby(names, sort=False)[settings]
-    one_loss = (losses.nunique() <= 1).all(axis=None)
-    return bool(one_loss and (set_before.nunique() <= 1).all(axis=None))
+    of_point = runs.groupby(point, sort=False)[losses].nunique()
+    of_run = runs.groupby(names, sort=False)[settings].nunique()
+    return bool((of_point <= 1).all(axis=None) and (of_run <= 1).all(axis=None))
 
 
 def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -46,6 +46,7 @@ from bayeslaw.cli.parsing import (
 
 if TYPE_CHECKING:
     import pandas as pd
+    from jaxtyping import Float
     from rich.console import RenderableType
 
     from bayeslaw import Followed, Follower, Following
@@ -347,39 +348,56 @@ def _bar(probability: float, width: int = 30) -> str:
 
 def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
     """Draw points so far and the band from here to the end, over log tokens."""
-    unit, path, history = domain.unit, domain.path, domain.history
-    first = min([*history["at"], path[unit].min()])
-    span = np.log(until / first) or 1.0
-    limit = [] if domain.max_loss is None else [domain.max_loss]
-    losses = [*history["loss"], *path["low"], *path["high"], *limit]
+    path, history = domain.path, domain.history
+    tokens = path[domain.unit].to_numpy(float)
+    first = min(*history["at"], tokens.min())
+    limits = [] if domain.max_loss is None else [domain.max_loss]
+    losses = [*history["loss"], *path["low"], *path["high"], *limits]
     low, high = min(losses), max(losses)
-
-    def column(at: float) -> int:
-        share = np.log(at / first) / span
-        return round((width - 1) * share)
-
-    def line(loss: float) -> int:
-        share = (loss - low) / ((high - low) or 1.0)
-        inside = min(max(share, 0.0), 1.0)
-        return round((height - 1) * (1 - inside))
-
+    scale = Scale(np.log(first), np.log(until), low, high, width, height)
     grid = np.full((height, width), " ")
-    for loss in limit:
-        grid[line(loss), :] = "─"
-    at_column = np.exp(np.log(first) + span * np.arange(width) / (width - 1))
-    for i, at in enumerate(at_column):
-        if at < path[unit].iloc[0]:
+    for loss in limits:
+        grid[scale.line(loss), :] = "─"
+    for column, at in enumerate(scale.tokens()):
+        if at < tokens[0]:
             continue
-        for edges, mark in (
-            (("before_low", "before_high"), "·"),
-            (("low", "high"), "▒"),
-        ):
-            bottom, top = (np.interp(at, path[unit], path[edge]) for edge in edges)
-            grid[line(top) : line(bottom) + 1, i] = mark
+        for edge, mark in (("before_", "·"), ("", "▒")):
+            bottom = np.interp(at, tokens, path[f"{edge}low"])
+            top = np.interp(at, tokens, path[f"{edge}high"])
+            lines = slice(scale.line(top), scale.line(bottom) + 1)
+            grid[lines, column] = mark
     for at, loss in zip(history["at"], history["loss"], strict=True):
-        grid[line(loss), column(at)] = "●"
-    labels = np.full(height, " " * 7)
-    labels[0], labels[-1] = f"{high:7.4g}", f"{low:7.4g}"
-    lines = [f"{label} {''.join(row)}" for label, row in zip(labels, grid, strict=True)]
-    ends = f"{format_count(first)}".ljust(width - 6) + format_count(until).rjust(6)
-    return "\n".join([*lines, " " * 8 + ends])
+        grid[scale.line(loss), scale.column(at)] = "●"
+    labels = [f"{high:7.4g}", *[" " * 7] * (height - 2), f"{low:7.4g}"]
+    rows = ["".join(row) for row in grid]
+    text = [f"{label} {row}" for label, row in zip(labels, rows, strict=True)]
+    ends = format_count(first).ljust(width - 6) + format_count(until).rjust(6)
+    return "\n".join([*text, " " * 8 + ends])
+
+
+class Scale(NamedTuple):
+    """Where tokens and losses lie on a chart of characters: columns over log tokens, lines
+    from the highest loss down.
+    """
+
+    first: float
+    last: float
+    low: float
+    high: float
+    width: int
+    height: int
+
+    def column(self, tokens: float) -> int:
+        span = (self.last - self.first) or 1.0
+        share = (np.log(tokens) - self.first) / span
+        return round((self.width - 1) * share)
+
+    def line(self, loss: float) -> int:
+        span = (self.high - self.low) or 1.0
+        share = (self.high - loss) / span
+        inside = min(max(share, 0.0), 1.0)
+        return round((self.height - 1) * inside)
+
+    def tokens(self) -> Float[np.ndarray, " column"]:
+        """Tokens at each column, shape (column,)."""
+        return np.geomspace(np.exp(self.first), np.exp(self.last), self.width)
