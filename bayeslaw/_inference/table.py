@@ -21,16 +21,13 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# rows of one run from which it is a learning curve, whose neighbouring points are alike
-CURVE = 10
+
 RUN_LENGTH = 0.3  # e-folds over which neighbours on a run forget each other's error
 # share of the variance of a row's error that is common to its run, or its setting
 COMMON = 0.5
 KINDS = ("checkpoint", "run", "setting")  # of groups of rows
 # e-folds; two points of a run closer than this are taken to be this far apart
 MIN_GAP = 1e-4
-# groups are padded to multiples of this, so that tables share compiled programs
-SLOTS = 8
 
 
 class Group(NamedTuple):
@@ -137,10 +134,11 @@ def _texts(column: pd.Series) -> list[str]:
     return [f"{v:g}" if isinstance(v, float) else str(v) for v in column]
 
 
-def shared_error(runs: pd.DataFrame) -> SharedError:
-    """What the rows of a table share.
+def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
+    """Find what the rows of a table share.
 
-    Learning curves (runs of many points): an effect of each run, and neighbours alike.
+    Learning curves (runs of ``curve`` points or more): an effect of each run, and
+    neighbours alike.
     Other tables: an effect of each checkpoint, and points along one run alike. A single
     checkpoint or run has no effect that could be told from the law.
     """
@@ -148,7 +146,7 @@ def shared_error(runs: pd.DataFrame) -> SharedError:
     if run is None or along is None or run.nunique() == len(run):
         return SharedError(checkpoint=_group(labels("checkpoint", runs)))
     previous, gap = _before(pd.factorize(run)[0], along)
-    if run.value_counts().max() >= CURVE:
+    if run.value_counts().max() >= curve:
         return SharedError(run=_group(run), previous=previous, gap=gap)
     return SharedError(_group(labels("checkpoint", runs)), previous=previous, gap=gap)
 
@@ -173,17 +171,17 @@ class Sharing(NamedTuple):
     def along_run(self) -> bool:
         return self.previous is not None
 
-    def only(self, kept: Bool[np.ndarray, " row"]) -> Sharing:
+    def only(self, is_kept: Bool[np.ndarray, " row"]) -> Sharing:
         """The rows that are kept, shape (row,) of truth values; groups keep their
         indices, and a point whose predecessor is gone begins a run.
         """
-        groups = {kind: code[kept] for kind, code in self.groups.items()}
+        groups = {kind: code[is_kept] for kind, code in self.groups.items()}
         if self.previous is None or self.gap is None:
             return Sharing(groups)
-        place = np.cumsum(kept) - 1
-        follows = kept[self.previous]
-        previous = np.where(follows, place[self.previous], place)[kept]
-        gap = np.where(follows, self.gap, np.inf)[kept]
+        place = np.cumsum(is_kept) - 1
+        follows = is_kept[self.previous]
+        previous = np.where(follows, place[self.previous], place)[is_kept]
+        gap = np.where(follows, self.gap, np.inf)[is_kept]
         return Sharing(groups, previous, gap)
 
 
@@ -234,7 +232,7 @@ def sharing(runs: pd.DataFrame, columns: Sequence[str]) -> Sharing:
         if names is None or not 1 < names.nunique() < len(names):
             continue
         code = pd.factorize(names, sort=True)[0]
-        if not any(_same_partition(code, other) for other in groups.values()):
+        if not any(_same_partition(code, earlier) for earlier in groups.values()):
             groups[kind] = code
     run, along = labels("run", runs), _efolds(runs)
     if run is None or along is None or run.nunique() == len(run):
@@ -243,10 +241,10 @@ def sharing(runs: pd.DataFrame, columns: Sequence[str]) -> Sharing:
 
 
 def _same_partition(
-    code: Int[np.ndarray, " row"], other: Int[np.ndarray, " row"]
+    code: Int[np.ndarray, " row"], second: Int[np.ndarray, " row"]
 ) -> bool:
-    pairs = len(set(zip(code.tolist(), other.tolist(), strict=True)))
-    return pairs == len(np.unique(code)) == len(np.unique(other))
+    pairs = len(set(zip(code.tolist(), second.tolist(), strict=True)))
+    return pairs == len(np.unique(code)) == len(np.unique(second))
 
 
 def twice(shared: SharedError) -> SharedError:
@@ -257,8 +255,8 @@ def twice(shared: SharedError) -> SharedError:
     if shared.kind is not None:
         code = np.asarray(shared.group.code)
         groups = int(code.max()) + 1
-        both = np.concatenate([code, code + groups])
-        doubled[shared.kind] = Group.of(both, _slots(2 * groups))
+        codes = np.concatenate([code, code + groups])
+        doubled[shared.kind] = Group.of(codes, _slots(2 * groups))
     if shared.previous is not None and shared.gap is not None:
         previous = np.asarray(shared.previous)
         doubled["previous"] = np.concatenate([previous, previous + len(previous)])
@@ -288,9 +286,9 @@ def _slots(groups: int) -> Float[np.ndarray, " slot"]:
     return np.zeros(_with_spare(groups))
 
 
-def _with_spare(groups: int) -> int:
-    """The next multiple of `SLOTS`."""
-    return -(-groups // SLOTS) * SLOTS
+def _with_spare(groups: int, multiple: int = 8) -> int:
+    """The next multiple, so that tables share compiled programs."""
+    return -(-groups // multiple) * multiple
 
 
 def _before(
@@ -305,9 +303,6 @@ def _before(
     previous[later] = earlier
     gap[later] = np.maximum(along[later] - along[earlier], MIN_GAP)
     return previous, gap
-
-
-CELLS = 1_000_000  # draws x rows
 
 
 class Padded(NamedTuple):
@@ -327,12 +322,12 @@ class Padded(NamedTuple):
         return self._replace(weight=weight)
 
 
-def at_once(table: Padded) -> int:
-    """Draws that are worked on together at all rows of a table, so that memory does not
-    grow with both.
+def at_once(table: Padded, cells: int = 1_000_000) -> int:
+    """Draws that are worked on together at all rows of a table: so many ``cells`` of
+    draws x rows, so that memory does not grow with both.
     """
     rows = len(table.weight)
-    return max(1, CELLS // rows)
+    return max(1, cells // rows)
 
 
 def padded_size(n: int) -> int:

@@ -267,7 +267,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "smooth, k = smoothed_tail(plain)",
         "smooth, k = plain, 0.0",
     ),
-    (_DRIFT, "scales * self.product[told]", "self.product[told]"),
+    (_DRIFT, "scales * self.product[is_tested]", "self.product[is_tested]"),
     (_DRIFT, "_without_outliers(miss.residual)", "miss.residual"),
     (_DRIFT, '0.0007, 1.0, "left', '0.007, 1.0, "left'),
     # the model

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOSS_UNIT, SHARE_UNIT, COUNT_UNIT = 0.45, 0.9, 2.0
 STARTS = (SOURCE_LOSS_BEFORE, LOSS_BEFORE)  # the checkpoint's loss: one is enough
-LEAST_SHARE = 1e-3  # of target data; pure replay is not infinitely far away
+
 COUNTS = ("D", "N", "ptpp", "S1_pt")
 KNOWN = (*STARTS, *COUNTS, "replay", "S2_pt", "S1_cpt", "S2_cpt")
 AREAS = ("S1_pt", "S1_cpt")  # under the learning rate
@@ -43,8 +43,8 @@ def axis_names(columns: Collection[str]) -> tuple[str, ...]:
     counts = [c for c in COUNTS if c in columns]
     replay = [c for c in ("replay",) if c in columns]
     losses = ("source_loss", "target_loss")
-    own = [c for c in columns if c not in KNOWN and c not in losses]
-    return (*start, *counts, *replay, *own)
+    further = [c for c in columns if c not in KNOWN and c not in losses]
+    return (*start, *counts, *replay, *further)
 
 
 def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:
@@ -66,8 +66,10 @@ def position(
         return xp.asarray(xp.asarray(covariates[axis], float) / unit)
     if axis == "replay":
         share = 1.0 - xp.asarray(covariates["replay"], float)
+        # pure replay, without target data, is not infinitely far away
+        log_share = xp.log(xp.clip(share, 1e-3, 1.0))
         # NumPy makes scalars of arrays without axes
-        return xp.asarray(xp.log(xp.clip(share, LEAST_SHARE, 1.0)) / SHARE_UNIT)
+        return xp.asarray(log_share / SHARE_UNIT)
     value = xp.log(xp.maximum(xp.asarray(covariates[axis], float), 1e-12))
     return xp.asarray(value / (LOSS_UNIT if axis in STARTS else COUNT_UNIT))
 

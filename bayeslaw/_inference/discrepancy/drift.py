@@ -90,18 +90,18 @@ def positions(
     return at
 
 
-def of_saved(known: Mapping[str, Any]) -> Range:
+def of_saved(saved: Mapping[str, Any]) -> Range:
     """A range as it was saved; along replay itself, as it was once, with ends in quarters
     of it.
     """
-    axes = known["axes"]
+    axes = saved["axes"]
 
     def ends(of_axes: Sequence[float]) -> tuple[float, ...]:
         pairs = zip(axes, of_axes, strict=True)
         return tuple(_of_quarters(x) if axis == "replay" else x for axis, x in pairs)
 
     named = tuple(SHARE if axis == "replay" else axis for axis in axes)
-    return Range(named, ends(known["low"]), ends(known["high"]))
+    return Range(named, ends(saved["low"]), ends(saved["high"]))
 
 
 def _of_quarters(end: float) -> float:
@@ -127,13 +127,13 @@ def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range
 
 
 def distances(
-    covariates: Mapping[str, Any], known: Range, xp: ModuleType = jnp
+    covariates: Mapping[str, Any], training: Range, xp: ModuleType = jnp
 ) -> Float[AnyArray, "*run side"]:
     """Distance of each run beyond the range, above and below along each axis, shape
     (run, 2 axes).
     """
     at, sides = positions(covariates, xp), []
-    for axis, low, high in zip(known.axes, known.low, known.high, strict=True):
+    for axis, low, high in zip(training.axes, training.low, training.high, strict=True):
         sides += [
             xp.maximum(at[axis] - high, 0.0),
             xp.clip(low - at[axis], 0.0, FARTHEST_BELOW),
@@ -224,17 +224,17 @@ class _Summary(NamedTuple):
     def log_likelihood(
         self,
         scales: Float[np.ndarray, "draw told"],
-        told: Bool[np.ndarray, " side"],
+        is_tested: Bool[np.ndarray, " side"],
     ) -> Float[np.ndarray, " draw"]:
         """Log density of the residuals for drift scales T, up to a constant:
         -log|B| / 2 + |L^-1 T X'C^-1 r|^2 / 2 with B = I + T X'C^-1 X T = L L'.
         """
-        precision = self.precision[np.ix_(told, told)]
+        precision = self.precision[np.ix_(is_tested, is_tested)]
         inner = np.eye(len(precision)) + (
             scales[:, :, None] * precision * scales[:, None, :]
         )
         root = np.linalg.cholesky(inner)
-        right = scales * self.product[told]
+        right = scales * self.product[is_tested]
         half = np.linalg.solve(root, right[..., None])[..., 0]
         log_size = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
         return 0.5 * np.sum(half**2, axis=1) - log_size

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 DOF = np.array([3.0, 4.0, 6.0, 9.0, 14.0, 25.0, 50.0])  # of the noise, by posterior
 TRIES = 600  # of the scales' importance sampling
-DISTINCT = 256  # scales that the draws of weights share
-CELLS = 4_000_000  # draws x rows worked on together
-SOME = 500  # draws of the law that tell its mean and spread
+
 
 Means = Callable[[slice], np.ndarray]
 """The law's log loss of a slice of its draws, shape (draw, row)."""
@@ -153,7 +151,7 @@ def learn(
     residuals = _some_residuals(rows, y, means, draws)
     problem = Marginal.of(process, rows, residuals)
     mode = problem.mode()
-    count = min(DISTINCT, draws)
+    count = min(256, draws)  # scales that the draws of weights share
     scales, khat = problem.draw_scales(mode, tries, count, rng)
     which = rng.permutation(np.arange(draws) % len(scales))
     projected = _projected(problem, rows, y, means, draws)
@@ -163,8 +161,8 @@ def learn(
         linear[of_these] = problem.draw_linear(log_scales, projected[of_these], rng)
     sizes = [process.size, *(matrix.shape[1] for matrix in rows.groups.values())]
     weights, *effects = np.split(linear, np.cumsum(sizes)[:-1], axis=1)
-    each = np.exp(scales[which])
-    named = {name: each[:, i] for i, name in enumerate(problem.names)}
+    draws_of_scales = np.exp(scales[which])
+    named = {name: draws_of_scales[:, i] for i, name in enumerate(problem.names)}
     return Misfit(
         process,
         # a ten-millionth of a weight is nothing, and files are half as large
@@ -179,18 +177,20 @@ def learn(
     )
 
 
-def _blocks(draws: int, rows: int) -> list[slice]:
+def _blocks(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
     """Slices of draws that fit into memory at all rows."""
-    size = max(1, CELLS // rows)
+    size = max(1, cells // rows)
     starts = range(0, draws, size)
     return [slice(start, min(start + size, draws)) for start in starts]
 
 
 def _some_residuals(
-    rows: Rows, y: Float[np.ndarray, " row"], means: Means, draws: int
+    rows: Rows, y: Float[np.ndarray, " row"], means: Means, draws: int, some: int = 500
 ) -> Float[np.ndarray, "draw row"]:
-    """Residuals of some of the law's draws, shape (draw, row)."""
-    step = max(1, draws // SOME)
+    """Residuals of some of the law's draws, which tell its mean and spread, shape
+    (draw, row).
+    """
+    step = max(1, draws // some)
     blocks = _blocks(draws, len(y))
     parts = [y - means(block)[::step] for block in blocks]
     residuals = np.concatenate(parts)
@@ -208,8 +208,8 @@ def _projected(
     weighted = problem.linear * problem.weight[:, None]
     parts = []
     for block in _blocks(draws, len(y)):
-        left = y - means(block)
-        residuals = rows.combine(left)
+        missed = y - means(block)
+        residuals = rows.combine(missed)
         parts.append(residuals @ weighted)
     return np.concatenate(parts)
 
@@ -221,8 +221,8 @@ def _draw_dof(
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " draw"]:
     """Degrees of freedom of the noise given what the mode leaves over, shape (draw,)."""
-    left = np.sqrt(problem.scaled_squares(mode))
-    log_likelihood = [np.sum(log_student(left, dof)) for dof in DOF]
+    standard = np.sqrt(problem.scaled_squares(mode))
+    log_likelihood = [np.sum(log_student(standard, dof)) for dof in DOF]
     log_prior = log_prior_of_dof(DOF - DOF_MIN, np)
     log_p = np.array(log_likelihood) + log_prior
     chance = np.exp(log_p - log_p.max())

@@ -40,11 +40,8 @@ TAUS = {
 FIRST_DOF = 8.0  # of the noise while rows are reweighted
 ROUNDS = 4  # of reweighting the rows
 PROPOSAL_DOF = 6  # of the importance sampling of the scales
-STEP, FLAT = 1e-2, 0.15  # of a gradient's difference; least curvature of a log scale
+
 FARTHEST = 5.0  # prior sds of a log scale from its centre
-DIRECTIONS = 14  # of the law's uncertainty, most
-LEAST_LOG_VARIANCE = -80.0
-ROUNDING = 1e-12  # of the largest entry of a matrix
 
 
 class Rows(NamedTuple):
@@ -129,7 +126,7 @@ class Marginal:
     ) -> Float[np.ndarray, " column"]:
         """Prior sds of all columns, shape (column,)."""
         log_variances = self.spectrum.log_variances(log_scales)
-        return np.exp(np.maximum(log_variances, LEAST_LOG_VARIANCE) / 2)
+        return np.exp(np.maximum(log_variances, -80.0) / 2)
 
     @property
     def _sigma(self) -> int:
@@ -179,17 +176,19 @@ class Marginal:
         shrunk = np.sum(inverse**2, axis=0)
         along_log_variances = 0.5 * (mean**2 + shrunk - 1)
         slopes = self.spectrum.slopes(log_scales)[self._reached]
-        found = along_log_variances @ slopes
+        slope = along_log_variances @ slopes
         noise = np.exp(-2 * log_scales[self._sigma])
         fitted = root * mean
         # In log sigma: n (squares of what is left) + (parameters in use) - rows, by
         # Fisher's identity the mean slope of the complete log likelihood. The trace of
         # X cov X'W n is the number of columns less the trace of B^-1.
-        rest = self._square - 2 * fitted @ self._product + fitted @ self._gram @ fitted
+        squares = (
+            self._square - 2 * fitted @ self._product + fitted @ self._gram @ fitted
+        )
         used = len(shrunk) - np.sum(shrunk)
-        found[self._sigma] += noise * rest + used - len(self.residual)
+        slope[self._sigma] += noise * squares + used - len(self.residual)
         of_prior = (log_scales - self.centre) / self.spread**2
-        return log_p, found - of_prior
+        return log_p, slope - of_prior
 
     def mode(self) -> Float[np.ndarray, " scale"]:
         """The most probable log scales; the rows are reweighted on the way.
@@ -231,8 +230,8 @@ class Marginal:
         # Var of the fit at a row: |L^-1 V^1/2 x|^2.
         whitened, _ = lapack.dtrtrs(factor, columns.T, lower=True)
         leverage = np.sum(whitened**2, axis=0)
-        left = (self.residual - columns @ mean) ** 2 + leverage
-        return self.precision * left * np.exp(-2 * log_scales[self._sigma])
+        squares = (self.residual - columns @ mean) ** 2 + leverage
+        return self.precision * squares * np.exp(-2 * log_scales[self._sigma])
 
     def draw_scales(
         self,
@@ -240,28 +239,31 @@ class Marginal:
         tries: int,
         count: int,
         rng: np.random.Generator,
+        step: float = 1e-2,
+        flattest: float = 0.15,
     ) -> tuple[Float[np.ndarray, "draw scale"], float]:
-        """Equally weighted log scales, shape (count, scale), and k-hat of the weights.
+        """Draw equally weighted log scales, shape (count, scale), and k-hat of the
+        weights.
 
         Importance sampling of so many tries from a Student-t around the mode.
         """
         size = len(mode)
-        steps = STEP * np.eye(size)
+        steps = step * np.eye(size)
         slopes = [
             self.gradient(mode + s)[1] - self.gradient(mode - s)[1] for s in steps
         ]
         # Central differences of the exact gradient; flat or uphill directions get the
-        # curvature FLAT, so that the proposal stays bounded.
-        curvature = -np.array(slopes) / (2 * STEP)
+        # flattest curvature, so that the proposal stays bounded.
+        curvature = -np.array(slopes) / (2 * step)
         sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
-        root = axes / np.sqrt(np.maximum(sizes, FLAT))
+        root = axes / np.sqrt(np.maximum(sizes, flattest))
         # Student-t: a normal over the root of a chi-square.
         mixed = rng.chisquare(PROPOSAL_DOF, (tries, 1)) / PROPOSAL_DOF
         standard = rng.standard_normal((tries, size)) / np.sqrt(mixed)
         square = np.sum(standard**2, axis=1)
         log_q = -0.5 * (PROPOSAL_DOF + size) * np.log1p(square / PROPOSAL_DOF)
         tried = mode + standard @ root.T
-        log_p = np.array([self.log_density(one) for one in tried])
+        log_p = np.array([self.log_density(log_scales) for log_scales in tried])
         weight, khat = pareto_smoothed(log_p - log_q)
         return tried[by_weight(weight, count, rng)], khat
 
@@ -279,17 +281,17 @@ class Marginal:
         reached = self._reached[:columns]
         root = self._root_variances(log_scales)[:columns, None]
         noise = np.exp(-2 * log_scales[self._sigma])
-        drawn = rng.standard_normal((columns, len(projected)))
+        coefficients = rng.standard_normal((columns, len(projected)))
         of_linear = slice(np.count_nonzero(reached))
         gram = self._gram[of_linear, of_linear]
         factor = _factored(gram, np.sqrt(noise) * root[reached, 0])
         right = noise * root[reached] * projected.T[reached]
         # mean L^-T L^-1 right, and L^-T z has covariance B^-1: an exact draw around it
         half, _ = lapack.dtrtrs(factor, right, lower=True)
-        drawn[reached], _ = lapack.dtrtrs(
-            factor, half + drawn[reached], lower=True, trans=True
+        coefficients[reached], _ = lapack.dtrtrs(
+            factor, half + coefficients[reached], lower=True, trans=True
         )
-        return (root * drawn).T
+        return (root * coefficients).T
 
 
 def tau_name(kind: str) -> str:
@@ -331,16 +333,18 @@ def _factored(
     if failed:
         # At scales far out the identity is less than the rounding of the largest
         # entries: so much is added that the sum is positive again.
-        ridge = ROUNDING * inner.diagonal().max()
+        ridge = 1e-12 * inner.diagonal().max()
         raised = inner + ridge * np.eye(len(inner))
         return linalg.cholesky(raised, lower=True, check_finite=False)
     return factor
 
 
 def _directions(
-    residuals: Float[np.ndarray, "draw row"],
+    residuals: Float[np.ndarray, "draw row"], count: int = 14
 ) -> Float[np.ndarray, "row direction"]:
-    """Principal directions of the law's uncertainty at the runs, (row, direction)."""
+    """Find the principal directions of the law's uncertainty at the runs, so many at
+    most, (row, direction).
+    """
     # The leading directions of the draws' covariance at the runs enter the linear model
     # as columns of unit prior variance. Where there are fewer draws than runs it is the
     # smaller matrix of the two that has its sizes.
@@ -350,10 +354,10 @@ def _directions(
     by_draw = len(centred) < centred.shape[1]
     square = centred @ centred.T if by_draw else centred.T @ centred
     most = len(square)
-    leading = (max(most - DIRECTIONS, 0), most - 1)
+    leading = (max(most - count, 0), most - 1)
     squares, axes = linalg.eigh(square, subset_by_index=leading)
     sizes = np.sqrt(np.maximum(squares, 0.0))
-    kept = sizes > 1e-3 * max(sizes[-1], 1e-12)
+    is_large = sizes > 1e-3 * max(sizes[-1], 1e-12)
     if by_draw:
-        return centred.T @ axes[:, kept]
-    return axes[:, kept] * sizes[kept]
+        return centred.T @ axes[:, is_large]
+    return axes[:, is_large] * sizes[is_large]

@@ -41,15 +41,6 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# Units beyond the data in which a piece still moves; fewer where the checkpoint's own
-# loss is an axis, along which an unseen size lies far out.
-MARGIN, STATE_MARGIN = 1.0, 0.7
-# basis functions to a unit: lengths down to .6 alone, 1 in pairs
-PER_UNIT, PAIR_PER_UNIT = 1.6, 1.0
-FUNCTIONS, PAIR_FUNCTIONS = (4, 18), (3, 9)  # least and most along an axis
-CELLS = 12  # of constant second derivative in which a walk crosses the data
-BEYOND = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 14.0)  # e-folds
-LEAST_RANGE = 0.5  # e-folds of a walk inside the data, below which it learns nothing
 
 LENGTH = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
 WIGGLE = lognormal(
@@ -60,15 +51,6 @@ MISFIT = lognormal(0.005, 1.0, "laws of N and D miss public tables by .1-1%")
 STATE_MISFIT = lognormal(
     0.028, 1.0, "state laws miss tiny models by 3% in replay, 2.5% in D, 2% in S0 x D"
 )
-
-PAIRS = (
-    ("N", "D"),
-    ("D", "replay"),
-    ("N", "replay"),
-    ("ptpp", "D"),
-    ("ptpp", "replay"),
-)
-STATE_PAIRS = (("start", "D"), ("start", "replay"), ("D", "replay"), ("N", "replay"))
 
 
 @dataclass(frozen=True)
@@ -240,11 +222,11 @@ class Process:
         at = {name: xp.broadcast_to(x, shape) for name, x in at.items()}
         blocks = [axis.cosines(at[axis.name], xp) for axis in self.axes]
         for i, j in self.pairs:
-            left = blocks[i][..., : self.axes[i].pair_functions]
-            right = blocks[j][..., : self.axes[j].pair_functions]
+            first = blocks[i][..., : self.axes[i].pair_functions]
+            second = blocks[j][..., : self.axes[j].pair_functions]
             # A product kernel has the products of the axes' functions, each with the
             # product of their spectral densities.
-            product = left[..., :, None] * right[..., None, :]
+            product = first[..., :, None] * second[..., None, :]
             blocks.append(product.reshape(*shape, -1))
         for walk in self.walks:
             x = walk_position(walk.name, covariates, xp)
@@ -270,8 +252,8 @@ class Process:
             The other columns, each of shape ().
         """
         pieces = jnp.split(weights, np.cumsum(self.sizes)[:-1])
-        single, rest = pieces[: len(self.axes)], pieces[len(self.axes) :]
-        paired, walks = rest[: len(self.pairs)], rest[len(self.pairs) :]
+        single, further = pieces[: len(self.axes)], pieces[len(self.axes) :]
+        paired, walks = further[: len(self.pairs)], further[len(self.pairs) :]
         names = [axis.name for axis in self.axes]
         waves = {
             axis.name: axis.cosines(axis.position(covariates, jnp), jnp)
@@ -282,32 +264,33 @@ class Process:
         slopes = jnp.zeros(0)  # weights of the free axis's functions
         if column in names:
             slopes = single[names.index(column)]
-        for name, own in zip(names, single, strict=True):
+        for name, piece_weights in zip(names, single, strict=True):
             if name != column:
-                level += waves[name] @ own
+                level += waves[name] @ piece_weights
         for (i, j), flat in zip(self.pairs, paired, strict=True):
-            left, right = self.axes[i], self.axes[j]
-            counts = left.pair_functions, right.pair_functions
-            both = flat.reshape(counts)
-            if right.name == column:
+            first, second = self.axes[i], self.axes[j]
+            counts = first.pair_functions, second.pair_functions
+            matrix = flat.reshape(counts)
+            if second.name == column:
                 slopes = slopes.at[: counts[1]].add(
-                    waves[left.name][: counts[0]] @ both
+                    waves[first.name][: counts[0]] @ matrix
                 )
                 continue
-            across = both @ waves[right.name][: counts[1]]
-            if left.name == column:
+            across = matrix @ waves[second.name][: counts[1]]
+            if first.name == column:
                 slopes = slopes.at[: counts[0]].add(across)
             else:
-                level += waves[left.name][: counts[0]] @ across
-        given = {name: value for name, value in covariates.items() if name != column}
+                level += waves[first.name][: counts[0]] @ across
+        fixed = {name: value for name, value in covariates.items() if name != column}
         splines = [
-            walk.spline(own) for walk, own in zip(self.walks, walks, strict=True)
+            walk.spline(piece_weights)
+            for walk, piece_weights in zip(self.walks, walks, strict=True)
         ]
-        return Partial(partial(self._at, column), level, slopes, splines, given)
+        return Partial(partial(self._at, column), level, slopes, splines, fixed)
 
-    def _at(self, column, level, slopes, splines, given, value):
+    def _at(self, column, level, slopes, splines, fixed, value):
         """The misfit at one value of the column, from what `along` summed."""
-        covariates = given | {column: value}
+        covariates = fixed | {column: value}
         total = level
         for axis in self.axes:
             if axis.name == column:
@@ -337,7 +320,9 @@ def process_of(
     if not at:
         return None
     start = next((name for name in STARTS if name in at), None)
-    margin = MARGIN if start is None else STATE_MARGIN
+    # Units beyond the data in which a piece still moves; fewer where the checkpoint's
+    # own loss is an axis, along which an unseen size lies far out.
+    margin = 1.0 if start is None else 0.7
     axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
     walks = [_walk(name, covariates) for name in WALKS]
@@ -348,24 +333,33 @@ def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], 
     """Which of these axes have a piece together, by their places."""
     index = {name: i for i, name in enumerate(names)}
     if start is None:
-        wanted = PAIRS
+        wanted = [
+            ("N", "D"),
+            ("D", "replay"),
+            ("N", "replay"),
+            ("ptpp", "D"),
+            ("ptpp", "replay"),
+        ]
     else:
         index["start"] = index[start]
-        wanted = STATE_PAIRS
-    known = [(a, b) for a, b in wanted if a in index and b in index]
-    return tuple((index[a], index[b]) for a, b in known)
+        wanted = [
+            ("start", "D"),
+            ("start", "replay"),
+            ("D", "replay"),
+            ("N", "replay"),
+        ]
+    present = [(a, b) for a, b in wanted if a in index and b in index]
+    return tuple((index[a], index[b]) for a, b in present)
 
 
 def _axis(name: str, x: Float[AnyArray, " run"], margin: float, unit: float) -> Axis:
     low, high = float(x.min()) - margin, float(x.max()) + margin
-    counts = [
-        int(np.clip(np.ceil((high - low) * density), *limits))
-        for density, limits in (
-            (PER_UNIT, FUNCTIONS),
-            (PAIR_PER_UNIT, PAIR_FUNCTIONS),
-        )
-    ]
-    return Axis(name, low, high, counts[0], counts[1], unit)
+
+    def count(per_unit: float, least: int, most: int) -> int:
+        return int(np.clip(np.ceil((high - low) * per_unit), least, most))
+
+    # lengths down to .6 of a unit alone, 1 in pairs
+    return Axis(name, low, high, count(1.6, 4, 18), count(1.0, 3, 9), unit)
 
 
 def _walk(
@@ -375,10 +369,13 @@ def _walk(
     if not set(WALKS[name]) <= set(covariates):
         return None
     x = walk_position(name, covariates, np)
-    if not varies(x, LEAST_RANGE):
+    # inside a shorter range it learns nothing
+    if not varies(x, 0.5):
         return None
-    inside = np.linspace(x.min(), x.max(), CELLS + 1)
-    beyond = x.max() + np.asarray(BEYOND)
+    # twelve cells of constant second derivative cross the data
+    inside = np.linspace(x.min(), x.max(), 13)
+    steps = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 14.0]
+    beyond = x.max() + np.asarray(steps)
     edges = map(float, (*inside, *beyond))
     return Walk(name, tuple(edges))
 

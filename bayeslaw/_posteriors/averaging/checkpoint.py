@@ -51,19 +51,19 @@ def losses_at_hand(
         The model or models, as `plan` takes them.
     """
     models = models_of(N, ptpp)
-    measured, forecast, told = {}, [], []
+    measured, forecast, lines = {}, [], []
     for column in columns:
         runs = _rows(parts, column)
         if runs is None:
             continue
-        found = [_measured(runs, column, *model) for model in models]
-        if None not in found:
-            measured[column] = found if len(models) > 1 else found[0]
-            values = ", ".join(f"{loss:.4g}" for loss in found)
-            told.append(f"{column} is the table's own checkpoint's: {values}")
+        losses = [_measured(runs, column, *model) for model in models]
+        if None not in losses:
+            measured[column] = losses if len(models) > 1 else losses[0]
+            values = ", ".join(f"{loss:.4g}" for loss in losses)
+            lines.append(f"{column} is the table's own checkpoint's: {values}")
         elif len(_distinct(runs, column)) >= FEWEST:
             forecast.append(column)
-    return Before(measured, tuple(forecast), tuple(told))
+    return Before(measured, tuple(forecast), tuple(lines))
 
 
 def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
@@ -98,21 +98,21 @@ def forecast_losses(
     """Draws of the losses of checkpoints that the table does not have, as `plan` takes
     them, and a line about each column.
     """
-    fits, told = {}, []
+    fits, lines = {}, []
     for column in columns:
         runs = _rows(parts, column)
         assert runs is not None, "looked up in losses_at_hand"
         fits[column] = _fit_checkpoints(runs, column, seed)
     draws = losses_before(fits, N, ptpp, seed=seed)
-    for column, drawn in draws.items():
-        each = drawn if isinstance(drawn, list) else [drawn]
-        intervals = "; ".join(map(_interval, each))
+    for column, losses in draws.items():
+        by_model = losses if isinstance(losses, list) else [losses]
+        intervals = "; ".join(map(_interval, by_model))
         stages = f"N {_people(N)}, ptpp {_people(ptpp)}"
-        told.append(
+        lines.append(
             f"{column} of the model planned for ({stages}) is not in the table; forecast "
             f"from {len(fits[column].runs)} checkpoints by {LAW}: {intervals}"
         )
-    return draws, told
+    return draws, lines
 
 
 def fill_losses(
@@ -134,7 +134,7 @@ def fill_losses(
     columns
         Columns of `LOSSES_BEFORE`: those that laws read.
     """
-    told = []
+    lines = []
     for column in columns:
         if column not in offered or not can_fill(runs, column):
             continue
@@ -147,12 +147,12 @@ def fill_losses(
         losses = np.exp(np.median(log_losses, axis=0))
         offered = offered.copy()
         offered.loc[is_new, column] = losses
-        told.append(
+        lines.append(
             f"{column} of {len(new.drop_duplicates())} checkpoints on offer that do not "
             f"exist yet is forecast from {len(fit.runs)} that do, by {LAW}: "
             f"{losses.min():.3g} to {losses.max():.3g}; measure it when they do"
         )
-    return offered, told
+    return offered, lines
 
 
 def can_fill(runs: pd.DataFrame, column: str) -> bool:
@@ -173,10 +173,10 @@ def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
     return average(table, [LAW], reference=middle, seed=seed, on_failure="warn")
 
 
-def _interval(drawn: Float[np.ndarray, " draw"]) -> str:
-    low, middle, high = np.quantile(drawn, [0.05, 0.5, 0.95])
+def _interval(losses: Float[np.ndarray, " draw"]) -> str:
+    low, middle, high = np.quantile(losses, [0.05, 0.5, 0.95])
     return f"{middle:.3g} ({low:.3g} to {high:.3g} with 90%)"
 
 
-def _people(given: Any) -> str:
-    return ", ".join(format_count(float(v)) for v in np.atleast_1d(given))
+def _people(numbers: Any) -> str:
+    return ", ".join(format_count(float(v)) for v in np.atleast_1d(numbers))

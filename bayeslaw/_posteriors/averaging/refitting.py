@@ -60,10 +60,10 @@ def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _of_fit(old: Fit) -> dict[str, Any]:
-    kept = _settings(old.inference_data.attrs)
+    settings = _settings(old.inference_data.attrs)
     # a preview that nobody asked for stands for chains that disagreed
     preview = old.is_preview and "chains_rhat" not in old.inference_data.attrs
-    return {"discrepancy": old.misfit is not None, "preview": preview} | kept
+    return {"discrepancy": old.misfit is not None, "preview": preview} | settings
 
 
 def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
@@ -73,8 +73,11 @@ def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
         laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
     else:
         # an older file names laws without a share, but keeps no more of them
-        own = {member.law.name: member.law for member in old.members}
-        laws = [own.get(str(name)) or find_law(str(name)) for name in old.table.index]
+        laws_by_name = {member.law.name: member.law for member in old.members}
+        laws = [
+            laws_by_name.get(str(name)) or find_law(str(name))
+            for name in old.table.index
+        ]
     return [_awake(law, old.runs) for law in laws]
 
 
@@ -82,16 +85,16 @@ def _awake(law: Law, runs: pd.DataFrame) -> Law:
     """The law with exponents to be learned that were held only because their column had
     one level (`settled`): at the prior's median.
     """
-    held = [
+    resting = [
         e.name
         for e in law.exponents
         if e.may_rest and e.prior.is_fixed and runs[e.covariate].nunique() == 1
     ]
-    if not held:
+    if not resting:
         return law
     recipe = recipe_of(law)
-    free = {n: text for n, text in recipe["priors"].items() if n not in held}
+    free = {n: text for n, text in recipe["priors"].items() if n not in resting}
     base = law_of(recipe | {"priors": free}, trust_law_file=True)
-    asked = {n for n in held if law.priors[n].median != base.priors[n].median}
-    kept = {n: law.priors[n] for n in asked}
-    return base.with_priors(kept) if kept else base
+    replaced = {n for n in resting if law.priors[n].median != base.priors[n].median}
+    priors = {n: law.priors[n] for n in replaced}
+    return base.with_priors(priors) if priors else base
