@@ -56,9 +56,9 @@ def takes(
                 raise error(line or f"{function.__name__}(): {wrong}") from None
             return function(record(*args, **options))
 
-        shown: Any = call
+        wrapper: Any = call
         result = function.__annotations__.get("return", signature.empty)
-        shown.__signature__ = signature.replace(return_annotation=result)
+        wrapper.__signature__ = signature.replace(return_annotation=result)
         return call
 
     return decorate

@@ -288,29 +288,29 @@ class Bill:
     money: float = 0.0
 
     @classmethod
-    def from_dict(cls, known: Mapping[str, float]) -> Bill:
+    def from_dict(cls, amounts: Mapping[str, float]) -> Bill:
         """The bill of `to_dict`."""
         unknown = dict.fromkeys((f.name for f in fields(cls)), math.nan)
-        return cls(**{**unknown, **known})
+        return cls(**{**unknown, **amounts})
 
-    def __add__(self, other: Bill) -> Bill:
+    def __add__(self, bill: Bill) -> Bill:
         return Bill(
-            self.flops + other.flops,
-            self.device_hours + other.device_hours,
-            self.days + other.days,
-            self.money + other.money,
+            self.flops + bill.flops,
+            self.device_hours + bill.device_hours,
+            self.days + bill.days,
+            self.money + bill.money,
         )
 
     @property
     def price(self) -> float:
         """What bills are compared by: money where it is known, else days, else FLOPs."""
-        known = (x for x in (self.money, self.days, self.flops) if not math.isnan(x))
-        return next(known)
+        amounts = (x for x in (self.money, self.days, self.flops) if not math.isnan(x))
+        return next(amounts)
 
     def to_dict(self) -> dict[str, float]:
         """What is known, as JSON holds it."""
-        known = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: x for name, x in known.items() if not math.isnan(x)}
+        amounts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: x for name, x in amounts.items() if not math.isnan(x)}
 
     def sentence(self) -> str:
         """Money, device-hours and days in words."""

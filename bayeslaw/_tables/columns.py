@@ -177,8 +177,8 @@ def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
 
 def _begins(text: str, name: str) -> bool:
     """Tell whether a name ends where a sign or the text's end is."""
-    rest = text[len(name) :]
-    return text.startswith(name) and (not rest.strip() or bool(SIGN.match(rest)))
+    unread = text[len(name) :]
+    return text.startswith(name) and (not unread.strip() or bool(SIGN.match(unread)))
 
 
 def _factor(digits: str, text: str) -> float:

@@ -39,8 +39,8 @@ def command(function: Callable[[Options], None]) -> Callable[..., None]:
 
 def _in_order(record: type) -> list[Field]:
     """List fields of a record, those that it inherits last."""
-    own = record.__annotations__
-    return sorted(fields(record), key=lambda field: field.name not in own)
+    names = record.__annotations__
+    return sorted(fields(record), key=lambda field: field.name not in names)
 
 
 def _parameter(field: Field, hint: Any) -> inspect.Parameter:

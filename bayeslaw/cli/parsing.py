@@ -136,17 +136,17 @@ def costs_of(options: CostOptions) -> Costs | None:
     """Read what training costs; None where nothing is said of it."""
     from bayeslaw._costs.costs import Costs, Shape
 
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: number_or_none(f"--{name.replace('_', '-')}", getattr(options, name))
         for name in ("mfu", "price", "fixed_cost", "side_by_side")
     }
-    given["fixed"] = given.pop("fixed_cost")
-    given["hardware"] = options.hardware
+    settings["fixed"] = settings.pop("fixed_cost")
+    settings["hardware"] = options.hardware
     rates = assignments_by_number("--tokens-per-second", options.tokens_per_second)
-    given["tokens_per_second"] = rates or None
-    given["shapes"] = [Shape(**_shape(text)) for text in options.shape or []] or None
-    given["train_checkpoint"] = options.train_checkpoint or None
-    said = {name: value for name, value in given.items() if value is not None}
+    settings["tokens_per_second"] = rates or None
+    settings["shapes"] = [Shape(**_shape(text)) for text in options.shape or []] or None
+    settings["train_checkpoint"] = options.train_checkpoint or None
+    said = {name: value for name, value in settings.items() if value is not None}
     return Costs(**said) if said else None
 
 
