@@ -11,14 +11,13 @@ import numpy as np
 from bayeslaw._base.errors import PlanError, RunTableError
 
 Z90 = 1.6449  # standard errors on each side of a 90% interval
-UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "k": 1e3}  # largest first
 
 
 def format_count(x: Any) -> str:
     """Write a count as people say it: 8.1B, 517M, 12k."""
     # rounded first: 999.9M is 1B, not 1e+03M
     rounded = float(f"{x:.3g}")
-    for unit, size in UNITS.items():
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(rounded) >= size:
             return f"{rounded / size:.3g}{unit}"
     return f"{rounded:.3g}"

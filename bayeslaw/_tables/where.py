@@ -22,8 +22,6 @@ from bayeslaw._tables.rows.naming import NAMES
 if TYPE_CHECKING:
     from jaxtyping import Bool
 
-# a string, a name in backticks, or a sign that pandas reads as a word
-TOKENS = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]*)`|([&|])""")
 
 FUNCTIONS = {"abs", "sqrt", "log", "log10", "log1p", "exp", "floor", "ceil"}
 METHODS = {
@@ -107,7 +105,9 @@ class _Query:
         """Write the query as Python does, every node of its tree allowed."""
         if len(self.text) > most:
             raise self.refusal(f"it has more than {most} characters")
-        plain = TOKENS.sub(self._plain, self.text.strip())
+        # a string, a name in backticks, or a sign that pandas reads as a word
+        token = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]*)`|([&|])"""
+        plain = re.sub(token, self._plain, self.text.strip())
         try:
             tree = ast.parse(plain, mode="eval").body
             self._check(tree)

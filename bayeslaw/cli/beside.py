@@ -18,7 +18,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.terminal import say
 from bayeslaw._law.columns import LOSSES_BEFORE
-from bayeslaw.cli.parsing import LEVELS, columns_of, name_values
+from bayeslaw.cli.parsing import MENU_COLUMNS, columns_of, name_values
 
 Options = TypeVar("Options")
 
@@ -191,7 +191,7 @@ def read_file(path: Path) -> Beside:
     anchors = _section(path, content, "anchors")
     _refuse_unknown(path, "anchors", anchors, ("budget", "offer"))
     offer = _section(path, anchors, "offer")
-    _refuse_unknown(path, "anchors.offer", offer, LEVELS)
+    _refuse_unknown(path, "anchors.offer", offer, MENU_COLUMNS)
     plan = _section(path, content, "plan")
     if plan:
         _refuse_unknown(path, "plan", plan, _plan_names())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bayeslaw._plans.constraint import UnitName
     from bayeslaw.cli.options import CostOptions
 
-LEVELS = ("N", "ptpp", "replay", "atpp")
+MENU_COLUMNS = ("N", "ptpp", "replay", "atpp")
 
 
 # -- numbers ---------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def levels_of(options: Sequence[str]) -> dict[str, list[float]]:
         name: _levels(f"--offer {name}", text)
         for name, text in values_by_name(options, "--offer").items()
     }
-    unknown = [name for name in levels if name not in LEVELS]
+    unknown = [name for name in levels if name not in MENU_COLUMNS]
     if unknown:
         raise LawError(
             f"--offer {unknown[0]}: levels are those of N, ptpp, replay and atpp"
