@@ -10,7 +10,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.numbers import LARGEST_COUNT, parse_number
 
 LARGEST_LOSS = 20.0  # nats per token; a guess among 256,000 tokens loses 12.5
-LARGEST_SHARE = 10.0  # of forgetting: a loss eleven times as large as before
+LARGEST_SHARE = 10.0  # the most forgetting: a loss eleven times as large as before
 
 
 class Kind(NamedTuple):
@@ -48,7 +48,7 @@ CHANCE = Kind(
 EVEN_CHANCE = Kind(lambda x: 0.5 <= x < 1, "a probability in [0.5, 1)", "")
 RATE = Kind(lambda x: 0 < x < 1, "a positive number below 1, such as 0.02", "")
 
-# of the keywords of `plan`, and of the columns that stand beside them
+# kinds by keyword of `plan`, and by column that stands beside them
 KINDS: dict[str, Kind] = {
     "N": COUNT,
     "ptpp": COUNT,

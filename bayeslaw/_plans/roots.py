@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-RUNGS = 65  # of the ladder of a loss that rises and falls
-STRIDE = 4  # of the rungs that are looked at first
+RUNGS = 65  # rungs of the ladder where a loss rises and falls
+STRIDE = 4  # every fourth rung is looked at first
 
 
 class DrawsAtReplay(NamedTuple):
@@ -241,7 +241,7 @@ class AlongTokens:
         counts = np.bincount(draw, minlength=self.batch.draws)
         most = int(counts.max())
         roots = np.full((self.batch.draws, most // 2 * 2 + 1), np.inf)
-        # of a crossing among those of its draw
+        # which crossing of its draw each is
         place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
         roots[draw, place] = self._roots(log_limit, brackets)
         return roots, is_kept[0]
@@ -255,7 +255,7 @@ class AlongTokens:
         """Find the rungs between which any draw can cross its limit, and a few others,
         shape (seen,), with the losses there, (seen, draw).
         """
-        # of a loss that does not turn the ladder has its two ends only
+        # where a loss does not turn, the ladder has its two ends only
         if len(rungs) <= STRIDE or not math.isfinite(bend):
             return rungs, self.losses(rungs)
         places = np.arange(len(rungs))

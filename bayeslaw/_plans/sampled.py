@@ -68,7 +68,7 @@ class Part:
 
         Repeats are allowed.
         """
-        place = np.full(draws, -1)  # of each draw among these rows; -1: not here
+        place = np.full(draws, -1)  # where each draw is among these rows; -1: not here
         place[self.rows] = np.arange(len(self.rows))
         places = place[index]
         rows = np.flatnonzero(places >= 0)

@@ -39,9 +39,9 @@ Result = TypeVar("Result")
 SCAN = np.linspace(0.0, 1.0, 32)
 THIN = 8  # the scan looks at every replay with one draw in eight
 SMALL = 1600  # draws below which it looks with all of them
-XATOL = 2e-4  # of the search coordinate
+XATOL = 2e-4  # accuracy of the search coordinate
 ALL_REPLAY = 1 - 1e-9  # no target token is seen
-AT_A_BOUND = 1e-4  # of replay
+AT_A_BOUND = 1e-4  # distance in replay at which a plan counts as at a bound
 
 
 class Choice(NamedTuple):

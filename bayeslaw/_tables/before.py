@@ -15,7 +15,7 @@ from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.words import name_words, quoted
 
-# of trackers and of schedulers
+# states that trackers and schedulers give to runs that did not end well
 UNFINISHED = re.compile(
     r"crash\w*|fail\w*|running|killed|preempt\w*|cancell?ed|pending|queued|aborted|"
     r"timeout|error|oom|out_of_memory|stopped|diverged|scheduled",

@@ -41,7 +41,7 @@ class Spelling(NamedTuple):
 
 
 PRETRAINING = frozenset({"pretrain", "pretraining", "pretrained", "pt"})
-# of the columns of the schema
+# spellings by the schema's column
 SPELLINGS = {
     "N": Spelling(
         ("params", "parameters", "model size", "model", "size"),

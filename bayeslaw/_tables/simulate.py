@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 NOISE = 0.005  # sd of log loss: about what two seeds differ by
-# of Goffinet 2025, section 2
+# the grid of Goffinet 2025, section 2
 REPLAYS, TOKENS_PER_PARAMETER = (0.10, 0.25, 0.50), (0.25, 0.5, 1, 2.5, 5, 10, 20)
 
 

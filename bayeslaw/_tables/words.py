@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# of W&B, MLflow, TensorBoard's tables
+# how W&B, MLflow and TensorBoard name columns in their tables
 EXPORTED = re.compile(r"(?:config|summary|params|metrics|hparam|tags)[./](.+)")
 # the last word of a name may be its unit, or the first
 FACTORS = {

@@ -23,7 +23,7 @@ from bayeslaw.cli.parsing import MENU_COLUMNS, columns_of, name_values
 Options = TypeVar("Options")
 
 FILE = "bayeslaw.toml"
-OPTION = {  # of a record's field
+OPTION = {  # option by field of a record
     "column": "--column",
     "reference": "--reference",
     "question": "--plan",

@@ -110,7 +110,7 @@ def _cell_text(cell: Any) -> str:
 
 # -- warnings --------------------------------------------------------------------------
 
-_kept: list[str] = []  # of the command that runs, in order
+_kept: list[str] = []  # warnings of the command that runs, in order
 
 
 def keep_warning(message: Warning | str, *_: object) -> None:

@@ -23,7 +23,7 @@ PERHAPS_RUN = (
 )
 # points of a run from which it is a learning curve; `table.CURVE` of the inference
 CURVE = 10
-# of one run these differ from point to point
+# these differ from point to point along a run
 LOSSES = ("loss", "target_loss", "source_loss")
 
 
@@ -126,7 +126,7 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
         return None
     points = runs.groupby(curve)["D"].transform("nunique")
     long = points >= CURVE
-    # of more sizes, ten tokens each may well be a grid of runs
+    # with more sizes, ten points each may well be a grid of runs
     if long.mean() < 0.5 or runs["N"][long].nunique() > 12:
         return None
     # one run measured on two domains is one run

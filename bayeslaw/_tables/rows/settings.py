@@ -49,7 +49,7 @@ def alike_but_settings(
         return None
     schema = {*NUMERIC, *TEXT, *inputs}
     if not {"step", *COLUMNS} & set(runs):
-        schema.discard("lr")  # of the whole run, not of the step
+        schema.discard("lr")  # it is the whole run's, not the step's
     keys = [c for c in runs if c in _ALIKE_IN or c in inputs]
     settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
     if not keys or not settings:

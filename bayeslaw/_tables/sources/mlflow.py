@@ -37,7 +37,7 @@ def read(place: str) -> pd.DataFrame:
             client = tracking.MlflowClient(tracking_uri=address)
             chosen = _experiment(client, experiment, where)
             runs = [_run(client, run) for run in _runs(client, chosen.experiment_id)]
-    except ModuleNotFoundError as error:  # of SQL, which folders do without
+    except ModuleNotFoundError as error:  # SQL's library, which folders do without
         raise RunTableError(
             f'{where}: {error}; pip install "bayeslaw[mlflow]"'
         ) from None

@@ -21,7 +21,7 @@ from bayeslaw._tables.rows.naming import LOSSES
 # settings whose product is the tokens of one optimizer step, by their last part
 PER_STEP = ("tokens_per_step", "tokens_per_batch", "global_batch_tokens")
 BATCH = (
-    *("global_batch_size", "total_batch_size"),  # of all devices, accumulated
+    *("global_batch_size", "total_batch_size"),  # over all devices, accumulated
     "per_device_train_batch_size",
     "train_batch_size",
     "micro_batch_size",

@@ -53,7 +53,7 @@ def read_source(
             raise RunTableError(f"{source}: of which store? write {scheme}:PLACE")
         reader = importlib.import_module(f"{__package__}.{TRACKERS[scheme]}")
         with warnings.catch_warnings():
-            # of what the tracker's library itself uses
+            # the tracker's library warns of what it uses itself
             warnings.simplefilter("ignore")
             with _said_in_a_line(source, f"give {scheme}: a store that is whole"):
                 return reader.read(place)

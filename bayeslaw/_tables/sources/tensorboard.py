@@ -13,7 +13,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._tables.sources.library import imported
 from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below, points
 
-TEXTS = ("args/text_summary", "model_config/text_summary")  # of the Trainer, JSON
+TEXTS = ("args/text_summary", "model_config/text_summary")  # JSON that the Trainer logs
 
 
 def read(place: str) -> pd.DataFrame:
