@@ -181,6 +181,15 @@ def test_gaps_are_filled_from_the_same_checkpoint_and_it_is_said():
     assert "1 empty cells are filled" in said
 
 
+def test_a_gap_is_filled_with_a_value_of_the_table():
+    """Not with a mean, whose last digit would make two checkpoints of one."""
+    before = [3.992, 3.992, 3.992, None]
+    assert np.mean(before[:3]) != before[0]
+    table = {"N": [1e8] * 4, "ptpp": [5.0] * 4, "loss": [2.0] * 4}
+    runs, _ = read(table | {"source_loss_before": before})
+    assert runs["source_loss_before"].unique().tolist() == [3.992]
+
+
 def test_rows_of_no_tokens_are_the_loss_before():
     table = {
         "N": [1e8] * 4,
