@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from html import escape as escaped
 from importlib import import_module
 from pathlib import Path
 
@@ -246,11 +247,63 @@ def walk(group, prefix: str = ""):
 
 
 def tutorials_page() -> str:
-    """A line for each notebook, and where it stands."""
+    """A card for each notebook: its title, its first sentence, its last picture."""
     names = [name for name in TUTORIALS if (NOTEBOOKS / f"{name}.ipynb").exists()]
-    titles = {name: notebook(name).splitlines()[0].lstrip("# ") for name in names}
-    lines = [f"- [{title}]({name}.md)" for name, title in titles.items()]
-    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *names, "```"])
+    cards = [card(name) for name in names]
+    gallery = ['<div class="cards">', *cards, "</div>"]
+    return "\n".join([*gallery, "", "```{toctree}", ":hidden:", "", *names, "```"])
+
+
+def card(name: str) -> str:
+    """A notebook in the gallery of tutorials."""
+    title, _, text = notebook(name).lstrip("# ").partition("\n")
+    sentence = re.sub(r"[`*]|\[|\]\([^)]*\)", "", text.strip().partition(". ")[0])
+    picture = pictures_of(name)[-1]
+    return (
+        f'<a class="card" href="{name}.html"><img src="../_images/{picture}" alt="" '
+        f'loading="lazy"><b>{escaped(title)}</b><span>{escaped(sentence)}.</span></a>'
+    )
+
+
+def pictures_of(name: str) -> list[str]:
+    """Files of the pictures that a notebook drew, in its order."""
+    kept = json.loads((OUTPUTS / f"{name}.json").read_text())["cells"]
+    shown = [each for cell in kept.values() for each in cell]
+    return [each["picture"] for each in shown if "picture" in each]
+
+
+def poster_page() -> str:
+    """What was measured in three figures, for the site's first page."""
+    real = pd.read_csv(DOCS / "real_tables.csv")
+    average = real[real["forecast"] == "average"]
+    runs = average["forecast_runs"]
+    inside = (average["coverage"] * runs).sum() / runs.sum()
+    worlds = (DOCS / "missed_worlds.txt").read_text().splitlines()[2:4]
+    at_90, plug_in = (line.split("|")[3].strip() for line in worlds)
+    figures = [
+        (
+            f"{inside:.0%}",
+            f"of {runs.sum():.0f} larger runs lie inside 90% intervals, "
+            f"on {len(average)} published tables",
+            "discrepancy.html#real-tables",
+        ),
+        (
+            f"{at_90}",
+            "of plans at a stated 90% keep both promises where every law is wrong by 1%; "
+            f"plans from best estimates: {plug_in}",
+            "discrepancy.html#plans-where-every-law-misses",
+        ),
+        (
+            f"{len(bayeslaw.laws())}",
+            "laws ship, each with sourced priors in nats; a formula or a file adds yours",
+            "laws.html",
+        ),
+    ]
+    shown = [
+        f'<a class="figure" href="{target}"><b>{figure}</b><span>{text}</span></a>'
+        for figure, text, target in figures
+    ]
+    return "\n".join(['<div class="figures">', *shown, "</div>"])
 
 
 def notebook(name: str) -> str:
@@ -373,6 +426,15 @@ def pools(rows: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def abstract() -> str:
+    """The paper's, with figures from four kept files."""
+    read = [pd.read_csv(DOCS / f"{name}.csv") for name in ABSTRACT]
+    return summaries.abstract(*read, (DOCS / "missed_worlds.txt").read_text())
+
+
+ABSTRACT = ("real_tables", "trained_plans", "pool_study")
+
+
 def trained_earlier(rows: pd.DataFrame) -> str:
     """Plans that were trained before there was a second language."""
     labelled = rows.assign(unseen="size", language="fr", size="259k", seed=0)
@@ -393,21 +455,13 @@ def gallery_page() -> str:
     """Every picture that the tutorials drew, under the tutorial's title."""
     parts = []
     for name in TUTORIALS:
-        kept = json.loads((OUTPUTS / f"{name}.json").read_text())["cells"]
-        drawn = [
-            each["picture"]
-            for cell in kept.values()
-            for each in cell
-            if "picture" in each
-        ]
         title = notebook(name).splitlines()[0].lstrip("# ")
         shown = [
             f'<a href="tutorials/{name}.html"><img src="_images/{picture}" '
             f'alt="{title}" width="340" loading="lazy"></a>'
-            for picture in drawn
+            for picture in pictures_of(name)
         ]
-        if shown:
-            parts += [f"## [{title}](tutorials/{name}.md)", "\n".join(shown)]
+        parts += [f"## [{title}](tutorials/{name}.md)", "\n".join(shown)]
     return "\n\n".join(parts)
 
 
@@ -426,7 +480,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "studies": studies_page,
     "glossary": glossary_page,
     "gallery": gallery_page,
+    "poster": poster_page,
     "two_phases": two_phases.table,
+    "abstract": abstract,
     **measured_tables.SHOWN,
     **{name: Kept(f"{name}.txt") for name in KEPT_AS_TEXT},
     "real_tables_short": Kept("real_tables.csv", by_rows(summaries.real_tables)),
