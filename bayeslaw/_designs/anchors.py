@@ -143,6 +143,13 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     PlanError
         The budget buys nothing, a setting is out of range, or no draw keeps the
         promises of the plan to improve.
+
+    Examples
+    --------
+    >>> offer = bayeslaw.candidates(of_target, replay=[0.1, 0.5], atpp=[1, 5, 20])
+    >>> bought = bayeslaw.anchors(target, offer, large, budget=1e20, checks=0)
+    >>> len(bought.table(offer)) > 0
+    True
     """
     posterior, goal = arguments.posterior, arguments.goal
     _check_rows(arguments.candidates)
@@ -212,6 +219,12 @@ def appraise(
     ------
     RunTableError
         A table lacks a column the law reads.
+
+    Examples
+    --------
+    >>> now, after = bayeslaw.appraise(target, large.iloc[:3], large)
+    >>> bool(after < now)
+    True
     """
     runs, goal = as_runs(runs), as_runs(goal)
     runtime.start()

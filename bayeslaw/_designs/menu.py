@@ -212,6 +212,12 @@ def candidates(
     ------
     RunTableError
         A level is not a positive number, or the table has none to take levels from.
+
+    Examples
+    --------
+    >>> offer = bayeslaw.candidates(of_target, N=[241e6], replay=[0.1], atpp=[1, 5])
+    >>> sorted(set(offer["D"]))
+    [241000000.0, 1205000000.0]
     """
     requested = {"N": N, "ptpp": ptpp, "replay": replay}
     levels = {

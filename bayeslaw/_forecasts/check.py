@@ -131,6 +131,12 @@ def check(
     ------
     RunTableError
         The table lacks the losses or a column the law reads.
+
+    Examples
+    --------
+    >>> result = bayeslaw.check(target, large)
+    >>> result.n, result.verdict in {"trust", "widen", "do not extrapolate", "unknown"}
+    (63, True)
     """
     runs = as_runs(runs)
     y = np.log(fitting.losses(runs))

@@ -49,6 +49,11 @@ def forecast(
         ``prob`` is not strictly between 0 and 1.
     RunTableError
         The table lacks a column the law reads.
+
+    Examples
+    --------
+    >>> bayeslaw.forecast(target, large).columns.tolist()
+    ['median', 'low', 'high', 'log_sd', 'law_low', 'law_high']
     """
     if not 0 < prob < 1:
         raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")

@@ -82,6 +82,12 @@ def progress_lost(
     tokens, losses
         The curve of pre-training: increasing tokens, shape (point,); losses of shape
         (point,) or (draw, point).
+
+    Examples
+    --------
+    >>> tokens, losses = np.array([1e9, 1e10, 1e11]), np.array([4.0, 3.0, 2.0])
+    >>> bayeslaw.progress_lost(np.array([2.5, 3.0]), tokens, losses).round(3).tolist()
+    [0.684, 0.9]
     """
     curves = np.broadcast_to(losses, (len(after), len(tokens)))
     # The lowest loss so far never rises; backwards it never falls, as `interp` needs.
@@ -121,6 +127,14 @@ def cost_of_forgetting(
     ------
     RunTableError
         A column is missing, or no curve is that of a run's model.
+
+    Examples
+    --------
+    >>> after = pretrained.tail(1)
+    >>> curve = pd.DataFrame({"N": after["N"].item(), "D": [1e9, 1e10, 1e11]})
+    >>> curve["loss"] = [9.0, 3.0, 1.0]
+    >>> bayeslaw.cost_of_forgetting(pretraining, after, curve).lost.shape[1]
+    1
     """
     runs = as_runs(runs)
     if isinstance(pretraining, pd.DataFrame):

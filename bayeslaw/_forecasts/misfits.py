@@ -41,6 +41,11 @@ def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
         of them, their ``misfit`` given the parameters, ``drift`` beyond the data, and
         ``laws`` (that differ). They add up to the width of a normal interval of the
         same variance, each in proportion to its variance.
+
+    Examples
+    --------
+    >>> bayeslaw.width_parts(target, large).columns.tolist()
+    ['noise', 'parameters', 'misfit', 'drift', 'laws']
     """
     runs = as_runs(runs)
     variance = _variances(posterior, runs)
@@ -67,6 +72,12 @@ def drift_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
         The table's index; a column for each side of each axis of drift, ``N above``,
         ``N below``, ``D/N below`` and so on; none where nothing drifts. They add up to
         the ``drift`` of `width_parts`.
+
+    Examples
+    --------
+    >>> parts = bayeslaw.drift_parts(target, large)  # one law does not drift
+    >>> parts.shape
+    (63, 0)
     """
     runs = as_runs(runs)
     variance = _variances(posterior, runs)
@@ -238,6 +249,11 @@ def misfit_along(
     ------
     LawError
         The draws have no misfit, or the law does not read the column.
+
+    Examples
+    --------
+    >>> bayeslaw.misfit_along(target, of_target, "D", points=5).columns.tolist()
+    ['D', 'low', 'median', 'high']
     """
     piece = max(posterior.pieces(), key=lambda piece: piece.draws)
     formula = _law_of(piece)

@@ -108,6 +108,13 @@ def point_fit(
     ------
     RunTableError
         The table lacks a column the law reads.
+
+    Examples
+    --------
+    >>> law = bayeslaw.law("chinchilla")
+    >>> point = bayeslaw.point_fit(pretrained, law)
+    >>> sorted(point.parameters)
+    ['A', 'B', 'E', 'alpha', 'beta']
     """
     runs = as_runs(runs)
     covariates = fitting.covariates(law, runs)

@@ -45,6 +45,12 @@ def law(name: str) -> Law:
     ------
     LawError
         No such law; the message lists those there are.
+
+    Examples
+    --------
+    >>> law = bayeslaw.law("chinchilla")
+    >>> law.covariates, sorted(law.priors)
+    (('N', 'D'), ['A_nats', 'B_nats', 'E_nats', 'alpha', 'beta'])
     """
     modules = _modules()
     if name not in modules:
@@ -56,7 +62,13 @@ def law(name: str) -> Law:
 
 
 def laws() -> tuple[Law, ...]:
-    """List all laws, in the order of their names."""
+    """List all laws, in the order of their names.
+
+    Examples
+    --------
+    >>> "chinchilla" in {law.name for law in bayeslaw.laws()}
+    True
+    """
     names = law_names()
     return tuple(map(law, names))
 

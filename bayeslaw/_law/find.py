@@ -34,6 +34,13 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     ------
     LawError
         It is none of these.
+
+    Examples
+    --------
+    >>> bayeslaw.find_law("E + A/N^alpha + B/D^beta").covariates
+    ('N', 'D')
+    >>> bayeslaw.find_law("chinchilla").name
+    'chinchilla'
     """
     if text.endswith(".py"):
         return law_from_file(text)
@@ -68,6 +75,15 @@ def law_from_file(path: str | Path) -> Law:
     ------
     LawError
         No such file, it fails, or its ``LAW`` is missing or no `Law`.
+
+    Examples
+    --------
+    >>> import bayeslaw.models
+    >>> text = Path(bayeslaw.models.__path__[0], "chinchilla.py").read_text()
+    >>> path = Path("my_law.py")
+    >>> written = path.write_text(text.replace('"chinchilla"', '"my-law"'))
+    >>> bayeslaw.law_from_file(path).name
+    'my-law'
     """
     path = Path(path)
     if not path.is_file():

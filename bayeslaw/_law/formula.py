@@ -57,6 +57,12 @@ def law_from_formula(
     LawError
         The text is no formula, reads nothing, or cannot be split into identifiable
         terms.
+
+    Examples
+    --------
+    >>> law = bayeslaw.law_from_formula("E + A/N^alpha", name="size")
+    >>> law.name, law.covariates
+    ('size', ('N',))
     """
     tree = parse(text)
     own_columns = columns or {}

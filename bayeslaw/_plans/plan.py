@@ -100,6 +100,13 @@ def plan(arguments: PlanArguments) -> Plan:
     PlanError
         The question is ill-posed: a keyword unknown or missing, a number out of range,
         a covariate or a baseline missing.
+
+    Examples
+    --------
+    >>> limits = {"max_target_loss": 1.9, "max_forgetting": "3%"}
+    >>> planned = bayeslaw.plan(target, source, N=8.1e9, ptpp=279, baseline_loss=1.64, **limits)
+    >>> planned.feasible, bool(planned.probability >= 0.9)
+    (True, True)
     """
     question = question_of(arguments)
     answer = solve(question, arguments.point)

@@ -289,6 +289,14 @@ def pool(arguments: PoolArguments) -> Pool:
         The table or a prior cannot be used.
     DiagnosticsError
         The diagnostics fail and ``on_failure`` is ``"raise"``.
+
+    Examples
+    --------
+    >>> runs = pd.concat([pretrained.assign(domain=name) for name in ("web", "code")])
+    >>> options = {"warmup": 100, "draws": 100, "chains": 2, "on_failure": "ignore"}
+    >>> pooled = bayeslaw.pool(runs, "chinchilla", **options)
+    >>> bayeslaw.forecast(pooled.domain("web"), pretrained).shape[1]
+    6
     """
     began = time.perf_counter()
     by, spread, seed = arguments.by, arguments.spread, arguments.seed

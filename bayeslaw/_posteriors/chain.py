@@ -85,6 +85,14 @@ def chain(
     LawError
         The law does not read a column of ``before``, or a fit before reads something
         that a checkpoint does not have.
+
+    Examples
+    --------
+    >>> before = bayeslaw.fit(checkpoints, "chinchilla", preview=True)
+    >>> chained = bayeslaw.chain(state, {"source_loss_before": before})
+    >>> new = pd.DataFrame({"N": [5e5], "ptpp": [279.0], "D": [1e6], "replay": [0.3]})
+    >>> bayeslaw.forecast(chained, new).shape
+    (1, 6)
     """
     covariates = _covariates(posterior)
     for column, fit in before.items():
@@ -288,6 +296,13 @@ def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.Data
     ------
     RunTableError
         A column is missing, all empty, or has two values at one checkpoint.
+
+    Examples
+    --------
+    >>> from bayeslaw import datasets
+    >>> measured = bayeslaw.checkpoints(datasets.load("minicpt"))
+    >>> list(measured.columns)
+    ['checkpoint', 'N', 'D', 'ptpp', 'loss']
     """
     runs = as_runs(runs)
     missing = [c for c in (*CHECKPOINT, column) if c not in runs]
@@ -339,6 +354,12 @@ def losses_before(
     dict
         Column -> losses in nats per token, shape (draw,); with several models a list of
         one per model.
+
+    Examples
+    --------
+    >>> drawn = bayeslaw.losses_before({"loss_before": pretraining}, N=1e9, ptpp=20.0)
+    >>> drawn["loss_before"].ndim
+    1
     """
     models = models_of(N, ptpp)
     draws = {}

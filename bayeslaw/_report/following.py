@@ -73,6 +73,12 @@ def follow_page(
     ------
     RunTableError, PlanError
         As `follow` does; or ``path`` is a folder.
+
+    Examples
+    --------
+    >>> known = bayeslaw.follow_page(target, run, run["D"].max(), "run.html")
+    >>> Path("run.html").is_file()
+    True
     """
     page = Path(path)
     _check_writable(page)

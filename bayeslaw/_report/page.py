@@ -173,6 +173,12 @@ def report(
     PlanError
         The question lacks something, or has a number out of range; said before
         anything is fitted. What only the fits show is said when the page is written.
+
+    Examples
+    --------
+    >>> page = bayeslaw.report(output="report")  # the bundled table
+    >>> Path("report/report.html").is_file()
+    True
     """
     began = time.perf_counter()
     card = None

@@ -42,6 +42,13 @@ def update_page(updated: Updated, path: str | Path) -> Path:
     ------
     PlanError
         ``path`` is a folder.
+
+    Examples
+    --------
+    >>> first = bayeslaw.fit(pretrained[pretrained["N"] < 5e9], "chinchilla", preview=True)
+    >>> updated = bayeslaw.update(first, pretrained)
+    >>> bayeslaw.update_page(updated, "changes.html").is_file()
+    True
     """
     import jinja2
 

@@ -95,6 +95,12 @@ def loss_curve(
     ------
     PlanError
         Steps outside the schedule, or the law reads what the phases do not tell.
+
+    Examples
+    --------
+    >>> curve = bayeslaw.loss_curve(curves, phases, points=5)
+    >>> curve.table[["low", "median", "high"]].notna().all().all().item()
+    True
     """
     adapted = phases.adaptation is not None
     reads = COLUMNS[2:] if adapted else COLUMNS[:2]

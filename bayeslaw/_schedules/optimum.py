@@ -141,6 +141,12 @@ def best_replay(
     ------
     PlanError
         The range, the weight or the phases cannot be used, or no law reads ``replay``.
+
+    Examples
+    --------
+    >>> best = bayeslaw.best_replay(replayed, None, phases, source_weight=1.0)
+    >>> 0 <= best.best <= 1
+    True
     """
     sides = sides_of(source, target, source_weight, seed, ("replay",))
     grid = _range("replay", low, high, 0.0, 1.0)
@@ -177,6 +183,13 @@ def best_peak_lr(
     ------
     PlanError
         As in `best_replay`; or the adaptation has no rate to scale.
+
+    Examples
+    --------
+    >>> options = {"source_weight": 1.0, "low": 1e-5, "high": 4e-4}
+    >>> best = bayeslaw.best_peak_lr(curves, None, phases, **options)
+    >>> 1e-5 <= best.best <= 4e-4
+    True
     """
     sides = sides_of(source, target, source_weight, seed, ("S1_cpt", "S2_cpt"))
     rates = schedule or _scaled(phases.adaptation)
@@ -227,6 +240,15 @@ def best_loss_potential(
     ------
     PlanError
         As in `best_replay`; or pre-training is unknown, or has no decline to stretch.
+
+    Examples
+    --------
+    >>> falling = bayeslaw.cosine(2e-4, 20_000, warmup=500)
+    >>> annealed = bayeslaw.Phases(falling, phases.adaptation)
+    >>> options = {"source_weight": 1.0, "low": 0.2}
+    >>> best = bayeslaw.best_loss_potential(curves, None, annealed, **options)
+    >>> 0.2 <= best.best <= 1
+    True
     """
     sides = sides_of(source, target, source_weight, seed, ("S1_pt", "S2_pt", "S2_cpt"))
     if phases.pretraining is None:

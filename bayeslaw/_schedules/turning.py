@@ -126,6 +126,12 @@ def turning_length(
     ------
     PlanError
         The phases have no adaptation, or a law reads what they do not tell.
+
+    Examples
+    --------
+    >>> turning = bayeslaw.turning_length(curves, phases)
+    >>> 0 <= turning.never <= 1
+    True
     """
     sides = sides_of(source, target, source_weight, seed, ("S1_cpt",))
     first, second = both_paths(phases)
@@ -237,6 +243,12 @@ def critical_point(
     ------
     PlanError
         Pre-training is unknown, or the law reads what the phases do not tell.
+
+    Examples
+    --------
+    >>> point = bayeslaw.critical_point(curves, phases)
+    >>> 0 <= point.passed <= 1
+    True
     """
     sides = sides_of(source, None, 1.0, 0, ("S1_cpt",))
     first, second = both_paths(phases)

@@ -556,6 +556,13 @@ def anchors_study(arguments: StudyArguments) -> pd.DataFrame:
     ------
     LawError
         An unknown law or setting.
+
+    Examples
+    --------
+    >>> options = {"laws": ["ptpp-floor"], "seeds": [0], "lists": ["none", "random"]}
+    >>> rows = bayeslaw.anchors_study(**options)
+    >>> rows["list"].tolist()
+    ['none', 'random']
     """
     arguments.check()
     return study(

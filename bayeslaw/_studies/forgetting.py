@@ -33,6 +33,12 @@ def finetuning_grid(models: pd.DataFrame) -> pd.DataFrame:
     Every model at every ``D`` (unique fine-tuning tokens) and ``replay`` (share of
     pre-training data) of the grid of section 3.1. ``models`` has a row per model:
     ``N``, ``loss_before`` and what else is to be kept.
+
+    Examples
+    --------
+    >>> models = pd.DataFrame({"N": [41e6, 1270e6], "loss_before": [3.1, 2.4]})
+    >>> len(bayeslaw.finetuning_grid(models)) // len(models)
+    25
     """
     tokens = (300e3, 900e3, 3e6, 9e6, 30e6)
     replays = (0.0, 0.001, 0.005, 0.01, 0.05)
@@ -71,6 +77,15 @@ def simulate_domains(
     ------
     LawError
         Parameters at which a loss is not positive.
+
+    Examples
+    --------
+    >>> values = bayeslaw.law("chinchilla").plausible
+    >>> parameters = pd.DataFrame([values, values], index=["web", "code"])
+    >>> noise = {"web": 0.004, "code": 0.006}
+    >>> runs = bayeslaw.simulate_domains("chinchilla", pretrained, parameters, noise)
+    >>> runs["domain"].unique().tolist()
+    ['web', 'code']
     """
     law = find_law(law) if isinstance(law, str) else law
     seeds = np.random.default_rng(seed).integers(2**31, size=len(parameters))
@@ -100,6 +115,12 @@ def extrapolation(runs: pd.DataFrame, setup: str) -> tuple[pd.DataFrame, pd.Data
     ------
     RunTableError
         There are too few sizes or sets.
+
+    Examples
+    --------
+    >>> small, large = bayeslaw.extrapolation(pretrained, "A")
+    >>> bool(small["N"].max() < large["N"].min())
+    True
     """
     left_out = {"A": 1, "B": 2}[setup]
     is_large, is_small = np.ones(len(runs), bool), np.ones(len(runs), bool)
@@ -146,6 +167,12 @@ def mean_relative_error(posterior: Posterior, runs: pd.DataFrame) -> RelativeErr
     ------
     RunTableError
         The table lacks the losses or a column the law reads.
+
+    Examples
+    --------
+    >>> error = bayeslaw.mean_relative_error(target, large)
+    >>> bool(0 < error.mre < 0.1)
+    True
     """
     runs = as_runs(runs)
     loss = fitting.losses(runs)
@@ -183,6 +210,12 @@ def bootstrapped_mre(
     ------
     RunTableError
         The table lacks the losses or a column the law reads.
+
+    Examples
+    --------
+    >>> error = bayeslaw.bootstrapped_mre(pretrained, "chinchilla", resamples=4)
+    >>> error.draws.shape
+    (4,)
     """
     law = find_law(law) if isinstance(law, str) else law
     runs = as_runs(runs)

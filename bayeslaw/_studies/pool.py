@@ -90,6 +90,13 @@ def pool_study(arguments: PoolStudyArguments) -> pd.DataFrame:
         A query leaves nothing, or both the same rows.
     LawError
         A law is unknown, or none suits the columns.
+
+    Examples
+    --------
+    >>> options = {"budgets": [0.2], "seeds": [0], "rules": ["random"], "laws": ["chinchilla"]}
+    >>> rows = bayeslaw.pool_study(pretrained, "N < 5e9", "N > 5e9", **options)
+    >>> rows["rule"].tolist()
+    ['random']
     """
     runs = as_runs(arguments.runs)
     offered, wanted = _parts(runs, arguments.offer, arguments.goal)

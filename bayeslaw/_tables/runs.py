@@ -152,6 +152,13 @@ def read_runs(
     ------
     RunTableError
         What cannot be used, naming row and column.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"params": ["124M"] * 2, "toks_B": [2, 6], "val": [3.2, 3.0]})
+    >>> names = {"params": "N", "toks_B*1e9": "D", "val": "loss"}
+    >>> bayeslaw.read_runs(table, columns=names)["D"].tolist()
+    [2000000000.0, 6000000000.0]
     """
     return read_with_notes(source, where=where, columns=columns).runs
 

@@ -78,6 +78,11 @@ def simulate(
     ------
     LawError
         An unknown design or parameter, or parameters at which a loss is not positive.
+
+    Examples
+    --------
+    >>> bayeslaw.simulate("chinchilla", seed=1).equals(bayeslaw.simulate("chinchilla", seed=1))
+    True
     """
     runtime.start()
     table = None if isinstance(design, str) else design
@@ -107,6 +112,11 @@ def prior_predictive(
 ) -> Float[np.ndarray, "draw run"]:
     """Draw losses that the prior expects at a table of runs, without the noise of a
     run, shape (draw, run).
+
+    Examples
+    --------
+    >>> bayeslaw.prior_predictive("chinchilla", pretrained, draws=50).shape[0]
+    50
     """
     import jax
 

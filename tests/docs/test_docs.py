@@ -4,6 +4,7 @@ import ast
 import html
 import importlib.util
 import inspect
+import json
 import re
 import shlex
 import subprocess
@@ -209,6 +210,64 @@ def test_the_glossary_is_that_of_the_page(site: Path):
     assert "glossary.html" in (site / "index.html").read_text()
 
 
+QUERIES = {  # what people type, and the page that they mean
+    "widen": "verdicts",
+    "unknown verdict": "verdicts",
+    "hold-out": "verdicts",
+    "two units in one column": "verdicts",
+    "diverged": "verdicts",
+    "catastrophic forgetting": "glossary",
+    "credible interval": "glossary",
+    "which runs next": "glossary",
+    "overfitting": "glossary",
+    "bits per byte": "howto/own_table",
+    "crashed runs": "howto/own_table",
+    "wandb": "howto/trackers",
+    "slurm": "howto/cluster",
+    "k-hat": "inference",
+    "R-hat": "inference",
+    "plug-in": "verdicts",
+    "max_forgetting": "howto/plan",
+    "stability": "stability",
+    "chance constraints": "paper",
+    "chinchilla": "laws",
+}
+
+
+@pytest.fixture(scope="module")
+def index(site: Path) -> dict[str, Any]:
+    """The index that the site's own search reads."""
+    text = (site / "searchindex.js").read_text()
+    return json.loads(text[text.index("(") + 1 : text.rindex(")")])
+
+
+def pages_found(index: dict[str, Any], query: str) -> set[str]:
+    """Pages that have every word of a query, as Sphinx's search stems and looks up."""
+    import snowballstemmer
+    from sphinx.search.en import SearchEnglish
+
+    stem = snowballstemmer.stemmer("english").stemWord
+    words = set(re.findall(r"\w+", query.lower())) - SearchEnglish.stopwords
+    found = set(index["docnames"])
+    for word in words:
+        hits: set[int] = set()
+        for table in ("terms", "titleterms"):
+            for key in {word, stem(word)}:
+                pages = index[table].get(key, [])
+                hits |= {pages} if isinstance(pages, int) else set(pages)
+        found &= {index["docnames"][page] for page in hits}
+    return found
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_search_finds_the_page_that_is_meant(index, query):
+    assert QUERIES[query] in pages_found(index, query)
+
+
+def test_search_does_not_find_what_is_nowhere(index):
+    assert not pages_found(index, "xylophone quintessence")
+
+
 def test_the_gallery_has_every_picture_of_the_tutorials(site: Path):
     shown = (site / "gallery.html").read_text()
     kept = [path.name for path in (DOCS / "outputs").glob("*.png")]
@@ -230,3 +289,13 @@ def test_the_map_leads_to_every_how_to():
     named = set(re.findall(r"\(([^)#]+\.md)", "\n".join(rows)))
     how_to = {f"howto/{p.name}" for p in (DOCS / "howto").glob("*.md")}
     assert how_to - named == {"howto/index.md"}
+
+
+HOW_TO = sorted(p for p in (DOCS / "howto").glob("*.md") if p.stem != "index")
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda p: p.stem)
+def test_every_how_to_has_a_picture(page: Path):
+    """Near its top, with words for those who cannot see it."""
+    head = "\n".join(page.read_text().splitlines()[:12])
+    assert re.search(r"!\[[^]]{15,}\]\(", head)

@@ -42,6 +42,11 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
     progress
         To be handed to a function that takes ``progress``, or called with what is done
         and how much there is.
+
+    Examples
+    --------
+    >>> with bayeslaw.progress_bar("a fit") as progress:
+    ...     fitted = bayeslaw.fit(pretrained, "chinchilla", preview=True, progress=progress)
     """
     what = printable(what)
     last_time = _times().get(what)

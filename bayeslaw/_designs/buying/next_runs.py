@@ -237,6 +237,13 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         A law is unknown, or none suits the columns.
     PlanError
         The budget buys nothing, a setting is out of range, or the plan is ill-posed.
+
+    Examples
+    --------
+    >>> offer = bayeslaw.candidates(of_target, replay=[0.1, 0.5], atpp=[1, 5, 20])
+    >>> now = bayeslaw.next_runs(offer, large, budget=1e20, laws=["dcpt"])
+    >>> bool(now.runs["loss"].isna().all())  # to be measured
+    True
     """
     candidates, goal = arguments.candidates, arguments.goal
     columns = losses_of(goal)

@@ -89,6 +89,12 @@ def check_inference(
         It is no fit of one law, or there are too few replicates.
     RunTableError
         The runs lack a column that the law reads.
+
+    Examples
+    --------
+    >>> result = bayeslaw.check_inference(pretraining, replicates=10)
+    >>> result.replicates
+    10
     """
     began = time.perf_counter()
     fit = _checked(posterior, replicates)

@@ -61,6 +61,12 @@ def check_stages(
         It is neither a fit nor an average.
     RunTableError
         There is no such column, or no losses.
+
+    Examples
+    --------
+    >>> stages = bayeslaw.check_stages(pretraining, column="N")
+    >>> stages.column
+    'N'
     """
     if not is_kept(posterior):
         raise LawError(

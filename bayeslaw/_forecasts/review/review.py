@@ -65,6 +65,12 @@ def review(
         The table or the file cannot be read.
     LawError
         ``held_out`` or ``refit`` with a table.
+
+    Examples
+    --------
+    >>> found = bayeslaw.review(of_target, goal=large)
+    >>> found.verdict, found["signal"].verdict
+    ('look', 'pass')
     """
     if isinstance(subject, str | Path):
         name = name or str(subject)

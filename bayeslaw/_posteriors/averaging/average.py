@@ -67,6 +67,12 @@ def average(arguments: AverageArguments) -> Average:
         The table cannot be used, or a law is unknown.
     DiagnosticsError
         The diagnostics fail and ``on_failure`` is ``"raise"``.
+
+    Examples
+    --------
+    >>> averaged = bayeslaw.average(of_source, ["ptpp-floor", "dcpt"], hold_out="ptpp")
+    >>> averaged.table["weight"].sum().round(6).item()
+    1.0
     """
     table = as_runs(arguments.runs)
     everything = np.ones(len(table), bool)

@@ -235,6 +235,12 @@ def compare(arguments: CompareArguments) -> Comparison:
     ------
     RunTableError, LawError
         The table cannot be used, a law is unknown, or nothing can be left out.
+
+    Examples
+    --------
+    >>> compared = bayeslaw.compare(of_source, ["ptpp-floor", "dcpt"], hold_out="ptpp")
+    >>> bool(compared.table["weight"].max() > 0.5)
+    True
     """
     table = as_runs(arguments.runs)
     everything = np.ones(len(table), bool)

@@ -28,6 +28,12 @@ def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
     ------
     FitFileError
         The file is missing, is neither, or its law is no longer what it was.
+
+    Examples
+    --------
+    >>> path = target.save("target.nc")
+    >>> bayeslaw.load(path).law.name
+    'ptpp-gate-floor'
     """
     make = f"make it with `bayeslaw fit RUNS -o {path}`"
     tree = read(path, ["fit", "average"], make)

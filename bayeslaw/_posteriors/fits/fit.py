@@ -103,6 +103,12 @@ def fit(arguments: FitArguments) -> Fit:
         The table or a prior cannot be used.
     DiagnosticsError
         The diagnostics fail and ``on_failure`` is ``"raise"``.
+
+    Examples
+    --------
+    >>> fitted = bayeslaw.fit(pretrained, "chinchilla", preview=True)
+    >>> fitted.parameters().index[:3].tolist()
+    ['E', 'A', 'B']
     """
     began = time.perf_counter()
     seed = arguments.seed

@@ -123,6 +123,13 @@ def refits(
     ------
     RunTableError, LawError
         The table cannot be used, or the weights do not fit it.
+
+    Examples
+    --------
+    >>> weights = bayeslaw.bootstrap_weights(len(pretrained), 3)
+    >>> drawn = bayeslaw.refits(pretrained, "chinchilla", weights, draws=100)
+    >>> len(drawn), drawn[0].values["alpha"].shape
+    (3, (100,))
     """
     runs = as_runs(runs)
     law = find_law(law, runs) if isinstance(law, str) else law
@@ -247,6 +254,12 @@ def bootstrap_weights(
 ) -> Float[np.ndarray, "resample row"]:
     """How often each row is drawn in each resample, shape (resample, row); with
     ``group`` whole groups are drawn.
+
+    Examples
+    --------
+    >>> weights = bayeslaw.bootstrap_weights(5, 3, seed=0)
+    >>> weights.shape, weights.sum(axis=1).tolist()
+    ((3, 5), [5.0, 5.0, 5.0])
     """
     code = np.arange(rows) if group is None else pd.factorize(np.asarray(group))[0]
     groups = int(code.max()) + 1

@@ -82,6 +82,13 @@ def follow(
         The curve cannot be used as it is.
     PlanError
         A limit, the end or the confidence cannot be.
+
+    Examples
+    --------
+    >>> so_far = run[run["D"] <= 0.5 * run["D"].max()]
+    >>> known = bayeslaw.follow(target, so_far, run["D"].max(), max_loss=2.2)
+    >>> known.decision.action in {"go on", "stop early", "stop", "wait"}
+    True
     """
     curve = as_runs(curve)
     follower = Follower.start(

@@ -62,6 +62,13 @@ def compute_gain(
     ------
     RunTableError
         Not one row, or a column is missing.
+
+    Examples
+    --------
+    >>> run = pretrained.tail(1).assign(loss=lambda rows: 0.98 * rows["loss"])
+    >>> gain = bayeslaw.compute_gain(pretraining, run)
+    >>> bool(gain.median > 1)
+    True
     """
     run = as_runs(run)
     if len(run) != 1:

@@ -90,6 +90,13 @@ def update(
         The question is ill-posed.
     DiagnosticsError
         The diagnostics fail and ``on_failure`` is ``"raise"``.
+
+    Examples
+    --------
+    >>> first = bayeslaw.fit(pretrained[pretrained["N"] < 5e9], "chinchilla", preview=True)
+    >>> updated = bayeslaw.update(first, pretrained)
+    >>> bool(len(updated.first.changes.new) == (pretrained["N"] >= 5e9).sum())
+    True
     """
     if question is not None and source is None:
         raise LawError("a plan needs the source's fit too: give source")

@@ -117,6 +117,12 @@ def schedule_areas(
     DataFrame
         ``step`` (counted through), ``lr``, ``S1_pt``, ``S2_pt``, ``S1_cpt``,
         ``S2_cpt``.
+
+    Examples
+    --------
+    >>> rates = bayeslaw.constant(1e-3, 100)
+    >>> bayeslaw.schedule_areas(rates)["S1_pt"].iloc[-1].round(6).item()
+    0.1
     """
     import pandas as pd
 

@@ -65,6 +65,12 @@ def areas_from_table(
     ------
     RunTableError
         A column is missing, a step is no whole number, or one step has two rates.
+
+    Examples
+    --------
+    >>> logged = pd.DataFrame({"step": [0, 100, 200], "lr": [0.0, 2e-4, 0.0]})
+    >>> bayeslaw.areas_from_table(logged)["S1_pt"].round(4).tolist()
+    [0.0, 0.0101, 0.02]
     """
     missing = [c for c in ("step", "lr") if c not in table]
     if missing:

@@ -27,6 +27,11 @@ def constant(
         Steps of the linear ramp from ``start`` to ``peak``. An adaptation phase
         re-warms from ``start`` = 0 (Wang 2025, section 4.1) or from the last rate of
         pre-training.
+
+    Examples
+    --------
+    >>> bayeslaw.constant(2e-4, 4, warmup=2).tolist()
+    [0.0001, 0.0002, 0.0002, 0.0002]
     """
     return _warmed(peak, steps, warmup, start, np.ones(max(steps - warmup, 0)), peak)
 
@@ -34,7 +39,13 @@ def constant(
 def cosine(
     peak: float, steps: int, *, final: float = 0.0, warmup: int = 0, start: float = 0.0
 ) -> Float[np.ndarray, " step"]:
-    """Follow half a cosine from the peak to ``final`` at the last step. Shape (step,)."""
+    """Follow half a cosine from the peak to ``final`` at the last step. Shape (step,).
+
+    Examples
+    --------
+    >>> bayeslaw.cosine(2e-4, 4, warmup=2).round(5).tolist()
+    [0.0001, 0.0002, 0.0001, 0.0]
+    """
     falling = 0.5 * (1 + np.cos(np.pi * _progress(steps - warmup)))
     return _warmed(peak, steps, warmup, start, falling, final)
 
@@ -53,6 +64,11 @@ def wsd(
     (step,).
 
     An exponential decay needs ``final`` above 0.
+
+    Examples
+    --------
+    >>> bayeslaw.wsd(1.0, 4, decay=2).tolist()
+    [1.0, 1.0, 0.5, 0.0]
     """
     if not 0 <= decay <= steps - warmup:
         raise ValueError(
@@ -80,6 +96,11 @@ def multi_step(
 ) -> Float[np.ndarray, " step"]:
     """Hold the rate, and multiply it by ``drops[step]`` from that step on. Shape
     (step,).
+
+    Examples
+    --------
+    >>> bayeslaw.multi_step(1.0, 4, drops={3: 0.1}).tolist()
+    [1.0, 1.0, 0.1, 0.1]
     """
     rates = constant(peak, steps, warmup=warmup, start=start)
     for step, factor in drops.items():

@@ -1,0 +1,147 @@
+"""Pictures of the how-tos: ``python docs/make_howto_pictures.py [NAME ...]`` (default:
+all). Terminals show what commands printed when this was run; plots are drawn.
+"""
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.text import Text
+
+import bayeslaw
+from bayeslaw import datasets, plots
+
+HERE = Path(__file__).parent
+PICTURES = HERE / "howto" / "pictures"
+WIDTH = 112  # characters
+NAMES = {
+    "N": "size_M",
+    "D": "tokens_B",
+    "replay": "mix_pct",
+    "ptpp": "pretrain_tpp",
+    "loss": "val_loss",
+}
+MAPPING = (
+    '--column "N=size_M*1e6" --column "D=tokens_B*1e9" --column "replay=mix_pct/100" '
+    "--column ptpp=pretrain_tpp --column loss=val_loss"
+)
+COMMANDS = {
+    "own_table": ["bayeslaw fit export.csv -o fit.nc"],
+    "keep_table": [f"bayeslaw table export.csv {MAPPING} -o runs.csv"],
+    "trackers": ["bayeslaw table hf:out --column N=124M --column loss=eval/loss"],
+    "review": ["bayeslaw review grid.csv --at N=30B,D=300B,ptpp=279,replay=25%"],
+    "ci": [
+        'bayeslaw fit grid.csv --law dcpt --where "ptpp <= 31" --preview -o fit.nc',
+        'bayeslaw check fit.nc grid.csv --where "ptpp == 279"',
+    ],
+    "chains": [
+        "bayeslaw fit checkpoints.csv --law chinchilla --reference N=1M "
+        "--reference D=30M --preview -o before.nc",
+        "bayeslaw fit measured.csv --law state-source --reference N=1M "
+        "--reference D=10M --preview -o source.nc",
+        "bayeslaw forecast source.nc planned.csv --before before.nc",
+    ],
+}
+
+
+# -- terminals -------------------------------------------------------------------------
+
+
+def tables(folder: Path) -> None:
+    """Tables that the commands read."""
+    target = datasets.load("simulated-ptpp-grid").query("domain == 'target'")
+    target.to_csv(folder / "grid.csv", index=False)
+    foreign = target[list(NAMES)].rename(columns=NAMES)
+    units = {"size_M": 1e-6, "tokens_B": 1e-9, "mix_pct": 100}
+    foreign.assign(
+        **{name: foreign[name] * unit for name, unit in units.items()}
+    ).to_csv(folder / "export.csv", index=False)
+    measured = datasets.load("minicpt").query("domain == 'source'")
+    measured.to_csv(folder / "measured.csv", index=False)
+    bayeslaw.checkpoints(measured).to_csv(folder / "checkpoints.csv", index=False)
+    planned = {"N": [4e6, 8e6], "ptpp": 279, "D": [4e7, 8e7], "replay": 0.25}
+    pd.DataFrame(planned).to_csv(folder / "planned.csv", index=False)
+    log = [
+        {"step": step, "eval_loss": 3.2 - 0.1 * i, "num_input_tokens_seen": step * 8192}
+        for i, step in enumerate((1000, 2000, 4000, 8000))
+    ]
+    state = {"log_history": log, "global_step": 8000, "train_batch_size": 8}
+    (folder / "out").mkdir()
+    (folder / "out" / "trainer_state.json").write_text(json.dumps(state))
+
+
+def terminal(name: str) -> Path:
+    """Run a how-to's commands in an empty folder, and keep what they print."""
+    console = Console(record=True, width=WIDTH, file=StringIO())
+    with tempfile.TemporaryDirectory() as folder:
+        tables(Path(folder))
+        for command in COMMANDS[name]:
+            console.print(Text(f"$ {command}", style="bold"))
+            words = [sys.executable, "-m", *shlex.split(command)]
+            done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+            said = [line for line in done.stderr.splitlines() if "%," not in line]
+            for line in [*said, *done.stdout.rstrip().splitlines()]:
+                if ": done in" not in line:
+                    console.print(Text(line))
+    path = PICTURES / f"{name}.svg"
+    drawn = console.export_svg(title=f"bayeslaw: {name.replace('_', ' ')}")
+    # fonts of a network are not asked for
+    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL))
+    return path
+
+
+# -- plots -----------------------------------------------------------------------------
+
+
+def workers(ax) -> None:
+    """Wall time of 10,000 posteriors against the number of workers, as simulated."""
+    rows = pd.read_csv(HERE / "../tests/benchmarks/workers.csv")
+    counts, seconds = rows.iloc[:, 0], rows.iloc[:, 1]
+    ideal = seconds.iloc[0] * counts.iloc[0] / counts
+    ax.plot(counts, ideal, "--", color=plots.GREY, label="ideal")
+    ax.plot(counts, seconds, "o-", color=plots.COLOURS[0], label="simulated")
+    ax.set(xscale="log", yscale="log", xlabel="workers", ylabel=rows.columns[1])
+    ax.legend()
+
+
+def second_batch(ax) -> None:
+    """The how-to's example: what a second batch of runs moved."""
+    runs = bayeslaw.simulate("chinchilla", seed=3).query("replay == 0.1")
+    first = bayeslaw.fit(runs[runs["N"] < 5e9], "chinchilla", preview=True)
+    plots.what_moved(ax, bayeslaw.update(first, runs).first)
+
+
+PLOTS: dict[str, Callable] = {"cluster": workers, "update": second_batch}
+
+
+def plot(name: str) -> Path:
+    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+    PLOTS[name](figure.subplots())
+    path = PICTURES / f"{name}.png"
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", default=[*COMMANDS, *PLOTS])
+    warnings.simplefilter("ignore")
+    for name in parser.parse_args().names:
+        print(terminal(name) if name in COMMANDS else plot(name), flush=True)
+
+
+if __name__ == "__main__":
+    main()
