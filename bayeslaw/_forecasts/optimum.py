@@ -168,6 +168,12 @@ def optimum(
     References
     ----------
     Hoffmann et al. 2022 (Chinchilla), sections 3.2 and 3.3.
+
+    Examples
+    --------
+    >>> best = bayeslaw.optimum(pretraining, [1e20])
+    >>> best.unit, len(best.rows)
+    ('FLOPs', 1)
     """
     costs = costs or Costs()
     served = checked("served_tokens", served_tokens, TOKENS)
