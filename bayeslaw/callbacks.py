@@ -112,14 +112,14 @@ class FollowCallback(TrainerCallback):
         self._step = None
         warmup = args.get_warmup_steps(state.max_steps)
         for row in state.log_history:
-            seen = row.get("num_input_tokens_seen", 0)
-            self._add(row, int(row["step"]), seen, warmup)
+            tokens = row.get("num_input_tokens_seen", 0)
+            self._add(row, int(row["step"]), tokens, warmup)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         """Add the point, log what is known, and stop if that is asked for."""
         warmup = args.get_warmup_steps(state.max_steps)
-        seen = state.num_input_tokens_seen
-        if not self._add(metrics or {}, state.global_step, seen, warmup):
+        tokens = state.num_input_tokens_seen
+        if not self._add(metrics or {}, state.global_step, tokens, warmup):
             return control
         following = self.follower.following()
         self._log(state, dict(_values(following)))
@@ -228,25 +228,25 @@ def _domain_of(domains: list[str], losses: Mapping[str, str]) -> dict[str, str]:
     unknown = [name for name in losses if name not in domains]
     if unknown:
         raise PlanError(f"a loss of {unknown[0]!r}; followed: {', '.join(domains)}")
-    found = {losses.get(name, f"eval_{name}_loss"): name for name in domains}
-    if len(found) < len(domains):
+    by_metric = {losses.get(name, f"eval_{name}_loss"): name for name in domains}
+    if len(by_metric) < len(domains):
         raise PlanError("losses: one metric is said to be that of two domains")
     if len(domains) == 1 and not losses:
-        found["eval_loss"] = domains[0]
-    return found
+        by_metric["eval_loss"] = domains[0]
+    return by_metric
 
 
 def _values(following: Following) -> Iterator[tuple[str, float | str]]:
     """What is logged, by name: each domain's where there are several, and all
     together's.
     """
-    for name, one in following.domains.items():
+    for name, followed in following.domains.items():
         several = len(following.domains) > 1
         prefix = f"follow/{name}" if several else "follow"
         for key in ("median", "low", "high"):
-            yield f"{prefix}/final_{key}", float(one.final[key])
+            yield f"{prefix}/final_{key}", float(followed.final[key])
         if several:
-            yield from _chances(prefix, one.probability, one.surprise)
+            yield from _chances(prefix, followed.probability, followed.surprise)
     yield from _chances("follow", following.probability, following.surprise)
     decision = following.decision
     yield "follow/decision", f"{decision.action}: {decision.reason}"

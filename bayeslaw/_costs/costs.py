@@ -19,8 +19,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.hardware import Hardware
 
 FLOPS_PER_TOKEN = 6  # and parameter: forward and backward pass (Kaplan et al. 2020)
-HOUR, DAY = 3600.0, 86400.0  # seconds
-SAME_SIZE = 0.01  # model sizes that differ by less are one
+
 UTILISATION = Kind(
     lambda x: 0 < x <= 1, "a share of the peak in (0, 1], such as 0.4", ""
 )
@@ -63,7 +62,7 @@ class Shape:
             raise PlanError("the shape's vocab needs the width of the model")
 
     def is_of(self, N: float) -> bool:
-        return self.N is None or abs(N / self.N - 1) < SAME_SIZE
+        return self.N is None or abs(N / self.N - 1) < 0.01
 
     def flops_per_token(self, N: float) -> float:
         """FLOPs of training on one token."""
@@ -216,9 +215,9 @@ class Costs:
         """
         flops = self.flops_per_token(N) * D
         seconds = flops / self.flops_per_second(N)
-        hours = self.devices * seconds / HOUR
+        hours = self.devices * seconds / 3600
         money = math.nan if self.price is None else hours * self.price
-        return Bill(flops, hours, seconds / DAY, money)
+        return Bill(flops, hours, seconds / 86400, money)
 
     def once(self, N: float, ptpp: float) -> Bill:
         """What is paid before the first token: the checkpoint, where it must be trained

@@ -252,10 +252,10 @@ def _check_readable(
     candidates: pd.DataFrame, posterior: Posterior, arguments: AnchorArguments
 ) -> None:
     """Refuse candidates at which no draw can be taken before a plan is searched for."""
-    asked = [(candidates, posterior)]
-    asked += [(of_source(candidates), source) for source in arguments.sources.values()]
-    for table, one in asked:
-        names = dict.fromkeys(c for piece in one.pieces() for c in piece.covariates)
+    tables = [(candidates, posterior)]
+    tables += [(of_source(candidates), source) for source in arguments.sources.values()]
+    for table, reader in tables:
+        names = dict.fromkeys(c for piece in reader.pieces() for c in piece.covariates)
         check_readable(table, names, "the table of candidates")
 
 

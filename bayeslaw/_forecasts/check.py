@@ -25,15 +25,10 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-HUBER_DELTA = 0.02  # Goffinet 2025, appendix A
-LOSS_CLIP = 1e-3  # nats; Goffinet 2025, appendix A: "a small y_clip > 0"
+
 FEW = 5  # held-out runs below which coverage says nothing
 TRUSTED_COVERAGE = 0.8  # of 90% intervals
-TRUSTED_HALF = 0.3  # of 50% intervals: fewer, and half of the risk is told wrongly
-# A group of held-out runs fails where so few of its runs inside would be this unlikely
-# if its 90% intervals held what is asked of all.
-GROUP_LEVEL = 0.05
-GROUPS = ("schedule", "domain", "N", "ptpp", "replay")  # worst first named
+
 STRETCH_LIMIT = 3.0  # widening beyond this mends nothing: the law itself is off
 
 
@@ -222,31 +217,35 @@ def stretch_of(reach: Float[np.ndarray, " run"]) -> float:
     return float(np.quantile(reach, 0.9))
 
 
-def worst_group(runs: pd.DataFrame, inside: Bool[np.ndarray, " run"]) -> Group | None:
+def worst_group(
+    runs: pd.DataFrame, inside: Bool[np.ndarray, " run"], level: float = 0.05
+) -> Group | None:
     """The group of runs whose 90% intervals hold least.
 
-    None where no group fails: with so many runs inside, a coverage of
-    `TRUSTED_COVERAGE` is no surprise. ``inside``: shape (run,).
+    None where no group fails: so few of its runs inside are no surprise at this level,
+    if its intervals held `TRUSTED_COVERAGE`. ``inside``: shape (run,).
     """
     failing = []
-    for column in (c for c in GROUPS if c in runs and runs[c].nunique() > 1):
-        for level, rows in runs.groupby(column).indices.items():
-            held, size = int(inside[rows].sum()), len(rows)
-            chance = stats.binom.cdf(held, size, TRUSTED_COVERAGE)
-            if size >= FEW and chance < GROUP_LEVEL:
-                name = f"{column} {format_level(column, level)}"
-                group = Group(name, held / size, np.asarray(rows))
+    columns = ("schedule", "domain", "N", "ptpp", "replay")  # worst first named
+    for column in (c for c in columns if c in runs and runs[c].nunique() > 1):
+        for value, rows in runs.groupby(column).indices.items():
+            count, size = int(inside[rows].sum()), len(rows)
+            chance = stats.binom.cdf(count, size, TRUSTED_COVERAGE)
+            if size >= FEW and chance < level:
+                name = f"{column} {format_level(column, value)}"
+                group = Group(name, count / size, np.asarray(rows))
                 failing.append((chance, group))
     if not failing:
         return None
-    _, worst = min(failing, key=lambda one: (one[0], one[1].name))
+    _, worst = min(failing, key=lambda pair: (pair[0], pair[1].name))
     return worst
 
 
 def _doubts(half: float, worst: Group | None) -> list[str]:
     """What stands against trust although the 90% intervals hold over all."""
     doubts = []
-    if half < TRUSTED_HALF:
+    # with fewer inside, half of the risk is told wrongly
+    if half < 0.3:
         doubts.append(f"but 50% intervals hold {half:.0%}")
     if worst is not None:
         size = len(worst.rows)
@@ -257,29 +256,34 @@ def _doubts(half: float, worst: Group | None) -> list[str]:
 
 
 def point_metrics(
-    log_forecast: Float[np.ndarray, "draw run"], log_loss: Float[np.ndarray, " run"]
+    log_forecast: Float[np.ndarray, "draw run"],
+    log_loss: Float[np.ndarray, " run"],
+    delta: float = 0.02,
+    clip: float = 1e-3,
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Goffinet 2025, appendix A, for forecasts of shape (draw, run): each metric of
-    shape (draw,).
+    """Compute the metrics of Goffinet 2025, appendix A, for forecasts of shape
+    (draw, run): each of shape (draw,).
+
+    ``delta``: of the Huber loss; ``clip``: nats, their "small y_clip > 0".
     """
     r = log_forecast - log_loss
-    far = np.abs(r) > HUBER_DELTA
-    huber = np.where(far, HUBER_DELTA * (np.abs(r) - HUBER_DELTA / 2), r**2 / 2)
+    far = np.abs(r) > delta
+    huber = np.where(far, delta * (np.abs(r) - delta / 2), r**2 / 2)
     y = np.exp(log_loss)
     miss = np.abs(np.exp(log_forecast) - y)
     x = log_forecast - log_forecast.mean(1, keepdims=True)
     spread = (x**2).sum(1)
-    known = spread > 0  # one run, or equal forecasts, have no slope
+    has_slope = spread > 0  # one run, or equal forecasts, have no slope
     slope = np.where(
-        known,
-        (x * (log_loss - log_loss.mean())).sum(1) / np.where(known, spread, 1),
+        has_slope,
+        (x * (log_loss - log_loss.mean())).sum(1) / np.where(has_slope, spread, 1),
         np.nan,
     )
     return {
         "huber_log": huber.mean(1),
         "rmse_log": np.sqrt((r**2).mean(1)),
         "mae_rel": (miss / y).mean(1),
-        "mape_clip": (miss / np.maximum(y, LOSS_CLIP)).mean(1),
+        "mape_clip": (miss / np.maximum(y, clip)).mean(1),
         "intercept": log_loss.mean() - slope * log_forecast.mean(1),
         "slope": slope,
         "bias_log": r.mean(1),
@@ -324,14 +328,14 @@ def slope_interval(
     line = point_metrics(log_forecast, log_loss)
     slope = line["slope"]
     x = log_forecast - log_forecast.mean(1, keepdims=True)
-    rest = log_loss - line["intercept"][:, None] - slope[:, None] * log_forecast
+    residuals = log_loss - line["intercept"][:, None] - slope[:, None] * log_forecast
     # standard error of a regression's slope
-    variance = (rest**2).sum(1) / (n - 2)
+    variance = (residuals**2).sum(1) / (n - 2)
     squares = np.where(np.isnan(slope), np.nan, (x**2).sum(1))
     error = np.sqrt(variance / squares)
     rng = np.random.default_rng(seed)
-    drawn = slope + error * rng.standard_t(n - 2, len(slope))
-    low, high = np.quantile(drawn, [0.05, 0.95])
+    slopes = slope + error * rng.standard_t(n - 2, len(slope))
+    low, high = np.quantile(slopes, [0.05, 0.95])
     return float(low), float(high)
 
 

@@ -88,9 +88,9 @@ class Optimum:
                 f"The best N grows as the budget to the {a['median']:.3f} "
                 f"({a['low']:.3f} to {a['high']:.3f}, {self.prob:.0%})."
             )
-        told = [p for p in self.parabolas if p["refused"] is None]
-        if told:
-            last = told[-1]
+        usable = [p for p in self.parabolas if p["refused"] is None]
+        if usable:
+            last = usable[-1]
             sentences.append(
                 f"A parabola through the {last['runs']} runs at {last['flops']:.3g} FLOPs "
                 f"has its minimum at N = {format_count(last['N'])} "
@@ -284,13 +284,13 @@ def _quantiles(prob: float) -> tuple[float, float, float]:
 
 
 def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
-    read = {column for piece in posterior.pieces() for column in piece.covariates}
-    if not {"N", "D"} <= read:
+    covariates = {column for piece in posterior.pieces() for column in piece.covariates}
+    if not {"N", "D"} <= covariates:
         raise RunTableError(
-            f"{posterior.name} reads {', '.join(sorted(read))}: the best size for a budget "
+            f"{posterior.name} reads {', '.join(sorted(covariates))}: the best size for a budget "
             "is that of a law in N and D"
         )
-    missing = sorted(read - {"N", "D", *fixed})
+    missing = sorted(covariates - {"N", "D", *fixed})
     if missing:
         raise RunTableError(
             f"{posterior.name} reads {missing[0]!r}, too: give its value, "
@@ -389,11 +389,11 @@ def _refused(
 
 def _exponent(found: Sequence[Best], prob: float) -> dict[str, float] | None:
     """Slope of log N in log budget, by least squares for each draw."""
-    known = [best for best in found if best.log_sizes is not None]
-    if len(known) < 3:
+    finite = [best for best in found if best.log_sizes is not None]
+    if len(finite) < 3:
         return None
-    x = np.log([best.row["budget"] for best in known])
-    y = np.stack([best.log_sizes for best in known])
+    x = np.log([best.row["budget"] for best in finite])
+    y = np.stack([best.log_sizes for best in finite])
     slopes = (x - x.mean()) @ y / ((x - x.mean()) ** 2).sum()
     low, median, high = map(float, np.nanquantile(slopes, _quantiles(prob)))
     return {"median": median, "low": low, "high": high}
@@ -462,9 +462,9 @@ def parabola(
         return record
     log_N = np.log(sweep["N"].to_numpy(float))
     is_near = np.abs(log_N - log_N[lowest]) <= math.log(near)
-    kept = is_near if is_near.sum() >= least else np.ones(len(sweep), bool)
-    x = log_N[kept] - log_N[lowest]
-    y = sweep["loss"].to_numpy(float)[kept]
+    is_fitted = is_near if is_near.sum() >= least else np.ones(len(sweep), bool)
+    x = log_N[is_fitted] - log_N[lowest]
+    y = sweep["loss"].to_numpy(float)[is_fitted]
     basis = np.stack([np.ones_like(x), x, x**2], axis=1)
     (a, b, c), *_ = np.linalg.lstsq(basis, y, rcond=None)
     vertex = -b / (2 * c) if c > 0 else np.inf

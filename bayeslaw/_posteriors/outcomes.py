@@ -124,16 +124,16 @@ def noise_of(
     """
     checkpoint = np.abs(_leaf(parts, "tau_checkpoint", 0.0))
     run = np.abs(_leaf(parts, "tau_run", 0.0))
-    whole = _leaf(parts, "sigma", SURE)
+    scale = _leaf(parts, "sigma", SURE)
     setting = _leaf(parts, "tau_setting", 0.0) * settings_apart
     shared = checkpoint**2 + run**2 + setting**2
-    own = np.sqrt(np.maximum(whole**2 - shared, SURE**2))
+    own_scale = np.sqrt(np.maximum(scale**2 - shared, SURE**2))
     if run_length is None:
         length = _leaf(parts, "run_length", RUN_LENGTH)
     else:
-        length = np.full(len(own), float(run_length))
+        length = np.full(len(own_scale), float(run_length))
     dof = _leaf(parts, "dof", GAUSSIAN)
-    return RunNoise(own, dof, checkpoint, run, setting, length)
+    return RunNoise(own_scale, dof, checkpoint, run, setting, length)
 
 
 def _leaf(

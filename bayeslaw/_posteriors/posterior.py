@@ -138,8 +138,8 @@ class LogLoss:
         others = Partial(partial(_at_tokens, rest), read, covariates)
         if self.process is None:
             return others
-        own = {c: covariates[c] for c in self.law.covariates if c in covariates}
-        misfit = self.process.along("D", draw[WEIGHTS], own)
+        of_formula = {c: covariates[c] for c in self.law.covariates if c in covariates}
+        misfit = self.process.along("D", draw[WEIGHTS], of_formula)
         return Partial(_sum_at, others, misfit)
 
 
@@ -151,9 +151,9 @@ def along_tokens(
     The other covariates are given, each of shape (). A pytree, so that it can be made
     for all draws at once.
     """
-    own = getattr(log_loss, "along_tokens", None)
-    if own is not None:
-        return own(draw, covariates)
+    of_formula = getattr(log_loss, "along_tokens", None)
+    if of_formula is not None:
+        return of_formula(draw, covariates)
     return Partial(partial(_at_tokens, log_loss), draw, covariates)
 
 

@@ -21,17 +21,8 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.record import Fit
 
-DPI = 110
-PALETTE = 128  # colours of a picture
-PAPER, PAPER_DPI = 7.3, 180  # inches between the margins of a printed page
-PRINTED_PANELS = 5
-PANELS_A_LINE = 4
-MAX_GROUPS = 24  # bars of the picture of contributions
-PHONE = 8.0  # inches; a wider picture cannot be read at the width of a phone
 WIDEST = 12.0  # inches; wider pictures are unreadable at the width of the page
-LARGEST_EXPONENT = 10.0
 PER_TOKEN = "nats per token"  # as the axes of `plots` say it
-NO_WEIGHT = 0.005  # a law of less weight has no share in what is shown
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class Picture:
 
 
 def _picture(
-    figure: Figure, caption: str, alt: str, unit: str = PER_TOKEN, dpi: int = DPI
+    figure: Figure, caption: str, alt: str, unit: str = PER_TOKEN, dpi: int = 110
 ) -> Picture:
     """The figure with its losses in ``unit``."""
     for ax in figure.axes:
@@ -67,16 +58,17 @@ def _picture(
     )
     encoded = base64.b64encode(_few_colours(buffer)).decode()
     uri = f"data:image/png;base64,{encoded}"
-    return Picture(uri, caption, alt, too_wide=figure.get_figwidth() > PHONE)
+    # wider than eight inches it cannot be read at the width of a phone
+    return Picture(uri, caption, alt, too_wide=figure.get_figwidth() > 8.0)
 
 
-def _few_colours(png: io.BytesIO) -> bytes:
+def _few_colours(png: io.BytesIO, colours: int = 128) -> bytes:
     """The same picture with a palette: a third of the bytes, alike to the eye."""
     from PIL import Image
 
     small = io.BytesIO()
     with Image.open(png) as image:
-        image.convert("RGB").quantize(PALETTE).save(small, format="png")
+        image.convert("RGB").quantize(colours).save(small, format="png")
     return small.getvalue()
 
 
@@ -98,9 +90,10 @@ def forecast_grid(
     unit
         Unit of the losses.
     """
-    # The largest models, which are nearest to what is decided, on one line.
-    sizes = sorted(runs["N"].unique())[-PRINTED_PANELS:] if "N" in runs else [None]
-    figure = Figure(figsize=(PAPER, 2.1), layout="constrained")
+    # The five largest models, which are nearest to what is decided, on one line.
+    sizes = sorted(runs["N"].unique())[-5:] if "N" in runs else [None]
+    # inches between the margins of a printed page
+    figure = Figure(figsize=(7.3, 2.1), layout="constrained")
     axes = list(figure.subplots(1, len(sizes), squeeze=False).ravel())
     for ax, size in zip(axes, sizes, strict=True):
         group = runs if size is None else runs[runs["N"] == size]
@@ -127,12 +120,12 @@ def forecast_grid(
         f"{title}: {len(runs)} observations as dots, {inside:.0%} of them inside the "
         "forecast bands"
     )
-    return _picture(figure, caption, alt, unit, dpi=PAPER_DPI)
+    return _picture(figure, caption, alt, unit, dpi=180)
 
 
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, a_line: int = 4) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels, on lines of equal length."""
-    lines = -(-count // PANELS_A_LINE)  # rounded up
+    lines = -(-count // a_line)  # rounded up
     columns = -(-count // lines)
     size = (max(3.1 * columns, 5.0), 2.7 * lines + 0.6)
     figure = Figure(figsize=size, layout="constrained")
@@ -183,7 +176,8 @@ def law_weights(average: Average) -> Picture | None:
     law has all the weight.
     """
     table = average.table
-    if table["weight"].max() > 1 - NO_WEIGHT:
+    # laws of less weight have no share in what is shown
+    if table["weight"].max() > 0.995:
         return None
     figure = Figure(figsize=(7.5, 0.42 * len(table) + 1.1), layout="constrained")
     ax = plots.weights(figure.subplots(), average)
@@ -270,7 +264,8 @@ def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
     # The middle one is then neither an end of replay nor of tokens.
     ordered = runs.sort_values([c for c in ("replay", "D") if c in runs])
     groups = [group for _, group in ordered.groupby(keys, sort=True)]
-    return pd.concat([g.iloc[[len(g) // 2]] for g in groups[:MAX_GROUPS]])
+    # more bars cannot be read
+    return pd.concat([g.iloc[[len(g) // 2]] for g in groups[:24]])
 
 
 def _run_label(run: pd.Series) -> str:
@@ -293,7 +288,7 @@ def exponent_intervals(
     # A fixed exponent has no posterior to show.
     priors = fit.law.free_priors
     free = [e.name for e in fit.law.exponents if e.name in priors]
-    small = [name for name in free if priors[name].quantile(0.95) < LARGEST_EXPONENT]
+    small = [name for name in free if priors[name].quantile(0.95) < 10.0]
     names = small or free
     figure = Figure(figsize=(6.5, 0.42 * len(names) + 1), layout="constrained")
     ax = plots.exponents(figure.subplots(), fit, names, published)

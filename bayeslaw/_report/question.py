@@ -23,7 +23,6 @@ from bayeslaw._posteriors.averaging.compare import default_laws
 from bayeslaw._posteriors.posterior import Piece
 
 CHOSEN = ("D", "replay")  # by the plan
-NEEDED = "N, ptpp, max_target_loss and max_forgetting"
 
 
 class Checked(NamedTuple):
@@ -71,7 +70,8 @@ def check_question(
         inspect.signature(plan).bind(None, None, **keywords)
     except TypeError as error:
         raise PlanError(
-            f"what to plan for: {error}; it needs {NEEDED}, and takes what `plan` takes"
+            f"what to plan for: {error}; it needs N, ptpp, max_target_loss and "
+            "max_forgetting, and takes what `plan` takes"
         ) from None
     runtime.start()
     target, source = (
@@ -100,8 +100,8 @@ def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[st
     """The keywords with these among the covariates; what was given stays."""
     if not losses:
         return keywords
-    given = dict(keywords.get("covariates") or {})
-    return keywords | {"covariates": dict(losses) | given}
+    covariates = dict(keywords.get("covariates") or {})
+    return keywords | {"covariates": dict(losses) | covariates}
 
 
 def _unknown_before(
@@ -110,19 +110,19 @@ def _unknown_before(
     """Losses before adaptation that the laws or the baseline need, and the question
     does not give.
     """
-    given = set(keywords.get("covariates") or {})
-    read = set(_read(target))
+    covariates = set(keywords.get("covariates") or {})
+    columns = set(_read(target))
     if _without_baseline(keywords, source):
-        read |= {SOURCE_LOSS_BEFORE}
-    return [column for column in LOSSES_BEFORE if column in read - given]
+        columns |= {SOURCE_LOSS_BEFORE}
+    return [column for column in LOSSES_BEFORE if column in columns - covariates]
 
 
 def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> list[str]:
     """Names of the source's laws that lack its loss before adaptation: it is not given,
     and they read it, or diverge where it would be read off.
     """
-    given = keywords.get("covariates") or {}
-    if keywords.get("baseline_loss") is not None or SOURCE_LOSS_BEFORE in given:
+    covariates = keywords.get("covariates") or {}
+    if keywords.get("baseline_loss") is not None or SOURCE_LOSS_BEFORE in covariates:
         return []
     readers = [law.name for law in source if set(LOSSES_BEFORE) & set(law.covariates)]
     if readers or keywords.get("baseline_tokens") is not None:
@@ -145,10 +145,10 @@ def _with_covariates(
     keywords = inspect.signature(plan).parameters
     # A misspelt keyword is no column, and is refused when the question is bound.
     columns = [name for name in question if name in table and name not in keywords]
-    rest = {name: given for name, given in question.items() if name not in columns}
+    named = {name: value for name, value in question.items() if name not in columns}
     if not columns:
-        return rest
-    return _with_losses(rest, {name: question[name] for name in columns})
+        return named
+    return _with_losses(named, {name: question[name] for name in columns})
 
 
 def _check_covariates(

@@ -32,11 +32,16 @@ def isoflops(
         sizes = np.array(curve["N"])
         low, median, high = (np.array(curve[k]) for k in ("low", "median", "high"))
         middle = row["N"] or sizes[median.argmin()]
-        shown = (sizes > middle / reach) & (sizes < middle * reach)
+        in_reach = (sizes > middle / reach) & (sizes < middle * reach)
         label = f"{row['budget']:.2g}"
-        ax.plot(sizes[shown], median[shown], color=colour, label=label)
+        ax.plot(sizes[in_reach], median[in_reach], color=colour, label=label)
         ax.fill_between(
-            sizes[shown], low[shown], high[shown], color=colour, alpha=0.2, linewidth=0
+            sizes[in_reach],
+            low[in_reach],
+            high[in_reach],
+            color=colour,
+            alpha=0.2,
+            linewidth=0,
         )
         for sweep in sweeps:
             if abs(np.log(sweep.attrs["flops"] / row["budget"])) < np.log(1.3):

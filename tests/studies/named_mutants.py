@@ -116,9 +116,9 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (_CHECK, "np.where(y > point,", "np.where(y < point,"),
     (_CHECK, "np.quantile(reach, 0.9)", "np.quantile(reach, 0.8)"),
     (_CHECK, "TRUSTED_COVERAGE = 0.8", "TRUSTED_COVERAGE = 0.75"),
-    (_CHECK, "TRUSTED_HALF = 0.3", "TRUSTED_HALF = 0.2"),
+    (_CHECK, "if half < 0.3:", "if half < 0.2:"),
     (_CHECK, "STRETCH_LIMIT = 3.0", "STRETCH_LIMIT = 4.0"),
-    (_CHECK, "GROUP_LEVEL = 0.05", "GROUP_LEVEL = 0.01"),
+    (_CHECK, "level: float = 0.05", "level: float = 0.01"),
     (_CHECK, "FEW = 5", "FEW = 4"),
     (_CHECK, "point_metrics(law, y)", "point_metrics(new, y)"),
     (

@@ -36,9 +36,7 @@ TAU = lognormal(
 SIDE = 1.0  # sd of the log of a side's scale around the common one
 WIDENED, PROPOSAL_DOF, ROUNDS, TRIES = 1.3, 6, 2, 4000  # of the importance sampling
 DRAWS = 1000  # of the scales
-# e-folds: a budget of nothing is not infinitely far from a small one
-FARTHEST_BELOW = 3.0
-OUTLIER = 5.0  # robust sds of a stage's residuals from their median
+
 
 # Axis: powers of the columns whose product it is, in e-folds (or what moves a loss about
 # as much: .45 of the log of the target's share, as of the misfit; a tenth of a loss).
@@ -136,7 +134,8 @@ def distances(
     for axis, low, high in zip(training.axes, training.low, training.high, strict=True):
         sides += [
             xp.maximum(at[axis] - high, 0.0),
-            xp.clip(low - at[axis], 0.0, FARTHEST_BELOW),
+            # a budget of nothing is not infinitely far from a small one
+            xp.clip(low - at[axis], 0.0, 3.0),
         ]
     return xp.stack(xp.broadcast_arrays(*sides), axis=-1)
 
@@ -240,13 +239,17 @@ class _Summary(NamedTuple):
         return 0.5 * np.sum(half**2, axis=1) - log_size
 
 
-def _without_outliers(residual: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
-    """Residuals of a stage, single gross ones drawn in: a drift moves them together."""
+def _without_outliers(
+    residual: Float[np.ndarray, " run"], sds: float = 5.0
+) -> Float[np.ndarray, " run"]:
+    """Draw single gross residuals of a stage in, to so many robust sds of their median:
+    a drift moves them together.
+    """
     middle = np.median(residual)
     away = np.abs(residual - middle)
     # the sd of a normal from the median of its absolute deviations
     spread = 1.4826 * np.median(away)
-    reach = OUTLIER * spread
+    reach = sds * spread
     return np.clip(residual, middle - reach, middle + reach)
 
 

@@ -125,7 +125,7 @@ def average_part(
 
 def _recipes(judged: Comparison) -> list[dict]:
     """The laws that were compared, those without a share too, to compare them again."""
-    return [recipe_of(one.law) for one in judged.judged]
+    return [recipe_of(member.law) for member in judged.judged]
 
 
 def of_comparison(

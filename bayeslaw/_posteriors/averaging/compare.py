@@ -138,12 +138,12 @@ class Comparison:
 
     def sentence(self) -> str:
         """Who forecasts best, in words."""
-        best, left = self.table.index[0], ", ".join(self.folds)
+        best, stages = self.table.index[0], ", ".join(self.folds)
         row = self.table.loc[best]
         return (
             f"{best} has weight {row['weight']:.2f} of {len(self.judged)} laws and "
             f"forecasts unseen stages best with probability {row['probability']:.2f}; "
-            f"left out in turn ({left}), its 90% intervals hold "
+            f"left out in turn ({stages}), its 90% intervals hold "
             f"{row['coverage']:.0%} of the runs"
         )
 

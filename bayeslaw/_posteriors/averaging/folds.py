@@ -38,9 +38,9 @@ class Fold(NamedTuple):
         """Extend to a table of which these runs are a part, shape (all,); no other run
         is kept or held.
         """
-        kept, held = np.zeros((2, len(part)), bool)
-        kept[part], held[part] = self.kept, self.held
-        return self._replace(kept=kept, held=held)
+        is_kept, is_held = np.zeros((2, len(part)), bool)
+        is_kept[part], is_held[part] = self.kept, self.held
+        return self._replace(kept=is_kept, held=is_held)
 
 
 def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:

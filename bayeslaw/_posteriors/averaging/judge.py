@@ -208,8 +208,8 @@ def _posterior(
     (values of the law, and the scale of the noise), or from anywhere.
     """
     part = table.weighed(weights)
-    kept = weights > 0
-    at = coordinates.contrast_points(law, {c: v[kept] for c, v in x.items()})
+    has_weight = weights > 0
+    at = coordinates.contrast_points(law, {c: v[has_weight] for c, v in x.items()})
     if starts is None:
         vectors = prepare(law, part, at, seed).centre[None]
     else:

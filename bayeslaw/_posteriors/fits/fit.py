@@ -126,10 +126,10 @@ def fit(arguments: FitArguments) -> Fit:
         seed,
     )
     _warn_outliers(law, runs, problem)
-    drawn, attrs = _sample(law, problem, arguments)
+    chains, attrs = _sample(law, problem, arguments)
     attrs["settings"] = json.dumps(arguments.settings)
     attrs |= artifact.provenance(law, seed, "fit")
-    result = Fit(law, to_arviz(law, runs, problem.table, drawn, seed, attrs))
+    result = Fit(law, to_arviz(law, runs, problem.table, chains, seed, attrs))
     if arguments.discrepancy:
         _add_misfit(result, runs, training, seed)
     artifact.warn_each(result.goodness.doubts)

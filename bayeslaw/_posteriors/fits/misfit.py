@@ -81,11 +81,11 @@ def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
     between checkpoints (docs/state_laws.md). What a checkpoint shares beside them is
     learned with the misfit.
     """
-    shown = shared_error(runs)
+    errors = shared_error(runs)
     starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(law.covariates)
-    if starts or shown.kind != "checkpoint":
+    if starts or errors.kind != "checkpoint":
         return NONE
-    return SharedError(checkpoint=shown.checkpoint)
+    return SharedError(checkpoint=errors.checkpoint)
 
 
 def learn_misfit(
@@ -148,12 +148,12 @@ def with_misfit(
     """A law's draws with the weights of its misfit and the noise that this leaves."""
     if misfit is None:
         return dict(values)
-    kept = {name: v for name, v in values.items() if name not in NOISE}
+    of_law = {name: v for name, v in values.items() if name not in NOISE}
     noise = {"sigma": misfit.sigma, "dof": misfit.dof}
     noise |= {f"tau_{kind}": tau for kind, tau in misfit.tau.items()}
     if misfit.along_run:
         noise["run_length"] = np.full(len(misfit.sigma), RUN_LENGTH)
-    return kept | noise | {WEIGHTS: misfit.weights}
+    return of_law | noise | {WEIGHTS: misfit.weights}
 
 
 # -- in a saved fit --------------------------------------------------------------------

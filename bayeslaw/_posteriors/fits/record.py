@@ -227,19 +227,23 @@ class Fit:
         self, kind: str, runs: pd.DataFrame, rng: np.random.Generator
     ) -> Float[np.ndarray, "draw row"] | float:
         """Draws of the effect of each row's checkpoint or run, shape (draw, row)."""
-        names, known = self._known_effects(kind)
-        if known is None:
+        names, learned = self._known_effects(kind)
+        if learned is None:
             return 0.0
         tau, at = self.posterior[f"tau_{kind}"], {n: i for i, n in enumerate(names)}
-        given = group_labels(kind, runs, self.law.covariates)
+        labels_of_rows = group_labels(kind, runs, self.law.covariates)
         # untold, every row has its own
-        wanted = np.arange(len(runs)) if given is None else given.to_numpy()
+        wanted = (
+            np.arange(len(runs))
+            if labels_of_rows is None
+            else labels_of_rows.to_numpy()
+        )
         codes, groups = pd.factorize(wanted)
-        drawn = draw_new_effects(tau, len(groups), rng)
+        new_effects = draw_new_effects(tau, len(groups), rng)
         for i, group in enumerate(map(str, groups)):
-            if given is not None and group in at:
-                drawn[:, i] = known[:, at[group]]
-        return drawn[:, codes]
+            if labels_of_rows is not None and group in at:
+                new_effects[:, i] = learned[:, at[group]]
+        return new_effects[:, codes]
 
     def _known_effects(
         self, kind: str
