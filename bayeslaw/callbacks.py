@@ -138,7 +138,7 @@ class FollowCallback(TrainerCallback):
     # -- its own -----------------------------------------------------------------------
 
     def _add(
-        self, metrics: Mapping[str, Any], step: int, seen: float, warmup: int
+        self, metrics: Mapping[str, Any], step: int, tokens: float, warmup: int
     ) -> bool:
         """Take the losses among the metrics of a step, and make a point of them once
         there is one of each domain; whether it did.
@@ -154,7 +154,7 @@ class FollowCallback(TrainerCallback):
             loss = metrics.get(key, math.nan)
             if math.isfinite(loss) and loss > 0:
                 self._losses[domain] = float(loss)
-        at = self._place(step, seen)
+        at = self._place(step, tokens)
         if self._lacking or at is None:
             return False
         self.follower = self.follower.after(at, self._losses)
@@ -165,18 +165,18 @@ class FollowCallback(TrainerCallback):
         """Domains without a loss at the step that was last evaluated."""
         return [name for name in self.follower.sides if name not in self._losses]
 
-    def _place(self, step: int, seen: float) -> float | None:
+    def _place(self, step: int, tokens: float) -> float | None:
         """Tokens (or steps) of a step; None if it lies beyond the planned end."""
-        at = self._count(step, seen)
+        at = self._count(step, tokens)
         until = self.follower.question.until
         # the last step is rarely whole
         return min(at, until) if at <= (1 + CLOSE) * until else None
 
-    def _count(self, step: int, seen: float) -> float:
+    def _count(self, step: int, tokens: float) -> float:
         if self.follower.unit == "step":
             return float(step)
         per_step = self.tokens_per_step
-        return float(seen if per_step is None else step * per_step)
+        return float(tokens if per_step is None else step * per_step)
 
     def _check_count(self, args: Any) -> None:
         if self.follower.unit == "step" or self.tokens_per_step is not None:

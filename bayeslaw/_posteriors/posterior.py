@@ -106,12 +106,12 @@ class LogLoss:
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
         """Log loss at each run, shape (run,)."""
-        own = {c: covariates[c] for c in self.law.covariates}
-        value = log_loss(self.law, own, draw)
+        columns = {c: covariates[c] for c in self.law.covariates}
+        value = log_loss(self.law, columns, draw)
         if self.process is not None:
-            value = value + self.process.features(own) @ draw[WEIGHTS]
+            value = value + self.process.features(columns) @ draw[WEIGHTS]
         if self.known is not None:
-            value = value + distances(own, self.known) @ draw[DRIFT]
+            value = value + distances(columns, self.known) @ draw[DRIFT]
         return value
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
@@ -133,14 +133,14 @@ class LogLoss:
         The other covariates, each of shape (), are given; what of the misfit they make
         is computed once.
         """
-        rest = LogLoss(self.law, known=self.known)
-        read = {name: leaf for name, leaf in draw.items() if name != WEIGHTS}
-        others = Partial(partial(_at_tokens, rest), read, covariates)
+        of_law = LogLoss(self.law, known=self.known)
+        values = {name: leaf for name, leaf in draw.items() if name != WEIGHTS}
+        beside_misfit = Partial(partial(_at_tokens, of_law), values, covariates)
         if self.process is None:
-            return others
-        of_formula = {c: covariates[c] for c in self.law.covariates if c in covariates}
-        misfit = self.process.along("D", draw[WEIGHTS], of_formula)
-        return Partial(_sum_at, others, misfit)
+            return beside_misfit
+        columns = {c: covariates[c] for c in self.law.covariates if c in covariates}
+        misfit = self.process.along("D", draw[WEIGHTS], columns)
+        return Partial(_sum_at, beside_misfit, misfit)
 
 
 def along_tokens(
@@ -151,9 +151,9 @@ def along_tokens(
     The other covariates are given, each of shape (). A pytree, so that it can be made
     for all draws at once.
     """
-    of_formula = getattr(log_loss, "along_tokens", None)
-    if of_formula is not None:
-        return of_formula(draw, covariates)
+    method = getattr(log_loss, "along_tokens", None)
+    if method is not None:
+        return method(draw, covariates)
     return Partial(partial(_at_tokens, log_loss), draw, covariates)
 
 
@@ -168,9 +168,9 @@ def _at_tokens(
 
 
 def _sum_at(
-    others: Callable, misfit: Callable, tokens: Float[Array, ""]
+    beside_misfit: Callable, misfit: Callable, tokens: Float[Array, ""]
 ) -> Float[Array, ""]:
-    return others(tokens) + misfit(tokens)
+    return beside_misfit(tokens) + misfit(tokens)
 
 
 def over_draws(log_loss: Callable) -> Callable:
@@ -241,6 +241,6 @@ class KeptPosterior(Posterior, Protocol):
         ...
 
 
-def is_kept(given: object) -> TypeGuard[KeptPosterior]:
+def is_kept(posterior: object) -> TypeGuard[KeptPosterior]:
     """Tell fits and averages from other posteriors."""
-    return hasattr(given, "runs") and hasattr(given, "parameter_draws")
+    return hasattr(posterior, "runs") and hasattr(posterior, "parameter_draws")

@@ -296,8 +296,8 @@ def _whole_numbers(rows: np.ndarray) -> dict[str, Any]:
     # A row of zeros has a step, too.
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
     steps = largest / LARGEST_INT
-    whole = np.round(rows / steps[:, None])
-    return {"steps": steps.tolist(), "whole": _encoded(whole, "<i2")}
+    rounded = np.round(rows / steps[:, None])
+    return {"steps": steps.tolist(), "whole": _encoded(rounded, "<i2")}
 
 
 def _encoded(array: np.ndarray, kind: str) -> str:

@@ -253,7 +253,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_AVERAGING}/record.py", "if rhat > MAX_RHAT:", "if rhat > 9:"),
     (
         f"{_AVERAGING}/average.py",
-        "drifts = draw_drift(one.tau, int(draws), drifting)",
+        "drifts = draw_drift(result.tau, int(draws), drifting)",
         "pass",
     ),
     (f"{_AVERAGING}/folds.py", "held = x >= levels[-1]", "held = x <= levels[0]"),

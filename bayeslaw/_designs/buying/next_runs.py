@@ -308,8 +308,8 @@ def _check_readable(
         tables["the goal's table"] = goal
     else:
         where_a_plan_may_be(goal, offered)
-    for domain, own in laws.items():
-        names = dict.fromkeys(column for law in own for column in law.covariates)
+    for domain, of_domain in laws.items():
+        names = dict.fromkeys(column for law in of_domain for column in law.covariates)
         for what, table in tables.items():
             check_readable(as_read(table, domain), names, what)
 

@@ -141,18 +141,22 @@ def of_comparison(
     rng, drifting = np.random.default_rng(seed).spawn(2)
     members = []
     counts = shares(judged.weights)
-    for one, weight, draws in zip(judged.judged, judged.weights, counts, strict=True):
+    for result, weight, draws in zip(
+        judged.judged, judged.weights, counts, strict=True
+    ):
         if not draws:
             continue
         # each draw as often as any other, or once more
-        shuffled = rng.permutation(len(one.values["sigma"]))
+        shuffled = rng.permutation(len(result.values["sigma"]))
         chosen = rng.permutation(np.resize(shuffled, draws))
-        values = {name: leaf[chosen] for name, leaf in one.values.items()}
-        drifts = np.zeros((draws, 2 * len(one.known.axes)))
+        values = {name: leaf[chosen] for name, leaf in result.values.items()}
+        drifts = np.zeros((draws, 2 * len(result.known.axes)))
         if drift:
-            drifts = draw_drift(one.tau, int(draws), drifting)
+            drifts = draw_drift(result.tau, int(draws), drifting)
         values[DRIFT] = drifts
-        members.append(Member(one.law, float(weight), one.process, one.known, values))
+        members.append(
+            Member(result.law, float(weight), result.process, result.known, values)
+        )
     return Average(tuple(members), judged.table, runs, dict(attrs or {"seconds": 0.0}))
 
 

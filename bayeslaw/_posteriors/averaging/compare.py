@@ -351,8 +351,8 @@ def _probabilities(
     groups = _groups(runs, settings.independent)
     none = groups[:0]  # so that there is something to join where there are no stages
     densities = [
-        np.concatenate([none, *(score.density for score in one.held_out)])
-        for one in judged
+        np.concatenate([none, *(score.density for score in result.held_out)])
+        for result in judged
     ]
     held = np.concatenate([none, *(groups[stage.held] for stage in stages)])
     return best(densities, held, settings.seed)
@@ -435,7 +435,7 @@ def weigh(
     laws = len(judged)
     if not columns:
         return np.full(laws, 1 / laws)
-    means = [[score.density.mean() for score in one.held_out] for one in judged]
+    means = [[score.density.mean() for score in result.held_out] for result in judged]
     log_p = WITNESSES * np.array(means).T  # (stage, law)
     p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
     counts = np.array([1 / columns.count(column) for column in columns])
