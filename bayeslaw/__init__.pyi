@@ -94,6 +94,7 @@ from ._tables.rates.schedules import constant as constant
 from ._tables.rates.schedules import cosine as cosine
 from ._tables.rates.schedules import multi_step as multi_step
 from ._tables.rates.schedules import wsd as wsd
+from ._tables.rows.tuned import tuned as tuned
 from ._tables.runs import read_runs as read_runs
 from ._tables.simulate import prior_predictive as prior_predictive
 from ._tables.simulate import simulate as simulate

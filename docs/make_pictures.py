@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 TITLE = "simulated grid: forecast at ptpp 279, fitted at 15 and 31"
 WIDTH, COLOURS = 1200, 96  # pixels; fewer colours make a small file
 BELOW = 24  # pixels
+PRELEARNED = {"E": 1.0, "B": 200.0, "beta": 0.55, "D0": 150.0}
+POWER = "E + B/D^beta"
 CLUSTER = {"hardware": "64xH100", "mfu": 0.4, "price": 2.5}
 
 
@@ -97,6 +99,80 @@ def draw_optimum() -> Path:
     return path
 
 
+def draw_rectified() -> Path:
+    """A simulated fine-tuning, fitted up to 51,200 examples: the law, and a power law."""
+    law = bayeslaw.law("rectified")
+    D = 200.0 * 2 ** np.arange(14)
+    rng = np.random.default_rng(2)
+    losses = np.asarray(law.loss({"D": D}, law.from_paper(PRELEARNED)))
+    noisy = losses * np.exp(4e-3 * rng.standard_normal(len(D)))
+    runs = pd.DataFrame({"D": D, "loss": noisy})
+    seen = runs[runs["D"] <= 51_200]
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    for ax, name in zip(figure.subplots(1, 2), ("rectified", POWER), strict=True):
+        fit = bayeslaw.fit(seen, law=laws_for(name), seed=0, discrepancy=False)
+        rows = bayeslaw.forecast(fit, runs)
+        ax.plot(runs["D"], rows["median"], color="C0", label=name)
+        ax.fill_between(runs["D"], rows["low"], rows["high"], alpha=0.2, linewidth=0)
+        ax.plot(seen["D"], seen["loss"], "ko", markersize=4, label="fitted")
+        rest = runs[runs["D"] > 51_200]
+        ax.plot(rest["D"], rest["loss"], "o", mfc="none", color="k", label="held out")
+        ax.set_xscale("log")
+        ax.set_xlabel("fine-tuning examples D")
+        ax.set_ylabel("loss")
+        ax.legend(fontsize=8)
+    path = HERE / "howto" / "finetuning.png"
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return path
+
+
+def swept(seed: int, noise: float) -> pd.DataFrame:
+    """Three cells by five rates, whose best lies between two of them."""
+    rng = np.random.default_rng(seed)
+    steps = np.arange(-2, 3)
+    rows = [
+        (N, 2e9, 1e-3 * 2.0**step, lowest * np.exp(0.01 * (0.69 * step - 0.2) ** 2))
+        for N, lowest in ((1e8, 3.1), (3e8, 2.9), (1e9, 2.75))
+        for step in steps
+    ]
+    runs = pd.DataFrame(rows, columns=["N", "D", "lr", "loss"])
+    return runs.assign(loss=runs["loss"] * np.exp(noise * rng.standard_normal(15)))
+
+
+def draw_sweeps() -> Path:
+    """A sweep with its tuned losses, and how far off the least run and those are."""
+    runs = swept(0, 3e-3)
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for (N, cell), colour in zip(runs.groupby("N"), ("C0", "C1", "C2"), strict=True):
+        left.plot(cell["lr"], cell["loss"], "o", color=colour, label=f"N = {N:.0e}")
+    table = bayeslaw.tuned(runs, "lr")
+    left.plot(table["lr_best"], table["loss"], "k*", markersize=12, label="tuned loss")
+    left.set(xscale="log", xlabel="learning rate", ylabel="loss")
+    left.legend(fontsize=8)
+    off: dict[str, list[float]] = {"least of five runs": [], "tuned loss": []}
+    noises = np.array([1e-3, 2e-3, 3e-3, 6e-3, 1e-2])
+    for noise in noises:
+        tables = [bayeslaw.tuned(swept(seed, noise), "lr") for seed in range(200)]
+        truth = np.array([3.1, 2.9, 2.75])
+        for name, column in zip(off, ("loss_measured", "loss"), strict=True):
+            error = [np.log(t[column].to_numpy() / truth).mean() for t in tables]
+            off[name].append(100 * float(np.mean(error)))
+    for name, errors in off.items():
+        right.plot(100 * noises, errors, "o-", label=name)
+    right.axhline(0, color="0.6", linewidth=1)
+    right.set(xlabel="noise of a run (%)", ylabel="mean error (%)")
+    right.legend(fontsize=8)
+    path = HERE / "howto" / "sweeps.png"
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return path
+
+
+def laws_for(name: str):
+    """A law of the catalogue, or of a formula."""
+    return bayeslaw.law_from_formula(name) if "+" in name else bayeslaw.law(name)
+
+
 def draw_page(page: Path) -> Path:
     """The report's page, from its top to the end of the map."""
     from PIL import Image
@@ -127,7 +203,15 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--costs", type=Path, help="folder of target.nc and source.nc")
     parser.add_argument("--optimum", action="store_true", help="of simulated sweeps")
+    parser.add_argument("--finetuning", action="store_true", help="simulated, too")
+    parser.add_argument("--sweeps", action="store_true", help="simulated, too")
     asked = parser.parse_args()
+    if asked.finetuning:
+        print(draw_rectified())
+        return
+    if asked.sweeps:
+        print(draw_sweeps())
+        return
     if asked.optimum:
         print(draw_optimum())
         return

@@ -106,6 +106,7 @@ NAMES = [
     "schedule_areas",
     "simulate",
     "simulate_domains",
+    "tuned",
     "turning_length",
     "update",
     "update_page",

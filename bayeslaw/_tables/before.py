@@ -42,9 +42,10 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
     """Leave out rows of no tokens (D = 0), whose losses are those of their checkpoints
     before adaptation: ``loss_before``, of the source ``source_loss_before``, too.
 
-    A table without replay or stages is of no adaptation, and stays as it is.
+    A table without replay, stages or a column ``model`` is of no adaptation, and stays as
+    it is; so do learning curves, whose points at step 0 are no checkpoints.
     """
-    keys = _keys(runs)
+    keys = _keys(runs) or _model_keys(runs)
     if not keys or not {"D", "loss"} <= set(runs):
         return runs
     is_start = (runs["D"] == 0) & runs["loss"].notna()
@@ -99,6 +100,13 @@ def _keys(runs: pd.DataFrame) -> list[str]:
         return [c for c in ("N", "ptpp") if c in runs]
     # one stage for all
     return ["N"] if {"N", "replay"} <= set(runs) else []
+
+
+def _model_keys(runs: pd.DataFrame) -> list[str]:
+    """The column by which rows are of one fine-tuned model; none in learning curves."""
+    if {"run", "step"} <= set(runs):
+        return []
+    return ["model"] if "model" in runs else []
 
 
 def _filled(

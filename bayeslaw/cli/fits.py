@@ -17,6 +17,7 @@ from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.laws import priors_record
 from bayeslaw.cli.options import (
     AsJson,
+    BestOf,
     Column,
     Independent,
     Plain,
@@ -30,7 +31,7 @@ from bayeslaw.cli.options import (
     complete_laws,
 )
 from bayeslaw.cli.output import check_writable, emit
-from bayeslaw.cli.parsing import assignments, prior_file, read_table
+from bayeslaw.cli.parsing import assignments, best_of, prior_file, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +55,7 @@ class FitOptions:
     ] = None
     where: Where = None
     column: Column = None
+    best_of: BestOf = None
     priors: Annotated[
         Path | None,
         typer.Option(
@@ -103,6 +105,7 @@ def fit(options: FitOptions) -> None:
     named, average them.
 
     Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
+    (or --best-of lr, where the table holds sweeps of learning rates)
     """
     options = with_file(options, options.runs)
     if options.output is not None:
@@ -110,6 +113,7 @@ def fit(options: FitOptions) -> None:
     settings = prior_file(options.priors)
     settings["reference"] |= assignments(options.reference)
     table = read_table(options.runs, options.where, options.column)
+    table = best_of(table, options.best_of)
     if options.law is not None and len(options.law) == 1:
         posterior = _one_law(table, options.law[0], settings, options)
         name, more = posterior.name, {"priors": priors_record(posterior.law)}

@@ -14,6 +14,7 @@ from bayeslaw._base.terminal import say
 from bayeslaw.cli.beside import with_file, write_columns
 from bayeslaw.cli.options import (
     AsJson,
+    BestOf,
     Column,
     Runs,
     Seed,
@@ -22,7 +23,7 @@ from bayeslaw.cli.options import (
     complete_law,
 )
 from bayeslaw.cli.output import check_writable, emit, print_table, write_table
-from bayeslaw.cli.parsing import assignments, columns_of
+from bayeslaw.cli.parsing import assignments, best_of, columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,6 +180,7 @@ class TableOptions:
             help="A column to keep beside the schema's: --keep corpus (repeatable)."
         ),
     ] = None
+    best_of: BestOf = None
     remember: Annotated[
         bool,
         typer.Option(
@@ -200,7 +202,7 @@ def table(options: TableOptions) -> None:
     them under the schema's names.
 
     Example: bayeslaw table mine.csv --column N=params --column "D=tokens_B*1e9" -o
-    runs.csv
+    runs.csv (or --best-of lr -o tuned.csv)
     """
     from bayeslaw._tables.fitting import losses
     from bayeslaw._tables.proposals import mapping_hint
@@ -213,6 +215,7 @@ def table(options: TableOptions) -> None:
     columns = columns_of(options.column)
     runs, notes = read_with_notes(options.runs, where=options.where, columns=columns)
     losses(runs)  # refused where there is none, with a mapping
+    runs = best_of(runs, options.best_of)
     # what is left out is not checked, nor read by any law of the catalogue
     selection, left_out = _kept(runs, options.keep or [])
     suited, trouble = _suited(selection)

@@ -138,6 +138,13 @@ Column = Annotated[
         "(repeatable).",
     ),
 ]
+BestOf = Annotated[
+    str | None,
+    typer.Option(
+        "--best-of",
+        help="Of sweeps of this setting, the tuned loss of each cell: --best-of lr.",
+    ),
+]
 Reference = Annotated[
     list[str] | None,
     typer.Option(

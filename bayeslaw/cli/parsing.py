@@ -187,6 +187,23 @@ def read_table(
     return read_with_notes(source, where=where, columns=columns, grows=grows).runs
 
 
+def best_of(table: pd.DataFrame, setting: str | None) -> pd.DataFrame:
+    """The table, or the tuned loss of each cell of a sweep; what is at an edge is said."""
+    if setting is None:
+        return table
+    import bayeslaw
+    from bayeslaw._base.terminal import say
+
+    tuned = bayeslaw.tuned(table, setting)
+    edges = int(tuned["at_edge"].sum())
+    beyond = f"; in {edges} the best lies at an end of the sweep" if edges else ""
+    say(
+        f"{len(table)} runs to {len(tuned)} cells by --best-of {setting}{beyond}",
+        to_stderr=True,
+    )
+    return tuned
+
+
 def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]:
     """Read names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
     from bayeslaw._tables.rows.naming import NAMES

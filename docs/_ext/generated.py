@@ -57,7 +57,7 @@ FAMILIES = {
     ),
     "From the state of the checkpoint": lambda law: law.name.startswith("state-"),
     "Fine-tuning and forgetting": lambda law: law.name.startswith(
-        ("finetune", "forgetting")
+        ("finetune", "forgetting", "rectified")
     ),
     "Loss curves under a learning-rate schedule": lambda law: "S1_pt" in law.covariates,
 }

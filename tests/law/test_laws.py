@@ -231,6 +231,19 @@ def adaptation(replay, steps=10_000):
     }
 
 
+def test_rectified_begins_flat_and_ends_as_a_power():
+    """At D = 0 it is E + B/D0; far beyond the pre-learned data E + B/D^beta; between them it
+    bends where D^beta = D0, at half of B/D0 (Lin 2024, eq. 3).
+    """
+    p = law("rectified").plausible
+    first, middle, last = losses(
+        "rectified", {"D": jnp.array([1e-300, 25.0 ** (1 / 0.4), 1e14])}
+    )
+    assert first == pytest.approx(p["E"] + p["B"] / p["D0"])
+    assert middle == pytest.approx(p["E"] + p["B"] / (2 * p["D0"]))
+    assert last - p["E"] == pytest.approx(p["B"] / 1e14 ** p["beta"], rel=1e-3)
+
+
 def test_published_replay_laws_shift_the_source_up_and_the_target_down():
     """Eq. 8 with the coefficients of fig. 19: none at step 0 or replay 1, source up, target down, most at replay 0."""
     for name, sign in (

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableWarning
+from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.naming import is_name
 from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Int
 
 
 class Alike(NamedTuple):
@@ -32,7 +36,8 @@ class Alike(NamedTuple):
             f"{named_rows(self.rows)}: alike in all that laws read, and up to "
             f"{self.apart:.1%} apart in loss, at other settings of {names}: taken as "
             "noise around their mean, so that forecasts are of a run of middling "
-            "settings; keep the runs with the settings you will use, by --where"
+            "settings; keep the runs with the settings you will use, by --where, or the "
+            f"tuned loss of each cell, by --best-of {self.columns[0]}"
         )
 
 
@@ -70,6 +75,23 @@ def alike_but_settings(
 
 # what is alike of runs of one design; areas and steps follow from D and the schedule
 _ALIKE_IN = ("N", "D", "U", "replay", "ptpp", "domain", "checkpoint", "schedule")
+
+
+def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
+    """Number of each row's cell: rows alike in all that laws read, shape (row,).
+
+    Raises
+    ------
+    RunTableError
+        The table has no column that laws read.
+    """
+    keys = [column for column in runs if column in _ALIKE_IN]
+    if not keys:
+        raise RunTableError(
+            f"cells are alike in what laws read, and the table has none of "
+            f"{', '.join(_ALIKE_IN)}"
+        )
+    return runs.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
 
 
 def _is_setting(runs: pd.DataFrame, column: Any) -> bool:

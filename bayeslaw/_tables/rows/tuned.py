@@ -1,0 +1,148 @@
+"""Sweeps of a setting (learning rate, batch, weight decay) to one row a cell: the loss of
+the tuned run.
+
+The least of k noisy runs is too low: the luckiest wins. In place of it stands the vertex of
+a parabola in the log of the setting through a cell's runs near its best, whose curvature all
+cells share; noise is pooled over cells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._tables.rows.settings import cells_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+NEEDED = 3  # levels in a cell, for a parabola
+
+
+def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
+    """Keep one row of each cell, the best, with the loss that a tuned run would have.
+
+    Parameters
+    ----------
+    runs
+        A table as `read_runs` returns it. A cell is what is alike in all that laws read.
+    setting
+        The numeric column that was swept, of positive numbers: ``"lr"``.
+    near
+        Levels on each side of a cell's best that its parabola goes through.
+
+    Returns
+    -------
+    DataFrame
+        A row for each cell, in the order of the table: its best run, ``loss`` in its place,
+        and beside it ``loss_measured``, ``{setting}_best`` where the parabola is lowest, and
+        ``at_edge``: whether that lies beyond the cell's sweep, so that the loss is that at
+        its end, and the truth may be lower.
+
+    Raises
+    ------
+    RunTableError
+        There is no such column, or no numbers above 0 in it; fewer than two cells have
+        three levels of it; or losses do not bend upwards along it.
+
+    Notes
+    -----
+    Least squares of log loss, y = a_c + b_c x + g x^2 with one g, in x = log setting. The
+    vertex a_c - b_c^2/(4 g) is low on average by var(b_c)/(4 g), which is added.
+    """
+    x = _logarithms(runs, setting)
+    cells = cells_of(runs)
+    y = np.log(runs["loss"].to_numpy(float))
+    kept = _near_the_best(cells, x, y, near)
+    rows = pd.Series(x[kept]).groupby(cells[kept]).nunique()
+    whole = rows.index[rows >= NEEDED]
+    if len(whole) < 2:
+        raise RunTableError(
+            f"--best-of {setting}: {len(whole)} cells have {NEEDED} or more levels of "
+            f"{setting!r}, and two are needed; keep the runs you will use, by --where"
+        )
+    vertices = _vertices(cells, x, y, kept & np.isin(cells, whole), setting)
+    best = [
+        int(np.flatnonzero(cells == cell)[y[cells == cell].argmin()]) for cell in whole
+    ]
+    order = np.argsort(best)
+    table = runs.iloc[[best[i] for i in order]].copy()
+    table["loss_measured"] = table["loss"]
+    table["loss"] = np.exp(vertices["log_loss"].to_numpy()[order])
+    table[f"{setting}_best"] = np.exp(vertices["at"].to_numpy()[order])
+    table["at_edge"] = vertices["at_edge"].to_numpy()[order]
+    return table.drop(columns=setting)
+
+
+def _logarithms(runs: pd.DataFrame, setting: str) -> Float[np.ndarray, " row"]:
+    if setting not in runs:
+        raise RunTableError(
+            f"--best-of {setting}: no such column; there are: "
+            f"{', '.join(map(str, runs.columns))}"
+        )
+    values = pd.to_numeric(runs[setting], errors="coerce").to_numpy(float)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise RunTableError(
+            f"--best-of {setting}: its levels must be numbers above 0, whose logarithm a "
+            "parabola is in"
+        )
+    return np.log(values)
+
+
+def _near_the_best(
+    cells: Int[np.ndarray, " row"],
+    x: Float[np.ndarray, " row"],
+    y: Float[np.ndarray, " row"],
+    near: int,
+) -> Any:
+    """Which rows lie within ``near`` levels of their cell's best, shape (row,)."""
+    kept = np.zeros(len(x), bool)
+    for cell in np.unique(cells):
+        inside = cells == cell
+        levels = np.unique(x[inside])
+        place = np.searchsorted(levels, x[inside])
+        # seeds of one level are one: the best level is that of the least mean
+        means = np.array([y[inside][place == k].mean() for k in range(len(levels))])
+        low = min(max(means.argmin() - near, 0), max(len(levels) - 2 * near - 1, 0))
+        kept[inside] = (place >= low) & (place <= low + 2 * near)
+    return kept
+
+
+def _vertices(
+    cells: Int[np.ndarray, " row"],
+    x: Float[np.ndarray, " row"],
+    y: Float[np.ndarray, " row"],
+    kept: Any,
+    setting: str,
+) -> pd.DataFrame:
+    """Vertex of each cell's parabola, by cell: ``at``, ``log_loss``, ``at_edge``."""
+    names, code = np.unique(cells[kept], return_inverse=True)
+    count = len(names)
+    centre = np.array([x[kept][code == k].mean() for k in range(count)])
+    u, v = x[kept] - centre[code], y[kept]
+    one = np.eye(count)[code]
+    basis = np.hstack([one, one * u[:, None], u[:, None] ** 2])
+    coefficients, *_ = np.linalg.lstsq(basis, v, rcond=None)
+    a, b, g = coefficients[:count], coefficients[count:-1], coefficients[-1]
+    if g <= 0:
+        raise RunTableError(
+            f"--best-of {setting}: losses have no minimum along it (they do not bend "
+            "upwards), so that no run is known to be the tuned one"
+        )
+    freedom = max(len(v) - basis.shape[1], 1)
+    variance = ((v - basis @ coefficients) ** 2).sum() / freedom
+    inverse = np.linalg.pinv(basis.T @ basis)
+    slope_variance = variance * np.diag(inverse)[count:-1]
+    ends = np.array([[u[code == k].min(), u[code == k].max()] for k in range(count)])
+    vertex = -b / (2 * g)
+    at = np.clip(vertex, ends[:, 0], ends[:, 1])
+    at_edge = at != vertex
+    lowest = a + b * at + g * at**2
+    # the square of a slope that is known with an error is too large by its variance
+    lowest = lowest + np.where(at_edge, 0.0, slope_variance / (4 * g))
+    return pd.DataFrame(
+        {"at": at + centre, "log_loss": lowest, "at_edge": at_edge}, index=names
+    )
