@@ -10,12 +10,17 @@ from scipy.special import logsumexp
 
 import bayeslaw
 from bayeslaw._inference.discrepancy import drift as discrepancy
+from bayeslaw._posteriors.averaging.average import _read_by
 from bayeslaw._posteriors.averaging.compare import (
     PRIOR_STAGES,
     WINDOW,
     WITNESSES,
+    Comparing,
+    among,
     best,
+    candidate_laws,
     default_laws,
+    informed,
     weigh,
 )
 from bayeslaw._posteriors.averaging.folds import folds
@@ -174,8 +179,10 @@ def test_densities_are_compared_however_far_apart():
 def test_the_state_law_of_the_table_s_own_domain_competes():
     target = bayeslaw.simulate("state-target")
     source = target.assign(loss_before=target["source_loss_before"])
-    assert default_laws(target)[-1] == "state-target"
-    assert default_laws(source)[-1] == "state-source"
+    assert candidate_laws(target)[-1] == "state-target"
+    assert candidate_laws(source)[-1] == "state-source"
+    assert default_laws(target) == ["state-target"]
+    assert default_laws(source) == ["state-source"]
     assert not {"state-source", "state-target"} & set(
         default_laws(target.drop(columns="source_loss_before"))
     )
@@ -188,7 +195,25 @@ def test_laws_of_stages_need_several_sizes_too():
     assert one_size["ptpp"].nunique() > 1
     assert default_laws(one_size) == ["state-target"]
     of_stages = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
-    assert default_laws(runs)[:4] == of_stages
+    assert candidate_laws(runs)[:4] == of_stages
+
+
+def test_laws_blind_to_the_checkpoint_s_losses_have_no_weight_beside_one_that_reads_them():
+    names = ["dcpt", "state-target", "ptpp-floor"]
+    kept = informed([bayeslaw.law(name) for name in names])
+    np.testing.assert_array_equal(kept, [False, True, False])
+    np.testing.assert_array_equal(among(kept, np.array([0.9, 0.0, 0.1])), [0, 1, 0])
+    np.testing.assert_array_equal(
+        among(np.array([True, False, True]), np.array([0.2, 0.5, 0.3])), [0.4, 0, 0.6]
+    )
+    assert informed([bayeslaw.law(name) for name in names[::2]]).all()
+
+
+def test_a_reference_run_may_name_what_only_other_candidates_read():
+    runs = bayeslaw.simulate("state-target")
+    reference = {"D": 1e9, "ptpp": 30.0, "nonsense": 1.0}
+    read = _read_by(["state-target"], Comparing(reference), runs)
+    assert read == {"D": 1e9, "nonsense": 1.0}
 
 
 def test_a_table_without_adaptation_is_not_one_of_adaptation():

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +15,16 @@ import pandas as pd
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._inference.discrepancy.drift import draw_drift
+from bayeslaw._law import catalogue
 from bayeslaw._law.law import Law
 from bayeslaw._law.recipe import recipe_of
 from bayeslaw._posteriors.averaging.compare import (
     CompareArguments,
     Comparing,
     Comparison,
+    candidate_laws,
     compare_part,
+    default_laws,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_each
@@ -103,6 +106,9 @@ def average_part(
         Which runs are known, shape (run,).
     """
     began = time.perf_counter()
+    if not laws:
+        laws = default_laws(runs[fitted])
+        settings = replace(settings, reference=_read_by(laws, settings, runs[fitted]))
     judged = compare_part(runs, fitted, laws, settings)
     attrs = {
         "seed": settings.seed,
@@ -121,6 +127,16 @@ def average_part(
     warn_each(result.goodness.doubts)
     raise_or_warn(result.warnings, on_failure, "--accept-diagnostics")
     return result
+
+
+def _read_by(
+    laws: Sequence[str], settings: Comparing, runs: pd.DataFrame
+) -> dict[str, float]:
+    """The reference run without columns that only other `candidate_laws` read."""
+    read = {c for name in laws for c in catalogue.law(name).covariates}
+    others = {c for n in candidate_laws(runs) for c in catalogue.law(n).covariates}
+    reference = settings.reference or {}
+    return {c: v for c, v in reference.items() if c in read or c not in others}
 
 
 def _recipes(judged: Comparison) -> list[dict]:

@@ -24,7 +24,7 @@ from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.table import shared_error
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import PRODUCTS, Fold, default_axes, folds
@@ -149,8 +149,15 @@ class Comparison:
 
 
 def default_laws(runs: pd.DataFrame) -> list[str]:
-    """Laws that compete by default: those whose columns the table has, the separable
-    and the coupled among them.
+    """Name the laws that are averaged by default: of `candidate_laws` those that start
+    from the checkpoint's losses, where every run tells them (`informed`).
+    """
+    return _state_laws(runs) or candidate_laws(runs)
+
+
+def candidate_laws(runs: pd.DataFrame) -> list[str]:
+    """Name the laws that are compared by default: those whose columns the table has,
+    the separable and the coupled among them.
 
     Raises
     ------
@@ -269,13 +276,36 @@ def compare_part(
         stage.among(fitted) for stage in _stages(known, settings.columns(known), chosen)
     ]
     judged = _judge_all(chosen, runs, fitted, stages, settings)
+    weights = weigh(judged, [stage.column for stage in stages])
     return Comparison(
         tuple(judged),
-        weigh(judged, [stage.column for stage in stages]),
+        among(informed(chosen), weights),
         _probabilities(judged, runs, stages, settings),
         tuple(f.name for f in stages),
         len(known),
     )
+
+
+def informed(laws: Sequence[Law]) -> Bool[np.ndarray, " law"]:
+    """Which laws start from the checkpoint's losses, shape (law,); all where none does.
+
+    Stages left out say little of a checkpoint far beyond them, whose own losses say
+    much: on tiny models whose source loss falls from 2.7 to 1.8 between two stages, laws
+    of size and pre-training fitted below it were 24% off above it, the law of the
+    checkpoint's losses 5%, though both had forecast the stages left out alike
+    (docs/state_laws.md).
+    """
+    starts = np.array([bool(LOSSES_BEFORE.keys() & law.covariates) for law in laws])
+    return starts if starts.any() else ~starts
+
+
+def among(
+    kept: Bool[np.ndarray, " law"], weights: Float[np.ndarray, " law"]
+) -> Float[np.ndarray, " law"]:
+    """The weights of some laws, relative to each other as before; 0 of all others."""
+    weights = np.where(kept, weights, 0.0)
+    total = weights.sum()
+    return weights / total if total > 0 else kept / kept.sum()
 
 
 def _chosen(
@@ -286,7 +316,7 @@ def _chosen(
     """The laws to compare, each once."""
     chosen = [
         find_law(law, runs) if isinstance(law, str) else law
-        for law in laws or default_laws(runs)
+        for law in laws or candidate_laws(runs)
     ]
     chosen = [fitting.settled(law, runs) for law in at_reference(chosen, reference)]
     counts = Counter(law.name for law in chosen)
