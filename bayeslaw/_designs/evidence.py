@@ -17,7 +17,7 @@ from bayeslaw._designs.menu import Menu
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import MIN_GAP
 from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.outcomes import batches, log_losses, noise_of
+from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.runs import NUMERIC
@@ -41,6 +41,9 @@ class Domain:
         is, shape (goal,).
     noise
         Error of a new run.
+    error_size
+        Size of each candidate's error over that of the longest runs fitted, shape
+        (candidate,).
     batch
         Which of `BATCHES` each draw falls in, shape (draw,): consecutive draws of each
         formula, so that a batch shows slow chains and holds every law.
@@ -52,6 +55,7 @@ class Domain:
     at: Int[np.ndarray, " goal"]
     noise: RunNoise
     batch: Int[np.ndarray, " draw"]
+    error_size: Float[np.ndarray, " candidate"]
 
 
 def domain_of(
@@ -68,6 +72,7 @@ def domain_of(
         at=checkpoints_of(menu, goal),
         noise=noise_of(parts, run_length),
         batch=batches(parts),
+        error_size=error_sizes(parts, menu.table, "the table of candidates").mean(0),
     )
 
 
@@ -244,7 +249,9 @@ def _noise(
         noise = domain.noise
         shared = np.mean(noise.tau_run**2) * np.isfinite(gap)
         along_run = noise.learned_at * noise.correlation(gap)
-        covariance[:, :, k, :, k] = along_run + shared
+        size = domain.error_size[menu.rows]
+        sizes = size[:, :, None] * size[:, None, :]
+        covariance[:, :, k, :, k] = sizes * (along_run + shared)
     return covariance.reshape(runs, stops * width, stops * width)
 
 

@@ -73,7 +73,7 @@ def reweight(
 
     draws = len(law)
     truths = rng.choice(draws, min(outcomes, draws), replace=False)
-    error = RowErrors.along_runs(noise, rows.gap)
+    error = RowErrors.along_runs(noise, rows.gap, domain.error_size[rows.row])
     smoothed = [
         pareto_smoothed(_log_likelihood(error, centre, truth, rng)) for truth in truths
     ]

@@ -207,7 +207,7 @@ def _of_piece(
     # is the misfit's: together the variance of the sum.
     misfit = _apart(with_misfit - alone, alone)
     return centre, {
-        "noise": np.full(len(runs), np.mean(piece.noise.capped_variance)),
+        "noise": piece.error_size(columns) ** 2 * np.mean(piece.noise.capped_variance),
         "parameters": np.maximum(with_misfit.var(axis=0) - misfit, 0.0),
         "misfit": misfit,
         "drift": by_side,

@@ -70,6 +70,23 @@ def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None
         _column(table, name, what)
 
 
+def error_sizes(
+    parts: Sequence[Draws], table: pd.DataFrame, what: str
+) -> Float[np.ndarray, "draw row"]:
+    """Size of each row's error over that of the longest runs fitted, shape (draw, row).
+
+    Raises
+    ------
+    RunTableError
+        As for `log_losses`.
+    """
+    sizes = np.empty((_count(parts), len(table)))
+    for part in parts:
+        columns = {c: _column(table, c, what) for c in part.piece.covariates}
+        sizes[part.rows] = part.piece.error_size(columns)
+    return sizes
+
+
 def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " row"]:
     """A column as numbers, shape (row,), or a refusal that names the row."""
     if name not in table:
@@ -162,16 +179,20 @@ class RowErrors(NamedTuple):
 
     @classmethod
     def along_runs(
-        cls, noise: RunNoise, gap: Float[np.ndarray, " measurement"]
+        cls,
+        noise: RunNoise,
+        gap: Float[np.ndarray, " measurement"],
+        size: Float[np.ndarray, "*#draw measurement"],
     ) -> RowErrors:
-        """Errors of rows this many e-folds after the one before in their run, infinite where
-        there is none.
+        """Errors of rows this many e-folds after the one before in their run, infinite
+        where there is none; ``size``: of a row's error over the noise's, shape
+        (measurement,) or (draw, measurement).
         """
         length = noise.run_length[:, None]
         decay = np.exp(-gap / np.where(length > 0, length, 1.0))
         carried = np.where(length > 0, decay, 0.0)
         # So that every point along a run has the variance of one by itself.
-        scale = np.sqrt(1 - carried**2) * noise.sigma[:, None]
+        scale = np.sqrt(1 - carried**2) * noise.sigma[:, None] * size
         return cls(carried, scale, noise.dof)
 
     def draw(

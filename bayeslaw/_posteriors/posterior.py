@@ -74,6 +74,14 @@ class Piece:
         log_losses = over_draws(self.log_loss)
         return np.asarray(log_losses(dict(self.values), covariates))
 
+    def error_size(
+        self, covariates: Mapping[str, Float[np.ndarray, " run"]]
+    ) -> Float[np.ndarray, " run"] | float:
+        """Size of a run's error over that of `noise`, shape (run,)."""
+        if not isinstance(self.log_loss, LogLoss):
+            return 1.0
+        return self.log_loss.error_size(covariates)
+
     def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
         """The draws ``index``, shape (taken,); repeats are allowed."""
         values = {name: np.asarray(leaf)[index] for name, leaf in self.values.items()}
@@ -113,6 +121,15 @@ class LogLoss:
         if self.known is not None:
             value = value + distances(columns, self.known) @ draw[DRIFT]
         return value
+
+    def error_size(
+        self, covariates: Mapping[str, Float[AnyArray, " run"]]
+    ) -> Float[np.ndarray, " run"]:
+        """Size of a run's error over that of the longest runs fitted, shape (run,)."""
+        if self.process is None or self.process.fading is None:
+            columns = [np.shape(covariates[c]) for c in self.law.covariates]
+            return np.ones(np.broadcast_shapes(*columns))
+        return self.process.fading.factor(covariates, np)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
         """A law's draws, by name, as a piece: its ``sigma`` includes the effects of a

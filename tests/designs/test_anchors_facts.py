@@ -32,7 +32,8 @@ NOISE = RunNoise(
 
 def domain(log_loss, goal, at, noise=NOISE):
     batch = np.zeros(len(log_loss), int)
-    return evidence.Domain("target", log_loss, goal, np.array(at), noise, batch)
+    sizes = np.ones(log_loss.shape[1])
+    return evidence.Domain("target", log_loss, goal, np.array(at), noise, batch, sizes)
 
 
 def test_the_errors_of_a_run_are_its_own_and_what_its_points_share():

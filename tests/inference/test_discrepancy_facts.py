@@ -416,7 +416,7 @@ def test_the_mode_is_where_the_slope_vanishes_and_rows_are_weighed_by_it():
     again = Marginal.of(PROCESS, rows, y)
     weight = again.precision.copy()
     for _ in range(4):
-        again._weigh(weight)
+        again.weigh(weight)
         weight = 9 / (8 + again.scaled_squares(mode))
     np.testing.assert_allclose(found.weight[[0, 3, 9]], weight[[0, 3, 9]], rtol=0.05)
     assert (square > 0).all()
@@ -438,7 +438,7 @@ def test_scales_are_drawn_from_their_posterior():
         *(np.log([0.003, 0.003]), np.array([0.8, 0.8])),
     )
     mode = problem.mode()
-    problem._weigh(rows.precision)
+    problem.weigh(rows.precision)
     drawn, khat = problem.draw_scales(mode, 4000, 2000, rng)
     a, b = np.linspace(-9, -3, 121), np.linspace(-7.2, -5, 111)
     log_p = np.array([[problem.log_density(np.array([x, y])) for y in b] for x in a])

@@ -212,7 +212,7 @@ def test_laws_blind_to_the_checkpoint_s_losses_have_no_weight_beside_one_that_re
 def test_a_reference_run_may_name_what_only_other_candidates_read():
     runs = bayeslaw.simulate("state-target")
     reference = {"D": 1e9, "ptpp": 30.0, "nonsense": 1.0}
-    read = _read_by(["state-target"], Comparing(reference), runs)
+    read = _read_by(["state-target"], Comparing(reference=reference), runs)
     assert read == {"D": 1e9, "nonsense": 1.0}
 
 

@@ -33,7 +33,7 @@ from bayeslaw._plans.question import (
 from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Choice, Problem, search
 from bayeslaw._posteriors.draws import Draws
-from bayeslaw._posteriors.outcomes import batches, log_losses, noise_of
+from bayeslaw._posteriors.outcomes import batches, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 from bayeslaw._tables.before import of_source
 
@@ -195,6 +195,7 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
                 at=at,
                 noise=noise_of(parts, run_length),
                 batch=batches(parts),
+                error_size=error_sizes(parts, table, "the table of candidates").mean(0),
             )
         )
     return domains

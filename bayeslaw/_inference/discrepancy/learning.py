@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bayeslaw._base.machine.blas import one_thread
+from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows, tau_name
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import DOF_MIN, log_prior_of_dof, log_student
@@ -175,6 +176,49 @@ def learn(
         khat=khat,
         along_run=rows.along_run,
     )
+
+
+class Powers(NamedTuple):
+    """Powers of tokens by which errors may fade, and the sd of their half-normal prior.
+
+    Public sweeps from 1e16 to 1e19 FLOPs fade by .2 to .4, tables of large models by
+    less than .1 (docs/discrepancy.md).
+    """
+
+    tried: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+    sd: float = 0.1
+
+
+@one_thread()
+def fading_power(
+    process: Process,
+    rows: Rows,
+    y: Float[np.ndarray, " row"],
+    means: Means,
+    draws: int,
+    tokens: Float[np.ndarray, " row"],
+    powers: Powers = Powers(),
+) -> float:
+    """Estimate the power of tokens by which errors fade: its posterior mean, by the
+    marginal likelihood at the mode of the scales for each power tried.
+    """
+    tried = np.asarray(powers.tried)
+    log_p = -0.5 * (tried / powers.sd) ** 2
+    weight, at = None, None
+    for i, power in enumerate(tried):
+        factor = Fading(power, tokens.max()).factor({"D": tokens}, np)
+        scaled = rows.over(factor)
+        problem = Marginal.of(process, scaled, _some_residuals(scaled, y, means, draws))
+        if weight is None or at is None:
+            at = problem.mode()
+            weight = problem.weight
+        else:
+            # the same weights of rows for all powers, or they could not be compared
+            problem.weigh(weight)
+            at = problem.climb(at)
+        log_p[i] += problem.log_density(at) - np.sum(np.log(factor))
+    p = np.exp(log_p - log_p.max()) * np.gradient(tried)
+    return float(p @ tried / p.sum())
 
 
 def _blocks(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:

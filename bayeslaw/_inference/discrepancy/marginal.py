@@ -59,6 +59,12 @@ class Rows(NamedTuple):
     precision: Float[np.ndarray, " row"]
     along_run: bool = False
 
+    def over(self, factor: Float[np.ndarray, " row"]) -> Rows:
+        """The same rows with residuals divided by the size of their errors, shape
+        (row,) as measured.
+        """
+        return self._replace(combine=lambda residual: self.combine(residual / factor))
+
 
 @dataclass(eq=False)
 class Marginal:
@@ -107,10 +113,10 @@ class Marginal:
         # the cells of a walk beyond the data, and groups none of whose rows is here
         self._reached = np.any(columns != 0, axis=0)
         self._columns = columns[:, self._reached]
-        self._weigh(self.weight)
+        self.weigh(self.weight)
 
-    def _weigh(self, weight: Float[np.ndarray, " row"]) -> None:
-        """Products that depend on the weights of the rows."""
+    def weigh(self, weight: Float[np.ndarray, " row"]) -> None:
+        """Compute the products that depend on the weights of the rows."""
         columns = self._columns
         weighted = columns * weight[:, None]
         self.weight = weight
@@ -196,29 +202,32 @@ class Marginal:
         A row's weight is the mean precision of Student-t noise given what is left of
         it: (dof + 1) / (dof + (residual^2 + leverage) / sigma^2).
         """
+        at = self.centre
+        for _ in range(ROUNDS):
+            at = self.climb(at)
+            # The E step of Student-t noise at the scales found; then scales again.
+            square = self.scaled_squares(at)
+            heavy = (FIRST_DOF + 1) / (FIRST_DOF + square)
+            self.weigh(self.precision * heavy)
+        return at
+
+    def climb(self, start: Float[np.ndarray, " scale"]) -> Float[np.ndarray, " scale"]:
+        """Maximise the log density from a start by L-BFGS, weights of rows given."""
 
         def negative(log_scales):
             log_p, slope = self.gradient(log_scales)
             return -log_p, -slope
 
-        at = self.centre.copy()
         reach = FARTHEST * self.spread
-        bounds = optimize.Bounds(self.centre - reach, self.centre + reach)
-        for _ in range(ROUNDS):
-            found = optimize.minimize(
-                negative,
-                at,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                options={"maxiter": 60},
-            )
-            at = found.x
-            # The E step of Student-t noise at the scales found; then scales again.
-            square = self.scaled_squares(at)
-            heavy = (FIRST_DOF + 1) / (FIRST_DOF + square)
-            self._weigh(self.precision * heavy)
-        return at
+        found = optimize.minimize(
+            negative,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=optimize.Bounds(self.centre - reach, self.centre + reach),
+            options={"maxiter": 60},
+        )
+        return found.x
 
     def scaled_squares(
         self, log_scales: Float[np.ndarray, " scale"]

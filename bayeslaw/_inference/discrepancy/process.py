@@ -34,6 +34,7 @@ from bayeslaw._inference.discrepancy.axes import (
     varies,
     walk_position,
 )
+from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -161,11 +162,13 @@ class Process:
     """The basis of a misfit; plain tuples, so that it can key compiled programs.
 
     Its weights, in order: the pieces over each axis, over each pair, and each walk.
+    With ``fading`` the sum is larger at small budgets.
     """
 
     axes: tuple[Axis, ...]
     pairs: tuple[tuple[int, int], ...]
     walks: tuple[Walk, ...]
+    fading: Fading | None = None
 
     @cached_property
     def program_name(self) -> str:
@@ -231,7 +234,10 @@ class Process:
         for walk in self.walks:
             x = walk_position(walk.name, covariates, xp)
             blocks.append(walk.ramps(xp.broadcast_to(x, shape), xp))
-        return xp.concatenate(blocks, axis=-1)
+        functions = xp.concatenate(blocks, axis=-1)
+        if self.fading is None:
+            return functions
+        return functions * self.fading.factor(covariates, xp)[..., None]
 
     def along(
         self, column: str, weights: Any, covariates: Mapping[str, Any]
@@ -299,6 +305,8 @@ class Process:
         for walk, spline in zip(self.walks, splines, strict=True):
             x = walk_position(walk.name, covariates, jnp)
             total += walk.on_spline(x, spline)
+        if self.fading is not None:
+            total = total * self.fading.factor(covariates)
         return total
 
 
@@ -394,10 +402,12 @@ def process_from_dict(given: Mapping[str, Any] | None) -> Process | None:
     axes = [Axis(**axis) for axis in given["axes"]]
     pairs = [(int(i), int(j)) for i, j in given["pairs"]]
     walks = [Walk(walk["name"], tuple(walk["edges"])) for walk in given["walks"]]
+    fading = given.get("fading")
     return Process(
         tuple(axes),
         tuple(pairs),
         tuple(walks),
+        None if fading is None else Fading(**fading),
     )
 
 

@@ -156,6 +156,7 @@ def judge(
         law, table, x, weights * fitted, None, setting.seed, WHOLE, WHOLE_CHAINS
     )
     process, values = _with_misfit(law, whole, training, fitted, setting, TRIES)
+    power = process.fading.power if process and process.fading else None
     tick()
     # With a stage left out the mode is near the draws of the whole table, which saves
     # the search from many starts.
@@ -175,7 +176,7 @@ def judge(
         )
         if fold_notes["rhat"] > MAX_RHAT:
             failed.append(stage.name)
-        forecasts.append(_forecast(law, draws, training, stage, setting))
+        forecasts.append(_forecast(law, draws, training, stage, setting, power))
         tick()
     known = training_range({c: v[fitted] for c, v in x.items()})
     rng = np.random.default_rng(setting.seed)
@@ -224,11 +225,16 @@ def _with_misfit(
     kept: Bool[np.ndarray, " row"],
     setting: Setting,
     tries: int,
+    power: float | None = None,
 ) -> tuple[Process | None, dict[str, Float[np.ndarray, "draw ..."]]]:
-    """The draws with the misfit that they learn from the rows that are kept."""
+    """The draws with the misfit that they learn from the rows that are kept; ``power``:
+    by which errors fade, learned by default.
+    """
     if not setting.discrepancy:
         return None, draws
-    misfit = learn_misfit(law, draws, training, kept, seed=setting.seed, tries=tries)
+    misfit = learn_misfit(
+        law, draws, training, kept, power=power, seed=setting.seed, tries=tries
+    )
     process = None if misfit is None else misfit.process
     return process, with_misfit(draws, misfit)
 
@@ -238,7 +244,8 @@ class Forecast(NamedTuple):
 
     ``mean``: log loss without noise and drift, (draw, run); ``draws``: all leaves;
     ``away``: distances beyond the runs kept, (run, side); ``same``: by kind of
-    group, whether two runs share their error, (run, run); ``y``: what was measured, (run,).
+    group, whether two runs share their error, (run, run); ``y``: what was measured, (run,);
+    ``size``: of a run's error over that of the longest runs, (run,).
     """
 
     mean: Float[np.ndarray, "draw run"]
@@ -246,6 +253,7 @@ class Forecast(NamedTuple):
     away: Float[np.ndarray, "run side"]
     same: Mapping[str, Bool[np.ndarray, "run run"]]
     y: Float[np.ndarray, " run"]
+    size: Float[np.ndarray, " run"]
 
 
 def _forecast(
@@ -254,9 +262,10 @@ def _forecast(
     training: TrainingRuns,
     stage: Fold,
     setting: Setting,
+    power: float | None,
 ) -> Forecast:
     process, values = _with_misfit(
-        law, draws, training, stage.kept, setting, FOLD_TRIES
+        law, draws, training, stage.kept, setting, FOLD_TRIES, power
     )
     x = training.covariates
     of_law = {name: values[name] for name in law.priors}
@@ -271,22 +280,23 @@ def _forecast(
     for kind, code in training.sharing.groups.items():
         held_code = code[stage.held]
         same[kind] = held_code[:, None] == held_code
-    return Forecast(mean, values, away, same, training.y[stage.held])
+    size = LogLoss(law, process).error_size(held)
+    return Forecast(mean, values, away, same, training.y[stage.held], size)
 
 
 def _miss(forecast: Forecast) -> Miss:
     """Residuals and covariance of the forecast of a stage: of the law's draws, of
     noise, of what checkpoints share.
     """
-    mean, draws, away, same, y = forecast
+    mean, draws, away, same, y, size = forecast
     variance = np.median(RunNoise.of(draws).capped_variance)
     # np.cov of one run is a number
     of_law = np.cov(mean.T).reshape(len(y), len(y))
-    covariance = of_law + variance * np.eye(len(y))
+    covariance = of_law + variance * np.diag(size**2)
     for kind, pairs in same.items():
         if f"tau_{kind}" in draws:
             variance = np.mean(draws[f"tau_{kind}"] ** 2)
-            covariance = covariance + variance * pairs
+            covariance = covariance + variance * pairs * np.outer(size, size)
     residual = y - mean.mean(0)
     return Miss(residual, covariance, away)
 
@@ -297,12 +307,12 @@ def _scored(
     rng: np.random.Generator,
 ) -> HeldOutScore:
     """The forecast of a stage left out, with noise and drift, against what came."""
-    mean, draws, away, _, y = forecast
+    mean, draws, away, _, y, size = forecast
     centre = mean + draw_drift(tau, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
     # Density of the predictive mixture: the mean over draws of their densities.
-    each = noise.density(y - centre)
-    new = centre + noise.draw(len(y), rng)
+    each = noise.density((y - centre) / size) / size
+    new = centre + size * noise.draw(len(y), rng)
     low, middle, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     return HeldOutScore(
         density=np.log(np.mean(each, axis=0) + 1e-300),

@@ -213,13 +213,13 @@ class Average:
         rng, parts = np.random.default_rng(seed), []
         for member in self.members:
             piece = member.piece
-            log_loss = piece.at(fitting.covariates(member.law, runs))
+            columns = fitting.covariates(member.law, runs)
+            log_loss = piece.at(columns)
             if noise:
-                noise_of_runs = RunNoise.of(member.values)
-                log_loss = log_loss + noise_of_runs.draw(len(runs), rng)
-                log_loss = log_loss + noise_of_runs.draw_shared(
-                    runs, member.law.covariates, rng
-                )
+                error = RunNoise.of(member.values)
+                own = error.draw(len(runs), rng)
+                shared = error.draw_shared(runs, member.law.covariates, rng)
+                log_loss = log_loss + piece.error_size(columns) * (own + shared)
             parts.append(log_loss)
         return np.concatenate(parts)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.learning import (
     TRIES,
     Misfit,
+    fading_power,
     independent_rows,
     learn,
 )
@@ -94,6 +97,7 @@ def learn_misfit(
     runs: TrainingRuns,
     kept: Bool[np.ndarray, " row"] | None = None,
     *,
+    power: float | None = None,
     seed: int,
     tries: int = TRIES,
 ) -> Misfit | None:
@@ -105,6 +109,8 @@ def learn_misfit(
         Draws of the law's values and of its error, by name, each of shape (draw,).
     kept
         Runs to learn from, shape (row,) of truth values; all by default.
+    power
+        Power of tokens by which errors fade; learned by default.
     """
     left = runs if kept is None else runs.only(kept)
     process = process_of(left.covariates, left.sharing.along_run)
@@ -120,15 +126,16 @@ def learn_misfit(
         everywhere = np.asarray(log_losses(part, dict(runs.covariates)))
         return everywhere if kept is None else everywhere[:, kept]
 
-    return learn(
-        process,
-        _rows(process, left),
-        left.y,
-        means,
-        len(values["sigma"]),
-        seed=seed,
-        tries=tries,
-    )
+    rows = _rows(process, left)
+    count = len(values["sigma"])
+    if "D" in left.covariates:
+        tokens = left.covariates["D"]
+        if power is None:
+            power = fading_power(process, rows, left.y, means, count, tokens)
+        fading = Fading(power, float(tokens.max()))
+        process = replace(process, fading=fading)
+        rows = rows.over(fading.factor(left.covariates, np))
+    return learn(process, rows, left.y, means, count, seed=seed, tries=tries)
 
 
 def _rows(process: Process, runs: TrainingRuns) -> Rows:

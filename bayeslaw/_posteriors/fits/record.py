@@ -208,12 +208,13 @@ class Fit:
         """
         runtime.start()
         (piece,) = self.pieces()
-        log_loss = piece.at(fitting.covariates(self.law, runs))
+        columns = fitting.covariates(self.law, runs)
+        log_loss = piece.at(columns)
         if not noise:
             return log_loss
         rng = np.random.default_rng(seed)
         own = RunNoise.of(self.posterior).draw(len(runs), rng)
-        return log_loss + own + self.effects(runs, rng)
+        return log_loss + piece.error_size(columns) * own + self.effects(runs, rng)
 
     def effects(
         self, runs: pd.DataFrame, rng: np.random.Generator
@@ -221,7 +222,9 @@ class Fit:
         """Draws of what rows of one checkpoint or run share, shape (draw, run): as
         learned where the fit has seen it, else new; 0 where rows share nothing.
         """
-        return sum(self._effect(kind, runs, rng) for kind in KINDS)
+        shared = sum(self._effect(kind, runs, rng) for kind in KINDS)
+        (piece,) = self.pieces()
+        return piece.error_size(fitting.covariates(self.law, runs)) * shared
 
     def _effect(
         self, kind: str, runs: pd.DataFrame, rng: np.random.Generator

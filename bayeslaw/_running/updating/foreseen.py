@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import shared_error
 from bayeslaw._posteriors.draws import all_draws
-from bayeslaw._posteriors.outcomes import RowErrors, log_losses, noise_of
+from bayeslaw._posteriors.outcomes import RowErrors, error_sizes, log_losses, noise_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.fitting import losses
@@ -110,13 +110,14 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
     if gap is None:
         gap = np.full(len(rows), np.inf)
     law = log_losses(parts, rows, "the table")
+    sizes = error_sizes(parts, rows, "the table")
     rng = generator(seed, Stream.FORESEEN_ROWS, 1)
     return Foreseen(
         rows=rows,
         y=np.log(losses(rows)),
         law=law,
-        effects=np.zeros(law.shape) + _effects(posterior, noise, rows, rng),
-        errors=RowErrors.along_runs(noise, np.asarray(gap, float)),
+        effects=np.zeros(law.shape) + _effects(posterior, noise, rows, sizes, rng),
+        errors=RowErrors.along_runs(noise, np.asarray(gap, float), sizes),
     )
 
 
@@ -136,6 +137,7 @@ def _effects(
     posterior: Posterior,
     noise: RunNoise,
     rows: pd.DataFrame,
+    sizes: Float[np.ndarray, "draw row"],
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw row"] | float:
     """What rows share, of a posterior that keeps effects and of one that does not."""
@@ -143,4 +145,4 @@ def _effects(
     if learned is not None:
         return learned(rows, rng)
     covariates = [column for piece in posterior.pieces() for column in piece.covariates]
-    return noise.draw_shared(rows, list(dict.fromkeys(covariates)), rng)
+    return sizes * noise.draw_shared(rows, list(dict.fromkeys(covariates)), rng)

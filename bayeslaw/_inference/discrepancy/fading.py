@@ -1,0 +1,37 @@
+"""How errors fade as budgets grow: what a law misses, and what runs differ by, is larger
+at small budgets, by a power of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+
+@dataclass(frozen=True)
+class Fading:
+    """Scale errors by (D / largest)^-power below the longest run; no less beyond it.
+
+    ``largest``: tokens of the longest run that the law was fitted to.
+    """
+
+    power: float
+    largest: float
+
+    def factor(
+        self, covariates: Mapping[str, Any], xp: ModuleType = jnp
+    ) -> Float[AnyArray, "*run"]:
+        """Size of errors at each run over that at the longest, shape (run,)."""
+        tokens = xp.maximum(xp.asarray(covariates["D"], float), 1.0)
+        below = xp.minimum(xp.log(tokens / self.largest), 0.0)
+        # NumPy makes scalars of arrays without axes
+        return xp.asarray(xp.exp(-self.power * below))
