@@ -138,16 +138,22 @@ def missed(*distance, off, runs=12, noise=0.002):
 
 
 def test_without_stages_scales_have_their_prior():
-    """Log-normal around .0007 in all, and around a common scale each."""
+    """Log-normal around .0015 in all, and around a common scale each."""
     scales = drift.draw_scales([], 6, np.random.default_rng(0))
     assert scales.shape == (drift.DRAWS, 6)
-    standard = np.log(scales / 0.0007)
+    standard = np.log(scales / 0.0015)
     common = standard.mean(axis=1)
     apart = standard - common[:, None]
-    assert drift.TAU.args == (0.0007, 1.0)
     assert np.median(standard) == pytest.approx(0.0, abs=0.15)
     assert common.std() == pytest.approx(np.sqrt(1 + 1 / 6), rel=0.1)
     assert apart.std() == pytest.approx(np.sqrt(5 / 6), rel=0.05)
+
+
+def test_laws_of_checkpoints_drift_by_twice_as_much_before_stages_tell():
+    of_size = drift.training_range({"N": np.array([1e8, 1e9])})
+    of_state = drift.training_range({"source_loss_before": np.array([2.0, 3.0])})
+    assert drift.scale_prior(of_size).args == (0.0015, 1.0)
+    assert drift.scale_prior(of_state).args == (0.003, 1.0)
 
 
 def test_scales_are_drawn_from_their_posterior_given_what_stages_missed():
@@ -156,9 +162,9 @@ def test_scales_are_drawn_from_their_posterior_given_what_stages_missed():
     """
     misses = [missed(0.7, 0, off=0.02), missed(0.4, 0.5, off=0.01)]
     misses.append(missed(0, 1.2, off=0.001))
-    unit = np.linspace(-4.5, 4.5, 61)
+    unit = np.linspace(-4.5, 4.5, 121)
     common, one, other = np.meshgrid(unit, unit, unit, indexing="ij")
-    tau = 0.0007 * np.exp(common[..., None] + np.stack([one, other], axis=-1))
+    tau = 0.0015 * np.exp(common[..., None] + np.stack([one, other], axis=-1))
     log_p = -0.5 * (common**2 + one**2 + other**2)
     for miss in misses:
         # all runs of a stage are at one distance: their mean says all of the drift

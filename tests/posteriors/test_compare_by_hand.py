@@ -85,8 +85,8 @@ def calls(monkeypatch):
         notes |= {"ess": 500.0, "divergences": 0, "draws": 40}
         return refits.Refit(draws_of_law(seed=len(seen)), notes)
 
-    def learn(law, values, training, kept, *, seed, tries):
-        seen[-1] |= {"kept": kept, "tries": tries}
+    def learn(law, values, training, kept, *, power, seed, tries):
+        seen[-1] |= {"kept": kept, "tries": tries, "power": power}
 
     def points(law, columns):
         return columns
@@ -182,7 +182,8 @@ def forecast(y, draws=40_000, away=0.0, sigma=0.01, dof=5.0, **shared):
     values |= {name: np.full(draws, v) for name, v in shared.items()}
     same = {"checkpoint": np.ones((2, 2), bool)} if shared else {}
     mean = np.tile([0.7, 0.9], (draws, 1))
-    return Forecast(mean, values, np.array([[away, 0.0]] * 2), same, np.array(y))
+    distance = np.array([[away, 0.0]] * 2)
+    return Forecast(mean, values, distance, same, np.array(y), np.ones(len(y)))
 
 
 TAU = 0.01
@@ -255,7 +256,7 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
     pairs = {"checkpoint": same, "setting": alike, "run": np.ones((3, 3), bool)}
     y = np.array([0.51, 0.6, 0.72])
     away = rng.random((3, 2))
-    miss = judging._miss(Forecast(mean, values, away, pairs, y))
+    miss = judging._miss(Forecast(mean, values, away, pairs, y, np.ones(len(y))))
     centre = [sum(mean[:, i]) / 30 for i in range(3)]
     np.testing.assert_allclose(miss.residual, y - centre)
     np.testing.assert_array_equal(miss.distance, away)
@@ -272,7 +273,7 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
             expected += of_setting * alike[i, j]
             expected += np.median(own) if i == j else 0.0
             assert miss.covariance[i, j] == pytest.approx(expected)
-    alone = judging._miss(Forecast(mean[:, :1], values, away[:1], {}, y[:1]))
+    alone = judging._miss(Forecast(mean[:, :1], values, away[:1], {}, y[:1], np.ones(1)))
     assert alone.covariance.shape == (1, 1)
     assert alone.covariance[0, 0] == pytest.approx(
         np.var(mean[:, 0], ddof=1) + np.median(own)

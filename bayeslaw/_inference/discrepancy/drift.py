@@ -7,8 +7,7 @@ law's own scale tau. In the spirit of Kennedy and O'Hagan 2001.
 tau is learned from the law's own failures: its forecasts, misfit included, of stages
 left out (`folds`).
 Its prior is of what the misfit leaves, whose walks widen beyond the runs by themselves:
-on published tables of N and D intervals were nearest to what they state with a median of
-.0005 to .001 an e-fold, and on tiny models any below .002 did.
+medians tried on real tables, and the cover of each, are in docs/discrepancy.md.
 """
 
 from __future__ import annotations
@@ -23,16 +22,15 @@ import numpy as np
 from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
 from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, SHARE_UNIT, position
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._law.priors import lognormal
+from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from bayeslaw._base.arrays import AnyArray
 
-TAU = lognormal(
-    0.0007, 1.0, "left beside the misfit on public tables (docs/discrepancy.md)"
-)
+TAU = lognormal(0.0015, 1.0, "left beside the misfit on public tables, by their cover")
+STATE_TAU = lognormal(0.003, 1.0, "sizes left out of two grids of tiny models")
 SIDE = 1.0  # sd of the log of a side's scale around the common one
 WIDENED, PROPOSAL_DOF, ROUNDS, TRIES = 1.3, 6, 2, 4000  # of the importance sampling
 DRAWS = 1000  # of the scales
@@ -150,14 +148,26 @@ class Miss(NamedTuple):
     distance: Float[np.ndarray, "run side"]
 
 
+def scale_prior(known: Range) -> Prior:
+    """The prior of a drift's common scale, an e-fold: larger of a law that starts from
+    the checkpoint's losses, whose misfit is larger too.
+    """
+    starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(known.axes)
+    return STATE_TAU if starts else TAU
+
+
 def draw_scales(
-    misses: Sequence[Miss], sides: int, rng: np.random.Generator
+    misses: Sequence[Miss],
+    sides: int,
+    rng: np.random.Generator,
+    prior: Prior = TAU,
 ) -> Float[np.ndarray, "draw side"]:
     """Draw the scale of the drift to each side, given forecasts of stages left out.
 
     Adaptive importance sampling in two rounds: from the prior, widened, then from a
     Student-t around what that found. Equally weighted draws, shape (draw, side); a side
-    to which no stage was left out follows the common scale.
+    to which no stage was left out follows the common scale. ``prior``: of the common
+    scale (`scale_prior`).
     """
     found = [_Summary.of(miss) for miss in misses]
     told = np.zeros(sides, bool)
@@ -168,7 +178,7 @@ def draw_scales(
     size = 1 + int(told.sum())
 
     def log_density(standard: Float[np.ndarray, "draw scale"]):
-        scales = _scales(standard)
+        scales = _scales(standard, prior)
         log_p = -0.5 * np.sum(standard**2, axis=1)
         for summary in found:
             log_p = log_p + summary.log_likelihood(scales, told)
@@ -192,14 +202,14 @@ def draw_scales(
     everywhere = rng.standard_normal((DRAWS, 1 + sides))
     everywhere[:, 0] = kept[:, 0]
     everywhere[:, 1:][:, told] = kept[:, 1:]
-    return _scales(everywhere)
+    return _scales(everywhere, prior)
 
 
 def _scales(
-    standard: Float[np.ndarray, "draw scale"],
+    standard: Float[np.ndarray, "draw scale"], prior: Prior
 ) -> Float[np.ndarray, "draw side"]:
     """Scales of sides from the common one and their departures, over prior sds."""
-    median, spread = TAU.args
+    median, spread = prior.args
     common = np.log(median) + spread * standard[:, :1]
     return np.exp(common + SIDE * standard[:, 1:])
 

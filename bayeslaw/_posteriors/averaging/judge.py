@@ -24,6 +24,7 @@ from bayeslaw._inference.discrepancy.drift import (
     distances,
     draw_drift,
     draw_scales,
+    scale_prior,
     training_range,
 )
 from bayeslaw._inference.discrepancy.learning import TRIES
@@ -181,7 +182,7 @@ def judge(
     known = training_range({c: v[fitted] for c, v in x.items()})
     rng = np.random.default_rng(setting.seed)
     misses = [_miss(forecast) for forecast in forecasts]
-    tau = draw_scales(misses, 2 * len(known.axes), rng)
+    tau = draw_scales(misses, 2 * len(known.axes), rng, scale_prior(known))
     return Judged(
         law,
         process,

@@ -223,6 +223,8 @@ class Fit:
         learned where the fit has seen it, else new; 0 where rows share nothing.
         """
         shared = sum(self._effect(kind, runs, rng) for kind in KINDS)
+        if not np.ndim(shared):
+            return shared
         (piece,) = self.pieces()
         return piece.error_size(fitting.covariates(self.law, runs)) * shared
 
