@@ -14,6 +14,7 @@ from scipy import stats
 
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_level
+from bayeslaw._forecasts.misfits import too_wide
 from bayeslaw._forecasts.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._posteriors.pairs import table_of
@@ -167,6 +168,10 @@ def check(
     if seen:
         verdict = "unknown" if 2 * seen >= len(y) else verdict
         reason += f"; {seen} of them were fitted, which is no test of a forecast"
+    width = float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean())
+    wide = too_wide(posterior, runs, width, metrics["mae_rel"])
+    if wide is not None and len(y) >= FEW:
+        reason += f"; {wide}"
     if len(y) >= FEW and np.isfinite(metrics["slope"]):
         low_slope, high_slope = intervals["slope"]
         reason += (
@@ -179,7 +184,7 @@ def check(
         intervals=intervals,
         coverage=coverage,
         crps=float(crps(np.exp(new), np.exp(y)).mean()),
-        width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
+        width90=width,
         interval_score90=float(interval_score(low, high, y).mean()),
         stretch=stretch,
         group_stretch=stretch_of(reach[worst.rows]) if worst else None,

@@ -110,6 +110,30 @@ def drift_sentence(
     )
 
 
+def too_wide(
+    posterior: Posterior,
+    runs: pd.DataFrame,
+    width: float,
+    error: float,
+    most: float = 10.0,
+) -> str | None:
+    """Say that 90% intervals are over ``most`` times as wide as the mean error of the
+    runs, and which part of them costs most; an ideal one is about four times as wide.
+
+    ``width`` and ``error``: means over the runs, relative to the loss.
+    """
+    if not width > most * error:
+        return None
+    said = f"intervals are {width / max(error, 1e-9):.0f} times as wide as the errors"
+    if not _pieces(posterior):
+        return said
+    parts = width_parts(posterior, runs).mean()
+    part, share = str(parts.idxmax()), float(parts.max() / parts.sum())
+    if part == "drift":
+        part = f"drift along {drift_parts(posterior, runs).mean().idxmax()}"
+    return f"{said}, where 4 would do: {share:.0%} of the width is {part}"
+
+
 def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, float]:
     """Values of a side's axis between the fitted runs and a run beyond them."""
     axis, _, way = side.rpartition(" ")

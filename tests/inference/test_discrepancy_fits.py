@@ -5,6 +5,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import datasets
+from bayeslaw._forecasts.misfits import too_wide
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,20 @@ def test_width_is_told_apart(fits, measured):
     assert 0.85 < np.median(ratio) < 1.25
     assert (parts["misfit"] > 0).all()
     assert (bayeslaw.width_parts(plain, unseen)["misfit"] == 0).all()
+
+
+def test_intervals_far_wider_than_the_errors_are_called_so(fits, measured):
+    """With the part that costs most; up to ten times as wide nothing is said."""
+    with_misfit, _ = fits
+    unseen = measured[measured["ptpp"] == 279].iloc[::7]
+    assert too_wide(with_misfit, unseen, width=0.05, error=0.005) is None
+    said = too_wide(with_misfit, unseen, width=0.06, error=0.003)
+    parts = bayeslaw.width_parts(with_misfit, unseen).mean()
+    share = parts.max() / parts.sum()
+    assert said == (
+        "intervals are 20 times as wide as the errors, where 4 would do: "
+        f"{share:.0%} of the width is {parts.idxmax()}"
+    )
 
 
 def test_misfit_along_a_column_is_what_the_draws_say(fits):

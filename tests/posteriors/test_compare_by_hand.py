@@ -273,7 +273,9 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
             expected += of_setting * alike[i, j]
             expected += np.median(own) if i == j else 0.0
             assert miss.covariance[i, j] == pytest.approx(expected)
-    alone = judging._miss(Forecast(mean[:, :1], values, away[:1], {}, y[:1], np.ones(1)))
+    alone = judging._miss(
+        Forecast(mean[:, :1], values, away[:1], {}, y[:1], np.ones(1))
+    )
     assert alone.covariance.shape == (1, 1)
     assert alone.covariance[0, 0] == pytest.approx(
         np.var(mean[:, 0], ddof=1) + np.median(own)
@@ -390,6 +392,17 @@ def comparison(weights, *members):
     return Comparison(
         members, np.array(weights), np.array(weights[::-1]), ("N >= 1B",), 12
     )
+
+
+def test_a_sentence_says_what_is_too_wide_and_who_is_blind():
+    """Intervals that hold what they state, eleven times as wide as the errors; a law without the checkpoint's losses."""
+    wide = HeldOutScore(*np.array([[1.0], [1.0], [0.01], [0.11]]))
+    narrow = HeldOutScore(*np.array([[1.0], [1.0], [0.01], [0.09]]))
+    told = comparison([1.0], judged(held_out=(wide,))).sentence()
+    assert "are 11 times as wide as its errors, where 4 would do" in told
+    assert "times" not in comparison([1.0], judged(held_out=(narrow,))).sentence()
+    both = comparison([1.0, 0.0], judged("state-target"), judged("dcpt")).sentence()
+    assert "; dcpt do not read the checkpoint's losses" in both
 
 
 def test_the_table_has_means_over_all_runs_left_out():

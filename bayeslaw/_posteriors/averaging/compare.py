@@ -145,6 +145,29 @@ class Comparison:
             f"forecasts unseen stages best with probability {row['probability']:.2f}; "
             f"left out in turn ({stages}), its 90% intervals hold "
             f"{row['coverage']:.0%} of the runs"
+            + self._too_wide(row["interval_score90"] / row["mae"], row["coverage"])
+            + self._blind()
+        )
+
+    def _too_wide(self, ratio: float, coverage: float, most: float = 10.0) -> str:
+        """Say that intervals which hold what they state are over ``most`` times as wide
+        as the errors; an ideal 90% interval is about four times.
+        """
+        if coverage < 0.9 or not ratio > most:
+            return ""
+        return f" and are {ratio:.0f} times as wide as its errors, where 4 would do"
+
+    def _blind(self) -> str:
+        """Name the laws that have no weight for what they do not read."""
+        laws = [judged.law for judged in self.judged]
+        blind = [
+            law.name for law, kept in zip(laws, informed(laws), strict=True) if not kept
+        ]
+        if not blind:
+            return ""
+        return (
+            f"; {', '.join(blind)} do not read the checkpoint's losses, which a law "
+            "beside them does, and have no weight"
         )
 
 
