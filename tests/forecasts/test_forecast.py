@@ -1,5 +1,7 @@
 """A forecast in blocks of rows is the forecast of the rows."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,7 +26,8 @@ def posterior():
 def test_blocks_are_put_together_in_order(posterior, monkeypatch, block):
     """The law's own interval exactly; a new run's to the noise that is drawn for it."""
     whole = forecast(posterior, RUNS)
-    monkeypatch.setattr(module, "BLOCK", block)
+    blocks = partial(module._blocks, size=block)
+    monkeypatch.setattr(module, "_blocks", blocks)
     parts = forecast(posterior, RUNS)
     assert list(parts.index) == list(RUNS.index)
     law = ["law_low", "law_high"]

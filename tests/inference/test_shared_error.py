@@ -1,5 +1,7 @@
 """Rows that share their error: seen from the table, integrated out exactly, and carried into forecasts."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,7 +102,8 @@ def test_a_node_at_a_time_is_all_at_once(grid, monkeypatch):
 
     mean, error = jnp.zeros(len(grid)), {k: jnp.asarray(v) for k, v in ERROR.items()}
     expected = both(mean, error)
-    monkeypatch.setattr(likelihood, "MANY_ROWS", 0)
+    at_nodes = partial(likelihood._log_joint_at_nodes, many_rows=0)
+    monkeypatch.setattr(likelihood, "_log_joint_at_nodes", at_nodes)
     assert "scan" in str(jax.make_jaxpr(both)(mean, error))
     jax.tree.map(
         lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-9),
@@ -110,17 +113,16 @@ def test_a_node_at_a_time_is_all_at_once(grid, monkeypatch):
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_drawn_effects_have_the_right_law(many, monkeypatch):
+def test_drawn_effects_have_the_right_law(many):
     """Mean and sd of drawn effects equal those of scipy's quadrature, also from the few candidates of a group of many rows."""
-    if many:
-        monkeypatch.setattr(likelihood, "NEARLY_NORMAL", 1)
+    settings = {"nearly_normal": 1} if many else {}
     y = np.array([0.004, 0.007, 0.012, 0.003])
     shared = NONE._replace(checkpoint=Group.of(np.zeros(4, int), np.zeros(8)))
     keys = jax.random.split(jax.random.PRNGKey(0), 20_000)
     error = {k: jnp.asarray(v) for k, v in ERROR.items()}
     draws = jax.vmap(
         lambda k: draw_effects(
-            k, jnp.zeros(4), jnp.asarray(y), jnp.ones(4), error, shared
+            k, jnp.zeros(4), jnp.asarray(y), jnp.ones(4), error, shared, **settings
         )
     )(keys)
 
