@@ -1,11 +1,14 @@
-"""Arguments of a public function, as one frozen record: written once, passed on whole."""
+"""Arguments of a public function or a command, as one frozen record: written once, passed
+on whole.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import MISSING, Field, fields
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 Parameters = ParamSpec("Parameters")
 Record = TypeVar("Record")
@@ -77,3 +80,35 @@ def _refusal(name: str, signature: inspect.Signature, options: Any) -> str:
     if missing:
         return f"{name}() needs {', '.join(required)}; missing: {', '.join(missing)}"
     return ""
+
+
+def command(function: Callable[[Record], None]) -> Callable[..., None]:
+    """Make the command of a function of one record: an option for each of its fields."""
+    # Annotations are strings here: get_type_hints resolves them, and with the extras
+    # keeps what `Annotated` says to typer.
+    (record,) = [t for n, t in get_type_hints(function).items() if n != "return"]
+    hints = get_type_hints(record, include_extras=True)
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        function(record(**values))
+
+    # typer reads options off the signature, not off the code: so one that is put
+    # together serves as well as a written one, and no command repeats its options.
+    run.__signature__ = inspect.Signature(  # pyright: ignore[reportAttributeAccessIssue]
+        [_parameter(field, hints[field.name]) for field in _in_order(record)]
+    )
+    return run
+
+
+def _in_order(record: type) -> list[Field]:
+    """List fields of a record, those that it inherits last."""
+    names = record.__annotations__
+    return sorted(fields(record), key=lambda field: field.name not in names)
+
+
+def _parameter(field: Field, hint: Any) -> inspect.Parameter:
+    absent = field.default is MISSING
+    default = inspect.Parameter.empty if absent else field.default
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, kind, default=default, annotation=hint)

@@ -12,16 +12,17 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from bayeslaw import datasets
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import (
     DiagnosticsError,
     LawError,
@@ -122,19 +123,53 @@ class _Contents:
     question: Mapping[str, Any] | None
 
 
-def report(
-    runs: pd.DataFrame | None = None,
-    output: str | Path = "report",
-    *,
-    law: LawNames | None = None,
-    reference: Mapping[str, float] | None = None,
-    hold_out: str | None = None,
-    seed: int = 0,
-    name: str | None = None,
-    question: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-    on_failure: str = "raise",
-) -> Report:
+@dataclass(frozen=True, eq=False)
+class ReportArguments:
+    """Arguments of `report`, which says what they are."""
+
+    runs: pd.DataFrame | None = None
+    output: str | Path = "report"
+    _: KW_ONLY
+    law: LawNames | None = None
+    reference: Mapping[str, float] | None = None
+    hold_out: str | None = None
+    seed: int = 0
+    name: str | None = None
+    question: Mapping[str, Any] | None = None
+    progress: Progress | None = None
+    on_failure: str = "raise"
+
+    def folder(self) -> Path:
+        """Where the page will be."""
+        folder = Path(self.output)
+        if folder.exists() and not folder.is_dir():
+            raise LawError(f"{folder} is a file; give the name of a folder")
+        return folder
+
+
+class _Checked(NamedTuple):
+    """What nothing is left to be refused of before it is fitted, by domain."""
+
+    runs: pd.DataFrame
+    parts: Mapping[str, pd.DataFrame]
+    laws: Mapping[str, Sequence[str]]
+    splits: Mapping[str, Split]
+    setting: Setting
+    asked: Checked | None
+    nothing_to_buy: str | None
+
+
+class _Results(NamedTuple):
+    """What was fitted and planned; ``failures``: why domains could not be checked."""
+
+    domains: Sequence[DomainResult]
+    planned: Planned
+    saved: Mapping[str, Path]
+    failures: Mapping[str, str]
+
+
+@takes(ReportArguments)
+def report(arguments: ReportArguments) -> Report:
     """Write the page, and the fits it is made of beside it.
 
     Parameters
@@ -181,93 +216,140 @@ def report(
     True
     """
     began = time.perf_counter()
-    card = None
-    if runs is None:
-        name, bundled = datasets.DEFAULT, datasets.TABLES[datasets.DEFAULT]
-        runs, card = datasets.load(name), bundled.card
-        runs = runs.query(bundled.where) if bundled.where else runs
-        law, reference = law or bundled.laws, reference or bundled.reference
-        question = question or bundled.question
-    folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise LawError(f"{folder} is a file; give the name of a folder")
-
-    # Whatever can be refused is refused here, before minutes of fitting.
-    runs = as_runs(runs)
-    fitting.losses(runs)
-    parts = fitting.by_domain(runs)
-    laws = {domain: _names(law, domain) for domain in parts}
-    asked = check_question(question, parts, laws) if question else None
-    hold_out = hold_out or what_to_hold_out(parts)
-    reference = reference or fitting.reference_near(runs)
-    unit = runs.attrs.get("loss_unit", LOSS_UNIT)
-    setting = Setting(reference, hold_out, seed, on_failure, unit)
-    splits = {domain: split(part, hold_out) for domain, part in parts.items()}
-    _check_columns(parts, laws)
-    nothing_to_buy = None
-    if asked:
-        nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
-
+    arguments, card = _or_bundled(arguments)
+    folder = arguments.folder()
+    checked = _check(arguments)
+    is_planned = checked.asked is not None
     # What is left to fail now is a fit.
-    stages = Stages(progress, _shares(splits, is_planned=asked is not None))
-    planned = Planned()
-    is_planned = asked is not None
-    with _fit_all(splits, laws, setting, stages, refit=is_planned) as (finals, drawn):
-        saved = {name: folder / file for name, file in _files(finals).items()}
-        unfitted = _kept(finals, saved)
-        if unfitted:
-            planned = Planned(failure="; ".join(unfitted.values()))
-        elif asked:
-            planned = make_plan(
-                {name: fit.result() for name, fit in finals.items()},
-                lambda: {name: domain.result().check for name, domain in drawn.items()},
-                asked,
-                parts,
-                setting,
-                stages,
-                nothing_to_buy=nothing_to_buy,
-            )
-        domains, failures = _made(drawn)
-    unchecked = {f"The check of {name}": why for name, why in failures.items()}
-    planned = replace(
-        planned,
-        untested=(*planned.untested, *(f"domain {name}" for name in failures)),
-        left_out={**planned.left_out, **unchecked},
-    )
-    contents = _Contents(
-        runs=runs,
-        name=name or "a table",
-        card=card,
-        laws=_names(law, ""),
-        setting=setting,
-        domains=domains,
-        planned=planned,
-        question=question,
-    )
-
-    for domain in domains:
+    stages = Stages(arguments.progress, _shares(checked.splits, is_planned=is_planned))
+    results = _fit_and_plan(checked, folder, stages)
+    for domain in results.domains:
         if not is_planned:  # else they were kept when they were fitted
-            domain.fit.save(saved[domain.name])
+            domain.fit.save(results.saved[domain.name])
+    contents = _Contents(
+        runs=checked.runs,
+        name=arguments.name or "a table",
+        card=card,
+        laws=_names(arguments.law, ""),
+        setting=checked.setting,
+        domains=results.domains,
+        planned=results.planned,
+        question=arguments.question,
+    )
     # The page appears whole or not at all.
     html = _render(contents)
     path = folder / PAGE
     with atomic_write(path) as part:
         part.write_text(html, encoding="utf-8")
     stages.finish("written")
-    if planned.failure:
-        raise PlanError(f"{planned.failure}; {path} has all but the plan")
-    if failures:
-        told = "; ".join(f"{part}: {reason}" for part, reason in unchecked.items())
-        raise DiagnosticsError(f"{told}; {path} has all the rest")
+    _raise_failure(results, path)
     return Report(
         path,
         time.perf_counter() - began,
-        {domain.name: domain.check for domain in domains},
-        {domain.name: domain.fit for domain in domains},
-        saved,
-        planned.plan,
-        planned.probability_if_as_checked,
+        {domain.name: domain.check for domain in results.domains},
+        {domain.name: domain.fit for domain in results.domains},
+        results.saved,
+        results.planned.plan,
+        results.planned.probability_if_as_checked,
     )
+
+
+def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None]:
+    """The arguments, with the bundled table and its card where no runs are given."""
+    if arguments.runs is not None:
+        return arguments, None
+    bundled = datasets.TABLES[datasets.DEFAULT]
+    runs = datasets.load(datasets.DEFAULT)
+    filled = replace(
+        arguments,
+        runs=runs.query(bundled.where) if bundled.where else runs,
+        name=datasets.DEFAULT,
+        law=arguments.law or bundled.laws,
+        reference=arguments.reference or bundled.reference,
+        question=arguments.question or bundled.question,
+    )
+    return filled, bundled.card
+
+
+def _check(arguments: ReportArguments) -> _Checked:
+    """Refuse whatever can be refused, before minutes of fitting."""
+    assert arguments.runs is not None
+    runs = as_runs(arguments.runs)
+    fitting.losses(runs)
+    parts = fitting.by_domain(runs)
+    laws = {domain: _names(arguments.law, domain) for domain in parts}
+    question = arguments.question
+    asked = check_question(question, parts, laws) if question else None
+    hold_out = arguments.hold_out or what_to_hold_out(parts)
+    setting = Setting(
+        arguments.reference or fitting.reference_near(runs),
+        hold_out,
+        arguments.seed,
+        arguments.on_failure,
+        runs.attrs.get("loss_unit", LOSS_UNIT),
+    )
+    splits = {domain: split(part, hold_out) for domain, part in parts.items()}
+    _check_columns(parts, laws)
+    nothing_to_buy = None
+    if asked:
+        nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
+    return _Checked(runs, parts, laws, splits, setting, asked, nothing_to_buy)
+
+
+def _fit_and_plan(checked: _Checked, folder: Path, stages: Stages) -> _Results:
+    """Fit each domain, judge it on what was held out, and plan from the fits of all
+    runs.
+    """
+    planned = Planned()
+    is_planned = checked.asked is not None
+    with _fit_all(
+        checked.splits, checked.laws, checked.setting, stages, refit=is_planned
+    ) as (finals, drawn):
+        saved = {name: folder / file for name, file in _files(finals).items()}
+        unfitted = _kept(finals, saved)
+        if unfitted:
+            planned = Planned(failure="; ".join(unfitted.values()))
+        elif checked.asked:
+            planned = make_plan(
+                {name: fit.result() for name, fit in finals.items()},
+                lambda: {name: domain.result().check for name, domain in drawn.items()},
+                checked.asked,
+                checked.parts,
+                checked.setting,
+                stages,
+                nothing_to_buy=checked.nothing_to_buy,
+            )
+        domains, failures = _made(drawn)
+    planned = replace(
+        planned,
+        untested=(*planned.untested, *(f"domain {name}" for name in failures)),
+        left_out={**planned.left_out, **_unchecked(failures)},
+    )
+    return _Results(domains, planned, saved, failures)
+
+
+def _unchecked(failures: Mapping[str, str]) -> dict[str, str]:
+    """Why domains could not be checked, by the part of the page."""
+    return {f"The check of {name}": why for name, why in failures.items()}
+
+
+def _raise_failure(results: _Results, path: Path) -> None:
+    """Say what the page lacks.
+
+    Raises
+    ------
+    PlanError
+        There is no plan, for a reason that the fits show.
+    DiagnosticsError
+        A domain could not be checked.
+    """
+    failure = results.planned.failure
+    if failure:
+        raise PlanError(f"{failure}; {path} has all but the plan")
+    if results.failures:
+        parts = _unchecked(results.failures).items()
+        line = "; ".join(f"{part}: {reason}" for part, reason in parts)
+        raise DiagnosticsError(f"{line}; {path} has all the rest")
 
 
 def _files(domains: Iterable[str]) -> dict[str, str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._posteriors.answer import Answer, format_probability
 from bayeslaw._posteriors.posterior import Posterior
@@ -202,18 +203,24 @@ def best_peak_lr(
     return _over_schedules("peak learning rate", sides, grid, at)
 
 
-def best_loss_potential(
-    source: Posterior | None,
-    target: Posterior | None,
-    phases: Phases,
-    *,
-    source_weight: float,
-    rewarm: bool = True,
-    low: float = 0.0,
-    high: float = 1.0,
-    schedule: Schedule | None = None,
-    seed: int = 0,
-) -> Optimum:
+@dataclass(frozen=True, eq=False)
+class PotentialArguments:
+    """Arguments of `best_loss_potential`, which says what they are."""
+
+    source: Posterior | None
+    target: Posterior | None
+    phases: Phases
+    _: KW_ONLY
+    source_weight: float
+    rewarm: bool = True
+    low: float = 0.0
+    high: float = 1.0
+    schedule: Schedule | None = None
+    seed: int = 0
+
+
+@takes(PotentialArguments)
+def best_loss_potential(arguments: PotentialArguments) -> Optimum:
     """Find how far to anneal pre-training: the loss potential that minimises the
     weighted loss after adaptation.
 
@@ -250,7 +257,14 @@ def best_loss_potential(
     >>> 0.2 <= best.best <= 1
     True
     """
-    sides = sides_of(source, target, source_weight, seed, ("S1_pt", "S2_pt", "S2_cpt"))
+    phases = arguments.phases
+    sides = sides_of(
+        arguments.source,
+        arguments.target,
+        arguments.source_weight,
+        arguments.seed,
+        ("S1_pt", "S2_pt", "S2_cpt"),
+    )
     if phases.pretraining is None:
         raise PlanError(
             "the loss potential is a choice of pre-training, whose rates are not given"
@@ -259,16 +273,16 @@ def best_loss_potential(
         raise PlanError(
             "the phases have no adaptation: Phases(pretraining, adaptation)"
         )
-    rates = schedule or _stretched(phases.pretraining)
+    rates = arguments.schedule or _stretched(phases.pretraining)
     steps = len(phases.adaptation)
     annealing = 1 - np.arange(1, steps + 1) / steps  # shares of the first rate
 
     def at(potential: float) -> Phases:
         first = np.asarray(rates(potential), float)
-        second = phases.adaptation if rewarm else first[-1] * annealing
+        second = phases.adaptation if arguments.rewarm else first[-1] * annealing
         return replace(phases, pretraining=first, adaptation=second)
 
-    grid = _range("loss potential", low, high, 0.0, 1.0)
+    grid = _range("loss potential", arguments.low, arguments.high, 0.0, 1.0)
     return _over_schedules("loss potential", sides, grid, at)
 
 

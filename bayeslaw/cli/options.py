@@ -1,53 +1,18 @@
 """Options that several commands share, and how a record of options becomes a command.
 
 A command takes one frozen dataclass whose fields are its arguments and options, in the
-order of its ``--help``; `command` hands typer the signature that it expects.
+order of its ``--help``; `command` (of `_base.arguments`) hands typer the signature that it expects.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated
 
 import typer
 
-Options = TypeVar("Options")
-
-
-def command(function: Callable[[Options], None]) -> Callable[..., None]:
-    """Make the command of a function of one record: an option for each of its fields."""
-    # Annotations are strings here: get_type_hints resolves them, and with the extras
-    # keeps what `Annotated` says to typer.
-    (record,) = [t for n, t in get_type_hints(function).items() if n != "return"]
-    hints = get_type_hints(record, include_extras=True)
-
-    @wraps(function)
-    def run(**values: Any) -> None:
-        function(record(**values))
-
-    # typer reads options off the signature, not off the code: so one that is put
-    # together serves as well as a written one, and no command repeats its options.
-    run.__signature__ = inspect.Signature(  # pyright: ignore[reportAttributeAccessIssue]
-        [_parameter(field, hints[field.name]) for field in _in_order(record)]
-    )
-    return run
-
-
-def _in_order(record: type) -> list[Field]:
-    """List fields of a record, those that it inherits last."""
-    names = record.__annotations__
-    return sorted(fields(record), key=lambda field: field.name not in names)
-
-
-def _parameter(field: Field, hint: Any) -> inspect.Parameter:
-    absent = field.default is MISSING
-    default = inspect.Parameter.empty if absent else field.default
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(field.name, kind, default=default, annotation=hint)
+from bayeslaw._base.arguments import command as command
 
 
 def complete_law(incomplete: str) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
 from bayeslaw._posteriors.pairs import table_of
@@ -29,19 +30,42 @@ from bayeslaw._tables.runs import as_runs
 Posteriors = Posterior | Mapping[str, Posterior]
 
 
-def follow(
-    posterior: Posteriors,
-    curve: pd.DataFrame,
-    until: float,
-    *,
-    max_loss: LossLimits = None,
-    confidence: float = 0.9,
-    prob: float = 0.9,
-    within: float = 0.02,
-    schedule: Schedules = None,
-    warmup: float | None = None,
-    seed: int = 0,
-) -> Following:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PromiseArguments:
+    """Arguments that `follow` and `Follower.start` share; `follow` says what they are."""
+
+    max_loss: LossLimits = None
+    confidence: float = 0.9
+    prob: float = 0.9
+    within: float = 0.02
+    schedule: Schedules = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class FollowArguments(PromiseArguments):
+    """Arguments of `follow`, which says what they are."""
+
+    posterior: Posteriors
+    curve: pd.DataFrame
+    until: float
+    _: KW_ONLY
+    warmup: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FollowerArguments(PromiseArguments):
+    """Arguments of `Follower.start`, which says what they are."""
+
+    posterior: Posteriors
+    run: Mapping[str, float] | pd.DataFrame
+    until: float
+    _: KW_ONLY
+    refit: bool = False
+
+
+@takes(FollowArguments)
+def follow(arguments: FollowArguments) -> Following:
     """Forecast a run's end from the posterior made before it and its points so far.
 
     Every draw of the law is reweighted by how well it explains the points, with a level,
@@ -90,19 +114,10 @@ def follow(
     >>> known.decision.action in {"go on", "stop early", "stop", "wait"}
     True
     """
-    curve = as_runs(curve)
-    follower = Follower.start(
-        posterior,
-        curve,
-        until,
-        max_loss=max_loss,
-        confidence=confidence,
-        prob=prob,
-        within=within,
-        schedule=schedule,
-        seed=seed,
-    )
-    return follower.read(curve, warmup).following()
+    curve = as_runs(arguments.curve)
+    shared = {f.name: getattr(arguments, f.name) for f in fields(PromiseArguments)}
+    follower = Follower.start(arguments.posterior, curve, arguments.until, **shared)
+    return follower.read(curve, arguments.warmup).following()
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,21 +130,9 @@ class Follower:
     sides: Mapping[str, TrackedDomain]
     question: RunQuestion
 
-    @classmethod
-    def start(
-        cls,
-        posterior: Posteriors,
-        run: Mapping[str, float] | pd.DataFrame,
-        until: float,
-        *,
-        max_loss: LossLimits = None,
-        confidence: float = 0.9,
-        prob: float = 0.9,
-        within: float = 0.02,
-        schedule: Schedules = None,
-        refit: bool = False,
-        seed: int = 0,
-    ) -> Follower:
+    @staticmethod
+    @takes(FollowerArguments)
+    def start(arguments: FollowerArguments) -> Follower:
         """Before the first point.
 
         Parameters
@@ -144,20 +147,35 @@ class Follower:
         posterior, until, max_loss, confidence, prob, within, schedule, seed
             As for `follow`.
         """
-        alone = not isinstance(posterior, Mapping)
-        posteriors = {domain_of(posterior): posterior} if alone else dict(posterior)
-        question = checked(list(posteriors), until, max_loss, confidence, prob, within)
-        units = {unit_of(domain_posterior) for domain_posterior in posteriors.values()}
+        posteriors = _by_domain(arguments.posterior)
+        alone = not isinstance(arguments.posterior, Mapping)
+        question = checked(
+            list(posteriors),
+            arguments.until,
+            arguments.max_loss,
+            arguments.confidence,
+            arguments.prob,
+            arguments.within,
+        )
+        units = {unit_of(posterior) for posterior in posteriors.values()}
         if len(units) > 1:
             raise PlanError("one fit counts a run in tokens, another in steps")
+        run = arguments.run
         table = as_runs(run if isinstance(run, pd.DataFrame) else _one_row(run))
         sides = {
             name: side_of(
-                domain_posterior, name, table, question, schedule, seed, alone, refit
+                posterior,
+                name,
+                table,
+                question,
+                arguments.schedule,
+                arguments.seed,
+                alone,
+                arguments.refit,
             )
-            for name, domain_posterior in posteriors.items()
+            for name, posterior in posteriors.items()
         }
-        return cls(sides, question)
+        return Follower(sides, question)
 
     @property
     def unit(self) -> str:
@@ -235,6 +253,12 @@ class Follower:
             surprise=min(1.0, len(domains) * min(t.surprise for t in tracks)),
             decision=decide(tracks, question.confidence),
         )
+
+
+def _by_domain(posterior: Posteriors) -> dict[str, Posterior]:
+    if isinstance(posterior, Mapping):
+        return dict(posterior)
+    return {domain_of(posterior): posterior}
 
 
 def _one_row(run: Mapping[str, float]) -> pd.DataFrame:

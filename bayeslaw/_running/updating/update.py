@@ -6,22 +6,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import BayeslawError, FitWarning, LawError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._plans.plan import plan
 from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.loading import load
 from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._running.updating.attribution import attribute
-from bayeslaw._running.updating.foreseen import foresee
-from bayeslaw._running.updating.plans import plan_change, planned_rows
+from bayeslaw._running.updating.foreseen import Foreseen, foresee
+from bayeslaw._running.updating.plans import PlanChange, plan_change, planned_rows
 from bayeslaw._running.updating.rows import RowChanges, check_enough, row_changes
 from bayeslaw._running.updating.shifts import (
     forecast_shifts,
@@ -29,27 +33,76 @@ from bayeslaw._running.updating.shifts import (
     law_shifts,
     parameter_shifts,
 )
-from bayeslaw._running.updating.surprise import surprise_of
+from bayeslaw._running.updating.surprise import Surprise, surprise_of
 from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 from bayeslaw._tables.fitting import check_full, losses
 from bayeslaw._tables.runs import as_runs
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 Told = Callable[[str], None]
 
 
-def update(
-    old: KeptPosterior | str | Path,
-    table: pd.DataFrame | str | Path,
-    *,
-    source: KeptPosterior | str | Path | None = None,
-    question: Mapping[str, Any] | None = None,
-    at: pd.DataFrame | None = None,
-    allow_missing: bool = False,
-    seed: int = 0,
-    on_failure: str = "raise",
-    progress: Progress | None = None,
-    tell: Told | None = None,
-) -> Updated:
+@dataclass(frozen=True, eq=False)
+class UpdateArguments:
+    """Arguments of `update`, which says what they are."""
+
+    old: KeptPosterior | str | Path
+    table: pd.DataFrame | str | Path
+    _: KW_ONLY
+    source: KeptPosterior | str | Path | None = None
+    question: Mapping[str, Any] | None = None
+    at: pd.DataFrame | None = None
+    allow_missing: bool = False
+    seed: int = 0
+    on_failure: str = "raise"
+    progress: Progress | None = None
+    tell: Told | None = None
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Keywords of `plan`."""
+        return {"seed": self.seed, **(self.question or {})}
+
+    def posteriors(self) -> dict[str, KeptPosterior]:
+        """The posteriors made before, by the constraint of a plan."""
+        olds = {TARGET: _posterior(self.old)}
+        if self.source is not None:
+            olds[FORGETTING] = _posterior(self.source)
+        return olds
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """A domain before it is fitted again: all its rows, which of them are new, and what
+    the old posterior foresaw of these.
+    """
+
+    name: str
+    old: KeptPosterior
+    rows: pd.DataFrame
+    changes: RowChanges
+    foreseen: Foreseen | None = None
+    surprise: Surprise | None = None
+
+    def with_surprise(self, seed: int) -> _Batch:
+        """The new rows laid beside what was foreseen of them."""
+        if not len(self.changes.new):
+            return self
+        foreseen = foresee(self.old, self.changes.new, seed)
+        return replace(self, foreseen=foreseen, surprise=surprise_of(foreseen, seed))
+
+    def sentence(self) -> str:
+        """Which rows are new, and whether they were foreseen."""
+        line = f"{self.name}: {self.changes.sentence()}"
+        if self.surprise is None:
+            return line
+        return f"{line}; {self.surprise.sentence()}"
+
+
+@takes(UpdateArguments)
+def update(arguments: UpdateArguments) -> Updated:
     """Fit the same laws again to a longer table, and say what changed and why.
 
     Before anything is fitted, the new rows are laid beside what the old posterior
@@ -98,83 +151,106 @@ def update(
     >>> bool(len(updated.first.changes.new) == (pretrained["N"] >= 5e9).sum())
     True
     """
-    if question is not None and source is None:
+    if arguments.question is not None and arguments.source is None:
         raise LawError("a plan needs the source's fit too: give source")
-    runs = as_runs(table)
-    olds = {TARGET: _posterior(old)}
-    if source is not None:
-        olds[FORGETTING] = _posterior(source)
+    seed = arguments.seed
+    runs = as_runs(arguments.table)
+    olds = arguments.posteriors()
     batches = {
-        role: _batch(posterior, runs, allow_missing) for role, posterior in olds.items()
+        role: _batch(old, runs, arguments.allow_missing) for role, old in olds.items()
     }
     # cheap, and of the old posterior: said before the refits, which take minutes
-    surprises = {}
-    for role, (_, changes, _) in batches.items():
-        line = f"{batches[role][2]}: {changes.sentence()}"
-        if len(changes.new):
-            foreseen = foresee(olds[role], changes.new, seed)
-            surprises[role] = foreseen, surprise_of(foreseen, seed)
-            line += f"; {surprises[role][1].sentence()}"
-        if tell is not None:
-            tell(line)
-    keywords: dict[str, Any] = {"seed": seed} | dict(question or {})
-    planned_before = None
-    planned: Mapping[str, pd.DataFrame] = {}
-    if question is not None:
-        # what the question lacks is said before minutes of fitting
-        planned_before = plan(olds[TARGET], olds[FORGETTING], **keywords)
-        pair = (olds[TARGET], olds[FORGETTING])
-        planned = planned_rows(pair, keywords, planned_before)
+    for role, batch in batches.items():
+        batches[role] = batch.with_surprise(seed)
+        if arguments.tell is not None:
+            arguments.tell(batches[role].sentence())
+    # so is what the question or a forecast lacks
+    before, planned = _plan_before(olds, arguments)
     goals = {
-        role: _goal(olds[role], part, planned.get(role), at)
-        for role, (part, _, _) in batches.items()
+        role: _goal(batch.old, batch.rows, planned.get(role), arguments.at)
+        for role, batch in batches.items()
     }
-    # what a forecast lacks is said now, too
-    asked_before = {
+    losses_before = {
         role: olds[role].log_loss(goal.iloc[[0]]) for role, goal in goals.items()
     }
-    changed = [role for role, (_, changes, _) in batches.items() if changes.any]
+    changed = [role for role, batch in batches.items() if batch.changes.any]
     # in times that a refit takes, with the plan made again and without
-    compared = 0.1 if planned_before is None else 0.5
-    stages = Stages(progress, dict.fromkeys(changed, 1.0) | {"compared": compared})
+    compared = 0.1 if before is None else 0.5
+    stages = Stages(
+        arguments.progress, dict.fromkeys(changed, 1.0) | {"compared": compared}
+    )
     news = dict(olds)
     for role in changed:
-        part = batches[role][0]
-        tick = stages.of(role)
         news[role] = refit_like(
-            olds[role], part, seed=seed, on_failure=on_failure, progress=tick
+            olds[role],
+            batches[role].rows,
+            seed=seed,
+            on_failure=arguments.on_failure,
+            progress=stages.of(role),
         )
     # the plan comes before the forecasts, whose first is that of the old plan's run
-    change = None
-    if planned_before is not None:
-        new = (news[TARGET], news[FORGETTING])
-        try:
-            change = plan_change(planned_before, new, keywords)
-        except BayeslawError as error:  # the new fits are not lost with the plan
-            warnings.warn(
-                f"no plan after the update: {error}", FitWarning, stacklevel=2
-            )
-    domains = {}
-    for role, (_, changes, name) in batches.items():
-        goal = goals[role]
-        foreseen, surprise = surprises.get(role, (None, None))
-        first = goal.iloc[[0]]
-        before, after = asked_before[role], news[role].log_loss(first)
-        domains[name] = UpdatedDomain(
-            name=name,
-            before=olds[role],
-            after=news[role],
-            changes=changes,
-            surprise=surprise,
-            parameters=parameter_shifts(olds[role], news[role]),
-            laws=law_shifts(olds[role], news[role]),
-            forecasts=forecast_shifts(olds[role], news[role], goal, seed=seed),
-            attribution=None
-            if foreseen is None
-            else attribute(foreseen, before[:, 0], after[:, 0]),
-        )
+    change = None if before is None else _change(before, news, arguments)
+    domains = {
+        batch.name: _updated(batch, news[role], goals[role], losses_before[role], seed)
+        for role, batch in batches.items()
+    }
     stages.finish("compared")
     return Updated(domains, change)
+
+
+def _plan_before(
+    olds: Mapping[str, KeptPosterior], arguments: UpdateArguments
+) -> tuple[Plan | None, Mapping[str, pd.DataFrame]]:
+    """The old posteriors' plan, and its run as a row for each constraint."""
+    if arguments.question is None:
+        return None, {}
+    pair = olds[TARGET], olds[FORGETTING]
+    before = plan(*pair, **arguments.keywords)
+    return before, planned_rows(pair, arguments.keywords, before)
+
+
+def _change(
+    before: Plan, news: Mapping[str, KeptPosterior], arguments: UpdateArguments
+) -> PlanChange | None:
+    """The plan before and after; a warning where there is none any more."""
+    try:
+        return plan_change(before, (news[TARGET], news[FORGETTING]), arguments.keywords)
+    except BayeslawError as error:  # the new fits are not lost with the plan
+        line = f"no plan after the update: {error}"
+        warnings.warn(line, FitWarning, stacklevel=4)  # where `update` was called
+        return None
+
+
+def _updated(
+    batch: _Batch,
+    new: KeptPosterior,
+    goal: pd.DataFrame,
+    losses_before: Float[np.ndarray, "draw run"],
+    seed: int,
+) -> UpdatedDomain:
+    """What changed in one domain.
+
+    Parameters
+    ----------
+    losses_before
+        Draws of the log loss of the goal's first run by the old posterior.
+    """
+    old = batch.old
+    losses_after = new.log_loss(goal.iloc[[0]])
+    attribution = None
+    if batch.foreseen is not None:
+        attribution = attribute(batch.foreseen, losses_before[:, 0], losses_after[:, 0])
+    return UpdatedDomain(
+        name=batch.name,
+        before=old,
+        after=new,
+        changes=batch.changes,
+        surprise=batch.surprise,
+        parameters=parameter_shifts(old, new),
+        laws=law_shifts(old, new),
+        forecasts=forecast_shifts(old, new, goal, seed=seed),
+        attribution=attribution,
+    )
 
 
 def _posterior(old: object) -> KeptPosterior:
@@ -188,10 +264,8 @@ def _posterior(old: object) -> KeptPosterior:
     )
 
 
-def _batch(
-    old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool
-) -> tuple[pd.DataFrame, RowChanges, str]:
-    """The rows of a posterior's own domain, which of them are new, and its name."""
+def _batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batch:
+    """The rows of a posterior's own domain, and which of them are new."""
     part, name = _own_domain(old.runs, runs)
     covariates = dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
     missing = [c for c in covariates if c not in part]
@@ -206,7 +280,7 @@ def _batch(
     changes = row_changes(old.runs, part)
     if not allow_missing:
         check_enough(changes, old.runs, f"the fit of {name}")
-    return part, changes, name
+    return _Batch(name, old, part, changes)
 
 
 def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bayeslaw._base.arguments import command
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import parse_number
 from bayeslaw.datasets.microcpt.adaptation import at_replays
@@ -38,36 +39,42 @@ def _grid(table: str) -> Grid:
     return GRIDS[table]
 
 
-def main(
-    source: Annotated[Path, typer.Option(help="Folder of text of the source domain.")],
-    target: Annotated[Path, typer.Option(help="Folder of text of the target domain.")],
+@dataclass(frozen=True, kw_only=True)
+class MeasureArguments:
+    """Arguments of ``python -m bayeslaw.datasets.microcpt``."""
+
+    source: Annotated[Path, typer.Option(help="Folder of text of the source domain.")]
+    target: Annotated[Path, typer.Option(help="Folder of text of the target domain.")]
     output: Annotated[
         Path,
         typer.Option("-o", "--output", help="Table of runs (CSV); rows are appended."),
-    ],
+    ]
     work: Annotated[
         Path | None,
         typer.Option(
             help="Folder of saved states (default: the table's name with .work)."
         ),
-    ] = None,
+    ] = None
     table: Annotated[
         str, typer.Option(help=f"A bundled table's grid: {', '.join(GRIDS)}.")
-    ] = "microcpt",
-    sizes: Annotated[
-        str | None, typer.Option(help=f"Some of {','.join(SIZES)}.")
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(help="For instance 0,1.")] = None,
+    ] = "microcpt"
+    sizes: Annotated[str | None, typer.Option(help=f"Some of {','.join(SIZES)}.")] = (
+        None
+    )
+    seeds: Annotated[str | None, typer.Option(help="For instance 0,1.")] = None
     stages: Annotated[
         str | None, typer.Option(help="Pre-training tokens per parameter.")
-    ] = None,
+    ] = None
     replay: Annotated[
         str | None, typer.Option(help="Shares of source data, in the usual runs.")
-    ] = None,
+    ] = None
     ladder: Annotated[
         str | None, typer.Option(help="Adaptation tokens per parameter.")
-    ] = None,
-) -> None:
+    ] = None
+
+
+@command
+def main(arguments: MeasureArguments) -> None:
     """Pre-train byte-level decoders on one folder of text, adapt them to another, and
     write down the losses.
 
@@ -75,18 +82,22 @@ def main(
     table's grid, in its working order.
     """
     # The default stands beside the table, so that the next start finds it.
-    folder = work or output.with_suffix(".work")
+    folder = arguments.work or arguments.output.with_suffix(".work")
     try:
-        grid = _grid(table)
-        if sizes or seeds:
-            grid = replace(grid, cells=_cells(sizes, seeds))
-        if stages:
-            grid = replace(grid, stages=_levels(stages))
-        if replay:
-            grid = replace(grid, adaptations=at_replays(_levels(replay)))
-        if ladder:
-            grid = replace(grid, ladder=_levels(ladder))
-        measure(grid, open_work(source, target, folder), output)
+        grid = _grid(arguments.table)
+        if arguments.sizes or arguments.seeds:
+            grid = replace(grid, cells=_cells(arguments.sizes, arguments.seeds))
+        if arguments.stages:
+            grid = replace(grid, stages=_levels(arguments.stages))
+        if arguments.replay:
+            grid = replace(grid, adaptations=at_replays(_levels(arguments.replay)))
+        if arguments.ladder:
+            grid = replace(grid, ladder=_levels(arguments.ladder))
+        measure(
+            grid,
+            open_work(arguments.source, arguments.target, folder),
+            arguments.output,
+        )
     except BayeslawError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
