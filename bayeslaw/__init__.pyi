@@ -57,6 +57,7 @@ from ._posteriors.averaging.record import Average as Average
 from ._posteriors.chain import chain as chain
 from ._posteriors.chain import checkpoints as checkpoints
 from ._posteriors.chain import losses_before as losses_before
+from ._posteriors.constants import law_at as law_at
 from ._posteriors.fits.fit import fit as fit
 from ._posteriors.fits.record import Fit as Fit
 from ._posteriors.fits.refits import Refit as Refit

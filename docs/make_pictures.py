@@ -168,6 +168,31 @@ def draw_sweeps() -> Path:
     return path
 
 
+def draw_constants() -> Path:
+    """The best size at each budget by published constants."""
+    hoffmann = {"E": 1.69, "A": 406.4, "B": 410.7, "alpha": 0.34, "beta": 0.28}
+    later = {"E": 1.8172, "A": 482.01, "B": 2085.43, "alpha": 0.3478, "beta": 0.3658}
+    errors = {"alpha": 0.015, "beta": 0.021}
+    laws = {
+        "Hoffmann 2022": bayeslaw.law_at("chinchilla", hoffmann),
+        "Besiroglu 2024": bayeslaw.law_at("chinchilla", later),
+        "with its errors": bayeslaw.law_at("chinchilla", later, sd=errors),
+    }
+    budgets = list(np.geomspace(1e19, 1e25, 13))
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    ax = figure.subplots()
+    for name, law in laws.items():
+        rows = pd.DataFrame(bayeslaw.optimum(law, budgets).rows)
+        (line,) = ax.plot(rows["budget"], rows["N"], label=name)
+        ends = rows["N_low"], rows["N_high"]
+        ax.fill_between(rows["budget"], *ends, color=line.get_color(), alpha=0.2)
+    ax.set(xscale="log", yscale="log", xlabel="budget (FLOPs)", ylabel="best size N")
+    ax.legend(fontsize=8)
+    path = HERE / "howto" / "constants.png"
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return path
+
+
 def laws_for(name: str):
     """A law of the catalogue, or of a formula."""
     return bayeslaw.law_from_formula(name) if "+" in name else bayeslaw.law(name)
@@ -205,12 +230,16 @@ def main() -> None:
     parser.add_argument("--optimum", action="store_true", help="of simulated sweeps")
     parser.add_argument("--finetuning", action="store_true", help="simulated, too")
     parser.add_argument("--sweeps", action="store_true", help="simulated, too")
+    parser.add_argument("--constants", action="store_true", help="published ones")
     asked = parser.parse_args()
     if asked.finetuning:
         print(draw_rectified())
         return
     if asked.sweeps:
         print(draw_sweeps())
+        return
+    if asked.constants:
+        print(draw_constants())
         return
     if asked.optimum:
         print(draw_optimum())

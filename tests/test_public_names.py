@@ -81,6 +81,7 @@ NAMES = [
     "follow_page",
     "forecast",
     "law",
+    "law_at",
     "law_from_file",
     "law_from_formula",
     "laws",

@@ -85,7 +85,13 @@ Runs = Annotated[
     ),
 ]
 FitFile = Annotated[
-    Path, typer.Argument(help="A saved fit.", metavar="FIT.nc", show_default=False)
+    Path,
+    typer.Argument(
+        help="A saved fit; or a law at given constants: "
+        "chinchilla@E=1.69,A=406.4,B=410.7,alpha=0.34+-0.02,beta=0.28.",
+        metavar="FIT.nc",
+        show_default=False,
+    ),
 ]
 Where = Annotated[
     str | None,

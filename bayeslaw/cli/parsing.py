@@ -224,15 +224,20 @@ def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]
 
 
 def load_fit(path: str | Path, trust_law_file: bool) -> Any:
-    """Load a saved fit or average."""
+    """Load a saved fit or average, or read a law at given constants, NAME@E=1.69,..."""
     import bayeslaw
+    from bayeslaw._posteriors.constants import law_as_written
 
+    at_constants = None if Path(path).exists() else law_as_written(str(path))
+    if at_constants is not None:
+        return at_constants
     return bayeslaw.load(path, trust_law_file=trust_law_file)
 
 
 def load_sources(options: Sequence[str], trust_law_file: bool) -> Any:
     """Load one fit, or several by name."""
-    if len(options) == 1 and "=" not in options[0]:
+    # chinchilla@E=1.69,... has no name before it
+    if len(options) == 1 and "=" not in options[0].partition("@")[0]:
         return load_fit(options[0], trust_law_file)
     paths = values_by_name(options)
     return {name: load_fit(path, trust_law_file) for name, path in paths.items()}

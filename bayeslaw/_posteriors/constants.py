@@ -1,0 +1,172 @@
+"""A law at given constants: a posterior without a table, of published or own parameters,
+with or without a stated uncertainty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.limits import POSITIVE, checked
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import parse_number
+from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.law import Law
+from bayeslaw._posteriors.posterior import LogLoss, Piece
+from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+WRITTEN = re.compile(r"(?P<law>[A-Za-z][\w-]*)@(?P<constants>\w+=.*)")
+NO_DOUBT = (
+    "the law is at given constants without uncertainty: intervals hold the noise of a run "
+    "only; state one, alpha=0.34+-0.02"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LawAt:
+    """A law at given constants, as a posterior. Made by `law_at`.
+
+    Parameters
+    ----------
+    law
+        The law.
+    values
+        Its sampled values, and ``sigma`` where a new run's noise was given, shape (draw,)
+        each.
+    warnings
+        That the constants have no uncertainty, where none was stated.
+    """
+
+    law: Law
+    values: Mapping[str, Float[np.ndarray, " draw"]]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the law."""
+        return self.law.name
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The draws of the constants."""
+        return (Piece(LogLoss(self.law), self.values, self.law.covariates),)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
+        new run.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column the law reads.
+        """
+        runtime.start()
+        (piece,) = self.pieces()
+        log_loss = piece.at(fitting.covariates(self.law, runs))
+        if not noise or "sigma" not in self.values:
+            return log_loss
+        rng = np.random.default_rng(seed)
+        return log_loss + piece.noise.draw(len(runs), rng)
+
+
+def law_at(
+    law: Law | str,
+    constants: Mapping[str, float],
+    *,
+    sd: Mapping[str, float] | None = None,
+    sigma: float | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> LawAt:
+    """Take a law at published or own constants, with no table.
+
+    Parameters
+    ----------
+    law
+        A law, or its name.
+    constants
+        Every parameter in the paper's units.
+    sd
+        Standard errors of some of them: draws are log-normal with that relative sd,
+        independent of each other (published errors rarely come with their correlations:
+        intervals are then too wide rather than too narrow).
+    sigma
+        Relative noise of a new run; none if not given.
+    draws, seed
+        How many draws, and their seed.
+
+    Returns
+    -------
+    LawAt
+        For `forecast`, `optimum` and `plan`, as a `Fit` is.
+
+    Raises
+    ------
+    LawError
+        A parameter is missing or unknown, or one with an error is not positive.
+
+    Examples
+    --------
+    >>> hoffmann = {"E": 1.69, "A": 406.4, "B": 410.7, "alpha": 0.34, "beta": 0.28}
+    >>> law_at("chinchilla", hoffmann).name
+    'chinchilla'
+    """
+    found = law_by_name(law) if isinstance(law, str) else law
+    rng = np.random.default_rng(seed)
+    errors = dict(sd or {})
+    unknown = [name for name in errors if name not in constants]
+    if unknown:
+        raise LawError(f"sd names {unknown[0]!r}, which is none of the constants")
+    drawn = {}
+    for name, value in constants.items():
+        center = np.full(draws, float(value))
+        if errors.get(name):
+            if value <= 0:
+                raise LawError(
+                    f"{name} has an error and must be positive, got {value!r}"
+                )
+            spread = checked(f"sd of {name}", errors[name], POSITIVE) / value
+            center = center * np.exp(spread * rng.standard_normal(draws))
+        drawn[name] = center
+    runtime.start()
+    values = {name: np.asarray(x) for name, x in found.from_paper(drawn).items()}
+    values = {name: np.broadcast_to(x, (draws,)) for name, x in values.items()}
+    if sigma is not None:
+        values["sigma"] = np.full(draws, checked("sigma", sigma, POSITIVE))
+    return LawAt(found, values, () if errors else (NO_DOUBT,))
+
+
+def law_as_written(text: str) -> LawAt | None:
+    """Read ``chinchilla@E=1.69,A=406.4,B=410.7,alpha=0.34+-0.02,beta=0.28,sigma=0.5%``;
+    None of what is not written so.
+
+    Raises
+    ------
+    LawError
+        A constant is missing, unknown, or no number.
+    """
+    written = WRITTEN.fullmatch(text.strip())
+    if written is None:
+        return None
+    constants, errors = {}, {}
+    for pair in written["constants"].split(","):
+        name, _, number = pair.partition("=")
+        value, _, error = number.replace("±", "+-").partition("+-")
+        try:
+            constants[name.strip()] = parse_number(value)
+            if error:
+                errors[name.strip()] = parse_number(error)
+        except RunTableError as wrong:
+            raise LawError(f"{written['law']}@{name.strip()}: {wrong}") from None
+    sigma = constants.pop("sigma", None)
+    return law_at(written["law"], constants, sd=errors, sigma=sigma)
