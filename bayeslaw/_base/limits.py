@@ -26,6 +26,8 @@ class Kind(NamedTuple):
 
 
 POSITIVE = Kind(lambda x: x > 0, "a positive number")
+NUMBER = Kind(math.isfinite, "a number")
+PERPLEXITY = Kind(lambda x: x > 1, "a perplexity above 1")
 LOSS = Kind(
     lambda x: 0 < x <= LARGEST_LOSS,
     "a positive number in nats per token, at most 20 (a guess among 256,000 tokens "
@@ -61,6 +63,7 @@ KINDS: dict[str, Kind] = {
     "baseline_tokens": TOKENS,
     "max_flops": COST,
     "max_tokens": COUNT,
+    "bytes_per_token": POSITIVE,
     "max_cost": Kind(lambda x: x > 0, "a positive amount of money", "an amount"),
     "max_days": Kind(lambda x: x > 0, "a positive number of days", "a number of days"),
     "unique_target_tokens": COUNT,
@@ -68,6 +71,39 @@ KINDS: dict[str, Kind] = {
     "min_replay": SHARE,
     "max_replay": SHARE,
 }
+
+
+def in_nats(name: str, given: Any, bytes_per_token: float | None = None) -> Any:
+    """Translate a loss, or a rise of one, that says its unit into nats per token.
+
+    Parameters
+    ----------
+    name
+        What it is called where it was given.
+    given
+        ``"0.9bpb"`` is in bits per byte, ``"6.5ppl"`` a perplexity per token; other text,
+        and numbers, stay as they are.
+    bytes_per_token
+        Bytes of a token, for bits per byte.
+
+    Raises
+    ------
+    PlanError
+        It is no number, or in bits per byte without the bytes of a token.
+    """
+    text = given.strip().lower() if isinstance(given, str) else ""
+    if text.endswith("ppl"):
+        perplexity = checked(name, text.removesuffix("ppl"), PERPLEXITY)
+        return math.log(perplexity)
+    if not text.endswith("bpb"):
+        return given
+    if bytes_per_token is None:
+        raise PlanError(
+            f"{name} {given} is in bits per byte: give bytes_per_token "
+            "(--bytes-per-token 4.2)"
+        )
+    bits = checked(name, text.removesuffix("bpb"), NUMBER)
+    return bits * math.log(2) * checked("bytes_per_token", bytes_per_token, POSITIVE)
 
 
 def checked(name: str, value: Any, kind: Kind) -> float:

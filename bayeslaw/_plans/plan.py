@@ -48,11 +48,15 @@ def plan(arguments: PlanArguments) -> Plan:
         one length, or one number for all), of which the cheapest model is chosen: in
         money, days or FLOPs, as ``costs`` has them.
     max_target_loss
-        In nats per token.
+        In nats per token; text says its own unit: ``"0.9bpb"`` (bits per byte, with
+        ``bytes_per_token``), ``"6.5ppl"`` (perplexity).
     max_forgetting
         Rise of the source loss over its baseline: 0.02 is 2%, or with
         ``forgetting_unit="nats"`` nats per token. Text says its own unit: ``"2%"``,
         ``"0.05nats"``. A bare number of 1 or more is refused, as percent are meant.
+    bytes_per_token
+        Bytes of a token, or by domain (``"target"``, names of sources), for limits in bits
+        per byte.
     max_loss
         By name of a source: the most of its loss, in nats per token, in place of a
         limit on its forgetting; for a third domain. It needs no baseline; where its law

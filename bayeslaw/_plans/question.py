@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import CHANCE, KINDS, LOSS, checked
+from bayeslaw._base.limits import CHANCE, KINDS, LOSS, checked, in_nats
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
@@ -221,9 +221,9 @@ class PlanArguments:
     _: KW_ONLY
     N: float | Sequence[float]
     ptpp: float | Sequence[float]
-    max_target_loss: float
+    max_target_loss: float | str
     max_forgetting: float | str | Mapping[str, float | str]
-    max_loss: Mapping[str, float] | None = None
+    max_loss: Mapping[str, float | str] | None = None
     confidence: float | Mapping[str, float] = 0.9
     forgetting_unit: Literal["relative", "nats"] = "relative"
     baseline_loss: Any = None
@@ -236,6 +236,7 @@ class PlanArguments:
     max_days: float | None = None
     unique_target_tokens: float | None = None
     max_epochs: float = 1.0
+    bytes_per_token: float | Mapping[str, float] | None = None
     min_replay: float | None = None
     max_replay: float | None = None
     new_run: bool = True
@@ -249,6 +250,15 @@ class PlanArguments:
         if isinstance(self.source, Mapping):
             return dict(self.source)
         return {FORGETTING: self.source}
+
+    def bytes_of(self, name: str) -> float | None:
+        """Bytes of a token of one domain's text."""
+        by_name = self.bytes_per_token
+        return by_name.get(name) if isinstance(by_name, Mapping) else by_name
+
+    def loss_limit(self, what: str, given: Any, name: str) -> float:
+        """Check a limit on a domain's loss, in nats per token or in a unit it says."""
+        return checked(what, in_nats(what, given, self.bytes_of(name)), LOSS)
 
 
 NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)
@@ -365,7 +375,7 @@ def _with_kept_losses(
 def _constraints(
     arguments: PlanArguments, sources: Sequence[str]
 ) -> tuple[Constraint, ...]:
-    most = checked("max_target_loss", arguments.max_target_loss, LOSS)
+    most = arguments.loss_limit("max_target_loss", arguments.max_target_loss, TARGET)
     unit = arguments.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
@@ -373,7 +383,7 @@ def _constraints(
     of_sources = [
         Constraint(name, loss_limits[name], "loss")
         if name in loss_limits
-        else _forgetting(name, of_source(arguments.max_forgetting, name), unit)
+        else _forgetting(arguments, name, unit)
         for name in sources
     ]
     return Constraint(TARGET, most, "loss"), *of_sources
@@ -393,11 +403,18 @@ def _others(arguments: PlanArguments, sources: Sequence[str]) -> dict[str, float
             f"max_loss names {unknown[0]!r}, which has no posterior; "
             f"sources: {', '.join(sources)}"
         )
-    return {name: checked(f"max_loss of {name}", x, LOSS) for name, x in limits.items()}
+    return {
+        name: arguments.loss_limit(f"max_loss of {name}", limit, name)
+        for name, limit in limits.items()
+    }
 
 
-def _forgetting(source: str, limit: Any, unit: UnitName) -> Constraint:
+def _forgetting(arguments: PlanArguments, source: str, unit: UnitName) -> Constraint:
     """Read a source's limit: a number in this unit, or text that says its own."""
+    given = of_source(arguments.max_forgetting, source)
+    limit = in_nats("max_forgetting", given, arguments.bytes_of(source))
+    if limit is not given:
+        unit = "nats"
     return Constraint(source, *forgetting_limit("max_forgetting", limit, unit))
 
 

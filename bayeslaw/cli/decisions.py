@@ -32,8 +32,9 @@ from bayeslaw.cli.options import (
 from bayeslaw.cli.output import check_writable, emit, finite, keep_warning, write_table
 from bayeslaw.cli.parsing import (
     assignments,
+    bytes_per_token,
     costs_of,
-    forgetting_text,
+    forgetting_by_name,
     goal_of,
     levels_of,
     limit,
@@ -41,10 +42,12 @@ from bayeslaw.cli.parsing import (
     load_befores,
     load_fit,
     load_sources,
+    loss_limit,
     number,
     question_of,
     read_table,
     table_of_goal,
+    values_by_name,
 )
 
 if TYPE_CHECKING:
@@ -78,16 +81,31 @@ class PlanOptions(CostOptions):
         ),
     ]
     max_target_loss: Annotated[
-        str, typer.Option(help="Target loss to reach, nats per token.")
+        str,
+        typer.Option(
+            help="Target loss to reach: nats per token; 0.9bpb (with --bytes-per-token); "
+            "6.5ppl."
+        ),
     ]
     max_forgetting: Annotated[
-        str, typer.Option(help="Rise of the source loss: 2%, or 0.05nats.")
+        str,
+        typer.Option(
+            help="Rise of the source loss: 2%, 0.05nats, 0.03bpb; or by source, "
+            "code=2%,en=1%."
+        ),
     ]
     max_loss: Annotated[
         list[str] | None,
         typer.Option(
             help="Loss of a domain named by --source, in place of its forgetting: "
             "--source code=c.nc --max-loss code=1.2 (repeatable)."
+        ),
+    ] = None
+    bytes_per_token: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Bytes of a token, for limits in bits per byte: 4.2, or target=4.2 and "
+            "code=3.1 (repeatable)."
         ),
     ] = None
     confidence: Annotated[
@@ -186,14 +204,22 @@ def plan(options: PlanOptions) -> None:
 
 def _question(options: PlanOptions) -> dict[str, Any]:
     """Collect what `bayeslaw.plan` is asked, but for the columns that the laws read."""
-    forgetting = forgetting_text("--max-forgetting", options.max_forgetting)
+    forgetting = forgetting_by_name("--max-forgetting", options.max_forgetting)
     named = (name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE))
-    limits = {name: getattr(options, name) for name in named if name != "max_loss"}
+    of_losses = ("max_loss", "max_target_loss")
+    limits = {name: getattr(options, name) for name in named if name not in of_losses}
     return {
         "N": [limit("--N", text) for text in options.N],
         "ptpp": [limit("--ptpp", text) for text in options.ptpp],
         "max_forgetting": forgetting,
-        "max_loss": limits_by_name("--max-loss", options.max_loss),
+        "max_target_loss": loss_limit("--max-target-loss", options.max_target_loss),
+        "max_loss": {
+            name: loss_limit(f"--max-loss {name}", text)
+            for name, text in values_by_name(options.max_loss, "--max-loss").items()
+        },
+        "bytes_per_token": bytes_per_token(
+            "--bytes-per-token", options.bytes_per_token
+        ),
         **{
             name: limit(f"--{name.replace('_', '-')}", text)
             for name, text in limits.items()

@@ -61,8 +61,36 @@ def forgetting_text(option: str, text: str) -> str:
     """Read the largest rise of the source loss as `bayeslaw.plan` takes it, in its own
     unit; what is wrong with it names the option.
     """
-    forgetting_limit(option, text)
+    if not says_unit(text):
+        forgetting_limit(option, text)
     return text
+
+
+def says_unit(text: str) -> bool:
+    """Whether a limit is in bits per byte or a perplexity, which the planner translates."""
+    return text.strip().lower().endswith(("bpb", "ppl"))
+
+
+def loss_limit(option: str, text: str) -> float | str:
+    """A limit on a loss as `bayeslaw.plan` takes it: a number, or text with its unit."""
+    return text.strip() if says_unit(text) else limit(option, text)
+
+
+def forgetting_by_name(option: str, text: str) -> str | dict[str, str]:
+    """A limit on forgetting, or one for each source: ``code=2%,en=0.01bpb``."""
+    if "=" not in text:
+        return forgetting_text(option, text)
+    by_name = values_by_name(text.split(","), option)
+    return {name: forgetting_text(f"{option} {name}", t) for name, t in by_name.items()}
+
+
+def bytes_per_token(option: str, texts: Sequence[str] | None) -> Any:
+    """Bytes of a token: one number, or by domain."""
+    if not texts:
+        return None
+    if len(texts) == 1 and "=" not in texts[0]:
+        return number(option, texts[0])
+    return assignments(texts, option)
 
 
 def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -297,6 +325,8 @@ def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
     for name, text in texts.items():
         if name == "max_forgetting":
             question[name] = forgetting_text(name, text)
+        elif name == "max_target_loss":
+            question[name] = loss_limit(name, text)
         elif name == "max_loss":
             question[name] = limits_by_name(name, text.split(","))
         else:
