@@ -146,7 +146,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
 
     Examples
     --------
-    >>> offer = bayeslaw.candidates(of_target, replay=[0.1, 0.5], atpp=[1, 5, 20])
+    >>> offer = bayeslaw.candidates(of_target, replay=[0.3], atpp=[2, 8, 30])
     >>> bought = bayeslaw.anchors(target, offer, large, budget=1e20, checks=0)
     >>> len(bought.table(offer)) > 0
     True
