@@ -38,6 +38,7 @@ OWN |= {"commands", "python", "discrepancy", "follow", "glossary", "gallery"}
 OWN |= {"verdicts", "stability", "paper"}
 GLOSSARY = DOCS.parent / "bayeslaw/_report/templates/page/glossary.toml"
 TUTORIALS = (
+    "story",
     "first_forecast",
     "measured_runs",
     "paper_with_uncertainty",
