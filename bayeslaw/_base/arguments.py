@@ -32,12 +32,11 @@ def takes(
 
     Examples
     --------
-    >>> from dataclasses import KW_ONLY, dataclass
+    >>> from dataclasses import dataclass, field
     >>> @dataclass(frozen=True)
     ... class PriceArguments:
     ...     tokens: float
-    ...     _: KW_ONLY
-    ...     rate: float = 2.0
+    ...     rate: float = field(default=2.0, kw_only=True)
     >>> @takes(PriceArguments)
     ... def price(arguments: PriceArguments) -> float:
     ...     return arguments.tokens * arguments.rate

@@ -1,5 +1,6 @@
 """Arguments that public functions keep in records: shown, and refused where unknown."""
 
+import doctest
 import inspect
 from dataclasses import asdict
 
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
+from bayeslaw._base import arguments
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._pooling.pool import PoolArguments
 from bayeslaw._posteriors.averaging.average import AverageArguments
@@ -45,6 +47,12 @@ def test_a_missing_argument_is_named():
 
 def test_the_sampler_gets_what_was_asked():
     chains = {"chains": 2, "warmup": 100, "draws": 300, "max_draws": 600}
-    arguments = FitArguments(pd.DataFrame(), "chinchilla", **chains)
-    assert arguments.nuts == NUTS(2, 100, 300, 600)
-    assert asdict(arguments.nuts).items() < arguments.settings.items()
+    of_fit = FitArguments(pd.DataFrame(), "chinchilla", **chains)
+    assert of_fit.nuts == NUTS(2, 100, 300, 600)
+    assert asdict(of_fit.nuts).items() < of_fit.settings.items()
+
+
+def test_the_example_of_the_mechanism_holds():
+    ran = doctest.testmod(arguments)
+    assert ran.attempted >= 5
+    assert ran.failed == 0
