@@ -269,7 +269,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (_DRIFT, "scales * self.product[is_tested]", "self.product[is_tested]"),
     (_DRIFT, "_without_outliers(miss.residual)", "miss.residual"),
-    (_DRIFT, '0.0007, 1.0, "left', '0.007, 1.0, "left'),
+    (_DRIFT, '0.0015, 1.0, "left', '0.015, 1.0, "left'),
     # the model
     (
         "bayeslaw/_inference/noise.py",
@@ -296,8 +296,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_ANCHORS}/evidence.py",
-        "covariance[:, :, k, :, k] = along_run + shared",
-        "covariance[:, :, k, :, k] = along_run",
+        "= sizes * (along_run + shared)",
+        "= sizes * along_run",
     ),
     (
         f"{_ANCHORS}/evidence.py",
@@ -345,7 +345,7 @@ REASONS: dict[tuple[str, str], str] = {
     (_CHECK, "low <= y -> (low < y)"): "equal: no quantile is one exactly",
     (
         _CHECK,
-        "min(failing, key=lambda one: (one[0], one[1].name)) -> min(failing)",
+        "min(failing, key=lambda pair: (pair[0], pair[1].name)) -> min(failing)",
     ): "equal: pairs are compared by chance, then by a group's first field, its name",
     (f"{_PLANNING}/value.py", "20 -> 21"): "where a search starts; it finds the same",
     (
