@@ -118,8 +118,10 @@ def law_at(
     Examples
     --------
     >>> hoffmann = {"E": 1.69, "A": 406.4, "B": 410.7, "alpha": 0.34, "beta": 0.28}
-    >>> law_at("chinchilla", hoffmann).name
-    'chinchilla'
+    >>> law = bayeslaw.law_at("chinchilla", hoffmann)
+    >>> run = pd.DataFrame({"N": [70e9], "D": [1.4e12]})  # Chinchilla's own
+    >>> round(float(np.exp(law.log_loss(run)).mean()), 3)
+    1.937
     """
     found = law_by_name(law) if isinstance(law, str) else law
     rng = np.random.default_rng(seed)

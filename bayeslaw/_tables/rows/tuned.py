@@ -48,6 +48,16 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
         There is no such column, or no numbers above 0 in it; fewer than two cells have
         three levels of it; or losses do not bend upwards along it.
 
+    Examples
+    --------
+    >>> rates = np.array([5e-4, 1e-3, 2e-3])
+    >>> cells = [(1e8, 3.1), (1e9, 2.8)]  # size, tuned loss
+    >>> losses = [low * np.exp(0.01 * np.log(rates / 1e-3) ** 2) for _, low in cells]
+    >>> sizes = np.repeat([N for N, _ in cells], 3)
+    >>> runs = {"N": sizes, "D": 2e9, "lr": np.tile(rates, 2), "loss": np.ravel(losses)}
+    >>> bayeslaw.tuned(pd.DataFrame(runs), "lr")["loss"].round(3).tolist()
+    [3.1, 2.8]
+
     Notes
     -----
     Least squares of log loss, y = a_c + b_c x + g x^2 with one g, in x = log setting. The
