@@ -14,6 +14,7 @@ from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import (
     LARGEST_COUNT,
     MULTIPLES_OF_COUNTS,
+    format_count,
     parse_number,
 )
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
@@ -406,12 +407,32 @@ def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
     below = cells.index[(cells < 0).fillna(False).to_numpy(bool)]
     if getattr(kind, "itemsize", 8) > 4:
         return {}
+    if not len(below):
+        _warn_nearly_full(name, cells)
     why = (
         f"below 0 in integers of {8 * getattr(kind, 'itemsize', 4)} bits, which hold no "
         "more than 2.1 billion: the column overflowed, also where it is above 0; write "
         "it as 64-bit integers or floats"
     )
     return {int(row): why for row in below}
+
+
+def _warn_nearly_full(name: str, cells: pd.Series) -> None:
+    """A count in 32 bits that comes near the most they hold may have gone beyond it, and
+    begun again from 0: nothing in the table tells.
+    """
+    unsigned = str(cells.dtype).casefold().startswith("u")
+    most = 2.0 ** (32 if unsigned else 31)
+    largest = float(cells.max())
+    if not most / 2 < largest < most:
+        return
+    warnings.warn(
+        f"column {name!r} is of 32-bit integers, which hold up to {format_count(most)}, and "
+        f"reaches {format_count(largest)}: larger counts would have overflowed to smaller "
+        "ones; write it as 64-bit integers or floats",
+        RunTableWarning,
+        stacklevel=6,
+    )
 
 
 def _warn_percent(name: str, cells: pd.Series) -> None:

@@ -160,15 +160,16 @@ def copied_down(t, rng):
     )
 
 
-def planned_tokens(t, rng):
-    """D is what was planned: a third of the runs ended after a tenth of it."""
-    ended = _some(t, rng, 1 / 3)
-    law = (
-        1.82
-        + 482 / t["N"] ** 0.348
-        + 2085 / np.where(ended, t["D"] / 10, t["D"]) ** 0.366
-    )
-    return t.assign(loss=_measured(law, rng))
+def _planned_tokens(least: float, most: float) -> Lie:
+    """D is what was planned: a third of the runs ended after a fraction of it."""
+
+    def lie(t, rng):
+        ended = _some(t, rng, 1 / 3)
+        seen = t["D"] * np.where(ended, rng.uniform(least, most, len(t)), 1.0)
+        law = 1.82 + 482 / t["N"] ** 0.348 + 2085 / seen**0.366
+        return t.assign(loss=_measured(law, rng))
+
+    return lie
 
 
 def overflowed(t, rng):
@@ -217,6 +218,8 @@ BOTH: dict[str, Lie] = {
     "one loss times ten": _one("loss", 10.0),
     "one loss 20% off": _one("loss", 1.2),
     "one D times a hundred": _one("D", 100.0),
+    "one N times a hundred": _one("N", 100.0),
+    "one N times a thousand": _one("N", 1000.0),
     "one D 1e300": _one("D", 1e300),
     "truth values for losses": _of_loss(lambda loss: loss > loss.median()),
 }
@@ -233,11 +236,10 @@ ADAPTATION: dict[str, Lie] = {
         ptpp=t["ptpp"].where(~_some(t, rng), t["ptpp"] * t["N"])
     ),
 }
-PRETRAINING: dict[str, Lie] = {"planned tokens": planned_tokens}
-# Of one in 84 budgets, and of a third that spread like misfit, nothing is said.
-MISSED = {
-    "one D times a hundred (pre-training)",
-    "planned tokens (pre-training)",
+PRETRAINING: dict[str, Lie] = {
+    "planned tokens, a tenth seen": _planned_tokens(0.1, 0.1),
+    "planned tokens, a twentieth seen": _planned_tokens(0.05, 0.05),
+    "planned tokens, here and there another part seen": _planned_tokens(0.06, 0.16),
 }
 # No other column tells of these: a factor of all losses is another corpus's, too.
 UNTOLD: dict[str, Lie] = {
@@ -253,7 +255,7 @@ def lies() -> dict[str, tuple[Callable[[int], pd.DataFrame], Lie]]:
         every[f"{name} (pre-training)"] = pretraining, lie
     for name, lie in {**BOTH, **ADAPTATION}.items():
         every[f"{name} (adaptation)"] = adaptation, lie
-    return {name: both for name, both in every.items() if name not in MISSED}
+    return every
 
 
 def lying(name: str, seed: int = 0) -> pd.DataFrame:

@@ -67,6 +67,9 @@ WHERE = {
     "perplexity (adaptation)": ("units", "perplexity"),
     "ptpp in tokens (adaptation)": ("units", "divide by N"),
     "loss to one decimal (adaptation)": ("units", "one decimal"),
+    "one D times a hundred (pre-training)": ("mixture", "a digit too many"),
+    "one N times a thousand (adaptation)": ("target: mixture", "a digit too many"),
+    "planned tokens, a tenth seen (pre-training)": ("mixture", "at 1/10 of their D"),
     "constant loss (pre-training)": ("copies", "all 84 losses are 2.5"),
 }
 
@@ -91,3 +94,57 @@ def test_reading_warns_of_losses_above_any_vocabulary(name):
     runs = lying(f"{name} (pre-training)")
     with pytest.warns(bayeslaw.RunTableWarning, match="logarithm of any vocabulary"):
         bayeslaw.read_runs(runs)
+
+
+# -- integers of 32 bits ---------------------------------------------------------------
+
+
+def wrapped(column: str, kind: str, sound=pretraining):
+    """A table whose counts overflowed, but for rows that came out below 0."""
+    runs = sound()
+    short = runs[column].astype("int64").astype(kind)
+    is_left = (short > 0).to_numpy()
+    assert (short[is_left] != runs[column][is_left]).any()
+    return runs.assign(**{column: short})[is_left].reset_index(drop=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "sound"),
+    [
+        ("D", "int32", pretraining),
+        ("D", "uint32", pretraining),
+        ("D", "int32", adaptation),
+        ("N", "uint32", pretraining),
+        ("N", "int32", adaptation),
+    ],
+)
+def test_counts_that_overflowed_to_smaller_ones_are_warned_of(column, kind, sound):
+    with pytest.warns(bayeslaw.RunTableWarning, match=f"{column!r} is of 32-bit"):
+        bayeslaw.read_runs(wrapped(column, kind, sound))
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint32", "int64", "float64"])
+def test_small_counts_in_32_bits_are_no_fault(kind):
+    runs = pretraining()
+    runs = runs[runs["N"] < 1e9].assign(D=(runs["D"] / 1e3).astype(kind))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*32-bit")
+        bayeslaw.read_runs(runs)
+
+
+@pytest.mark.parametrize("cause", ["overflow", "restart", "one name for two"])
+def test_tokens_that_fall_along_a_run_are_told(cause):
+    runs = pretraining().query("seed == 1").drop(columns="seed")
+    runs = runs.assign(run=runs["N"].astype(str), step=runs["D"] / 1e6)
+    assert bayeslaw.review(runs)["tokens"].verdict == "pass"
+    if cause == "overflow":
+        runs["D"] = runs["D"].astype("int64").astype("uint32").astype(float) + 1
+    elif cause == "restart":
+        late = runs["D"] > 20 * runs["N"]
+        runs["D"] = runs["D"] - 30 * runs["N"] * late
+    else:
+        steps = 1e3 * runs["D"] / runs["N"] + runs["N"] / 1e8
+        runs = runs.assign(run="a", step=steps)
+    check = bayeslaw.review(runs)["tokens"]
+    assert check.verdict == "look"
+    assert "less than at an earlier step of the same run" in check.reason

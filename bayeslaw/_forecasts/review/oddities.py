@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayeslaw._forecasts.review.findings import Finding
 from bayeslaw._posteriors.fits.goodness import REASONS, rise_with_size
+from bayeslaw._tables.checks.misplaced import misplaced
 from bayeslaw._tables.checks.mixtures import mixtures
 from bayeslaw._tables.checks.rises import rise_along
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
@@ -34,7 +35,7 @@ def units(runs: pd.DataFrame, path: str) -> Finding:
 
 def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
     """Whether all rows look to be of one kind, in one unit, from first to last."""
-    lines = mixtures(runs, columns)
+    lines = [*misplaced(runs, columns), *mixtures(runs, columns)]
     if not lines:
         reason = "no part of the rows lies apart from the rest at like settings"
         return Finding("mixture", "pass", reason)
@@ -60,7 +61,12 @@ def size(runs: pd.DataFrame) -> Finding:
 
 
 def tokens(runs: pd.DataFrame) -> Finding:
-    """Whether losses fall with D, but for a source that is forgotten."""
+    """Whether D grows along each run, and losses fall with it, but for a source that is
+    forgotten.
+    """
+    falls = _falls_along_runs(runs)
+    if falls is not None:
+        return falls
     domain = ""
     if "domain" in runs:
         domain = str(runs["domain"].iloc[0])
@@ -76,6 +82,22 @@ def tokens(runs: pd.DataFrame) -> Finding:
     if domain != "target":
         reason += ", and of a target do not"
     todo = "say which losses they are in a column domain (target, source); or look at D"
+    return Finding("tokens", "look", reason, todo)
+
+
+def _falls_along_runs(runs: pd.DataFrame) -> Finding | None:
+    """Where D is less at a later step of the same run; None where it is nowhere."""
+    if not {"run", "step", "D"} <= set(runs):
+        return None
+    along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
+    falls = (along.groupby("run")["D"].diff() < 0).to_numpy()
+    if not falls.any():
+        return None
+    reason = (
+        f"D is less than at an earlier step of the same run ({named_rows(along.index[falls])}): "
+        "an integer that overflowed, a count that began anew, or two runs of one name?"
+    )
+    todo = "write D as all tokens seen so far, in 64 bits"
     return Finding("tokens", "look", reason, todo)
 
 

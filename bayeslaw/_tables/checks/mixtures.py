@@ -30,7 +30,7 @@ def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
     """
     if len(runs) < FEWEST or not (runs["loss"] > 0).all():
         return []
-    checks = (_of_columns, _of_losses, _of_order)
+    checks = (_of_columns, _of_losses, _of_tokens, _of_order)
     lines = [check(runs, columns) for check in checks]
     return [line for line in lines if line is not None]
 
@@ -160,6 +160,65 @@ def _split(
             high = upper if shift > 0 else ~upper
             best = abs(shift), high, _distance(distances)
     return best
+
+
+# -- tokens that were not seen ---------------------------------------------------------
+
+
+def _of_tokens(
+    runs: pd.DataFrame,
+    columns: Collection[str],
+    closer: float = 4.0,
+    near: float = 0.01,
+    factors: tuple[float, ...] = (3.0, 10.0, 30.0),
+) -> str | None:
+    """Tell whether the smaller part of the rows fits the others at a fraction of its D, as
+    runs do that ended before the tokens that were planned.
+
+    ``closer``: how many times nearer the surface half of the rows must come (chance makes
+    it 2), and ``near``: how near; ``factors``: of which one is near any fraction.
+    """
+    if "D" not in columns or runs["D"].nunique() < 2 or not (runs["D"] > 0).all():
+        return None
+    usual = _distance(surface_misses(runs, columns))
+    if usual < 0.5 * near:
+        return None
+    tried = [(factor, *_shortened(runs, columns, factor)) for factor in factors]
+    factor, short, distance = min(tried, key=lambda one: one[-1])
+    is_near = distance < min(usual / closer, near)
+    if not is_near or not 2 <= short.sum() <= len(runs) / 2:
+        return None
+    return (
+        f"{int(short.sum())} of {len(runs)} rows fit the others at 1/{factor:g} of their "
+        f"D, which would bring half of the rows from {usual:.2%} to {distance:.2%} near a "
+        "smooth surface: tokens planned, of runs that ended before? look at "
+        f"{named_rows(runs.index[short])}"
+    )
+
+
+def _shortened(
+    runs: pd.DataFrame, columns: Collection[str], factor: float, rounds: int = 20
+) -> tuple[Bool[np.ndarray, " run"], float]:
+    """Assign rows to their D or a fraction of it, by turns of assignment and a surface:
+    which rows are nearer it at the fraction, and the median distance of all.
+    """
+    y = np.log(runs["loss"].to_numpy(float))
+    tokens = runs["D"].to_numpy(float)
+    fewer = runs.assign(D=tokens / factor)
+    short = surface_misses(runs, columns) > 0
+    near = np.abs(y)
+    for _ in range(rounds):
+        assumed = runs.assign(D=np.where(short, tokens / factor, tokens))
+        found, *_ = np.linalg.lstsq(surface(assumed, columns), y, rcond=None)
+        as_told, as_fewer = (
+            np.abs(y - surface(assumed, columns, at) @ found) for at in (runs, fewer)
+        )
+        near = np.minimum(as_told, as_fewer)
+        nearer = as_fewer < as_told
+        if (nearer == short).all():
+            break
+        short = nearer
+    return short, _distance(near)
 
 
 # -- the order of rows -----------------------------------------------------------------

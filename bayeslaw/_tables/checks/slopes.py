@@ -72,31 +72,38 @@ def surface_misses(
     Columns that do not vary, or are empty somewhere, are left out.
     """
     design = surface(runs, columns)
-    loss = runs["loss"].to_numpy(float)
-    y = np.log(loss)
+    y = np.log(runs["loss"].to_numpy(float))
+    return y - design @ unbent(design, y)
+
+
+def unbent(
+    design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
+) -> Float[np.ndarray, " term"]:
+    """Coefficients of a surface that single wrong rows do not bend, shape (term,): least
+    squares near it, least absolute values far from it.
+    """
     start, *_ = np.linalg.lstsq(design, y, rcond=None)
     scale = np.median(np.abs(y - design @ start))
     if not scale > 0:
-        return y - design @ start
-    # squares near the surface, absolute values far from it
-    bent = least_squares(
+        return start
+    solved = least_squares(
         lambda coefficients: (y - design @ coefficients) / scale,
         start,
         jac=lambda _: -design / scale,
         loss="soft_l1",
     )
-    return y - design @ bent.x
+    return solved.x
 
 
 def surface(
-    runs: pd.DataFrame, columns: Collection[str]
+    runs: pd.DataFrame, columns: Collection[str], at: pd.DataFrame | None = None
 ) -> Float[np.ndarray, "run term"]:
-    """Compute the terms of the surface of `surface_misses` at each run, shape (run,
-    term).
+    """Compute the terms of the surface of `surface_misses` at each run, or at each row of
+    ``at``, shape (run, term).
     """
     usable = [c for c in columns if c in runs and runs[c].notna().all()]
-    axes = [standardised(runs, c) for c in usable if runs[c].nunique() > 1]
-    level = np.ones(len(runs))
+    axes = [standardised(runs, c, at) for c in usable if runs[c].nunique() > 1]
+    level = np.ones(len(runs if at is None else at))
     terms = [level, *axes]
     # squares and products, each once
     pairs = [a * b for i, a in enumerate(axes) for b in axes[: i + 1]]
@@ -105,11 +112,17 @@ def surface(
     return np.column_stack(terms)
 
 
-def standardised(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
+def standardised(
+    runs: pd.DataFrame, column: str, at: pd.DataFrame | None = None
+) -> Float[np.ndarray, " run"]:
+    """A column in logs, where it is above 0, less its mean over the runs and by its sd;
+    of the rows of ``at``, where they are given.
+    """
     values = runs[column].to_numpy(float)
+    wanted = values if at is None else at[column].to_numpy(float)
     if column != "replay" and (values > 0).all():
-        values = np.log(values)
-    return (values - values.mean()) / values.std()
+        values, wanted = np.log(values), np.log(wanted)
+    return (wanted - values.mean()) / values.std()
 
 
 def outliers(

@@ -1,0 +1,115 @@
+"""Single rows with N or D in another unit: at a tenth, a hundredth or a thousandth of what
+they say, or as many times it, they are where their neighbours are.
+
+Such a row may lie so far out that it bends any surface towards itself, so each is judged
+by the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.numbers import format_count
+from bayeslaw._tables.checks.slopes import surface, unbent
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+FACTORS = (10.0, 100.0, 1000.0)
+SUSPECTS = 4  # rows that lie farthest off, and as many that lie farthest out
+FEWEST = 24  # rows by which one is judged
+FAR, LEAST_FAR = 12.0, 0.02  # times what half of the rows lie off by; of log loss
+NEAR = 3.0  # times that
+ALONE = 5.0  # times its next neighbour's, a row's N, D or D / N
+
+
+def misplaced(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
+    """A line for each row that fits the others with N or D times a power of ten, and not
+    as it is.
+
+    Parameters
+    ----------
+    columns
+        Those that laws read.
+    """
+    numbers = [c for c in ("N", "D") if c in columns and (runs[c] > 0).all()]
+    if len(runs) < FEWEST or not numbers:
+        return []
+    lines = []
+    for place in _suspects(runs, columns):
+        line = _of_row(runs, columns, int(place), numbers)
+        if line is not None:
+            lines.append(line)
+    return lines
+
+
+def _suspects(runs: pd.DataFrame, columns: Collection[str]) -> Int[np.ndarray, " i"]:
+    """Rows that lie farthest off a surface fitted without them, or farthest out."""
+    design = surface(runs, columns)
+    basis, _ = np.linalg.qr(design)
+    leverage = (basis**2).sum(axis=1)
+    y = np.log(runs["loss"].to_numpy(float))
+    left = y - basis @ (basis.T @ y)
+    deleted = np.abs(left) / np.maximum(1 - leverage, 1e-9)
+    farthest = [np.argsort(-size)[:SUSPECTS] for size in (deleted, leverage)]
+    return np.unique(np.concatenate(farthest))
+
+
+def _of_row(
+    runs: pd.DataFrame, columns: Collection[str], place: int, numbers: Collection[str]
+) -> str | None:
+    others = runs[np.arange(len(runs)) != place]
+    row = runs.iloc[[place]]
+    alone = [name for name in numbers if _is_alone(others, row, name)]
+    if not alone:
+        return None
+    y = np.log(others["loss"].to_numpy(float))
+    design = surface(others, columns)
+    found = unbent(design, y)
+    usual = float(np.median(np.abs(y - design @ found)))
+
+    def miss(at: pd.DataFrame) -> float:
+        (foreseen,) = surface(others, columns, at) @ found
+        return float(abs(np.log(at["loss"].iloc[0]) - foreseen))
+
+    off = miss(row)
+    if off < max(FAR * usual, LEAST_FAR):
+        return None
+    for name in alone:
+        value = float(row[name].iloc[0])
+        for factor in (*FACTORS, *(1 / f for f in FACTORS)):
+            moved = row.assign(**{name: value / factor})
+            inside = others[name].min() <= value / factor <= others[name].max()
+            if (
+                inside
+                and not _is_alone(others, moved, name)
+                and (miss(moved) < NEAR * usual)
+            ):
+                return (
+                    f"row {row.index[0]}: {name} {format_count(value)} lies {off:.1%} off "
+                    f"the other rows, and {format_count(value / factor)} within "
+                    f"{NEAR * usual:.1%}: a digit too many or too few?"
+                )
+    return None
+
+
+def _is_alone(others: pd.DataFrame, row: pd.DataFrame, name: str) -> bool:
+    """Whether no other row has such a value, nor such a number of tokens per parameter."""
+    measures = [others[name].to_numpy(float)]
+    own = [float(row[name].iloc[0])]
+    if {"N", "D"} <= set(others):
+        measures.append((others["D"] / others["N"]).to_numpy(float))
+        own.append(float((row["D"] / row["N"]).iloc[0]))
+    return any(
+        _gap(values, value) > np.log(ALONE)
+        for values, value in zip(measures, own, strict=True)
+    )
+
+
+def _gap(values: Float[np.ndarray, " run"], value: float) -> float:
+    """E-folds to the next of the values."""
+    return float(np.abs(np.log(values / value)).min())
