@@ -20,6 +20,17 @@ def _before(size, pretrained):
     return english, 2.1 + 0.85 * english
 
 
+def true_losses(size, pretrained, tokens, mix):
+    """English and Finnish loss without noise after an adaptation; millions of
+    parameters, billions of tokens, percent of replay.
+    """
+    english, finnish = _before(size, pretrained)
+    replay = mix / 100
+    learned = 1 - np.exp(-0.42 * np.log1p(9 * tokens * (1 - replay) ** 0.8))
+    forgot = 0.22 * (1 - replay**0.35) * np.log1p(tokens) / 3
+    return english + forgot, finnish - 1.6 * learned
+
+
 def stranger(seed: int = 0) -> pd.DataFrame:
     """62 rows of four sizes and three budgets; a seventh of the checkpoints' losses is
     empty in some rows, those of one checkpoint in all.
@@ -31,9 +42,7 @@ def stranger(seed: int = 0) -> pd.DataFrame:
     for number, i in enumerate(sorted(picked)):
         size, pretrained, mix, tokens = grid[i]
         english, finnish = _before(size, pretrained)
-        replay = mix / 100
-        learned = 1 - np.exp(-0.42 * np.log1p(9 * tokens * (1 - replay) ** 0.8))
-        forgot = 0.22 * (1 - replay**0.35) * np.log1p(tokens) / 3
+        english_after, finnish_after = true_losses(size, pretrained, tokens, mix)
         noise = random.normal(0, 0.003, 2)
         rows.append(
             {
@@ -44,8 +53,8 @@ def stranger(seed: int = 0) -> pd.DataFrame:
                 "config.learning_rate": random.choice([1e-4, 2e-4, 3e-4]),
                 "summary/tokens_B": tokens,
                 "mix_pct": mix,
-                "eval/fi_loss": (finnish - 1.6 * learned) * np.exp(noise[0]),
-                "eval/en_loss": (english + forgot) * np.exp(noise[1]),
+                "eval/fi_loss": finnish_after * np.exp(noise[0]),
+                "eval/en_loss": english_after * np.exp(noise[1]),
                 "eval/fi_loss_initial": finnish,
                 "eval/en_loss_initial": english,
             }
