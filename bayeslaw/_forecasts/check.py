@@ -95,6 +95,14 @@ class Check:
             return f"take intervals {factor:.1f} times as wide, or compare laws"
         return NEXT[self.verdict]
 
+    @property
+    def is_on_the_safe_side(self) -> bool:
+        """Whether losses came out lower than the law says, beyond its uncertainty: a
+        limit on a loss is then kept more often than stated.
+        """
+        low, _ = self.intervals["bias_log"]
+        return low > 0
+
     def __repr__(self) -> str:
         return f"Check({self.verdict}: {self.reason})"
 
@@ -368,11 +376,14 @@ def judge(
             "do not extrapolate" if on_prior else "unknown"
         ), f"{seen}: too few to tell"
     one_sided = min(bias_interval) > 0 or max(bias_interval) < 0
-    off = (
-        f"; the law is {abs(bias):.1%} too {'high' if bias > 0 else 'low'} on average"
-        if one_sided
-        else ""
-    )
+    off = ""
+    if one_sided and bias > 0:
+        off = (
+            f"; the law is {bias:.1%} too high on average (losses came out lower than "
+            "forecast: the safe side of a limit)"
+        )
+    elif one_sided:
+        off = f"; the law is {-bias:.1%} too low on average"
     if coverage90 >= TRUSTED_COVERAGE:
         return "trust", seen + off
     wide = f"; they would have to be {stretch:.1f} times as wide"

@@ -85,7 +85,9 @@ def plan(arguments: PlanArguments) -> Plan:
         within them, else the most probable one that does.
     unique_target_tokens, max_epochs
         Target tokens there are, and how often each may be seen: D (1 - replay) is at
-        most their product.
+        most their product. By default once, or with a law of repetition (one that reads
+        ``U``, as `data-constrained` does) as often as the runs that were fitted saw
+        theirs. Without one no plan repeats more than they did, or more than four times.
     min_replay, max_replay
         Least and largest replay; by default those that were fitted, beyond which
         nothing says how far a law holds. 0 and 1 look at all replays; no plan is all

@@ -26,6 +26,7 @@ from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.draws import shuffled, take_draws
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.repetition import UNIQUE
 from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
@@ -208,9 +209,10 @@ def _columns_read(
             f"the source's law reads {missing[0]}: "
             "give baseline_loss, its loss before adaptation"
         )
+    or_tokens = ", or unique_target_tokens" if missing[0] == UNIQUE else ""
     raise PlanError(
         f"the law of {name} reads {missing[0]!r}: "
-        f"give covariates={{{missing[0]!r}: ...}}"
+        f"give covariates={{{missing[0]!r}: ...}}{or_tokens}"
     )
 
 

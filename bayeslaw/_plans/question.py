@@ -28,8 +28,9 @@ from bayeslaw._plans.constraint import (
 )
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
 from bayeslaw._posteriors.chain import models_of
-from bayeslaw._posteriors.pairs import check_posteriors, fitted_replays
+from bayeslaw._posteriors.pairs import check_posteriors, fitted_replays, table_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._posteriors.repetition import UNIQUE, epochs_allowed, repeating
 
 TARGET, FORGETTING = "target", "forgetting"
 # columns that a covariate may not set, and what does
@@ -235,7 +236,7 @@ class PlanArguments:
     max_cost: float | None = None
     max_days: float | None = None
     unique_target_tokens: float | None = None
-    max_epochs: float = 1.0
+    max_epochs: float | None = None
     bytes_per_token: float | Mapping[str, float] | None = None
     min_replay: float | None = None
     max_replay: float | None = None
@@ -286,6 +287,7 @@ def question_of(arguments: PlanArguments) -> Question:
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(arguments.covariates or {}, pieces)
     arguments, notes = _with_kept_losses(arguments, target, sources, pieces)
+    arguments, repeats = _with_repetition(arguments, target, pieces)
     budget, costs = _budget(arguments, fitted_replays(posteriors)), _costs(arguments)
     return Question(
         pieces=pieces,
@@ -299,7 +301,8 @@ def question_of(arguments: PlanArguments) -> Question:
         seed=arguments.seed,
         warnings=tuple(
             f"{name}: {line}" for name, p in posteriors.items() for line in p.warnings
-        ),
+        )
+        + repeats,
         notes=notes,
     )
 
@@ -370,6 +373,24 @@ def _with_kept_losses(
             covariates[column] = loss
     completed = replace(arguments, covariates=covariates, baseline_loss=baselines)
     return completed, tuple(notes)
+
+
+def _with_repetition(
+    arguments: PlanArguments, target: Posterior, pieces: dict[str, tuple[Piece, ...]]
+) -> tuple[PlanArguments, tuple[str, ...]]:
+    """The arguments with as many epochs as are allowed, and what to know of that; laws
+    of repetition among the target's ``pieces`` read the target tokens there are.
+    """
+    unique, epochs = arguments.unique_target_tokens, arguments.max_epochs
+    if unique is None:
+        return arguments, ()
+    unique = checked("unique_target_tokens", unique, KINDS["unique_target_tokens"])
+    if epochs is not None:
+        epochs = checked("max_epochs", epochs, KINDS["max_epochs"])
+    allowed, lines = epochs_allowed(epochs, pieces[TARGET], table_of(target))
+    if UNIQUE not in (arguments.covariates or {}):
+        pieces[TARGET] = repeating(pieces[TARGET], unique)
+    return replace(arguments, max_epochs=allowed), tuple(lines)
 
 
 def _constraints(
@@ -493,7 +514,9 @@ def _budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
         max_cost=most("max_cost"),
         max_days=most("max_days"),
         unique_target_tokens=most("unique_target_tokens"),
-        epochs=checked("max_epochs", arguments.max_epochs, KINDS["max_epochs"]),
+        epochs=1.0
+        if arguments.max_epochs is None
+        else checked("max_epochs", arguments.max_epochs, KINDS["max_epochs"]),
     )
     return _with_replays(budget, arguments, fitted)
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.progress.time_left import Progress
 from bayeslaw._forecasts.check import Check, check
+from bayeslaw._forecasts.checking.holdouts import SAME, HoldOut
 from bayeslaw._forecasts.forecast import forecast
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.average import average_part
 from bayeslaw._posteriors.averaging.compare import Comparing
+from bayeslaw._posteriors.averaging.folds import axis_values
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.fits.record import Fit
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool
 
 LOSS_UNIT = "nats per token"
-HELD_OUT = ("ptpp", "N", "D")  # the first that can be, unless another is named
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Setting:
     ----------
     reference
         Columns of the reference run to replace.
-    hold_out
-        Column whose largest level is held out.
+    hold_outs
+        What is left out in turn, the main one first.
     on_failure
         What failed diagnostics do: ``"raise"``, ``"warn"`` or ``"ignore"``.
     unit
@@ -47,15 +47,20 @@ class Setting:
     """
 
     reference: Mapping[str, float] | None
-    hold_out: str
+    hold_outs: tuple[HoldOut, ...]
     seed: int
     on_failure: str
     unit: str = LOSS_UNIT
 
+    @property
+    def main(self) -> HoldOut:
+        """The hold-out whose forecasts the page draws."""
+        return self.hold_outs[0]
+
 
 @dataclass(frozen=True)
 class Split:
-    """Runs of a domain, and which of them lie at the level held out, shape (run,)."""
+    """Runs of a domain, and which of them are held out, shape (run,)."""
 
     runs: pd.DataFrame
     is_held: Bool[np.ndarray, " run"]
@@ -69,6 +74,14 @@ class Split:
         return self.runs[~self.is_held]
 
 
+class Tested(NamedTuple):
+    """A hold-out, and the check of its forecast; or why there is none."""
+
+    hold_out: HoldOut
+    check: Check | None
+    failure: str = ""
+
+
 @dataclass(frozen=True)
 class DomainResult:
     """One domain as the page shows it.
@@ -79,7 +92,8 @@ class DomainResult:
         What the page tells of and plans with: of all runs where there is a plan, else
         of those not held out.
     check
-        Check of the forecast of the runs held out, by a fit that has not seen them.
+        Check of the forecast of the main runs held out, by a fit that has not seen
+        them.
     printed
         The forecasts as a picture, where there are ``panels``.
     panels
@@ -90,6 +104,8 @@ class DomainResult:
         What the law that weighs most says.
     fitted
         Runs that ``fit`` has seen.
+    tested
+        Each hold-out with its check, the main one first.
     """
 
     name: str
@@ -100,6 +116,19 @@ class DomainResult:
     pictures: tuple[figures.Picture, ...]
     inside: tuple[figures.Picture, ...]
     fitted: int
+    tested: tuple[Tested, ...] = ()
+
+    @property
+    def decisive(self) -> list[Check]:
+        """Checks along the axes on which the plan lies beyond the table; where it lies
+        within, the main one.
+        """
+        checks = [
+            one.check
+            for one in self.tested
+            if one.hold_out.is_in_direction and one.check is not None
+        ]
+        return checks or [self.check]
 
     @property
     def parameters(self) -> list[dict]:
@@ -129,57 +158,6 @@ class DomainResult:
             f"{diagnostics['divergences']} of {diagnostics['draws']} draws divergent, "
             f"{diagnostics['steps_per_draw']:.0f} leapfrog steps a draw"
         )
-
-
-# -- before the fit --------------------------------------------------------------------
-
-
-def what_to_hold_out(parts: Mapping[str, pd.DataFrame]) -> str:
-    """The column whose largest level is held out by default: the first of ptpp, N and D
-    that leaves two levels to fit in every domain, else the first that leaves one.
-
-    Raises
-    ------
-    RunTableError
-        None of them has two levels.
-    """
-    tables = parts.values()
-    fewest = {
-        column: min(runs[column].nunique() if column in runs else 0 for runs in tables)
-        for column in HELD_OUT
-    }
-    for levels in (3, 2):
-        for column, least in fewest.items():
-            if least >= levels:
-                return column
-    raise RunTableError(
-        f"none of {', '.join(HELD_OUT)} has two levels: nothing to hold out; "
-        "name another column (--hold-out)"
-    )
-
-
-def split(runs: pd.DataFrame, hold_out: str) -> Split:
-    """Hold out the largest level of a column.
-
-    Raises
-    ------
-    RunTableError
-        No such column, or it has one level only.
-    """
-    if hold_out not in runs:
-        columns = ", ".join(map(str, runs.columns))
-        raise RunTableError(
-            f"cannot hold out column {hold_out!r}; the table has: {columns}"
-        )
-    levels = sorted(runs[hold_out].dropna().unique())
-    if len(levels) < 2:
-        raise RunTableError(
-            f"column {hold_out!r} has one level only: nothing to hold out; "
-            "name another (--hold-out)"
-        )
-    # Rows that lack a level are fitted.
-    is_held = runs[hold_out] == levels[-1]
-    return Split(runs, is_held.to_numpy())
 
 
 # -- the fit and its pictures ----------------------------------------------------------
@@ -218,6 +196,11 @@ def fit_laws(
         comparing,
         on_failure=setting.on_failure,
     )
+
+
+def checked(judged: Fit | Average, runs: Split, hold_out: HoldOut, seed: int) -> Tested:
+    """Check the forecast of a hold-out beside the main one."""
+    return Tested(hold_out, check(judged, runs.held, seed=seed))
 
 
 def judge(
@@ -261,7 +244,7 @@ def judge(
     if along_tokens:
         printed = _held_out_picture(name, runs, rows, setting)
         # In the sample forecasts show the quality of the fit only.
-        last = _last_stage(fitted, setting.hold_out)
+        last = _last_stage(fitted, setting.main)
         of_last = forecast(posterior, last, seed=setting.seed)
         numbers = panels((runs.held, rows), (last, of_last))
     return DomainResult(
@@ -273,24 +256,28 @@ def judge(
         pictures=tuple(picture for picture in drawn if picture is not None),
         inside=tuple(picture for picture in inside if picture is not None),
         fitted=len(fitted),
+        tested=(Tested(setting.main, result),),
     )
 
 
-def _last_stage(fitted: pd.DataFrame, hold_out: str) -> pd.DataFrame:
-    """The fitted runs at the largest level."""
-    return fitted[fitted[hold_out] == fitted[hold_out].max()]
+def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
+    """The fitted runs at the largest levels: those held out, where they were fitted."""
+    is_held = hold_out.is_held(fitted)
+    if is_held.any():
+        return fitted[is_held]
+    levels = axis_values(fitted, hold_out.axis)
+    return fitted[levels >= (1 - SAME) * np.nanmax(levels)]
 
 
 def _held_out_picture(
     name: str, runs: Split, rows: pd.DataFrame, setting: Setting
 ) -> figures.Picture:
-    hold_out = setting.hold_out
-    level = runs.held[hold_out].iloc[0]
+    held = setting.main.name
     return figures.forecast_grid(
         runs.held,
         rows,
-        title=f"{name}: {hold_out} {level:g}, held out",
-        caption=f"Forecasts at {hold_out} {level:g} (dashed: median; band: 90% "
+        title=f"{name}: {held}, held out",
+        caption=f"Forecasts at {held} (dashed: median; band: 90% "
         "interval of a new run) against observations the fit has not seen (dots), as "
         "Goffinet 2025, fig. 1, with intervals.",
         unit=setting.unit,

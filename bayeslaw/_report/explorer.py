@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
+from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import SampledConstraint
@@ -38,6 +39,8 @@ MAX_RANK = 32
 # draws from which the surfaces are found, and as many that say how many are needed
 BASIS_ROWS = 800
 REACHED = (0.002, 0.998)  # quantiles of outcomes at which a slider ends
+LOSS_REACH = 1.5  # times the table's largest loss: a loss beyond it is not told
+SHARE_REACH = 1.0  # forgetting: nor one that doubles the loss
 LARGEST_INT = 32767  # the largest number of two bytes
 
 
@@ -63,8 +66,12 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     shown = replace(problem, min_replay=least, max_replay=1.0)
     # Even in the planner's search coordinate, dense where replay or its rest is small.
     grid_replay = shown.replay(np.linspace(0, 1, REPLAYS))
+    lies_inside = (problem.min_replay <= grid_replay) & (
+        grid_replay <= problem.max_replay
+    )
+    seen = _most(runs)
     promises = problem.by_constraint(
-        lambda promise: _packed(promise, grid_tokens, grid_replay)
+        lambda promise: _packed(promise, grid_tokens, grid_replay, lies_inside, seen)
     )
     return {
         "N": problem.N,
@@ -77,7 +84,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
         "uniqueTokens": _finite(problem.unique_tokens),
         "logTokens": grid_tokens.tolist(),
         "replay": grid_replay.tolist(),
-        "plan": {"D": answer.D, "replay": answer.replay} if answer.D else None,
+        "plan": _plan(answer) if answer.D else None,
         "plugIn": {key: answer.plug_in[key] for key in ("D", "replay")},
         "measured": {name: _ends(runs, name) for name in ("D", "replay")},
         "promises": promises,
@@ -93,6 +100,25 @@ def _costs(problem: Problem) -> dict[str, Any]:
         "perToken": per_token.to_dict(),
         "once": costs.once(problem.N, problem.ptpp).to_dict(),
     }
+
+
+def _plan(answer: Plan) -> dict[str, Any]:
+    """The plan as all the page tells it: read out at its place as it stands above."""
+    keys = ("mean", "low", "high", "probability")
+    return {
+        "D": answer.D,
+        "replay": answer.replay,
+        "feasible": answer.feasible,
+        "probability": answer.probability,
+        "promises": [{key: row[key] for key in keys} for row in answer.promises],
+    }
+
+
+def _most(runs: pd.DataFrame) -> float | None:
+    """The largest loss that is told: beyond it a law says nothing that was measured."""
+    columns = [c for c in ("loss", *LOSSES_BEFORE) if c in runs]
+    most = runs[columns].max(axis=None)
+    return LOSS_REACH * float(most) if math.isfinite(most) else None
 
 
 def can_explore(problem: Problem) -> bool:
@@ -215,9 +241,16 @@ def _slider(
 
 
 def _packed(
-    promise: SampledConstraint, log_tokens: np.ndarray, replay: np.ndarray
+    promise: SampledConstraint,
+    log_tokens: np.ndarray,
+    replay: np.ndarray,
+    lies_inside: np.ndarray,
+    largest_loss: float | None,
 ) -> dict[str, Any]:
     """One promise on the grid: a mean surface, surfaces, and each draw's weights.
+
+    Sliders end where draws do at replays among which plans are sought (``lies_inside``,
+    shape (replay,)), and no outcome beyond the largest loss is told.
 
     Shapes: mean (replay x tokens,), surfaces (rank, replay x tokens), weights (rank,
     draw).
@@ -227,13 +260,16 @@ def _packed(
     mean = rows.mean(axis=0)
     rows -= mean
     weights, surfaces = low_rank(rows)
-    few = outcome[:: _stride(outcome)]
+    few = outcome[:: _stride(outcome)][:, lies_inside]
+    most = {"loss": largest_loss, "relative": SHARE_REACH}.get(promise.unit)
+    low, high = np.quantile(few, REACHED)
     return {
         "name": promise.name,
         "label": promise_label(promise.name, promise.unit),
         "unit": promise.unit,
         "limit": promise.limit,
-        "range": [float(end) for end in np.quantile(few, REACHED)],
+        "range": [float(low), float(high if most is None else min(high, most))],
+        "most": most,
         "rank": len(surfaces),
         "mean": _encoded(mean, "<f4"),
         "surfaces": _whole_numbers(surfaces),

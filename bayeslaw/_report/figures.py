@@ -310,12 +310,14 @@ def exponent_intervals(
 # -- plans -----------------------------------------------------------------------------
 
 
-def plan_pictures(plan: Plan, unit: str) -> tuple[Picture, ...]:
-    """Cost against confidence, the feasible region, and the trade-off along replay."""
+def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, ...]:
+    """Cost against confidence, the feasible region, and the trade-off along replay;
+    hatched is what lies beyond the runs.
+    """
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.frontier(left, plan)
-    plots.region(middle, plan)
+    plots.beyond(plots.region(middle, plan), plan, runs)
     plots.tradeoff(right, plan)
     reached = [row for row in plan.frontier if row["atpp"] is not None]
     costs = ", ".join(
@@ -326,7 +328,8 @@ def plan_pictures(plan: Plan, unit: str) -> tuple[Picture, ...]:
         "Left: tokens per parameter of the cheapest plan at each confidence; the cross "
         "is the plan of parameters without uncertainty, at the probability with which "
         "it keeps the promises. Middle: that probability over replay and tokens; the "
-        "line is the confidence asked for. Right: forgetting and target loss along "
+        "line is the confidence asked for, and hatched is what lies beyond the runs, in "
+        "replay (falling lines) or in tokens (rising). Right: forgetting and target loss along "
         "replay with 90% bands, limits dashed (as Goffinet 2025, fig. 2).",
         "Cost in tokens per parameter by confidence: "
         f"{costs or 'no confidence is reached'}",

@@ -24,6 +24,7 @@ from markupsafe import Markup
 from bayeslaw import datasets
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import (
+    BayeslawError,
     DiagnosticsError,
     LawError,
     PlanError,
@@ -34,27 +35,28 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._forecasts.check import Check
+from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import versions
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
+from bayeslaw._report.buying import why_not_offered
 from bayeslaw._report.domains import (
     LOSS_UNIT,
     DomainResult,
     Setting,
     Split,
+    Tested,
+    checked,
     fit_laws,
     judge,
-    split,
-    what_to_hold_out,
 )
 from bayeslaw._report.planned import (
     PLANNING,
     Planned,
     make_plan,
     reason_of,
-    why_not_offered,
 )
 from bayeslaw._report.question import Checked, check_question, laws_of
 from bayeslaw._report.summary import summary, verdict_of
@@ -65,6 +67,7 @@ from bayeslaw._tables.runs import as_runs
 PAGE = "report.html"
 # seconds that a domain's fit, its pictures and the page took (microcpt, two cores)
 FIT, DRAWN, WRITTEN = 20.0, 8.0, 3.0
+FINAL = "final"  # the fit of all runs, beside those without an axis's largest levels
 
 LawNames = str | Sequence[str] | Mapping[str, Sequence[str]]
 
@@ -133,6 +136,7 @@ class ReportArguments:
     law: LawNames | None = None
     reference: Mapping[str, float] | None = None
     hold_out: str | None = None
+    quick: bool = False
     seed: int = 0
     name: str | None = None
     question: Mapping[str, Any] | None = None
@@ -153,10 +157,10 @@ class _Checked(NamedTuple):
     runs: pd.DataFrame
     parts: Mapping[str, pd.DataFrame]
     laws: Mapping[str, Sequence[str]]
-    splits: Mapping[str, Split]
     setting: Setting
     asked: Checked | None
     nothing_to_buy: str | None
+    offers_runs: bool
 
 
 class _Results(NamedTuple):
@@ -188,8 +192,12 @@ def report(arguments: ReportArguments) -> Report:
     reference
         Columns of the reference run to replace, for the laws that read them.
     hold_out
-        Column whose largest level is held out of a fit and forecast; by default the
-        first of ptpp, N and D that leaves two levels to fit.
+        Column whose largest level is held out of a fit and forecast (``N*ptpp``: tokens
+        of pre-training); by default that along which the plan lies farthest beyond the
+        table. With a plan two more are held out in turn, and checked beside it.
+    quick
+        Leave out what the answer does not need: the other hold-outs, and the runs to
+        buy.
     question
         What to plan for, where the table has the domains ``target`` and ``source``:
         keyword arguments of `plan`, and other columns of the table, such as
@@ -221,7 +229,10 @@ def report(arguments: ReportArguments) -> Report:
     checked = _check(arguments)
     is_planned = checked.asked is not None
     # What is left to fail now is a fit.
-    stages = Stages(arguments.progress, _shares(checked.splits, is_planned=is_planned))
+    stages = Stages(
+        arguments.progress,
+        _shares(checked.parts, checked.setting.hold_outs, is_planned=is_planned),
+    )
     results = _fit_and_plan(checked, folder, stages)
     for domain in results.domains:
         if not is_planned:  # else they were kept when they were fitted
@@ -280,20 +291,21 @@ def _check(arguments: ReportArguments) -> _Checked:
     laws = {domain: _names(arguments.law, domain) for domain in parts}
     question = arguments.question
     asked = check_question(question, parts, laws) if question else None
-    hold_out = arguments.hold_out or what_to_hold_out(parts)
+    most = 1 if arguments.quick else MOST
+    keywords = asked.keywords if asked else None
     setting = Setting(
         arguments.reference or fitting.reference_near(runs),
-        hold_out,
+        hold_outs(parts, arguments.hold_out, keywords, most),
         arguments.seed,
         arguments.on_failure,
         runs.attrs.get("loss_unit", LOSS_UNIT),
     )
-    splits = {domain: split(part, hold_out) for domain, part in parts.items()}
     _check_columns(parts, laws)
     nothing_to_buy = None
     if asked:
         nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
-    return _Checked(runs, parts, laws, splits, setting, asked, nothing_to_buy)
+    offers_runs = not arguments.quick
+    return _Checked(runs, parts, laws, setting, asked, nothing_to_buy, offers_runs)
 
 
 def _fit_and_plan(checked: _Checked, folder: Path, stages: Stages) -> _Results:
@@ -303,7 +315,7 @@ def _fit_and_plan(checked: _Checked, folder: Path, stages: Stages) -> _Results:
     planned = Planned()
     is_planned = checked.asked is not None
     with _fit_all(
-        checked.splits, checked.laws, checked.setting, stages, refit=is_planned
+        checked.parts, checked.laws, checked.setting, stages, refit=is_planned
     ) as (finals, drawn):
         saved = {name: folder / file for name, file in _files(finals).items()}
         unfitted = _kept(finals, saved)
@@ -312,17 +324,24 @@ def _fit_and_plan(checked: _Checked, folder: Path, stages: Stages) -> _Results:
         elif checked.asked:
             planned = make_plan(
                 {name: fit.result() for name, fit in finals.items()},
-                lambda: {name: domain.result().check for name, domain in drawn.items()},
+                lambda: {
+                    name: domain.result().decisive for name, domain in drawn.items()
+                },
                 checked.asked,
                 checked.parts,
                 checked.setting,
                 stages,
                 nothing_to_buy=checked.nothing_to_buy,
+                offers_runs=checked.offers_runs,
             )
         domains, failures = _made(drawn)
+    beyond: tuple[str, ...] = ()
+    if planned.plan and checked.asked:
+        tested = checked.setting.hold_outs
+        beyond = untested(checked.asked.keywords, checked.parts, tested)
     planned = replace(
         planned,
-        untested=(*planned.untested, *(f"domain {name}" for name in failures)),
+        untested=(*beyond, *(f"domain {name}" for name in failures)),
         left_out={**planned.left_out, **_unchecked(failures)},
     )
     return _Results(domains, planned, saved, failures)
@@ -441,11 +460,14 @@ def _names(law: LawNames | None, domain: str) -> list[str]:
     return list(names or [])
 
 
-def _shares(splits: Iterable[str], *, is_planned: bool) -> dict[Any, float]:
+def _shares(
+    parts: Iterable[str], tested: Sequence[HoldOut], *, is_planned: bool
+) -> dict[Any, float]:
     """Stages of the page by the seconds they took where they were measured."""
-    kinds = ("judged", "final") if is_planned else ("judged",)
-    shares: dict[Any, float] = {(name, kind): FIT for name in splits for kind in kinds}
-    shares |= {(name, "drawn"): DRAWN for name in splits}
+    kinds = [FINAL] if is_planned else []
+    kinds += [one.axis for one in tested]
+    shares: dict[Any, float] = {(name, kind): FIT for name in parts for kind in kinds}
+    shares |= {(name, "drawn"): DRAWN for name in parts}
     if is_planned:
         shares |= PLANNING
     return shares | {"written": WRITTEN}
@@ -453,7 +475,7 @@ def _shares(splits: Iterable[str], *, is_planned: bool) -> dict[Any, float]:
 
 @contextmanager
 def _fit_all(
-    splits: Mapping[str, Split],
+    parts: Mapping[str, pd.DataFrame],
     laws: Mapping[str, Sequence[str]],
     setting: Setting,
     stages: Stages,
@@ -471,20 +493,33 @@ def _fit_all(
     """
     # The chains of one law alone take all cores, so that fits wait for each other.
     is_alone = any(len(names) == 1 for names in laws.values())
-    fits_at_once = 1 if is_alone else len(splits)
-    planned = splits if refit else {}
-    # first those to plan with: the plan is made while the others are judged
-    fitted = {
-        (name, "final"): np.ones(len(runs.runs), bool) for name, runs in planned.items()
+    fits_at_once = 1 if is_alone else len(parts)
+    splits = {
+        (name, one.axis): Split(runs, one.is_held(runs))
+        for one in setting.hold_outs
+        for name, runs in parts.items()
     }
-    fitted |= {(name, "judged"): ~runs.is_held for name, runs in splits.items()}
+    # first those to plan with: the plan is made while the others are judged
+    planned = parts if refit else {}
+    fitted = {(name, FINAL): np.ones(len(runs), bool) for name, runs in planned.items()}
+    fitted |= {key: ~split.is_held for key, split in splits.items()}
 
     def drawn(name: str) -> DomainResult:
-        judged = fits[name, "judged"].result()
-        final = fits[name, "final"].result() if refit else None
-        domain = judge(name, judged, final, splits[name], setting)
+        main, *others = setting.hold_outs
+        judged = fits[name, main.axis].result()
+        final = fits[name, FINAL].result() if refit else None
+        domain = judge(name, judged, final, splits[name, main.axis], setting)
+        beside = [_tested(name, one) for one in others]
         stages.finish((name, "drawn"))
-        return domain
+        return replace(domain, tested=(*domain.tested, *beside)) if beside else domain
+
+    def _tested(name: str, one: HoldOut) -> Tested:
+        """A hold-out beside the main one: the page can do without."""
+        try:
+            judged = fits[name, one.axis].result()
+            return checked(judged, splits[name, one.axis], one, setting.seed)
+        except BayeslawError as error:
+            return Tested(one, None, reason_of(error))
 
     with (
         runtime.threads() as cores,
@@ -495,7 +530,7 @@ def _fit_all(
         fits = {
             (name, kind): helpers.submit(
                 fit_laws,
-                splits[name].runs,
+                parts[name],
                 rows,
                 laws[name],
                 setting,
@@ -504,8 +539,8 @@ def _fit_all(
             )
             for (name, kind), rows in fitted.items()
         }
-        finals = {name: fits[name, "final"] for name in planned}
-        yield finals, {name: artist.submit(drawn, name) for name in splits}
+        finals = {name: fits[name, FINAL] for name in planned}
+        yield finals, {name: artist.submit(drawn, name) for name in parts}
 
 
 # -- the page --------------------------------------------------------------------------
@@ -543,13 +578,14 @@ def _render(contents: _Contents) -> str:
         summary=summary(plan, setting.unit) if plan else None,
         explorer=planned.explorer,
         bought=planned.bought,
-        plan_pictures=figures.plan_pictures(plan, setting.unit) if plan else (),
+        plan_pictures=figures.plan_pictures(plan, setting.unit, _of_target(table))
+        if plan
+        else (),
         verdict=verdict,
         trust=trust,
         settings=alike_but_settings(table, read),
         laws=list(laws.values()),
-        hold_out=setting.hold_out,
-        level=float(table[setting.hold_out].max()),
+        hold_outs=setting.hold_outs,
         rows=len(table),
         unit=setting.unit,
         date=f"{datetime.date.today():%d %B %Y}",
@@ -559,6 +595,10 @@ def _render(contents: _Contents) -> str:
         command=_command(contents),
         saved=list(_files(domain.name for domain in domains).values()),
     )
+
+
+def _of_target(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["domain"] == "target"] if "domain" in table else table
 
 
 def _inline(name: str) -> Markup:
@@ -582,7 +622,7 @@ def _command(contents: _Contents) -> str:
         # What the page calls the losses is no column, and so no part of the table.
         if setting.unit != LOSS_UNIT:
             words += ["--unit", setting.unit]
-    words += ["--hold-out", setting.hold_out, "--seed", str(setting.seed)]
+    words += ["--hold-out", setting.main.axis, "--seed", str(setting.seed)]
     words += contents.runs.attrs.get("read_with", [])
     if not contents.card:
         words += _plan_words(contents.question or {})

@@ -21,6 +21,7 @@ from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
 from bayeslaw._posteriors.averaging.compare import default_laws
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._posteriors.repetition import UNIQUE
 
 CHOSEN = ("D", "replay")  # by the plan
 
@@ -156,6 +157,8 @@ def _check_covariates(
 ) -> None:
     """Name everything that the laws read and the question does not say, in one line."""
     given = {"N", "ptpp", *CHOSEN, *(keywords.get("covariates") or {})}
+    if keywords.get("unique_target_tokens") is not None:
+        given.add(UNIQUE)
     missing = [
         f"{column} (read by {_names(target, column)})"
         for column in _read(target)

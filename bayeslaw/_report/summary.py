@@ -21,6 +21,9 @@ TRUST = {
     "widen": "With care: forecasts of runs that were held out were surer than right.",
     "do not extrapolate": "No: forecasts of runs that were held out missed by far.",
 }
+SAFE_SIDE = (
+    "Losses came out lower than forecast, which is the safe side of a limit on them."
+)
 SAME_COST = 0.005  # plans whose costs differ by less are one
 
 
@@ -119,8 +122,12 @@ def verdict_of(
     """
     # A plan rests on all domains, so that it is as good as the worst of them.
     order = list(TRUST)
-    worst = max((domain.check.verdict for domain in domains), key=order.index)
+    checks = [check for domain in domains for check in domain.decisive]
+    worst = max((check.verdict for check in checks), key=order.index)
     answer = TRUST[worst]
+    failed = [check for check in checks if check.verdict == "widen"]
+    if worst == "widen" and all(check.is_on_the_safe_side for check in failed):
+        answer = f"{answer} {SAFE_SIDE}"
     if not untested:
         return worst, answer
     _, _, reason = answer.partition(": ")
@@ -206,7 +213,7 @@ def _expected(promise: Mapping[str, Any]) -> Expected:
         mean=_text(promise, mean),
         low=_text(promise, low),
         high=_text(promise, high),
-        kept=f"{promise['probability']:.1%}",
+        kept=format_chance(promise["probability"]),
         bar=bar,
     )
 

@@ -144,8 +144,12 @@ class PlanOptions(CostOptions):
         str | None, typer.Option(help="Target tokens there are.")
     ] = None
     max_epochs: Annotated[
-        str, typer.Option(help="How often each of them may be seen.")
-    ] = "1"
+        str | None,
+        typer.Option(
+            help="How often each of them may be seen; default: once, or with a law of "
+            "repetition as often as the fitted runs saw theirs."
+        ),
+    ] = None
     min_replay: Annotated[
         str | None,
         typer.Option(help="Least replay; default: the least fitted; 0: any."),
@@ -608,10 +612,19 @@ class ReportOptions(CostOptions):
     hold_out: Annotated[
         str | None,
         typer.Option(
-            help="Column whose largest level is held out of the check; default: the "
-            "first of ptpp, N, D that leaves two levels."
+            help="Column whose largest level is held out of the check (N*ptpp: tokens of "
+            "pre-training); default: that along which the plan lies farthest beyond the "
+            "table."
         ),
     ] = None
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Leave out what the answer does not need: further hold-outs, and runs "
+            "to buy.",
+        ),
+    ] = False
     question: Annotated[
         list[str] | None,
         typer.Option(
@@ -696,6 +709,7 @@ def report(options: ReportOptions) -> None:
             law=options.law,
             reference=assignments(options.reference) or None,
             hold_out=options.hold_out,
+            quick=options.quick,
             seed=options.seed,
             progress=progress,
             on_failure="warn" if options.accept_diagnostics else "raise",

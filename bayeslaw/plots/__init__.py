@@ -34,6 +34,7 @@ from bayeslaw.plots.laws import sensitivity as sensitivity
 from bayeslaw.plots.laws import weights as weights
 from bayeslaw.plots.misfits import misfit_curve as misfit_curve
 from bayeslaw.plots.misfits import width_parts as width_parts
+from bayeslaw.plots.plans import beyond as beyond
 from bayeslaw.plots.plans import forgetting_landscape as forgetting_landscape
 from bayeslaw.plots.plans import frontier as frontier
 from bayeslaw.plots.plans import region as region

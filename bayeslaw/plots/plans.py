@@ -99,6 +99,33 @@ def region(ax: Axes, plan: Plan) -> Axes:
     return ax
 
 
+def beyond(ax: Axes, plan: Plan, runs: pd.DataFrame) -> Axes:
+    """Hatch what of a `region` lies beyond the runs: to either side of their replay one
+    way, under and over their tokens the other.
+
+    Parameters
+    ----------
+    runs
+        The table that was fitted, with ``replay`` and ``D``.
+    """
+    right, top = max(plan.region["replay"]), max(plan.region["atpp"])
+    left, bottom = min(plan.region["replay"]), min(plan.region["atpp"])
+    style = {"facecolor": "none", "edgecolor": "white", "linewidth": 0.0}
+    if "replay" in runs:
+        ends = 100 * runs["replay"].min(), 100 * runs["replay"].max()
+        for start, stop in ((100 * left, ends[0]), (ends[1], 100 * right)):
+            if stop > start:
+                ax.axvspan(start, stop, hatch="\\\\\\", **style)
+    if "D" in runs:
+        ends = runs["D"].min() / plan.N, runs["D"].max() / plan.N
+        for start, stop in ((bottom, ends[0]), (ends[1], top)):
+            if stop > start:
+                ax.axhspan(max(start, bottom), stop, hatch="///", **style)
+    ax.set_xlim(100 * left, 100 * right)
+    ax.set_ylim(bottom, top)
+    return ax
+
+
 def forgetting_landscape(
     ax: Axes,
     source: Posterior,

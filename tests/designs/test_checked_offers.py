@@ -11,7 +11,7 @@ from bayeslaw._designs.buying import next_runs as next_file
 from bayeslaw._designs.goals import plan as plan_goal
 from bayeslaw._plans import example
 from bayeslaw._report import page as page_file
-from bayeslaw._report.planned import why_not_offered
+from bayeslaw._report.buying import why_not_offered
 from bayeslaw._tables.simulate import ptpp_grid
 from bayeslaw.cli import decisions
 from bayeslaw.cli.app import app

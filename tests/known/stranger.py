@@ -3,9 +3,13 @@ losses by a formula that is none of the laws'.
 """
 
 import itertools
+import warnings
 
 import numpy as np
 import pandas as pd
+
+import bayeslaw
+from bayeslaw import RunTableWarning
 
 SIZES = (125.0, 350.0, 760.0, 1300.0)  # millions
 PRETRAINED = (50.0, 150.0, 300.0)  # billions of tokens, for every size
@@ -71,3 +75,23 @@ def stranger(seed: int = 0) -> pd.DataFrame:
     )
     table.loc[gone, starts] = np.nan
     return table
+
+
+COLUMNS = {
+    "config.model_params_M*1e6": "N",
+    "summary/tokens_B*1e9": "D",
+    "mix_pct/100": "replay",
+    "config.pretrain_tokens_B*1e9/N": "ptpp",
+    "eval/fi_loss": "target_loss",
+    "eval/en_loss": "source_loss",
+    "eval/fi_loss_initial": "target_loss_before",
+    "eval/en_loss_initial": "source_loss_before",
+}
+WHERE = "State != 'crashed' and loss_before.notna() and source_loss_before.notna()"
+
+
+def read_stranger(seed: int = 0) -> pd.DataFrame:
+    """The table as a stranger has it read once it is mapped."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RunTableWarning)
+        return bayeslaw.read_runs(stranger(seed), columns=COLUMNS, where=WHERE)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw import PlanError, datasets
+from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report import page
 from bayeslaw._report.domains import Setting
@@ -195,7 +196,9 @@ def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
         name=keywords["name"],
         card=None,
         laws=["dcpt"],
-        setting=Setting({"N": 1e9}, "ptpp", 3, "raise", "nats per byte"),
+        setting=Setting(
+            {"N": 1e9}, (HoldOut("ptpp", 279, 31, 279),), 3, "raise", "nats per byte"
+        ),
         domains=(),
         planned=Planned(),
         question=keywords["question"],

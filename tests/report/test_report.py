@@ -17,12 +17,12 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError, datasets
 from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._forecasts.checking.holdouts import HoldOut, hold_outs
 from bayeslaw._plans import value
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._plans.search import Choice
 from bayeslaw._report import page as page_file
 from bayeslaw._report import planned
-from bayeslaw._report.domains import Split, what_to_hold_out
 from bayeslaw._report.summary import TRUST, verdict_of
 from bayeslaw._tables.fitting import by_domain
 
@@ -133,7 +133,8 @@ def test_a_table_without_a_second_level_says_what_to_do(tmp_path):
     ],
 )
 def test_what_is_held_out_leaves_two_levels(where, column):
-    assert what_to_hold_out(by_domain(datasets.load().query(where))) == column
+    (main,) = hold_outs(by_domain(datasets.load().query(where)))
+    assert main.axis == column
 
 
 def test_the_fits_are_saved_beside_the_page(made):
@@ -168,12 +169,12 @@ def test_laws_are_judged_while_the_plan_is_made(monkeypatch):
     monkeypatch.setattr(page_file, "fit_laws", fitted)
     monkeypatch.setattr(page_file, "judge", lambda name, judged, *_: judged)
     runs = pd.DataFrame({"N": [1.0, 2.0]})
-    splits = {name: Split(runs, np.array([False, True])) for name in ("a", "b")}
-    laws = {name: ("chinchilla", "ptpp-floor") for name in splits}
-    setting = page_file.Setting(None, "N", 0, "raise")
-    shares = page_file._shares(splits, is_planned=True)
+    parts = {"a": runs, "b": runs}
+    laws = {name: ("chinchilla", "ptpp-floor") for name in parts}
+    setting = page_file.Setting(None, (HoldOut("N", 2.0, 1.0, 2.0),), 0, "raise")
+    shares = page_file._shares(parts, setting.hold_outs, is_planned=True)
     stages = page_file.Stages(None, shares)
-    with page_file._fit_all(splits, laws, setting, stages, refit=True) as made:
+    with page_file._fit_all(parts, laws, setting, stages, refit=True) as made:
         finals, domains = made
         assert {name: fit.result(timeout=20) for name, fit in finals.items()} == {
             "a": "all",
@@ -195,13 +196,13 @@ def test_what_to_expect_of_the_run_is_what_the_plan_promises(made):
             f"{target['limit']:.4g}",
             f"{target['mean']:.4g}",
             f"{target['low']:.4g} to {target['high']:.4g}",
-            f"{target['probability']:.1%}",
+            format_chance(target["probability"]),
         ],
         [
             f"{100 * forgetting['limit']:+.3g}%",
             f"{100 * forgetting['mean']:+.3g}%",
             f"{100 * forgetting['low']:+.3g}% to {100 * forgetting['high']:+.3g}%",
-            f"{forgetting['probability']:.1%}",
+            format_chance(forgetting["probability"]),
         ],
     ]
     assert "losses in nats per byte" in table
@@ -297,33 +298,28 @@ def test_settings_that_no_law_reads_are_said(without_fits, made, tmp_path):
     assert "batch" in said
 
 
+def checked(verdict, is_safe=False):
+    return SimpleNamespace(verdict=verdict, is_on_the_safe_side=is_safe)
+
+
+def test_a_forecast_that_errs_on_the_safe_side_is_said():
+    """Where all that failed do: too high a forecast of a loss that must stay low."""
+    safe = [SimpleNamespace(decisive=[checked("trust"), checked("widen", True)])]
+    assert verdict_of(safe)[1].endswith("the safe side of a limit on them.")
+    one_is_not = [*safe, SimpleNamespace(decisive=[checked("widen")])]
+    assert "safe side" not in verdict_of(one_is_not)[1]
+
+
 @pytest.mark.parametrize("verdict", list(TRUST))
 def test_what_no_check_tests_is_said_with_every_verdict(verdict):
     """And a pass is then as unknown as what is beyond it."""
-    domains = [SimpleNamespace(check=SimpleNamespace(verdict=v)) for v in ("trust", verdict)]  # fmt: skip
+    domains = [SimpleNamespace(decisive=[checked(v)]) for v in ("trust", verdict)]
     assert verdict_of(domains) == (verdict, TRUST[verdict])
     level, said = verdict_of(domains, ["9B parameters", "ptpp 300"])
     assert level == ("unknown" if verdict == "trust" else verdict)
     assert said.endswith(" Not tested at 9B parameters and ptpp 300.")
     assert TRUST[verdict].partition(": ")[2] in said
     assert not said.startswith("Yes")
-
-
-@pytest.mark.parametrize(
-    ("size", "stage", "beyond"),
-    [
-        (1e9, 100.0, []),
-        (1.005e9, 100.0, []),
-        (2e9, 100.0, ["2B parameters (tested up to 1B)"]),
-        (1e9, 300.0, ["300 tokens per parameter of pre-training (tested up to 100)"]),
-    ],
-)
-def test_what_lies_beyond_all_runs_held_out(size, stage, beyond):
-    held = pd.DataFrame({"N": [1e8, 1e9], "ptpp": [100.0, 50.0]})
-    plan = SimpleNamespace(N=size, ptpp=stage)
-    assert list(planned.untested(plan, held)) == beyond
-    without = planned.untested(plan, held[["N"]])
-    assert any("tokens per parameter" in line for line in without)
 
 
 def test_where_there_is_no_plan_the_map_shows_the_best(without_fits, tmp_path):
@@ -548,6 +544,66 @@ def test_the_point_stays_where_it_was_dragged_and_the_axes_too(page):
     assert followed["x"] < left["x"]
     after = page.eval_on_selector_all("#x-map canvas", "c => c.map(e => e.width)")
     assert axes == after
+
+
+WHERE_THE_POINT_LIES = """() => {
+  const over = document.querySelector("#x-map .u-over").getBoundingClientRect();
+  const at = document.querySelector("#x-point").getBoundingClientRect();
+  const data = JSON.parse(document.getElementById("explorer-data").textContent), tokens = data.logTokens;
+  const across = (at.x + at.width / 2 - over.x) / over.width, down = (at.y + at.height / 2 - over.y) / over.height;
+  return {
+    x: tokens[0] + across * (tokens[tokens.length - 1] - tokens[0]),
+    replay: 1 - down * (1 - data.minReplay),
+    overflow: document.documentElement.scrollWidth - window.innerWidth,
+  };
+}"""
+
+
+def test_the_point_stays_on_its_plan_through_resize_and_rotation(page):
+    """From a desk to a phone, turned, and back: read off the picture, not the text."""
+    page.click("#x-reset")
+    page.focus("#x-point")
+    for _ in range(3):  # away from the middle of the map
+        page.keyboard.press("Shift+ArrowRight")
+    said = point(page)
+    for width, height in ((1280, 900), (PHONE, 844), (844, PHONE), (1280, 900)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function(
+            "() => document.querySelector('#x-map canvas').getBoundingClientRect().width <= document.getElementById('x-map').clientWidth + 1"
+        )
+        page.wait_for_timeout(100)
+        seen = page.evaluate(WHERE_THE_POINT_LIES)
+        assert seen["x"] == pytest.approx(said["x"], abs=0.02)
+        assert seen["replay"] == pytest.approx(said["replay"], abs=0.005)
+        assert seen["overflow"] <= 0
+    page.set_viewport_size({"width": PHONE, "height": 844})
+
+
+def test_one_plan_has_one_spelling(page, made):
+    """Facts, point, cheapest and sliders tell the same tokens, replay and probability."""
+    page.click("#x-reset")
+    facts = page.locator(".facts dd:first-of-type").all_inner_texts()
+    tokens, replay, _, probability = facts
+    assert tokens == format_count(made.plan.D)
+    assert page.inner_text("#x-now-tokens").startswith(f"{tokens} (")
+    assert page.inner_text("#x-tokens-now") == tokens
+    assert page.inner_text("#x-now-replay") == replay
+    assert page.inner_text("#x-replay-now") == replay
+    assert page.inner_text("#x-now-all") == probability
+    assert f"{tokens} tokens" in page.inner_text("#x-answer")
+    assert f"{replay} replay" in page.inner_text("#x-answer")
+    expected = page.locator("#promises td:nth-child(5)").all_inner_texts()
+    shown = [page.inner_text(f"#x-now-{i}-kept") for i in range(len(expected))]
+    assert shown == expected
+
+
+def test_no_loss_is_told_that_is_far_beyond_all_that_was_measured(page, made):
+    """At no replay and few tokens a law may say hundreds of nats."""
+    most = json.loads(page.inner_text("#explorer-data"))["promises"][0]["most"]
+    measured = made.fits["target"].runs
+    before = measured[["loss", "loss_before", "source_loss_before"]].max(axis=None)
+    assert most == pytest.approx(1.5 * before)
+    assert float(page.get_attribute("#x-limit-0", "max")) <= most + 0.001
 
 
 def test_arrow_keys_read_a_forecast(page):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import bayeslaw
 from bayeslaw import RunTableError
 from bayeslaw._base.errors import RunTableWarning
-from bayeslaw._report.planned import known_starts
+from bayeslaw._report.buying import known_starts
 from bayeslaw._tables.proposals import mapping_hint
 from bayeslaw._tables.runs import read_with_notes
 from bayeslaw.cli.app import app

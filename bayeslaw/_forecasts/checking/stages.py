@@ -16,9 +16,9 @@ from bayeslaw._forecasts.check import FEW, reaches, stretch_of
 from bayeslaw._forecasts.checking.exchangeable import Stage, StagesCheck
 from bayeslaw._posteriors.averaging.folds import (
     MIN_ROWS,
-    PRODUCTS,
     Fold,
     axis_values,
+    columns_of,
     default_axes,
     upper_stages,
 )
@@ -100,8 +100,8 @@ def _column(
 ) -> str | None:
     """What stages are left out by; None where the runs have one stage only."""
     if asked is not None:
-        needed = {"N", "D"} if asked in PRODUCTS else {asked}
-        if not needed <= set(known):
+        needed = columns_of(asked)
+        if not set(needed) <= set(known):
             raise RunTableError(
                 f"column {asked!r} to hold out by is not among the fitted runs'; "
                 f"{it_has(known)}"
@@ -120,8 +120,7 @@ def _column(
 
 def _lies_beyond(known: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
     """Whether new runs are a stage above all fitted ones, and enough to be one."""
-    needed = {"N", "D"} if column in PRODUCTS else {column}
-    if len(new) < FEW or not needed <= set(new):
+    if len(new) < FEW or not set(columns_of(column)) <= set(new):
         return False
     return bool(axis_values(new, column).min() > axis_values(known, column).max())
 

@@ -27,7 +27,12 @@ from bayeslaw._inference.table import shared_error
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.folds import PRODUCTS, Fold, default_axes, folds
+from bayeslaw._posteriors.averaging.folds import (
+    Fold,
+    columns_of,
+    default_axes,
+    folds,
+)
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._tables import fitting
@@ -353,7 +358,7 @@ def _stages(
     runs: pd.DataFrame, columns: Sequence[str], laws: Sequence[Law]
 ) -> list[Fold]:
     """What is left out in turn; nothing where there is one law."""
-    missing = [c for c in columns if c not in runs and c not in PRODUCTS]
+    missing = [c for axis in columns for c in columns_of(axis) if c not in runs]
     if missing:
         raise RunTableError(
             f"column {missing[0]!r} to hold out by is not in the table; "

@@ -4,6 +4,7 @@ and stages it has not seen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,8 @@ LEVELS = 12  # a column with more is cut into bins of equal counts
 BINS = 6
 FROM = " >= "  # between a fold's column and the edge of what is held out
 LARGEST_COUNT = 1e15  # beyond it is compute
-PRODUCTS = ("D/N", "N*D")  # compound columns to hold out by
+# compound columns to hold out by: N*ptpp are tokens of pre-training
+PRODUCTS = ("D/N", "N*D", "N*ptpp")
 MIN_ROWS, MIN_SHARE = 8, 0.3  # least rows to fit, and their least share
 
 
@@ -43,21 +45,47 @@ class Fold(NamedTuple):
         return self._replace(kept=is_kept, held=is_held)
 
 
+def columns_of(axis: str) -> list[str]:
+    """The columns of a table that make up an axis to hold out by."""
+    return re.split("[*/]", axis) if axis in PRODUCTS else [axis]
+
+
 def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
-    """A column to hold out by, shape (run,); ``D/N`` is tokens per parameter and
-    ``N*D`` compute.
+    """A column to hold out by, shape (run,); ``D/N`` is tokens per parameter, ``N*D``
+    compute and ``N*ptpp`` tokens of pre-training.
     """
-    if column not in PRODUCTS:
-        return runs[column].to_numpy(float)
-    size, tokens = runs["N"].to_numpy(float), runs["D"].to_numpy(float)
-    return tokens * size if column == "N*D" else tokens / size
+    first, *others = (runs[name].to_numpy(float) for name in columns_of(column))
+    for other in others:
+        first = first / other if "/" in column else first * other
+    return first
+
+
+def stage_axis(runs: pd.DataFrame) -> str:
+    """What tells the stages of pre-training apart: ``ptpp``, or ``N*ptpp`` where each
+    stage is a number of tokens, the same for several sizes.
+
+    Then ``ptpp`` has a level for each size, and its largest is no stage.
+    """
+    if not {"N", "ptpp"} <= set(runs):
+        return "ptpp"
+    tokens = _rounded(axis_values(runs, "N*ptpp"))
+    per_parameter = _rounded(axis_values(runs, "ptpp"))
+    are_tokens = 1 < len(np.unique(tokens)) < len(np.unique(per_parameter))
+    return "N*ptpp" if are_tokens else "ptpp"
+
+
+def _rounded(x: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
+    """To three digits, as budgets are written."""
+    known = x[np.isfinite(x) & (x > 0)]
+    size = 10.0 ** (np.floor(np.log10(known)) - 2)
+    return np.round(known / size) * size
 
 
 def default_axes(runs: pd.DataFrame) -> list[str]:
     """Columns along which budgets grow, where the table has several levels of them."""
     have = [c for c in ("ptpp", "N", "D") if c in runs]
     if {"N", "D"} <= set(runs):
-        have += PRODUCTS
+        have += ("D/N", "N*D")
     return [c for c in have if len(np.unique(axis_values(runs, c))) > 1]
 
 

@@ -23,7 +23,12 @@
   const isFree = () => Number(budgetInput.value) >= Number(budgetInput.max);
   const budget = () => (isFree() ? high : Number(budgetInput.value));
   const perParameter = (tokens) => Number((tokens / data.N).toPrecision(3));
-  const outcome = (i, v) => (data.promises[i].unit === "relative" ? signed(v, 1) : v.toPrecision(4));
+  const number = (i, v) => (data.promises[i].unit === "relative" ? signed(v, 1) : v.toPrecision(4));
+  // Beyond what was measured by far a law says nothing.
+  const outcome = (i, v) => {
+    const { most } = data.promises[i];
+    return most !== null && v > most ? "over " + number(i, most) : number(i, v);
+  };
   const lowered = (text) => text[0].toLowerCase() + text.slice(1);
   const where = (at) => `${count(Math.exp(at.x))} tokens (${perParameter(Math.exp(at.x))} per parameter), ${percent(at.r)} replay`;
   // Money and days where they are known, else FLOPs.
@@ -38,11 +43,20 @@
 
   // -- what is said --------------------------------------------------------------------
 
+  const inputs = [...limitInputs, confidenceInput, budgetInput];
+  const isAsAsked = () => inputs.every((e) => Math.abs(Number(e.value) - Number(e.defaultValue)) < Number(e.step) / 2);
+  const isPlan = (at) => start !== null && at.x === start.x && at.r === start.r && isAsAsked();
+
+  // At the plan what the planner says of it, so that it reads the same everywhere on the page.
+  function expected(at) {
+    return isPlan(at) ? { probability: data.plan.probability, promises: data.plan.promises } : planner.at(at.x, at.r, limits());
+  }
+
   function tell() {
-    const at = shown.point, most = limits(), found = planner.at(at.x, at.r, most), tokens = Math.exp(at.x);
+    const at = shown.point, most = limits(), found = expected(at), tokens = Math.exp(at.x);
     field("x-now-tokens").textContent = `${count(tokens)} (${perParameter(tokens)} per parameter)`;
     const [fewest, largest] = data.measured.replay || [0, 1], isBeyond = at.r < fewest - 1e-6 || at.r > largest + 1e-6;
-    field("x-now-replay").textContent = percent(at.r, 1) + (isBeyond ? ` (beyond the table's ${percent(fewest)} to ${percent(largest)})` : "");
+    field("x-now-replay").textContent = percent(at.r) + (isBeyond ? ` (beyond the table's ${percent(fewest)} to ${percent(largest)})` : "");
     const cost = data.cost.perToken.flops * tokens;
     const against = data.plan ? Math.round(100 * (tokens / data.plan.D - 1)) : 0;
     field("x-now-cost").title = flops(cost);
@@ -59,9 +73,9 @@
     tokensInput.value = at.x;
     replayInput.value = at.r;
     field("x-tokens-now").textContent = count(tokens);
-    field("x-replay-now").textContent = percent(at.r, 1);
+    field("x-replay-now").textContent = percent(at.r);
     tokensInput.setAttribute("aria-valuetext", `${count(tokens)} tokens`);
-    replayInput.setAttribute("aria-valuetext", percent(at.r, 1));
+    replayInput.setAttribute("aria-valuetext", percent(at.r));
     point.setAttribute("aria-label", `Point at ${where(at)}: all limits kept with ${chance(found.probability)}. Arrow keys move it.`);
     box.dataset.point = JSON.stringify({ x: at.x, replay: at.r, flops: cost, limits: most, ...found });
     map.move(at);
@@ -81,7 +95,7 @@
   }
 
   function tellBest() {
-    const best = shown.best, tokens = Math.exp(best.x), { probability } = planner.at(best.x, best.r, limits());
+    const best = shown.best, tokens = Math.exp(best.x), { probability } = expected(best);
     const what = `${where(best)}, ${price(tokens)}`;
     field("x-answer").textContent = best.feasible
       ? `Cheapest here: ${what}.`
@@ -112,7 +126,9 @@
     tellSliders();
     if (shown.isReady) {
       const share = planner.shares(limits());
-      shown.best = planner.best(share, limits(), confidence(), budget());
+      shown.best = isAsAsked() && start
+        ? { ...start, feasible: data.plan.feasible }
+        : planner.best(share, limits(), confidence(), budget());
       map.show(share, shown.best);
       tellBest();
       if (shown.follows) return follow();
@@ -121,7 +137,7 @@
   }
 
   function reset() {
-    for (const e of [...limitInputs, confidenceInput, budgetInput]) e.value = e.defaultValue;
+    for (const e of inputs) e.value = e.defaultValue;
     update();
     if (start) {
       moveTo(start.x, start.r);
@@ -161,7 +177,7 @@
   for (const e of [tokensInput, replayInput]) {
     e.addEventListener("input", () => moveTo(Number(tokensInput.value), Number(replayInput.value)));
   }
-  for (const e of [...limitInputs, confidenceInput, budgetInput]) e.addEventListener("input", update);
+  for (const e of inputs) e.addEventListener("input", update);
   field("x-reset").addEventListener("click", reset);
   field("x-cheapest").addEventListener("click", () => { if (shown.best) follow(); });
 

@@ -4,6 +4,7 @@ const MapPicture = (function () {
   // Cividis (Nuñez, Anderton and Renslow 2018): as dark as it is improbable, to every eye.
   const CIVIDIS = ["00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838"]
     .map((hex) => [0, 2, 4].map((k) => parseInt(hex.slice(k, k + 2), 16)));
+  const FADES = 24, FADED = 0.8;  // strips in which the map fades above the runs' replay, and how far
   const FINE = [192, 128];  // of the picture of the map, pixels
 
   // Drawn in a box, with the point in front; `asked` tells the confidence and the budget when it draws.
@@ -58,32 +59,44 @@ const MapPicture = (function () {
       return pieces;
     }
 
-    function hatch(context, ratio) {
+    // Lines that rise, or fall.
+    function hatch(context, ratio, rises) {
       const tile = document.createElement("canvas"), size = Math.round(8 * ratio);
       tile.width = tile.height = size;
       const pen = tile.getContext("2d");
       pen.lineWidth = ratio;
+      const [from, to] = rises ? [size, 0] : [0, size];
       for (const [stroke, aside] of [["rgba(0,0,0,.55)", 0], ["rgba(255,255,255,.55)", ratio]]) {
         pen.strokeStyle = stroke;
         pen.beginPath();
         for (const k of [-size, 0, size]) {
-          pen.moveTo(k + aside, size);
-          pen.lineTo(k + size + aside, 0);
+          pen.moveTo(k + aside, from);
+          pen.lineTo(k + size + aside, to);
         }
         pen.stroke();
       }
       return context.createPattern(tile, "repeat");
     }
 
-    // Where the table has no runs: to either side of their tokens, above and under their replay.
-    function beyond(draw) {
+    // Where the table has no runs: to either side of their tokens; above and under their replay.
+    function beyond(context, ratio, fill) {
       const tokens = data.measured.D, replay = data.measured.replay;
-      const from = tokens ? clamp(Math.log(tokens[0]), low, high) : low, to = tokens ? clamp(Math.log(tokens[1]), low, high) : high;
-      const bottom = replay ? clamp(replay[0], least, 1) : least, top = replay ? clamp(replay[1], least, 1) : 1;
-      draw(low, from, least, 1);
-      draw(to, high, least, 1);
-      draw(from, to, least, bottom);
-      draw(from, to, top, 1);
+      if (tokens) {
+        context.fillStyle = hatch(context, ratio, true);
+        fill(low, clamp(Math.log(tokens[0]), low, high), least, 1);
+        fill(clamp(Math.log(tokens[1]), low, high), high, least, 1);
+      }
+      if (!replay) return;
+      const bottom = clamp(replay[0], least, 1), top = clamp(replay[1], least, 1);
+      context.fillStyle = hatch(context, ratio, false);
+      fill(low, high, least, bottom);
+      fill(low, high, top, 1);
+      // Distance there is in the logarithm of the target's share: at all replay nothing of the target is learned.
+      for (let k = 0; k < FADES && top < 1; k++) {
+        const from = top + ((1 - top) * k) / FADES, share = (1 - top) / Math.max(1 - from, 1e-3);
+        context.fillStyle = `rgba(255,255,255,${Math.min(FADED, FADED * (Math.log(share) / Math.log(FADES)))})`;
+        fill(low, high, from, top + ((1 - top) * (k + 1)) / FADES);
+      }
     }
 
     function mark(context, X, Y, shape, ratio) {
@@ -114,8 +127,7 @@ const MapPicture = (function () {
       context.clip();
       context.imageSmoothingEnabled = true;
       if (shades) context.drawImage(shades, left, top, width, height);
-      context.fillStyle = hatch(context, ratio);
-      beyond((a, b, c, d) => context.fillRect(X(a), Y(d), X(b) - X(a), Y(c) - Y(d)));
+      beyond(context, ratio, (a, b, c, d) => context.fillRect(X(a), Y(d), X(b) - X(a), Y(c) - Y(d)));
       if (shares) {
         const pieces = levelLine(shares, asked().confidence);
         for (const [line, stroke] of [[4, "#000"], [2, "#fff"]]) {
@@ -140,6 +152,7 @@ const MapPicture = (function () {
       if (data.plugIn.D) mark(context, X(Math.log(data.plugIn.D)), Y(data.plugIn.replay), "cross", ratio);
       if (best) mark(context, X(best.x), Y(best.r), "diamond", ratio);
       context.restore();
+      place();  // the axes have their widths only now
     }
 
     function build() {
@@ -165,7 +178,6 @@ const MapPicture = (function () {
         hooks: { drawClear: [], draw: [draw] },
       }, [[low, high], [null, null]], box);
       chart.over.append(point);
-      place();
     }
 
     function place() {

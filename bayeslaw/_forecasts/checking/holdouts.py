@@ -1,0 +1,299 @@
+"""What is left out of a fit to test it: the largest levels along the axis on which the
+plan lies farthest beyond the table, and along others beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.numbers import format_count, format_level
+from bayeslaw._forecasts.check import FEW
+from bayeslaw._posteriors.averaging.folds import (
+    MIN_ROWS,
+    axis_values,
+    columns_of,
+    stage_axis,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+MOST = 3  # hold-outs side by side
+SAME = 0.01  # relative difference of levels: people round
+BEYOND = 1.05  # times the table's largest level, from where a plan lies beyond it
+WORDS = {
+    "N": "{} parameters",
+    "ptpp": "{} tokens per parameter of pre-training",
+    "N*ptpp": "{} tokens of pre-training",
+    "D": "{} tokens of adaptation",
+}
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Runs left out of a fit: those at an edge of an axis and beyond it.
+
+    Parameters
+    ----------
+    axis
+        A column of the table, or a compound one (`folds.PRODUCTS`).
+    edge
+        The least level that is left out.
+    below
+        The largest level that stays.
+    top
+        The largest level of the table.
+    planned
+        Where the plan lies along the axis; None where it does not say, or there is none.
+    """
+
+    axis: str
+    edge: float
+    below: float
+    top: float
+    planned: float | None = None
+
+    def is_held(self, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
+        """Which runs are left out, shape (run,); those that lack a level stay."""
+        return axis_values(runs, self.axis) >= (1 - SAME) * self.edge
+
+    @property
+    def name(self) -> str:
+        """The levels left out, in words."""
+        level = words(self.axis, self.edge)
+        return level if self.edge == self.top else f"{level} and more"
+
+    @property
+    def times_tested(self) -> float:
+        """How many times beyond what stays the farthest run left out lies."""
+        return self.top / self.below if self.below > 0 else math.inf
+
+    @property
+    def is_in_direction(self) -> bool:
+        """Whether the plan lies beyond the table along this axis."""
+        return self.planned is not None and self.planned > BEYOND * self.top
+
+    def proves(self) -> str:
+        """What the forecast of these runs proves for the plan."""
+        tested = (
+            f"forecast from {words(self.axis, self.below)} and less, "
+            f"{self.times_tested:.2g} times beyond"
+        )
+        if self.planned is None:
+            return tested
+        plan = words(self.axis, self.planned)
+        if not self.is_in_direction:
+            return f"{tested}; the plan's {plan} lie within the table"
+        further = self.planned / self.top
+        is_near = further <= BEYOND * self.times_tested
+        return (
+            f"{tested}; the plan's {plan} lie {further:.2g} times beyond the table, "
+            f"{'no farther' if is_near else 'farther'} than this tests"
+        )
+
+
+def words(axis: str, level: float) -> str:
+    """A level along an axis, with its unit."""
+    if axis in WORDS:
+        return WORDS[axis].format(format_count(level))
+    return f"{axis} {format_level(axis, float(level))}"
+
+
+def hold_outs(
+    parts: Mapping[str, pd.DataFrame],
+    named: str | None = None,
+    question: Mapping[str, Any] | None = None,
+    most: int = MOST,
+) -> tuple[HoldOut, ...]:
+    """What is left out, the main one first.
+
+    Parameters
+    ----------
+    parts
+        The runs of each domain.
+    named
+        An axis whose largest level is the main one; by default that along which the
+        plan lies farthest beyond the table, and without a plan the first of stage, size
+        and tokens that leaves two levels to fit in every domain, else the first that
+        leaves one.
+    question
+        What is planned for, with ``N`` and ``ptpp``.
+    most
+        So many at most; without a plan there is one.
+
+    Raises
+    ------
+    RunTableError
+        A named axis is not in the table or has one level; or no axis has two.
+    """
+    places = planned_places(question or {})
+    if named is not None:
+        main = _largest(parts, named, places.get(named))
+    else:
+        main = _default(parts, places)
+    if question is None:
+        return (main,)
+    others = [
+        found
+        for axis in _in_order(parts, places)
+        if axis != main.axis
+        and (found := _with_enough(parts, axis, places.get(axis))) is not None
+    ]
+    return (main, *others)[:most]
+
+
+def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
+    """Where the largest of the models planned for lies, by axis."""
+    if not {"N", "ptpp"} <= set(question):
+        return {}
+    size, stage = (np.atleast_1d(question[name]) for name in ("N", "ptpp"))
+    places = {"N": size, "ptpp": stage, "N*ptpp": size * stage}
+    return {axis: float(np.max(x)) for axis, x in places.items()}
+
+
+def axes_of(parts: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
+    """Axes to hold out by: the stage, the size and the tokens."""
+    table = pd.concat(parts.values())
+    return stage_axis(table), "N", "D"
+
+
+def _in_order(
+    parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]
+) -> list[str]:
+    """Axes, those first along which the plan lies farthest beyond the table."""
+    beyond = {}
+    for axis in axes_of(parts):
+        levels = _levels(parts, axis)
+        times = places.get(axis, 0.0) / levels[-1] if len(levels) else 0.0
+        beyond[axis] = times if times > BEYOND else 0.0
+    return sorted(beyond, key=lambda axis: -beyond[axis])
+
+
+def _default(parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]) -> HoldOut:
+    order = _in_order(parts, places)
+    for axis in order:
+        found = _with_enough(parts, axis, places.get(axis))
+        if found is not None and _fewest_levels(parts, axis) > 2:
+            return found
+    # few rows, or few levels: the forecast of any level is better than none
+    for least in (3, 2):
+        for axis in order:
+            if _fewest_levels(parts, axis) >= least:
+                return _largest(parts, axis, places.get(axis))
+    raise RunTableError(
+        f"none of {', '.join(axes_of(parts))} has two levels: nothing to hold out; "
+        "name another column (--hold-out)"
+    )
+
+
+def _largest(
+    parts: Mapping[str, pd.DataFrame], axis: str, planned: float | None
+) -> HoldOut:
+    """Hold out the largest level of an axis, however few its rows are.
+
+    Raises
+    ------
+    RunTableError
+        The table lacks it, or has one level of it in some domain.
+    """
+    for runs in parts.values():
+        missing = [column for column in columns_of(axis) if column not in runs]
+        if missing:
+            raise RunTableError(
+                f"cannot hold out column {missing[0]!r}; the table has: "
+                f"{', '.join(map(str, runs.columns))}"
+            )
+    if _fewest_levels(parts, axis) < 2:
+        raise RunTableError(
+            f"column {axis!r} has one level only: nothing to hold out; "
+            "name another (--hold-out)"
+        )
+    levels = _levels(parts, axis)
+    return _at(axis, levels, len(levels) - 1, planned)
+
+
+def _with_enough(
+    parts: Mapping[str, pd.DataFrame], axis: str, planned: float | None
+) -> HoldOut | None:
+    """The fewest of the largest levels that have enough rows in every domain to tell,
+    and leave enough to fit; None where there are none.
+    """
+    if _fewest_levels(parts, axis) < 2:
+        return None
+    levels = _levels(parts, axis)
+    for place in range(len(levels) - 1, 0, -1):
+        found = _at(axis, levels, place, planned)
+        masks = [found.is_held(runs) for runs in parts.values()]
+        if min(int(np.sum(~mask)) for mask in masks) < MIN_ROWS:
+            return None
+        if min(int(np.sum(mask)) for mask in masks) >= FEW:
+            return found
+    return None
+
+
+def _at(
+    axis: str,
+    levels: Float[np.ndarray, " level"],
+    place: int,
+    planned: float | None,
+) -> HoldOut:
+    """Hold out the levels from a place on."""
+    edge, below, top = map(float, (levels[place], levels[place - 1], levels[-1]))
+    return HoldOut(axis, edge, below, top, planned)
+
+
+def _fewest_levels(parts: Mapping[str, pd.DataFrame], axis: str) -> int:
+    """Levels of an axis in the domain that has fewest; 0 where one lacks it."""
+    if not all(set(columns_of(axis)) <= set(runs) for runs in parts.values()):
+        return 0
+    return min(len(_levels({name: runs}, axis)) for name, runs in parts.items())
+
+
+def _levels(
+    parts: Mapping[str, pd.DataFrame], axis: str
+) -> Float[np.ndarray, " level"]:
+    """Levels of an axis over all domains, ascending; those nearly the same are one."""
+    tables = [runs for runs in parts.values() if set(columns_of(axis)) <= set(runs)]
+    if not tables:
+        return np.zeros(0)
+    x = np.concatenate([axis_values(runs, axis) for runs in tables])
+    levels = np.unique(x[np.isfinite(x)])
+    if not len(levels):
+        return levels
+    # levels of products differ in their last digits
+    is_new = np.r_[True, np.diff(levels) > SAME * np.abs(levels[1:])]
+    return levels[is_new]
+
+
+def untested(
+    question: Mapping[str, Any],
+    parts: Mapping[str, pd.DataFrame],
+    tested: Sequence[HoldOut],
+) -> tuple[str, ...]:
+    """The plan's stage and size, where they lie beyond all runs held out, and how far
+    the table could test them.
+    """
+    places = planned_places(question)
+    held = pd.concat(
+        [runs[one.is_held(runs)] for runs in parts.values() for one in tested]
+    )
+    beyond = []
+    for axis in (stage_axis(pd.concat(parts.values())), "N"):
+        has_axis = set(columns_of(axis)) <= set(held)
+        most = axis_values(held, axis).max() if has_axis and len(held) else math.nan
+        # a column that the table lacks is as little tested as a larger level
+        if axis not in places or places[axis] <= (1 + SAME) * most:
+            continue
+        how = "" if math.isnan(most) else f" (tested up to {format_count(most)})"
+        levels = _levels(parts, axis)
+        if axis not in [one.axis for one in tested] and len(levels) > 1:
+            how = f" (--hold-out {axis} tests it up to {format_count(levels[-1])})"
+        beyond.append(words(axis, places[axis]) + how)
+    return tuple(beyond)

@@ -1,0 +1,273 @@
+"""Runs worth buying before the plan is carried out: those between the table and it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import BayeslawError, RunTableError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._costs.costs import Costs
+from bayeslaw._designs.anchors import anchors
+from bayeslaw._designs.menu import candidates, menu
+from bayeslaw._designs.record import Anchors
+from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._plans.result import Plan
+from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses
+from bayeslaw._posteriors.averaging.folds import stage_axis
+from bayeslaw._posteriors.outcomes import check_readable
+from bayeslaw._posteriors.posterior import KeptPosterior
+
+SHARE = 0.1  # budget of runs that improve the plan, as a share of its cost
+MOST = 6
+STEPS = 3  # sizes between the table's largest and the plan's, that one counted
+NEAR = 2  # replays on offer: the table's nearest to the plan's
+WORTH = 0.01  # of the plan's cost, that runs must save beyond their own
+ERRORS = 2.0  # standard errors of a gain that it must exceed
+SAME = 0.01  # relative difference of levels: people round
+
+Fits = Mapping[str, KeptPosterior]  # by domain
+
+
+def why_not_offered(
+    runs: pd.DataFrame, question: Mapping[str, Any], read: Sequence[str]
+) -> str | None:
+    """Why no runs can be offered before the plan's, as far as the table tells before
+    anything is fitted; None where they can, or there are none.
+
+    Parameters
+    ----------
+    runs
+        The target's.
+    question
+        Keywords of `plan`.
+    read
+        Columns that the laws of target and source read.
+    """
+    if not can_be_priced(runs):
+        return None
+    # where the plan will lie in tokens and replay is not known yet
+    planned = {name: float(np.max(question.get(name, 1.0))) for name in ("N", "ptpp")}
+    planned |= {"D": float(runs["D"].max()), "replay": float(runs["replay"].median())}
+    try:
+        offered = on_offer(runs, planned)
+        if offered is None:
+            return None
+        menu(offered)
+        to_be_forecast = [
+            c for c in read if c in LOSSES_BEFORE and c in offered and can_fill(runs, c)
+        ]
+        there = [c for c in read if c not in to_be_forecast]
+        offered = known_starts(offered, [c for c in there if c in LOSSES_BEFORE])
+        check_readable(offered, there, "the table of candidates")
+    except BayeslawError as error:
+        return (str(error).splitlines() or [""])[0]
+    return None
+
+
+def can_be_priced(runs: pd.DataFrame) -> bool:
+    """Whether a table says of checkpoints and tokens what costs are reckoned from."""
+    return {"N", "D", "replay", "ptpp"} <= set(runs)
+
+
+def worth_buying(
+    fits: Fits,
+    question: Mapping[str, Any],
+    answer: Plan,
+    runs: pd.DataFrame,
+    notes: list[str],
+) -> dict[str, Any] | None:
+    """Runs to buy of those on offer, as the page's template reads them; where losses of
+    their checkpoints come from is noted. None where nothing can be priced.
+    """
+    if not can_be_priced(runs) or not answer.feasible or not answer.D:
+        return None  # a share of what the plan costs is spent
+    costs = _prices(question)
+    price, unit = float(answer.flops or 0), "FLOPs"
+    if costs is not None:
+        price, unit = (answer.cost or {}).get("money", 0.0), "money"
+    planned = {key: getattr(answer, key) for key in ("N", "ptpp", "D", "replay")}
+    offered = on_offer(runs, planned, costs)
+    if offered is None:
+        return None
+    columns = read_before(fits["target"], fits["source"])
+    offered, told = fill_losses(offered, runs, columns, seed=int(question["seed"]))
+    offered = known_starts(offered, columns)
+    first = _first_costs(offered)
+    span = (
+        f"{len(first)} runs between the table and the plan are on offer, for "
+        f"{first.min():.2g} to {first.max():.2g} {unit} each"
+    )
+    budget = SHARE * price
+    if budget < first.min():
+        share = f"{first.min() / price:.0%} of the plan, over {SHARE:.0%}"
+        return _nothing(f"{span}; the cheapest costs {share}", unit)
+    # Anchors have a seed of their own.
+    goal = {n: given for n, given in question.items() if n not in ("seed", "costs")}
+    picked = anchors(
+        fits["target"],
+        offered,
+        goal,
+        budget,
+        source=fits["source"],
+        max_picks=MOST,
+        replicates=1,
+        checks=0,
+        costs=costs,
+    )
+    if not is_worth_it(picked, price):
+        return _nothing(f"{span}; none is expected to save what it costs", unit)
+    notes += told
+    saved = sum(pick["gain"] for pick in picked.picks)
+    count = len(picked.picks)
+    return {
+        "sentence": (
+            f"{count} run{'s' * (count > 1)} for {picked.spent:.2g} {unit} "
+            f"({picked.spent / price:.0%} of the plan's) would make the plan "
+            f"{saved:.2g} {unit} cheaper on average, at the same probability."
+        ),
+        "lines": _lines(picked, offered, unit),
+        "share": SHARE,
+        "in_money": costs is not None,
+    }
+
+
+def _prices(question: Mapping[str, Any]) -> Costs | None:
+    """What runs cost, where that is known in money."""
+    costs = question.get("costs")
+    return costs if costs is not None and costs.has_money else None
+
+
+def _nothing(why: str, unit: str) -> dict[str, Any]:
+    return {
+        "sentence": f"Nothing: {why}.",
+        "lines": [],
+        "share": SHARE,
+        "in_money": unit == "money",
+    }
+
+
+def on_offer(
+    runs: pd.DataFrame, planned: Mapping[str, Any], costs: Costs | None = None
+) -> pd.DataFrame | None:
+    """Runs between the table and the plan: of the table's largest models and of sizes
+    between them and the plan's, at the plan's stage, near its replay, of as many tokens
+    as the table's longest runs up to the plan's; None where the plan's model is smaller
+    than the table's.
+
+    Parameters
+    ----------
+    planned
+        ``N``, ``ptpp``, ``D`` and ``replay`` of the plan.
+    costs
+        Prices, where runs are paid in money.
+    """
+    sizes = _sizes(runs, planned["N"])
+    if not sizes:
+        return None
+    shares = np.unique(runs["replay"].dropna())
+    nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[:NEAR]
+    most, end = float(runs["D"].max()), float(planned["D"])
+    is_longer = most < (1 - SAME) * end
+    tokens = np.geomspace(most, end, 3) if is_longer else np.array([end])
+    tables = [
+        candidates(
+            runs,
+            N=[size],
+            ptpp=[_stage(runs, planned, size)],
+            replay=sorted(shares[nearest].tolist()),
+            atpp=(tokens / size).tolist(),
+            costs=costs,
+        )
+        for size in sizes
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    table.index = pd.RangeIndex(1, len(table) + 1, name="row")
+    return table
+
+
+def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:
+    """The table's largest size up to the plan's, and some between."""
+    smaller = [n for n in runs["N"].unique() if n <= (1 + SAME) * planned]
+    if not smaller:
+        return []
+    largest = float(max(smaller))
+    steps = np.geomspace(largest, max(planned, largest), STEPS + 1)[1:-1]
+    between = [float(f"{size:.2g}") for size in steps if size > (1 + SAME) * largest]
+    return [largest, *between]
+
+
+def _stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float:
+    """Pre-training tokens per parameter of a model of this size at the plan's stage, or
+    at the table's last where that is earlier: the table's own checkpoint's, if it has
+    one there.
+    """
+    are_tokens = stage_axis(runs) == "N*ptpp"
+    levels = runs["ptpp"] * (runs["N"] if are_tokens else 1.0)
+    wanted = planned["ptpp"] * (planned["N"] if are_tokens else 1.0)
+    stage = min(wanted, float(levels.max())) / (size if are_tokens else 1.0)
+    of_size = runs.loc[runs["N"] == size, "ptpp"]
+    same = of_size[np.abs(of_size / stage - 1) < SAME]
+    return float(same.iloc[0]) if len(same) else stage
+
+
+def _first_costs(offered: pd.DataFrame) -> np.ndarray:
+    """Cost of each run up to its first measurement, its checkpoint included."""
+    cost = offered["cost"] + offered["checkpoint_cost"]
+    return cost.groupby(offered["run"]).min().to_numpy(float)
+
+
+def is_worth_it(picked: Anchors, of_plan: float) -> bool:
+    """Whether runs save more than they cost, beyond the error of the gain."""
+    if not picked.picks:
+        return False
+    gain = sum(pick["gain"] for pick in picked.picks)
+    error = np.sqrt(sum(pick["gain_error"] ** 2 for pick in picked.picks))
+    return bool(gain > ERRORS * error and gain - picked.spent > WORTH * of_plan)
+
+
+def _lines(picked: Anchors, offered: pd.DataFrame, unit: str) -> list[dict[str, str]]:
+    """A line for each run, as texts with units."""
+    lines = []
+    for pick in picked.picks:
+        run = offered.loc[pick["row"]]
+        is_new = run["checkpoint_cost"] > 0
+        lines.append(
+            {
+                "model": f"{format_count(run['N'])} parameters",
+                "pre-trained on": f"{format_count(run['N'] * run['ptpp'])} tokens"
+                + (" (to be trained first)" if is_new else ""),
+                "adapt on": f"{format_count(run['D'])} tokens",
+                "replay": f"{run['replay']:.0%}",
+                "costs": f"{pick['cost']:.2g} {unit}",
+                "saves": f"{pick['gain']:.2g} {unit}",
+            }
+        )
+    return lines
+
+
+def read_before(*posteriors: KeptPosterior) -> list[str]:
+    """The checkpoint's losses before adaptation that laws read."""
+    pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
+    return [c for c in LOSSES_BEFORE if any(c in piece.covariates for piece in pieces)]
+
+
+def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Runs on offer whose checkpoint's losses are known.
+
+    Raises
+    ------
+    RunTableError
+        There are none.
+    """
+    there = [column for column in columns if column in offered]
+    known = offered.dropna(subset=there)
+    if known.empty:
+        raise RunTableError(
+            f"no checkpoint on offer has {' and '.join(there)}, measured or forecast: "
+            "measure it at six checkpoints at least, from which others are forecast"
+        )
+    return known

@@ -1,0 +1,154 @@
+"""A target set that is seen again: worth what a law of repetition says, and repeated no
+more than was measured where none does.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw import PlanError, plan
+from bayeslaw._law.catalogue import law
+from bayeslaw._plans import example
+from bayeslaw._posteriors.repetition import epochs_allowed, epochs_measured, repeating
+from known.plans import DRAWS, Draws, formula, piece, source, target
+
+EASY = example.QUESTION | {"max_target_loss": 2.0, "max_forgetting": 0.05}
+MADE = {"sd": 0.002, "draws": DRAWS}
+UNIQUE = 2e9
+NOT_REPEATED = target(**MADE).pieces()
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Draws):
+    """A posterior that keeps its table."""
+
+    runs: pd.DataFrame | None = None
+
+
+def constrained(sd=0.002):
+    """A target of the law of repetition, whose truth is the published one."""
+    law_of_repeats = law("data-constrained")
+    return piece("data-constrained", law_of_repeats.plausible, sd=sd, draws=DRAWS)
+
+
+def table(epochs):
+    return pd.DataFrame({"D": [1e9 * epochs, 1e8], "U": [1e9, 1e9], "replay": 0.3})
+
+
+@pytest.mark.parametrize("asked", [4.01, 20])
+def test_beyond_four_epochs_without_a_law_a_plan_is_refused(asked):
+    """20 epochs of a small set are no "90%" plan."""
+    with pytest.raises(PlanError, match=r"no law of the target.*beyond 4 epochs"):
+        plan(
+            target(**MADE),
+            source(**MADE),
+            **EASY,
+            unique_target_tokens=UNIQUE,
+            max_epochs=asked,
+        )
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "allowed", "says"),
+    [
+        (None, table(1), 1.0, None),
+        (None, table(3), 1.0, None),
+        (3, table(3), 3.0, None),
+        (3, table(1), 1.0, "planned within that"),
+        (3, table(2), 2.0, "at most 2 times"),
+        (3, table(2).drop(columns="U"), 1.0, "at most 1 times"),
+        (3, None, 3.0, "counted as new"),
+        (16, table(16), 16.0, None),
+    ],
+)
+def test_no_more_than_the_table_did(asked, kept, allowed, says):
+    epochs, lines = epochs_allowed(asked, NOT_REPEATED, kept)
+    assert epochs == allowed
+    assert len(lines) == (says is not None)
+    assert all(says in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "allowed", "says"),
+    [
+        (None, table(5), 5.0, None),
+        (None, None, 1.0, None),
+        (20, table(16), 20.0, "beyond that nothing was measured"),
+        (8, table(16), 8.0, None),
+    ],
+)
+def test_with_a_law_of_repetition_as_the_table_did(asked, kept, allowed, says):
+    epochs, lines = epochs_allowed(asked, (constrained(),), kept)
+    assert epochs == allowed
+    assert len(lines) == (says is not None)
+    assert all(says in line for line in lines)
+
+
+def test_the_cap_reaches_the_plan():
+    """A plan that may see its set twice by the keyword, and once by the table, sees it
+    once, and says why.
+    """
+    kept = Kept(NOT_REPEATED, runs=table(1).drop(columns="U"))
+    asked = EASY | {"unique_target_tokens": UNIQUE}
+    once = plan(kept, source(**MADE), **asked)
+    twice = plan(kept, source(**MADE), **asked, max_epochs=2)
+    assert (once.D, once.replay) == (twice.D, twice.replay)
+    assert not [line for line in once.warnings if "max_epochs" in line]
+    assert any("planned within that" in line for line in twice.warnings)
+
+
+def test_a_law_of_repetition_reads_the_mixture_s_own_epochs():
+    """U is the target set over its share of the mixture, so that D / U is how often it
+    is seen: the same loss as by the law itself.
+    """
+    own = constrained()
+    (wrapped,) = repeating([own], UNIQUE)
+    assert set(wrapped.covariates) == {"N", "D", "replay"}
+    replay = np.array([0.0, 0.3, 0.9])
+    runs = {"N": np.full(3, 1e9), "D": np.array([1e9, 1e10, 1e11])}
+    by_law = formula("data-constrained")
+    expected = np.stack(
+        [
+            by_law(
+                {name: leaf[k] for name, leaf in own.values.items()},
+                runs | {"U": UNIQUE / (1 - replay)},
+            )
+            for k in range(3)
+        ]
+    )
+    found = wrapped.at(runs | {"replay": replay})[:3]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    # tokens that are seen five times or more are worth less than as many new ones
+    unlimited = repeating([own], 1e15)[0].at(runs | {"replay": replay})
+    assert (found[:, 1] > unlimited[:3, 1]).all()
+
+
+def test_a_plan_with_a_law_of_repetition_uses_it():
+    """The smaller the set, the dearer the plan: and at 200M tokens none reaches what 20
+    epochs as good as new would promise.
+    """
+    target_law = Kept((constrained(),), runs=table(20))
+    asked = EASY | {"N": 1e9, "ptpp": 20.0, "max_target_loss": 2.7}
+    asked |= {"max_forgetting": 0.5, "max_replay": 0.5, "min_replay": 0.0}
+    costs = {
+        unique: plan(target_law, source(**MADE), **asked, unique_target_tokens=unique)
+        for unique in (2e8, 2e9, 1e13)
+    }
+    assert costs[1e13].feasible
+    assert costs[2e9].D > 1.01 * costs[1e13].D
+    assert not costs[2e8].feasible
+
+
+def test_a_law_of_repetition_asks_for_the_tokens_there_are():
+    with pytest.raises(PlanError, match="or unique_target_tokens"):
+        plan(Draws((constrained(),)), source(**MADE), **EASY)
+
+
+def test_what_a_table_tells_of_epochs():
+    assert epochs_measured(None) is None
+    assert epochs_measured(pd.DataFrame({"D": [1.0]})) == 1.0
+    assert epochs_measured(table(7)) == 7.0
+    assert epochs_measured(table(0.2)) == 1.0
+    assert epochs_measured(table(np.nan).iloc[:1]) == 1.0

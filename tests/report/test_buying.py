@@ -1,0 +1,68 @@
+"""Runs to buy lie between the table and the plan, and are none where none is worth it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bayeslaw._report.buying import is_worth_it, on_offer
+from known.stranger import read_stranger
+
+PLAN = {"N": 7e9, "ptpp": 300e9 / 7e9, "D": 72e9, "replay": 0.4}
+
+
+@pytest.fixture
+def runs():
+    table = read_stranger(1)
+    return table[table["domain"] == "target"]
+
+
+def test_runs_lie_between_the_table_and_the_plan(runs):
+    """No smaller model, no earlier stage, no fewer tokens than the table's farthest."""
+    offered = on_offer(runs, PLAN)
+    assert offered["N"].min() == runs["N"].max()
+    assert offered["N"].max() < PLAN["N"]
+    assert offered["N"].nunique() == 3
+    np.testing.assert_allclose(offered["N"] * offered["ptpp"], 300e9)
+    assert offered["D"].min() == pytest.approx(runs["D"].max())
+    assert offered["D"].max() == pytest.approx(PLAN["D"])
+    assert set(offered["replay"]) == {0.25, 0.5}
+    assert not offered.groupby("run")["replay"].nunique().gt(1).any()
+    assert offered.index.is_unique
+
+
+def test_a_checkpoint_of_the_table_is_not_trained_again(runs):
+    """Its stage is written as a quotient, and found all the same."""
+    offered = on_offer(runs, PLAN)
+    is_there = offered["N"] == runs["N"].max()
+    assert (offered.loc[is_there, "checkpoint_cost"] == 0).all()
+    size = offered.loc[~is_there, "N"]
+    np.testing.assert_allclose(
+        offered.loc[~is_there, "checkpoint_cost"], 6 * size * 300e9
+    )
+
+
+def test_a_plan_within_the_table_buys_at_its_size(runs):
+    inside = {"N": 760e6, "ptpp": 300e9 / 760e6, "D": 20e9, "replay": 0.25}
+    assert set(on_offer(runs, inside)["N"]) == {760e6}
+
+
+@pytest.mark.parametrize(
+    ("gains", "error", "spent", "is_worth"),
+    [
+        ([5e20], 1e20, 1e20, True),
+        ([5e20], 3e20, 1e20, False),  # within two errors of nothing
+        (
+            [1.1e20],
+            1e18,
+            1e20,
+            False,
+        ),  # less than a hundredth of the plan beyond its cost
+        ([2e20, 2e20], 5e19, 1e20, True),
+        ([], 0.0, 0.0, False),
+    ],
+)
+def test_what_is_not_worth_its_cost_is_not_offered(gains, error, spent, is_worth):
+    picks = [{"gain": gain, "gain_error": error} for gain in gains]
+    picked = SimpleNamespace(picks=picks, spent=spent)
+    assert is_worth_it(picked, 2e21) is is_worth
