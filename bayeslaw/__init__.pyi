@@ -1,3 +1,5 @@
+from . import datasets as datasets
+from . import plots as plots
 from ._base.errors import BayeslawError as BayeslawError
 from ._base.errors import DiagnosticsError as DiagnosticsError
 from ._base.errors import FitFileError as FitFileError

@@ -128,12 +128,12 @@ def test_a_public_package_is_imported_by_its_name(name):
 
 
 def test_all_public_names_are_listed():
-    assert dir(bayeslaw) == sorted(NAMES)
+    assert dir(bayeslaw) == sorted([*NAMES, *SUBPACKAGES])
 
 
 def test_the_stub_names_each_once():
     found = [alias for node in ast.parse(STUB.read_text()).body for alias in node.names]  # pyright: ignore
-    assert sorted(a.asname for a in found) == sorted(NAMES)
+    assert sorted(a.asname for a in found) == sorted([*NAMES, *SUBPACKAGES])
     assert all(a.asname == a.name for a in found)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from bayeslaw._designs.goals.goal import (
 from bayeslaw._designs.goals.kinds import unit_of
 from bayeslaw._designs.menu import Menu, days_of, menu
 from bayeslaw._designs.search import Limits, choose
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.before import of_source
@@ -53,12 +55,12 @@ if TYPE_CHECKING:
 class AnchorArguments:
     """Arguments of `anchors`, which says what they are."""
 
-    posterior: Posterior
-    candidates: pd.DataFrame
-    goal: pd.DataFrame | Mapping[str, Any]
+    posterior: Posterior | str | Path
+    candidates: pd.DataFrame | str | Path
+    goal: pd.DataFrame | str | Path | Mapping[str, Any]
     budget: float
     _: KW_ONLY
-    source: Posterior | Mapping[str, Posterior] | None = None
+    source: Posterior | str | Path | Mapping[str, Posterior | str | Path] | None = None
     gain: GainName | None = None
     replicates: int = 4
     max_picks: int | None = None
@@ -73,8 +75,8 @@ class AnchorArguments:
         if self.source is None:
             return {}
         if isinstance(self.source, Mapping):
-            return dict(self.source)
-        return {"forgetting": self.source}
+            return {name: as_posterior(one) for name, one in self.source.items()}
+        return {"forgetting": as_posterior(self.source)}
 
 
 @takes(AnchorArguments)
@@ -151,11 +153,12 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     >>> len(bought.table(offer)) > 0
     True
     """
-    posterior, goal = arguments.posterior, arguments.goal
-    _check_rows(arguments.candidates)
+    posterior, goal = as_posterior(arguments.posterior), arguments.goal
+    if isinstance(arguments.candidates, pd.DataFrame):
+        _check_rows(arguments.candidates)
     candidates = as_runs(arguments.candidates)
     costs = arguments.costs
-    if isinstance(goal, pd.DataFrame):
+    if not isinstance(goal, Mapping):
         goal = as_runs(goal)
     else:
         costs = costs or goal.get("costs")
@@ -204,9 +207,9 @@ def anchors(arguments: AnchorArguments) -> Anchors:
 
 
 def appraise(
-    posterior: Posterior,
-    runs: pd.DataFrame,
-    goal: pd.DataFrame,
+    posterior: Posterior | str | Path,
+    runs: pd.DataFrame | str | Path,
+    goal: pd.DataFrame | str | Path,
     *,
     run_length: float | None = None,
 ) -> tuple[float, float]:
@@ -226,6 +229,7 @@ def appraise(
     >>> bool(after < now)
     True
     """
+    posterior = as_posterior(posterior)
     runs, goal = as_runs(runs), as_runs(goal)
     runtime.start()
     offered = menu(runs.assign(cost=0.0))

@@ -17,6 +17,7 @@ from bayeslaw._base.numbers import format_level
 from bayeslaw._forecasts.misfits import too_wide
 from bayeslaw._forecasts.sensitivity import ONE_LEVEL, PRIOR_DOMINATED, reasons
 from bayeslaw._inference.diagnostics import interval_score
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
@@ -123,7 +124,7 @@ class Check:
 
 
 def check(
-    posterior: Posterior, runs: pd.DataFrame | str | Path, *, seed: int = 0
+    posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path, *, seed: int = 0
 ) -> Check:
     """Compare a posterior's forecasts with measured runs it has not seen: a table, or
     the path of one.
@@ -142,7 +143,7 @@ def check(
     >>> result.n, result.verdict in {"trust", "widen", "do not extrapolate", "unknown"}
     (63, True)
     """
-    runs = as_runs(runs)
+    posterior, runs = as_posterior(posterior), as_runs(runs)
     y = np.log(fitting.losses(runs))
     table = table_of(posterior)
     fitting.warn_other_domain(table, runs)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of, warn_own_far
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import warn_far
@@ -17,10 +18,11 @@ ONE_SD = (0.1587, 0.8413)  # shares of a normal below one sd under and over its 
 
 
 def forecast(
-    posterior: Posterior,
+    posterior: Posterior | str | Path,
     runs: pd.DataFrame | str | Path,
     *,
     prob: float = 0.9,
+    keep: bool = False,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Forecast the loss of each run, in nats per token.
@@ -28,12 +30,14 @@ def forecast(
     Parameters
     ----------
     posterior
-        A `Fit` or an `Average`.
+        A `Fit` or an `Average`, or the path of its file.
     runs
         Table with the columns the law reads, or the path of one; other columns are
         ignored.
     prob
         Probability inside the central intervals.
+    keep
+        Return the table's own columns, too, before those of the forecast.
 
     Returns
     -------
@@ -57,13 +61,17 @@ def forecast(
     """
     if not 0 < prob < 1:
         raise ValueError(f"prob must be strictly between 0 and 1, got {prob}")
-    runs = as_runs(runs)
+    posterior, runs = as_posterior(posterior), as_runs(runs)
     fitted = table_of(posterior)
     warn_other_domain(fitted, runs)
     warn_far(fitted, runs)
     warn_own_far(posterior, runs)
     blocks = [_of_block(posterior, block, prob, seed) for block in _blocks(runs)]
-    return pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
+    rows = pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
+    if not keep:
+        return rows
+    own = runs.drop(columns=[name for name in rows if name in runs])
+    return pd.concat([own, rows], axis=1)
 
 
 def _blocks(runs: pd.DataFrame, size: int = 2000) -> list[pd.DataFrame]:

@@ -5,6 +5,7 @@ posterior draws (Bethune 2025).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_BEFORE
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.runs import as_runs
 
@@ -101,9 +103,9 @@ def progress_lost(
 
 
 def cost_of_forgetting(
-    posterior: Posterior,
-    runs: pd.DataFrame,
-    pretraining: Posterior | pd.DataFrame,
+    posterior: Posterior | str | Path,
+    runs: pd.DataFrame | str | Path,
+    pretraining: Posterior | str | Path | pd.DataFrame,
     *,
     seed: int = 0,
 ) -> Cost:
@@ -136,9 +138,11 @@ def cost_of_forgetting(
     >>> bayeslaw.cost_of_forgetting(pretraining, after, curve).lost.shape[1]
     1
     """
-    runs = as_runs(runs)
+    posterior, runs = as_posterior(posterior), as_runs(runs)
     if isinstance(pretraining, pd.DataFrame):
         pretraining = as_runs(pretraining)
+    else:
+        pretraining = as_posterior(pretraining)
     runtime.start()
     after = np.exp(posterior.log_loss(runs))  # (draw, run)
     lost, last_tokens = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.numbers import LARGEST_COUNT, Z90, format_count
 from bayeslaw._inference.discrepancy import drift
 from bayeslaw._inference.discrepancy.axes import STARTS
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS, LogLoss, Piece, Posterior
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 PARTS = ("noise", "parameters", "misfit", "drift", "laws")
 
 
-def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
+def width_parts(
+    posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path
+) -> pd.DataFrame:
     """What the 90% interval of each run's forecast is made of, as shares of its loss.
 
     Parameters
@@ -47,7 +51,7 @@ def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
     >>> bayeslaw.width_parts(target, large).columns.tolist()
     ['noise', 'parameters', 'misfit', 'drift', 'laws']
     """
-    runs = as_runs(runs)
+    posterior, runs = as_posterior(posterior), as_runs(runs)
     variance = _variances(posterior, runs)
     width = _width_by_variance(variance)
     columns = {name: width * variance[name] for name in PARTS if name != "drift"}
@@ -55,7 +59,9 @@ def width_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, index=runs.index)[list(PARTS)]
 
 
-def drift_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
+def drift_parts(
+    posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path
+) -> pd.DataFrame:
     """What the drift to each side of the data adds to the 90% interval of each run's
     forecast, as shares of its loss.
 
@@ -79,7 +85,7 @@ def drift_parts(posterior: Posterior, runs: pd.DataFrame) -> pd.DataFrame:
     >>> parts.shape
     (63, 0)
     """
-    runs = as_runs(runs)
+    posterior, runs = as_posterior(posterior), as_runs(runs)
     variance = _variances(posterior, runs)
     width = _width_by_variance(variance)
     return variance["drift"].mul(width, axis=0).set_index(runs.index)
@@ -250,7 +256,10 @@ def _apart(
 
 
 def misfit_along(
-    posterior: Posterior, runs: pd.DataFrame, axis: str, points: int = 60
+    posterior: Posterior | str | Path,
+    runs: pd.DataFrame | str | Path,
+    axis: str,
+    points: int = 60,
 ) -> pd.DataFrame:
     """A law's misfit along one column over the data, the others at a middle run.
 
@@ -279,6 +288,7 @@ def misfit_along(
     >>> bayeslaw.misfit_along(target, of_target, "D", points=5).columns.tolist()
     ['D', 'low', 'median', 'high']
     """
+    posterior = as_posterior(posterior)
     piece = max(posterior.pieces(), key=lambda piece: piece.draws)
     formula = _law_of(piece)
     if formula is None or formula.process is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -22,11 +23,13 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.table import Padded, pad
+from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
@@ -51,6 +54,21 @@ class PointFit:
     objective: float
     delta: float
     bootstrap: Mapping[str, Float[np.ndarray, " resample"]]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={x:.4g}" for name, x in self.parameters.items())
+        again = len(next(iter(self.bootstrap.values()), ()))
+        resamples = f", {again} resamples" if again else ""
+        return f"PointFit({self.law.name!r}: {values}{resamples})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: each parameter, with the bootstrap's 90% interval."""
+        rows = {name: {"value": x} for name, x in self.parameters.items()}
+        for name, draws in self.bootstrap.items():
+            low, high = np.quantile(draws, [0.05, 0.95])
+            rows[name] |= {"low": float(low), "high": float(high)}
+        table = pd.DataFrame.from_dict(rows, orient="index")
+        return paragraphs(repr(self).partition(":")[0] + ")") + table_html(table)
 
     def loss(self, runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
         """Fitted loss at a table of runs, shape (run,)."""
@@ -80,8 +98,8 @@ class PointFit:
 
 
 def point_fit(
-    runs: pd.DataFrame,
-    law: Law,
+    runs: pd.DataFrame | str | Path,
+    law: Law | str,
     *,
     delta: float = 0.02,
     bootstrap: int = 0,
@@ -94,7 +112,7 @@ def point_fit(
     Parameters
     ----------
     runs, law
-        The table and the law; its priors only choose the starts and bound what the data
+        The table, or the path of one, and the law, or its name; its priors only choose the starts and bound what the data
         leave free.
     delta
         Where the Huber loss turns linear, in log loss: .02 in Goffinet 2025, 1e-4 in
@@ -117,6 +135,7 @@ def point_fit(
     ['A', 'B', 'E', 'alpha', 'beta']
     """
     runs = as_runs(runs)
+    law = find_law(law, runs) if isinstance(law, str) else law
     covariates = fitting.covariates(law, runs)
     runtime.start()
     table = pad(covariates, np.log(fitting.losses(runs)))

@@ -20,9 +20,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
+import pandas as pd
 from jax import Array
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._law.priors import Prior, parse_prior
 
 if TYPE_CHECKING:
@@ -132,6 +134,14 @@ class Term:
     sign: int = 1
     in_nats: bool = True
 
+    def __post_init__(self) -> None:
+        if not callable(self.basis) or not isinstance(self.prior, Prior):
+            raise LawError(
+                f"Term({self.coefficient!r}, ...) takes a function of covariates and "
+                f"exponents, and then a prior; got a {type(self.basis).__name__} and a "
+                f"{type(self.prior).__name__}"
+            )
+
     @property
     def site(self) -> str:
         if self.in_nats:
@@ -158,6 +168,14 @@ class Exponent:
     latex: str = ""
     also: tuple[str, ...] = ()
     may_rest: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prior, Prior) or not isinstance(self.covariate, str):
+            raise LawError(
+                f"Exponent({self.name!r}, ...) takes a prior and then the column along "
+                f"which it acts, as Exponent('alpha', lognormal(0.3, 0.4), 'N'); got a "
+                f"{type(self.prior).__name__} and a {type(self.covariate).__name__}"
+            )
 
 
 def _same(parameters: Values) -> dict[str, Array]:
@@ -228,6 +246,19 @@ class Law:
             check_parameter_name(name)
         for name in ("reference", "plausible", "monotone"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __repr__(self) -> str:
+        return f"Law({self.name!r}: {', '.join(self.parameters)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is, its formula, and each prior with its source."""
+        rows = {
+            name: {"prior": str(prior), "from": prior.source}
+            for name, prior in self.priors.items()
+        }
+        text = f"{self.name}: {self.title}\n{self.latex}\n{self.source}"
+        table = pd.DataFrame.from_dict(rows, orient="index")
+        return paragraphs(text) + table_html(table)
 
     # -- names -------------------------------------------------------------------------
 

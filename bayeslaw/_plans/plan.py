@@ -114,6 +114,7 @@ def plan(arguments: PlanArguments) -> Plan:
     >>> planned.feasible, bool(planned.probability >= 0.9)
     (True, True)
     """
+    arguments = arguments.loaded()
     question = question_of(arguments)
     answer = solve(question, arguments.point)
     run = {"N": answer.N, "ptpp": answer.ptpp}
@@ -186,7 +187,7 @@ def problem_of(arguments: PlanArguments) -> Problem:
     """Pose the problem that `plan` solves for its first model when it is asked the
     same.
     """
-    question = question_of(arguments)
+    question = question_of(arguments.loaded())
     first = question.models[0]
     return pose(question, first)
 

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from bayeslaw._plans.constraint import (
     forgetting_limit,
 )
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.chain import models_of
 from bayeslaw._posteriors.pairs import check_posteriors, fitted_replays, table_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
@@ -217,8 +219,8 @@ class Question:
 class PlanArguments:
     """Arguments of `bayeslaw.plan`, which says what they are, before they are checked."""
 
-    target: Posterior
-    source: Posterior | Mapping[str, Posterior]
+    target: Posterior | str | Path
+    source: Posterior | str | Path | Mapping[str, Posterior | str | Path]
     _: KW_ONLY
     N: float | Sequence[float]
     ptpp: float | Sequence[float]
@@ -249,8 +251,15 @@ class PlanArguments:
     def sources(self) -> dict[str, Posterior]:
         """Posteriors of sources by name; of one without a name, the forgetting's."""
         if isinstance(self.source, Mapping):
-            return dict(self.source)
-        return {FORGETTING: self.source}
+            return {name: as_posterior(one) for name, one in self.source.items()}
+        return {FORGETTING: as_posterior(self.source)}
+
+    def loaded(self) -> PlanArguments:
+        """The same with posteriors in place of the paths of their files."""
+        source: Any = self.sources
+        if not isinstance(self.source, Mapping):
+            source = source[FORGETTING]
+        return replace(self, target=as_posterior(self.target), source=source)
 
     def bytes_of(self, name: str) -> float | None:
         """Bytes of a token of one domain's text."""

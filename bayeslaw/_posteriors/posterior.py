@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import jax
 import numpy as np
@@ -249,8 +249,12 @@ class KeptPosterior(Posterior, Protocol):
         """Summarize each parameter in the paper's units."""
         ...
 
-    def parameter_draws(self) -> Mapping[str, Float[np.ndarray, " draw"]]:
-        """Draws of each parameter in the paper's units."""
+    def parameter_draws(self) -> Mapping[str, Any]:
+        """Draws of each parameter in the paper's units, each of shape (draw,)."""
+        ...
+
+    def draws(self) -> pd.DataFrame:
+        """Draws of each parameter in the paper's units, a row for each draw."""
         ...
 
     def save(self, path: str | Path) -> Path:

@@ -14,6 +14,7 @@ import numpy as np
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Piece, Posterior, over_draws
 from bayeslaw._schedules.phases import finite_number
 from bayeslaw._tables.rates.areas import COLUMNS
@@ -120,7 +121,7 @@ def sides_of(
     pieces: dict[str, tuple[Piece, ...]] = {}
     for name, posterior in {"source": source, "target": target}.items():
         if posterior is not None:
-            pieces[name] = tuple(posterior.pieces())
+            pieces[name] = tuple(as_posterior(posterior).pieces())
         elif weights[name]:
             raise PlanError(
                 f"the {name} loss has weight {weights[name]:g}, but no posterior of it "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
+from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -55,7 +57,7 @@ DESIGNS = {"ptpp": ptpp_grid}
 def simulate(
     law: Law | str,
     *,
-    design: str | pd.DataFrame = "ptpp",
+    design: str | Path | pd.DataFrame = "ptpp",
     seed: int = 0,
     noise: float = NOISE,
     parameters: Mapping[str, float] | None = None,
@@ -67,7 +69,7 @@ def simulate(
     law
         A law or its name.
     design
-        Name of a design, or a table with the columns the law reads.
+        Name of a design, or a table with the columns the law reads, or the path of one.
     noise
         Standard deviation of the log loss of a run around the law.
     parameters
@@ -85,6 +87,8 @@ def simulate(
     True
     """
     runtime.start()
+    if isinstance(design, str | Path) and Path(design).suffix:
+        design = as_runs(design)
     table = None if isinstance(design, str) else design
     law = find_law(law, table) if isinstance(law, str) else law
     if isinstance(design, str) and design not in DESIGNS:
@@ -108,10 +112,26 @@ def simulate(
 
 
 def prior_predictive(
-    law: Law | str, runs: pd.DataFrame, *, draws: int = 1000, seed: int = 0
+    law: Law | str | Any,
+    runs: pd.DataFrame | str | Path,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
 ) -> Float[np.ndarray, "draw run"]:
     """Draw losses that the prior expects at a table of runs, without the noise of a
     run, shape (draw, run).
+
+    Parameters
+    ----------
+    law
+        A law, its name, or the fit of one, whose priors are taken.
+    runs
+        A table, or the path of one.
+
+    Raises
+    ------
+    LawError
+        It is none of these.
 
     Examples
     --------
@@ -121,7 +141,13 @@ def prior_predictive(
     import jax
 
     runtime.start()
-    law = find_law(law, runs) if isinstance(law, str) else law
+    runs = as_runs(runs)
+    law = find_law(law, runs) if isinstance(law, str) else getattr(law, "law", law)
+    if not isinstance(law, Law):
+        raise LawError(
+            "prior_predictive takes a law, its name, or the fit of one law (of an "
+            f"average, one of its members); got {type(law).__name__}"
+        )
     rng = np.random.default_rng(seed)
     values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
     of_draw = partial(log_loss, law, fitting.covariates(law, runs))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +38,9 @@ from bayeslaw.cli.parsing import (
     number,
     read_table,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,7 @@ def forecast(options: ForecastOptions) -> None:
     record = {
         "law": posterior.name,
         "prob": options.prob,
-        "rows": rows.reset_index().to_dict(orient="records"),
+        "rows": _with_own(table, rows).reset_index().to_dict(orient="records"),
     }
 
     def show() -> None:
@@ -106,6 +109,13 @@ def forecast(options: ForecastOptions) -> None:
             say(said)
 
     emit(record, options.as_json, show)
+
+
+def _with_own(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The table's own columns before those of the forecast."""
+    own = table.drop(columns=[name for name in rows if name in table])
+    dates = own.select_dtypes("datetime").columns
+    return own.astype(dict.fromkeys(dates, str)).join(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

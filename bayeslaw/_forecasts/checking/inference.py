@@ -38,6 +38,7 @@ from bayeslaw._inference.noise import draw_errors, error_names
 from bayeslaw._inference.ranks import shares_below
 from bayeslaw._inference.table import SharedError, pad, shared_error, twice
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import draws_of
 from bayeslaw._posteriors.fits.record import Fit
@@ -56,7 +57,7 @@ MEAN_LOSS = "log loss, mean of the runs"
 
 
 def check_inference(
-    posterior: Posterior,
+    posterior: Posterior | str | Path,
     runs: pd.DataFrame | str | Path | None = None,
     *,
     replicates: int = 40,
@@ -97,7 +98,7 @@ def check_inference(
     10
     """
     began = time.perf_counter()
-    fit = _checked(posterior, replicates)
+    fit = _checked(as_posterior(posterior), replicates)
     runtime.start()
     rows = None if runs is None else as_runs(runs)
     inference = FittedLaw.of(fit, rows)

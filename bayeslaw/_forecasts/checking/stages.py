@@ -22,6 +22,7 @@ from bayeslaw._posteriors.averaging.folds import (
     default_axes,
     upper_stages,
 )
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.averaging.refitting import refit_like
 from bayeslaw._posteriors.posterior import KeptPosterior, Posterior, is_kept
 from bayeslaw._tables import fitting
@@ -30,7 +31,7 @@ from bayeslaw._tables.runs import as_runs
 
 
 def check_stages(
-    posterior: Posterior,
+    posterior: Posterior | str | Path,
     runs: pd.DataFrame | str | Path | None = None,
     *,
     column: str | None = None,
@@ -68,6 +69,7 @@ def check_stages(
     >>> stages.column
     'N'
     """
+    posterior = as_posterior(posterior)
     if not is_kept(posterior):
         raise LawError(
             "stages are left out of a fit or an average (`bayeslaw fit`), not of a "

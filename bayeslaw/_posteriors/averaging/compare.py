@@ -11,7 +11,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from bayeslaw._posteriors.averaging.folds import (
 )
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
 from bayeslaw._posteriors.fits.refits import spread
+from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
 from bayeslaw._tables import fitting
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
@@ -232,8 +233,33 @@ def _state_laws(runs: pd.DataFrame) -> list[str]:
 class CompareArguments(Comparing):
     """Arguments of `compare`, which says what they are."""
 
-    runs: pd.DataFrame | str | Path
+    runs: pd.DataFrame | str | Path | Sequence[KeptPosterior]
     laws: Sequence[Law | str] | None = None
+
+    def of_laws(self) -> CompareArguments:
+        """The same of a table and laws, where posteriors were given: theirs.
+
+        Raises
+        ------
+        LawError
+            They are of different losses.
+        """
+        if isinstance(self.runs, pd.DataFrame | str | Path):
+            return self
+        posteriors = list(self.runs)
+        if not posteriors or not all(map(is_kept, posteriors)):
+            raise LawError("compare takes a table of runs, or fits of one table")
+        first = posteriors[0].runs
+        for other in posteriors[1:]:
+            same = fitting.fitted(first, other.runs)
+            if len(first) != len(other.runs) or not same.all():
+                raise LawError(
+                    "these fits are of different losses, whose forecasts cannot be "
+                    "compared: give the table, and the laws by name"
+                )
+        pieces = [piece for one in posteriors for piece in one.pieces()]
+        laws = {one.log_loss.law.name: one.log_loss.law for one in pieces}
+        return replace(self, runs=first, laws=self.laws or list(laws.values()))
 
 
 @takes(CompareArguments)
@@ -243,7 +269,8 @@ def compare(arguments: CompareArguments) -> Comparison:
     Parameters
     ----------
     runs
-        A table as `read_runs` returns it, or the path of one.
+        A table as `read_runs` returns it, or the path of one; or fits of one table,
+        whose laws are compared.
     laws
         Laws, or their names; by default those that suit the table's columns.
     reference
@@ -277,6 +304,7 @@ def compare(arguments: CompareArguments) -> Comparison:
     >>> bool(compared.table["weight"].max() > 0.5)
     True
     """
+    arguments = arguments.of_laws()
     table = as_runs(arguments.runs)
     everything = np.ones(len(table), bool)
     return compare_part(table, everything, arguments.laws, arguments)

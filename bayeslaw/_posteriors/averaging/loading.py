@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bayeslaw._base.errors import LawError
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import (
     read,
@@ -12,7 +13,28 @@ from bayeslaw._posteriors.fits.artifact import (
 from bayeslaw._posteriors.fits.record import Fit
 
 if TYPE_CHECKING:
-    pass
+    from bayeslaw._posteriors.posterior import Posterior
+
+
+def as_posterior(given: Posterior | str | Path) -> Posterior:
+    """A posterior as it was given, or read from the path of its file: one place for all
+    functions that take a posterior.
+
+    Raises
+    ------
+    FitFileError
+        The file is none of a fit or an average.
+    LawError
+        It is neither a posterior nor a path.
+    """
+    if isinstance(given, str | Path):
+        return load(given)
+    if not hasattr(given, "log_loss"):
+        raise LawError(
+            "a posterior is a fit or an average (`bayeslaw.fit`, `bayeslaw.average`), or "
+            f"the path of its file; got {type(given).__name__}"
+        )
+    return given
 
 
 def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:

@@ -6,6 +6,7 @@ Made by `bayeslaw.average`. Reading one and forecasting with it imports no sampl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import FitFileError
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference.diagnostics import MAX_DIVERGENT, MAX_RHAT, MIN_ESS
@@ -34,6 +36,7 @@ from bayeslaw._posteriors.fits.artifact import (
     law_from_recipe,
     readable,
     runs_of,
+    tree_of,
     write,
 )
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
@@ -42,9 +45,13 @@ from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-    from xarray import DataTree
+    from xarray import DataArray, Dataset, DataTree
 
     from bayeslaw._base.arrays import AnyArray
+
+
+GROUP = re.compile(r"law(\d+)")  # of a saved law, before its name
+UNNAMABLE = re.compile(r"[^\w.-]+")  # in the name of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +77,15 @@ class Member:
     known: Range
     values: Mapping[str, Float[np.ndarray, "draw ..."]]
 
+    def __repr__(self) -> str:
+        draws = self.piece.draws
+        return f"Member({self.law.name!r} at weight {self.weight:.2f}, {draws} draws)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is of, and each parameter."""
+        table = self.draws().describe().loc[["mean", "std", "min", "max"]].T
+        return paragraphs(repr(self)) + table_html(table)
+
     @property
     def posterior(self) -> Mapping[str, Float[np.ndarray, "draw ..."]]:
         """Draws by name, as a `Fit` has them."""
@@ -83,6 +99,20 @@ class Member:
     def piece(self) -> Piece:
         formula = LogLoss(self.law, self.process, self.known)
         return formula.piece(self.values)
+
+    def draws(self) -> pd.DataFrame:
+        """Draws of each parameter in the paper's units, and of the noise: a row for each
+        draw.
+        """
+        return pd.DataFrame(dict(_in_paper_units(self))).rename_axis("draw")
+
+    @property
+    def inference_data(self) -> DataTree:
+        """ArviZ data (a DataTree) of this law's share: ``posterior``, its parameters as
+        in the paper, one chain.
+        """
+        values = {name: v[None] for name, v in _in_paper_units(self)}
+        return tree_of({"posterior": values}, {}, {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,15 +203,68 @@ class Average:
             }
         return pd.DataFrame.from_dict(rows, orient="index")
 
-    def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
+    def parameter_draws(self) -> dict[str, pd.Series]:
         """Draws of what `parameters` summarises, by name, each of shape (draw of the
-        law,).
+        law,) and labelled by the average's draws, so that a DataFrame of all lines up.
         """
-        return {
-            f"{member.law.name}.{name}": draws
-            for member in self.members
-            for name, draws in _in_paper_units(member)
-        }
+        draws, start = {}, 0
+        for member in self.members:
+            stop = start + member.piece.draws
+            for name, values in _in_paper_units(member):
+                label = f"{member.law.name}.{name}"
+                draws[label] = pd.Series(values, index=range(start, stop), name=label)
+            start = stop
+        return draws
+
+    def draws(self) -> pd.DataFrame:
+        """Draws of each law's parameters in the paper's units: a row for each draw, with
+        its ``law``, and a column ``law.parameter`` for each name of `parameters`, NaN in
+        the draws of other laws.
+        """
+        table = pd.DataFrame(self.parameter_draws()).rename_axis("draw")
+        names = [np.full(m.piece.draws, m.law.name) for m in self.members]
+        table.insert(0, "law", np.concatenate(names))
+        return table
+
+    def __getitem__(self, law: str) -> Member:
+        """A law's share, by its name.
+
+        Raises
+        ------
+        KeyError
+            It has no draws in this average.
+        """
+        for member in self.members:
+            if member.law.name == law:
+                return member
+        there = ", ".join(member.law.name for member in self.members)
+        raise KeyError(f"no law {law!r} has draws here; there are: {there}")
+
+    @property
+    def inference_data(self) -> DataTree:
+        """ArviZ data (a DataTree): ``posterior_predictive`` and ``observed_data`` (log
+        loss) of the average at its runs, and for each law a node of its name with its
+        ``posterior``.
+        """
+        from xarray import DataTree
+
+        new = self.log_loss(self.runs, noise=True)
+        tree = tree_of(
+            {
+                "posterior_predictive": {"log_loss": new[None].astype(np.float32)},
+                "observed_data": {"log_loss": np.log(fitting.losses(self.runs))},
+            },
+            {"log_loss": ["run_row"]},
+            {"run_row": self.runs.index.to_numpy()},
+        )
+        nodes = {m.law.name.replace("/", ":"): m.inference_data for m in self.members}
+        return DataTree.from_dict(_under({"": tree} | nodes))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the laws with what each is worth, and each parameter."""
+        columns = [c for c in ("weight", "coverage", "mae", "drift") if c in self.table]
+        laws = self.table[columns]
+        return paragraphs(repr(self)) + table_html(laws) + table_html(self.parameters())
 
     @property
     def heaviest(self) -> Member:
@@ -235,8 +318,9 @@ class Average:
 
         nodes = {}
         for i, member in enumerate(self.members):
+            # with a chain, as ArviZ reads draws
             arrays = {
-                name: (("draw", f"{name}_index")[: v.ndim], v)
+                name: (("chain", "draw", f"{name}_index")[: v.ndim + 1], v[None])
                 for name, v in member.values.items()
             }
             recipe = recipe_of(member.law) | {
@@ -244,7 +328,9 @@ class Average:
                 "known": member.known._asdict(),
                 "process": process_to_dict(member.process),
             }
-            nodes[f"/law{i}"] = xr.Dataset(arrays, attrs={"member": json.dumps(recipe)})
+            nodes[f"/law{i}_{UNNAMABLE.sub('-', member.law.name)}"] = xr.Dataset(
+                arrays, attrs={"member": json.dumps(recipe)}
+            )
         root = {
             "average": json.dumps(dict(self.attrs)),
             "table": json.dumps(self.table.to_dict()),
@@ -269,8 +355,8 @@ class Average:
         cls, tree: DataTree, path: str | Path, trust_law_file: bool
     ) -> Average:
         members = []
-        named = [name for name in tree.children if name.startswith("law")]
-        for name in sorted(named, key=lambda n: int(n.removeprefix("law"))):
+        named = [name for name in tree.children if GROUP.match(name)]
+        for name in sorted(named, key=lambda n: int(GROUP.match(n)[1])):
             node = tree[name]
             recipe = json.loads(node.attrs["member"])
             if "process" not in recipe:
@@ -283,7 +369,7 @@ class Average:
                 recipe["weight"],
                 process_from_dict(recipe["process"]),
                 of_saved(recipe["known"]),
-                {str(k): v.to_numpy() for k, v in node.data_vars.items()},
+                {str(k): _of_draws(v) for k, v in node.data_vars.items()},
             )
             check_draws(member.values, (*member.law.priors, "sigma", "dof"))
             members.append(member)
@@ -291,6 +377,21 @@ class Average:
         table = table.astype({"rhat": float}).rename_axis("name")
         attrs = json.loads(tree.attrs["average"])
         return cls(tuple(members), table, runs_of(tree), attrs)
+
+
+def _under(nodes: Mapping[str, DataTree]) -> dict[str, Dataset]:
+    """The groups of trees, each under its name."""
+    return {
+        f"/{name}/{group}".replace("//", "/"): node.to_dataset()
+        for name, tree in nodes.items()
+        for group, node in tree.children.items()
+    }
+
+
+def _of_draws(saved: DataArray) -> Float[np.ndarray, "draw ..."]:
+    """Draws as they were saved; files of earlier versions have no chain."""
+    values = saved.to_numpy()
+    return values[0] if "chain" in saved.dims else values
 
 
 def _in_paper_units(member: Member) -> Iterator[tuple[str, Float[np.ndarray, " draw"]]]:

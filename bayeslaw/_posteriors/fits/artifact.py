@@ -260,7 +260,10 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
     if kind is None:
         raise FitFileError(f"{path}: not a {wanted} saved by bayeslaw; {make}")
     if kind not in kinds:
-        raise FitFileError(f"{path}: holds a {kind}, not a {wanted}")
+        how = ""
+        if kind in ("fit", "average"):
+            how = f"; read it with bayeslaw.load({str(path)!r}), which takes either"
+        raise FitFileError(f"{path}: holds a {kind}, not a {wanted}{how}")
     if saved_checksum is None:
         warnings.warn(
             f"{path}: has no checksum, as files of earlier versions: whether its draws "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
 from bayeslaw._inference.discrepancy.learning import Misfit
@@ -117,6 +118,23 @@ class Fit:
             at_runs = self.misfit.at(columns)
             draws["misfit"] = np.sqrt(np.mean(at_runs**2, axis=1))
         return draws
+
+    def draws(self) -> pd.DataFrame:
+        """Draws of each parameter in the paper's units, and of the noise: a row for each
+        draw, a column for each name of `parameters`.
+
+        Examples
+        --------
+        >>> from bayeslaw import fit, simulate
+        >>> preview = fit(simulate("chinchilla"), "chinchilla", preview=True)
+        >>> list(preview.draws().columns[:3])
+        ['E', 'A', 'B']
+        """
+        return pd.DataFrame(self.parameter_draws()).rename_axis("draw")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is of, and each parameter."""
+        return paragraphs(repr(self)) + table_html(self.parameters())
 
     @cached_property
     def goodness(self) -> Goodness:

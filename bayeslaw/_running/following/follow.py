@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.numbers import format_count, positive
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._running.following.course import Schedules, unit_of
@@ -27,7 +29,7 @@ from bayeslaw._running.following.side import (
 from bayeslaw._running.following.track import Moment
 from bayeslaw._tables.runs import as_runs
 
-Posteriors = Posterior | Mapping[str, Posterior]
+Posteriors = Posterior | str | Path | Mapping[str, Posterior | str | Path]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +49,7 @@ class FollowArguments(PromiseArguments):
     """Arguments of `follow`, which says what they are."""
 
     posterior: Posteriors
-    curve: pd.DataFrame
+    curve: pd.DataFrame | str | Path
     until: float
     _: KW_ONLY
     warmup: float | None = None
@@ -263,6 +265,13 @@ def _by_domain(posterior: Posteriors) -> dict[str, Posterior]:
 
 def _one_row(run: Mapping[str, float]) -> pd.DataFrame:
     return pd.DataFrame([dict(run)])
+
+
+def _loaded(posterior: Posteriors) -> Posteriors:
+    """Posteriors in place of the paths of their files."""
+    if isinstance(posterior, Mapping):
+        return {name: as_posterior(one) for name, one in posterior.items()}
+    return as_posterior(posterior)
 
 
 def domain_of(posterior: Posterior) -> str:

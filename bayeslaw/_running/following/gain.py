@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.numbers import positive
 from bayeslaw._posteriors.answer import Answer, format_probability
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._running.following.course import Course, course, unit_of
 from bayeslaw._tables.runs import as_runs
@@ -37,10 +39,10 @@ class Gain(Answer):
 
 
 def compute_gain(
-    usual: Posterior,
-    run: pd.DataFrame,
+    usual: Posterior | str | Path,
+    run: pd.DataFrame | str | Path,
     *,
-    rival: Posterior | None = None,
+    rival: Posterior | str | Path | None = None,
     seed: int = 0,
 ) -> Gain:
     """What a recipe is worth in compute, at one run of it.
@@ -70,7 +72,8 @@ def compute_gain(
     >>> bool(gain.median > 1)
     True
     """
-    run = as_runs(run)
+    usual, run = as_posterior(usual), as_runs(run)
+    rival = None if rival is None else as_posterior(rival)
     if len(run) != 1:
         raise RunTableError(f"a gain is of one run, and the table has {len(run)} rows")
     unit = unit_of(usual)

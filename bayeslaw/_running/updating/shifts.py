@@ -25,8 +25,8 @@ def parameter_shifts(
     """
     before, after = old.parameter_draws(), new.parameter_draws()
     rows = {
-        name: _intervals(before[name], after[name], prob)
-        | _moved(before[name], after[name])
+        name: _intervals(np.asarray(before[name]), np.asarray(after[name]), prob)
+        | _moved(np.asarray(before[name]), np.asarray(after[name]))
         for name in before
         if name in after
     }
