@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 NO_COVARIATES = {
     "loss": "it is what the law predicts",
-    "lr": "use the areas S1_pt, S2_pt",
+    "lr": "it is read as a column of the table to be fitted, which has none of that name; "
+    "of a schedule use the areas S1_pt, S2_pt",
     "cost": "it is no covariate",
     "run": "it names runs",
     "checkpoint": "it names checkpoints",
@@ -122,7 +123,9 @@ def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
         A column that it names holds text, or no number.
     """
     columns = {}
-    for name in sorted(names(parse(text)) - set(REFERENCE) - set(NO_COVARIATES)):
+    # a peak rate is a number of each run, which a formula may read as any other
+    refused = set(NO_COVARIATES) - {"lr"}
+    for name in sorted(names(parse(text)) - set(REFERENCE) - refused):
         if name not in runs:
             continue
         if runs[name].dtype.kind not in "iuf":

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bayeslaw
 from bayeslaw._base.errors import FitWarning, LawError
 from bayeslaw._law.catalogue import law
-from bayeslaw._law.find import law_from_file
+from bayeslaw._law.find import find_law, law_from_file
 from bayeslaw._law.formula import law_from_formula
 
 jax.config.update("jax_enable_x64", True)
@@ -266,3 +267,15 @@ def test_bad_law_files_are_refused(tmp_path, content, named):
     with pytest.raises(LawError, match=named) as caught:
         law_from_file(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_rate_is_read_as_a_column_of_the_table():
+    """A peak rate is a number of each run; without such a column it is no parameter."""
+    table = bayeslaw.simulate("chinchilla").assign(lr=3e-4)
+    table.loc[::2, "lr"] = 1e-3
+    with pytest.warns(FitWarning, match="read as columns of the table: lr"):
+        law = find_law("E + A/N^alpha + B/D^beta + C*lr^g", table)
+    assert "lr" in law.covariates
+    assert {"C", "g"} <= set(law.parameters)
+    with pytest.raises(LawError, match="'lr' as a name: it is read as a column"):
+        law_from_formula("E + A/N^alpha + C*lr^g")

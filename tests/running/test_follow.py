@@ -381,8 +381,15 @@ def test_another_share_of_replay_ends_near_its_law_with_the_runs_own_departure()
         np.hypot(planned, 2 * 1.645 * TrackRules().changed), rel=0.05
     )
     assert known.decision.action == "stop"
-    assert known.decision.replay == 0.05
-    assert known.decision.replay_probability == known.first.replays["probability"].max()
+    # of one domain alone that would be advice to forget the other
+    assert known.decision.replay is None
+    both = {"target": mixed(), "source": mixed()}
+    curves = pd.concat([curve.assign(domain=name) for name in both])
+    limits = dict.fromkeys(both, 1.1 * 1.02 * END)
+    advised = bayeslaw.follow(both, curves, UNTIL, max_loss=limits).decision
+    assert advised.replay == 0.05
+    best = known.first.replays["probability"].max()
+    assert advised.replay_probability == pytest.approx(best**2)
 
 
 def test_late_in_a_run_no_other_share_is_told():
