@@ -21,7 +21,6 @@ from bayeslaw._running.following.track import Track
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-<<<<<<< HEAD
 
 @dataclass(frozen=True)
 class DecisionRules:
@@ -49,14 +48,6 @@ class DecisionRules:
     alike: float = 0.01
     looks: int = 24
     sure_enough: float = 0.5
-=======
-PLACES = 48  # between now and the end, and beyond it, at which a run may stop
-LOOKS = 24  # between now and the end, at which one may look again
-BOTH = 2  # domains with a limit, of which advice on replay must know
-BETTER = 0.05  # probability gained, for which another replay or schedule is named
-ALIKE = 0.01  # probability by which two schedules keep the promises as well
-SOON = 0.5  # chance of being sure, at which it is worth looking
->>>>>>> 257088c (A rate is a column of a formula; advice on replay needs both domains)
 
 
 @dataclass(frozen=True)
@@ -222,19 +213,15 @@ def _first(
 def _other_replay(
     tracks: Sequence[Track], least: float
 ) -> tuple[float | None, float | None]:
-<<<<<<< HEAD
     """Find the share of replay from here on that keeps all limits most probably, and
     that probability, where it is at least so much; `Track.replays`.
-=======
-    """The share of replay from here on that keeps all limits most probably, and that
-    probability, where it is clearly more than now; `Track.replays`.
 
     Replay trades one domain for the other, so that with one alone followed there is no
     advice: it would always be the least replay, or the most.
->>>>>>> 257088c (A rate is a column of a formula; advice on replay needs both domains)
     """
     tables = [track.replays for track in tracks if track.limit is not None]
-    if len(tables) < BOTH or not all(len(table) for table in tables):
+    has_both = len(tables) > 1
+    if not has_both or not all(len(table) for table in tables):
         return None, None
     together_at = np.prod([table["probability"] for table in tables], axis=0)
     best = int(np.argmax(together_at))
