@@ -87,7 +87,7 @@ def simulate(
     True
     """
     runtime.start()
-    if isinstance(design, str | Path) and Path(design).suffix:
+    if isinstance(design, Path) or (isinstance(design, str) and Path(design).suffix):
         design = as_runs(design)
     table = None if isinstance(design, str) else design
     law = find_law(law, table) if isinstance(law, str) else law
