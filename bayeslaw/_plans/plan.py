@@ -29,6 +29,7 @@ from bayeslaw._plans.question import (
 )
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import doubts
 from bayeslaw._posteriors.posterior import Piece
 
@@ -114,13 +115,14 @@ def plan(arguments: PlanArguments) -> Plan:
     >>> planned.feasible, bool(planned.probability >= 0.9)
     (True, True)
     """
-    arguments = arguments.loaded()
     question = question_of(arguments)
     answer = solve(question, arguments.point)
     run = {"N": answer.N, "ptpp": answer.ptpp}
     if answer.D and answer.replay is not None:
         run |= {"D": answer.D, "replay": answer.replay}
-    more = doubts(arguments.target, arguments.sources, run) + _at_the_end(answer)
+    more = doubts(as_posterior(arguments.target), arguments.sources, run) + _at_the_end(
+        answer
+    )
     return replace(answer, warnings=answer.warnings + more + _at_fitted_replay(answer))
 
 
@@ -187,7 +189,7 @@ def problem_of(arguments: PlanArguments) -> Problem:
     """Pose the problem that `plan` solves for its first model when it is asked the
     same.
     """
-    question = question_of(arguments.loaded())
+    question = question_of(arguments)
     first = question.models[0]
     return pose(question, first)
 

@@ -254,13 +254,6 @@ class PlanArguments:
             return {name: as_posterior(one) for name, one in self.source.items()}
         return {FORGETTING: as_posterior(self.source)}
 
-    def loaded(self) -> PlanArguments:
-        """The same with posteriors in place of the paths of their files."""
-        source: Any = self.sources
-        if not isinstance(self.source, Mapping):
-            source = source[FORGETTING]
-        return replace(self, target=as_posterior(self.target), source=source)
-
     def bytes_of(self, name: str) -> float | None:
         """Bytes of a token of one domain's text."""
         by_name = self.bytes_per_token
@@ -285,7 +278,7 @@ def question_of(arguments: PlanArguments) -> Question:
     PlanError
         The question is ill-posed.
     """
-    target, sources = arguments.target, arguments.sources
+    target, sources = as_posterior(arguments.target), arguments.sources
     if not sources or TARGET in sources:
         raise PlanError(
             f"name at least one source, and none {TARGET!r}; got {list(sources)}"

@@ -11,9 +11,9 @@ import pandas as pd
 from bayeslaw._base.errors import BayeslawError, RunTableError
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
+from bayeslaw._designs.anchor_list import Anchors
 from bayeslaw._designs.anchors import anchors
 from bayeslaw._designs.menu import candidates, menu
-from bayeslaw._designs.anchor_list import Anchors
 from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.checkpoint import can_fill, fill_losses

@@ -117,8 +117,9 @@ def _plan(answer: Plan) -> dict[str, Any]:
 def _most(runs: pd.DataFrame) -> float | None:
     """The largest loss that is told: beyond it a law says nothing that was measured."""
     columns = [c for c in ("loss", *LOSSES_BEFORE) if c in runs]
-    most = runs[columns].max(axis=None)
-    return LOSS_REACH * float(most) if math.isfinite(most) else None
+    losses = runs[columns].to_numpy(float)
+    known = losses[np.isfinite(losses)]
+    return LOSS_REACH * float(known.max()) if len(known) else None
 
 
 def can_explore(problem: Problem) -> bool:

@@ -355,8 +355,9 @@ class Average:
         cls, tree: DataTree, path: str | Path, trust_law_file: bool
     ) -> Average:
         members = []
-        named = [name for name in tree.children if GROUP.match(name)]
-        for name in sorted(named, key=lambda n: int(GROUP.match(n)[1])):
+        places = {name: GROUP.match(name) for name in tree.children}
+        numbers = {name: int(found[1]) for name, found in places.items() if found}
+        for name in sorted(numbers, key=lambda name: numbers[name]):
             node = tree[name]
             recipe = json.loads(node.attrs["member"])
             if "process" not in recipe:

@@ -259,19 +259,13 @@ class Follower:
 
 def _by_domain(posterior: Posteriors) -> dict[str, Posterior]:
     if isinstance(posterior, Mapping):
-        return dict(posterior)
-    return {domain_of(posterior): posterior}
+        return {name: as_posterior(one) for name, one in posterior.items()}
+    alone = as_posterior(posterior)
+    return {domain_of(alone): alone}
 
 
 def _one_row(run: Mapping[str, float]) -> pd.DataFrame:
     return pd.DataFrame([dict(run)])
-
-
-def _loaded(posterior: Posteriors) -> Posteriors:
-    """Posteriors in place of the paths of their files."""
-    if isinstance(posterior, Mapping):
-        return {name: as_posterior(one) for name, one in posterior.items()}
-    return as_posterior(posterior)
 
 
 def domain_of(posterior: Posterior) -> str:
