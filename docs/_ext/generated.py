@@ -22,6 +22,7 @@ import planned_table
 import summaries
 import true_forms
 import two_phases
+import unlike_worlds
 from lawpictures import draw
 from real_tables import markdown
 from typer.main import get_command
@@ -492,6 +493,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "pools_short": Kept("pool_study.csv", by_rows(summaries.pools)),
     "real_tables": Kept("real_tables.csv", by_rows(markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
+    "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
     "measured_grid_fr": Kept(
         "measured_grids.csv", by_rows(partial(measured_grid.markdown, table="microcpt"))
     ),
