@@ -389,11 +389,15 @@ def _refused(
 
 def _exponent(found: Sequence[Best], prob: float) -> dict[str, float] | None:
     """Slope of log N in log budget, by least squares for each draw."""
-    finite = [best for best in found if best.log_sizes is not None]
+    finite = [
+        (best.row["budget"], best.log_sizes)
+        for best in found
+        if best.log_sizes is not None
+    ]
     if len(finite) < 3:
         return None
-    x = np.log([best.row["budget"] for best in finite])
-    y = np.stack([best.log_sizes for best in finite])
+    budgets, log_sizes = zip(*finite, strict=True)
+    x, y = np.log(budgets), np.stack(log_sizes)
     slopes = (x - x.mean()) @ y / ((x - x.mean()) ** 2).sum()
     low, median, high = map(float, np.nanquantile(slopes, _quantiles(prob)))
     return {"median": median, "low": low, "high": high}
@@ -415,8 +419,8 @@ def sweeps_of(
     if "budget" in rows and pd.api.types.is_numeric_dtype(rows["budget"]):
         group = rows["budget"].astype(float)
     else:
-        order = flops.sort_values()
-        group = (np.log(order).diff() > math.log(gap)).cumsum().reindex(rows.index)
+        log_flops = flops.map(math.log).sort_values()
+        group = (log_flops.diff() > math.log(gap)).cumsum().reindex(rows.index)
     sweeps = []
     for _, sweep in rows.groupby(group):
         spread = flops[sweep.index].max() / flops[sweep.index].min()

@@ -129,7 +129,7 @@ class LogLoss:
         if self.process is None or self.process.fading is None:
             columns = [np.shape(covariates[c]) for c in self.law.covariates]
             return np.ones(np.broadcast_shapes(*columns))
-        return self.process.fading.factor(covariates, np)
+        return self.process.fading.sizes(covariates)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
         """A law's draws, by name, as a piece: its ``sigma`` includes the effects of a

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
+import numpy as np
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -35,3 +36,9 @@ class Fading:
         below = xp.minimum(xp.log(tokens / self.largest), 0.0)
         # NumPy makes scalars of arrays without axes
         return xp.asarray(xp.exp(-self.power * below))
+
+    def sizes(
+        self, covariates: Mapping[str, Float[AnyArray, " run"]]
+    ) -> Float[np.ndarray, "*run"]:
+        """The same in NumPy."""
+        return np.asarray(self.factor(covariates, np))

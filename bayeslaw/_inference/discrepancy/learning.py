@@ -206,7 +206,7 @@ def fading_power(
     log_p = -0.5 * (tried / powers.sd) ** 2
     weight, at = None, None
     for i, power in enumerate(tried):
-        factor = Fading(power, tokens.max()).factor({"D": tokens}, np)
+        factor = Fading(power, tokens.max()).sizes({"D": tokens})
         scaled = rows.over(factor)
         problem = Marginal.of(process, scaled, _some_residuals(scaled, y, means, draws))
         if weight is None or at is None:

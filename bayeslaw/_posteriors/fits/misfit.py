@@ -134,7 +134,7 @@ def learn_misfit(
             power = fading_power(process, rows, left.y, means, count, tokens)
         fading = Fading(power, float(tokens.max()))
         process = replace(process, fading=fading)
-        rows = rows.over(fading.factor(left.covariates, np))
+        rows = rows.over(fading.sizes(left.covariates))
     return learn(process, rows, left.y, means, count, seed=seed, tries=tries)
 
 
