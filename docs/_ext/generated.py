@@ -14,6 +14,7 @@ from functools import partial
 from html import escape as escaped
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import measured_grid
 import measured_tables
@@ -174,10 +175,14 @@ def law_figure(law) -> str:
 
 def python_page() -> str:
     """The public names, by topic."""
-    left, parts = (
-        {name: f"{getattr(bayeslaw, name).__module__}." for name in dir(bayeslaw)},
-        [],
-    )
+    public = {name: getattr(bayeslaw, name) for name in dir(bayeslaw)}
+    # plots and datasets are modules, with pages of their own
+    left = {
+        name: f"{value.__module__}."
+        for name, value in public.items()
+        if not isinstance(value, ModuleType)
+    }
+    parts = []
     for title, rooms in (TOPICS | {"Others": ("",)}).items():
         names = [
             name
