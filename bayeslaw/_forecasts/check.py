@@ -204,7 +204,7 @@ def check(
     )
 
 
-class Group(NamedTuple):
+class RunGroup(NamedTuple):
     """A group of runs: its name, the share that 90% intervals hold, and its rows by
     position, shape (member,).
     """
@@ -233,7 +233,7 @@ def stretch_of(reach: Float[np.ndarray, " run"]) -> float:
 
 def worst_group(
     runs: pd.DataFrame, inside: Bool[np.ndarray, " run"], level: float = 0.05
-) -> Group | None:
+) -> RunGroup | None:
     """The group of runs whose 90% intervals hold least.
 
     None where no group fails: so few of its runs inside are no surprise at this level,
@@ -247,7 +247,7 @@ def worst_group(
             chance = stats.binom.cdf(count, size, TRUSTED_COVERAGE)
             if size >= FEW and chance < level:
                 name = f"{column} {format_level(column, value)}"
-                group = Group(name, count / size, np.asarray(rows))
+                group = RunGroup(name, count / size, np.asarray(rows))
                 failing.append((chance, group))
     if not failing:
         return None
@@ -255,7 +255,7 @@ def worst_group(
     return worst
 
 
-def _doubts(half: float, worst: Group | None) -> list[str]:
+def _doubts(half: float, worst: RunGroup | None) -> list[str]:
     """What stands against trust although the 90% intervals hold over all."""
     doubts = []
     # with fewer inside, half of the risk is told wrongly

@@ -31,7 +31,7 @@ LOSS_UNIT = "nats per token"
 
 
 @dataclass(frozen=True)
-class Setting:
+class PageSetting:
     """How every domain is fitted and checked.
 
     Parameters
@@ -167,7 +167,7 @@ def fit_laws(
     runs: pd.DataFrame,
     fitted: Bool[np.ndarray, " run"],
     laws: Sequence[str],
-    setting: Setting,
+    setting: PageSetting,
     progress: Progress | None,
     cores: Executor,
 ) -> Fit | Average:
@@ -208,7 +208,7 @@ def judge(
     judged: Fit | Average,
     final: Fit | Average | None,
     runs: Split,
-    setting: Setting,
+    setting: PageSetting,
 ) -> DomainResult:
     """Forecast and check the runs held out, and draw what there is to see.
 
@@ -270,7 +270,7 @@ def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
 
 
 def _held_out_picture(
-    name: str, runs: Split, rows: pd.DataFrame, setting: Setting
+    name: str, runs: Split, rows: pd.DataFrame, setting: PageSetting
 ) -> figures.Picture:
     held = setting.main.name
     return figures.forecast_grid(

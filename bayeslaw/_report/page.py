@@ -45,7 +45,7 @@ from bayeslaw._report.buying import why_not_offered
 from bayeslaw._report.domains import (
     LOSS_UNIT,
     DomainResult,
-    Setting,
+    PageSetting,
     Split,
     Tested,
     checked,
@@ -120,7 +120,7 @@ class _Contents:
     name: str
     card: str | None
     laws: Sequence[str]
-    setting: Setting
+    setting: PageSetting
     domains: Sequence[DomainResult]
     planned: Planned
     question: Mapping[str, Any] | None
@@ -157,7 +157,7 @@ class _Checked(NamedTuple):
     runs: pd.DataFrame
     parts: Mapping[str, pd.DataFrame]
     laws: Mapping[str, Sequence[str]]
-    setting: Setting
+    setting: PageSetting
     asked: Checked | None
     nothing_to_buy: str | None
     offers_runs: bool
@@ -293,7 +293,7 @@ def _check(arguments: ReportArguments) -> _Checked:
     asked = check_question(question, parts, laws) if question else None
     most = 1 if arguments.quick else MOST
     keywords = asked.keywords if asked else None
-    setting = Setting(
+    setting = PageSetting(
         arguments.reference or fitting.reference_near(runs),
         hold_outs(parts, arguments.hold_out, keywords, most),
         arguments.seed,
@@ -477,7 +477,7 @@ def _shares(
 def _fit_all(
     parts: Mapping[str, pd.DataFrame],
     laws: Mapping[str, Sequence[str]],
-    setting: Setting,
+    setting: PageSetting,
     stages: Stages,
     *,
     refit: bool,

@@ -21,7 +21,7 @@ from bayeslaw._plans.result import Plan
 from bayeslaw._plans.value import stretched_probability
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report.buying import Fits, worth_buying
-from bayeslaw._report.domains import Setting
+from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
 from bayeslaw._report.question import Checked
 
@@ -71,7 +71,7 @@ def make_plan(
     checks: Callable[[], Mapping[str, Sequence[Check]]],
     asked: Checked,
     parts: Mapping[str, pd.DataFrame],
-    setting: Setting,
+    setting: PageSetting,
     stages: Stages,
     *,
     nothing_to_buy: str | None = None,
@@ -166,7 +166,7 @@ def completed(
     return question | {"covariates": covariates}, [*asked.told, *told]
 
 
-def _not_covered(answer: Plan, runs: pd.DataFrame, setting: Setting) -> list[str]:
+def _not_covered(answer: Plan, runs: pd.DataFrame, setting: PageSetting) -> list[str]:
     """The plan's tokens, where they lie beyond the table and no check tests that."""
     tokens = answer.D or 0.0
     is_tested = any(one.axis == "D" for one in setting.hold_outs)

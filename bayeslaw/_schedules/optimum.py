@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Optimum(Answer):
+class BestValue(Answer):
     """The value that minimises eq. 5 in each draw, and the one to choose.
 
     Parameters
@@ -119,7 +119,7 @@ def best_replay(
     low: float = 0.0,
     high: float = 1.0,
     seed: int = 0,
-) -> Optimum:
+) -> BestValue:
     """Find the replay that minimises the weighted loss after adaptation (Wang 2025, eq.
     5, section 5.1, fig. 8c).
 
@@ -166,7 +166,7 @@ def best_peak_lr(
     high: float,
     schedule: Schedule | None = None,
     seed: int = 0,
-) -> Optimum:
+) -> BestValue:
     """Find the peak learning rate of adaptation that minimises the weighted loss (Wang
     2025, sections 4.3 and 5.1, fig. 8b).
 
@@ -220,7 +220,7 @@ class PotentialArguments:
 
 
 @takes(PotentialArguments)
-def best_loss_potential(arguments: PotentialArguments) -> Optimum:
+def best_loss_potential(arguments: PotentialArguments) -> BestValue:
     """Find how far to anneal pre-training: the loss potential that minimises the
     weighted loss after adaptation.
 
@@ -337,7 +337,7 @@ def _over_schedules(
     sides: tuple[WeightedDomain, ...],
     grid: Float[np.ndarray, " value"],
     phases_at: Callable[[float], Phases],
-) -> Optimum:
+) -> BestValue:
     """Find the best of the schedules made at each value of the grid, shape (value,)."""
     schedules = [phases_at(float(value)) for value in grid]
     areas = [after_both(phases) for phases in schedules]
@@ -351,7 +351,7 @@ def _best(
     grid: Float[np.ndarray, " value"],
     columns: Mapping[str, Float[np.ndarray, " value"]],
     constants: Mapping[str, float],
-) -> Optimum:
+) -> BestValue:
     """Least weighted loss over the grid, whose columns, each of shape (value,), are
     interpolated in between.
 
@@ -390,7 +390,7 @@ def _best(
     changes = _changes_over_adaptation(sides, covariates(best))
     after = weighted(grid)
     low, high = np.quantile(after, [0.05, 0.95], axis=0)
-    return Optimum(
+    return BestValue(
         draws=draws,
         name=name,
         about=name_of_loss(sides),

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from bayeslaw._forecasts import check as room
-from bayeslaw._forecasts.check import Group, check, judge, worst_group
+from bayeslaw._forecasts.check import RunGroup, check, judge, worst_group
 
 RNG = np.random.default_rng(12)
 DRAWS, RUNS = 19, 40
@@ -205,7 +205,7 @@ def test_a_one_sided_law_is_named(bias, interval, said, coverage):
 @pytest.mark.parametrize(("half", "doubted"), [(0.3, False), (0.29, True)])
 def test_half_intervals_that_hold_less_than_three_in_ten_are_doubted(half, doubted):
     assert bool(room._doubts(half, None)) == doubted
-    lines = room._doubts(half, Group("N 2", 0.25, np.arange(8)))
+    lines = room._doubts(half, RunGroup("N 2", 0.25, np.arange(8)))
     assert len(lines) == 1 + doubted
     assert "of the 8 runs of N 2 they hold 25%" in lines[-1]
 

@@ -12,7 +12,7 @@ from bayeslaw import PlanError, datasets
 from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report import page
-from bayeslaw._report.domains import Setting
+from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.planned import Planned
 from bayeslaw._report.question import check_question
 from bayeslaw.cli.app import app
@@ -196,7 +196,7 @@ def test_the_command_on_the_page_asks_the_same_again(tmp_path, monkeypatch):
         name=keywords["name"],
         card=None,
         laws=["dcpt"],
-        setting=Setting(
+        setting=PageSetting(
             {"N": 1e9}, (HoldOut("ptpp", 279, 31, 279),), 3, "raise", "nats per byte"
         ),
         domains=(),

@@ -171,7 +171,7 @@ def test_laws_are_judged_while_the_plan_is_made(monkeypatch):
     runs = pd.DataFrame({"N": [1.0, 2.0]})
     parts = {"a": runs, "b": runs}
     laws = {name: ("chinchilla", "ptpp-floor") for name in parts}
-    setting = page_file.Setting(None, (HoldOut("N", 2.0, 1.0, 2.0),), 0, "raise")
+    setting = page_file.PageSetting(None, (HoldOut("N", 2.0, 1.0, 2.0),), 0, "raise")
     shares = page_file._shares(parts, setting.hold_outs, is_planned=True)
     stages = page_file.Stages(None, shares)
     with page_file._fit_all(parts, laws, setting, stages, refit=True) as made:
