@@ -460,7 +460,9 @@ def test_every_measured_table_has_its_grid(text, tmp_path, capsys):
         )
         assert {*COLUMNS, *varied(grid.adaptations)} == set(runs.columns)
     with pytest.raises(typer.Exit):
-        main(*text, tmp_path / "runs.csv", table="nosuch")
+        main(
+            source=text[0], target=text[1], output=tmp_path / "runs.csv", table="nosuch"
+        )
     assert (
         "no table 'nosuch'; there are: microcpt, microcpt-de" in capsys.readouterr().err
     )

@@ -156,6 +156,7 @@ FORMULAS = {
     "finetune": lambda p: (
         p["E"] + p["A"] / (X["N"] ** p["alpha"] * X["D"] ** p["beta"])
     ),
+    "rectified": lambda p: p["E"] + p["B"] / (p["D0"] + X["D"] ** p["beta"]),
     "data-constrained": data_constrained,
     "data-constrained-coupled": data_constrained_coupled,
     "forgetting": lambda p: X["loss_before"] + drifted(p),

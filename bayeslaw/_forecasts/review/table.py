@@ -23,7 +23,7 @@ from bayeslaw._forecasts.review.reach import review_reach, tested
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.compare import default_laws
+from bayeslaw._posteriors.averaging.compare import candidate_laws
 from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
 from bayeslaw._posteriors.fits.goodness import (
     LARGE_MISS,
@@ -180,9 +180,9 @@ def _at_one_level(runs: pd.DataFrame, alike: Alike) -> str:
 
 
 def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
-    """The laws that are averaged by default and can be fitted, and the check of it."""
+    """The laws that are compared by default and can be fitted, and the check of it."""
     try:
-        laws = [law_by_name(name) for name in default_laws(runs)]
+        laws = [law_by_name(name) for name in candidate_laws(runs)]
     except LawError as error:
         todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
         return [], Finding("laws", "fail", str(error), todo)

@@ -181,7 +181,8 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are averaged by default: of `candidate_laws` those that start
     from the checkpoint's losses, where every run tells them (`informed`).
     """
-    return _state_laws(runs) or candidate_laws(runs)
+    candidates = candidate_laws(runs)
+    return [name for name in candidates if name in _state_laws(runs)] or candidates
 
 
 def candidate_laws(runs: pd.DataFrame) -> list[str]:
