@@ -56,14 +56,13 @@ TABLES = {
         "measured for this package: byte-level decoders of 12 to 259 thousand "
         "parameters, pre-trained on English documentation and adapted to French with "
         "replay. Tiny models; losses in nats per byte. Shown are the runs of one seed "
-        "at 5, 10 and 20 tokens per parameter, with two laws: one of size, tokens, "
-        "replay and stage, and one of the checkpoint's own losses. The plan is for the "
-        "largest model at the largest stage",
+        "at 5, 10 and 20 tokens per parameter, with the law of the checkpoint's own "
+        "losses. The plan is for the largest model at the largest stage",
         where="seed == 0 and D > 4 * N",
         reference=TINY,
         laws={
-            "target": ("ptpp-floor", "state-target"),
-            "source": ("ptpp-floor", "state-source"),
+            "target": ("state-target",),
+            "source": ("state-source",),
         },
         question={
             "N": 258_528.0,

@@ -168,8 +168,10 @@ def test_every_public_name_is_shown(site: Path):
     """Each public name is on the page of Python names, with its docstring."""
     page = (site / "python.html").read_text()
     for name in dir(bayeslaw):
-        assert f'id="bayeslaw.{name}"' in page, name
-        assert (getattr(bayeslaw, name).__doc__ or "").strip(), name
+        public = getattr(bayeslaw, name)
+        assert (public.__doc__ or "").strip(), name
+        if not inspect.ismodule(public):
+            assert f'id="bayeslaw.{name}"' in page, name
 
 
 def test_no_page_needs_a_network(site: Path):

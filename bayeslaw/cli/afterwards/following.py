@@ -350,7 +350,7 @@ def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
     """Draw points so far and the band from here to the end, over log tokens."""
     path, history = domain.path, domain.history
     tokens = path[domain.unit].to_numpy(float)
-    first = min(*history["at"], tokens.min())
+    first = min([*history["at"], tokens.min()])
     limits = [] if domain.max_loss is None else [domain.max_loss]
     losses = [*history["loss"], *path["low"], *path["high"], *limits]
     low, high = min(losses), max(losses)
