@@ -60,10 +60,6 @@ TABLES = {
         "losses. The plan is for the largest model at the largest stage",
         where="seed == 0 and D > 4 * N",
         reference=TINY,
-        laws={
-            "target": ("state-target",),
-            "source": ("state-source",),
-        },
         question={
             "N": 258_528.0,
             "ptpp": 279.0,
