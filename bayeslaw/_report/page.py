@@ -275,7 +275,6 @@ def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None
         arguments,
         runs=runs.query(bundled.where) if bundled.where else runs,
         name=datasets.DEFAULT,
-        law=arguments.law or bundled.laws,
         reference=arguments.reference or bundled.reference,
         question=arguments.question or bundled.question,
     )

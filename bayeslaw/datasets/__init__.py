@@ -28,9 +28,6 @@ class Bundled:
         The rows that the report shows, a pandas query; None for all.
     reference
         The run at which priors in nats are stated, where that of the laws is far.
-    laws
-        Laws that the report averages in each domain, where not all that suit: each
-        takes some ten seconds to compile.
     question
         What the report plans for: keyword arguments of `plan`.
     unit
@@ -40,7 +37,6 @@ class Bundled:
     card: str
     where: str | None = None
     reference: Mapping[str, float] = field(default_factory=dict)
-    laws: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     question: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "nats per token"
 

@@ -339,10 +339,9 @@ def test_where_there_is_no_plan_the_map_shows_the_best(without_fits, tmp_path):
         assert page.complaints == []
 
 
-def test_each_domain_can_have_laws_of_its_own(made):
-    """The bundled table's record names them; a table of one's own takes what suits."""
-    for domain, laws in datasets.TABLES[datasets.DEFAULT].laws.items():
-        assert set(made.fits[domain].table.index) == set(laws)
+def test_each_domain_has_the_law_of_its_checkpoints_losses(made):
+    for domain in ("target", "source"):
+        assert list(made.fits[domain].table.index) == [f"state-{domain}"]
 
 
 # -- in a browser --------------------------------------------------------------------------------------------------------
