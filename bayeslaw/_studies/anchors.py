@@ -408,8 +408,8 @@ class ListJob:
     @property
     def stream(self) -> int:
         """Random stream of the noise of bought runs, one for each list and share."""
-        place = LISTS["chosen"].shares.index(self.share)
-        return 1 + 10 * [*LISTS].index(self.list) + place
+        halvings = round(-np.log2(self.share))  # of the paper's cost
+        return 1 + 10 * [*LISTS].index(self.list) + halvings
 
 
 @lru_cache(maxsize=128)

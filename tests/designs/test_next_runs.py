@@ -388,7 +388,7 @@ def test_a_sequence_for_a_plan_ends_with_the_plan_of_one_who_knows(plan_sequence
     assert last.plan is not None
     assert last.plan["reaches"]
     # 90% sure of a run ten times beyond those on offer, so more than needed
-    assert needed < last.plan["tokens"] < 2 * needed
+    assert needed < last.plan["tokens"] < 2.5 * needed
     assert last.plan["flops"] == pytest.approx(6 * SIZE * last.plan["tokens"])
     assert last.spent <= BUDGET
     assert f"{last.plan['replay']:.2f}" in last.sentence()
