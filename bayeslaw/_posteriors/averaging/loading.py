@@ -29,7 +29,7 @@ def as_posterior(given: Posterior | str | Path) -> Posterior:
     """
     if isinstance(given, str | Path):
         return load(given)
-    if not hasattr(given, "pieces"):
+    if not (hasattr(given, "pieces") or hasattr(given, "log_loss")):
         raise LawError(
             "a posterior is a fit or an average (`bayeslaw.fit`, `bayeslaw.average`), or "
             f"the path of its file; got {type(given).__name__}"
