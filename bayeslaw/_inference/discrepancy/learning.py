@@ -149,7 +149,7 @@ def learn(
         Scales tried by importance sampling.
     """
     rng = np.random.default_rng(seed)
-    residuals = _some_residuals(rows, y, means, draws)
+    residuals = rows.combine(_some_residuals(y, means, draws))
     problem = Marginal.of(process, rows, residuals)
     mode = problem.mode()
     count = min(256, draws)  # scales that the draws of weights share
@@ -204,11 +204,13 @@ def fading_power(
     """
     tried = np.asarray(powers.tried)
     log_p = -0.5 * (tried / powers.sd) ** 2
+    # the law's losses are the same for all powers
+    residuals = _some_residuals(y, means, draws)
     weight, at = None, None
     for i, power in enumerate(tried):
         factor = Fading(power, tokens.max()).sizes({"D": tokens})
         scaled = rows.over(factor)
-        problem = Marginal.of(process, scaled, _some_residuals(scaled, y, means, draws))
+        problem = Marginal.of(process, scaled, scaled.combine(residuals))
         if weight is None or at is None:
             at = problem.mode()
             weight = problem.weight
@@ -229,16 +231,15 @@ def _blocks(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
 
 
 def _some_residuals(
-    rows: Rows, y: Float[np.ndarray, " row"], means: Means, draws: int, some: int = 500
+    y: Float[np.ndarray, " row"], means: Means, draws: int, some: int = 500
 ) -> Float[np.ndarray, "draw row"]:
-    """Residuals of some of the law's draws, which tell its mean and spread, shape
-    (draw, row).
+    """Take residuals of some of the law's draws as measured, which tell its mean and
+    spread, shape (draw, row).
     """
     step = max(1, draws // some)
     blocks = _blocks(draws, len(y))
     parts = [y - means(block)[::step] for block in blocks]
-    residuals = np.concatenate(parts)
-    return rows.combine(residuals)
+    return np.concatenate(parts)
 
 
 def _projected(
