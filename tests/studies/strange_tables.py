@@ -1,7 +1,7 @@
 """Twenty thousand generated tables against `read_runs` and the review's check of units: spellings, separators, encodings,
 orders, repeated curves, columns in other units, and faults.
 
-    python tests/studies/strange_tables.py [--tables 20000]
+    python tests/studies/strange_tables.py [--tables 20000] [--processes 16]
 
 What a table means is known before it is written, so the reader is judged by an oracle that never reads. Prints, by fault, how
 many tables were read as meant, refused in one line, misread, or ended in a traceback.
@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from processes import processes
+
 import bayeslaw
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._forecasts.review.oddities import units
@@ -52,9 +54,13 @@ def is_right(row: Judged) -> bool:
     return row.outcome in RIGHT.get(row.fault, {"refused"})
 
 
-def judge(seeds: Iterable[int], folder: Path) -> list[Judged]:
+PART = 250  # tables that a process judges at once
+
+
+def judge(seeds: Iterable[int]) -> list[Judged]:
     """Write and read each table."""
-    return [_one(seed, folder) for seed in seeds]
+    with tempfile.TemporaryDirectory() as folder:
+        return [_one(seed, Path(folder)) for seed in seeds]
 
 
 def _one(seed: int, folder: Path) -> Judged:
@@ -104,9 +110,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tables", type=int, default=20_000)
+    parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        judged = judge(range(given.tables), Path(folder))
+    seeds = range(given.tables)
+    parts = [seeds[k : k + PART] for k in range(0, len(seeds), PART)]
+    with processes(given.processes) as executor:
+        run = executor.map if executor else map
+        judged = [row for rows in run(judge, parts) for row in rows]
     rows = pd.DataFrame(judged)
     print(pd.crosstab(rows["fault"].replace("", "(none)"), rows["outcome"]).to_string())
     for row in judged:

@@ -1,6 +1,6 @@
 """Worlds that are none of our laws: are plans at 80% kept, and do 90% intervals hold, near the runs and far beyond?
 
-    python tests/studies/unlike_worlds.py [--worlds 60] [--rows docs/unlike_worlds.csv]
+    python tests/studies/unlike_worlds.py [--worlds 60] [--processes 16] [--rows docs/unlike_worlds.csv]
 
 In each world two losses, of target and source, are a power law of N and D that no law here has the form of: with floors that depend on stage and replay,
 and one or two of eight faults at random sizes: a smooth misfit, a coupling of N and D, thresholds in N, in replay and in pre-training, a saturation in D,
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from processes import processes
 
 import bayeslaw
 from bayeslaw._base.machine import runtime
@@ -269,6 +270,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worlds", type=int, default=60)
     parser.add_argument("--rows", type=Path, default=Path("docs/unlike_worlds.csv"))
+    parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     runtime.start()
@@ -277,7 +279,9 @@ def main() -> None:
         for number in range(asked.worlds)
         for most in REPLAYS
     ]
-    print(told(study(tried, jobs, asked.rows, progress=print)))
+    with processes(asked.processes) as executor:
+        rows = study(tried, jobs, asked.rows, executor=executor, progress=print)
+    print(told(rows))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ TABLES = 600
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory):
-    return judge(range(TABLES), tmp_path_factory.mktemp("tables"))
+def judged():
+    return judge(range(TABLES))
 
 
 def test_none_is_misread_or_called_right_and_none_ends_in_a_traceback(judged):
