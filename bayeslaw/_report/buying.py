@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,15 +74,39 @@ def can_be_priced(runs: pd.DataFrame) -> bool:
     return {"N", "D", "replay", "ptpp"} <= set(runs)
 
 
-def worth_buying(
-    fits: Fits,
-    question: Mapping[str, Any],
-    answer: Plan,
-    runs: pd.DataFrame,
-    notes: list[str],
-) -> dict[str, Any] | None:
-    """Runs to buy of those on offer, as the page's template reads them; where losses of
-    their checkpoints come from is noted. None where nothing can be priced.
+@dataclass(frozen=True)
+class Purchase:
+    """Runs chosen of those on offer between the table and the plan.
+
+    Parameters
+    ----------
+    offered
+        All of them, with what each costs.
+    picked
+        None where the cheapest costs more than is to be spent.
+    price
+        What the plan costs, in ``unit``.
+    notes
+        Where losses of their checkpoints come from.
+    """
+
+    offered: pd.DataFrame
+    picked: Anchors | None
+    price: float
+    unit: str
+    notes: tuple[str, ...]
+
+    @property
+    def is_advised(self) -> bool:
+        """Whether the chosen runs are worth their cost."""
+        return self.picked is not None and is_worth_it(self.picked, self.price)
+
+
+def choose_runs(
+    fits: Fits, question: Mapping[str, Any], answer: Plan, runs: pd.DataFrame
+) -> Purchase | None:
+    """Choose runs to buy before the plan; None where nothing can be priced, or the
+    plan's model is smaller than the table's.
     """
     if not can_be_priced(runs) or not answer.feasible or not answer.D:
         return None  # a share of what the plan costs is spent
@@ -96,15 +121,9 @@ def worth_buying(
     columns = read_before(fits["target"], fits["source"])
     offered, told = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     offered = known_starts(offered, columns)
-    first = _first_costs(offered)
-    span = (
-        f"{len(first)} runs between the table and the plan are on offer, for "
-        f"{first.min():.2g} to {first.max():.2g} {unit} each"
-    )
     budget = SHARE * price
-    if budget < first.min():
-        share = f"{first.min() / price:.0%} of the plan, over {SHARE:.0%}"
-        return _nothing(f"{span}; the cheapest costs {share}", unit)
+    if budget < _first_costs(offered).min():
+        return Purchase(offered, None, price, unit, tuple(told))
     # Anchors have a seed of their own.
     goal = {n: given for n, given in question.items() if n not in ("seed", "costs")}
     picked = anchors(
@@ -118,9 +137,26 @@ def worth_buying(
         checks=0,
         costs=costs,
     )
-    if not is_worth_it(picked, price):
-        return _nothing(f"{span}; none is expected to save what it costs", unit)
-    notes += told
+    return Purchase(offered, picked, price, unit, tuple(told))
+
+
+def worth_buying(
+    fits: Fits,
+    question: Mapping[str, Any],
+    answer: Plan,
+    runs: pd.DataFrame,
+    notes: list[str],
+) -> dict[str, Any] | None:
+    """Runs to buy of those on offer, as the page's template reads them; where losses of
+    their checkpoints come from is noted. None where there is nothing to say.
+    """
+    purchase = choose_runs(fits, question, answer, runs)
+    if purchase is None:
+        return None
+    picked, price, unit = purchase.picked, purchase.price, purchase.unit
+    if picked is None or not purchase.is_advised:
+        return _nothing(purchase)
+    notes += purchase.notes
     saved = sum(pick["gain"] for pick in picked.picks)
     count = len(picked.picks)
     return {
@@ -129,9 +165,9 @@ def worth_buying(
             f"({picked.spent / price:.0%} of the plan's) would make the plan "
             f"{saved:.2g} {unit} cheaper on average, at the same probability."
         ),
-        "lines": _lines(picked, offered, unit),
+        "lines": _lines(picked, purchase.offered, unit),
         "share": SHARE,
-        "in_money": costs is not None,
+        "in_money": unit == "money",
     }
 
 
@@ -141,9 +177,18 @@ def _prices(question: Mapping[str, Any]) -> Costs | None:
     return costs if costs is not None and costs.has_money else None
 
 
-def _nothing(why: str, unit: str) -> dict[str, Any]:
+def _nothing(purchase: Purchase) -> dict[str, Any]:
+    """Say why no run is advised."""
+    first, unit = _first_costs(purchase.offered), purchase.unit
+    why = "none is expected to save what it costs"
+    if purchase.picked is None:
+        share = f"{first.min() / purchase.price:.0%} of the plan, over {SHARE:.0%}"
+        why = f"the cheapest costs {share}"
     return {
-        "sentence": f"Nothing: {why}.",
+        "sentence": (
+            f"Nothing: {len(first)} runs between the table and the plan are on offer, "
+            f"for {first.min():.2g} to {first.max():.2g} {unit} each; {why}."
+        ),
         "lines": [],
         "share": SHARE,
         "in_money": unit == "money",
