@@ -32,6 +32,8 @@ from ._forecasts.misfits import misfit_along as misfit_along
 from ._forecasts.misfits import width_parts as width_parts
 from ._forecasts.optimum import Optimum as Optimum
 from ._forecasts.optimum import optimum as optimum
+from ._forecasts.recipes import Recipes as Recipes
+from ._forecasts.recipes import recipes as recipes
 from ._forecasts.review.findings import Finding as Finding
 from ._forecasts.review.findings import Review as Review
 from ._forecasts.review.review import review as review

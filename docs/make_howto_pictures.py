@@ -45,6 +45,11 @@ COMMANDS = {
         'bayeslaw fit grid.csv --law dcpt --where "ptpp <= 31" --preview -o fit.nc',
         'bayeslaw check fit.nc grid.csv --where "ptpp == 279"',
     ],
+    "recipes": [
+        "bayeslaw fit grid.csv --law ptpp-gate-floor --preview -o target.nc",
+        "bayeslaw recipes target.nc --at N=8.1B,ptpp=279,D=70B,replay=20% "
+        "--at N=8.1B,ptpp=279,replay=25% --at N=13B,ptpp=279,replay=20%",
+    ],
     "chains": [
         "bayeslaw fit checkpoints.csv --law chinchilla --reference N=1M "
         "--reference D=30M --preview -o before.nc",

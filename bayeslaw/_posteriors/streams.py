@@ -16,6 +16,7 @@ class Stream(IntEnum):
     FORESEEN_ROWS = 11  # new rows as a posterior made before them foresees them
     RANKED_BATCHES = 12  # halves of those: to learn distances, and to rank
     CHOICES = 13  # measurements after which `anchors` chooses
+    RECIPES = 14  # runs of recipes that are compared, and how their domains pair
     PLAN_COVARIATES = 1000  # draws of a plan's covariates
 
 

@@ -73,6 +73,7 @@ COMMANDS = (
     forecasts.review,
     decisions.plan,
     forecasts.optimum,
+    forecasts.recipes,
     following.follow,
     updating.update,
     decisions.anchors,

@@ -36,6 +36,7 @@ from bayeslaw.cli.parsing import (
     load_befores,
     load_fit,
     number,
+    number_or_none,
     read_table,
 )
 
@@ -191,6 +192,86 @@ def _draw_optimum(best: Any, runs: Any, path: Path) -> None:
     plots.isoflops(figure.subplots(), best, runs)
     with atomic_write(path) as part:
         figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipesOptions(CostOptions):
+    """Options of ``recipes``."""
+
+    fit_file: FitFile
+    table: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table of recipes, a row each; or give each as --at.",
+            metavar="[RECIPES]",
+            show_default=False,
+        ),
+    ] = None
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A recipe: --at N=8.1B,D=70B,replay=40%,ptpp=279 (repeatable); without D "
+            "as many tokens as the budget pays for."
+        ),
+    ] = None
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Saved fit of the source loss: a recipe must win on both losses.",
+            metavar="SOURCE.nc",
+        ),
+    ] = None
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Of each recipe without D, in FLOPs, with --price in money: 1e21; "
+            "default: what the first recipe with D costs."
+        ),
+    ] = None
+    column: Column = None
+    prob: Annotated[
+        float, typer.Option(help="Probability inside the intervals.", min=0, max=1)
+    ] = 0.9
+    seed: Seed = 0
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def recipes(options: RecipesOptions) -> None:
+    """The probability that a run of one recipe beats a run of another, at equal compute
+    where recipes leave out D.
+
+    Example: bayeslaw recipes target.nc --at N=8.1B,D=70B,replay=20%,ptpp=279 --at
+    N=8.1B,replay=40%,ptpp=279
+    """
+    import bayeslaw
+
+    if (options.table is None) == (not options.at):
+        raise RunTableError("give a table of recipes, or each as --at; not both")
+    if options.table is None:
+        table = goal_at(options.at or [])
+    else:
+        table = read_table(options.table, None, options.column)
+    posterior = load_fit(options.fit_file, options.trust_law_file)
+    source = options.source and load_fit(options.source, options.trust_law_file)
+    compared = bayeslaw.recipes(
+        posterior,
+        table,
+        source=source,
+        budget=number_or_none("--budget", options.budget),
+        costs=costs_of(options),
+        prob=options.prob,
+        seed=options.seed,
+    )
+    for line in compared.warnings:
+        keep_warning(line)
+
+    def show() -> None:
+        say_block(compared.table().to_string(index=False))
+        say_block(compared.sentence())
+
+    emit(compared.to_dict(), options.as_json, show)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,16 +15,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.numbers import format_count
 from bayeslaw._designs.evidence import Domain
+from bayeslaw._forecasts.recipes import RECIPE, differing, names_of_rows, short
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import LogLoss
-from bayeslaw._tables.runs import COUNTS
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
-
-RECIPE = "recipe"  # column that names which rows of a goal belong together
 
 
 class OptionDraws(NamedTuple):
@@ -90,7 +87,7 @@ def recipes(
     RunTableError
         A row has no recipe.
     """
-    names, places = _by_name(goal) if RECIPE in goal else _by_row(parts, goal)
+    names, places = _by_name(goal) if RECIPE in goal else names_of_rows(parts, goal)
     if len(names) < 2:
         raise PlanError(
             "gain 'best' needs two recipes or more to choose between: rows of the goal "
@@ -110,34 +107,6 @@ def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
     named = goal[RECIPE].astype(str)
     names = list(dict.fromkeys(named))
     return names, [np.flatnonzero(named == name) for name in names]
-
-
-def _by_row(
-    parts: Sequence[Draws], goal: pd.DataFrame
-) -> tuple[list[str], list[np.ndarray]]:
-    """Rows as recipes of their own, named by the columns in which they differ."""
-    varying = _varying(parts, goal)
-    rows = goal[varying].drop_duplicates() if varying else goal.head(1)
-    names = [
-        " ".join(f"{c}={_short(c, row[c])}" for c in varying)
-        for row in rows.to_dict("records")
-    ]
-    told_apart = [
-        name if names.count(name) == 1 else f"{name} (row {label})"
-        for name, label in zip(names, rows.index, strict=True)
-    ]
-    places = np.flatnonzero(~goal[varying].duplicated()) if varying else [0]
-    return told_apart, [np.array([place]) for place in places]
-
-
-def _varying(parts: Sequence[Draws], goal: pd.DataFrame) -> list[str]:
-    """Columns that the laws read and in which the goal's rows differ."""
-    covariates = dict.fromkeys(c for part in parts for c in part.piece.covariates)
-    return [c for c in covariates if c in goal and goal[c].nunique() > 1]
-
-
-def _short(column: str, value: float) -> str:
-    return format_count(value) if column in COUNTS else f"{value:.4g}"
 
 
 def _common(at: Int[np.ndarray, " row"]) -> int:
@@ -201,7 +170,7 @@ def optimum(
     along = levels[order] if _is_share(name) else np.log(levels[order])
     position = _least_along(along, domain.goal[:, order])
     if np.ptp(position) == 0 and not may_be_settled:
-        end = _short(name, levels[order][0 if position[0] == along[0] else -1])
+        end = short(name, levels[order][0 if position[0] == along[0] else -1])
         raise PlanError(
             f"the least loss is at {name} = {end} in every draw, an end of the goal's "
             "sweep: there is nothing to learn; sweep further"
@@ -224,7 +193,7 @@ def swept(parts: Sequence[Draws], goal: pd.DataFrame, fewest: int = 3) -> str:
     RunTableError
         None does, several do, or the levels are too few or repeated.
     """
-    varying = _varying(parts, goal)
+    varying = differing(parts, goal)
     if len(varying) != 1:
         raise RunTableError(
             "gain 'optimum' needs a goal whose rows differ in one column, along which "
