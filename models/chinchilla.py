@@ -10,6 +10,17 @@ from ._terms import ALPHA, BESIROGLU, HOFFMANN, floor, size
 
 BETA = Exponent("beta", lognormal(0.37, 0.3, BESIROGLU), "D", r"\beta")
 
+
+def data() -> Term:
+    """B/D^beta."""
+    return Term(
+        "B",
+        lambda x, e: power(x["D"], -e["beta"]),
+        lognormal(0.3, 1.0, "Besiroglu 2024 has .36 nats at 2e10 tokens"),
+        r"\frac{B}{D^{\beta}}",
+    )
+
+
 LAW = Law(
     name="chinchilla",
     title="separable law of pre-training in size and data",
@@ -19,12 +30,7 @@ LAW = Law(
     terms=(
         floor(),
         size(),
-        Term(
-            "B",
-            lambda x, e: power(x["D"], -e["beta"]),
-            lognormal(0.3, 1.0, "Besiroglu 2024 has .36 nats at 2e10 tokens"),
-            r"\frac{B}{D^{\beta}}",
-        ),
+        data(),
     ),
     exponents=(ALPHA, BETA),
     reference={"N": 1e9, "D": 2e10},

@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.programs.compiled import program_name
+from bayeslaw._law.columns import share_domains
 from bayeslaw._law.law import Law
 
 PACKAGE = "bayeslaw.models"
@@ -38,8 +39,12 @@ def law_names() -> tuple[str, ...]:
 
 
 @cache
-def law(name: str) -> Law:
+def law(name: str, domains: tuple[str, ...] = ()) -> Law:
     """Load the law of this catalogue name.
+
+    A law of mixtures is one for any number of ``domains``, that of the loss first; its
+    file has a function ``law_of`` that makes it. Without them it is of the file's
+    example.
 
     Raises
     ------
@@ -58,7 +63,9 @@ def law(name: str) -> Law:
         close = difflib.get_close_matches(name, names, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise LawError(f"unknown law {name!r}; {hint}known: {', '.join(names)}")
-    return importlib.import_module(modules[name]).LAW
+    module = importlib.import_module(modules[name])
+    make = getattr(module, "law_of", None)
+    return make(domains) if make and domains else module.LAW
 
 
 def laws() -> tuple[Law, ...]:
@@ -81,7 +88,8 @@ def _program_name(record: Law) -> str | None:
     """
     if record.name not in law_names():
         return None
-    if _functions(record) != _functions(law(record.name)):
+    own_law = law(record.name, share_domains(record.covariates))
+    if _functions(record) != _functions(own_law):
         return None
     numbers = (record.priors, dict(record.reference), dict(record.plausible))
     return repr((record.name, numbers))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bayeslaw._base.errors import FitWarning, LawError
 from bayeslaw._law.catalogue import PACKAGE
 from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.columns import share_domains
 from bayeslaw._law.formula import law_from_formula, table_columns
 from bayeslaw._law.law import Law
 
@@ -28,7 +29,8 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     file, or a formula.
 
     A formula may read any column of ``runs`` that holds numbers; priors are then stated
-    at the column's median, with a warning.
+    at the column's median, with a warning. A law of mixtures is of the domains that the
+    table has shares of.
 
     Raises
     ------
@@ -46,10 +48,21 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
         return law_from_file(text)
     has_operator = re.search(r"[+*/^(]|\s-\s", text)
     if not has_operator:
-        return law_by_name(text)
+        return law_by_name(text, () if runs is None else mixed_domains(runs))
     columns = {} if runs is None else table_columns(text, runs)
     _warn_of_columns(columns)
     return law_from_formula(text, columns=columns)
+
+
+def mixed_domains(runs: pd.DataFrame) -> tuple[str, ...]:
+    """Name the domains of a table's mixtures; that of its losses first, where it has one
+    domain's losses and a share of that name.
+    """
+    domains = share_domains(runs)
+    measured = set(runs["domain"].dropna().unique()) if "domain" in runs else set()
+    if len(measured) > 1:
+        return domains
+    return tuple(sorted(domains, key=lambda name: name not in measured))
 
 
 def _warn_of_columns(columns: Mapping[str, float]) -> None:
@@ -130,4 +143,6 @@ def law_from_origin(
             # guessed priors were named when the law was fitted
             warnings.simplefilter("ignore", FitWarning)
             return law_from_formula(place, name=name, columns=columns)
-    return law_from_file(place) if kind == "file" else law_by_name(name)
+    if kind == "file":
+        return law_from_file(place)
+    return law_by_name(name, share_domains(columns or ()))

@@ -376,21 +376,25 @@ def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
     return {theirs[0]: ours for ours, theirs in meant.items() if len(theirs) == 1}
 
 
-def melt_losses(runs: pd.DataFrame) -> pd.DataFrame:
+def melt_losses(
+    runs: pd.DataFrame, evaluations: Mapping[str, str] | None = None
+) -> pd.DataFrame:
     """Make a row for each domain's loss, where a table has ``target_loss`` and
-    ``source_loss`` and neither loss nor domain.
+    ``source_loss`` and neither loss nor domain; or has the columns of ``evaluations``,
+    by the name of their set.
 
     Rows keep their numbers, so that both of a run have one. ``loss_before`` becomes
     each domain's own: ``target_loss_before`` (else what ``loss_before`` was) and
     ``source_loss_before``. A loss that is empty has no row.
     """
-    if {"loss", "domain"} & set(runs) or not set(BOTH.values()) <= set(runs):
+    by_domain = evaluations or BOTH
+    if {"loss", "domain"} & set(runs) or not set(by_domain.values()) <= set(runs):
         return runs
     parts = []
-    for domain, column in BOTH.items():
+    for domain, column in by_domain.items():
         measured = runs[column].notna()
         part = runs.assign(loss=runs[column], domain=domain)
-        part = part.drop(columns=list(BOTH.values()))
+        part = part.drop(columns=list(by_domain.values()))
         before = f"{domain}_loss_before"
         if before in runs:
             part[LOSS_BEFORE] = runs[before]

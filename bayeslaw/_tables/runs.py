@@ -17,7 +17,7 @@ from bayeslaw._base.numbers import (
     format_count,
     parse_number,
 )
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._tables.before import (
     finished_query,
     warn_unfinished,
@@ -37,6 +37,12 @@ from bayeslaw._tables.rows.naming import (
     names_of,
     run_column,
     unnamed_curves,
+)
+from bayeslaw._tables.rows.shares import (
+    check_shares,
+    evaluation_columns,
+    share_columns,
+    with_shares,
 )
 from bayeslaw._tables.sources.points import with_tokens
 from bayeslaw._tables.sources.source import FORMATS, is_tracker, read_source
@@ -110,7 +116,10 @@ def read_runs(
     table has no column of that name itself.
 
     A table with both losses in one row, ``target_loss`` and ``source_loss``, and no
-    ``loss`` or ``domain``, becomes one with a row for each.
+    ``loss`` or ``domain``, becomes one with a row for each. So does a table of mixtures
+    with a column ``loss_NAME`` for each evaluation set. Its columns ``share_NAME``
+    (shares, percent, or the tokens of each domain) are completed to one: one empty cell
+    of a row is what the others leave, a rest in all of them is ``share_rest``.
 
     Names (``run``, ``checkpoint``, ``domain``, ``schedule``) are text as it is spelled.
     Where no column is called ``run``, one that is called as usual (``run_name``,
@@ -199,9 +208,12 @@ def read_with_notes(
         if tokens is not None and tokens.assumed:
             warnings.warn(tokens.how, RunTableWarning, stacklevel=3)
     runs, unread = _numbers(runs)
-    melted = melt_losses(add_areas(with_stages(runs)))
+    runs = with_shares(runs)
+    evaluations = evaluation_columns(runs)
+    melted = melt_losses(add_areas(with_stages(runs)), evaluations)
     if "loss" not in runs and "loss" in melted:
-        notes.append("both losses of a row became a row each, by domain")
+        which = "the" if evaluations else "both"
+        notes.append(f"{which} losses of a row became a row each, by domain")
     if is_tracker(source):
         melted = _measured(melted, _name(source), notes)
     else:
@@ -209,7 +221,7 @@ def read_with_notes(
     melted = with_gaps_filled(melted)
     runs = select(melted, where)
     _refuse_unread(runs, unread)
-    check_values(runs, NUMERIC)
+    _check_numbers(runs)
     warn_unfinished(runs)
     _check_repeats(runs)
     runs = _with_curves(runs)
@@ -315,7 +327,7 @@ def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
         check_repeated(table.columns)
         runs, unread = _numbers(table.copy(deep=False))
         _refuse_unread(runs, unread)
-        check_values(runs, NUMERIC)
+        _check_numbers(runs)
         _check_repeats(runs)
         return runs
     runs = read_runs(table)
@@ -351,12 +363,26 @@ def load_table(
     return table
 
 
+def numeric_columns(runs: pd.DataFrame) -> list[str]:
+    """List the columns of a table that hold numbers by their names: of the schema,
+    shares, and losses by evaluation set.
+    """
+    of_schema = [name for name in NUMERIC if name in runs]
+    return [*of_schema, *share_columns(runs), *evaluation_columns(runs).values()]
+
+
+def _check_numbers(runs: pd.DataFrame) -> None:
+    """Refuse numbers out of their range, and shares beyond the simplex."""
+    check_values(runs, numeric_columns(runs))
+    check_shares(runs)
+
+
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
     """Convert schema columns to floats, and say why cells are no numbers: column -> row
     -> reason.
     """
     unread: dict[str, dict[int, str]] = {}
-    for name in (n for n in NUMERIC if n in runs):
+    for name in numeric_columns(runs):
         cells = runs[name]
         if _are_numbers(cells):
             reasons = _overflowed(name, cells)
@@ -396,7 +422,7 @@ def _suffixes(name: str) -> str:
     """List what may follow a number of a column: thousands of tokens, but not of nats."""
     if name in (*COUNTS, "ptpp"):
         return MULTIPLES_OF_COUNTS
-    return "%" if name == "replay" else ""
+    return "%" if name == "replay" or is_share(name) else ""
 
 
 def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
@@ -508,9 +534,9 @@ def _problems(
     if name in ("N", "D", "ptpp"):
         do = f"{name} is {NUMERIC[name]}; mend the number or its unit"
         problems["more than there can be"] = x > LARGEST_COUNT, do
-    if name == "replay":
+    if name == "replay" or is_share(name):
         percent = (x > 1).sum() > np.isfinite(x).sum() / 2
-        do = "these look like percent" if percent else "replay is a share"
+        do = "these look like percent" if percent else f"{name} is a share"
         outside = (x < 0) | (x > 1)
         problems["outside [0, 1]"] = outside, f"{do}: write 0.34 or 34%"
     return problems

@@ -51,7 +51,19 @@ def ptpp_grid() -> pd.DataFrame:
     return runs
 
 
-DESIGNS = {"ptpp": ptpp_grid}
+def mixture_grid() -> pd.DataFrame:
+    """Lay ten mixtures of three domains, evenly over the simplex with a tenth of each at
+    least, at three sizes and three budgets; 90 runs without losses.
+    """
+    thirds = [(i, j, 3 - i - j) for i in range(4) for j in range(4 - i)]
+    mixtures = [[0.1 + 0.7 * part / 3 for part in point] for point in thirds]
+    design = product((1e8, 3e8, 1e9), (2e9, 8e9, 3.2e10), mixtures)
+    rows = [(n, d, *shares) for n, d, shares in design]
+    names = ("share_web", "share_code", "share_books")
+    return pd.DataFrame(rows, columns=["N", "D", *names])
+
+
+DESIGNS = {"ptpp": ptpp_grid, "mixtures": mixture_grid}
 
 
 def simulate(
@@ -70,6 +82,8 @@ def simulate(
         A law or its name.
     design
         Name of a design, or a table with the columns the law reads, or the path of one.
+        ``"ptpp"``: the grid of Goffinet 2025. ``"mixtures"``: three domains (``web``,
+        ``code``, ``books``).
     noise
         Standard deviation of the log loss of a run around the law.
     parameters

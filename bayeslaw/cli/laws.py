@@ -266,7 +266,7 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
     """List, by domain, the laws that `fit` takes by default; and say why it would
     refuse one.
     """
-    from bayeslaw._law.catalogue import law as law_by_name
+    from bayeslaw._law.find import find_law
     from bayeslaw._posteriors.averaging.compare import default_laws
     from bayeslaw._tables.fitting import by_domain, check_fittable
 
@@ -278,7 +278,7 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
                 # what looks odd is for a review to say
                 warnings.simplefilter("ignore", RunTableWarning)
                 for name in names:
-                    check_fittable(law_by_name(name), rows)
+                    check_fittable(find_law(name, rows), rows)
         except BayeslawError as error:
             return suited, str(error)
         suited[domain] = names

@@ -58,6 +58,7 @@ FAMILIES = {
     "Adaptation with replay": lambda law: (
         law.name == "dcpt" or "ptpp" in law.covariates
     ),
+    "Mixtures of domains": lambda law: law.name.startswith("mixture-"),
     "From the state of the checkpoint": lambda law: law.name.startswith("state-"),
     "Fine-tuning and forgetting": lambda law: law.name.startswith(
         ("finetune", "forgetting", "rectified")

@@ -7,6 +7,7 @@ import pytest
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._law.catalogue import law, law_names
+from bayeslaw._law.columns import is_share
 from bayeslaw._law.law import NATS
 from bayeslaw._law.open_weights import open_weights
 from bayeslaw._tables.rates import areas, schedules
@@ -33,6 +34,7 @@ RANGES = {
     "S1_cpt": (0.01, 10.0, "log"),
     "S2_cpt": (-0.5, 0.3, "linear"),
 }
+SHARES = (0.0, 1.0, "linear")  # before they are divided by their sum
 
 
 def random_runs(names, seed=0, n=RUNS):
@@ -46,7 +48,10 @@ def random_runs(names, seed=0, n=RUNS):
             else rng.uniform(low, high, n)
         )
 
-    return {c: jnp.asarray(column(*RANGES[c])) for c in names}
+    runs = {c: jnp.asarray(column(*RANGES.get(c, SHARES))) for c in names}
+    shares = [c for c in names if is_share(c)]
+    total = sum(runs[c] for c in shares)
+    return runs | {c: runs[c] / total for c in shares}
 
 
 def prior_draws(a_law, seed=0, n=DRAWS):

@@ -20,8 +20,8 @@ from bayeslaw._forecasts.check import FEW
 from bayeslaw._forecasts.review import oddities
 from bayeslaw._forecasts.review.findings import Finding, labelled
 from bayeslaw._forecasts.review.reach import review_reach, tested
-from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.compare import candidate_laws
 from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
@@ -182,7 +182,7 @@ def _at_one_level(runs: pd.DataFrame, alike: Alike) -> str:
 def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
     """The laws that are compared by default and can be fitted, and the check of it."""
     try:
-        laws = [law_by_name(name) for name in candidate_laws(runs)]
+        laws = [find_law(name, runs) for name in candidate_laws(runs)]
     except LawError as error:
         todo = "name columns of the schema: --column N=YOURS --column D=YOURS"
         return [], Finding("laws", "fail", str(error), todo)

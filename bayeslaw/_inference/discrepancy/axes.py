@@ -1,8 +1,8 @@
 """Where a run lies along the axes of a misfit, in units that move a loss alike.
 
 A unit is the distance over which a law's misfit changes by its own size: two e-folds of
-size, of tokens and of pre-training, .9 of the log of the target's share, and a factor of
-1.6 of the loss that a checkpoint starts from. Measured on the bundled grid of tiny
+size, of tokens and of pre-training, .9 of the log of a domain's share (of replay: of the
+target's), and a factor of 1.6 of the loss that a checkpoint starts from. Measured on the bundled grid of tiny
 models and on published tables of N and D (docs/discrepancy.md).
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -51,7 +51,7 @@ def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:
     """The unit of an axis that is no logarithm: half of the range of a column of the
     user's own that reaches 0 or less; 0 of other axes.
     """
-    if axis in KNOWN or values.min() > 0:
+    if axis in KNOWN or is_share(axis) or values.min() > 0:
         return 0.0
     return float(np.ptp(values)) / 2
 
@@ -65,13 +65,22 @@ def position(
     if unit:
         return xp.asarray(xp.asarray(covariates[axis], float) / unit)
     if axis == "replay":
-        share = 1.0 - xp.asarray(covariates["replay"], float)
-        # pure replay, without target data, is not infinitely far away
-        log_share = xp.log(xp.clip(share, 1e-3, 1.0))
-        # NumPy makes scalars of arrays without axes
-        return xp.asarray(log_share / SHARE_UNIT)
+        return share_position(1.0 - xp.asarray(covariates["replay"], float), xp, 1e-3)
+    if is_share(axis):
+        return share_position(xp.asarray(covariates[axis], float), xp)
     value = xp.log(xp.maximum(xp.asarray(covariates[axis], float), 1e-12))
     return xp.asarray(value / (LOSS_UNIT if axis in STARTS else COUNT_UNIT))
+
+
+def share_position(
+    share: Float[AnyArray, "*run"], xp: ModuleType, least: float = 0.01
+) -> Float[AnyArray, "*run"]:
+    """Where runs of this share of a domain lie, shape (run,): none of it is not
+    infinitely far away, but as ``least`` is.
+    """
+    log_share = xp.log(xp.clip(share, least, 1.0))
+    # NumPy makes scalars of arrays without axes
+    return xp.asarray(log_share / SHARE_UNIT)
 
 
 def walk_position(

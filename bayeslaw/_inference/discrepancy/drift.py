@@ -21,7 +21,7 @@ import numpy as np
 
 from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
 from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, SHARE_UNIT, position
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -80,8 +80,11 @@ def positions(
         if set(powers) <= set(logs)
     }
     at |= {column: logs[column] / LOSS_UNIT for column in _LOSS if column in logs}
+    # of the misfit's units two make an e-fold
+    shares = filter(is_share, covariates)
+    at |= {share: COUNT_UNIT * position(share, covariates, xp) for share in shares}
     if "replay" in covariates:
-        # of the misfit's units two make an e-fold; the less target data, the farther
+        # the less target data, the farther
         at[SHARE] = -COUNT_UNIT * position("replay", covariates, xp)
     return at
 
@@ -109,6 +112,8 @@ def value_at(axis: str, position: float) -> float:
     """The value of an axis at a position of `positions`."""
     if axis == SHARE:
         return float(np.exp(-position * SHARE_UNIT / COUNT_UNIT))
+    if is_share(axis):
+        return float(np.exp(position * SHARE_UNIT / COUNT_UNIT))
     return float(np.exp(position * (LOSS_UNIT if axis in _LOSS else 1.0)))
 
 

@@ -24,7 +24,12 @@ from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.table import shared_error
-from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    LOSSES_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    is_share,
+)
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import (
@@ -194,6 +199,9 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     LawError
         No law of the default sets suits the table's columns.
     """
+    mixtures = [runs[c].nunique() for c in runs if is_share(c)]
+    if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
+        return ["mixture-coupled", "mixture-exponential"]
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # with one checkpoint only a law of its losses can be told from others

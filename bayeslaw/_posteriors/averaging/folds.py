@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
+from bayeslaw._law.columns import is_share
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -82,10 +83,13 @@ def _rounded(x: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
 
 
 def default_axes(runs: pd.DataFrame) -> list[str]:
-    """Columns along which budgets grow, where the table has several levels of them."""
+    """Columns along which budgets grow, and shares of a mixture's domains, where the
+    table has several levels of them.
+    """
     have = [c for c in ("ptpp", "N", "D") if c in runs]
     if {"N", "D"} <= set(runs):
         have += ("D/N", "N*D")
+    have += (str(c) for c in runs if is_share(c))
     return [c for c in have if len(np.unique(axis_values(runs, c))) > 1]
 
 

@@ -75,7 +75,7 @@ def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
         # an older file names laws without a share, but keeps no more of them
         laws_by_name = {member.law.name: member.law for member in old.members}
         laws = [
-            laws_by_name.get(str(name)) or find_law(str(name))
+            laws_by_name.get(str(name)) or find_law(str(name), old.runs)
             for name in old.table.index
         ]
     return [_awake(law, old.runs) for law in laws]

@@ -1,0 +1,113 @@
+"""Shares of a mixture: columns ``share_NAME``, which sum to one in every row."""
+
+from __future__ import annotations
+
+import warnings
+
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._law.columns import LOSS_BEFORE, SHARE, is_share
+
+REST = f"{SHARE}rest"  # what the other shares of a table leave
+SOURCE = f"{SHARE}source"  # beside one other domain it is replay
+
+
+def share_columns(runs: pd.DataFrame) -> list[str]:
+    """List a table's columns of shares."""
+    return [str(column) for column in runs if is_share(column)]
+
+
+def evaluation_columns(runs: pd.DataFrame) -> dict[str, str]:
+    """List columns ``loss_NAME`` of a table of shares without ``loss`` or ``domain``,
+    by the name of the evaluation set.
+    """
+    if not share_columns(runs) or {"loss", "domain"} & set(runs):
+        return {}
+    prefix = "loss_"
+    names = [str(c) for c in runs if str(c).startswith(prefix) and c != LOSS_BEFORE]
+    return {name.removeprefix(prefix): name for name in names}
+
+
+def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
+    """Complete the shares of each row to one.
+
+    Percent become shares where rows sum to 100, and so do tokens by domain where rows
+    sum to a thousand and more. One empty cell of a row is what the others leave; where
+    rows sum to less than one, the rest is a column of its own, ``share_rest``. What
+    rounding leaves is divided among all. Rows beyond the simplex stay as they are, to
+    be refused where they are used. Of two domains the share of ``source`` is ``replay``.
+    """
+    columns = share_columns(runs)
+    if not columns:
+        return runs
+    shares = _with_gaps_filled(_as_fractions(runs[columns].astype(float)))
+    rest = 1 - shares.sum(axis=1, skipna=False)
+    slack = rounding(shares)
+    if (rest > slack).any():
+        _say(
+            f"{' + '.join(columns)} is less than 1 in {(rest > slack).sum()} of "
+            f"{len(runs)} rows: what is left is taken as one more domain, {REST!r}"
+        )
+        shares[REST] = rest.where(rest.abs() > slack, 0.0)
+        rest = rest.where(rest < -slack, 0.0)
+    totals = shares.sum(axis=1, skipna=False)
+    is_rounded = (totals - 1).abs() <= slack
+    shares = shares.div(totals.where(is_rounded, 1.0), axis=0)
+    if SOURCE in shares and shares.shape[1] == 2 and "replay" not in runs:
+        shares["replay"] = shares[SOURCE]
+    return runs.assign(**shares)
+
+
+def rounding(shares: pd.DataFrame) -> float:
+    """How far a sum of shares may be off one, each rounded to percent."""
+    return 0.005 * shares.shape[1] + 1e-9
+
+
+def _as_fractions(shares: pd.DataFrame, fewest_tokens: float = 1000.0) -> pd.DataFrame:
+    """Read shares that are written as tokens by domain, or as percent."""
+    totals = shares.sum(axis=1)
+    of_full = totals[shares.notna().all(axis=1)]
+    if not len(of_full):
+        return shares
+    if (of_full >= fewest_tokens).all():
+        _say(
+            "columns of shares hold tokens by domain: each is divided by its row's sum"
+        )
+        return shares.div(totals, axis=0)
+    if ((of_full / 100 - 1).abs() <= rounding(shares)).all():
+        _say("columns of shares are percent: divided by 100")
+        return shares / 100
+    return shares
+
+
+def _with_gaps_filled(shares: pd.DataFrame) -> pd.DataFrame:
+    """Fill the one empty share of a row with what the others leave."""
+    left = (1 - shares.sum(axis=1)).clip(lower=0.0)
+    has_one_gap = shares.isna().sum(axis=1) == 1
+    return shares.apply(lambda share: share.mask(share.isna() & has_one_gap, left))
+
+
+def check_shares(runs: pd.DataFrame) -> None:
+    """Refuse rows whose shares lie beyond the simplex.
+
+    Raises
+    ------
+    RunTableError
+        Their sum is not one, naming row and columns; a share under 0 or over 1 is
+        refused as any number out of its range.
+    """
+    columns = share_columns(runs)
+    totals = runs[columns].sum(axis=1, skipna=False)
+    beyond = (totals - 1).abs() > rounding(runs[columns])
+    if columns and beyond.any():
+        row = runs.index[beyond][0]
+        raise RunTableError(
+            f"row {row}, columns {', '.join(columns)}: shares sum to "
+            f"{totals[beyond].iloc[0]:.4g}, not 1 ({beyond.sum()} of {len(runs)} rows); "
+            "mend them, or write the tokens of each domain in their place"
+        )
+
+
+def _say(line: str) -> None:
+    warnings.warn(line, RunTableWarning, stacklevel=5)

@@ -1,0 +1,88 @@
+"""E + A/N^alpha + B e^nu/D^beta + C/(e+eps)^gamma: D-CPT for any number of domains.
+
+e = p_1 + sum_j t_j p_j. Of two domains whose tokens do not count for each other (t = 0) it
+is `dcpt`, with e the replay.
+"""
+
+from functools import cache
+
+import jax.numpy as jnp
+
+from bayeslaw._law.law import Exponent, Law, Term, power
+from bayeslaw._law.priors import lognormal
+
+from ._mixture import (
+    EXAMPLE,
+    covariates,
+    effective_share,
+    reference,
+    resting,
+    transfers,
+)
+from ._terms import (
+    ALPHA,
+    BETA_ADAPTATION,
+    EPS_REPLAY,
+    GAMMA,
+    NU,
+    floor,
+    size,
+)
+
+
+@cache
+def law_of(domains: tuple[str, ...]) -> Law:
+    """The law of these domains, that of the loss first."""
+    share, own = effective_share(domains), f"share_{domains[0]}"
+
+    def along_own(e: Exponent) -> Exponent:
+        return Exponent(e.name, e.prior, own, e.latex)
+
+    return Law(
+        name="mixture-dcpt",
+        title="adaptation on a mixture of domains (D-CPT)",
+        source="Que 2024, with effective shares in place of the ratio",
+        latex=r"E + \frac{A}{N^{\alpha}} + \frac{B\,e^{\nu}}{D^{\beta}}"
+        r" + \frac{C}{(e+\epsilon)^{\gamma}},\quad e = p_1 + \sum_j t_j p_j",
+        covariates=covariates(domains),
+        terms=(
+            floor(1.4),
+            size(),
+            Term(
+                "B",
+                lambda x, e: (
+                    power(share(x, e), e["nu"]) * jnp.exp(-e["beta"] * jnp.log(x["D"]))
+                ),
+                lognormal(0.4, 1.0, "as of `dcpt`"),
+                r"\frac{B\,e^{\nu}}{D^{\beta}}",
+            ),
+            Term(
+                "C",
+                lambda x, e: power(share(x, e) + EPS_REPLAY, -e["gamma"]),
+                lognormal(
+                    0.1, 1.0, "mixtures move losses by tenths of a nat (Ye 2024)"
+                ),
+                r"\frac{C}{(e+\epsilon)^{\gamma}}",
+            ),
+        ),
+        exponents=(
+            *resting(ALPHA, along_own(NU), BETA_ADAPTATION, along_own(GAMMA)),
+            *transfers(domains),
+        ),
+        reference=reference(domains),
+        plausible={
+            "E": 1.2,
+            "A": 180.0,
+            "B": 60.0,
+            "C": 0.15,
+            "alpha": 0.3,
+            "nu": 0.1,
+            "beta": 0.2,
+            "gamma": 0.5,
+        }
+        | {f"t_{name}": 0.1 for name in domains[1:]},
+        monotone={"N": -1, "D": -1},
+    )
+
+
+LAW = law_of(EXAMPLE)
