@@ -90,9 +90,7 @@ class Marginal:
     def of(
         cls, process: Process, rows: Rows, residuals: Float[np.ndarray, "draw row"]
     ) -> Marginal:
-        priors: dict[str, Prior] = dict(process.priors)
-        priors |= {"sigma": SIGMA}
-        priors |= {tau_name(kind): TAUS[kind] for kind in rows.groups}
+        priors = scale_priors(process, list(rows.groups))
         sizes = [groups.shape[1] for groups in rows.groups.values()]
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
         law = _directions(residuals)
@@ -301,6 +299,14 @@ class Marginal:
             factor, half + coefficients[reached], lower=True, trans=True
         )
         return (root * coefficients).T
+
+
+def scale_priors(process: Process, kinds: Sequence[str]) -> dict[str, Prior]:
+    """Name the priors of all scales: of the process, of a run's own error, and of what
+    groups of each of these kinds share.
+    """
+    taus = {tau_name(kind): TAUS[kind] for kind in kinds}
+    return {**process.priors, "sigma": SIGMA, **taus}
 
 
 def tau_name(kind: str) -> str:
