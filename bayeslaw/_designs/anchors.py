@@ -75,7 +75,9 @@ class AnchorArguments:
         if self.source is None:
             return {}
         if isinstance(self.source, Mapping):
-            return {name: as_posterior(one) for name, one in self.source.items()}
+            return {
+                name: as_posterior(posterior) for name, posterior in self.source.items()
+            }
         return {"forgetting": as_posterior(self.source)}
 
 

@@ -147,7 +147,7 @@ def check(
     y = np.log(fitting.losses(runs))
     table = table_of(posterior)
     fitting.warn_other_domain(table, runs)
-    seen = int(fitting.fitted(table, runs).sum())
+    count = int(fitting.fitted(table, runs).sum())
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
     point = np.median(new, axis=0)
     by_draw = point_metrics(law, y)
@@ -158,15 +158,15 @@ def check(
     metrics = {k: float(v[0]) for k, v in point_metrics(point[None], y).items()}
     intervals["slope"] = slope_interval(law, y, seed)
     inside = {f"{p:g}": _inside(new, y, p) for p in LEVELS}
-    coverage = {name: float(held.mean()) for name, held in inside.items()}
+    coverage = {name: float(is_inside.mean()) for name, is_inside in inside.items()}
     low, high = np.quantile(new, [0.05, 0.95], axis=0)
     reach = reaches(y, low, point, high)
     stretch = stretch_of(reach)
     worst = worst_group(runs, inside["0.9"])
-    found = reasons(posterior, runs, law)
+    warnings = reasons(posterior, runs, law)
     bias = metrics["bias_log"], intervals["bias_log"]
-    what = "runs" if seen else "held-out runs"
-    verdict, reason = judge(len(y), coverage["0.9"], stretch, *bias, found, what)
+    what = "runs" if count else "held-out runs"
+    verdict, reason = judge(len(y), coverage["0.9"], stretch, *bias, warnings, what)
     if verdict == "trust":
         doubts = _doubts(coverage["0.5"], worst)
         verdict = "widen" if doubts else verdict
@@ -174,9 +174,9 @@ def check(
     if posterior.warnings:
         verdict = "unknown" if verdict == "trust" else verdict
         reason += f"; but the fit failed its diagnostics ({posterior.warnings[0]})"
-    if seen:
-        verdict = "unknown" if 2 * seen >= len(y) else verdict
-        reason += f"; {seen} of them were fitted, which is no test of a forecast"
+    if count:
+        verdict = "unknown" if 2 * count >= len(y) else verdict
+        reason += f"; {count} of them were fitted, which is no test of a forecast"
     width = float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean())
     wide = too_wide(posterior, runs, width, metrics["mae_rel"])
     if wide is not None and len(y) >= FEW:
@@ -198,8 +198,8 @@ def check(
         stretch=stretch,
         group_stretch=stretch_of(reach[worst.rows]) if worst else None,
         verdict=verdict,
-        reason="; ".join((reason, *found)),
-        reasons=found,
+        reason="; ".join((reason, *warnings)),
+        reasons=warnings,
         pit=(new < y).mean(0),
     )
 
@@ -368,14 +368,14 @@ def judge(
     On too few runs it is ``unknown``, or ``do not extrapolate`` where the forecast
     rests on the prior.
     """
-    seen = f"90% intervals hold {coverage90:.0%} of {n} {what}"
+    holds = f"90% intervals hold {coverage90:.0%} of {n} {what}"
     if n < FEW:
         on_prior = any(
             line.startswith((ONE_LEVEL, PRIOR_DOMINATED)) for line in reasons
         )
         return (
             "do not extrapolate" if on_prior else "unknown"
-        ), f"{seen}: too few to tell"
+        ), f"{holds}: too few to tell"
     one_sided = min(bias_interval) > 0 or max(bias_interval) < 0
     off = ""
     if one_sided and bias > 0:
@@ -386,8 +386,8 @@ def judge(
     elif one_sided:
         off = f"; the law is {-bias:.1%} too low on average"
     if coverage90 >= TRUSTED_COVERAGE:
-        return "trust", seen + off
+        return "trust", holds + off
     wide = f"; they would have to be {stretch:.1f} times as wide"
     return (
         "widen" if stretch <= STRETCH_LIMIT else "do not extrapolate"
-    ), seen + wide + off
+    ), holds + wide + off

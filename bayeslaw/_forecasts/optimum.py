@@ -39,8 +39,8 @@ class Optimum:
         interval of a new run's loss there; and ``refused``, why there is none (then the
         others are None).
     exponent
-        Of N in the budget, N ~ C^a: ``median``, ``low``, ``high``; None of fewer than three
-        budgets.
+        Exponent a of N ~ C^a, C the budget: ``median``, ``low``, ``high``; None where there
+        are fewer than three budgets.
     parabolas
         By sweep of the table at equal compute: ``flops``, ``runs``, ``N`` with ``N_low`` and
         ``N_high``, ``loss``; and ``refused``.
@@ -49,7 +49,7 @@ class Optimum:
     prob
         Probability inside the intervals.
     unit
-        Of the budgets: FLOPs, or money.
+        Unit of the budgets: FLOPs, or money.
     warnings
         What the table cannot carry.
     """
@@ -156,7 +156,7 @@ def optimum(
     search
         Where sizes are sought.
     seed
-        Of a new run's noise.
+        Seed of a new run's noise.
 
     Raises
     ------

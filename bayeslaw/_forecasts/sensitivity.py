@@ -61,7 +61,7 @@ def sensitivity(
         Draws of the law's log loss at the runs forecast, shape (draw, run), as
         ``fit.log_loss(runs)`` gives them.
     most_runs
-        Of more runs, so many are looked at, evenly spread.
+        Most runs to look at; of a longer table these are evenly spread.
     """
     from arviz_base import from_dict
     from arviz_stats import psense  # pyright: ignore[reportPrivateImportUsage]
@@ -103,7 +103,7 @@ def scaled_weights(
 def _groups(fit: Fit) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]]]:
     """Log prior and log likelihood by name, shape (chain, draw, ...).
 
-    Of the draws whose log likelihood was kept.
+    Draws are those whose log likelihood was kept.
     """
     data = fit.inference_data
     likelihood = data["log_likelihood"]["log_loss"].to_numpy().astype(float)

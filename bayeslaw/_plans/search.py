@@ -148,7 +148,7 @@ class Problem:
         """Compute the most log tokens that budget and unique target tokens allow: none
         at 100% replay, where no target token is seen.
 
-        Of the shape of ``replay``.
+        The answer has the shape of ``replay``.
         """
         target_share = np.maximum(1 - np.asarray(replay), 1e-300)
         # D (1 - replay) <= unique tokens.
@@ -361,8 +361,8 @@ def challenge(
     """Find the best choice near the search coordinate that beats the best so far by
     most.
 
-    Of all ``u``, shape (coordinate,), each tried with a few budgets: cheaper ones or,
-    where the most probable plan is sought, those up to the cap.
+    Every ``u``, shape (coordinate,), is tried with a few budgets: cheaper ones or, where
+    the most probable plan is sought, those up to the cap.
     """
     replay = problem.replay(u)
     is_cost = best.margin >= 0 and not problem.most_probable

@@ -51,7 +51,7 @@ class ModeSearch:
     pseudo_domains
         Domains that the prior of a spread counts for.
     dof_above_2
-        Of the noise.
+        Degrees of freedom of the noise, less 2.
     """
 
     starts: int = 8

@@ -123,7 +123,7 @@ def law_at(
     >>> round(float(np.exp(law.log_loss(run)).mean()), 3)
     1.937
     """
-    found = law_by_name(law) if isinstance(law, str) else law
+    record = law_by_name(law) if isinstance(law, str) else law
     rng = np.random.default_rng(seed)
     errors = dict(sd or {})
     unknown = [name for name in errors if name not in constants]
@@ -141,11 +141,11 @@ def law_at(
             center = center * np.exp(spread * rng.standard_normal(draws))
         drawn[name] = center
     runtime.start()
-    values = {name: np.asarray(x) for name, x in found.from_paper(drawn).items()}
+    values = {name: np.asarray(x) for name, x in record.from_paper(drawn).items()}
     values = {name: np.broadcast_to(x, (draws,)) for name, x in values.items()}
     if sigma is not None:
         values["sigma"] = np.full(draws, checked("sigma", sigma, POSITIVE))
-    return LawAt(found, values, () if errors else (NO_DOUBT,))
+    return LawAt(record, values, () if errors else (NO_DOUBT,))
 
 
 def law_as_written(text: str) -> LawAt | None:

@@ -41,7 +41,7 @@ class Repeating:
     log_loss
         As a `Piece` has it; reads U.
     unique_tokens
-        Of the target set.
+        Tokens in the target set.
     """
 
     log_loss: Callable[..., Float[Array, " run"]]
@@ -75,8 +75,8 @@ def repeating(pieces: Sequence[Piece], unique_tokens: float) -> tuple[Piece, ...
 
 
 def _with_replay(covariates: Sequence[str]) -> tuple[str, ...]:
-    kept = [column for column in covariates if column != UNIQUE]
-    return tuple(dict.fromkeys([*kept, "replay"]))
+    others = [column for column in covariates if column != UNIQUE]
+    return tuple(dict.fromkeys([*others, "replay"]))
 
 
 def epochs_measured(table: pd.DataFrame | None) -> float | None:

@@ -54,7 +54,7 @@ def drop_foreign(folder: Path) -> None:
 def drop_damaged(folder: Path, grace: float = 10.0) -> None:
     """Throw away programs written since the last look that are not whole.
 
-    Of the last ``grace`` seconds none: another process may still be writing.
+    Files of the last ``grace`` seconds stay: another process may still be writing.
     """
     if not folder.is_dir():
         return

@@ -140,13 +140,13 @@ def hold_outs(
         main = _default(parts, places)
     if question is None:
         return (main,)
-    others = [
-        found
+    candidates = [
+        hold_out
         for axis in _in_order(parts, places)
         if axis != main.axis
-        and (found := _with_enough(parts, axis, places.get(axis))) is not None
+        and (hold_out := _with_enough(parts, axis, places.get(axis))) is not None
     ]
-    return (main, *others)[:most]
+    return (main, *candidates)[:most]
 
 
 def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
@@ -179,9 +179,9 @@ def _in_order(
 def _default(parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]) -> HoldOut:
     order = _in_order(parts, places)
     for axis in order:
-        found = _with_enough(parts, axis, places.get(axis))
-        if found is not None and _fewest_levels(parts, axis) > 2:
-            return found
+        hold_out = _with_enough(parts, axis, places.get(axis))
+        if hold_out is not None and _fewest_levels(parts, axis) > 2:
+            return hold_out
     # few rows, or few levels: the forecast of any level is better than none
     for least in (3, 2):
         for axis in order:
@@ -229,12 +229,12 @@ def _with_enough(
         return None
     levels = _levels(parts, axis)
     for place in range(len(levels) - 1, 0, -1):
-        found = _at(axis, levels, place, planned)
-        masks = [found.is_held(runs) for runs in parts.values()]
+        hold_out = _at(axis, levels, place, planned)
+        masks = [hold_out.is_held(runs) for runs in parts.values()]
         if min(int(np.sum(~mask)) for mask in masks) < MIN_ROWS:
             return None
         if min(int(np.sum(mask)) for mask in masks) >= FEW:
-            return found
+            return hold_out
     return None
 
 
@@ -281,19 +281,19 @@ def untested(
     the table could test them.
     """
     places = planned_places(question)
-    held = pd.concat(
-        [runs[one.is_held(runs)] for runs in parts.values() for one in tested]
+    rows = pd.concat(
+        [runs[hold_out.is_held(runs)] for runs in parts.values() for hold_out in tested]
     )
     beyond = []
     for axis in (stage_axis(pd.concat(parts.values())), "N"):
-        has_axis = set(columns_of(axis)) <= set(held)
-        most = axis_values(held, axis).max() if has_axis and len(held) else math.nan
+        has_axis = set(columns_of(axis)) <= set(rows)
+        most = axis_values(rows, axis).max() if has_axis and len(rows) else math.nan
         # a column that the table lacks is as little tested as a larger level
         if axis not in places or places[axis] <= (1 + SAME) * most:
             continue
         how = "" if math.isnan(most) else f" (tested up to {format_count(most)})"
         levels = _levels(parts, axis)
-        if axis not in [one.axis for one in tested] and len(levels) > 1:
+        if axis not in [hold_out.axis for hold_out in tested] and len(levels) > 1:
             how = f" (--hold-out {axis} tests it up to {format_count(levels[-1])})"
         beyond.append(words(axis, places[axis]) + how)
     return tuple(beyond)

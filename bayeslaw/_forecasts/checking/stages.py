@@ -76,12 +76,12 @@ def check_stages(
             f"{type(posterior).__name__}"
         )
     runtime.start()
-    known = posterior.runs
+    table = posterior.runs
     new = None if runs is None else as_runs(runs)
-    column = _column(known, new, column)
+    column = _column(table, new, column)
     if column is None:
         return StagesCheck(None, ())
-    below = upper_stages(known, column)
+    below = upper_stages(table, column)
     share = Stages(progress, dict.fromkeys(range(len(below)), 1.0) or {0: 1.0})
     stages, skipped = [], []
     for i, stage in enumerate(below):
@@ -92,39 +92,39 @@ def check_stages(
             why = str(error).split(";")[0]  # the rest is what else could be done
             skipped.append(f"{stage.name} ({why})")
         share.finish(i)
-    if new is not None and _lies_beyond(known, new, column):
+    if new is not None and _lies_beyond(table, new, column):
         stages.append(_stage(f"{column} {_span(new, column)}", posterior, new, seed))
     return StagesCheck(column, tuple(stages), tuple(skipped))
 
 
 def _column(
-    known: pd.DataFrame, new: pd.DataFrame | None, asked: str | None
+    table: pd.DataFrame, new: pd.DataFrame | None, asked: str | None
 ) -> str | None:
     """What stages are left out by; None where the runs have one stage only."""
     if asked is not None:
         needed = columns_of(asked)
-        if not set(needed) <= set(known):
+        if not set(needed) <= set(table):
             raise RunTableError(
                 f"column {asked!r} to hold out by is not among the fitted runs'; "
-                f"{it_has(known)}"
+                f"{it_has(table)}"
             )
-        if not all(pd.api.types.is_numeric_dtype(known[c]) for c in needed):
+        if not all(pd.api.types.is_numeric_dtype(table[c]) for c in needed):
             raise RunTableError(
                 f"column {asked!r} has no numbers: hold out by one of "
-                f"{', '.join(default_axes(known))}"
+                f"{', '.join(default_axes(table))}"
             )
-        is_one = len(np.unique(axis_values(known, asked))) == 1
+        is_one = len(np.unique(axis_values(table, asked))) == 1
         return None if is_one else asked
-    columns = default_axes(known)
-    beyond = [c for c in columns if new is not None and _lies_beyond(known, new, c)]
+    columns = default_axes(table)
+    beyond = [c for c in columns if new is not None and _lies_beyond(table, new, c)]
     return next(iter([*beyond, *columns]), None)
 
 
-def _lies_beyond(known: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
+def _lies_beyond(table: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
     """Whether new runs are a stage above all fitted ones, and enough to be one."""
     if len(new) < FEW or not set(columns_of(column)) <= set(new):
         return False
-    return bool(axis_values(new, column).min() > axis_values(known, column).max())
+    return bool(axis_values(new, column).min() > axis_values(table, column).max())
 
 
 def _span(runs: pd.DataFrame, column: str) -> str:

@@ -30,13 +30,13 @@ def review(
 ) -> Review:
     """Review a table of runs before it is fitted, or posteriors before they are used.
 
-    Of a table: what reading it warns of, units, laws that suit, rows, levels, the
+    It says of a table: what reading it warns of, units, laws that suit, rows, levels, the
     reference run, stages that can be left out, what replicates say of noise, outliers,
     rows that are of another kind, whether the columns explain the losses, whether
     losses rise with N or D anywhere, what a plan would lack. It fits no law, and takes
     a second.
 
-    Of posteriors: diagnostics, how the law fits its runs, its misfit beside the noise,
+    It says of posteriors: diagnostics, how the law fits its runs, its misfit beside the noise,
     how its intervals held on stages left out, how far the goal lies beyond the runs and
     what the forecast there rests on, and whether a plan can be made of several.
 

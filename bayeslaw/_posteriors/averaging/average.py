@@ -133,10 +133,10 @@ def _read_by(
     laws: Sequence[str], settings: Comparing, runs: pd.DataFrame
 ) -> dict[str, float]:
     """The reference run without columns that only other `candidate_laws` read."""
-    read = {c for name in laws for c in catalogue.law(name).covariates}
-    others = {c for n in candidate_laws(runs) for c in catalogue.law(n).covariates}
+    columns = {c for name in laws for c in catalogue.law(name).covariates}
+    candidates = {c for n in candidate_laws(runs) for c in catalogue.law(n).covariates}
     reference = settings.reference or {}
-    return {c: v for c, v in reference.items() if c in read or c not in others}
+    return {c: v for c, v in reference.items() if c in columns or c not in candidates}
 
 
 def _recipes(judged: Comparison) -> list[dict]:

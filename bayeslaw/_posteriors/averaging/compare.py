@@ -172,7 +172,9 @@ class Comparison:
         """Name the laws that have no weight for what they do not read."""
         laws = [judged.law for judged in self.judged]
         blind = [
-            law.name for law, kept in zip(laws, informed(laws), strict=True) if not kept
+            law.name
+            for law, is_informed in zip(laws, informed(laws), strict=True)
+            if not is_informed
         ]
         if not blind:
             return ""
@@ -208,9 +210,9 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         of_size = ["dcpt"] if levels["N"] > 1 else []
         of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
         staged = of_size and levels.get("ptpp", 0) > 1
-        found = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]
-        if found:
-            return found
+        names = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]
+        if names:
+            return names
     if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
         return ["data-constrained", "data-constrained-coupled"]
     if {"N", "D"} <= set(runs):
@@ -259,15 +261,15 @@ class CompareArguments(Comparing):
         if not posteriors or not all(map(is_kept, posteriors)):
             raise LawError("compare takes a table of runs, or fits of one table")
         first = posteriors[0].runs
-        for other in posteriors[1:]:
-            same = fitting.fitted(first, other.runs)
-            if len(first) != len(other.runs) or not same.all():
+        for posterior in posteriors[1:]:
+            same = fitting.fitted(first, posterior.runs)
+            if len(first) != len(posterior.runs) or not same.all():
                 raise LawError(
                     "these fits are of different losses, whose forecasts cannot be "
                     "compared: give the table, and the laws by name"
                 )
-        pieces = [piece for one in posteriors for piece in one.pieces()]
-        laws = {one.log_loss.law.name: one.log_loss.law for one in pieces}
+        pieces = [piece for p in posteriors for piece in p.pieces()]
+        laws = {piece.log_loss.law.name: piece.log_loss.law for piece in pieces}
         return replace(self, runs=first, laws=self.laws or list(laws.values()))
 
 
@@ -333,12 +335,12 @@ def compare_part(
         Which runs are known, shape (run,).
     """
     runtime.start()
-    known = runs[fitted]
-    chosen = _chosen(known, laws, settings.reference or {})
+    table = runs[fitted]
+    chosen = _chosen(table, laws, settings.reference or {})
     for law in chosen:
-        fitting.check_fittable(law, known)
+        fitting.check_fittable(law, table)
     stages = [
-        stage.among(fitted) for stage in _stages(known, settings.columns(known), chosen)
+        stage.among(fitted) for stage in _stages(table, settings.columns(table), chosen)
     ]
     judged = _judge_all(chosen, runs, fitted, stages, settings)
     weights = weigh(judged, [stage.column for stage in stages])
@@ -347,7 +349,7 @@ def compare_part(
         among(informed(chosen), weights),
         _probabilities(judged, runs, stages, settings),
         tuple(f.name for f in stages),
-        len(known),
+        len(table),
     )
 
 
@@ -449,8 +451,8 @@ def _probabilities(
         np.concatenate([none, *(score.density for score in result.held_out)])
         for result in judged
     ]
-    held = np.concatenate([none, *(groups[stage.held] for stage in stages)])
-    return best(densities, held, settings.seed)
+    blocks = np.concatenate([none, *(groups[stage.held] for stage in stages)])
+    return best(densities, blocks, settings.seed)
 
 
 def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:

@@ -55,9 +55,9 @@ def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
     """A column to hold out by, shape (run,); ``D/N`` is tokens per parameter, ``N*D``
     compute and ``N*ptpp`` tokens of pre-training.
     """
-    first, *others = (runs[name].to_numpy(float) for name in columns_of(column))
-    for other in others:
-        first = first / other if "/" in column else first * other
+    first, *factors = (runs[name].to_numpy(float) for name in columns_of(column))
+    for factor in factors:
+        first = first / factor if "/" in column else first * factor
     return first
 
 
@@ -77,9 +77,9 @@ def stage_axis(runs: pd.DataFrame) -> str:
 
 def _rounded(x: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
     """To three digits, as budgets are written."""
-    known = x[np.isfinite(x) & (x > 0)]
-    size = 10.0 ** (np.floor(np.log10(known)) - 2)
-    return np.round(known / size) * size
+    positive = x[np.isfinite(x) & (x > 0)]
+    size = 10.0 ** (np.floor(np.log10(positive)) - 2)
+    return np.round(positive / size) * size
 
 
 def default_axes(runs: pd.DataFrame) -> list[str]:
@@ -105,8 +105,8 @@ def folds(
         levels, _ = _levels(x)
         held = x >= levels[-1]
         enough = max(parameters, MIN_ROWS, MIN_SHARE * len(x))
-        known = any(np.array_equal(held, stage.held) for stage in stages)
-        if len(levels) > 1 and not known and (~held).sum() >= enough:
+        is_double = any(np.array_equal(held, stage.held) for stage in stages)
+        if len(levels) > 1 and not is_double and (~held).sum() >= enough:
             stages.append(Fold(_from(column, levels[-1]), column, ~held, held))
     return stages
 

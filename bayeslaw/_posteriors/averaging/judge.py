@@ -179,16 +179,16 @@ def judge(
             failed.append(stage.name)
         forecasts.append(_forecast(law, draws, training, stage, setting, power))
         tick()
-    known = training_range({c: v[fitted] for c, v in x.items()})
+    trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = np.random.default_rng(setting.seed)
     misses = [_miss(forecast) for forecast in forecasts]
-    tau = draw_scales(misses, 2 * len(known.axes), rng, scale_prior(known))
+    tau = draw_scales(misses, 2 * len(trained.axes), rng, scale_prior(trained))
     return Judged(
         law,
         process,
         values,
         tau,
-        known,
+        trained,
         tuple(_scored(forecast, tau, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors is NONE else SHARED,
         failed=tuple(failed),
@@ -271,17 +271,17 @@ def _forecast(
     x = training.covariates
     of_law = {name: values[name] for name in law.priors}
     mean = np.asarray(over_draws(LogLoss(law))(of_law, dict(x)))[:, stage.held]
-    held = {c: v[stage.held] for c, v in x.items()}
+    rows = {c: v[stage.held] for c, v in x.items()}
     if process is not None:
-        mean = mean + values[WEIGHTS] @ process.features(held, np).T
-    known = training_range({c: v[stage.kept] for c, v in x.items()})
-    away = np.asarray(distances(held, known, np))
+        mean = mean + values[WEIGHTS] @ process.features(rows, np).T
+    trained = training_range({c: v[stage.kept] for c, v in x.items()})
+    away = np.asarray(distances(rows, trained, np))
     away = np.broadcast_to(away, (mean.shape[1], away.shape[1]))
     same = {}
     for kind, code in training.sharing.groups.items():
         held_code = code[stage.held]
         same[kind] = held_code[:, None] == held_code
-    size = LogLoss(law, process).error_size(held)
+    size = LogLoss(law, process).error_size(rows)
     return Forecast(mean, values, away, same, training.y[stage.held], size)
 
 
@@ -312,11 +312,11 @@ def _scored(
     centre = mean + draw_drift(tau, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
     # Density of the predictive mixture: the mean over draws of their densities.
-    each = noise.density((y - centre) / size) / size
+    densities = noise.density((y - centre) / size) / size
     new = centre + size * noise.draw(len(y), rng)
     low, middle, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     return HeldOutScore(
-        density=np.log(np.mean(each, axis=0) + 1e-300),
+        density=np.log(np.mean(densities, axis=0) + 1e-300),
         inside=(low <= y) & (y <= high),
         error=np.abs(np.exp(middle - y) - 1),
         interval=interval_score(low, high, y),

@@ -300,9 +300,9 @@ class Average:
             log_loss = piece.at(columns)
             if noise:
                 error = RunNoise.of(member.values)
-                own = error.draw(len(runs), rng)
+                new_run = error.draw(len(runs), rng)
                 shared = error.draw_shared(runs, member.law.covariates, rng)
-                log_loss = log_loss + piece.error_size(columns) * (own + shared)
+                log_loss = log_loss + piece.error_size(columns) * (new_run + shared)
             parts.append(log_loss)
         return np.concatenate(parts)
 
@@ -356,7 +356,7 @@ class Average:
     ) -> Average:
         members = []
         places = {name: GROUP.match(name) for name in tree.children}
-        numbers = {name: int(found[1]) for name, found in places.items() if found}
+        numbers = {name: int(match[1]) for name, match in places.items() if match}
         for name in sorted(numbers, key=lambda name: numbers[name]):
             node = tree[name]
             recipe = json.loads(node.attrs["member"])

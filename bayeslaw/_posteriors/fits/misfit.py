@@ -112,8 +112,8 @@ def learn_misfit(
     power
         Power of tokens by which errors fade; learned by default.
     """
-    left = runs if kept is None else runs.only(kept)
-    process = process_of(left.covariates, left.sharing.along_run)
+    judged = runs if kept is None else runs.only(kept)
+    process = process_of(judged.covariates, judged.sharing.along_run)
     if process is None:
         return None
     of_law = {name: np.asarray(values[name]) for name in law.priors}
@@ -126,16 +126,16 @@ def learn_misfit(
         everywhere = np.asarray(log_losses(part, dict(runs.covariates)))
         return everywhere if kept is None else everywhere[:, kept]
 
-    rows = _rows(process, left)
+    rows = _rows(process, judged)
     count = len(values["sigma"])
-    if "D" in left.covariates:
-        tokens = left.covariates["D"]
+    if "D" in judged.covariates:
+        tokens = judged.covariates["D"]
         if power is None:
-            power = fading_power(process, rows, left.y, means, count, tokens)
+            power = fading_power(process, rows, judged.y, means, count, tokens)
         fading = Fading(power, float(tokens.max()))
         process = replace(process, fading=fading)
-        rows = rows.over(fading.sizes(left.covariates))
-    return learn(process, rows, left.y, means, count, seed=seed, tries=tries)
+        rows = rows.over(fading.sizes(judged.covariates))
+    return learn(process, rows, judged.y, means, count, seed=seed, tries=tries)
 
 
 def _rows(process: Process, runs: TrainingRuns) -> Rows:

@@ -154,7 +154,7 @@ class Fit:
         """Largest R-hat, smallest bulk ESS over all sampled sites, divergences,
         leapfrog steps a draw, seconds.
 
-        Of a preview: no R-hat, effective draws of its weights, and their ``khat``.
+        A preview has no R-hat; it has effective draws of its weights, and their ``khat``.
         """
         if self.is_preview:
             attrs = self.inference_data.attrs
@@ -231,8 +231,8 @@ class Fit:
         if not noise:
             return log_loss
         rng = np.random.default_rng(seed)
-        own = RunNoise.of(self.posterior).draw(len(runs), rng)
-        return log_loss + piece.error_size(columns) * own + self.effects(runs, rng)
+        new_run = RunNoise.of(self.posterior).draw(len(runs), rng)
+        return log_loss + piece.error_size(columns) * new_run + self.effects(runs, rng)
 
     def effects(
         self, runs: pd.DataFrame, rng: np.random.Generator

@@ -259,7 +259,7 @@ class Follower:
 
 def _by_domain(posterior: Posteriors) -> dict[str, Posterior]:
     if isinstance(posterior, Mapping):
-        return {name: as_posterior(one) for name, one in posterior.items()}
+        return {name: as_posterior(source) for name, source in posterior.items()}
     alone = as_posterior(posterior)
     return {domain_of(alone): alone}
 

@@ -53,8 +53,8 @@ def _suspects(runs: pd.DataFrame, columns: Collection[str]) -> Int[np.ndarray, "
     basis, _ = np.linalg.qr(design)
     leverage = (basis**2).sum(axis=1)
     y = np.log(runs["loss"].to_numpy(float))
-    left = y - basis @ (basis.T @ y)
-    deleted = np.abs(left) / np.maximum(1 - leverage, 1e-9)
+    residuals = y - basis @ (basis.T @ y)
+    deleted = np.abs(residuals) / np.maximum(1 - leverage, 1e-9)
     farthest = [np.argsort(-size)[:SUSPECTS] for size in (deleted, leverage)]
     return np.unique(np.concatenate(farthest))
 
@@ -69,11 +69,11 @@ def _of_row(
         return None
     y = np.log(others["loss"].to_numpy(float))
     design = surface(others, columns)
-    found = unbent(design, y)
-    usual = float(np.median(np.abs(y - design @ found)))
+    coefficients = unbent(design, y)
+    usual = float(np.median(np.abs(y - design @ coefficients)))
 
     def miss(at: pd.DataFrame) -> float:
-        (foreseen,) = surface(others, columns, at) @ found
+        (foreseen,) = surface(others, columns, at) @ coefficients
         return float(abs(np.log(at["loss"].iloc[0]) - foreseen))
 
     off = miss(row)

@@ -209,9 +209,10 @@ def _shortened(
     near = np.abs(y)
     for _ in range(rounds):
         assumed = runs.assign(D=np.where(short, tokens / factor, tokens))
-        found, *_ = np.linalg.lstsq(surface(assumed, columns), y, rcond=None)
+        coefficients, *_ = np.linalg.lstsq(surface(assumed, columns), y, rcond=None)
         as_told, as_fewer = (
-            np.abs(y - surface(assumed, columns, at) @ found) for at in (runs, fewer)
+            np.abs(y - surface(assumed, columns, at) @ coefficients)
+            for at in (runs, fewer)
         )
         near = np.minimum(as_told, as_fewer)
         nearer = as_fewer < as_told

@@ -133,8 +133,8 @@ def _vertices(
     count = len(names)
     centre = np.array([x[kept][code == k].mean() for k in range(count)])
     u, v = x[kept] - centre[code], y[kept]
-    one = np.eye(count)[code]
-    basis = np.hstack([one, one * u[:, None], u[:, None] ** 2])
+    indicator = np.eye(count)[code]
+    basis = np.hstack([indicator, indicator * u[:, None], u[:, None] ** 2])
     coefficients, *_ = np.linalg.lstsq(basis, v, rcond=None)
     a, b, g = coefficients[:count], coefficients[count:-1], coefficients[-1]
     if g <= 0:

@@ -29,7 +29,7 @@ class Size(NamedTuple):
     Parameters
     ----------
     width
-        Of the stream.
+        Length of a token's vector.
     batch
         Windows of a step.
     precision
