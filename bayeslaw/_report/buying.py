@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,38 @@ from bayeslaw._posteriors.averaging.folds import stage_axis
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import KeptPosterior
 
-SHARE = 0.1  # budget of runs that improve the plan, as a share of its cost
-MOST = 6
-STEPS = 3  # sizes between the table's largest and the plan's, that one counted
-NEAR = 2  # replays on offer: the table's nearest to the plan's
-WORTH = 0.01  # of the plan's cost, that runs must save beyond their own
-ERRORS = 2.0  # standard errors of a gain that it must exceed
-SAME = 0.01  # relative difference of levels: people round
+
+class Rule(NamedTuple):
+    """Which runs the page offers, and when it names them.
+
+    Parameters
+    ----------
+    budget
+        Budget of runs that improve the plan, as a share of the plan's cost.
+    picks
+        Runs at most.
+    sizes
+        Sizes between the table's largest and the plan's, that one counted.
+    replays
+        Replays on offer: the table's nearest to the plan's.
+    saving
+        Share of the plan's cost that runs must save beyond their own.
+    errors
+        Standard errors of a gain that it must exceed.
+    same
+        Relative difference of levels that count as one: people round.
+    """
+
+    budget: float = 0.1
+    picks: int = 6
+    sizes: int = 3
+    replays: int = 2
+    saving: float = 0.01
+    errors: float = 2.0
+    same: float = 0.01
+
+
+RULE = Rule()
 
 Fits = Mapping[str, KeptPosterior]  # by domain
 
@@ -121,7 +146,7 @@ def choose_runs(
     columns = read_before(fits["target"], fits["source"])
     offered, told = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     offered = known_starts(offered, columns)
-    budget = SHARE * price
+    budget = RULE.budget * price
     if budget < _first_costs(offered).min():
         return Purchase(offered, None, price, unit, tuple(told))
     # Anchors have a seed of their own.
@@ -132,7 +157,7 @@ def choose_runs(
         goal,
         budget,
         source=fits["source"],
-        max_picks=MOST,
+        max_picks=RULE.picks,
         replicates=1,
         checks=0,
         costs=costs,
@@ -166,7 +191,7 @@ def worth_buying(
             f"{saved:.2g} {unit} cheaper on average, at the same probability."
         ),
         "lines": _lines(picked, purchase.offered, unit),
-        "share": SHARE,
+        "share": RULE.budget,
         "in_money": unit == "money",
     }
 
@@ -182,7 +207,9 @@ def _nothing(purchase: Purchase) -> dict[str, Any]:
     first, unit = _first_costs(purchase.offered), purchase.unit
     why = "none is expected to save what it costs"
     if purchase.picked is None:
-        share = f"{first.min() / purchase.price:.0%} of the plan, over {SHARE:.0%}"
+        share = (
+            f"{first.min() / purchase.price:.0%} of the plan, over {RULE.budget:.0%}"
+        )
         why = f"the cheapest costs {share}"
     return {
         "sentence": (
@@ -190,7 +217,7 @@ def _nothing(purchase: Purchase) -> dict[str, Any]:
             f"for {first.min():.2g} to {first.max():.2g} {unit} each; {why}."
         ),
         "lines": [],
-        "share": SHARE,
+        "share": RULE.budget,
         "in_money": unit == "money",
     }
 
@@ -214,9 +241,9 @@ def on_offer(
     if not sizes:
         return None
     shares = np.unique(runs["replay"].dropna())
-    nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[:NEAR]
+    nearest = np.argsort(np.abs(shares - (planned["replay"] or 0.0)))[: RULE.replays]
     most, end = float(runs["D"].max()), float(planned["D"])
-    is_longer = most < (1 - SAME) * end
+    is_longer = most < (1 - RULE.same) * end
     tokens = np.geomspace(most, end, 3) if is_longer else np.array([end])
     tables = [
         candidates(
@@ -236,12 +263,14 @@ def on_offer(
 
 def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:
     """The table's largest size up to the plan's, and some between."""
-    smaller = [n for n in runs["N"].unique() if n <= (1 + SAME) * planned]
+    smaller = [n for n in runs["N"].unique() if n <= (1 + RULE.same) * planned]
     if not smaller:
         return []
     largest = float(max(smaller))
-    steps = np.geomspace(largest, max(planned, largest), STEPS + 1)[1:-1]
-    between = [float(f"{size:.2g}") for size in steps if size > (1 + SAME) * largest]
+    steps = np.geomspace(largest, max(planned, largest), RULE.sizes + 1)[1:-1]
+    between = [
+        float(f"{size:.2g}") for size in steps if size > (1 + RULE.same) * largest
+    ]
     return [largest, *between]
 
 
@@ -255,7 +284,7 @@ def _stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float
     wanted = planned["ptpp"] * (planned["N"] if are_tokens else 1.0)
     stage = min(wanted, float(levels.max())) / (size if are_tokens else 1.0)
     of_size = runs.loc[runs["N"] == size, "ptpp"]
-    same = of_size[np.abs(of_size / stage - 1) < SAME]
+    same = of_size[np.abs(of_size / stage - 1) < RULE.same]
     return float(same.iloc[0]) if len(same) else stage
 
 
@@ -271,7 +300,9 @@ def is_worth_it(picked: Anchors, of_plan: float) -> bool:
         return False
     gain = sum(pick["gain"] for pick in picked.picks)
     error = np.sqrt(sum(pick["gain_error"] ** 2 for pick in picked.picks))
-    return bool(gain > ERRORS * error and gain - picked.spent > WORTH * of_plan)
+    return bool(
+        gain > RULE.errors * error and gain - picked.spent > RULE.saving * of_plan
+    )
 
 
 def _lines(picked: Anchors, offered: pd.DataFrame, unit: str) -> list[dict[str, str]]:

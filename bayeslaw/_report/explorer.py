@@ -15,7 +15,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,20 +28,57 @@ from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._tables.beyond import values_along
 
-# points of the grid: losses may bend sharply along replay; 16 are evaluated in one call
-REPLAYS, TOKENS = 64, 49
-REACH = 12.0  # the grid's tokens are within this factor of the plan's
-FORGETTING_REACH = 0.1  # the forgetting slider goes this far above the limit asked for
-# mean error of a log outcome as the page multiplies it out: a hundredth of a 90%
-# interval that is a few percent wide
-TOLERANCE = 2e-4
-MAX_RANK = 32
-# draws from which the surfaces are found, and as many that say how many are needed
-BASIS_ROWS = 800
-REACHED = (0.002, 0.998)  # quantiles of outcomes at which a slider ends
-LOSS_REACH = 1.5  # times the table's largest loss: a loss beyond it is not told
-SHARE_REACH = 1.0  # forgetting: nor one that doubles the loss
-LARGEST_INT = 32767  # the largest number of two bytes
+
+class MapSize(NamedTuple):
+    """How far the map and its sliders go, and how finely.
+
+    Parameters
+    ----------
+    replays, tokens
+        Points of the grid. Losses may bend sharply along replay, of which 16 are
+        evaluated in one call.
+    factor
+        By which the grid's tokens lie below and above the plan's.
+    more_forgetting
+        How far the slider of forgetting goes above its limit.
+    quantiles
+        Quantiles of outcomes at which a slider ends.
+    loss_factor
+        Largest loss that is read out, over the largest of the table.
+    largest_forgetting
+        Largest forgetting that is read out; 1 doubles the loss.
+    """
+
+    replays: int = 64
+    tokens: int = 49
+    factor: float = 12.0
+    more_forgetting: float = 0.1
+    quantiles: tuple[float, float] = (0.002, 0.998)
+    loss_factor: float = 1.5
+    largest_forgetting: float = 1.0
+
+
+class Approximation(NamedTuple):
+    """How near `low_rank` comes to a matrix of draws.
+
+    Parameters
+    ----------
+    tolerance
+        Mean error of a log outcome as the page multiplies it out: a hundredth of a 90%
+        interval that is a few percent wide.
+    most
+        Largest rank.
+    rows
+        Draws from which the surfaces are found, and as many that say how many surfaces
+        are needed.
+    """
+
+    tolerance: float = 2e-4
+    most: int = 32
+    rows: int = 800
+
+
+MAP, NEARNESS = MapSize(), Approximation()
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
@@ -58,14 +95,14 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     """
     # Within the factor, and where the planner itself looks for roots.
     middle = _middle(problem, answer)
-    low = max(middle - math.log(REACH), problem.span[0])
-    high = min(middle + math.log(REACH), problem.span[1])
-    grid_tokens = np.linspace(low, high, TOKENS)
+    low = max(middle - math.log(MAP.factor), problem.span[0])
+    high = min(middle + math.log(MAP.factor), problem.span[1])
+    grid_tokens = np.linspace(low, high, MAP.tokens)
     # Beyond the fitted replays it may be looked at, but no plan is sought.
     least = 0.0 if "min_replay" in problem.fitted else problem.min_replay
     shown = replace(problem, min_replay=least, max_replay=1.0)
     # Even in the planner's search coordinate, dense where replay or its rest is small.
-    grid_replay = shown.replay(np.linspace(0, 1, REPLAYS))
+    grid_replay = shown.replay(np.linspace(0, 1, MAP.replays))
     lies_inside = (problem.min_replay <= grid_replay) & (
         grid_replay <= problem.max_replay
     )
@@ -119,7 +156,7 @@ def _most(runs: pd.DataFrame) -> float | None:
     columns = [c for c in ("loss", *LOSSES_BEFORE) if c in runs]
     losses = runs[columns].to_numpy(float)
     known = losses[np.isfinite(losses)]
-    return LOSS_REACH * float(known.max()) if len(known) else None
+    return MAP.loss_factor * float(known.max()) if len(known) else None
 
 
 def can_explore(problem: Problem) -> bool:
@@ -194,7 +231,7 @@ def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
     is_share = unit == "relative"
     if unit != "loss":
         # Without replay all may be forgotten, which leaves no room for what is asked.
-        high = min(high, max(limit, 0.0) + FORGETTING_REACH)
+        high = min(high, max(limit, 0.0) + MAP.more_forgetting)
     scale = 100 if is_share else 1
     return _slider(
         f"limit-{index}",
@@ -262,8 +299,8 @@ def _packed(
     rows -= mean
     weights, surfaces = low_rank(rows)
     few = outcome[:: _stride(outcome)][:, lies_inside]
-    most = {"loss": largest_loss, "relative": SHARE_REACH}.get(promise.unit)
-    low, high = np.quantile(few, REACHED)
+    most = {"loss": largest_loss, "relative": MAP.largest_forgetting}.get(promise.unit)
+    low, high = np.quantile(few, MAP.quantiles)
     return {
         "name": promise.name,
         "label": promise_label(promise.name, promise.unit),
@@ -290,7 +327,7 @@ def _smooth(outcome: np.ndarray, unit: str) -> np.ndarray:
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Factors (row, rank) and (rank, column) whose product is near a matrix.
 
-    Within `TOLERANCE` on average, or of rank `MAX_RANK`. The column space is that of
+    Near as `NEARNESS` has it, or of its largest rank. The column space is that of
     every few rows, found quickly, and the rows beside those say what rank is near; all
     rows are projected on it.
     """
@@ -302,7 +339,7 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     def is_near(rank: int) -> bool:
         error = weights_of_others[:, :rank] @ axes[:rank] - others
-        return bool(np.abs(error).mean() < TOLERANCE)
+        return bool(np.abs(error).mean() < NEARNESS.tolerance)
 
     # The error falls with the rank, so that the least rank is found by halving.
     rank = 1 + bisect_left(range(1, len(axes)), True, key=is_near)
@@ -313,10 +350,10 @@ def _principal_axes(rows: np.ndarray) -> np.ndarray:
     """The first right singular vectors of rows, shape (rank, column), orthonormal.
 
     From their products with each other, a small matrix: it loses those smaller than a
-    hundred-millionth of the first, which is far below `TOLERANCE`.
+    hundred-millionth of the first, which is far below its tolerance.
     """
     most = len(rows)
-    leading = (max(most - MAX_RANK, 0), most - 1)
+    leading = (max(most - NEARNESS.most, 0), most - 1)
     _, mixtures = linalg.eigh(rows @ rows.T, subset_by_index=leading)
     # the largest first
     axes, _ = np.linalg.qr(rows.T @ mixtures[:, ::-1])
@@ -325,14 +362,14 @@ def _principal_axes(rows: np.ndarray) -> np.ndarray:
 
 def _stride(rows: np.ndarray) -> int:
     """Between every few rows of many."""
-    return max(1, len(rows) // BASIS_ROWS)
+    return max(1, len(rows) // NEARNESS.rows)
 
 
 def _whole_numbers(rows: np.ndarray) -> dict[str, Any]:
     """Rows as whole numbers of two bytes, with the step of each row."""
     # A row of zeros has a step, too.
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
-    steps = largest / LARGEST_INT
+    steps = largest / np.iinfo(np.int16).max
     rounded = np.round(rows / steps[:, None])
     return {"steps": steps.tolist(), "whole": _encoded(rounded, "<i2")}
 

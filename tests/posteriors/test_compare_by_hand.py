@@ -112,8 +112,12 @@ def test_a_stage_is_forecast_from_the_runs_kept_alone(runs, calls):
         assert call["weight"][16:].sum() == 0
         np.testing.assert_array_equal(call["kept"], kept)
         np.testing.assert_array_equal(call["points"]["N"], runs["N"][kept])
-    assert calls[0]["importance"] is judging.WHOLE
-    assert calls[1]["importance"] is calls[2]["importance"] is judging.FOLD
+    assert calls[0]["importance"] is judging.OF_THE_TABLE.importance
+    assert (
+        calls[1]["importance"]
+        is calls[2]["importance"]
+        is judging.OF_A_STAGE.importance
+    )
     assert calls[1]["tries"] == calls[0]["tries"] // 2
     held = [stage.held.sum() for stage in stages]
     assert [len(score.density) for score in judged.held_out] == held
@@ -353,13 +357,18 @@ def test_chains_take_over_where_weights_are_poor(monkeypatch, k, ess, trusted):
     x = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])}
     table, points = pad(x, np.zeros(2), NONE), contrast_points(LAW, x)
     made = refits.refit(
-        LAW, table, points, np.zeros((1, 3)), seed=0, importance=judging.FOLD
+        LAW,
+        table,
+        points,
+        np.zeros((1, 3)),
+        seed=0,
+        importance=judging.OF_A_STAGE.importance,
     )
     assert (made[1]["sampler"] == "NUTS") != trusted
     if trusted:
         assert made[1]["ess"] == pytest.approx(ess)
         assert f"k-hat {k:.2f}" in made[1]["sampler"]
-        assert len(made[0]["sigma"]) == judging.FOLD.draws
+        assert len(made[0]["sigma"]) == judging.OF_A_STAGE.importance.draws
 
 
 def refits_stand_in(k, ess):

@@ -12,10 +12,8 @@ import bayeslaw
 from bayeslaw._inference.discrepancy import drift as discrepancy
 from bayeslaw._posteriors.averaging.average import _read_by
 from bayeslaw._posteriors.averaging.compare import (
-    PRIOR_STAGES,
-    WINDOW,
-    WITNESSES,
     Comparing,
+    Stacking,
     among,
     best,
     candidate_laws,
@@ -120,8 +118,8 @@ def test_weights_are_those_of_regularised_stacking():
     def negative(z):
         w = np.exp(z - logsumexp(z))
         return -(
-            counts @ np.log(np.exp(WITNESSES * means) @ w)
-            + PRIOR_STAGES / 3 * np.log(w).sum()
+            counts @ np.log(np.exp(Stacking().witnesses * means) @ w)
+            + Stacking().prior_stages / 3 * np.log(w).sum()
         )
 
     z = optimize.minimize(
@@ -131,7 +129,7 @@ def test_weights_are_those_of_regularised_stacking():
         options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000},
     ).x
     expected = np.exp(z - logsumexp(z))
-    expected = np.where(expected < WINDOW * expected.max(), 0, expected)
+    expected = np.where(expected < Stacking().window * expected.max(), 0, expected)
     np.testing.assert_allclose(
         weigh(laws, columns), expected / expected.sum(), atol=2e-3
     )

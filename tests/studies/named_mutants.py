@@ -213,8 +213,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_AVERAGING}/judge.py", "weights * stage.kept,", "weights,"),
     (
         f"{_AVERAGING}/judge.py",
-        "law, draws, training, stage.kept, setting, FOLD_TRIES",
-        "law, draws, training, stage.kept | True, setting, FOLD_TRIES",
+        "law, draws, training, stage.kept, setting, OF_A_STAGE.tries",
+        "law, draws, training, stage.kept | True, setting, OF_A_STAGE.tries",
     ),
     (
         f"{_AVERAGING}/judge.py",
@@ -240,13 +240,13 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_AVERAGING}/compare.py",
-        "counts @ share + PRIOR_STAGES / laws",
-        "share[0] + PRIOR_STAGES / laws",
+        "counts @ share + stacking.prior_stages / laws",
+        "share[0] + stacking.prior_stages / laws",
     ),
     (
         f"{_AVERAGING}/compare.py",
-        "WITNESSES * np.array(means).T",
-        "WITNESSES * 0 * np.array(means).T",
+        "stacking.witnesses * np.array(means).T",
+        "stacking.witnesses * 0 * np.array(means).T",
     ),
     (f"{_AVERAGING}/compare.py", "[1 / columns.count(column) for", "[1.0 for"),
     (f"{_AVERAGING}/record.py", 'float(used["ess"].min())', 'float(used["ess"].max())'),

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -48,12 +48,27 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real, Shaped
 
-# bootstrap resamples of the held-out groups: the probability that a law is the best
-RESAMPLES = 4000
-WITNESSES = 3.0  # independent runs that a stage left out is worth: its level and slopes
-PRIOR_STAGES = 0.25  # on which all laws do as well
-WINDOW = 0.05  # share of the best law's weight below which a law is dropped
-EM_STEPS, EM_TOLERANCE = 1000, 1e-6
+
+class Stacking(NamedTuple):
+    """How `weigh` turns log densities of stages left out into weights of laws.
+
+    Parameters
+    ----------
+    witnesses
+        Independent runs that a stage left out is worth: its level and slopes.
+    prior_stages
+        Stages of the prior, on which all laws do equally well.
+    window
+        Share of the best law's weight below which a law is dropped.
+    steps, tolerance
+        Steps of EM at most, and the change of a weight that ends them.
+    """
+
+    witnesses: float = 3.0
+    prior_stages: float = 0.25
+    window: float = 0.05
+    steps: int = 1000
+    tolerance: float = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -513,12 +528,12 @@ class ProgressCounter:
 
 
 def weigh(
-    judged: Sequence[Judged], columns: Sequence[str]
+    judged: Sequence[Judged], columns: Sequence[str], stacking: Stacking = Stacking()
 ) -> Float[np.ndarray, " law"]:
     """Stacking weights over stages left out, regularised, shape (law,).
 
     What a law says of the runs of one stage is right or wrong for all of them alike: a
-    stage counts as `WITNESSES` runs at the mean log density of its own, and stages
+    stage counts as ``witnesses`` runs at the mean log density of its own, and stages
     along one column, which overlap, as one. The prior is a quarter of a stage on which
     all laws do as well (Dirichlet; for Bayesian stacking see Yao et al. 2022). Laws far
     behind the best are left out, as their shares would be all of the intervals' tails
@@ -533,22 +548,22 @@ def weigh(
     if not columns:
         return np.full(laws, 1 / laws)
     means = [[score.density.mean() for score in result.held_out] for result in judged]
-    log_p = WITNESSES * np.array(means).T  # (stage, law)
+    log_p = stacking.witnesses * np.array(means).T  # (stage, law)
     p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
     counts = np.array([1 / columns.count(column) for column in columns])
     weight = np.full(laws, 1 / laws)
-    for _ in range(EM_STEPS):
+    for _ in range(stacking.steps):
         # EM of a mixture whose components are given: the share of each law in each
         # stage, then its weight as the mean of shares (concave, so the start does not
         # matter; Yao et al. 2018).
         share = weight * p
         share = share / share.sum(axis=1, keepdims=True)
-        before, weight = weight, counts @ share + PRIOR_STAGES / laws
+        before, weight = weight, counts @ share + stacking.prior_stages / laws
         weight = weight / weight.sum()
-        if np.abs(weight - before).max() < EM_TOLERANCE:
+        if np.abs(weight - before).max() < stacking.tolerance:
             break
     # In a mixture a wide forecast of little weight still decides the outer quantiles.
-    weight = np.where(weight < WINDOW * weight.max(), 0.0, weight)
+    weight = np.where(weight < stacking.window * weight.max(), 0.0, weight)
     return weight / weight.sum()
 
 
@@ -556,6 +571,7 @@ def best(
     held_out: Sequence[Real[np.ndarray, " run"]],
     group: Shaped[np.ndarray, " run"],
     seed: int = 0,
+    resamples: int = 4000,
 ) -> Float[np.ndarray, " law"]:
     """Probability that each law forecasts unseen stages best, shape (law,).
 
@@ -569,6 +585,8 @@ def best(
         Log density of each run left out, shape (run,), for each law.
     group
         Which of them share their error, shape (run,).
+    resamples
+        Resamples of the bootstrap.
     """
     if not len(group):
         return np.full(len(held_out), 1 / len(held_out))
@@ -578,9 +596,7 @@ def best(
     # Exponentials over their sum are a flat Dirichlet; the sum is the same for all laws
     # and does not change which is largest.
     weights = np.random.default_rng(seed).standard_exponential(
-        (RESAMPLES, totals.shape[1])
+        (resamples, totals.shape[1])
     )
-    return (
-        np.bincount(np.argmax(weights @ totals.T, axis=1), minlength=len(totals))
-        / RESAMPLES
-    )
+    winner = np.argmax(weights @ totals.T, axis=1)
+    return np.bincount(winner, minlength=len(totals)) / resamples

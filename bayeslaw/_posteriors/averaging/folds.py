@@ -18,8 +18,6 @@ from bayeslaw._law.columns import is_share
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-LEVELS = 12  # a column with more is cut into bins of equal counts
-BINS = 6
 FROM = " >= "  # between a fold's column and the edge of what is held out
 LARGEST_COUNT = 1e15  # beyond it is compute
 # compound columns to hold out by: N*ptpp are tokens of pre-training
@@ -129,13 +127,15 @@ def upper_stages(runs: pd.DataFrame, column: str) -> list[Fold]:
 
 
 def _levels(
-    x: Float[np.ndarray, " run"],
+    x: Float[np.ndarray, " run"], most: int = 12, bins: int = 6
 ) -> tuple[Float[np.ndarray, " level"], bool]:
-    """Levels of a column, or where bins of it begin; and whether they are levels."""
+    """Find the levels of a column, and whether they are levels: of a column that has more
+    than ``most``, where ``bins`` of equal counts begin.
+    """
     levels = np.unique(x)
-    if len(levels) <= LEVELS:
+    if len(levels) <= most:
         return levels, True
-    return np.unique(np.quantile(x, np.linspace(0, 1, BINS + 1)[:-1])), False
+    return np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)[:-1])), False
 
 
 def _from(column: str, low: float) -> str:

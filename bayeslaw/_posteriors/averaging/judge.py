@@ -47,13 +47,37 @@ from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-# Of the whole table, and of a stage left out; where weights are poorer, chains take over.
-WHOLE = Importance(draws=4000, min_ess=MIN_ESS)
-WHOLE_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=500, max_draws=2000)
-FOLD = Importance(draws=1000, min_ess=50, enough=800)
-FOLD_CHAINS = NUTS(chains=4, warmup=WARMUP, draws=300, max_draws=300)
-FOLD_TRIES = TRIES // 2  # tries of the misfit's scales, for a stage left out
 SHARED, INDEPENDENT = "shared", "independent"  # errors of rows of one checkpoint or run
+
+
+class Effort(NamedTuple):
+    """How a posterior is drawn.
+
+    Parameters
+    ----------
+    importance
+        Draws by weight.
+    chains
+        What takes over where the weights are poorer than ``importance`` allows.
+    tries
+        Tries of the misfit's scales.
+    """
+
+    importance: Importance
+    chains: NUTS
+    tries: int
+
+
+OF_THE_TABLE = Effort(
+    Importance(draws=4000, min_ess=MIN_ESS),
+    NUTS(chains=4, warmup=WARMUP, draws=500, max_draws=2000),
+    TRIES,
+)
+OF_A_STAGE = Effort(
+    Importance(draws=1000, min_ess=50, enough=800),
+    NUTS(chains=4, warmup=WARMUP, draws=300, max_draws=300),
+    TRIES // 2,
+)
 
 
 class Setting(NamedTuple):
@@ -154,9 +178,11 @@ def judge(
     table = pad(x, y, errors)
     weights = training.row_weights if setting.discrepancy else np.ones(len(y))
     whole, notes = _posterior(
-        law, table, x, weights * fitted, None, setting.seed, WHOLE, WHOLE_CHAINS
+        law, table, x, weights * fitted, None, setting.seed, OF_THE_TABLE
     )
-    process, values = _with_misfit(law, whole, training, fitted, setting, TRIES)
+    process, values = _with_misfit(
+        law, whole, training, fitted, setting, OF_THE_TABLE.tries
+    )
     power = process.fading.power if process and process.fading else None
     tick()
     # With a stage left out the mode is near the draws of the whole table, which saves
@@ -172,8 +198,7 @@ def judge(
             weights * stage.kept,
             (starts, noise),
             setting.seed,
-            FOLD,
-            FOLD_CHAINS,
+            OF_A_STAGE,
         )
         if fold_notes["rhat"] > MAX_RHAT:
             failed.append(stage.name)
@@ -203,8 +228,7 @@ def _posterior(
     weights: Float[np.ndarray, " row"],
     starts: tuple[list[dict], float] | None,
     seed: int,
-    importance: Importance,
-    chains: NUTS,
+    effort: Effort,
 ) -> Refit:
     """The posterior given rows of positive weight; its mode is searched near ``starts``
     (values of the law, and the scale of the noise), or from anywhere.
@@ -216,7 +240,15 @@ def _posterior(
         vectors = prepare(law, part, at, seed).centre[None]
     else:
         vectors = starts_near(law, part, at, *starts)
-    return refit(law, part, at, vectors, seed=seed, importance=importance, nuts=chains)
+    return refit(
+        law,
+        part,
+        at,
+        vectors,
+        seed=seed,
+        importance=effort.importance,
+        nuts=effort.chains,
+    )
 
 
 def _with_misfit(
@@ -266,7 +298,7 @@ def _forecast(
     power: float | None,
 ) -> Forecast:
     process, values = _with_misfit(
-        law, draws, training, stage.kept, setting, FOLD_TRIES, power
+        law, draws, training, stage.kept, setting, OF_A_STAGE.tries, power
     )
     x = training.covariates
     of_law = {name: values[name] for name in law.priors}

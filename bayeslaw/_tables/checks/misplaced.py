@@ -8,7 +8,7 @@ by the others.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,15 +19,38 @@ from bayeslaw._tables.checks.slopes import surface, unbent
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-FACTORS = (10.0, 100.0, 1000.0)
-SUSPECTS = 4  # rows that lie farthest off, and as many that lie farthest out
-FEWEST = 24  # rows by which one is judged
-FAR, LEAST_FAR = 12.0, 0.02  # times what half of the rows lie off by; of log loss
-NEAR = 3.0  # times that
-ALONE = 5.0  # times its next neighbour's, a row's N, D or D / N
+
+class Suspicion(NamedTuple):
+    """When a row is judged, and what is too far.
+
+    Parameters
+    ----------
+    factors
+        By which N or D may be wrong, up or down.
+    suspects
+        Rows that lie farthest off, and as many that lie farthest out, to be judged.
+    fewest
+        Rows by which one is judged.
+    far, least_far
+        How far off a row lies at least: in the median row's error, and in log loss.
+    near
+        How far off it lies at most once it is mended, in the median row's error.
+    alone
+        Its N, D or D / N over that of its next neighbour, at least.
+    """
+
+    factors: tuple[float, ...] = (10.0, 100.0, 1000.0)
+    suspects: int = 4
+    fewest: int = 24
+    far: float = 12.0
+    least_far: float = 0.02
+    near: float = 3.0
+    alone: float = 5.0
 
 
-def misplaced(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
+def misplaced(
+    runs: pd.DataFrame, columns: Collection[str], rule: Suspicion = Suspicion()
+) -> list[str]:
     """A line for each row that fits the others with N or D times a power of ten, and not
     as it is.
 
@@ -37,17 +60,19 @@ def misplaced(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
         Those that laws read.
     """
     numbers = [c for c in ("N", "D") if c in columns and (runs[c] > 0).all()]
-    if len(runs) < FEWEST or not numbers:
+    if len(runs) < rule.fewest or not numbers:
         return []
     lines = []
-    for place in _suspects(runs, columns):
-        line = _of_row(runs, columns, int(place), numbers)
+    for place in _suspects(runs, columns, rule.suspects):
+        line = _of_row(runs, columns, int(place), numbers, rule)
         if line is not None:
             lines.append(line)
     return lines
 
 
-def _suspects(runs: pd.DataFrame, columns: Collection[str]) -> Int[np.ndarray, " i"]:
+def _suspects(
+    runs: pd.DataFrame, columns: Collection[str], count: int
+) -> Int[np.ndarray, " i"]:
     """Rows that lie farthest off a surface fitted without them, or farthest out."""
     design = surface(runs, columns)
     basis, _ = np.linalg.qr(design)
@@ -55,16 +80,20 @@ def _suspects(runs: pd.DataFrame, columns: Collection[str]) -> Int[np.ndarray, "
     y = np.log(runs["loss"].to_numpy(float))
     residuals = y - basis @ (basis.T @ y)
     deleted = np.abs(residuals) / np.maximum(1 - leverage, 1e-9)
-    farthest = [np.argsort(-size)[:SUSPECTS] for size in (deleted, leverage)]
+    farthest = [np.argsort(-size)[:count] for size in (deleted, leverage)]
     return np.unique(np.concatenate(farthest))
 
 
 def _of_row(
-    runs: pd.DataFrame, columns: Collection[str], place: int, numbers: Collection[str]
+    runs: pd.DataFrame,
+    columns: Collection[str],
+    place: int,
+    numbers: Collection[str],
+    rule: Suspicion,
 ) -> str | None:
     others = runs[np.arange(len(runs)) != place]
     row = runs.iloc[[place]]
-    alone = [name for name in numbers if _is_alone(others, row, name)]
+    alone = [name for name in numbers if _is_alone(others, row, name, rule.alone)]
     if not alone:
         return None
     y = np.log(others["loss"].to_numpy(float))
@@ -77,27 +106,27 @@ def _of_row(
         return float(abs(np.log(at["loss"].iloc[0]) - foreseen))
 
     off = miss(row)
-    if off < max(FAR * usual, LEAST_FAR):
+    if off < max(rule.far * usual, rule.least_far):
         return None
     for name in alone:
         value = float(row[name].iloc[0])
-        for factor in (*FACTORS, *(1 / f for f in FACTORS)):
+        for factor in (*rule.factors, *(1 / f for f in rule.factors)):
             moved = row.assign(**{name: value / factor})
             inside = others[name].min() <= value / factor <= others[name].max()
             if (
                 inside
-                and not _is_alone(others, moved, name)
-                and (miss(moved) < NEAR * usual)
+                and not _is_alone(others, moved, name, rule.alone)
+                and (miss(moved) < rule.near * usual)
             ):
                 return (
                     f"row {row.index[0]}: {name} {format_count(value)} lies {off:.1%} off "
                     f"the other rows, and {format_count(value / factor)} within "
-                    f"{NEAR * usual:.1%}: a digit too many or too few?"
+                    f"{rule.near * usual:.1%}: a digit too many or too few?"
                 )
     return None
 
 
-def _is_alone(others: pd.DataFrame, row: pd.DataFrame, name: str) -> bool:
+def _is_alone(others: pd.DataFrame, row: pd.DataFrame, name: str, least: float) -> bool:
     """Whether no other row has such a value, nor such a number of tokens per parameter."""
     measures = [others[name].to_numpy(float)]
     own = [float(row[name].iloc[0])]
@@ -105,7 +134,7 @@ def _is_alone(others: pd.DataFrame, row: pd.DataFrame, name: str) -> bool:
         measures.append((others["D"] / others["N"]).to_numpy(float))
         own.append(float((row["D"] / row["N"]).iloc[0]))
     return any(
-        _gap(values, value) > np.log(ALONE)
+        _gap(values, value) > np.log(least)
         for values, value in zip(measures, own, strict=True)
     )
 
