@@ -139,6 +139,30 @@ def test_the_stub_names_each_once():
     assert all(a.asname == a.name for a in found)
 
 
+def test_no_record_of_arguments_has_a_docstring():
+    """Editors would show it in place of the function's (`tests/studies/hover.py` asks one)."""
+    trees = [ast.parse(p.read_text()) for p in STUB.parent.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    records = {
+        decorator.args[0].id
+        for node in nodes
+        if isinstance(node, ast.FunctionDef)
+        for decorator in node.decorator_list
+        if isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Name)
+        and decorator.func.id == "takes"
+        and isinstance(decorator.args[0], ast.Name)
+    }
+    assert len(records) > 10
+    classes = [n for n in nodes if isinstance(n, ast.ClassDef) and n.name in records]
+    assert len(classes) == len(records)
+    assert not [n.name for n in classes if ast.get_docstring(n)]
+
+
+def test_every_public_name_says_what_it_does():
+    assert not [name for name in NAMES if not getattr(bayeslaw, name).__doc__]
+
+
 def test_importing_the_package_imports_none_of_what_it_does():
     code = "import bayeslaw, sys; print(*(m for m in ('jax', 'numpy', 'pandas', 'numpyro') if m in sys.modules))"
     done = subprocess.run(

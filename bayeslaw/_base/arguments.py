@@ -26,7 +26,8 @@ def takes(
     Parameters
     ----------
     record
-        A frozen dataclass.
+        A frozen dataclass without a docstring: editors would show that in place of the
+        function's.
     error
         What is raised on a wrong argument.
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AnchorArguments:
-    """Arguments of `anchors`, which says what they are."""
+    # arguments of `anchors`, which says what they are
 
     posterior: Posterior | str | Path
     candidates: pd.DataFrame | str | Path

@@ -217,7 +217,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class PlanArguments:
-    """Arguments of `bayeslaw.plan`, which says what they are, before they are checked."""
+    # arguments of `bayeslaw.plan`, which says what they are, before they are checked
 
     target: Posterior | str | Path
     source: Posterior | str | Path | Mapping[str, Posterior | str | Path]

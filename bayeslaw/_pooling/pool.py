@@ -246,7 +246,7 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class PoolArguments(SamplingArguments):
-    """Arguments of `pool`, which says what they are."""
+    # arguments of `pool`, which says what they are
 
     runs: pd.DataFrame
     law: Law | str

@@ -128,7 +128,7 @@ class _Contents:
 
 @dataclass(frozen=True, eq=False)
 class ReportArguments:
-    """Arguments of `report`, which says what they are."""
+    # arguments of `report`, which says what they are
 
     runs: pd.DataFrame | None = None
     output: str | Path = "report"

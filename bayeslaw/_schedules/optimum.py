@@ -205,7 +205,7 @@ def best_peak_lr(
 
 @dataclass(frozen=True, eq=False)
 class PotentialArguments:
-    """Arguments of `best_loss_potential`, which says what they are."""
+    # arguments of `best_loss_potential`, which says what they are
 
     source: Posterior | None
     target: Posterior | None

@@ -459,7 +459,7 @@ def _expected(job: ListJob, runs: pd.DataFrame, before: LawDraws) -> dict[str, A
 
 @dataclass(frozen=True)
 class StudyArguments:
-    """Arguments of `anchors_study`, which says what they are."""
+    # arguments of `anchors_study`, which says what they are
 
     path: Path | None = None
     _: KW_ONLY

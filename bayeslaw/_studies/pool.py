@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PoolStudyArguments:
-    """Arguments of `pool_study`, which says what they are."""
+    # arguments of `pool_study`, which says what they are
 
     runs: pd.DataFrame
     offer: str

@@ -49,6 +49,7 @@ TUTORIALS = (
     "anchors",
     "schedules",
     "own_law",
+    "arviz",
 )
 FAMILIES = {
     "Pre-training": lambda law: (

@@ -15,7 +15,7 @@ from bayeslaw._law.law import Law
 
 @dataclass(frozen=True, eq=False)
 class NextArguments:
-    """Arguments of `next_runs`, which says what they are."""
+    # arguments of `next_runs`, which says what they are
 
     candidates: pd.DataFrame
     goal: pd.DataFrame | Mapping[str, Any]

@@ -40,7 +40,7 @@ LEAST = 1 / DRAWS  # weight below which a law has no draw
 
 @dataclass(frozen=True, eq=False)
 class AverageArguments(CompareArguments):
-    """Arguments of `average`, which says what they are."""
+    # arguments of `average`, which says what they are
 
     _: KW_ONLY
     drift: bool = True

@@ -257,7 +257,7 @@ def _state_laws(runs: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class CompareArguments(Comparing):
-    """Arguments of `compare`, which says what they are."""
+    # arguments of `compare`, which says what they are
 
     runs: pd.DataFrame | str | Path | Sequence[KeptPosterior]
     laws: Sequence[Law | str] | None = None

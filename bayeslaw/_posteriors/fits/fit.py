@@ -40,7 +40,7 @@ from bayeslaw._tables.runs import as_runs
 
 @dataclass(frozen=True, eq=False)
 class FitArguments(SamplingArguments):
-    """Arguments of `fit`, which says what they are."""
+    # arguments of `fit`, which says what they are
 
     runs: pd.DataFrame | str | Path
     law: Law | str

@@ -46,7 +46,7 @@ class PromiseArguments:
 
 @dataclass(frozen=True, eq=False)
 class FollowArguments(PromiseArguments):
-    """Arguments of `follow`, which says what they are."""
+    # arguments of `follow`, which says what they are
 
     posterior: Posteriors
     curve: pd.DataFrame | str | Path
@@ -57,7 +57,7 @@ class FollowArguments(PromiseArguments):
 
 @dataclass(frozen=True, eq=False)
 class FollowerArguments(PromiseArguments):
-    """Arguments of `Follower.start`, which says what they are."""
+    # arguments of `Follower.start`, which says what they are
 
     posterior: Posteriors
     run: Mapping[str, float] | pd.DataFrame

@@ -46,7 +46,7 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class UpdateArguments:
-    """Arguments of `update`, which says what they are."""
+    # arguments of `update`, which says what they are
 
     old: KeptPosterior | str | Path
     table: pd.DataFrame | str | Path
