@@ -11,7 +11,8 @@ forecast better than those set by hand.
    normal), all tables of a lab count as one, and the prior set by hand counts as one
    more lab for the mean and two for the spread.
 3. Each case is forecast again with the scales learned from all *other* labs: of the
-   misfit and the noise, of the drift, of both.
+   misfit and the noise, of the drift, of both; of both with spreads set by hand around
+   the learned medians; and of how errors fade.
 
 Rows are kept as they are made (``--rows``, ``--judged``), and the laws' first posteriors
 under ``--cache``, so that an interrupted study goes on. The populations are written to
@@ -24,7 +25,7 @@ import pickle
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,15 +48,18 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.check import interval_score
 from bayeslaw._inference.discrepancy import drift, marginal
 from bayeslaw._inference.discrepancy.axes import STARTS
-from bayeslaw._inference.discrepancy.learning import TRIES, Misfit
+from bayeslaw._inference.discrepancy.learning import TRIES, Misfit, Powers
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._law.experience.record import LEARNED
 from bayeslaw._law.priors import Prior, lognormal, normal
 from bayeslaw._posteriors.averaging import judge
+from bayeslaw._posteriors.fits import misfit as misfits
 from bayeslaw._studies.resumable import study
 
 ROOT = Path(__file__).parents[2]
 HAND, SCALES, DRIFT, BOTH = "by hand", "misfit and noise", "drift", "both"
+MEDIANS, FADING = "both, medians only", "fading"
+PARTS = (HAND, BOTH, SCALES, DRIFT, MEDIANS, FADING)
 STATE_LAWS = ("state-target", "state-source")
 
 # -- tables ----------------------------------------------------------------------------
@@ -286,7 +290,7 @@ class Recorder:
 
 LEARN_MISFIT, DRAW_SCALES = judge.learn_misfit, judge.draw_scales
 FIRST_POSTERIOR, DRIFT_PRIOR = judge._posterior, judge.scale_prior
-SCALE_PRIORS = marginal.scale_priors
+SCALE_PRIORS, FADING_POWER = marginal.scale_priors, misfits.fading_power
 
 
 def kept_posterior(folder: Path, law, table, x, weights, starts, seed, *sizes):
@@ -449,28 +453,77 @@ def _beta_of(mean: float, sd: float) -> tuple[float, float]:
 # -- judged by leaving each lab out ----------------------------------------------------
 
 
-def learned_priors(rows: pd.DataFrame, part: str) -> dict[str, Callable]:
-    """Functions in place of those that hold the priors set by hand."""
-    groups = {state: learned(rows[is_state(rows) == state]) for state in (True, False)}
+class Learned(NamedTuple):
+    """What is put in place of the functions that hold priors set by hand; by class of
+    law, whether it reads the checkpoint's losses.
 
-    def scale_priors(process: Process, kinds: Sequence[str]) -> dict[str, Prior]:
-        found = groups[any(axis.name in STARTS for axis in process.axes)]
+    ``part``: of what priors are learned; ``found``: populations by name; ``power``: sd
+    of the half-normal prior of the power by which errors fade.
+    """
+
+    part: str
+    found: Mapping[bool, Mapping[str, Population]]
+    power: Mapping[bool, float]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, part: str) -> "Learned":
+        groups = {state: rows[is_state(rows) == state] for state in (True, False)}
+        found = {state: learned(group) for state, group in groups.items()}
+        powers = {state: power_sd(group) for state, group in groups.items()}
+        return cls(part, found, powers)
+
+    def prior(self, name: str, state: bool, by_hand: Prior) -> Prior:
+        """A learned prior, or that set by hand where no table told of the scale."""
+        found = self.found[state].get(name)
+        if found is None:
+            return by_hand
+        prior = prior_of(found, "positive")
+        if self.part == MEDIANS:
+            return lognormal(prior.args[0], by_hand.args[1])
+        return prior
+
+    def scale_priors(self, process: Process, kinds: Sequence[str]) -> dict[str, Prior]:
         priors = SCALE_PRIORS(process, kinds)
-        for name in priors:
-            common = learned_name(process, name)
-            if common in found:
-                prior = prior_of(found[common], "positive")
-                priors[name] = of_all_pieces(process, name, prior, -1)
-        return priors
+        if self.part not in (SCALES, BOTH, MEDIANS):
+            return priors
+        state = reads_losses(axis.name for axis in process.axes)
+        return {
+            name: of_all_pieces(
+                process,
+                name,
+                self.prior(
+                    learned_name(process, name),
+                    state,
+                    of_all_pieces(process, name, prior, 1),
+                ),
+                -1,
+            )
+            for name, prior in priors.items()
+        }
 
-    def scale_prior(known: drift.Range) -> Prior:
-        found = groups[bool(set(STARTS) & set(known.axes))].get("drift")
-        return prior_of(found, "positive") if found else DRIFT_PRIOR(known)
+    def scale_prior(self, known: drift.Range) -> Prior:
+        by_hand = DRIFT_PRIOR(known)
+        if self.part not in (DRIFT, BOTH, MEDIANS):
+            return by_hand
+        return self.prior("drift", reads_losses(known.axes), by_hand)
 
-    return {
-        "scale_priors": scale_priors if part in (SCALES, BOTH) else SCALE_PRIORS,
-        "scale_prior": scale_prior if part in (DRIFT, BOTH) else DRIFT_PRIOR,
-    }
+    def fading_power(self, process: Process, *about: Any) -> float:
+        if self.part != FADING:
+            return FADING_POWER(process, *about)
+        state = reads_losses(axis.name for axis in process.axes)
+        return FADING_POWER(process, *about, Powers(sd=self.power[state]))
+
+
+def reads_losses(axes: Iterable[str]) -> bool:
+    return bool(set(STARTS) & set(axes))
+
+
+def power_sd(rows: pd.DataFrame) -> float:
+    """Sd of the half-normal population of powers by which errors fade."""
+    powers = rows[rows["name"] == "fading"]
+    by_lab = (powers["mean"] ** 2).groupby(powers["lab"]).mean()
+    by_hand = PRIOR_SPREADS * Powers().sd ** 2
+    return float(np.sqrt((by_lab.sum() + by_hand) / (len(by_lab) + PRIOR_SPREADS)))
 
 
 def contest(
@@ -480,10 +533,11 @@ def contest(
     runtime.start()
     warnings.simplefilter("ignore")
     others = rows[(rows["lab"] != lab_of(case)) & rows["case"].isin(list(CASES))]
-    priors = learned_priors(others, scales)
+    priors = Learned.of(others, scales)
     with (
-        replaced(marginal, scale_priors=priors["scale_priors"]),
-        replaced(judge, scale_prior=priors["scale_prior"]),
+        replaced(marginal, scale_priors=priors.scale_priors),
+        replaced(judge, scale_prior=priors.scale_prior),
+        replaced(misfits, fading_power=priors.fading_power),
     ):
         found, forecast = averaged(case, data, cache)
     y = np.log(forecast["loss"].to_numpy())
@@ -633,7 +687,7 @@ def main() -> None:
         contests = [
             {"case": name, "scales": part}
             # all by hand first: others share their first posteriors
-            for part in (HAND, BOTH, SCALES, DRIFT)
+            for part in PARTS
             for name in names
             if name in CASES
         ]
