@@ -104,14 +104,14 @@ TABLES = {
     "minicpt": Bundled(
         "measured for this package on one GPU: byte-level decoders of .26, .55, .96 and 2.1 "
         "million parameters, pre-trained on the English text of microcpt and adapted to "
-        "French; nine points along every run. The largest goes to 93 tokens per parameter "
-        "only, the others to 279",
+        "French; nine points along every run. At 279 pre-training tokens per parameter "
+        "the largest was measured up to 15 tokens per parameter",
         reference=MINI,
         unit=BYTES,
     ),
     "minicpt-de": Bundled(
         "measured for this package on one GPU: the checkpoints of minicpt, adapted to "
-        "German instead of French",
+        "German instead of French; the largest at 279 up to 7.5 tokens per parameter",
         reference=MINI,
         unit=BYTES,
     ),
