@@ -264,6 +264,14 @@ def test_a_second_process_compiles_nothing_and_says_the_same(tmp_path):
     assert made == KEPT
 
 
+def test_switched_off_nothing_is_kept_and_the_numbers_are_the_same(tmp_path):
+    numbers, _ = _elsewhere(tmp_path / "on")
+    plain, _ = _elsewhere(tmp_path / "off", BAYESLAW_PROGRAMS="off")
+    assert plain == numbers
+    assert list((tmp_path / "on").glob("*.executable"))
+    assert not list((tmp_path / "off").glob("*.executable"))
+
+
 def test_a_folder_that_cannot_be_written_to_costs_nothing_but_time(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

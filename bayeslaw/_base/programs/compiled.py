@@ -34,6 +34,14 @@ FASTER_COMPILER = {
 }
 
 
+def keeps_programs(variable: str = "BAYESLAW_PROGRAMS") -> bool:
+    """Whether programs are kept as executables: unless the environment variable says
+    ``off``, with which every function is a plain `jax.jit` and only JAX's own cache is
+    used. Numbers are the same.
+    """
+    return os.environ.get(variable) != "off"
+
+
 @lru_cache(maxsize=8)
 def compiler_options(level: int) -> dict[str, Any]:
     """Choose the level and `FASTER_COMPILER`, less what the user set in XLA_FLAGS and
@@ -89,7 +97,7 @@ class Compiled:
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             return self._traced(*arguments)  # by a program that calls this one
         level = OFTEN if sum(map(_size, leaves)) > self._many else self._level
-        name = self._name(static)
+        name = self._name(static) if keeps_programs() else None
         if name is None or config.jax_disable_jit:
             return self._jitted[level](*arguments)
         form = (name, level, tree, tuple(map(_form, leaves)))
