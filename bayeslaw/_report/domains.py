@@ -137,13 +137,6 @@ class DomainResult:
         return [{"name": name, **row} for name, row in rows.items()]
 
     @property
-    def laws(self) -> tuple[Law, ...]:
-        if isinstance(self.fit, Average):
-            laws = [member.law for member in self.fit.members]
-            return tuple(laws)
-        return (self.fit.law,)
-
-    @property
     def sampler(self) -> str:
         """How the draws were made, in words."""
         if isinstance(self.fit, Average):
@@ -158,6 +151,13 @@ class DomainResult:
             f"{diagnostics['divergences']} of {diagnostics['draws']} draws divergent, "
             f"{diagnostics['steps_per_draw']:.0f} leapfrog steps a draw"
         )
+
+
+def laws_in(fit: Fit | Average) -> tuple[Law, ...]:
+    """The laws that draws are of."""
+    if isinstance(fit, Average):
+        return tuple(member.law for member in fit.members)
+    return (fit.law,)
 
 
 # -- the fit and its pictures ----------------------------------------------------------

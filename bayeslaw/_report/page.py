@@ -9,10 +9,10 @@ import shlex
 import time
 import tomllib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +51,7 @@ from bayeslaw._report.domains import (
     checked,
     fit_laws,
     judge,
+    laws_in,
 )
 from bayeslaw._report.planned import (
     PLANNING,
@@ -114,6 +115,10 @@ class _Contents:
         The laws named for all domains.
     question
         What was to be planned for, as it was asked.
+    fits
+        By domain: what the plan is made with.
+    coming
+        Parts that are still being made.
     """
 
     runs: pd.DataFrame
@@ -121,9 +126,11 @@ class _Contents:
     card: str | None
     laws: Sequence[str]
     setting: PageSetting
-    domains: Sequence[DomainResult]
-    planned: Planned
     question: Mapping[str, Any] | None
+    domains: Sequence[DomainResult] = ()
+    planned: Planned = field(default_factory=Planned)
+    fits: Mapping[str, Fit | Average] = field(default_factory=dict)
+    coming: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +148,7 @@ class ReportArguments:
     name: str | None = None
     question: Mapping[str, Any] | None = None
     progress: Progress | None = None
+    shown: Callable[[Path, Sequence[str]], None] | None = None
     on_failure: str = "raise"
 
     def folder(self) -> Path:
@@ -168,6 +176,7 @@ class _Results(NamedTuple):
 
     domains: Sequence[DomainResult]
     planned: Planned
+    fits: Mapping[str, Fit | Average]
     saved: Mapping[str, Path]
     failures: Mapping[str, str]
 
@@ -208,6 +217,10 @@ def report(arguments: ReportArguments) -> Report:
     progress
         Called with what is done of the whole page, and how much that is
         (`progress_bar` shows it).
+    shown
+        Called each time that the page is written, with its path and the parts that it
+        still lacks: with a plan it has the answer first, and is replaced as the rest is
+        made.
 
     Raises
     ------
@@ -233,32 +246,33 @@ def report(arguments: ReportArguments) -> Report:
         arguments.progress,
         _shares(checked.parts, checked.setting.hold_outs, is_planned=is_planned),
     )
-    results = _fit_and_plan(checked, folder, stages)
-    for domain in results.domains:
-        if not is_planned:  # else they were kept when they were fitted
-            domain.fit.save(results.saved[domain.name])
     contents = _Contents(
         runs=checked.runs,
         name=arguments.name or "a table",
         card=card,
         laws=_names(arguments.law, ""),
         setting=checked.setting,
-        domains=results.domains,
-        planned=results.planned,
         question=arguments.question,
     )
-    # The page appears whole or not at all.
-    html = _render(contents)
     path = folder / PAGE
-    with atomic_write(path) as part:
-        part.write_text(html, encoding="utf-8")
+
+    def write(**parts: Any) -> None:
+        _write(replace(contents, **parts), path)
+        if arguments.shown is not None:
+            arguments.shown(path, parts.get("coming", ()))
+
+    results = _fit_and_plan(checked, folder, stages, write)
+    for domain in results.domains:
+        if not is_planned:  # else they were kept when they were fitted
+            domain.fit.save(results.saved[domain.name])
+    write(domains=results.domains, planned=results.planned, fits=results.fits)
     stages.finish("written")
     _raise_failure(results, path)
     return Report(
         path,
         time.perf_counter() - began,
         {domain.name: domain.check for domain in results.domains},
-        {domain.name: domain.fit for domain in results.domains},
+        dict(results.fits),
         results.saved,
         results.planned.plan,
         results.planned.probability_if_as_checked,
@@ -307,22 +321,30 @@ def _check(arguments: ReportArguments) -> _Checked:
     return _Checked(runs, parts, laws, setting, asked, nothing_to_buy, offers_runs)
 
 
-def _fit_and_plan(checked: _Checked, folder: Path, stages: Stages) -> _Results:
+def _fit_and_plan(
+    checked: _Checked, folder: Path, stages: Stages, write: Callable[..., None]
+) -> _Results:
     """Fit each domain, judge it on what was held out, and plan from the fits of all
     runs.
+
+    Parameters
+    ----------
+    write
+        Writes the page with parts of its `_Contents`.
     """
-    planned = Planned()
+    planned, fits = Planned(), {}
     is_planned = checked.asked is not None
     with _fit_all(
         checked.parts, checked.laws, checked.setting, stages, refit=is_planned
     ) as (finals, drawn):
-        saved = {name: folder / file for name, file in _files(finals).items()}
+        saved = {n: folder / file for n, file in _files(checked.parts).items()}
         unfitted = _kept(finals, saved)
         if unfitted:
             planned = Planned(failure="; ".join(unfitted.values()))
         elif checked.asked:
+            fits = {name: fit.result() for name, fit in finals.items()}
             planned = make_plan(
-                {name: fit.result() for name, fit in finals.items()},
+                fits,
                 lambda: {
                     name: domain.result().decisive for name, domain in drawn.items()
                 },
@@ -332,8 +354,9 @@ def _fit_and_plan(checked: _Checked, folder: Path, stages: Stages) -> _Results:
                 stages,
                 nothing_to_buy=checked.nothing_to_buy,
                 offers_runs=checked.offers_runs,
+                show=lambda made, coming: write(planned=made, fits=fits, coming=coming),
             )
-        domains, failures = _made(drawn)
+        domains, failures = _made(drawn, is_needed=planned.plan is None)
     beyond: tuple[str, ...] = ()
     if planned.plan and checked.asked:
         tested = checked.setting.hold_outs
@@ -343,7 +366,8 @@ def _fit_and_plan(checked: _Checked, folder: Path, stages: Stages) -> _Results:
         untested=(*beyond, *(f"domain {name}" for name in failures)),
         left_out={**planned.left_out, **_unchecked(failures)},
     )
-    return _Results(domains, planned, saved, failures)
+    fits = fits or {domain.name: domain.fit for domain in domains}
+    return _Results(domains, planned, fits, saved, failures)
 
 
 def _unchecked(failures: Mapping[str, str]) -> dict[str, str]:
@@ -392,14 +416,15 @@ def _kept(
 
 
 def _made(
-    drawn: Mapping[str, Future[DomainResult]],
+    drawn: Mapping[str, Future[DomainResult]], *, is_needed: bool = True
 ) -> tuple[list[DomainResult], dict[str, str]]:
     """Domains as the page shows them, and why others could not be checked.
 
     Raises
     ------
     BayeslawError
-        As the first one does, if none could be.
+        As the first one does, if none could be and one ``is_needed``: nothing else is
+        to be shown.
     """
     domains, failures = [], {}
     first: BaseException | None = None
@@ -410,7 +435,7 @@ def _made(
             continue
         first = first or error
         failures[name] = reason_of(error)
-    if first is not None and not domains:
+    if first is not None and not domains and is_needed:
         raise first
     return domains, failures
 
@@ -545,6 +570,13 @@ def _fit_all(
 # -- the page --------------------------------------------------------------------------
 
 
+def _write(contents: _Contents, path: Path) -> None:
+    """Write the page, which so appears whole or not at all."""
+    html = _render(contents)
+    with atomic_write(path) as part:
+        part.write_text(html, encoding="utf-8")
+
+
 def _render(contents: _Contents) -> str:
     """The page's HTML."""
     import jinja2
@@ -565,9 +597,15 @@ def _render(contents: _Contents) -> str:
     table, domains, planned = contents.runs, contents.domains, contents.planned
     setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
-    laws = {law.name: law for domain in domains for law in domain.laws}
+    laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
     read = {column for law in laws.values() for column in law.covariates}
     verdict, trust = verdict_of(domains, planned.untested)
+    # pictures for print are drawn once, when all is there
+    pictures = (
+        figures.plan_pictures(plan, setting.unit, _of_target(table))
+        if plan and not contents.coming
+        else ()
+    )
     return page.render(
         name=contents.name,
         card=contents.card,
@@ -577,9 +615,8 @@ def _render(contents: _Contents) -> str:
         summary=summary(plan, setting.unit) if plan else None,
         explorer=planned.explorer,
         bought=planned.bought,
-        plan_pictures=figures.plan_pictures(plan, setting.unit, _of_target(table))
-        if plan
-        else (),
+        plan_pictures=pictures,
+        coming=contents.coming,
         verdict=verdict,
         trust=trust,
         settings=alike_but_settings(table, read),
@@ -592,7 +629,7 @@ def _render(contents: _Contents) -> str:
         versions=json.loads(versions()),
         seed=setting.seed,
         command=_command(contents),
-        saved=list(_files(domain.name for domain in domains).values()),
+        saved=list(_files(contents.fits).values()),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -28,6 +28,7 @@ from bayeslaw._report.question import Checked
 # stages of planning, by the seconds they took on microcpt and two cores
 PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 TO_BUY = "Runs to buy"  # the part of the page
+CHECKS = "the checks of runs that were held out"
 Made = TypeVar("Made")
 # verdicts of which the check says by how much intervals are too narrow
 SAYS_HOW_WIDE = ("widen", "do not extrapolate")
@@ -76,6 +77,7 @@ def make_plan(
     *,
     nothing_to_buy: str | None = None,
     offers_runs: bool = True,
+    show: Callable[[Planned, Sequence[str]], None] = lambda planned, coming: None,
 ) -> Planned:
     """Plan from the fits of ``target`` and ``source``.
 
@@ -92,6 +94,8 @@ def make_plan(
         Why no runs can be offered (`why_not_offered`).
     offers_runs
         Look for runs to buy, too.
+    show
+        Called with what is there so far, and the parts still to come.
     """
     notes: list[str] = []
     try:
@@ -102,12 +106,16 @@ def make_plan(
     stages.finish("plan")
     notes += _not_covered(answer, parts["target"], setting)
     left_out = {} if nothing_to_buy is None else {TO_BUY: nothing_to_buy}
+    looks_for_runs = offers_runs and nothing_to_buy is None
+    made = Planned(plan=answer, notes=tuple(notes), left_out=left_out)
+    to_buy = ["runs to buy"] * looks_for_runs
+    show(made, ["the map of plans", *to_buy, CHECKS])
     with runtime.threads(1) as cartographer:
         mapping = cartographer.submit(
             _explorer, fits, question, answer, parts["target"]
         )
         bought = None
-        if offers_runs and nothing_to_buy is None:
+        if looks_for_runs:
             bought = _optional(
                 lambda: worth_buying(fits, question, answer, parts["target"], notes),
                 TO_BUY,
@@ -116,20 +124,15 @@ def make_plan(
         stages.finish("bought")
         mapped = _optional(mapping.result, "The map of plans", left_out)
         stages.finish("map")
+    made = replace(made, explorer=mapped, bought=bought, notes=tuple(notes))
+    show(made, [CHECKS])
     if_as_checked = _optional(
         lambda: _if_as_checked(checks(), fits, question, answer),
         "The plan with intervals as wide as the checks say",
         left_out,
     )
     stages.finish("checked")
-    return Planned(
-        plan=answer,
-        explorer=mapped,
-        bought=bought,
-        notes=tuple(notes),
-        probability_if_as_checked=if_as_checked,
-        left_out=left_out,
-    )
+    return replace(made, probability_if_as_checked=if_as_checked)
 
 
 def _optional(

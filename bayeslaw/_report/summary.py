@@ -24,6 +24,7 @@ TRUST = {
 SAFE_SIDE = (
     "Losses came out lower than forecast, which is the safe side of a limit on them."
 )
+NOT_CHECKED = "Not known: no forecast of runs that were held out is here."
 SAME_COST = 0.005  # plans whose costs differ by less are one
 
 
@@ -121,6 +122,8 @@ def verdict_of(
         What of the plan lies beyond all runs held out (`planned.untested`).
     """
     # A plan rests on all domains, so that it is as good as the worst of them.
+    if not domains:
+        return "unknown", NOT_CHECKED
     order = list(TRUST)
     checks = [check for domain in domains for check in domain.decisive]
     worst = max((check.verdict for check in checks), key=order.index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -684,6 +684,12 @@ def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
     return question if costs is None else question | {"costs": costs}
 
 
+def _say_shown(path: Path, coming: Sequence[str]) -> None:
+    """Say that the page is there before all of it is."""
+    if coming:
+        say(f"-> {path} is there; to come: {', '.join(coming)}", to_stderr=True)
+
+
 @command
 def report(options: ReportOptions) -> None:
     """Fit, forecast the held-out stage, check it, plan, and show it all on one page
@@ -712,6 +718,7 @@ def report(options: ReportOptions) -> None:
             quick=options.quick,
             seed=options.seed,
             progress=progress,
+            shown=_say_shown,
             on_failure="warn" if options.accept_diagnostics else "raise",
             name=None if path is None else path.name,
             question=_question_of_page(options),

@@ -60,6 +60,23 @@ def test_fits_are_kept_before_anything_else_is_made(tmp_path):
     assert [path.name for path in (tmp_path / "page").iterdir()] == ["target.nc"]
 
 
+def test_a_page_without_a_plan_keeps_its_fit(tmp_path, monkeypatch):
+    """Of a table of one domain, too."""
+    monkeypatch.setattr(
+        page_file,
+        "fit_laws",
+        lambda runs, is_fitted, *_: bayeslaw.fit(
+            runs[is_fitted], "chinchilla", preview=True
+        ),
+    )
+    runs = bayeslaw.simulate("chinchilla")
+    made = bayeslaw.report(runs, tmp_path, law="chinchilla", hold_out="N")
+    assert made.plan is None
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "runs.nc"}
+    assert made.saved == {"runs": tmp_path / "runs.nc"}
+    assert bayeslaw.load(made.saved["runs"]).name == "chinchilla"
+
+
 @pytest.mark.parametrize("column", ["replay", "ptpp"])
 def test_a_gap_in_what_a_law_reads_is_said_before_any_fit(
     column, tmp_path, monkeypatch

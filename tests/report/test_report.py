@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event
@@ -273,6 +274,46 @@ def test_a_plan_that_fails_leaves_a_page(without_fits, tmp_path, monkeypatch):
     assert "<b>No plan.</b> no such plan" in page
     assert "data-goodness" in page
     assert 'id="explore"' not in page
+
+
+def test_the_answer_is_there_first_and_the_rest_filled_in(without_fits, tmp_path):
+    """Each page is whole, and says what is still to come."""
+    pages: list[tuple[tuple[str, ...], str]] = []
+    made = bayeslaw.report(
+        output=tmp_path,
+        shown=lambda path, coming: pages.append((tuple(coming), path.read_text())),
+    )
+    assert [len(coming) for coming, _ in pages] == [3, 1, 0]
+    for coming, page in pages:
+        assert 'id="answer"' in page
+        assert page.rstrip().endswith("</html>")
+        assert ('id="coming"' in page) is bool(coming)
+        assert all(part in page for part in coming)
+        assert ("Not known yet" in page) is bool(coming)
+    parts = ('id="explore"', 'id="domain-0"')
+    there = [[part in page for part in parts] for _, page in pages]
+    assert there == [[False, False], [True, False], [True, True]]
+    assert pages[-1][1] == made.path.read_text()
+
+
+def test_where_no_domain_is_checked_the_plan_is_shown(
+    fitted, made, tmp_path, monkeypatch
+):
+    """Checks that fail take no answer away."""
+    finals, drawn = fitted
+    failed: Future = Future()
+    failed.set_exception(bayeslaw.DiagnosticsError("R-hat"))
+    unchecked = dict.fromkeys(drawn, failed)
+    monkeypatch.setattr(
+        page_file, "_fit_all", lambda *a, **k: nullcontext([finals, unchecked])
+    )
+    with pytest.raises(bayeslaw.DiagnosticsError, match=r"R-hat; .* has all the rest"):
+        bayeslaw.report(output=tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert 'id="answer"' in page
+    assert "The check of target is not on this page" in page
+    assert "Not known: no forecast of runs that were held out is here" in page
+    assert 'id="coming"' not in page
 
 
 def test_beyond_what_was_held_out_the_heading_is_no_yes(without_fits, made, tmp_path):
