@@ -67,6 +67,8 @@ from ._posteriors.fits.record import Fit as Fit
 from ._posteriors.fits.refits import Refit as Refit
 from ._posteriors.fits.refits import bootstrap_weights as bootstrap_weights
 from ._posteriors.fits.refits import refits as refits
+from ._posteriors.prior import PriorOnly as PriorOnly
+from ._posteriors.prior import prior_only as prior_only
 from ._report.following import follow_page as follow_page
 from ._report.page import report as report
 from ._report.updating import update_page as update_page

@@ -262,6 +262,11 @@ class KeptPosterior(Posterior, Protocol):
         ...
 
 
+def is_prior_only(posterior: object) -> bool:
+    """Tell what priors alone say from posteriors of measured runs."""
+    return getattr(posterior, "is_prior_only", False)
+
+
 def is_kept(posterior: object) -> TypeGuard[KeptPosterior]:
     """Tell fits and averages from other posteriors."""
     return hasattr(posterior, "runs") and hasattr(posterior, "parameter_draws")

@@ -22,7 +22,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.machine import runtime
-from bayeslaw._designs.buying.knowledge import from_priors, laws_for, what_is_known
+from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
 from bayeslaw._designs.buying.next_runs import NextRuns, next_runs
 from bayeslaw._designs.criteria import Information
 from bayeslaw._designs.evidence import domain_of, gaussian
@@ -31,6 +31,7 @@ from bayeslaw._designs.search import Limits, choose
 from bayeslaw._inference.diagnostics import interval_score
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.prior import from_priors
 from bayeslaw._studies.resumable import Results, study
 from bayeslaw._tables.runs import as_runs
 from bayeslaw._tables.where import select

@@ -256,12 +256,14 @@ def check_fittable(
     runs: pd.DataFrame,
     requested: Collection[str] = (),
     one_domain: bool = True,
+    handful: bool = False,
 ) -> None:
     """Refuse a table from which the law's exponents cannot be learned, warn where they
     barely can.
 
     ``requested`` names the exponents whose prior the user set: along their column one
-    level is allowed. With ``one_domain`` runs of several domains are warned about.
+    level is allowed. With ``one_domain`` runs of several domains are warned about. Of a
+    ``handful`` of runs what they do not say is left to the priors, and warned about.
 
     Raises
     ------
@@ -272,21 +274,37 @@ def check_fittable(
     x = covariates(law, runs)
     losses(runs)
     free = law.free_priors
-    if len(runs) < len(free):
-        raise RunTableError(
-            f"{len(runs)} rows for the {len(free)} parameters of law {law.name!r}: "
-            "add runs, or take a smaller law"
-        )
+    _check_rows(law, len(runs), len(free), handful)
     if one_domain:
         _warn_domains(runs)
     _warn_far(law, x)
     _warn_ladder(x)
     warn_settings(runs, law.covariates)
     _check_finite(law, runs, x)
+    # of fewer runs than parameters `_check_rows` has said whose the exponents are
+    if len(runs) < len(free):
+        return
     for name in law.covariates:
         tied = [e.name for e in _learned(law, requested) if _column(e, x) == name]
         if tied:
-            _check_levels(law, name, np.unique(x[name]), tied)
+            _check_levels(law, name, np.unique(x[name]), tied, handful)
+
+
+def _check_rows(law: Law, rows: int, parameters: int, handful: bool) -> None:
+    """Refuse fewer rows than parameters; of a handful say that the rest is the priors'."""
+    if rows >= parameters:
+        return
+    count = f"{rows} row{'s' * (rows != 1)} for the {parameters} parameters"
+    if not handful:
+        raise RunTableError(
+            f"{count} of law {law.name!r}: add runs, or take a smaller law"
+        )
+    warnings.warn(
+        f"{count} of law {law.name!r}: what the runs do not narrow is as the priors say "
+        "(fit.narrowed() tells which)",
+        RunTableWarning,
+        stacklevel=4,
+    )
 
 
 def _warn_ladder(
@@ -295,7 +313,8 @@ def _warn_ladder(
     """Warn of runs whose tokens follow their size, which tell of both together only: the
     sd of log tokens given the size is under ``least``.
     """
-    if not {"N", "D"} <= set(x):
+    # two runs always lie on a line
+    if not {"N", "D"} <= set(x) or len(x["N"]) < 3:
         return
     size, tokens = np.log(x["N"]), np.log(x["D"])
     if min(np.ptp(size), np.ptp(tokens)) == 0:
@@ -332,12 +351,24 @@ def _check_finite(
 
 
 def _check_levels(
-    law: Law, column: str, levels: Float[np.ndarray, " level"], tied: list[str]
+    law: Law,
+    column: str,
+    levels: Float[np.ndarray, " level"],
+    tied: list[str],
+    handful: bool,
 ) -> None:
     """Refuse one level of a column whose exponents ``tied`` are to be learned, warn of
-    two; ``levels`` of shape (level,).
+    two, and of one in a handful of runs; ``levels`` of shape (level,).
     """
     exponents = f"exponent{'s' * (len(tied) > 1)} {', '.join(tied)}"
+    if len(levels) == 1 and handful:
+        warnings.warn(
+            f"column {column!r} has one level only ({levels[0]:g}): {exponents} of law "
+            f"{law.name!r} are as the priors say; runs at another {column} would tell",
+            RunTableWarning,
+            stacklevel=4,
+        )
+        return
     if len(levels) == 1:
         raise RunTableError(
             f"column {column!r} has one level only ({levels[0]:g}), so {exponents} of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,8 @@ from bayeslaw.cli.options import (
     Before,
     Column,
     CostOptions,
+    Experience,
+    PriorsAlone,
     Reference,
     Seed,
     TrustLawFile,
@@ -44,6 +46,7 @@ from bayeslaw.cli.parsing import (
     load_sources,
     loss_limit,
     number,
+    prior_of,
     question_of,
     read_table,
     table_of_goal,
@@ -59,15 +62,31 @@ class PlanOptions(CostOptions):
     """Options of ``plan``."""
 
     target: Annotated[
-        Path, typer.Option(help="Fit of the target loss.", metavar="T.nc")
-    ]
+        Path | None, typer.Option(help="Fit of the target loss.", metavar="T.nc")
+    ] = None
     source: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Fit of the source loss; several as NAME=S.nc (repeatable).",
             metavar="S.nc",
         ),
-    ]
+    ] = None
+    prior_only: PriorsAlone = False
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --prior-only: law of the target loss.",
+            autocompletion=complete_law,
+        ),
+    ] = None
+    source_law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --prior-only: law of the source loss.",
+            autocompletion=complete_law,
+        ),
+    ] = None
+    experience: Experience = None
     N: Annotated[
         list[str],
         typer.Option(
@@ -191,19 +210,39 @@ def plan(options: PlanOptions) -> None:
     question = _question(options)
     if options.output is not None:
         check_writable(options.output)
-    target = load_fit(options.target, options.trust_law_file)
-    source = load_sources(options.source, options.trust_law_file)
+    target, source = _target_and_source(options)
     posteriors = [target, *(source.values() if isinstance(source, dict) else [source])]
     covariates = _covariates(options, posteriors, question["N"], question["ptpp"])
     with progress_bar("plan", expected=30):
         answer = bayeslaw.plan(target, source, covariates=covariates, **question)
-    record = answer.to_dict()
+    record = answer.to_dict() | {"prior_only": options.prior_only}
     if options.output is not None:
         with atomic_write(options.output) as part:
             part.write_text(json.dumps(finite(record), indent=1) + "\n")
     for line in answer.warnings:
         keep_warning(line)
-    emit(record, options.as_json, lambda: say_block(answer.sentence()))
+    unmeasured = target.warnings if options.prior_only else ()
+    lines = [*unmeasured, answer.sentence()]
+    emit(record, options.as_json, lambda: say_block("\n".join(lines)))
+
+
+def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
+    """The fits to plan with, or what the priors of two laws say."""
+    if options.prior_only:
+        if options.target or options.source:
+            raise LawError("with --prior-only there are no fits: leave --target out")
+        apart = replace(options, seed=options.seed + 1)  # drawn on its own
+        return (
+            prior_of("--law", options.law, None, options),
+            prior_of("--source-law", options.source_law, None, apart),
+        )
+    if options.target is None or not options.source:
+        raise LawError(
+            "give --target T.nc and --source S.nc; before the first run --prior-only "
+            "--law state-target --source-law state-source"
+        )
+    trusted = options.trust_law_file
+    return load_fit(options.target, trusted), load_sources(options.source, trusted)
 
 
 def _question(options: PlanOptions) -> dict[str, Any]:
@@ -253,7 +292,7 @@ class AnchorsOptions(CostOptions):
     fit_file: Annotated[
         Path | None,
         typer.Argument(
-            help="A saved fit; none with --next.",
+            help="A saved fit; none with --next or --prior-only.",
             metavar="[FIT.nc]",
             show_default=False,
         ),
@@ -337,6 +376,8 @@ class AnchorsOptions(CostOptions):
             "the runs measured so far.",
         ),
     ] = False
+    prior_only: PriorsAlone = False
+    experience: Experience = None
     measured: Annotated[
         list[Path] | None,
         typer.Option(
@@ -348,7 +389,7 @@ class AnchorsOptions(CostOptions):
         list[str] | None,
         typer.Option(
             help="With --next: law to average (repeatable); default: those that suit "
-            "the columns."
+            "the columns. With --prior-only: the law."
         ),
     ] = None
     batch: Annotated[
@@ -364,7 +405,8 @@ class AnchorsOptions(CostOptions):
     source_law: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --next and a plan: law of the source to average (repeatable)."
+            help="With --next and a plan: law of the source to average (repeatable); with "
+            "--prior-only: the law of the source."
         ),
     ] = None
     reference: Reference = None
@@ -396,13 +438,13 @@ def anchors(options: AnchorsOptions) -> None:
     if options.next_batch:
         _next_batch(options)
         return
-    assert options.fit_file is not None
-    posterior = load_fit(options.fit_file, options.trust_law_file)
-    source = None
-    if options.source:
-        source = load_sources(options.source, options.trust_law_file)
     budget, goal = number("--budget", options.budget or ""), _goal(options)
-    table = _candidates(options, _losses_read(posterior, source))
+    if options.prior_only:
+        table = _candidates(options, LOSSES_BEFORE)
+        posterior, source = _priors_of_anchors(options, table, goal)
+    else:
+        posterior, source = _fits_of_anchors(options)
+        table = _candidates(options, _losses_read(posterior, source))
     counts = {"replicates": options.replicates, "checks": options.checks}
     counts_set = {name: count for name, count in counts.items() if count is not None}
     with progress_bar(f"anchors among {len(table)} runs", expected=40):
@@ -425,12 +467,43 @@ def anchors(options: AnchorsOptions) -> None:
         keep_warning(line)
 
     def show() -> None:
+        if options.prior_only:
+            say_block("\n".join(posterior.warnings))
         if picked.picks:
             say_block(picked.table(table).to_string(index=False))
         say_block(picked.sentence())
 
     written = None if options.output is None else str(options.output)
-    emit(picked.to_dict() | {"output": written}, options.as_json, show)
+    more = {"output": written, "prior_only": options.prior_only}
+    emit(picked.to_dict() | more, options.as_json, show)
+
+
+def _fits_of_anchors(options: AnchorsOptions) -> tuple[Any, Any]:
+    """The fit to improve, and of a plan those of the sources."""
+    assert options.fit_file is not None
+    posterior = load_fit(options.fit_file, options.trust_law_file)
+    if not options.source:
+        return posterior, None
+    return posterior, load_sources(options.source, options.trust_law_file)
+
+
+def _priors_of_anchors(
+    options: AnchorsOptions, table: pd.DataFrame, goal: Any
+) -> tuple[Any, Any]:
+    """What the priors say of runs on offer and of the goal, in place of fits."""
+    import pandas as pd
+
+    from bayeslaw._tables.before import of_source
+
+    is_plan = isinstance(goal, dict)
+    runs = table if is_plan else pd.concat([table, goal], ignore_index=True)
+    posterior = prior_of("--law", options.law, runs, options)
+    if not options.source_law:
+        return posterior, None
+    apart = replace(options, seed=options.seed + 1)  # drawn on its own
+    return posterior, prior_of(
+        "--source-law", options.source_law, of_source(runs), apart
+    )
 
 
 def _check_asked(options: AnchorsOptions) -> None:
@@ -462,12 +535,11 @@ def _check_next(options: AnchorsOptions) -> None:
     """Refuse options that are of the other kind of question."""
     of_next = {
         "--measured": options.measured,
-        "--law": options.law,
         "--batch": options.batch,
         "--enough": options.enough,
-        "--source-law": options.source_law,
         "--reference": options.reference,
     }
+    of_laws = {"--law": options.law, "--source-law": options.source_law}
     of_a_fit = {
         "FIT.nc": options.fit_file,
         "--source": options.source,
@@ -475,6 +547,8 @@ def _check_next(options: AnchorsOptions) -> None:
         "--replicates": options.replicates,
         "--checks": options.checks,
     }
+    if options.next_batch and options.prior_only:
+        raise LawError("--next begins from priors itself: leave --prior-only out")
     if options.next_batch:
         options_set = [name for name, value in of_a_fit.items() if value is not None]
         if options_set:
@@ -486,8 +560,17 @@ def _check_next(options: AnchorsOptions) -> None:
     options_set = [name for name, value in of_next.items() if value]
     if options_set:
         raise LawError(f"{options_set[0]} belongs to --next")
-    if options.fit_file is None:
-        raise LawError("give a saved fit (FIT.nc), or --next to begin from nothing")
+    of_priors = of_laws | {"--experience": options.experience}
+    options_set = [name for name, value in of_priors.items() if value]
+    if options_set and not options.prior_only:
+        raise LawError(f"{options_set[0]} belongs to --next or --prior-only")
+    if options.prior_only and (options.fit_file or options.source):
+        raise LawError("with --prior-only there are no fits: leave them out")
+    if options.fit_file is None and not options.prior_only:
+        raise LawError(
+            "give a saved fit (FIT.nc), --next to begin from nothing, or --law NAME "
+            "--prior-only for what the first runs are worth"
+        )
 
 
 def _next_batch(options: AnchorsOptions) -> None:

@@ -19,6 +19,7 @@ from bayeslaw.cli.options import (
     AsJson,
     BestOf,
     Column,
+    Experience,
     Independent,
     Plain,
     Reference,
@@ -80,6 +81,7 @@ class FitOptions:
     ] = 4000
     independent: Independent = False
     plain: Plain = False
+    experience: Experience = None
     preview: Annotated[
         bool,
         typer.Option(
@@ -114,9 +116,15 @@ def fit(options: FitOptions) -> None:
     settings["reference"] |= assignments(options.reference)
     table = read_table(options.runs, options.where, options.column)
     table = best_of(table, options.best_of)
-    if options.law is not None and len(options.law) == 1:
-        posterior = _one_law(table, options.law[0], settings, options)
-        name, more = posterior.name, {"priors": priors_record(posterior.law)}
+    laws = options.law or _law_of_few(table)
+    if laws is not None and len(laws) == 1:
+        posterior = _one_law(table, laws[0], settings, options)
+        name = posterior.name
+        narrowed = posterior.narrowed().drop(columns="source")
+        more = {
+            "priors": priors_record(posterior.law),
+            "narrowed": narrowed.to_dict(orient="index"),
+        }
         more |= {"preview": True} if options.preview else {}
     else:
         posterior = _several_laws(table, settings, options)
@@ -155,9 +163,28 @@ def _one_law(
             draws=options.draws,
             max_draws=options.max_draws,
             preview=options.preview,
+            experience=options.experience,
             progress=progress,
             on_failure=options.on_failure,
         )
+
+
+def _law_of_few(table: pd.DataFrame) -> list[str] | None:
+    """The first law that suits, where runs are too few to weigh laws by stages that are
+    left out, and say so; None where they are not.
+    """
+    from bayeslaw._law.catalogue import law as law_by_name
+    from bayeslaw._posteriors.averaging.compare import default_laws
+
+    names = default_laws(table)
+    if len(table) >= max(len(law_by_name(name).free_priors) for name in names):
+        return None
+    say(
+        f"{len(table)} runs are too few to weigh laws by stages left out: the law is "
+        f"{names[0]} (--law names another)",
+        to_stderr=True,
+    )
+    return names[:1]
 
 
 def _several_laws(
@@ -184,12 +211,16 @@ def _several_laws(
 
 def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     """Print a fit or an average for people: parameters and diagnostics."""
+    from bayeslaw._posteriors.experience import HANDFUL
+
     diagnostics = record["diagnostics"]
     say(f"{posterior.name} on {record['n']} runs: 90% intervals")
     say_block(posterior.parameters().to_string(float_format=lambda v: f"{v:.4g}"))
     if "weights" in record:
         weights = [f"{name} {w:.2f}" for name, w in record["weights"].items()]
         say(f"weights: {', '.join(weights)}")
+    if "narrowed" in record and record["n"] <= HANDFUL:
+        _print_narrowed(posterior)
     if "priors" in record and posterior.law.origin.startswith("formula:"):
         say("priors:")
         for name, prior in record["priors"].items():
@@ -209,6 +240,15 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     say_block(posterior.goodness.sentence())
     if record["output"] is not None:
         say(f"-> {record['output']}")
+
+
+def _print_narrowed(posterior: Any) -> None:
+    """Print what a handful of runs narrowed, and where the priors are from."""
+    table = posterior.narrowed()
+    reference = [f"{c} {v:g}" for c, v in posterior.law.reference.items()]
+    say(f"what the runs narrowed (nats at {', '.join(reference)}):")
+    shown = table.assign(narrowed=[f"{share:.0%}" for share in table["narrowed"]])
+    say_block(shown.to_string(float_format=lambda v: f"{v:.3g}"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
@@ -21,12 +21,15 @@ from bayeslaw.cli.options import (
     Before,
     Column,
     CostOptions,
+    Experience,
     FitFile,
+    PriorsAlone,
     Runs,
     Seed,
     TrustLawFile,
     Where,
     command,
+    complete_law,
 )
 from bayeslaw.cli.output import check_writable, emit, keep_warning, write_table
 from bayeslaw.cli.parsing import (
@@ -37,6 +40,7 @@ from bayeslaw.cli.parsing import (
     load_fit,
     number,
     number_or_none,
+    prior_of,
     read_table,
 )
 
@@ -49,7 +53,20 @@ class ForecastOptions:
     """Options of ``forecast``."""
 
     fit_file: FitFile
-    runs: Runs
+    runs: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table of runs to forecast; with --prior-only the only argument.",
+            metavar="RUNS",
+            show_default=False,
+        ),
+    ] = None
+    prior_only: PriorsAlone = False
+    law: Annotated[
+        list[str] | None,
+        typer.Option(help="With --prior-only: the law.", autocompletion=complete_law),
+    ] = None
+    experience: Experience = None
     where: Where = None
     column: Column = None
     prob: Annotated[
@@ -70,7 +87,8 @@ class ForecastOptions:
 def forecast(options: ForecastOptions) -> None:
     """Forecast the loss of each run: the law's interval, and a new run's.
 
-    Example: bayeslaw forecast fit.nc planned.csv --prob 0.8
+    Example: bayeslaw forecast fit.nc planned.csv --prob 0.8 (before the first run:
+    bayeslaw forecast planned.csv --law chinchilla --prior-only)
     """
     import pandas as pd
 
@@ -79,12 +97,16 @@ def forecast(options: ForecastOptions) -> None:
     from bayeslaw._forecasts.misfits import drift_sentence
     from bayeslaw._posteriors.chain import chain
 
-    options = with_file(options, options.runs)
+    path = _runs_to_forecast(options)
+    options = with_file(options, path)
     if options.output is not None:
         check_writable(options.output)
     trusted = options.trust_law_file
-    posterior = load_fit(options.fit_file, trusted)
-    table = read_table(options.runs, options.where, options.column)
+    table = read_table(path, options.where, options.column)
+    if options.prior_only:
+        posterior = prior_of("--law", options.law, table, options)
+    else:
+        posterior = load_fit(options.fit_file, trusted)
     forecaster = posterior
     if options.before:
         befores = load_befores(options.before, [posterior], trusted)
@@ -95,10 +117,14 @@ def forecast(options: ForecastOptions) -> None:
     record = {
         "law": posterior.name,
         "prob": options.prob,
+        "prior_only": options.prior_only,
+        "warnings": list(posterior.warnings),
         "rows": _with_own(table, rows).reset_index().to_dict(orient="records"),
     }
 
     def show() -> None:
+        if options.prior_only:
+            say_block("\n".join(posterior.warnings))
         # which run a row is
         names = ("run", "domain", "N", "D", "replay", "ptpp", "step", "loss")
         labels = table[[name for name in names if name in table]]
@@ -110,6 +136,26 @@ def forecast(options: ForecastOptions) -> None:
             say(said)
 
     emit(record, options.as_json, show)
+
+
+def _runs_to_forecast(options: ForecastOptions) -> Path:
+    """The table to forecast: the second argument, or where there is no fit the first."""
+    if options.prior_only:
+        if options.runs is not None:
+            raise LawError(
+                "with --prior-only there is no fit: give the table of runs only"
+            )
+        return options.fit_file
+    if options.law or options.experience:
+        raise LawError(
+            "--law and --experience belong to --prior-only: a fit has its own"
+        )
+    if options.runs is None:
+        raise LawError(
+            "give a fit and a table: bayeslaw forecast FIT.nc RUNS; before the first run "
+            "a table, --law NAME --prior-only"
+        )
+    return options.runs
 
 
 def _with_own(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -144,6 +144,20 @@ Plain = Annotated[
     bool,
     typer.Option("--plain", help="The law alone, without its learned misfit."),
 ]
+Experience = Annotated[
+    str | None,
+    typer.Option(
+        help="Priors learned from other tables: web-text, code, adaptation, fine-tuning, a "
+        "lab, a table, or none; default: for up to 24 runs what the columns say."
+    ),
+]
+PriorsAlone = Annotated[
+    bool,
+    typer.Option(
+        "--prior-only",
+        help="Before the first run: what the priors of --law say, in place of a fit.",
+    ),
+]
 Scheduler = Annotated[
     str | None,
     typer.Option(

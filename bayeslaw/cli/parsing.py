@@ -262,6 +262,27 @@ def load_fit(path: str | Path, trust_law_file: bool) -> Any:
     return bayeslaw.load(path, trust_law_file=trust_law_file)
 
 
+def prior_of(
+    option: str, laws: Sequence[str] | None, runs: pd.DataFrame | None, options: Any
+) -> Any:
+    """The prior of the law named by an option, in place of a fit.
+
+    Parameters
+    ----------
+    runs
+        What will be asked about, where there is a table of it.
+    options
+        The record of the command: its ``experience`` and ``seed``.
+    """
+    import bayeslaw
+
+    if not laws or len(laws) != 1:
+        raise LawError(f"--prior-only asks one law: name it ({option} chinchilla)")
+    return bayeslaw.prior_only(
+        laws[0], runs, experience=options.experience, seed=options.seed
+    )
+
+
 def load_sources(options: Sequence[str], trust_law_file: bool) -> Any:
     """Load one fit, or several by name."""
     # chinchilla@E=1.69,... has no name before it

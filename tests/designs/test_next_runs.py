@@ -10,12 +10,13 @@ import pytest
 import bayeslaw
 from bayeslaw import LawError, PlanError, RunTableError
 from bayeslaw._designs.buying.campaign import BuyingRules
-from bayeslaw._designs.buying.knowledge import from_priors, laws_for, what_is_known
+from bayeslaw._designs.buying.knowledge import laws_for, what_is_known
 from bayeslaw._designs.buying.purchase import Chosen, why_stop
 from bayeslaw._designs.drifting import covariance, less_drift
 from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss
+from bayeslaw._posteriors.prior import from_priors
 
 LAWS = ["chinchilla"]
 BUDGET = 2e20

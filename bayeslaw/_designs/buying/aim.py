@@ -13,7 +13,6 @@ import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._designs.buying.campaign import Campaign, as_read
-from bayeslaw._designs.buying.knowledge import PriorKnowledge
 from bayeslaw._designs.evidence import Domain, domain_of
 from bayeslaw._designs.goals.goal import Goal, asked_of
 from bayeslaw._designs.goals.plan import (
@@ -25,7 +24,7 @@ from bayeslaw._designs.goals.plan import (
 from bayeslaw._designs.menu import Menu
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw._plans.question import FORGETTING, TARGET
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, is_prior_only
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -48,12 +47,12 @@ def goal_now(
         # with few runs one law is fitted: which is right they do not tell yet
         is_one_law = len(posteriors[TARGET].pieces()) == 1
         gain = "variance" if campaign.gain == "law" and is_one_law else campaign.gain
-        is_begun = not isinstance(posteriors[TARGET], PriorKnowledge)
+        is_begun = not is_prior_only(posteriors[TARGET])
         return asked_of(
             view, posteriors[TARGET], campaign.goal, gain, may_be_settled=is_begun
         )
     # priors are too wide for a plan: first is learned what its losses may be at all
-    if not any(isinstance(p, PriorKnowledge) for p in posteriors.values()):
+    if not any(is_prior_only(p) for p in posteriors.values()):
         plan = present_plan(posteriors[TARGET], posteriors[FORGETTING], campaign.goal)
         if plan.is_possible:
             domains = domains_of(plan, offered, None)

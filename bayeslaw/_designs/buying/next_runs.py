@@ -29,8 +29,6 @@ from bayeslaw._designs.buying.campaign import (
     read_measured,
 )
 from bayeslaw._designs.buying.knowledge import (
-    PriorKnowledge,
-    from_priors,
     laws_for,
     what_is_known,
 )
@@ -48,7 +46,8 @@ from bayeslaw._law.law import Law
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._posteriors.averaging.compare import at_reference
 from bayeslaw._posteriors.outcomes import check_readable
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, is_prior_only
+from bayeslaw._posteriors.prior import from_priors
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -338,7 +337,7 @@ def _next(campaign: Campaign) -> NextRuns:
     spent = offered.price(bought)
     aim = goal_now(campaign, posteriors, offered)
     chosen = list_for(campaign, offered, bought, aim, campaign.budget - spent)
-    is_known = not any(isinstance(p, PriorKnowledge) for p in posteriors.values())
+    is_known = not any(is_prior_only(p) for p in posteriors.values())
     choice = None if aim.options is None else aim.options.now()
     unsure = chosen.sds[0] if choice is None else choice["regret"]
     stop = why_stop(campaign, chosen, aim.gain, unsure, is_known)
@@ -392,7 +391,7 @@ def _odd(campaign: Campaign, posteriors: Mapping[str, Posterior]) -> list[Any]:
     for domain, column in losses_of(campaign.goal).items():
         gave = campaign.measured.dropna(subset=column)
         posterior = posteriors[domain]
-        if not len(gave) or isinstance(posterior, PriorKnowledge):
+        if not len(gave) or is_prior_only(posterior):
             continue
         runs = campaign.table(domain).loc[gave["row"]].reset_index(drop=True)
         draws = posterior.log_loss(runs, noise=True, seed=campaign.seed)

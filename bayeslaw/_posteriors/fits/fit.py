@@ -21,7 +21,9 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.table import NONE, Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
+from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.experience import HANDFUL, choose_priors
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.arviz_tree import to_arviz
 from bayeslaw._posteriors.fits.misfit import (
@@ -48,6 +50,15 @@ class FitArguments(SamplingArguments):
     independent: bool = False
     discrepancy: bool = True
     preview: bool = False
+    experience: str | None = None
+
+    def find(self, law: Law | str, runs: pd.DataFrame) -> Law:
+        """The law with learned priors, and those replaced that the user names."""
+        found = find_law(law, runs) if isinstance(law, str) else law
+        # priors that a user states in nats are stated at the law's own run
+        reference = self.reference or (found.reference if self.priors else None)
+        chosen = choose_priors(found, runs, self.experience, reference=reference)
+        return super().find(chosen.law, runs)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -88,6 +99,11 @@ def fit(arguments: FitArguments) -> Fit:
         Iterations per chain. While R-hat or ESS fail, ``draws`` more are added, up to
         ``max_draws``; while too many diverge, they are drawn again at half the step
         size.
+    experience
+        Priors learned from fits of other tables: a kind of them (``"web-text"``, ``"code"``,
+        ``"adaptation"``, ``"fine-tuning"``), a lab, a table, or ``"none"`` for the law's
+        own. By default, for up to 24 runs, the kind that the columns say; the source
+        of each prior in ``fit.law.priors`` tells.
     preview
         Draw without chains, by importance sampling (`importance`): about a second once
         compiled. The result says that it is a preview, and its diagnostics fail where
@@ -116,7 +132,9 @@ def fit(arguments: FitArguments) -> Fit:
     law = fitting.settled(
         arguments.find(arguments.law, runs), runs, arguments.requested
     )
-    fitting.check_fittable(law, runs, requested=arguments.requested)
+    fitting.check_fittable(
+        law, runs, requested=arguments.requested, handful=len(runs) <= HANDFUL
+    )
     runtime.start()
     training = TrainingRuns.of(law, runs, arguments.independent)
     problem = nuts.prepare(

@@ -24,6 +24,7 @@ from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.artifact import EFFECTS
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.fits.misfit import GROUP, from_dataset, with_misfit
+from bayeslaw._posteriors.fits.narrowing import narrowed
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from bayeslaw._tables import fitting
 
@@ -107,6 +108,23 @@ class Fit:
             for n, d in draws.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def narrowed(self) -> pd.DataFrame:
+        """What the runs narrowed, and what is still as the priors say: a row for each
+        sampled value (contributions in nats at ``law.reference``, exponents) with the
+        prior's and the posterior's 90% interval, the share ``narrowed``, and ``whose``
+        it is: ``"runs"``, ``"both"`` or ``"prior"``.
+
+        Examples
+        --------
+        >>> two = bayeslaw.simulate("chinchilla").iloc[[0, 20]]
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     few = bayeslaw.fit(two, "chinchilla", preview=True)
+        >>> few.narrowed()["whose"]["alpha"]
+        'prior'
+        """
+        return narrowed(self.law, artifact.draws_of(self.inference_data))
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
         """Draws of what `parameters` summarises, by name, each of shape (draw,)."""

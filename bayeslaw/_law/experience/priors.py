@@ -1,0 +1,311 @@
+"""Priors of a law's parameters learned from fits of other tables.
+
+Between labs a parameter's log is normal; its mean and sd are those of the labs' means, of
+which there are few, so that the law's own prior counts as the labs that are missing to
+`FULL` (a normal with a conjugate prior, and its predictive sd: Gelman et al. 2013,
+section 3.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.machine import runtime
+from bayeslaw._law.experience.tables import (
+    NATS_PER_TOKEN,
+    Experience,
+    LearnedTable,
+    learned,
+)
+from bayeslaw._law.law import Law
+from bayeslaw._law.priors import Prior, lognormal
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+KINDS = {
+    "web-text": "web text",
+    "code": "code",
+    "adaptation": "adaptation of a checkpoint",
+    "fine-tuning": "fine-tuning",
+}
+NONE = "none"
+# a kind of few labs begins from what another taught
+BASES = {"code": "web-text"}
+FULL = 4  # labs from which a population stands by itself
+
+
+@dataclass(frozen=True)
+class Population:
+    """Normal distribution of a parameter's log over tables nobody has seen."""
+
+    mean: float
+    sd: float
+    labs: int
+
+    def prior(self, source: str) -> Prior:
+        return lognormal(math.exp(self.mean), self.sd, source)
+
+
+def between_labs(
+    by_lab: Mapping[str, Sequence[tuple[float, float]]], base: Population
+) -> Population:
+    """Predict a new lab's parameter from the labs' own.
+
+    Parameters
+    ----------
+    by_lab
+        Mean and sd of the log for each of a lab's tables.
+    base
+        What is believed without any.
+    """
+    means = [float(np.mean([mean for mean, _ in logs])) for logs in by_lab.values()]
+    labs = len(means)
+    if not labs:
+        return base
+    missing = max(FULL - labs, 0)
+    middle = float(np.mean(means))
+    total = labs + missing
+    mean = (missing * base.mean + labs * middle) / total
+    squares = (
+        missing * base.sd**2
+        + float(np.sum((np.array(means) - middle) ** 2))
+        + missing * labs / total * (middle - base.mean) ** 2
+    )
+    variance = squares / (total - 1) * (1 + 1 / total)
+    return Population(mean, math.sqrt(variance), labs)
+
+
+def within_labs(tables: Sequence[LearnedTable]) -> float:
+    """Estimate the sd of a parameter's log between tables of one lab, all parameters
+    together.
+    """
+    squares, freedom = 0.0, 0
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for table in tables:
+        for site, (mean, _) in table.logs.items():
+            groups.setdefault((table.law, table.lab, site), []).append(mean)
+    for means in groups.values():
+        squares += float(np.sum((np.array(means) - np.mean(means)) ** 2))
+        freedom += len(means) - 1
+    return math.sqrt(squares / freedom) if freedom else 0.0
+
+
+def populations(
+    law: Law, name: str, experience: Experience | None = None
+) -> dict[str, Population]:
+    """Learn the distribution of each parameter's log, by site, from a kind of tables, a
+    lab, or one table.
+
+    Contributions beside a floor are shares of it. A site of which nothing teaches is
+    left out.
+
+    Raises
+    ------
+    LawError
+        No kind, lab or table is called so.
+    """
+    experience = experience or learned()
+    _check_name(name, experience)
+    runtime.start()
+    tables = experience.of_law(law.name)
+    sites = dict.fromkeys(site for table in tables for site in table.logs)
+    base = _own(law, experience)
+    found = {}
+    for site in sites:
+        if site not in base:
+            continue
+        of_site = [t for t in tables if site in t.logs and _teaches(t, site, law)]
+        if name in KINDS:
+            of_kind = base[site]
+            for kind in (BASES.get(name), name):
+                chosen = [table for table in of_site if table.kind == kind]
+                of_kind = between_labs(_by_lab(chosen, site), of_kind)
+        else:
+            chosen = [table for table in of_site if name in (table.lab, table.name)]
+            of_kind = _alike(chosen, site, within_labs(experience.tables))
+        if of_kind is not None and of_kind.labs:
+            found[site] = of_kind
+    return found
+
+
+class Measured(NamedTuple):
+    """Runs whose losses say the level of a law: columns and losses, shape (run,) each."""
+
+    covariates: Mapping[str, Float[np.ndarray, " run"]]
+    losses: Float[np.ndarray, " run"]
+
+
+def experienced(
+    law: Law,
+    name: str,
+    *,
+    reference: Mapping[str, float] | None = None,
+    measured: Measured | None = None,
+    experience: Experience | None = None,
+    draws: int = 4000,
+) -> Law:
+    """Replace a law's priors by those that other tables teach; parameters of which none
+    teaches keep theirs.
+
+    Contributions are learned as shares of the floor. How large the floor is, in the unit
+    of the user's losses, these say: of each draw of the shares the median over the runs.
+    Before the first run it is that of the tables in nats per token.
+
+    Parameters
+    ----------
+    name
+        A kind of tables (`KINDS`), a lab, or a table.
+    reference
+        Columns of the run at which contributions in nats are to be stated; by default
+        amid the tables that teach.
+    """
+    experience = experience or learned()
+    found = populations(law, name, experience)
+    if not found:
+        return law
+    runtime.start()
+    amid = _amid(law, experience)
+    rng = np.random.default_rng(0)
+    values = {site: prior.draw(rng, draws) for site, prior in amid.priors.items()}
+    for site, population in found.items():
+        logs = population.mean + population.sd * rng.standard_normal(draws)
+        values[site] = np.exp(logs)
+    sites = dict.fromkeys(found)
+    floors = [term.site for term in law.terms if term.is_floor]
+    if floors:
+        if measured is not None:
+            values[floors[0]] = _floors(amid, floors[0], values, measured)
+            sites[floors[0]] = None
+        for site in sites:
+            if _is_share(law, site):
+                values[site] = values[site] * values[floors[0]]
+    stated = amid.with_reference(dict(reference or {}))
+    moved = _contributions(amid, stated, values)
+    source = _source(name, max(p.labs for p in found.values()))
+    return stated.with_priors({s: _lognormal_of(moved[s], source) for s in sites})
+
+
+def _floors(
+    law: Law,
+    floor: str,
+    shares: Mapping[str, Float[np.ndarray, " draw"]],
+    measured: Measured,
+) -> Float[np.ndarray, " draw"]:
+    """The floor that puts each draw of the shares at the level of the losses, (draw,)."""
+    at_one = {n: jnp.asarray(v) for n, v in shares.items()}
+    at_one[floor] = jnp.ones(len(shares[floor]))
+    columns = {c: jnp.asarray(v) for c, v in measured.covariates.items()}
+    relative = jax.vmap(partial(law.loss, columns))(at_one)
+    return np.median(measured.losses / np.asarray(relative), axis=1)
+
+
+# -- parts -----------------------------------------------------------------------------
+
+
+def _check_name(name: str, experience: Experience) -> None:
+    names = {*KINDS, *(t.lab for t in experience.tables)}
+    names |= {table.name for table in experience.tables}
+    if name not in names:
+        raise LawError(
+            f"no experience is called {name!r}; there are {', '.join(KINDS)}, "
+            f"{NONE}, and labs and tables: {', '.join(sorted(names - {*KINDS}))}"
+        )
+
+
+def _teaches(table: LearnedTable, site: str, law: Law) -> bool:
+    """Whether a table tells of a parameter: of a floor only in nats per token."""
+    floors = [term.site for term in law.terms if term.is_floor]
+    return site not in floors or table.unit == NATS_PER_TOKEN
+
+
+def _by_lab(
+    tables: Sequence[LearnedTable], site: str
+) -> dict[str, list[tuple[float, float]]]:
+    by_lab: dict[str, list[tuple[float, float]]] = {}
+    for table in tables:
+        by_lab.setdefault(table.lab, []).append(table.logs[site])
+    return by_lab
+
+
+def _alike(
+    tables: Sequence[LearnedTable], site: str, within: float
+) -> Population | None:
+    """What a further table of the same lab would have."""
+    if not tables:
+        return None
+    logs = np.array([table.logs[site] for table in tables])
+    own = float(np.mean(logs[:, 1] ** 2))
+    between = within**2 * (1 + 1 / len(tables))
+    return Population(float(logs[:, 0].mean()), math.sqrt(own + between), 1)
+
+
+def _amid(law: Law, experience: Experience) -> Law:
+    """The law with contributions stated where the tables that teach have theirs."""
+    teacher = experience.same.get(law.name, law.name)
+    run = experience.reference.get(teacher, {})
+    amid = law.with_reference({c: v for c, v in run.items() if c in law.covariates})
+    medians = {site: np.array([p.median]) for site, p in law.priors.items()}
+    moved = _contributions(law, amid, medians)
+    own = {
+        t.coefficient: Prior(t.prior.family, (float(moved[t.site][0]), t.prior.args[1]), t.prior.source)
+        for t in law.terms
+        if t.in_nats and t.prior.family == "lognormal"
+    }  # fmt: skip
+    return amid.with_priors(own)
+
+
+def _own(law: Law, experience: Experience) -> dict[str, Population]:
+    """What a law's own priors say of the logs of its parameters, by site."""
+    amid = _amid(law, experience)
+    floors = [t.prior.median for t in law.terms if t.is_floor]
+    own = {}
+    for site, prior in amid.free_priors.items():
+        if prior.family != "lognormal":
+            continue
+        median, sd = prior.args
+        share = floors[0] if _is_share(law, site) else 1.0
+        own[site] = Population(math.log(median / share), sd, 0)
+    return own
+
+
+def _is_share(law: Law, site: str) -> bool:
+    has_floor = any(term.is_floor for term in law.terms)
+    beside = [t.site for t in law.terms if t.in_nats and not t.is_floor]
+    return has_floor and site in beside
+
+
+def _contributions(
+    law: Law, other: Law, values: Mapping[str, Float[np.ndarray, " draw"]]
+) -> dict[str, Float[np.ndarray, " draw"]]:
+    """Restate values at the reference run of ``other``, the same law; (draw,) each."""
+    coefficients = law.coefficients({n: jnp.asarray(v) for n, v in values.items()})
+    at_other = {c: jnp.asarray(v) for c, v in other.reference.items()}
+    moved = dict(values)
+    for term in law.terms:
+        if term.in_nats:
+            basis = term.basis(at_other, {n: jnp.asarray(v) for n, v in values.items()})
+            moved[term.site] = np.asarray(coefficients[term.coefficient] * basis)
+    return moved
+
+
+def _lognormal_of(draws: Float[np.ndarray, " draw"], source: str) -> Prior:
+    logs = np.log(draws)
+    return lognormal(
+        float(f"{np.exp(logs.mean()):.4g}"), float(f"{logs.std():.4g}"), source
+    )
+
+
+def _source(name: str, labs: int) -> str:
+    if name in KINDS:
+        return f"learned: {KINDS[name]}, {labs} lab{'s' * (labs != 1)}"
+    return f"learned: {name}"

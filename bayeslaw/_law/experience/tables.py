@@ -1,0 +1,88 @@
+"""Fits of measured tables in a few numbers each, from which priors are learned.
+
+``tables.toml`` is written by ``python tests/studies/experience.py``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+NATS_PER_TOKEN = "nats per token"
+
+
+@dataclass(frozen=True)
+class LearnedTable:
+    """The posterior of a law's parameters on one measured table.
+
+    Parameters
+    ----------
+    name, lab, source
+        What the table is called, who made it, where it is published. Tables of one lab
+        count as one.
+    kind
+        ``"web-text"``, ``"code"``, ``"adaptation"`` or ``"fine-tuning"``.
+    law
+        Name of the law that was fitted.
+    unit
+        Unit of the losses.
+    logs
+        Mean and sd of each parameter's log, by site. Contributions in nats are at the
+        run in `Experience.reference`, and those beside a floor as shares of it, which
+        do not depend on the unit.
+    """
+
+    name: str
+    lab: str
+    kind: str
+    law: str
+    unit: str
+    rows: int
+    source: str
+    logs: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Experience:
+    """All fits of measured tables.
+
+    Parameters
+    ----------
+    tables
+        A record for each fit.
+    reference
+        By law: the run at which contributions are stated, amid the tables.
+    same
+        Laws whose parameters mean what those of another law do, by name.
+    """
+
+    tables: tuple[LearnedTable, ...]
+    reference: Mapping[str, Mapping[str, float]]
+    same: Mapping[str, str]
+
+    def of_law(self, law: str) -> tuple[LearnedTable, ...]:
+        """Select the tables that teach of a law."""
+        teacher = self.same.get(law, law)
+        return tuple(table for table in self.tables if table.law == teacher)
+
+    def without(self, lab: str) -> Experience:
+        """Leave all tables of a lab out."""
+        others = tuple(table for table in self.tables if table.lab != lab)
+        return Experience(others, self.reference, self.same)
+
+
+@cache
+def learned() -> Experience:
+    """Read the fits that come with the package."""
+    path = files(__package__).joinpath("tables.toml")
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    tables = [
+        LearnedTable(
+            **entry | {"logs": {n: tuple(v) for n, v in entry["logs"].items()}}
+        )
+        for entry in content["table"]
+    ]
+    return Experience(tuple(tables), content["reference"], content["same"])

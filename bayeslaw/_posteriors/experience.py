@@ -1,0 +1,89 @@
+"""Which learned priors a fit takes: those asked for, or for a handful of runs those of the
+kind of table that the columns say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.catalogue import law_names
+from bayeslaw._law.experience.priors import (
+    NONE,
+    Measured,
+    experienced,
+    populations,
+)
+from bayeslaw._law.law import Law
+from bayeslaw._tables import fitting
+from bayeslaw._tables.kinds import kind_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bayeslaw._law.experience.tables import Experience
+
+HANDFUL = 24  # rows up to which priors are learned ones unless another is asked for
+FEWEST_LABS = 3  # whose tables make priors that nobody asked for
+
+
+class Chosen(NamedTuple):
+    """A law with its priors; ``name`` of the experience they are from, and ``why``."""
+
+    law: Law
+    name: str
+    why: str
+
+
+def choose_priors(
+    law: Law,
+    runs: pd.DataFrame | None,
+    asked: str | None = None,
+    *,
+    reference: Mapping[str, float] | None = None,
+    experience: Experience | None = None,
+) -> Chosen:
+    """Take a law's priors from fits of other tables.
+
+    Parameters
+    ----------
+    runs
+        The table, whose losses say the level; None before there is one.
+    asked
+        A kind of tables, a lab, a table, or ``"none"``; by default, of up to `HANDFUL`
+        runs, the kind that the columns say. A law whose priors were changed keeps them.
+    reference
+        Columns of the run at which contributions are to be stated.
+
+    Raises
+    ------
+    LawError
+        Nothing is called so.
+    """
+    name, why = asked, "asked for"
+    if name is None:
+        many = runs is not None and len(runs) > HANDFUL
+        if many or not _is_unchanged(law):
+            return Chosen(law, NONE, "the law's own priors")
+        name, why = kind_of(law, runs)
+    if name == NONE:
+        return Chosen(law, NONE, why)
+    found = populations(law, name, experience)
+    labs = max((population.labs for population in found.values()), default=0)
+    if not labs or (asked is None and labs < FEWEST_LABS):
+        return Chosen(law, NONE, f"{labs} labs of {name} teach of law {law.name}")
+    measured = None
+    if runs is not None and "loss" in runs:
+        measured = Measured(fitting.covariates(law, runs), fitting.losses(runs))
+    learned = experienced(
+        law, name, reference=reference, measured=measured, experience=experience
+    )
+    return Chosen(learned, name, why)
+
+
+def _is_unchanged(law: Law) -> bool:
+    if law.name not in law_names():
+        return False
+    own = law_by_name(law.name)
+    return law.priors == own.priors and dict(law.reference) == dict(own.reference)

@@ -1,0 +1,182 @@
+"""What laws' priors say before any run is measured: a posterior of no data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.machine import runtime
+from bayeslaw._inference.discrepancy.process import (
+    MISFIT,
+    STATE_MISFIT,
+    process_of,
+)
+from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
+from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._law.find import find_law
+from bayeslaw._law.law import Law
+from bayeslaw._law.priors import Prior
+from bayeslaw._posteriors.experience import choose_priors
+from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, Piece
+from bayeslaw._tables import fitting
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+NOTHING_MEASURED = (
+    "nothing is measured yet: this is what the priors of {laws} say{source}; the first "
+    "runs will change it"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PriorOnly:
+    """Laws' priors as a posterior. Made by `prior_only`.
+
+    Parameters
+    ----------
+    parts
+        The laws, each with draws of its prior, of its misfit's and of the noise's.
+    laws
+        The laws with the priors that were drawn from.
+    experience
+        What the priors were learned from; ``"none"`` for the laws' own.
+    """
+
+    parts: tuple[Piece, ...]
+    laws: tuple[Law, ...]
+    experience: str = "none"
+    is_prior_only: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Which priors they are."""
+        return f"prior of {', '.join(law.name for law in self.laws)}"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That nothing is measured, which all that is made of it says."""
+        names = ", ".join(law.name for law in self.laws)
+        learned = self.experience != "none"
+        source = f", learned from {self.experience}" if learned else ""
+        return (NOTHING_MEASURED.format(laws=names, source=source),)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The draws of each law."""
+        return self.parts
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        """Draws of the log loss, shape (draw, run); with ``noise`` of a new run.
+
+        Raises
+        ------
+        RunTableError
+            The table lacks a column that a law reads.
+        """
+        runtime.start()
+        rng, parts = np.random.default_rng(seed), []
+        for law, piece in zip(self.laws, self.parts, strict=True):
+            log_loss = piece.at(fitting.covariates(law, runs))
+            if noise:
+                log_loss = log_loss + piece.noise.draw(len(runs), rng)
+            parts.append(log_loss)
+        return np.concatenate(parts)
+
+
+def prior_only(
+    law: Law | str,
+    runs: pd.DataFrame | None = None,
+    *,
+    priors: Mapping[str, Prior | str] | None = None,
+    reference: Mapping[str, float] | None = None,
+    experience: str | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> PriorOnly:
+    """Take a law's prior for a posterior, before any run is measured.
+
+    `forecast`, `plan`, `anchors` and `report` take it as they take a fit: intervals are
+    honestly wide, and warnings say that nothing is measured.
+
+    Parameters
+    ----------
+    law
+        A law, its name, a formula, or a Python file that defines ``LAW``.
+    runs
+        Runs that will be asked about, planned or on offer: the law's misfit has its
+        prior over what they span; without them a run's noise includes it.
+    priors, reference, experience
+        As `fit` takes them.
+    draws
+        How many draws of the prior.
+    seed
+        Same seed, same machine: same numbers.
+
+    Raises
+    ------
+    LawError
+        No such law or experience, or a prior that does not suit.
+
+    Examples
+    --------
+    >>> nothing = bayeslaw.prior_only("chinchilla")
+    >>> wide = bayeslaw.forecast(nothing, large)
+    >>> bool((wide["high"] > 1.3 * wide["low"]).all())
+    True
+    """
+    found = find_law(law, runs) if isinstance(law, str) else law
+    stated = reference or (found.reference if priors else None)
+    unmeasured = None if runs is None else runs.drop(columns="loss", errors="ignore")
+    chosen = choose_priors(found, unmeasured, experience, reference=stated)
+    changed = chosen.law.with_priors(priors or {}).with_reference(reference or {})
+    return from_priors([changed], unmeasured, seed, draws, chosen.name)
+
+
+def from_priors(
+    laws: Sequence[Law],
+    offered: pd.DataFrame | None,
+    seed: int = 0,
+    draws: int = 2000,
+    experience: str = "none",
+) -> PriorOnly:
+    """Draw from the priors what they say of losses anywhere, equally of each law.
+
+    Parameters
+    ----------
+    offered
+        Runs on offer: the misfit's prior spans what they span.
+    draws
+        Draws of each law's prior.
+    experience
+        What the priors were learned from.
+    """
+    rng = np.random.default_rng(seed)
+    parts = tuple(_of_law(law, offered, draws, rng) for law in laws)
+    return PriorOnly(parts, tuple(laws), experience)
+
+
+def _of_law(
+    law: Law, offered: pd.DataFrame | None, draws: int, rng: np.random.Generator
+) -> Piece:
+    values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
+    columns = {} if offered is None else fitting.covariates(law, offered)
+    process = process_of(columns) if columns else None
+    if process is not None:
+        scales = [np.log(prior.draw(rng, draws)) for prior in process.priors.values()]
+        # Weights of the basis are normal given the scales, which each draw has of its
+        # own: so a draw is one function from the misfit's whole prior.
+        by_draw = np.stack(scales, axis=1)
+        sds = np.exp(process.spectrum.log_variances(by_draw) / 2)
+        values[WEIGHTS] = sds * rng.standard_normal(sds.shape)
+    values["sigma"] = SIGMA.draw(rng, draws)
+    if not columns:
+        total = STATE_MISFIT if set(LOSSES_BEFORE) & set(law.covariates) else MISFIT
+        values["sigma"] = np.hypot(values["sigma"], total.draw(rng, draws))
+    values["dof"] = DOF_MIN + rng.gamma(DOF_SHAPE, 1 / DOF_RATE, draws)
+    return LogLoss(law, process).piece(values)

@@ -1,0 +1,183 @@
+"""A handful of runs: forecasts of dear runs from nothing, 3, 6, 12 and 24 cheap ones.
+
+    python tests/studies/handful.py [--data ../shared/data] [--only chinchilla]
+        [--processes 16] [--cache cache/handful.csv]
+
+Every published table of sizes and tokens is cut to its cheapest runs, and the dearest
+tenth of its runs (by N D) is forecast by `chinchilla` with its misfit: with priors learned
+from the tables of all other labs, and with the law's own. ``bought``: five runs that
+`anchors` names from nothing, of all that cost at most a hundredth of the dearest, within
+what five times the median of these costs, and five cheapest. Rows are kept as they are
+made, so that an interrupted study goes on.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from experience import Table, tables
+from measured import DATA
+
+import bayeslaw
+from bayeslaw._inference.diagnostics import interval_score
+from bayeslaw._law.experience.priors import NONE
+from bayeslaw._law.experience.tables import learned
+from bayeslaw._posteriors.experience import choose_priors
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.prior import from_priors
+from bayeslaw._studies.resumable import study
+
+LAW = "chinchilla"
+COUNTS = (0, 3, 6, 12, 24)
+PRIORS = ("learned", "own")
+TABLES = {name: table for name, table in tables().items() if LAW in table.laws}
+
+
+def split(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Order runs by cost; the dearest tenth apart, five at least."""
+    order = np.argsort(runs["N"] * runs["D"], kind="stable")
+    ordered = runs.iloc[order].reset_index(drop=True)
+    dear = max(len(ordered) // 10, 5)
+    return ordered[:-dear], ordered[-dear:]
+
+
+def law_for(table: Table, priors: str, runs: pd.DataFrame) -> bayeslaw.Law:
+    """The law with its own priors, or those that the other labs teach."""
+    law = bayeslaw.law(LAW)
+    if priors == "own":
+        return law
+    others = learned().without(table.lab)
+    measured = runs if len(runs) else None
+    return choose_priors(law, measured, table.kind, experience=others).law
+
+
+def posterior(law: bayeslaw.Law, runs: pd.DataFrame, span: pd.DataFrame) -> Posterior:
+    """What the runs say, or what the priors do."""
+    if not len(runs):
+        return from_priors([law], span)
+    fit = partial(bayeslaw.fit, runs, law, experience=NONE, on_failure="ignore")
+    quick = fit(preview=True)
+    return fit(chains=2) if quick.warnings else quick
+
+
+def score(known: Posterior, dear: pd.DataFrame) -> dict[str, float]:
+    """How a posterior forecasts the dearest runs, relative to their losses."""
+    of_dear = bayeslaw.forecast(known, dear)
+    losses = dear["loss"].to_numpy()
+    low, high = np.log(of_dear["low"] / losses), np.log(of_dear["high"] / losses)
+    return {
+        "cover": float(np.mean((low <= 0) & (high >= 0))),
+        "error": float(np.mean(np.abs(np.log(of_dear["median"] / losses)))),
+        "width": float(np.mean(high - low)),
+        "score": float(np.mean(interval_score(low, high, np.zeros(len(losses))))),
+    }
+
+
+def anchored(law: bayeslaw.Law, cheap: pd.DataFrame, dear: pd.DataFrame) -> Any:
+    """The five runs that `anchors` names from nothing."""
+    cost = 6 * cheap["N"] * cheap["D"]
+    offered = cheap[cost <= (6 * dear["N"] * dear["D"]).max() / 100]
+    span = pd.concat([offered, dear])
+    nothing = from_priors([law], span)
+    on_offer = offered.drop(columns="loss").assign(
+        cost=6.0 * offered["N"] * offered["D"]
+    )
+    budget = 5 * float(on_offer["cost"].median())
+    picked = bayeslaw.anchors(
+        nothing, on_offer, dear.drop(columns="loss"), budget, max_picks=5,
+        replicates=1, least=0.0, checks=0,
+    )  # fmt: skip
+    return cheap.loc[[pick["row"] for pick in picked.picks]]
+
+
+def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]:
+    """A row of a table, a number of runs, and whose priors."""
+    table = TABLES[name]
+    cheap, dear = split(table.runs(data)[["N", "D", "loss"]])
+    none = cheap[:0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if count == "bought":
+            runs = anchored(law_for(table, priors, none), cheap, dear)
+        else:
+            runs = cheap[: int(count.removeprefix("first "))]
+        law = law_for(table, priors, runs)
+        known = posterior(law, runs.reset_index(drop=True), dear)
+        result = score(known, dear)
+    reach = (
+        float((dear["N"] * dear["D"]).median() / (runs["N"] * runs["D"]).max())
+        if len(runs)
+        else np.inf
+    )
+    return [{"lab": table.lab, "rows": len(runs), "reach": reach, **result}]
+
+
+def summary(rows: pd.DataFrame) -> str:
+    """A line for each number of runs and whose priors: labs count alike."""
+    wide = rows.pivot_table(index=["lab", "name", "count"], columns="priors")
+    wide = wide.reset_index()
+    lines = [
+        "| runs | cover | error | score, learned | score, own | lower by | least cover of a table |",
+        "|" + "---|" * 7,
+    ]
+    for count, group in wide.groupby("count", sort=False):
+        by_lab = group.drop(columns=["name", "count"], level=0).groupby("lab").mean()
+        mean = by_lab.mean()
+        gain = 1 - np.exp(
+            np.log(by_lab["score"]["learned"] / by_lab["score"]["own"]).mean()
+        )
+        lines.append(
+            f"| {count} | {mean['cover']['learned']:.0%} (own {mean['cover']['own']:.0%}) "
+            f"| {mean['error']['learned']:.1%} (own {mean['error']['own']:.1%}) "
+            f"| {mean['score']['learned']:.1%} | {mean['score']['own']:.1%} | {gain:.0%} "
+            f"| {group['cover']['learned'].min():.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--cache", type=Path, default=Path("cache/handful.csv"))
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", action="append")
+    parser.add_argument(
+        "--counts",
+        default=",".join([*(f"first {n}" for n in COUNTS), "first 5", "bought"]),
+    )
+    options = parser.parse_args()
+    names = [n for n in TABLES if not options.only or any(o in n for o in options.only)]
+    jobs = [
+        {"name": name, "count": count, "priors": priors}
+        for name in names
+        for count in options.counts.split(",")
+        for priors in PRIORS
+    ]
+    options.cache.parent.mkdir(parents=True, exist_ok=True)
+    task = partial(case, data=options.data)
+
+    def progress(done: int, total: int) -> None:
+        print(f"{done}/{total}", end="\r", file=sys.stderr, flush=True)
+
+    if options.processes > 1:
+        # one core each: the programs are small
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+        with ProcessPoolExecutor(options.processes, get_context("spawn")) as executor:
+            rows = study(
+                task, jobs, options.cache, executor=executor, progress=progress
+            )
+    else:
+        rows = study(task, jobs, options.cache, progress=progress)
+    print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()
