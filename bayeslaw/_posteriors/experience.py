@@ -22,7 +22,7 @@ from bayeslaw._tables.kinds import kind_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayeslaw._law.experience.tables import Experience
+    from bayeslaw._law.experience.tables import TableFits
 
 HANDFUL = 24  # rows up to which priors are learned ones unless another is asked for
 FEWEST_LABS = 3  # whose tables make priors that nobody asked for
@@ -42,7 +42,7 @@ def choose_priors(
     asked: str | None = None,
     *,
     reference: Mapping[str, float] | None = None,
-    experience: Experience | None = None,
+    experience: TableFits | None = None,
 ) -> Chosen:
     """Take a law's priors from fits of other tables.
 

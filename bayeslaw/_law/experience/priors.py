@@ -22,8 +22,8 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.experience.tables import (
     NATS_PER_TOKEN,
-    Experience,
     LearnedTable,
+    TableFits,
     learned,
 )
 from bayeslaw._law.law import Law
@@ -101,7 +101,7 @@ def within_labs(tables: Sequence[LearnedTable]) -> float:
 
 
 def populations(
-    law: Law, name: str, experience: Experience | None = None
+    law: Law, name: str, experience: TableFits | None = None
 ) -> dict[str, Population]:
     """Learn the distribution of each parameter's log, by site, from a kind of tables, a
     lab, or one table.
@@ -151,7 +151,7 @@ def experienced(
     *,
     reference: Mapping[str, float] | None = None,
     measured: Measured | None = None,
-    experience: Experience | None = None,
+    experience: TableFits | None = None,
     draws: int = 4000,
 ) -> Law:
     """Replace a law's priors by those that other tables teach; parameters of which none
@@ -212,7 +212,7 @@ def _floors(
 # -- parts -----------------------------------------------------------------------------
 
 
-def _check_name(name: str, experience: Experience) -> None:
+def _check_name(name: str, experience: TableFits) -> None:
     names = {*KINDS, *(t.lab for t in experience.tables)}
     names |= {table.name for table in experience.tables}
     if name not in names:
@@ -249,7 +249,7 @@ def _alike(
     return Population(float(logs[:, 0].mean()), math.sqrt(own + between), 1)
 
 
-def _amid(law: Law, experience: Experience) -> Law:
+def _amid(law: Law, experience: TableFits) -> Law:
     """The law with contributions stated where the tables that teach have theirs."""
     teacher = experience.same.get(law.name, law.name)
     run = experience.reference.get(teacher, {})
@@ -264,7 +264,7 @@ def _amid(law: Law, experience: Experience) -> Law:
     return amid.with_priors(own)
 
 
-def _own(law: Law, experience: Experience) -> dict[str, Population]:
+def _own(law: Law, experience: TableFits) -> dict[str, Population]:
     """What a law's own priors say of the logs of its parameters, by site."""
     amid = _amid(law, experience)
     floors = [t.prior.median for t in law.terms if t.is_floor]

@@ -31,7 +31,7 @@ class LearnedTable:
         Unit of the losses.
     logs
         Mean and sd of each parameter's log, by site. Contributions in nats are at the
-        run in `Experience.reference`, and those beside a floor as shares of it, which
+        run in `TableFits.reference`, and those beside a floor as shares of it, which
         do not depend on the unit.
     """
 
@@ -46,7 +46,7 @@ class LearnedTable:
 
 
 @dataclass(frozen=True)
-class Experience:
+class TableFits:
     """All fits of measured tables.
 
     Parameters
@@ -68,14 +68,14 @@ class Experience:
         teacher = self.same.get(law, law)
         return tuple(table for table in self.tables if table.law == teacher)
 
-    def without(self, lab: str) -> Experience:
+    def without(self, lab: str) -> TableFits:
         """Leave all tables of a lab out."""
         others = tuple(table for table in self.tables if table.lab != lab)
-        return Experience(others, self.reference, self.same)
+        return TableFits(others, self.reference, self.same)
 
 
 @cache
-def learned() -> Experience:
+def learned() -> TableFits:
     """Read the fits that come with the package."""
     path = files(__package__).joinpath("tables.toml")
     content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -85,4 +85,4 @@ def learned() -> Experience:
         )
         for entry in content["table"]
     ]
-    return Experience(tuple(tables), content["reference"], content["same"])
+    return TableFits(tuple(tables), content["reference"], content["same"])
