@@ -4,7 +4,8 @@ fitted.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,24 +49,41 @@ NEXT = {
 class Check:
     """Calibration of a forecast on measured runs.
 
-    Point metrics are of the median forecast (Goffinet 2025, appendix A); ``intervals``
-    holds the central 90% posterior interval of each, that of the slope with the
-    standard error of the regression. ``coverage``: share of runs inside the central
-    interval of that probability. ``crps``: mean continuous ranked probability score in
-    nats, lower is better. ``width90``: mean width of the 90% interval over the median.
-    ``interval_score90``: mean of width + 20 x miss of the 90% interval, over the loss
-    (Gneiting and Raftery 2007): lower is better, and both faults cost.
-    ``stretch``: factor by which 90% intervals would have to widen to hold 90% of the
-    runs; ``group_stretch``: of the worst group of runs, where one fails. ``bias_log``: mean log of forecast over observation. ``pit``: probability
-    integral transform, shape (run,).
-
-    ``verdict``: ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, by
-    what the held-out runs show: trust asks that 90% and 50% intervals hold, in each
-    group of runs too (by schedule, domain, size, stage, replay), and that the
-    posterior's own diagnostics passed. ``reasons``: what the forecast rests on if not on the
-    runs (`bayeslaw._forecasts.sensitivity.reasons`), a line each; they explain a
-    verdict and limit what trust means further out, and they decide where runs are too
-    few. ``reason``: all of it in one line.
+    Parameters
+    ----------
+    n
+        Runs.
+    huber_log, rmse_log, mae_rel, mape_clip, intercept, slope, bias_log
+        Point metrics of the median forecast (Goffinet 2025, appendix A); ``bias_log`` is
+        the mean log of forecast over observation.
+    intervals
+        The central 90% posterior interval of each, that of the slope with the standard
+        error of the regression.
+    coverage
+        Share of runs inside the central interval of that probability.
+    crps
+        Mean continuous ranked probability score in nats, lower is better.
+    width90
+        Mean width of the 90% interval over the median.
+    interval_score90
+        Mean of width + 20 x miss of the 90% interval, over the loss (Gneiting and Raftery
+        2007): lower is better, and both faults cost.
+    stretch, group_stretch
+        Factor by which 90% intervals would have to widen to hold 90% of the runs; the
+        same for the worst group of runs, where one fails.
+    verdict
+        ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, by what the
+        held-out runs show. Trust asks that 90% and 50% intervals hold, in each group of
+        runs too (by schedule, domain, size, stage, replay), and that the posterior's own
+        diagnostics passed.
+    reason
+        The verdict and all that speaks for it, in one line.
+    reasons
+        What the forecast rests on if not on the runs, a line each
+        (`bayeslaw._forecasts.sensitivity.reasons`). They limit what trust means further
+        out, and decide where runs are too few.
+    pit
+        Probability integral transform, shape (run,).
     """
 
     n: int
@@ -147,61 +165,87 @@ def check(
     y = np.log(fitting.losses(runs))
     table = table_of(posterior)
     fitting.warn_other_domain(table, runs)
-    count = int(fitting.fitted(table, runs).sum())
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)
-    point = np.median(new, axis=0)
+    low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
+    inside = {f"{p:g}": _inside(new, y, p) for p in LEVELS}
+    reach = reaches(y, low, point, high)
+    worst = worst_group(runs, inside["0.9"])
     by_draw = point_metrics(law, y)
     intervals = {
         name: (float(np.quantile(draws, 0.05)), float(np.quantile(draws, 0.95)))
         for name, draws in by_draw.items()
     }
-    metrics = {k: float(v[0]) for k, v in point_metrics(point[None], y).items()}
     intervals["slope"] = slope_interval(law, y, seed)
-    inside = {f"{p:g}": _inside(new, y, p) for p in LEVELS}
-    coverage = {name: float(is_inside.mean()) for name, is_inside in inside.items()}
-    low, high = np.quantile(new, [0.05, 0.95], axis=0)
-    reach = reaches(y, low, point, high)
-    stretch = stretch_of(reach)
-    worst = worst_group(runs, inside["0.9"])
     warnings = reasons(posterior, runs, law)
-    bias = metrics["bias_log"], intervals["bias_log"]
-    what = "runs" if count else "held-out runs"
-    verdict, reason = judge(len(y), coverage["0.9"], stretch, *bias, warnings, what)
-    if verdict == "trust":
-        doubts = _doubts(coverage["0.5"], worst)
-        verdict = "widen" if doubts else verdict
-        reason = "; ".join((reason, *doubts))
-    if posterior.warnings:
-        verdict = "unknown" if verdict == "trust" else verdict
-        reason += f"; but the fit failed its diagnostics ({posterior.warnings[0]})"
-    if count:
-        verdict = "unknown" if 2 * count >= len(y) else verdict
-        reason += f"; {count} of them were fitted, which is no test of a forecast"
-    width = float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean())
-    wide = too_wide(posterior, runs, width, metrics["mae_rel"])
-    if wide is not None and len(y) >= FEW:
-        reason += f"; {wide}"
-    if len(y) >= FEW and np.isfinite(metrics["slope"]):
-        low_slope, high_slope = intervals["slope"]
-        reason += (
-            f"; calibration slope {metrics['slope']:.2f} "
-            f"({low_slope:.2f} to {high_slope:.2f})"
-        )
-    return Check(
+    measured = Check(
         n=len(y),
-        **metrics,
+        **{k: float(v[0]) for k, v in point_metrics(point[None], y).items()},
         intervals=intervals,
-        coverage=coverage,
+        coverage={name: float(held.mean()) for name, held in inside.items()},
         crps=float(crps(np.exp(new), np.exp(y)).mean()),
-        width90=width,
+        width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
         interval_score90=float(interval_score(low, high, y).mean()),
-        stretch=stretch,
+        stretch=stretch_of(reach),
         group_stretch=stretch_of(reach[worst.rows]) if worst else None,
-        verdict=verdict,
-        reason="; ".join((reason, *warnings)),
+        verdict="unknown",
+        reason="",
         reasons=warnings,
         pit=(new < y).mean(0),
     )
+    fitted = int(fitting.fitted(table, runs).sum())
+    verdict, lines = _verdict(measured, worst, fitted, posterior.warnings)
+    width, error = measured.width90, measured.mae_rel
+    lines += _remarks(measured, too_wide(posterior, runs, width, error))
+    return replace(measured, verdict=verdict, reason="; ".join([*lines, *warnings]))
+
+
+def _verdict(
+    measured: Check, worst: RunGroup | None, fitted: int, failures: Sequence[str]
+) -> tuple[str, list[str]]:
+    """Judge what was measured, and say what speaks for the verdict, a line each.
+
+    Parameters
+    ----------
+    worst
+        Group of runs whose intervals hold least.
+    fitted
+        Runs that the posterior was fitted to.
+    failures
+        Diagnostics of the posterior that failed.
+    """
+    what = "runs" if fitted else "held-out runs"
+    bias = measured.bias_log, measured.intervals["bias_log"]
+    held = measured.coverage["0.9"]
+    verdict, reason = judge(
+        measured.n, held, measured.stretch, *bias, measured.reasons, what
+    )
+    lines = [reason]
+    if verdict == "trust":
+        doubts = _doubts(measured.coverage["0.5"], worst)
+        verdict = "widen" if doubts else verdict
+        lines += doubts
+    if failures:
+        verdict = "unknown" if verdict == "trust" else verdict
+        lines.append(f"but the fit failed its diagnostics ({failures[0]})")
+    if fitted:
+        verdict = "unknown" if 2 * fitted >= measured.n else verdict
+        lines.append(f"{fitted} of them were fitted, which is no test of a forecast")
+    return verdict, lines
+
+
+def _remarks(measured: Check, wide: str | None) -> list[str]:
+    """Remark on intervals that are too wide, and on the slope of the calibration, where
+    there are runs enough to tell.
+    """
+    if measured.n < FEW:
+        return []
+    lines = [] if wide is None else [wide]
+    if np.isfinite(measured.slope):
+        low, high = measured.intervals["slope"]
+        lines.append(
+            f"calibration slope {measured.slope:.2f} ({low:.2f} to {high:.2f})"
+        )
+    return lines
 
 
 class RunGroup(NamedTuple):

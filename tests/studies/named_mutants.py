@@ -111,7 +111,7 @@ _TABLES = "bayeslaw/_tables"
 # file, the text that is replaced (once in the file), and what replaces it
 NAMED: tuple[tuple[str, str, str], ...] = (
     # check
-    (_CHECK, "np.quantile(new, [0.05, 0.95]", "np.quantile(new, [0.1, 0.9]"),
+    (_CHECK, "np.quantile(new, [0.05, 0.5, 0.95]", "np.quantile(new, [0.1, 0.5, 0.9]"),
     (_CHECK, "crps(np.exp(new), np.exp(y))", "crps(new, y)"),
     (_CHECK, "np.where(y > point,", "np.where(y < point,"),
     (_CHECK, "np.quantile(reach, 0.9)", "np.quantile(reach, 0.8)"),
@@ -126,8 +126,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "law, new = posterior.log_loss(runs), ",
         "law, new = posterior.log_loss(runs, noise=True), ",
     ),
-    (_CHECK, "point = np.median(new, axis=0)", "point = np.mean(new, axis=0)"),
-    (_CHECK, "2 * seen >= len(y)", "seen >= len(y)"),
+    (_CHECK, "new, [0.05, 0.5, 0.95]", "new, [0.05, 0.6, 0.95]"),
+    (_CHECK, "2 * fitted >= measured.n", "fitted >= measured.n"),
     (_CHECK, "slope + error * rng", "slope + 0 * error * rng"),
     # the plan
     (f"{_PLANNING}/sampled.py", "log_most - self.noise", "log_most + self.noise"),

@@ -7,8 +7,8 @@ kept together, by posteriors that know nothing of each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
@@ -109,88 +109,123 @@ def together(tracks: Sequence[Track], clock: float | None = None) -> float:
 def decide(
     tracks: Sequence[Track], confidence: float, rules: DecisionRules = DecisionRules()
 ) -> Decision:
-    """What to do with a run whose losses are followed in one or more domains."""
-    now = max(track.clock for track in tracks)
-    end = tracks[0].end
-    unit = UNITS[tracks[0].course.unit]
+    """Decide what to do with a run whose losses are followed in one or more domains."""
     chance = together(tracks)
     if np.isnan(chance):
         return Decision("go on", "no limit was given, so there is nothing to decide")
+    now, end = max(track.clock for track in tracks), tracks[0].end
+    early = _first(tracks, confidence, now, end, rules.places)
+    if early is not None and early < end - 1e-9:
+        decision = _stopped_early(tracks, early)
+    elif early is not None:
+        decision = Decision("go on", _end_keeps(chance))
+    elif chance <= 1 - confidence:
+        decision = _stopped(tracks, chance, now, _changes(tracks, confidence, rules))
+    else:
+        changes = _changes(tracks, confidence, rules)
+        decision = _waiting(tracks, chance, confidence, now, changes, rules)
     remaining = float(np.exp(end) - np.exp(now))
     regret = {
         "go on": (1 - chance) * remaining,
         "stop": chance * float(np.exp(end)),
     }
+    return replace(decision, regret=regret)
 
-    early = _first(tracks, confidence, now, end, rules.places)
-    if early is not None and early < end - 1e-9:
-        at = float(np.exp(early))
-        saved = 1 - at / float(np.exp(end))
-        odds = together(tracks, early)
-        return Decision(
-            "stop early",
-            f"stopped at {format_count(at)} {unit} it keeps its limits with "
-            f"probability {format_chance(odds)}, which saves {saved:.0%} of the run",
-            stop_at=at,
-            saved=saved,
-            regret=regret,
-        )
-    if early is not None:
-        reason = (
-            f"the planned end keeps its limits with probability {format_chance(chance)}"
-        )
-        return Decision("go on", reason, regret=regret)
 
+def _end_keeps(chance: float) -> str:
+    return f"the planned end keeps its limits with probability {format_chance(chance)}"
+
+
+def _stopped_early(tracks: Sequence[Track], clock: float) -> Decision:
+    """Stop at the first place that keeps all limits."""
+    at, end = float(np.exp(clock)), float(np.exp(tracks[0].end))
+    saved = 1 - at / end
+    chance = format_chance(together(tracks, clock))
+    reason = (
+        f"stopped at {format_count(at)} {UNITS[tracks[0].course.unit]} it keeps its limits "
+        f"with probability {chance}, which saves {saved:.0%} of the run"
+    )
+    return Decision("stop early", reason, stop_at=at, saved=saved)
+
+
+def _stopped(
+    tracks: Sequence[Track], chance: float, now: float, changes: Changes
+) -> Decision:
+    """Stop now: the planned end breaks a limit."""
+    at, end = float(np.exp(now)), float(np.exp(tracks[0].end))
+    reason = (
+        "the planned end breaks its limits with probability "
+        f"{format_chance(1 - chance)}{changes.words}"
+    )
+    saved = 1 - at / end
+    return Decision("stop", reason, stop_at=at, saved=saved, **changes.fields())
+
+
+def _waiting(
+    tracks: Sequence[Track],
+    chance: float,
+    confidence: float,
+    now: float,
+    changes: Changes,
+    rules: DecisionRules,
+) -> Decision:
+    """Wait for the next points: neither keeping nor breaking is sure."""
+    look, sure = _look_again(tracks, confidence, now, tracks[0].end, rules)
+    when = ""
+    if look is not None:
+        unit = UNITS[tracks[0].course.unit]
+        when = (
+            f"; look again at {format_count(look)} {unit}, where it is sure with "
+            f"probability {sure:.0%}"
+        )
+    reason = f"{_end_keeps(chance)}: neither sure{when}{changes.words}"
+    fields = changes.fields()
+    return Decision("wait", reason, look_again=look, sure_by_then=sure, **fields)
+
+
+class Changes(NamedTuple):
+    """Changes by which a run would keep its limits, as fields of a `Decision` have them,
+    and in words.
+    """
+
+    needed: float | None
+    replay: float | None
+    replay_probability: float | None
+    schedule: str | None
+    schedule_probability: float | None
+    words: str
+
+    def fields(self) -> dict[str, Any]:
+        fields = self._asdict()
+        del fields["words"]
+        return fields
+
+
+def _changes(
+    tracks: Sequence[Track], confidence: float, rules: DecisionRules
+) -> Changes:
+    """Look for a longer run, another replay and another schedule."""
+    end, chance = tracks[0].end, together(tracks)
     longest = end + np.log(rules.longest)
     beyond = _first(tracks, confidence, end, longest, rules.places)
-    needed = None if beyond is None else float(np.exp(beyond))
-    instead = (
-        f"; {format_count(needed)} {unit} would keep them"
-        if needed
-        else f"; nor does a run up to {rules.longest:g} times as long keep them for sure"
-    )
+    if beyond is None:
+        needed = None
+        words = (
+            f"; nor does a run up to {rules.longest:g} times as long keep them for sure"
+        )
+    else:
+        needed = float(np.exp(beyond))
+        words = (
+            f"; {format_count(needed)} {UNITS[tracks[0].course.unit]} would keep them"
+        )
     replay, odds = _other_replay(tracks, chance + rules.least_gain)
     if replay is not None and odds is not None:
-        instead += (
+        words += (
             f"; with {replay:.0%} replay from here on the planned end would keep them "
             f"with probability {format_chance(odds)}"
         )
-    schedule, odds_then, line = _other_schedule(tracks, chance, rules)
-    instead += line
-    if chance <= 1 - confidence:
-        return Decision(
-            "stop",
-            f"the planned end breaks its limits with probability {format_chance(1 - chance)}"
-            f"{instead}",
-            replay=replay,
-            replay_probability=odds,
-            schedule=schedule,
-            schedule_probability=odds_then,
-            stop_at=float(np.exp(now)),
-            saved=remaining / float(np.exp(end)),
-            needed=needed,
-            regret=regret,
-        )
-    look, sure = _look_again(tracks, confidence, now, end, rules)
-    when = (
-        ""
-        if look is None
-        else f"; look again at {format_count(look)} {unit}, where it is sure with "
-        f"probability {sure:.0%}"
-    )
-    return Decision(
-        "wait",
-        f"the planned end keeps its limits with probability {format_chance(chance)}: neither "
-        f"sure{when}{instead}",
-        needed=needed,
-        replay=replay,
-        replay_probability=odds,
-        schedule=schedule,
-        schedule_probability=odds_then,
-        look_again=look,
-        sure_by_then=sure,
-        regret=regret,
-    )
+    schedule, odds_by_schedule, line = _other_schedule(tracks, chance, rules)
+    return Changes(needed, replay, odds, schedule, odds_by_schedule, words + line)
 
 
 def _first(
