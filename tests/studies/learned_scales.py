@@ -272,6 +272,9 @@ class Recorder:
 
     def __init__(self):
         self.rows: list[dict] = []
+        self.misses: dict[
+            str, tuple[Sequence[drift.Miss], int]
+        ] = {}  # and sides, by law
         self.thread = threading.local()  # laws are judged at the same time
 
     def learn_misfit(self, law, values, training, kept=None, *, tries=TRIES, **options):
@@ -284,6 +287,7 @@ class Recorder:
 
     def draw_scales(self, misses, sides, rng, prior):
         law = self.thread.law
+        self.misses[law] = misses, sides
         self.rows += [{"law": law, **row} for row in of_drift(misses, sides, prior)]
         return DRAW_SCALES(misses, sides, rng, prior)
 
