@@ -1,5 +1,5 @@
-"""Draws of equal weight by importance sampling, in place of chains: a preview, and what
-chains leave undecided between modes.
+"""Replace chains by importance sampling: for a preview, and where chains disagree
+about the weights of modes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from bayeslaw._law.law import Law
 
 
 class Quality(NamedTuple):
-    """How good the weights are: Pareto k-hat and effective draws; and R-hat of the
-    chains that they replace.
+    """Pareto k-hat and effective draws of the importance weights, and R-hat of the
+    chains that they replace (None for a preview).
     """
 
     khat: float
@@ -32,31 +32,31 @@ class Quality(NamedTuple):
 
     @property
     def attrs(self) -> dict[str, float]:
-        """For an artifact."""
+        """Attributes for the saved fit."""
         weights = {"preview_khat": self.khat, "preview_ess": self.ess}
         if self.chains_rhat is None:
             return weights
         return weights | {"chains_rhat": self.chains_rhat}
 
     def reason(self, name: str) -> str:
-        """Why there are no chains, for the law of this name."""
+        """Say why importance sampling replaced the chains of the law ``name``."""
         return (
             f"law {name!r}: the chains disagreed (R-hat {self.chains_rhat:.3f}), as they "
-            "do between modes and in heavy tails; drawn by importance sampling from "
-            f"where they have been instead (k-hat {self.khat:.2f}, {self.ess:.0f} "
-            "effective draws), which does not see a thin tail that they did not reach"
+            "do between modes and in heavy tails; importance sampling around the chains' "
+            f"draws replaced them (k-hat {self.khat:.2f}, {self.ess:.0f} effective "
+            "draws); it misses a thin tail that no chain reached"
         )
 
 
 def preview(
     law: Law, problem: WhitenedPosterior, draws: int, seed: int
 ) -> tuple[Chains, Quality]:
-    """Draws around the mode, as if of one chain.
+    """Draw by importance sampling around the mode; return the draws as one chain.
 
     Raises
     ------
     LawError
-        There is no mode.
+        No mode was found.
     """
     table, points = problem.table, problem.points
     approximation = approximate(
@@ -84,18 +84,18 @@ def where_chains_disagree(
     long_chain: int = 1000,
     thin: int = 4,
 ) -> tuple[Chains, Quality] | None:
-    """Draw anew in place of long chains that disagree; None where they agree, or where
-    the weights are not to be trusted either.
+    """Replace long chains that disagree by importance sampling. Returns None where the
+    chains agree, are short, or where k-hat or effective draws of the weights fail.
 
-    Chains that stay at a mode each do not know how much each weighs. Together they say
-    where to propose, and the weights say the rest.
+    Chains that each stay at one mode cannot weigh the modes. The proposal is fitted to
+    the draws of all chains, and importance weights weigh the modes.
 
     Parameters
     ----------
     long_chain
-        Draws of a chain from which disagreement is no want of draws.
+        Draws per chain from which disagreement is not due to too few draws.
     thin
-        One of so many draws of the chains is for the proposal.
+        Every ``thin``-th draw of the chains is used to fit the proposal.
     """
     rhat, _ = diagnostics.of_chains(sampled.sites)
     chains, draws = sampled.stats["diverging"].shape
@@ -135,7 +135,7 @@ def _as_one_chain(
     of_law = coordinates.unconstrain(law, values, np)
     of_error = unconstrain_error(values, problem.table.shared)
     sites = of_law | of_error
-    # statistics that a sampler would have, for the artifact
+    # the sampler statistics that the saved fit expects
     stats = {
         "n_steps": np.zeros((1, draws), int),
         "diverging": np.zeros((1, draws), bool),

@@ -1,13 +1,13 @@
-"""A law's misfit learned from its residuals, in two steps, so that they cannot trade.
+"""Learn a law's misfit from its residuals: a cut posterior in two steps.
 
-First the law is fitted by itself, robustly. Then, given each draw of the law, the
-process is learned from what that draw leaves over: a cut (modularisation: Liu, Bayarri
-and Berger 2009; Jacob et al. 2017). Fitted jointly the process takes the law's place:
-on tiny models the error at an unseen size went from 2.5% to 9-13%.
+First the law is fitted without a misfit, with heavy-tailed errors. Then the process is
+learned from the residuals of each draw of the law (modularisation: Liu, Bayarri and
+Berger 2009; Jacob et al. 2017). In a joint fit the process replaces the law: on tiny
+models the error at an unseen size rose from 2.5% to 9-13%.
 
-The scales are drawn by importance sampling under their marginal likelihood for the mean
-residual, the law's uncertainty among its covariances; the weights exactly, for each
-draw of the law.
+Scales are drawn by importance sampling from the marginal likelihood of the mean
+residual, whose covariance includes the law's uncertainty. Weights are drawn exactly,
+given the scales, for each draw of the law.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-DOF = np.array([3.0, 4.0, 6.0, 9.0, 14.0, 25.0, 50.0])  # of the noise, by posterior
-TRIES = 600  # of the scales' importance sampling
+DOF = np.array([3.0, 4.0, 6.0, 9.0, 14.0, 25.0, 50.0])  # grid for the noise's posterior
+TRIES = 600  # proposals of the scales' importance sampling
 
 
 Means = Callable[[slice], np.ndarray]
-"""The law's log loss of a slice of its draws, shape (draw, row)."""
+"""Compute the law's log loss for a slice of its draws, shape (draw, row)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Misfit:
-    """Draws of a law's misfit and of the noise that is left, one for each of the law's.
+    """Draws of a law's misfit and of the remaining noise, paired with the law's draws.
 
     Parameters
     ----------
@@ -48,16 +48,16 @@ class Misfit:
     weights
         Weights of the basis functions, shape (draw, function).
     sigma, dof
-        Scale and degrees of freedom of a run's own Student-t error, shape (draw,).
+        Scale and degrees of freedom of a run's Student-t error, shape (draw,).
     tau, effects
-        By kind of group: scale of what its rows share, shape (draw,), and the effect of
-        each group, shape (draw, group).
+        Random effects by kind of group: their scale, shape (draw,), and the effects,
+        shape (draw, group).
     scales
-        Lengths (units of an axis), sizes of pieces (log loss), by name, shape (draw,).
+        Lengths (units of an axis), sds of pieces (log loss), by name, shape (draw,).
     khat
-        Pareto k of the importance weights of the scales.
+        Pareto k-hat of the importance weights of the scales.
     along_run
-        Whether neighbours on a run were taken to be alike.
+        Whether errors of neighbouring points of a run are correlated.
     """
 
     process: Process
@@ -73,7 +73,7 @@ class Misfit:
     def at(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the misfit of log loss at runs, shape (draw, run)."""
+        """Evaluate the misfit of log loss at runs, shape (draw, run)."""
         features = self.process.features(covariates, np)
         return self.weights @ features.T
 
@@ -85,7 +85,7 @@ def independent_rows(
     gap: Float[AnyArray, " row"] | None,
     length: float,
 ) -> Rows:
-    """Rows less what the one before in the same run foretells (see `likelihood`).
+    """Subtract from each row its prediction by the run's previous row (`likelihood`).
 
     Parameters
     ----------
@@ -94,10 +94,10 @@ def independent_rows(
     groups
         One-hot group of each row by kind, each of shape (row, group).
     previous, gap
-        Row measured just before in the same run, and e-folds since then (infinite at a
-        run's first row), shape (row,); None where points of a run are independent.
+        Index of the run's previous row, and e-folds since then (infinite at a run's
+        first row), shape (row,); None where points of a run are independent.
     length
-        E-folds over which neighbours' errors forget each other.
+        Correlation length of errors along a run, in e-folds.
     """
     if previous is None or gap is None:
         alone = np.ones(len(features))
@@ -108,14 +108,14 @@ def independent_rows(
     def combine(
         residual: Float[np.ndarray, "*draw row"],
     ) -> Float[np.ndarray, "*draw row"]:
-        foretold = share * residual[..., previous]
-        return residual - foretold
+        predicted = share * residual[..., previous]
+        return residual - predicted
 
     def combine_columns(
         matrix: Float[np.ndarray, "row column"],
     ) -> Float[np.ndarray, "row column"]:
-        foretold = share[:, None] * matrix[previous]
-        return matrix - foretold
+        predicted = share[:, None] * matrix[previous]
+        return matrix - predicted
 
     shared = {kind: combine_columns(matrix) for kind, matrix in groups.items()}
     precision = 1 / (1 - share**2)
@@ -133,40 +133,40 @@ def learn(
     seed: int,
     tries: int = TRIES,
 ) -> Misfit:
-    """Learn the misfit of each draw of a law.
+    """Draw a misfit for each draw of a law.
 
     Parameters
     ----------
     rows
-        The process at the runs that the law was fitted to.
+        Basis functions at the runs that the law was fitted to.
     y
         Log losses, shape (row,).
     means
-        The law's log loss of a slice of its draws.
+        Computes the law's log loss for a slice of its draws.
     draws
-        How many draws the law has.
+        Number of the law's draws.
     tries
-        Scales tried by importance sampling.
+        Proposals of the scales' importance sampling.
     """
     rng = np.random.default_rng(seed)
     residuals = rows.combine(_some_residuals(y, means, draws))
     problem = Marginal.of(process, rows, residuals)
     mode = problem.mode()
-    count = min(256, draws)  # scales that the draws of weights share
+    count = min(256, draws)  # draws of the scales; several draws of weights share one
     scales, khat = problem.draw_scales(mode, tries, count, rng)
     which = rng.permutation(np.arange(draws) % len(scales))
     projected = _projected(problem, rows, y, means, draws)
     linear = np.empty_like(projected)
     for i, log_scales in enumerate(scales):
-        of_these = np.flatnonzero(which == i)
-        linear[of_these] = problem.draw_linear(log_scales, projected[of_these], rng)
+        chosen = np.flatnonzero(which == i)
+        linear[chosen] = problem.draw_linear(log_scales, projected[chosen], rng)
     sizes = [process.size, *(matrix.shape[1] for matrix in rows.groups.values())]
     weights, *effects = np.split(linear, np.cumsum(sizes)[:-1], axis=1)
     draws_of_scales = np.exp(scales[which])
     named = {name: draws_of_scales[:, i] for i, name in enumerate(problem.names)}
     return Misfit(
         process,
-        # a ten-millionth of a weight is nothing, and files are half as large
+        # single precision suffices for weights and halves the file
         weights.astype(np.float32),
         sigma=named.pop("sigma"),
         dof=_draw_dof(problem, mode, draws, rng),
@@ -179,10 +179,10 @@ def learn(
 
 
 class Powers(NamedTuple):
-    """Powers of tokens by which errors may fade, and the sd of their half-normal prior.
+    """Grid for the power p in errors ~ tokens^-p, and the sd of p's half-normal prior.
 
-    Public sweeps from 1e16 to 1e19 FLOPs fade by .2 to .4, tables of large models by
-    less than .1 (docs/discrepancy.md).
+    Public sweeps from 1e16 to 1e19 FLOPs have p = .2 to .4, tables of large models p
+    under .1 (docs/discrepancy.md).
     """
 
     tried: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
@@ -199,8 +199,8 @@ def fading_power(
     tokens: Float[np.ndarray, " row"],
     powers: Powers = Powers(),
 ) -> float:
-    """Estimate the power of tokens by which errors fade: its posterior mean, by the
-    marginal likelihood at the mode of the scales for each power tried.
+    """Estimate the power of tokens by which errors fade: its posterior mean on a grid,
+    from the marginal likelihood at the mode of the scales.
     """
     tried = np.asarray(powers.tried)
     log_p = -0.5 * (tried / powers.sd) ** 2
@@ -215,7 +215,7 @@ def fading_power(
             at = problem.mode()
             weight = problem.weight
         else:
-            # the same weights of rows for all powers, or they could not be compared
+            # likelihoods compare powers only under the same weights of rows
             problem.weigh(weight)
             at = problem.climb(at)
         log_p[i] += problem.log_density(at) - np.sum(np.log(factor))
@@ -224,7 +224,7 @@ def fading_power(
 
 
 def _blocks(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
-    """Slices of draws that fit into memory at all rows."""
+    """Split draws into slices of at most ``cells`` values over all rows."""
     size = max(1, cells // rows)
     starts = range(0, draws, size)
     return [slice(start, min(start + size, draws)) for start in starts]
@@ -233,8 +233,8 @@ def _blocks(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
 def _some_residuals(
     y: Float[np.ndarray, " row"], means: Means, draws: int, some: int = 500
 ) -> Float[np.ndarray, "draw row"]:
-    """Take residuals of some of the law's draws as measured, which tell its mean and
-    spread, shape (draw, row).
+    """Compute residuals for about ``some`` draws of the law, shape (draw, row): enough
+    for their mean and covariance.
     """
     step = max(1, draws // some)
     blocks = _blocks(draws, len(y))
@@ -249,12 +249,11 @@ def _projected(
     means: Means,
     draws: int,
 ) -> Float[np.ndarray, "draw column"]:
-    """Weighted products of the linear columns with residuals, shape (draw, column)."""
+    """Compute X' W r, X the linear columns, r a draw's residuals: (draw, column)."""
     weighted = problem.linear * problem.weight[:, None]
     parts = []
     for block in _blocks(draws, len(y)):
-        missed = y - means(block)
-        residuals = rows.combine(missed)
+        residuals = rows.combine(y - means(block))
         parts.append(residuals @ weighted)
     return np.concatenate(parts)
 
@@ -265,7 +264,7 @@ def _draw_dof(
     draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " draw"]:
-    """Degrees of freedom of the noise given what the mode leaves over, shape (draw,)."""
+    """Draw the noise's degrees of freedom from residuals at the mode, shape (draw,)."""
     standard = np.sqrt(problem.scaled_squares(mode))
     log_likelihood = [np.sum(log_student(standard, dof)) for dof in DOF]
     log_prior = log_prior_of_dof(DOF - DOF_MIN, np)

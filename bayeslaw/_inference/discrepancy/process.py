@@ -1,15 +1,14 @@
-"""The smooth misfit of a law as a finite sum of basis functions with normal weights.
+"""Expand a law's smooth misfit in basis functions with normal weights.
 
-A Gaussian process on log loss: a squared-exponential piece over each axis and over pairs
-of axes, and two integrated Wiener processes along compute and tokens per parameter,
-whose wiggle inside the data says how fast to widen beyond them (Kennedy and O'Hagan
-2001; Wahba 1990 for the splines).
+The misfit is a Gaussian process on log loss (Kennedy and O'Hagan 2001): a sum of
+squared-exponential pieces over each axis and over pairs of axes, and of two integrated
+Wiener processes along compute and along tokens per parameter (Wahba 1990). The Wiener
+processes widen the misfit beyond the data, at a rate learned inside the data.
 
-Pieces are written in cosines on an interval a little wider than the data (the Hilbert
-space approximation of Solin and Sarkka 2020, Riutort-Mayol et al. 2022, with reflecting
-ends): the functions do not depend on the length scales, so that a draw of the process is
-a draw of weights, a pure function of the run that can be jitted and solved for its roots.
-Beyond the interval a piece stays what it is at its end.
+A piece is a sum of cosines on an interval a little wider than the data (Hilbert space
+approximation with reflecting ends: Solin and Sarkka 2020, Riutort-Mayol et al. 2022).
+Beyond its interval a piece is constant. The cosines do not depend on the length scales,
+so a draw of weights is a draw of the process: a pure function of the run, for JAX.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ LENGTH = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
 WIGGLE = lognormal(
     0.002, 1.0, "public tables of N and D: .001-.003 an e-fold to the power 1.5"
 )
-# Of all pieces together, in log loss: each has this by the square root of their number.
+# Sd of all pieces together, in log loss; the pieces share the variance equally.
 MISFIT = lognormal(0.005, 1.0, "laws of N and D miss public tables by .1-1%")
 STATE_MISFIT = lognormal(
     0.028, 1.0, "state laws miss tiny models by 3% in replay, 2.5% in D, 2% in S0 x D"
@@ -56,10 +55,10 @@ STATE_MISFIT = lognormal(
 
 @dataclass(frozen=True)
 class Axis:
-    """An interval that is a little wider than the data, and how many functions it has.
+    """The interval of an axis, a little wider than the data, and its cosines.
 
-    ``functions``: of the piece over this axis alone; ``pair_functions``: in pairs;
-    ``unit``: of an axis along the column itself, 0 along its logarithm.
+    ``functions``: number of cosines in the piece over this axis; ``pair_functions``: in
+    a piece over two axes; ``unit``: of the column per unit of axis; 0: axis in logs.
     """
 
     name: str
@@ -72,7 +71,7 @@ class Axis:
     def position(
         self, covariates: Mapping[str, Any], xp: ModuleType
     ) -> Float[AnyArray, "*run"]:
-        """Where each run lies, shape (run,)."""
+        """Locate each run on the axis, shape (run,)."""
         return position(self.name, covariates, xp, self.unit)
 
     @property
@@ -82,13 +81,13 @@ class Axis:
     def cosines(
         self, x: Float[AnyArray, "*run"], xp: ModuleType
     ) -> Float[AnyArray, "*run function"]:
-        """The functions at positions ``x`` of shape (run,): (run, function).
+        """Evaluate the cosines at positions ``x`` of shape (run,): (run, function).
 
-        cos(j t) by Chebyshev's recurrence: one cosine in place of many.
+        Chebyshev's recurrence computes cos(j t) from cos(t), the one cosine evaluated.
         """
         # Eigenfunctions of the Laplacian with reflecting ends on an interval of length
         # L: sqrt(2 / L) cos(pi j t), and sqrt(1 / L) for j = 0. Solin and Sarkka (2020)
-        # have sines, which are 0 at the ends.
+        # use sines, which vanish at the ends.
         share = xp.clip((x - self.low) / self.length, 0.0, 1.0)
         first = xp.cos(np.pi * share)
         waves = [xp.ones_like(first), first]
@@ -102,9 +101,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Walk:
-    """An integrated Wiener process from the low end of the data, cell by cell.
+    """An integrated Wiener process, 0 below the lowest run.
 
-    ``edges``: of the cells in which its second derivative is constant, in e-folds.
+    ``edges``: ends of cells, in e-folds; the second derivative is constant in a cell.
     """
 
     name: str
@@ -117,22 +116,22 @@ class Walk:
     def ramps(
         self, x: Float[AnyArray, "*run"], xp: ModuleType
     ) -> Float[AnyArray, "*run cell"]:
-        """Twice integrated cells of unit white noise at ``x``: (run, cell)."""
+        """Evaluate each cell's basis function at ``x``, shape (run, cell)."""
         edges = np.asarray(self.edges)
         shape = (*x.shape, len(self.widths))
         starts = xp.broadcast_to(edges[:-1], shape)
         ends = xp.broadcast_to(edges[1:], shape)
-        # A second derivative of 1 / sqrt(width) within one cell (white noise, averaged)
-        # integrates twice to ((x - a)+^2 - (x - b)+^2) / (2 sqrt(width)): nothing
-        # before the cell, a line after it.
-        begun = xp.maximum(x[..., None] - starts, 0.0)
-        over = xp.maximum(x[..., None] - ends, 0.0)
+        # White noise averaged over a cell [a, b] has sd 1 / sqrt(width). Its second
+        # integral is ((x - a)+^2 - (x - b)+^2) / (2 sqrt(width)): 0 before the cell, a
+        # straight line after it.
+        after_start = xp.maximum(x[..., None] - starts, 0.0)
+        after_end = xp.maximum(x[..., None] - ends, 0.0)
         size = 2 * np.sqrt(self.widths)
-        return (begun**2 - over**2) / xp.broadcast_to(size, shape)
+        return (after_start**2 - after_end**2) / xp.broadcast_to(size, shape)
 
     def spline(self, weights: Any) -> tuple[Any, Any, Any]:
-        """Level, slope and half the curvature at the start of each piece of the walk
-        with these weights, shape (cell,): before the data, in each cell, and beyond.
+        """Write the walk with weights of shape (cell,) as a quadratic spline: level,
+        slope, half the curvature at each segment's start, each of shape (cell + 2,).
         """
         widths = self.widths
         # within a cell the second derivative is weight / sqrt(width)
@@ -148,7 +147,7 @@ class Walk:
         )
 
     def on_spline(self, x: Any, pieces: tuple[Any, Any, Any]) -> Any:
-        """The walk at ``x`` of shape (), from its `spline`: ``ramps(x) @ weights``."""
+        """Evaluate the walk at ``x``, shape (), by `spline`: ``ramps(x) @ weights``."""
         edges = np.asarray(self.edges)
         starts = np.concatenate([edges[:1], edges])
         piece = (x > edges).sum()
@@ -159,10 +158,10 @@ class Walk:
 
 @dataclass(frozen=True)
 class Process:
-    """The basis of a misfit; plain tuples, so that it can key compiled programs.
+    """The basis of a misfit. Hashable, because compiled programs are cached by it.
 
-    Its weights, in order: the pieces over each axis, over each pair, and each walk.
-    With ``fading`` the sum is larger at small budgets.
+    Order of the weights: pieces over each axis, pieces over each pair, walks.
+    ``fading`` scales the misfit up at small budgets.
     """
 
     axes: tuple[Axis, ...]
@@ -172,17 +171,17 @@ class Process:
 
     @cached_property
     def program_name(self) -> str:
-        """What its compiled programs are kept under."""
+        """Cache key of the compiled programs."""
         return repr(self)
 
     @property
     def size(self) -> int:
-        """How many basis functions there are."""
+        """Number of basis functions."""
         return sum(self.sizes)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Basis functions of each piece, walks last."""
+        """Number of basis functions in each piece, walks last."""
         single = [axis.functions for axis in self.axes]
         paired = [
             self.axes[i].pair_functions * self.axes[j].pair_functions
@@ -193,7 +192,7 @@ class Process:
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """What each piece varies with: ``"D"``, ``"N x replay"``, ``"walk N*D"``."""
+        """Names of the pieces: ``"D"``, ``"N x replay"``, ``"walk N*D"``."""
         names = [axis.name for axis in self.axes]
         paired = [f"{names[i]} x {names[j]}" for i, j in self.pairs]
         walks = [f"walk {walk.name}" for walk in self.walks]
@@ -201,13 +200,13 @@ class Process:
 
     @cached_property
     def priors(self) -> dict[str, Prior]:
-        """Priors of the scales: lengths (units), pieces (log loss), walks."""
+        """Priors of length scales (units of the axis) and of the pieces' sds."""
         state = any(axis.name in STARTS for axis in self.axes)
         total = STATE_MISFIT if state else MISFIT
         smooth = len(self.axes) + len(self.pairs)
         median, spread = total.args
-        # Variances of pieces add up, so that the misfit's size does not depend on how
-        # many pieces a law has.
+        # Variances add up: divided by sqrt(pieces), the misfit's sd is the same for any
+        # number of pieces.
         piece = lognormal(median / np.sqrt(max(smooth, 1)), spread, total.source)
         lengths = {f"length {axis.name}": LENGTH for axis in self.axes}
         sizes = dict.fromkeys(self.pieces[:smooth], piece)
@@ -215,11 +214,11 @@ class Process:
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Prior variances of the weights, by the scales in the order of `priors`."""
+        """Prior variances of the weights; scales are in the order of `priors`."""
         return Spectrum.of(self)
 
     def features(self, covariates: Mapping[str, Any], xp: ModuleType = jnp) -> Any:
-        """Every basis function at every run, shape (run, function)."""
+        """Evaluate every basis function at every run, shape (run, function)."""
         at = {axis.name: axis.position(covariates, xp) for axis in self.axes}
         shape = np.broadcast_shapes(*(x.shape for x in at.values()))
         at = {name: xp.broadcast_to(x, shape) for name, x in at.items()}
@@ -227,8 +226,8 @@ class Process:
         for i, j in self.pairs:
             first = blocks[i][..., : self.axes[i].pair_functions]
             second = blocks[j][..., : self.axes[j].pair_functions]
-            # A product kernel has the products of the axes' functions, each with the
-            # product of their spectral densities.
+            # Basis functions and spectral densities of a product kernel are products of
+            # those of its axes.
             product = first[..., :, None] * second[..., None, :]
             blocks.append(product.reshape(*shape, -1))
         for walk in self.walks:
@@ -242,20 +241,20 @@ class Process:
     def along(
         self, column: str, weights: Any, covariates: Mapping[str, Any]
     ) -> Callable[[Any], Any]:
-        """One draw's misfit as a function of one column, every other one given.
+        """Return one draw's misfit as a function of one column.
 
-        The terms of the others are summed once, so that each value of the column costs
-        the functions of its own axis and of the walks.
+        Terms of the other columns are summed once. An evaluation then costs the cosines
+        of one axis, and the walks.
 
         Parameters
         ----------
         column
-            Whose positive values, of shape (), the function takes; with `axes` of the
-            same name, or none.
+            Name of the free column, with or without an axis. The function takes a
+            positive value of shape ().
         weights
             Weights of the basis functions, shape (function,).
         covariates
-            The other columns, each of shape ().
+            Values of the other columns, each of shape ().
         """
         pieces = jnp.split(weights, np.cumsum(self.sizes)[:-1])
         single, further = pieces[: len(self.axes)], pieces[len(self.axes) :]
@@ -267,7 +266,7 @@ class Process:
             if axis.name != column
         }
         level = jnp.zeros(())
-        slopes = jnp.zeros(0)  # weights of the free axis's functions
+        slopes = jnp.zeros(0)  # weights of the free axis's cosines
         if column in names:
             slopes = single[names.index(column)]
         for name, piece_weights in zip(names, single, strict=True):
@@ -295,7 +294,7 @@ class Process:
         return Partial(partial(self._at, column), level, slopes, splines, fixed)
 
     def _at(self, column, level, slopes, splines, fixed, value):
-        """The misfit at one value of the column, from what `along` summed."""
+        """Evaluate the misfit at a value of the column, from the sums of `along`."""
         covariates = fixed | {column: value}
         total = level
         for axis in self.axes:
@@ -313,11 +312,11 @@ class Process:
 def process_of(
     covariates: Mapping[str, Float[np.ndarray, " run"]], along_run: bool = False
 ) -> Process | None:
-    """The process for a law that reads these columns, each of shape (run,).
+    """Build the process of a law that reads these columns, each of shape (run,).
 
-    None where the runs differ along no axis. Of rows ``along_run`` the areas under the
-    learning rate are none: where a law misses along a run is that run's own process
-    (`noise`), which a misfit that all runs share forecast worse.
+    Returns None where no axis varies. ``along_run``: rows are points of learning
+    curves. Areas under the learning rate then get no axis: a process of each run models
+    errors along its curve (`noise`), and forecast better than a misfit of all runs.
     """
     names = axis_names(covariates)
     if along_run:
@@ -328,8 +327,8 @@ def process_of(
     if not at:
         return None
     start = next((name for name in STARTS if name in at), None)
-    # Units beyond the data in which a piece still moves; fewer where the checkpoint's
-    # own loss is an axis, along which an unseen size lies far out.
+    # Width of the interval beyond the data, in units. Narrower where the checkpoint's
+    # loss is an axis: an unseen model size lies far outside the data on that axis.
     margin = 1.0 if start is None else 0.7
     axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
@@ -338,7 +337,7 @@ def process_of(
 
 
 def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], ...]:
-    """Which of these axes have a piece together, by their places."""
+    """Choose the pairs of axes that get a piece, as indices into ``names``."""
     index = {name: i for i, name in enumerate(names)}
     if start is None:
         wanted = [
@@ -366,18 +365,18 @@ def _axis(name: str, x: Float[AnyArray, " run"], margin: float, unit: float) -> 
     def count(per_unit: float, least: int, most: int) -> int:
         return int(np.clip(np.ceil((high - low) * per_unit), least, most))
 
-    # lengths down to .6 of a unit alone, 1 in pairs
+    # enough cosines for length scales down to .6 of a unit, in pairs down to 1
     return Axis(name, low, high, count(1.6, 4, 18), count(1.0, 3, 9), unit)
 
 
 def _walk(
     name: str, covariates: Mapping[str, Float[np.ndarray, " run"]]
 ) -> Walk | None:
-    """A walk over the data and 14 e-folds beyond, if they tell anything of it."""
+    """Build a walk from the data to 14 e-folds beyond; None if its range is short."""
     if not set(WALKS[name]) <= set(covariates):
         return None
     x = walk_position(name, covariates, np)
-    # inside a shorter range it learns nothing
+    # runs within half an e-fold do not inform the walk
     if not varies(x, 0.5):
         return None
     # twelve cells of constant second derivative cross the data
@@ -389,14 +388,14 @@ def _walk(
 
 
 def process_to_dict(process: Process | None) -> dict | None:
-    """A process as JSON types."""
+    """Convert a process to JSON types."""
     if process is None:
         return None
     return asdict(process)
 
 
 def process_from_dict(given: Mapping[str, Any] | None) -> Process | None:
-    """The process of `process_to_dict`."""
+    """Convert the output of `process_to_dict` back to a process."""
     if given is None:
         return None
     axes = [Axis(**axis) for axis in given["axes"]]
@@ -414,13 +413,13 @@ def process_from_dict(given: Mapping[str, Any] | None) -> Process | None:
 class Spectrum(NamedTuple):
     """Log prior variance of every weight as a formula of the log scales.
 
-    The prior variance of a weight is the kernel's spectral density at its frequency
-    (Solin and Sarkka 2020): along one axis sqrt(2 pi) l exp(-l^2 w^2 / 2), in log
-    linear in log l but for l^2 w^2; logs of a product over the axes add up.
+    The prior variance of a weight is the kernel's spectral density at its frequency w
+    (Solin and Sarkka 2020): sqrt(2 pi) l exp(-l^2 w^2 / 2) for one axis of length scale
+    l. Spectral densities of a pair multiply. Log variances are thus
+    offset + linear @ log scales - square @ exp(2 log scales) / 2.
 
-    ``offset``: shape (function,); ``linear``: slope in each log scale, and ``square``:
-    squared angular frequency along the axis of a length scale, each of shape (function,
-    scale).
+    ``offset``: shape (function,); ``linear`` and ``square`` (w^2, 0 but for length
+    scales): shape (function, scale).
     """
 
     offset: Float[np.ndarray, " function"]
@@ -431,13 +430,13 @@ class Spectrum(NamedTuple):
         self, log_scales: Float[np.ndarray, "*draw scale"]
     ) -> Float[np.ndarray, "*draw function"]:
         """Log prior variance of each weight, shape (..., function)."""
-        bent = np.exp(2 * log_scales) @ self.square.T
-        return self.offset + log_scales @ self.linear.T - 0.5 * bent
+        decay = np.exp(2 * log_scales) @ self.square.T
+        return self.offset + log_scales @ self.linear.T - 0.5 * decay
 
     def slopes(
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> Float[np.ndarray, "function scale"]:
-        """Slopes of each log variance in each log scale, shape (function, scale)."""
+        """Jacobian of `log_variances`, shape (function, scale)."""
         return self.linear - self.square * np.exp(2 * log_scales)
 
     @classmethod
@@ -449,7 +448,7 @@ class Spectrum(NamedTuple):
             linear, square = np.zeros((2, size, len(index)))
             counts = [_count(process, place, places) for place in places]
             numbers = np.unravel_index(np.arange(size), counts or [size])
-            # the order of `features`: the second axis fastest
+            # as in `features`, the index of the second axis varies fastest
             for place, number in zip(places, numbers, strict=bool(places)):
                 frequency = np.pi * number / process.axes[place].length
                 linear[:, lengths[place]] = 1.0
@@ -462,12 +461,12 @@ class Spectrum(NamedTuple):
 
 
 def _places(process: Process) -> list[tuple[int, ...]]:
-    """The axes of each piece, by their places; none of a walk."""
+    """Indices of the axes of each piece; a walk has none."""
     single = [(place,) for place in range(len(process.axes))]
     return [*single, *process.pairs, *(() for _ in process.walks)]
 
 
 def _count(process: Process, place: int, places: tuple[int, ...]) -> int:
-    """Functions along an axis, alone or in a pair."""
+    """Count a piece's cosines along one of its axes."""
     axis = process.axes[place]
     return axis.functions if len(places) == 1 else axis.pair_functions
