@@ -1,20 +1,19 @@
-"""What runs say about a goal, in the linear-Gaussian approximation.
+"""Compute the information of runs about a goal, in the linear-Gaussian approximation.
 
-The log losses of candidates and goal vary together over posterior draws: in principal
-coordinates of the draws (and one for each checkpoint's effect) all that is known is a
-Gaussian with unit covariance. A measured run adds its rows to the precision. So a set
-of runs is a sum of small matrices, whatever its order, and the gain of every run on
-offer, up to every point of it, comes from one batched Cholesky factorisation.
+Log losses of candidate runs and of the goal are correlated over posterior draws. In
+principal coordinates of the draws (and one per checkpoint effect) the posterior is
+approximated by a standard Gaussian. A measured run adds a small matrix to the
+precision; the order of runs does not matter. One batched Cholesky factorisation gives
+the gain of every run on offer at every stop.
 
-With loadings A (measurement, coordinate) and noise covariance R, measuring takes the
+With loadings A (measurement, coordinate) and noise covariance R, measuring changes the
 precision P to P + A' R^-1 A (Bayesian linear regression: Gelman et al. 2013, BDA3,
-section 14.2). It does not depend on what is measured, so the worth of runs is known
-before they are made.
+section 14.2). The change does not depend on the measured values, so the worth of a run
+is computed before the run.
 
-The effect of a checkpoint that no goal is about matters to its own runs only. So the
-precision is kept in blocks, one for each such checkpoint of which a run is measured,
-and what is known of the rest is a Schur complement (Boyd and Vandenberghe 2004,
-appendix A.5.5): a thousand checkpoints on offer cost no more than their runs do.
+Effects of a checkpoint outside the goal act on its runs only. Each such checkpoint with
+measured runs has one block of precision, and a Schur complement integrates the blocks
+out (Boyd and Vandenberghe 2004, appendix A.5.5). Other checkpoints cost nothing.
 """
 
 from __future__ import annotations
@@ -30,40 +29,40 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 Pick = tuple[int, int]
-"""A run and the stop it is bought up to."""
+"""Index of a run, and of the stop at which it ends."""
 
 
 def principal(
     columns: Float[np.ndarray, "draw column"], tolerance: float, seed: int = 0
 ) -> tuple[Float[np.ndarray, "draw rank"], Float[np.ndarray, "column rank"]]:
-    """Principal coordinates of the draws, by random projections (Halko, Martinsson and
-    Tropp 2011).
+    """Compute principal coordinates of the draws, by random projections (Halko,
+    Martinsson and Tropp 2011).
 
     Parameters
     ----------
     columns
         Draws, shape (draw, column).
     tolerance
-        Variance of a column that may be left out.
+        Variance of a column that may be lost.
 
     Returns
     -------
-    Orthonormal coordinates of the draws, shape (draw, rank), and each column's
-    loadings, shape (column, rank): their products are the covariances.
+    Orthonormal coordinates of the draws, shape (draw, rank), and loadings L of the
+    columns, shape (column, rank): L L' is the covariance of the columns.
     """
     centred = (columns - columns.mean(axis=0)) / np.sqrt(len(columns) - 1)
     basis, loadings = _random_basis(centred, tolerance, seed)
     rank = basis.shape[1]
 
-    # Turned to principal axes, the largest first, what the last ones hold of any column
-    # can be left out.
-    turn = np.linalg.eigh(loadings.T @ loadings)[1][:, ::-1]
-    loadings = loadings @ turn
+    # Rotate to principal axes, the largest first. Drop the last axes while no column
+    # loses more variance than the tolerance.
+    rotation = np.linalg.eigh(loadings.T @ loadings)[1][:, ::-1]
+    loadings = loadings @ rotation
     by_the_last = np.cumsum(loadings[:, ::-1] ** 2, axis=1)
-    left_out = by_the_last.max(axis=0)
-    spare = int(np.searchsorted(left_out, tolerance, "right"))
-    keep = max(rank - spare, 1)
-    return basis @ turn[:, :keep], loadings[:, :keep]
+    lost = by_the_last.max(axis=0)
+    dropped = int(np.searchsorted(lost, tolerance, "right"))
+    keep = max(rank - dropped, 1)
+    return basis @ rotation[:, :keep], loadings[:, :keep]
 
 
 def _random_basis(
@@ -72,8 +71,8 @@ def _random_basis(
     seed: int,
     first_rank: int = 32,
 ) -> tuple[Float[np.ndarray, "draw rank"], Float[np.ndarray, "column rank"]]:
-    """Find an orthonormal basis, shape (draw, rank), that leaves at most the tolerance
-    of any column's variance out, and the columns' loadings on it, shape (column, rank).
+    """Find an orthonormal basis, shape (draw, rank), that loses at most the tolerance of
+    any column's variance, and the columns' loadings on the basis, shape (column, rank).
     """
     variance = (centred**2).sum(axis=0)
     rng = np.random.default_rng(seed)
@@ -82,8 +81,8 @@ def _random_basis(
     while True:
         rank = min(rank, full)
         # The range of A G with a random G holds the leading directions of A (Halko et
-        # al. 2011, algorithm 4.1); the rank is doubled until what is missing of every
-        # column is small (as in their algorithm 4.2).
+        # al. 2011, algorithm 4.1). The rank doubles until every column's missing
+        # variance is small (as in their algorithm 4.2).
         directions = rng.standard_normal((centred.shape[1], rank))
         basis, _ = np.linalg.qr(centred @ directions)
         loadings = centred.T @ basis
@@ -96,14 +95,14 @@ def _random_basis(
 
 @dataclass(frozen=True, eq=False)
 class CheckpointBlock:
-    """What measurements say of a checkpoint's effects, which begin with unit precision.
+    """Precision added by measurements in the rows of a checkpoint's effects.
 
     Parameters
     ----------
     between
         Precision between the coordinates and the effects, shape (coordinate, effect).
     effects
-        What is added to that of the effects, shape (effect, effect).
+        Precision added to the effects' prior precision I, shape (effect, effect).
     """
 
     between: Float[np.ndarray, "coordinate effect"]
@@ -116,35 +115,35 @@ class CheckpointBlock:
 
     @property
     def precision(self) -> Float[np.ndarray, "effect effect"]:
-        """Precision of the effects, the coordinates given."""
+        """Precision of the effects given the coordinates."""
         return np.eye(len(self.effects)) + self.effects
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "effect effect"]:
-        """Covariance of the effects, the coordinates given."""
+        """Covariance of the effects given the coordinates."""
         return np.linalg.inv(self.precision)
 
     @cached_property
     def lift(self) -> Float[np.ndarray, "coordinate effect"]:
-        """What the effects move by with the coordinates."""
+        """Regression of the effects on the coordinates: E[effects | x] = lift' x."""
         return -self.between @ self.covariance
 
     @cached_property
     def added(self) -> Float[np.ndarray, "coordinate coordinate"]:
-        """To the precision of the coordinates where the effects are not given."""
+        """Change of the coordinates' precision when the effects are integrated out."""
         return self.between @ self.lift.T
 
 
 @dataclass(frozen=True, eq=False)
 class Precision:
-    """What is known of the coordinates, and of effects of checkpoints beside them.
+    """Joint precision of the coordinates and of the checkpoints' effects.
 
     Parameters
     ----------
     shared
-        Precision of the coordinates, shape (coordinate, coordinate), the effects given.
+        Precision of the coordinates given the effects, shape (coordinate, coordinate).
     blocks
-        By checkpoint of which a run is measured, but for those among the coordinates.
+        Blocks of measured checkpoints whose effects are no coordinates, by index.
     """
 
     shared: Float[np.ndarray, "coordinate coordinate"]
@@ -162,18 +161,18 @@ class Precision:
         more = Precision.of(addend)
         blocks = dict(self.blocks)
         for checkpoint, block in more.blocks.items():
-            had = blocks.get(checkpoint)
-            blocks[checkpoint] = block if had is None else had + block
+            before = blocks.get(checkpoint)
+            blocks[checkpoint] = block if before is None else before + block
         return Precision(self.shared + more.shared, blocks)
 
     @cached_property
     def marginal(self) -> Float[np.ndarray, "coordinate coordinate"]:
-        """Precision of the coordinates, whatever the effects: a Schur complement."""
+        """Marginal precision of the coordinates: a Schur complement."""
         return sum((block.added for block in self.blocks.values()), self.shared)
 
     @property
     def log_det(self) -> float:
-        """Logarithm of the determinant, effects included."""
+        """Log determinant of the joint precision."""
         blocks = [block.precision for block in self.blocks.values()]
         return sum(map(_log_det, (self.marginal, *blocks)))
 
@@ -191,22 +190,22 @@ class Offer:
     Parameters
     ----------
     loadings
-        Loadings of each run's measurements in order (several at a stop where there are several
-        domains), shape (run, measurement, coordinate); zeros past a run's end.
+        Loadings of each run's measurements in order of stops (one per domain at a stop),
+        shape (run, measurement, coordinate); zeros after a run's end.
     noise
-        Covariance of a run's measurements given the law and its checkpoint, shape (run,
+        Covariance of a run's measurements given law and checkpoint, shape (run,
         measurement, measurement).
     per_stop
-        Measurements at a stop.
+        Number of measurements at a stop.
     cost
-        Cost of a run up to each stop, shape (run, stop); infinite where it is not to be had.
+        Cost of a run up to each stop, shape (run, stop); infinite where not on offer.
     checkpoint
         Index of each run's checkpoint, shape (run,).
     checkpoint_cost
-        What each checkpoint costs if it is used at all, shape (checkpoint,).
+        Cost of each checkpoint, paid once if any run uses it, shape (checkpoint,).
     effects
-        Loadings on effects of the run's own checkpoint that no goal is about, shape
-        (run, measurement, effect); by default there are none.
+        Loadings on effects of the run's checkpoint that are not in the goal, shape (run,
+        measurement, effect); None: no effects.
     """
 
     loadings: Float[np.ndarray, "run measurement coordinate"]
@@ -229,25 +228,26 @@ class Offer:
 
     @cached_property
     def _runs_of(self) -> list[Int[np.ndarray, " run"]]:
-        """The runs of each checkpoint."""
+        """Indices of the runs of each checkpoint."""
         count = len(self.checkpoint_cost)
         return [np.flatnonzero(self.checkpoint == c) for c in range(count)]
 
     @cached_property
     def _whitened(self) -> Float[np.ndarray, "run measurement coordinate_and_effect"]:
-        # With R = L L', the first rows of L^-1 A whiten the first measurements alone.
+        # With R = L L', the first k rows of L^-1 A whiten the first k measurements,
+        # because L is triangular.
         all_loadings = np.concatenate([self.loadings, self._effects], axis=2)
         return np.linalg.solve(np.linalg.cholesky(self.noise), all_loadings)
 
     def information(self, pick: Pick) -> Precision:
-        """What a pick adds to the precision."""
+        """Compute the precision that a pick adds."""
         if pick not in self._informations:
             self._informations[pick] = self._information(*pick)
         return self._informations[pick]
 
     @cached_property
     def _informations(self) -> dict[Pick, Precision]:
-        """Informations of the picks that were asked for."""
+        """Cache of `information`."""
         return {}
 
     def _information(self, run: int, stop: int) -> Precision:
@@ -265,14 +265,14 @@ class Offer:
         Float[np.ndarray, "run measurement coordinate"],
         Float[np.ndarray, "run measurement measurement"],
     ]:
-        """Loadings times the covariance S of the coordinates, A S, shape (run,
-        measurement, coordinate), and the Cholesky factor of A S A' + R, how each run's
-        measurements will vary, shape (run, measurement, measurement).
+        """Compute A S, shape (run, measurement, coordinate), with S the coordinates'
+        covariance, and the Cholesky factor of each run's predictive covariance
+        A S A' + R, shape (run, measurement, measurement).
         """
         conditions = Precision.of(precision)
-        # Before they are made, measurements vary by what is not known of the
-        # coordinates and of the checkpoint, and by their own noise.
-        loadings, conditional = self.loadings, self._rest
+        # Predictive covariance = coordinates' part + checkpoint effects' part + noise.
+        # Effects of measured checkpoints are regressed on the coordinates first.
+        loadings, conditional = self.loadings, self._conditional
         if conditions.blocks:
             loadings, conditional = loadings.copy(), conditional.copy()
         for checkpoint, block in conditions.blocks.items():
@@ -286,25 +286,23 @@ class Offer:
         return moved, np.linalg.cholesky(covariance)
 
     @cached_property
-    def _rest(self) -> Float[np.ndarray, "run measurement measurement"]:
-        """Covariance of each run's measurements given the coordinates, where nothing is
-        measured of its checkpoint.
+    def _conditional(self) -> Float[np.ndarray, "run measurement measurement"]:
+        """Covariance of each run's measurements given the coordinates, for checkpoints
+        without measured runs.
         """
         return self.noise + self._effects @ self._effects.transpose(0, 2, 1)
 
     def at_stops(
         self, sums: Float[np.ndarray, "run measurement *goal"]
     ) -> Float[np.ndarray, "run stop *goal"]:
-        """Take the running sums at each stop, shape (run,
-        measurement, ...) -> (run, stop, ...).
+        """Select running sums over measurements at the last measurement of each stop:
+        shape (run, measurement, ...) -> (run, stop, ...).
         """
-        # The last measurement of each stop closes its sum.
         return sums[:, self.per_stop - 1 :: self.per_stop]
 
     def price(self, picks: Sequence[Pick]) -> float:
-        """Cost of all picks, each checkpoint paid once."""
+        """Compute the cost of all picks, each checkpoint paid once."""
         used = np.unique([self.checkpoint[run] for run, _ in picks]).astype(int)
-        # A checkpoint is trained once, however many runs start from it.
         runs = sum(self.cost[pick] for pick in picks)
         checkpoints = self.checkpoint_cost[used].sum()
         return float(runs + checkpoints)
@@ -315,8 +313,8 @@ def precision_of(
     picks: Sequence[Pick],
     start: Float[np.ndarray, "coordinate coordinate"] | None = None,
 ) -> Precision:
-    """Precision of the coordinates once these runs are measured."""
-    # Runs are independent given law and checkpoints: their precisions add.
+    """Compute the precision after measuring these runs."""
+    # Precisions add: runs are independent given the law and the checkpoints.
     precision = Precision(np.eye(offer.coordinates) if start is None else start)
     for pick in picks:
         precision = precision + offer.information(pick)

@@ -1,13 +1,13 @@
-"""Coordinates that whiten the posterior of several domains, and NUTS in them.
+"""Whiten the pooled posterior of several domains, and run NUTS in whitened coordinates.
 
-A domain's own runs may fix its z to a thousandth (a hundred runs) or not at all (none),
-and the more the wider the spread and the lower the noise. So what is sampled is, given
-those three, z shifted and scaled by what a quadratic approximation of the domain's
-likelihood says about it: as good as centred where it says much, non-centred where it
-says nothing (Papaspiliopoulos et al. 2007, for every domain and direction by itself).
-One coefficient, which must make up for what the other sites leave, follows them along a
-curve (`leading`). All of it is exact: a shift and a triangular scale, whose Jacobian is
-the diagonal of a Cholesky factor.
+Domain d has sites u = mean + spread z. A hundred runs determine z to a thousandth; no
+runs leave z at its prior. NUTS therefore samples w: z shifted and scaled, given mean,
+spread and noise, by a quadratic approximation of the domain's likelihood. This is close
+to a centred parametrisation where a domain has many runs and non-centred where it has
+none (partial non-centring: Papaspiliopoulos et al. 2007), per domain and direction.
+One coefficient is also moved along a curve of the other sites (`leading`). The map from
+w to z is exact: a shift and a triangular scale, with log determinant from the diagonal
+of a Cholesky factor.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 
 class Expansion(NamedTuple):
-    """A domain's log likelihood is about slope u - u information u/2, at the noise of
-    ``u``.
+    """Quadratic approximation of each domain's log likelihood: slope' v - v' information
+    v / 2 for sites v, where the noise is that of ``u``.
 
-    ``u``, ``slope``: shape (domain, site); ``information``: (domain, site, site); the
-    noise is the last site. ``curve``: on which the leading coefficient keeps the
-    domain's losses.
+    ``u`` (expansion point), ``slope``: shape (domain, site); ``information``: (domain,
+    site, site); the last site is log noise. ``curve``: see `LeadingCurve`.
     """
 
     u: Float[Array, "domain site"]
@@ -46,11 +45,11 @@ class Expansion(NamedTuple):
 
 
 class WhitenedPool(NamedTuple):
-    """Everything the compiled program takes of several domains.
+    """Arguments of the compiled program of a pool.
 
-    ``half_normal``: scale of the spreads' prior, shape (site,); ``centre``, ``scale``:
-    of the population's parameters (means, log spreads, log of the degrees of freedom
-    above 2), shape (2 site + 1,).
+    ``half_normal``: scale of the spreads' prior, shape (site,); ``near``: expansion of
+    the likelihoods; ``centre``, ``scale``: location and scale of the population's
+    parameters (means, log spreads, log(dof - 2)), shape (2 site + 1,).
     """
 
     domains: Domains
@@ -63,8 +62,8 @@ class WhitenedPool(NamedTuple):
 def to_state(
     law: Law, problem: WhitenedPool, w: Mapping[str, Float[Array, " ..."]]
 ) -> tuple[State, Float[Array, ""]]:
-    """A draw from whitened ``population`` (2 site + 1,) and ``domain`` (domain, site);
-    log determinant of the way to means, log spreads and z.
+    """Map whitened ``population`` (2 site + 1,) and ``domain`` (domain, site) to a draw;
+    return also the log Jacobian determinant of (mean, log spread, z).
     """
     near, sites = problem.near, len(problem.half_normal)
     population = problem.centre + problem.scale * w["population"]
@@ -72,18 +71,19 @@ def to_state(
     log_spread, log_slope = _log_spread(problem.centre[sites : 2 * sites], bent)
     spread = jnp.exp(log_spread)
 
-    # The noise, on which the rest depends. With u = mean + spread z its likelihood
-    # slope u - information u^2 / 2, times the prior of z, is normal in z with precision
-    # 1 + spread^2 information and mean spread (slope - information mean) over that.
+    # Noise first, because the other sites depend on it. For u = mean + spread z, the
+    # likelihood exp(slope u - information u^2 / 2) times the prior of z is normal in z:
+    # precision = 1 + spread^2 information,
+    # mean = spread (slope - information mean) / precision.
     curvature = near.information[:, -1, -1]
     noise_precision = 1 + spread[-1] ** 2 * curvature
     pull = spread[-1] * (near.slope[:, -1] - curvature * mean[-1])
     z_noise = pull / noise_precision + w["domain"][:, -1] / jnp.sqrt(noise_precision)
     log_sigma = mean[-1] + spread[-1] * z_noise
 
-    # The law's sites, likewise but in matrices: precision I + S information S = L L^T,
-    # z = L^-T (L^-1 S (slope - information mean) + w). The expansion was taken at other
-    # noise, so information and slope are scaled to this.
+    # The law's sites by the same formula in matrices, with S = diag(spread): precision
+    # I + S information S = L L^T, z = L^-T (L^-1 S (slope - information mean) + w).
+    # Slope and information are proportional to 1 / noise^2: scale them to this noise.
     quieter = jnp.exp(2 * (near.u[:, -1] - log_sigma))[:, None]
     information = quieter[..., None] * near.information[:, :-1, :-1]
     slope = quieter * near.slope[:, :-1] - information @ mean[:-1]
@@ -95,12 +95,12 @@ def to_state(
     law_sites = mean[None, :-1] + of_law[None] * z
     u = jnp.concatenate([law_sites, log_sigma[:, None]], axis=1)
 
-    # what a domain's own runs weigh in each of its sites, by itself
+    # share of each site's posterior precision that comes from the domain's runs
     data_weight = jnp.diagonal(of_runs, axis1=1, axis2=2)
     share = data_weight / (1 + data_weight)
     u = leading.follow(law, problem.domains, near.curve, near.u, share, u)
 
-    # |dz/dw| is 1 / det L, and 1 / sqrt(known) for the noise
+    # |dz/dw| is 1 / det L for the law's sites, 1 / sqrt(precision) for the noise
     log_slopes = -triangular.log_determinant(lower) - 0.5 * jnp.log(noise_precision)
     state = State(mean, spread, jnp.exp(population[-1]), u)
     return state, jnp.sum(log_slopes) + jnp.sum(log_slope)
@@ -109,12 +109,12 @@ def to_state(
 def _log_spread(
     near: Float[Array, " site"], bent: Float[Array, " site"]
 ) -> tuple[Float[Array, " site"], Float[Array, " site"]]:
-    """Log spread of a coordinate that is about it from ``near`` upwards, and the log of
-    its slope.
+    """Map a coordinate to log spread, bending it below ``near``; return also the log
+    derivative. Well above ``near`` the map is the identity.
     """
-    # Where domains may well be alike, the density of a spread is flat down to 0, and
-    # that of its logarithm has an endless tail exp(log spread). With log spread = v -
-    # softplus(-v)^2 / 2 the tail is about exp(-v^2 / 2).
+    # Domains may be equal: the density of a spread is then flat down to 0, and the log
+    # spread has a long tail, exp(log spread). With log spread = near + v -
+    # softplus(-v)^2 / 2 the tail in v is about exp(-v^2 / 2).
     v = bent - near
     below = jax.nn.softplus(-v)
     slope = 1 + below * jax.nn.sigmoid(-v)
@@ -133,14 +133,14 @@ def _potential(
 
 
 def _kernel(potential_fn: Callable) -> infer.NUTS:
-    blocks: Any = [("population",)]  # dense; diagonal elsewhere
+    blocks: Any = [("population",)]  # dense mass matrix; diagonal for ``domain``
     return infer.NUTS(
         potential_fn=potential_fn, dense_mass=blocks, target_accept_prob=TARGET_ACCEPT
     )
 
 
 def _first(problem: WhitenedPool, key: Array) -> dict[str, Float[Array, " ..."]]:
-    """Around the mode."""
+    """Draw standard normal starting coordinates, which lie around the mode."""
     shapes = {"population": problem.centre.shape, "domain": problem.near.u.shape}
     keys = jax.random.split(key, len(shapes))
     return {

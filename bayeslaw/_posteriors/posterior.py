@@ -1,5 +1,5 @@
-"""What a posterior offers downstream: draws of the log loss at any table of runs.
-Nothing else is known about laws.
+"""The protocol of posteriors: draws of the log loss at any table of runs.
+Rooms above know nothing else about laws.
 """
 
 from __future__ import annotations
@@ -28,25 +28,23 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 Draw = Mapping[str, Array]
-# leaves: weights of the misfit's functions, and of the drift to each side
+# names of leaves: the misfit's weights, and log loss per unit of distance by side
 WEIGHTS, DRIFT = "misfit", "drift"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Draws that share one formula: all of a `Fit`, or the share of an `Average` that
-    fell to one law.
+    """Draws that share one formula: those of a `Fit`, or of one law in an `Average`.
 
     Parameters
     ----------
     log_loss
-        ``log_loss(draw, covariates)``: the law's log loss of one draw at each run,
-        shape (run,); pure, so that it can be jitted, differentiated and mapped over
-        draws.
+        ``log_loss(draw, covariates)``: pure function that returns the law's log loss
+        for one draw at each run, shape (run,).
     values
-        Leaves of shape (draw, ...), by name; a draw is one slice of them. ``sigma`` and
-        ``dof`` are the scale and degrees of freedom of a new run's Student-t noise on
-        log loss.
+        Leaves of shape (draw, ...), by name; index i of every leaf is draw i. ``sigma``
+        and ``dof`` are the scale and degrees of freedom of a new run's Student-t noise
+        on log loss.
     covariates
         Columns that ``log_loss`` reads.
     """
@@ -70,40 +68,40 @@ class Piece:
     def at(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, "draw run"]:
-        """The law's log loss at runs with these columns, shape (draw, run)."""
+        """Evaluate the law's log loss at runs with these columns, shape (draw, run)."""
         log_losses = over_draws(self.log_loss)
         return np.asarray(log_losses(dict(self.values), covariates))
 
     def error_size(
         self, covariates: Mapping[str, Float[np.ndarray, " run"]]
     ) -> Float[np.ndarray, " run"] | float:
-        """Size of a run's error over that of `noise`, shape (run,)."""
+        """Scale of a run's error relative to `noise`, shape (run,)."""
         if not isinstance(self.log_loss, LogLoss):
             return 1.0
         return self.log_loss.error_size(covariates)
 
     def take(self, index: Int[np.ndarray, " taken"]) -> Piece:
-        """The draws ``index``, shape (taken,); repeats are allowed."""
+        """Select the draws ``index``, shape (taken,); repeats are allowed."""
         values = {name: np.asarray(leaf)[index] for name, leaf in self.values.items()}
         return replace(self, values=values)
 
 
 @dataclass(frozen=True)
 class LogLoss:
-    """A law's log loss of one draw, with its misfit and its drift.
+    """A law's log loss for one draw, plus misfit and drift.
 
-    A frozen record, so that equal ones share a compiled program.
+    Equal records share a compiled program.
 
     Parameters
     ----------
     law
-        Reads the draw's leaves of its own names.
+        Reads the leaves that carry the names of its priors.
     process
-        Basis of the misfit; reads the leaf `WEIGHTS` of shape (function,). None without
-        one.
+        Basis of the misfit, with weights in the leaf `WEIGHTS` of shape (function,).
+        None: no misfit.
     known
-        Range of the training runs; beyond it the leaf `DRIFT` of shape (side,) acts.
-        None without drift.
+        Range of the training runs. Outside it the leaf `DRIFT`, shape (side,), times
+        the distance is added. None: no drift.
     """
 
     law: Law
@@ -113,7 +111,7 @@ class LogLoss:
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
-        """Log loss at each run, shape (run,)."""
+        """Evaluate the log loss at each run, shape (run,)."""
         columns = {c: covariates[c] for c in self.law.covariates}
         value = log_loss(self.law, columns, draw)
         if self.process is not None:
@@ -125,15 +123,15 @@ class LogLoss:
     def error_size(
         self, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[np.ndarray, " run"]:
-        """Size of a run's error over that of the longest runs fitted, shape (run,)."""
+        """Scale of a run's error relative to the longest training run, shape (run,)."""
         if self.process is None or self.process.fading is None:
             columns = [np.shape(covariates[c]) for c in self.law.covariates]
             return np.ones(np.broadcast_shapes(*columns))
         return self.process.fading.sizes(covariates)
 
     def piece(self, draws: Mapping[str, Float[np.ndarray, "draw ..."]]) -> Piece:
-        """A law's draws, by name, as a piece: its ``sigma`` includes the effects of a
-        new checkpoint and a new run, whose scales are told beside it.
+        """Build the piece of a law's draws, by name. Its ``sigma`` is the total scale
+        of a new run's error: effects of checkpoint and run included.
         """
         law = self.law
         names = {*law.priors, *NOISE, WEIGHTS, DRIFT}
@@ -145,10 +143,10 @@ class LogLoss:
     def along_tokens(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
     ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
-        """Log loss of one draw as a function of one run's tokens D, shape ().
+        """Return one draw's log loss as a function of one run's tokens D, shape ().
 
-        The other covariates, each of shape (), are given; what of the misfit they make
-        is computed once.
+        The other covariates, each of shape (), are fixed. Their part of the misfit is
+        computed once.
         """
         of_law = LogLoss(self.law, known=self.known)
         values = {name: leaf for name, leaf in draw.items() if name != WEIGHTS}
@@ -163,10 +161,10 @@ class LogLoss:
 def along_tokens(
     log_loss: Callable, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
 ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
-    """Any piece's log loss of one draw as a function of one run's tokens, shape ().
+    """Return any piece's log loss of one draw as a function of tokens D, shape ().
 
-    The other covariates are given, each of shape (). A pytree, so that it can be made
-    for all draws at once.
+    The other covariates, each of shape (), are fixed. The function is a pytree, so
+    `jax.vmap` over draws can return it.
     """
     method = getattr(log_loss, "along_tokens", None)
     if method is not None:
@@ -191,7 +189,7 @@ def _sum_at(
 
 
 def over_draws(log_loss: Callable) -> Callable:
-    """Compiled map over draws of a piece's log loss at a table, shape (draw, run)."""
+    """Compile a piece's log loss, mapped over draws, at a table: shape (draw, run)."""
     return partial(_over_draws, log_loss)
 
 
@@ -214,9 +212,7 @@ class Posterior(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for everything that makes this posterior less than trustworthy
-        (failed diagnostics, ...).
-        """
+        """Reasons for distrust, one line each (failed diagnostics, ...)."""
         ...
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -226,23 +222,21 @@ class Posterior(Protocol):
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
-        new run.
-        """
+        """Draw the law's log loss, or with ``noise`` a new run's, shape (draw, run)."""
         ...
 
 
 class KeptPosterior(Posterior, Protocol):
-    """A posterior with the runs it was fitted to, which goes to a file."""
+    """A posterior that keeps its training runs and can be saved to a file."""
 
     @property
     def runs(self) -> pd.DataFrame:
-        """The table it was fitted to."""
+        """The training runs."""
         ...
 
     @property
     def seconds(self) -> float:
-        """What fitting took."""
+        """Duration of the fit."""
         ...
 
     def parameters(self, prob: float = 0.9) -> pd.DataFrame:
@@ -258,7 +252,7 @@ class KeptPosterior(Posterior, Protocol):
         ...
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a NetCDF file."""
+        """Write the posterior to a NetCDF file."""
         ...
 
 

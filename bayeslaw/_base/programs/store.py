@@ -1,13 +1,13 @@
-"""Executables on disk, beside JAX's own cache of them, for processes to come.
+"""Cache compiled executables on disk, in the folder of JAX's compilation cache.
 
-Each is one file: a digest, then what JAX makes of the executable. Its name is a digest
-of what the program is called and of all else that it depends on: this package's text,
-the versions of what traces and compiles, the processor and JAX's settings. A file that
-cannot be used is thrown away and made again. JAX keeps no copy of its own, for what it
-finds on disk cannot be written down again.
+A file holds a SHA-256 digest and the serialized executable. Its name is a digest of the
+program's name, the package's source, the versions of Python, JAX and solvers, the
+processor and JAX's settings. A file that cannot be loaded is deleted and the program is
+compiled again. JAX's own cache gets no copy, because an executable loaded from there
+cannot be serialized.
 
-Like JAX's, these are programs that will be run: who may write to the folder may run
-code. It is the user's alone, or not used (`folder.why_not_ours`), and so is each file.
+Executables are loaded by pickle, so anyone who may write to the folder can run code. A
+folder or file is used only if it belongs to the user alone (`folder.why_not_ours`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from bayeslaw._base.programs.folder import SUFFIX, is_ours, why_not_ours
 
 
 def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
-    """Load the program that is kept under these words, else compile what ``lowering``
-    returns, and keep it.
+    """Load the program with the name ``words`` from disk; if there is none, compile what
+    ``lowering`` returns and write it to disk.
     """
     import jax
 
     config: Any = jax.config
     named = config.jax_compilation_cache_dir
-    # JAX may have been told of a folder that is not for us
+    # JAX's folder may be missing, or open to other users
     if named is None or why_not_ours(Path(named)):
         return lowering().compile()
     path = Path(named, _digest(words + _surroundings()) + SUFFIX)
@@ -46,13 +46,13 @@ def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
     if program is not None:
         return program
     lowered = lowering()
-    _hear_of_hits()
-    hits = _heard.count
-    with _ours_alone():
+    _count_hits()
+    hits = _hits.count
+    with _without_jax_cache():
         program = lowered.compile()
-    # An executable that JAX took from disk lacks what it takes to be written again.
-    if _heard.count == hits:
-        # a full disk, a folder of someone else: it will be compiled again
+    # An executable that JAX loaded from its own cache cannot be serialized.
+    if _hits.count == hits:
+        # on a full disk or in another user's folder nothing is written
         with contextlib.suppress(OSError):
             _keep(program, path)
     return program
@@ -63,26 +63,26 @@ def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
 MIN_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
 
-class _Heard(threading.local):
+class _Hits(threading.local):
     count = 0
 
 
-_heard = _Heard()
+_hits = _Hits()
 
 
 @cache
-def _hear_of_hits() -> None:
-    """Count what JAX finds on disk, in the thread that asked for it."""
+def _count_hits() -> None:
+    """Count hits of JAX's own cache from now on, per thread."""
     import jax
 
-    def hear(event: str, **_: Any) -> None:
-        _heard.count += event == "/jax/compilation_cache/cache_hits"
+    def count(event: str, **_: Any) -> None:
+        _hits.count += event == "/jax/compilation_cache/cache_hits"
 
-    jax.monitoring.register_event_listener(hear)
+    jax.monitoring.register_event_listener(count)
 
 
-class _OursAlone:
-    """While any thread is inside, JAX keeps nothing that it compiles."""
+class _WithoutJaxCache:
+    """Context in which JAX writes nothing to its own cache; threads may overlap."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,7 +108,7 @@ class _OursAlone:
             jax.config.update(MIN_SECONDS, never if self._inside else self._before)
 
 
-_ours_alone = _OursAlone()
+_without_jax_cache = _WithoutJaxCache()
 
 
 # -- files -------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ def _keep(program: Any, path: Path) -> None:
     try:
         parts = serialize_executable.serialize(program)
         content = pickle.dumps((*parts, _devices(program)))
-    except Exception:  # a kind of program that this JAX cannot write down
+    except Exception:  # this version of JAX cannot serialize such a program
         return
-    # a third of the size, and a tenth of a second for the largest
+    # compressed to a third of the size, in at most a tenth of a second
     packed = zlib.compress(content, level=1)
     write_bytes(path, hashlib.sha256(packed).digest() + packed)
 
@@ -145,7 +145,7 @@ def _loaded(path: Path) -> Any:
         program = serialize_executable.deserialize_and_load(
             *parts, execution_devices=devices
         )
-    except Exception:  # whatever a damaged file, or another build of XLA, makes of it
+    except Exception:  # damaged, or written by another build of XLA: errors of any type
         with contextlib.suppress(OSError):
             path.unlink()
         return None
@@ -155,12 +155,12 @@ def _loaded(path: Path) -> Any:
 
 
 def _own_bytes(path: Path) -> bytes:
-    """Read a file that this user wrote: it will be unpickled.
+    """Read a file only if it belongs to this user, because it will be unpickled.
 
     Raises
     ------
     OSError
-        There is none, or it is another user's, or a link.
+        The file is missing, another user's, or a link.
     """
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
         if not is_ours(os.fstat(file.fileno())):
@@ -170,8 +170,8 @@ def _own_bytes(path: Path) -> bytes:
 
 @cache
 def _start_lapack() -> None:
-    """JAX sets LAPACK's functions up when it first lowers one of them; an executable
-    that calls them before ends the process.
+    """Make JAX register LAPACK's functions, by lowering one of them. Without this, an
+    executable from disk that calls LAPACK crashes the process.
     """
     import jax
     from jax import numpy as jnp
@@ -190,7 +190,7 @@ def _devices(program: Any) -> int:
 
 @cache
 def _surroundings() -> str:
-    """Describe all that a program depends on beside its name."""
+    """Describe everything but the name that a compiled program depends on."""
     import jax
 
     config: Any = jax.config
@@ -206,7 +206,7 @@ def _surroundings() -> str:
 
 @cache
 def _package() -> str:
-    """Digest all that this package's programs are written in."""
+    """Digest the source of the package and of its laws."""
     text = hashlib.sha256()
     for folder in _folders():
         for path in sorted(folder.rglob("*.py")):
@@ -217,7 +217,7 @@ def _package() -> str:
 def _folders() -> list[Path]:
     """List the folders of the package and of its laws, which may lie elsewhere."""
     package = Path(__file__).parents[2]
-    spec = find_spec("bayeslaw.models")  # which imports this package: not imported here
+    spec = find_spec("bayeslaw.models")  # not imported: models import this package
     places = [] if spec is None else spec.submodule_search_locations or []
     return [package, *(Path(place) for place in places)]
 
@@ -231,17 +231,17 @@ def _versions() -> list[str]:
 
 
 def _processor() -> str:
-    """Describe what the processor can do: a program uses what the one has that it was
-    made on.
+    """Describe the processor's instruction sets: a compiled program runs only on a
+    processor that has them.
     """
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        can = [
+        features = [
             line
             for line in lines
             if line.startswith(("flags", "Features", "model name"))
         ]
-        return repr(sorted(set(can)))
+        return repr(sorted(set(features)))
     return repr(platform.uname())
 
 

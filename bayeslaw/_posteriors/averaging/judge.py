@@ -1,8 +1,8 @@
-"""A law judged by forecasts of stages that it has not seen.
+"""Judge a law by its forecasts of held-out stages.
 
-Each law is fitted, and its misfit learned, with its largest stage, size and budget left
-out in turn, and forecasts them: that is its score, and how far it may drift beyond the
-data (`bayeslaw._inference.discrepancy.drift`).
+Each law is refitted, its misfit included, with the largest stage, size and budget held
+out in turn. Forecasts of the held-out runs give its score and the scale of its drift
+beyond the data (`bayeslaw._inference.discrepancy.drift`).
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-SHARED, INDEPENDENT = "shared", "independent"  # errors of rows of one checkpoint or run
+SHARED, INDEPENDENT = "shared", "independent"  # errors within a checkpoint or run
 
 
 class Effort(NamedTuple):
-    """How a posterior is drawn.
+    """Settings of the samplers of a posterior.
 
     Parameters
     ----------
     importance
-        Draws by weight.
+        Importance sampling, tried first.
     chains
-        What takes over where the weights are poorer than ``importance`` allows.
+        NUTS, used where the importance weights fail the limits of ``importance``.
     tries
-        Tries of the misfit's scales.
+        Proposals of the misfit's scales.
     """
 
     importance: Importance
@@ -83,8 +83,8 @@ OF_A_STAGE = Effort(
 class Setting(NamedTuple):
     """How laws are judged.
 
-    ``independent``: take every row's error as its own; ``discrepancy``: learn each
-    law's misfit; ``seed``.
+    ``independent``: treat errors of rows as independent; ``discrepancy``: learn each
+    law's misfit.
     """
 
     independent: bool = False
@@ -93,7 +93,7 @@ class Setting(NamedTuple):
 
 
 class HeldOutScore(NamedTuple):
-    """How a law forecast the runs of one stage left out, each of shape (run,).
+    """Scores of a law's forecasts of one held-out stage, each of shape (run,).
 
     ``density``: log density; ``inside``: whether inside the 90% interval; ``error``:
     relative error of the median; ``interval``: interval score of the 90% interval over
@@ -108,7 +108,7 @@ class HeldOutScore(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A law's posterior on the whole table, and how it forecast what was left out.
+    """A law's posterior on the whole table, and its scores on held-out stages.
 
     Parameters
     ----------
@@ -119,16 +119,16 @@ class Judged:
     tau
         Draws of the drift's scale to each side, shape (draw, side).
     known
-        Range of the runs.
+        Range of the training runs.
     held_out
-        The forecasts of each stage left out, drift included.
+        Scores on each held-out stage, drift included.
     errors
-        How the law itself was fitted: ``"shared"`` by rows of a checkpoint or run, or
-        ``"independent"``.
+        Error model of the fit without misfit: ``"shared"`` (effects of checkpoints or
+        runs) or ``"independent"``.
     sampler, rhat, ess, divergences, draws
-        How the draws were made.
+        Sampler of the draws, and its diagnostics.
     failed
-        Stages left out whose chains did not converge.
+        Held-out stages whose chains did not converge.
     """
 
     law: Law
@@ -146,15 +146,15 @@ class Judged:
     draws: int
 
     def mean_score(self, name: str) -> float:
-        """Mean of a field of `HeldOutScore` over all runs left out."""
+        """Average a field of `HeldOutScore` over all held-out runs."""
         parts = [getattr(score, name) for score in self.held_out]
         if not parts:
             return float("nan")
         return float(np.concatenate(parts).mean())
 
 
-# other laws are judged at the same time, and whether one of them limits the threads of
-# linear algebra must not change last digits
+# Laws are judged in parallel. One BLAS thread each, so that results are equal to the
+# last digit whatever else runs.
 @one_thread()
 def judge(
     law: Law,
@@ -164,13 +164,13 @@ def judge(
     setting: Setting,
     tick: Callable[[], None],
 ) -> Judged:
-    """One law's posterior, and its forecasts of each stage from the runs left.
+    """Fit one law, and score its forecasts of each stage from the other runs.
 
     Parameters
     ----------
     fitted
-        Which runs are known, shape (run,); the law sees no other. A part of a table
-        shares the programs that are compiled for the whole.
+        Mask of the training runs, shape (run,). A mask keeps the table's shape, so
+        compiled programs are reused.
     """
     training = TrainingRuns.of(law, runs, setting.independent)
     x, y = training.covariates, training.y
@@ -185,8 +185,8 @@ def judge(
     )
     power = process.fading.power if process and process.fading else None
     tick()
-    # With a stage left out the mode is near the draws of the whole table, which saves
-    # the search from many starts.
+    # Without a stage the mode is near draws given the whole table: three starts there
+    # replace the search from many.
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
     noise = float(np.median(whole["sigma"]))
     forecasts, failed = [], []
@@ -230,8 +230,8 @@ def _posterior(
     seed: int,
     effort: Effort,
 ) -> Refit:
-    """The posterior given rows of positive weight; its mode is searched near ``starts``
-    (values of the law, and the scale of the noise), or from anywhere.
+    """Draw the posterior given rows of positive weight. The mode is searched from
+    ``starts`` (values of the law, and the noise scale), by default from many points.
     """
     part = table.weighed(weights)
     has_weight = weights > 0
@@ -260,8 +260,8 @@ def _with_misfit(
     tries: int,
     power: float | None = None,
 ) -> tuple[Process | None, dict[str, Float[np.ndarray, "draw ..."]]]:
-    """The draws with the misfit that they learn from the rows that are kept; ``power``:
-    by which errors fade, learned by default.
+    """Learn the misfit of each draw from the kept rows, and add its weights to the
+    draws. ``power``: exponent of tokens by which errors fade, learned by default.
     """
     if not setting.discrepancy:
         return None, draws
@@ -276,9 +276,9 @@ class Forecast(NamedTuple):
     """Forecast of a held-out stage.
 
     ``mean``: log loss without noise and drift, (draw, run); ``draws``: all leaves;
-    ``away``: distances beyond the runs kept, (run, side); ``same``: by kind of
-    group, whether two runs share their error, (run, run); ``y``: what was measured, (run,);
-    ``size``: of a run's error over that of the longest runs, (run,).
+    ``away``: distances beyond the training runs, (run, side); ``same``: by kind of
+    group, whether two runs are in one group, (run, run); ``y``: measured log loss,
+    (run,); ``size``: scale of a run's error relative to the longest run, (run,).
     """
 
     mean: Float[np.ndarray, "draw run"]
@@ -318,12 +318,12 @@ def _forecast(
 
 
 def _miss(forecast: Forecast) -> Miss:
-    """Residuals and covariance of the forecast of a stage: of the law's draws, of
-    noise, of what checkpoints share.
+    """Compute held-out residuals and the predictive covariance: posterior + noise +
+    effects of groups.
     """
     mean, draws, away, same, y, size = forecast
     variance = np.median(RunNoise.of(draws).capped_variance)
-    # np.cov of one run is a number
+    # np.cov returns a scalar for one run
     of_law = np.cov(mean.T).reshape(len(y), len(y))
     covariance = of_law + variance * np.diag(size**2)
     for kind, pairs in same.items():
@@ -339,11 +339,11 @@ def _scored(
     tau: Float[np.ndarray, "scale_draw side"],
     rng: np.random.Generator,
 ) -> HeldOutScore:
-    """The forecast of a stage left out, with noise and drift, against what came."""
+    """Score the forecast of a held-out stage, with noise and drift."""
     mean, draws, away, _, y, size = forecast
     centre = mean + draw_drift(tau, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
-    # Density of the predictive mixture: the mean over draws of their densities.
+    # The predictive density is the mean of the draws' densities.
     densities = noise.density((y - centre) / size) / size
     new = centre + size * noise.draw(len(y), rng)
     low, middle, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)

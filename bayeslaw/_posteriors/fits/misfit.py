@@ -1,4 +1,4 @@
-"""A law's draws with their misfit: what single fits and averages share."""
+"""Learn, add and save the misfit of a law's draws, for fits and averages."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 class TrainingRuns(NamedTuple):
     """Runs that a law was fitted to.
 
-    ``covariates``: by column, (row,); ``y``: log losses, (row,); ``sharing``: what rows
-    share.
+    ``covariates``: by column, (row,); ``y``: log losses, (row,); ``sharing``: groups of
+    rows with a common error.
     """
 
     covariates: Mapping[str, Float[np.ndarray, " row"]]
@@ -60,29 +60,28 @@ class TrainingRuns(NamedTuple):
 
     @classmethod
     def of(cls, law: Law, runs: pd.DataFrame, independent: bool) -> TrainingRuns:
-        """The runs of a table, as a law reads them."""
+        """Read the columns of a law from a table of runs."""
         shared = Sharing() if independent else sharing(runs, law.covariates)
         y = np.log(fitting.losses(runs))
         return cls(fitting.covariates(law, runs), y, shared)
 
     @property
     def row_weights(self) -> Float[np.ndarray, " row"]:
-        """What each row counts for while the law is fitted by itself, shape (row,)."""
+        """Weight of each row in the fit without misfit, shape (row,)."""
         return row_weights(self.sharing, len(self.y))
 
     def only(self, kept: Bool[np.ndarray, " row"]) -> TrainingRuns:
-        """The rows that are kept, shape (row,) of truth values."""
+        """Select rows by a mask of shape (row,)."""
         covariates = {c: v[kept] for c, v in self.covariates.items()}
         return TrainingRuns(covariates, self.y[kept], self.sharing.only(kept))
 
 
 def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
-    """The errors that rows share while a law itself is fitted, before its misfit.
+    """Choose the effects of groups in the fit without misfit.
 
-    A law that starts from the checkpoint's own losses has in them what an effect of the
-    checkpoint stands for: with the effect too, it can lose to it what it should learn
-    between checkpoints (docs/state_laws.md). What a checkpoint shares beside them is
-    learned with the misfit.
+    A law that reads the checkpoint's losses gets no checkpoint effect: the effect would
+    explain differences between checkpoints in place of the law (docs/state_laws.md).
+    The misfit has its own checkpoint effect.
     """
     errors = shared_error(runs)
     starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(law.covariates)
@@ -101,14 +100,14 @@ def learn_misfit(
     seed: int,
     tries: int = TRIES,
 ) -> Misfit | None:
-    """The misfit of each draw of a law; None where the runs differ along no axis.
+    """Draw the misfit of each draw of a law; None where no axis varies between runs.
 
     Parameters
     ----------
     values
-        Draws of the law's values and of its error, by name, each of shape (draw,).
+        Draws of the law's parameters and of its noise, by name, each of shape (draw,).
     kept
-        Runs to learn from, shape (row,) of truth values; all by default.
+        Mask of the runs to learn from, shape (row,); all by default.
     power
         Power of tokens by which errors fade; learned by default.
     """
@@ -120,9 +119,9 @@ def learn_misfit(
     log_losses = over_draws(LogLoss(law))
 
     def means(block: slice) -> Float[np.ndarray, "draw row"]:
-        """Log loss of a slice of the draws at the runs, shape (draw, row)."""
+        """Compute the log loss of a slice of the draws, shape (draw, row)."""
         part = {name: draws[block] for name, draws in of_law.items()}
-        # at all runs: another number of them would be another program to compile
+        # computed at all runs: another number of runs would compile another program
         everywhere = np.asarray(log_losses(part, dict(runs.covariates)))
         return everywhere if kept is None else everywhere[:, kept]
 
@@ -152,7 +151,7 @@ def with_misfit(
     values: Mapping[str, Float[np.ndarray, "draw ..."]],
     misfit: Misfit | None,
 ) -> dict[str, Float[np.ndarray, "draw ..."]]:
-    """A law's draws with the weights of its misfit and the noise that this leaves."""
+    """Add the misfit's weights to a law's draws and replace their noise by its own."""
     if misfit is None:
         return dict(values)
     of_law = {name: v for name, v in values.items() if name not in NOISE}
@@ -165,14 +164,14 @@ def with_misfit(
 
 # -- in a saved fit --------------------------------------------------------------------
 
-# before a name among the variables of the file
+# prefixes of the names of variables in the file
 SCALE, TAU, EFFECTS, GROUP = "scale: ", "tau ", "effects ", "group "
 
 
 def group_names(
     misfit: Misfit, law: Law, runs: pd.DataFrame
 ) -> dict[str, Sequence[str]]:
-    """Name the groups whose effects a misfit has, by kind, in the order of effects."""
+    """List the labels of a misfit's groups by kind, in the order of its effects."""
     names = {}
     for kind in misfit.tau:
         labels = group_labels(kind, runs, law.covariates)
@@ -182,7 +181,7 @@ def group_names(
 
 
 def to_dataset(misfit: Misfit, groups: Mapping[str, Sequence[str]]) -> Dataset:
-    """A misfit for a fit's tree; ``groups`` names the groups that share an error."""
+    """Convert a misfit to a dataset; ``groups``: labels of groups, by kind."""
     import xarray as xr
 
     arrays = {
@@ -207,17 +206,17 @@ def to_dataset(misfit: Misfit, groups: Mapping[str, Sequence[str]]) -> Dataset:
 
 
 def from_dataset(saved: Dataset) -> Misfit:
-    """The misfit of `to_dataset`.
+    """Convert the output of `to_dataset` back to a misfit.
 
     Raises
     ------
     ValueError
-        There is none in it.
+        The dataset has no process.
     """
     arrays = {str(name): v.to_numpy() for name, v in saved.data_vars.items()}
     process = process_from_dict(json.loads(saved.attrs["process"]))
     if process is None:
-        raise ValueError("its misfit has no process")
+        raise ValueError("the saved misfit has no process")
     scales = _after(SCALE, arrays)
     return Misfit(
         process,
@@ -233,7 +232,7 @@ def from_dataset(saved: Dataset) -> Misfit:
 
 
 def _after(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays whose names begin with a prefix, by the rest of their names."""
+    """Select arrays whose names begin with a prefix; remove the prefix."""
     return {
         name.removeprefix(prefix): values
         for name, values in arrays.items()

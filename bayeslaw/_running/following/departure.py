@@ -1,15 +1,15 @@
-"""How one run departs from its law: a level and a slope of its own, a wander that comes
-and goes, and the noise of its points.
+"""Filter the departure of one run from its law, point by point.
 
     log loss(t) = law(t) + level + slope (t - end) + wander(t) + noise(t),  t = log tokens
 
-The wander is a Matern-3/2 process that fades towards the end, for laws miss early tokens
-by more than late ones. The noise, which neighbours share, is an Ornstein-Uhlenbeck one.
-All is a linear state of five numbers, and a Kalman filter learns them exactly, point by
-point (Hartikainen and Sarkka 2010; Durbin and Koopman 2012). It does so at many draws of
-the scales and for every draw of the law at once; their weights are the likelihood of the
-points. Where the law holds, small scales win, and the end is the law's; where it does
-not, large ones do, and the end is the line that the run itself draws.
+The wander is a Matern-3/2 process. It shrinks towards the end, because laws miss early
+tokens by more than late ones. The noise is an Ornstein-Uhlenbeck process plus
+independent noise. The state has five numbers: level, slope, wander, the wander's slope,
+OU noise. Given scales and a draw of the law, a Kalman filter is exact (Hartikainen and
+Sarkka 2010; Durbin and Koopman 2012). One filter runs for each pair of scales and draw;
+the likelihood of the points weights the pairs. Where the law holds, pairs of small scales
+get the weight, and the forecast of the end is the law's. Elsewhere large scales get it,
+and the forecast extrapolates the run's own line.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeparturePriors:
-    """Priors of a departure's scales: log-normal ones as (median, sd of the log), of log
-    loss.
+    """Priors of a departure's scales; a log-normal is (median, sd of the log).
 
-    They hold where new runs err by ``usual_error`` or more. Where the fit says that they
-    err by less, level, slope, wander and noise are less by the root of that: a fit of
-    many points of few curves is surer of a new one than it should be. Measured runs
+    Where the fit's error of a new run is below ``usual_error``, the scales of level,
+    slope, wander and noise are multiplied by sqrt(error / usual_error). The root is
+    cautious: a fit to few curves underestimates the error of a new curve. Measured runs
     depart by .1 to 3% (docs/follow.md).
 
     Parameters
     ----------
     level, wander
-        At the end.
+        Scale at the end of the run, in log loss.
     slope
-        Per e-fold of tokens.
+        Scale in log loss per e-fold of tokens.
     length
-        E-folds of tokens over which a wander changes.
+        Length scale of the wander, in e-folds of tokens.
     noise
-        Noise of a point near the end.
+        Scale of the noise at the end of the run, in log loss.
     fading, waning
-        Powers of tokens with which noise and wander fall, equally probable.
+        Powers p in tokens^-p by which noise (fading) and wander (waning) shrink, equally
+        probable.
     usual_error, least_error
-        Sd of a new run's log loss around its law.
+        Sd of a new run's log loss around its law: reference, and lower bound.
     """
 
     level: tuple[float, float] = (0.004, 1.0)
@@ -67,18 +67,18 @@ class DeparturePriors:
 
 @dataclass(frozen=True)
 class PointNoise:
-    """How the noise of a run's points is made up.
+    """Parts of the noise of a run's points: OU noise and independent noise.
 
     Parameters
     ----------
     length
-        E-folds of tokens over which neighbours share their noise, as points of curves
-        that were fitted do (`noise.CURVE_LENGTH`).
+        Correlation length of the OU noise, in e-folds of tokens, as in fits
+        (`noise.CURVE_LENGTH`).
     independent
-        Part of the noise that each point has of its own beside it.
+        Sd of the independent noise, relative to the OU noise.
     spikes, spike
-        How often a point is a spike, and how many times the usual one its own noise
-        then is.
+        Probability that a point is a spike, and sd of a spike's independent noise,
+        relative to the OU noise.
     """
 
     length: float = 0.1
@@ -106,8 +106,8 @@ class Scales(NamedTuple):
         seed: int = 0,
         priors: DeparturePriors = DeparturePriors(),
     ) -> Scales:
-        """Draw from the priors evenly, by a Sobol sequence; ``error``: sd of a new run's
-        log loss around its law.
+        """Draw from the priors by a Sobol sequence; ``error``: sd of a new run's log
+        loss around its law.
         """
         error = max(error, priors.least_error)
         share = min(1.0, error / priors.usual_error) ** 0.5
@@ -136,38 +136,40 @@ class Scales(NamedTuple):
         )
 
     def noise_at(self, before_end: float) -> Float[np.ndarray, " scale"]:
-        """Scale of the noise of a point so many e-folds of tokens before the end."""
+        """Compute the noise scale ``before_end`` e-folds of tokens before the end."""
         power = self.fading * before_end
         times = np.exp(power)
         return self.noise * times
 
     def wander_times(self, before_end: float) -> Float[np.ndarray, " scale"]:
-        """A wander so many e-folds before the end, in units of one at the end."""
+        """Compute the wander's scale ``before_end`` e-folds before the end, relative to
+        its scale at the end.
+        """
         power = self.waning * before_end
         return np.exp(power)
 
 
 @dataclass(frozen=True, eq=False)
 class Departure:
-    """What is known of a run's departure after its points so far.
+    """Posterior of a run's departure, given its points so far.
 
     Parameters
     ----------
     scales
-        Draws of its scales.
+        Draws of the scales.
     end
-        Log tokens at which the level is that of the run.
+        Log tokens at the end of the run; the departure there is level + wander.
     clock
         Log tokens of the last point; None before the first.
     mean
-        Mean of level, slope, the wander as it would be at the end, that one's slope, and the
-        noise in units of its scale, shape (5, scale, draw).
+        Mean of the state, shape (5, scale, draw): level, slope, wander (relative to
+        `Scales.wander_times`), the wander's slope, OU noise (relative to its scale).
     covariance
-        Covariance of the same, shape (scale, 5, 5); draws of the law share it.
+        Covariance of the state, shape (scale, 5, 5); equal for all draws of the law.
     log_weight
-        Log weight of each draw of scales and law, shape (scale, draw).
+        Log weight of each pair of scales and draw of the law, shape (scale, draw).
     point_noise
-        How the noise of points is made up.
+        Parts of the noise of points.
     """
 
     scales: Scales
@@ -186,7 +188,7 @@ class Departure:
         error: float = DeparturePriors.usual_error,
         seed: int = 0,
     ) -> Departure:
-        """Nothing is known but the priors; ``error``: see `Scales.draw`."""
+        """Start from the priors, before any point; ``error``: see `Scales.draw`."""
         scales = Scales.draw(error, seed=seed)
         count = len(scales.level)
         covariance = np.zeros((count, 5, 5))
@@ -198,14 +200,14 @@ class Departure:
         return cls(scales, end, None, mean, covariance, log_weight)
 
     def after(self, clock: float, residual: Float[np.ndarray, " draw"]) -> Departure:
-        """With one more point.
+        """Update the posterior by one point (Kalman filter).
 
         Parameters
         ----------
         clock
-            Log tokens of the point, after those of the last.
+            Log tokens of the point, more than those of the last point.
         residual
-            Its log loss less each draw's law, shape (draw,).
+            Log loss of the point minus each draw's law, shape (draw,).
         """
         now = self._moved(clock)
         reading = now._reading(clock)
@@ -223,8 +225,8 @@ class Departure:
         log_weight = now.log_weight + np.logaddexp(as_plain, as_spike)
         log_weight -= logsumexp(log_weight)
 
-        # One variance for all draws of the law keeps their covariance one: that of a
-        # plain point and of a spike, in the shares that the weights give them.
+        # Each draw gives the point a probability of being a spike. The update uses one
+        # noise precision, averaged over draws, so that draws keep a common covariance.
         is_spike = np.exp(as_spike - np.logaddexp(as_plain, as_spike))
         share = float((np.exp(log_weight) * is_spike).sum())
         precision = (1 - share) / plain_noise + share / spike_noise
@@ -236,8 +238,8 @@ class Departure:
     def ahead(
         self, clock: float
     ) -> tuple[Float[np.ndarray, "scale draw"], Float[np.ndarray, " scale"]]:
-        """Mean, shape (scale, draw), and variance, shape (scale,), of a point's
-        departure, its noise included.
+        """Predict the departure of a future point: mean, shape (scale, draw), and
+        variance, shape (scale,), noise included.
         """
         then = self._moved(clock)
         reading = then._reading(clock)
@@ -251,7 +253,7 @@ class Departure:
     def covariance_ahead(
         self, clock: float, later: float
     ) -> Float[np.ndarray, " scale"]:
-        """Covariance of the departures at two points to come, shape (scale,)."""
+        """Compute the covariance of departures at two future points, shape (scale,)."""
         first = self._moved(clock)
         step = self._steps(later - clock)
         reading = first._reading(clock)
@@ -261,9 +263,8 @@ class Departure:
         return np.einsum("gi,gi->g", first._reading(later), carried)
 
     def begun_anew(self) -> Departure:
-        """The same, with all draws of the law alike: for a law that was fitted to the
-        points themselves, which may not count twice. Given a draw, the points still tell
-        its scales apart.
+        """Give all draws of the law equal weight, for a law refitted to the points: the
+        refit has counted them. Within a draw, scales keep their relative weights.
         """
         of_law = logsumexp(self.log_weight, axis=0)
         alike = -np.log(len(of_law))
@@ -274,12 +275,12 @@ class Departure:
 
     @cached_property
     def weight(self) -> Float[np.ndarray, "scale draw"]:
-        """Weight of each draw of scales and law; all add up to 1."""
+        """Weight of each pair of scales and draw of the law; the sum is 1."""
         return np.exp(self.log_weight)
 
     @property
     def khat(self) -> float:
-        """Pareto k-hat of the weights of the law's draws: over .7 they wear out."""
+        """Pareto k-hat of the weights of the law's draws; unreliable above .7."""
         if self.clock is None:
             return -np.inf
         of_law = logsumexp(self.log_weight, axis=0)
@@ -287,7 +288,7 @@ class Departure:
 
     @property
     def effective(self) -> float:
-        """Effective draws of the law."""
+        """Effective number of the law's draws: 1 / sum of squared weights."""
         of_law = self.weight.sum(axis=0)
         squares = (of_law**2).sum()
         return float(1 / squares)
@@ -295,7 +296,7 @@ class Departure:
     # -- the state ---------------------------------------------------------------------
 
     def _moved(self, clock: float) -> Departure:
-        """The state at a later point; only wander and noise move."""
+        """Predict the state at a later point; level and slope are constant."""
         last = clock if self.clock is None else self.clock
         step = self._steps(clock - last)
         mean = self.mean.copy()
@@ -311,9 +312,7 @@ class Departure:
         return replace(self, clock=clock, mean=mean, covariance=covariance)
 
     def _steps(self, gap: float) -> Float[np.ndarray, "scale 3 3"]:
-        """What a wander, its slope and the noise are expected to be after so many
-        e-folds.
-        """
+        """Compute transitions of wander, its slope and OU noise over ``gap`` e-folds."""
         decay = np.sqrt(3) / self.scales.length
         a = decay * gap
         shrink = np.exp(-a)
@@ -326,7 +325,7 @@ class Departure:
         return step
 
     def _reading(self, clock: float) -> Float[np.ndarray, "scale 5"]:
-        """What a point shows of the state."""
+        """Observation vector: departure of a point = reading @ state + noise."""
         noise = self.scales.noise_at(self.end - clock)
         reading = np.empty((len(noise), 5))
         reading[:, :4] = [1.0, clock - self.end, 1.0, 0.0]
@@ -347,8 +346,8 @@ class Departure:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """The log loss of a point to come: a mixture of normals, one for each draw of law
-    and scales.
+    """Predictive distribution of a future point's log loss: a mixture of normals, one
+    for each pair of scales and draw of the law.
 
     Parameters
     ----------
@@ -357,7 +356,7 @@ class Outlook:
     sd
         Shape (scale,).
     weight
-        Shape (scale, draw), adding up to 1.
+        Shape (scale, draw); the sum is 1.
     """
 
     mean: Float[np.ndarray, "scale draw"]
@@ -368,19 +367,19 @@ class Outlook:
     def of(
         cls, departure: Departure, clock: float, law: Float[np.ndarray, " draw"]
     ) -> Outlook:
-        """At log tokens ``clock``, where the law's draws are ``law``."""
+        """Predict at log tokens ``clock``; ``law``: the law's log loss at ``clock``."""
         departed, variance = departure.ahead(clock)
         mean = law + departed
         sd = np.sqrt(variance)
         return cls(mean, sd, departure.weight)
 
     def below(self, log_loss: float) -> float:
-        """Probability of a log loss at most this."""
+        """Compute the probability of at most this log loss."""
         sd = self.sd[:, None]
         z = (log_loss - self.mean) / sd
         chance = ndtr(z)
         mixed = (self.weight * chance).sum()
-        # sums of weights end a rounding error beyond 1
+        # rounding can take the sum of weights beyond 1
         bounded = min(max(mixed, 0.0), 1.0)
         return float(bounded)
 
@@ -395,13 +394,13 @@ class Outlook:
     def draw(
         self, count: int, rng: np.random.Generator
     ) -> Float[np.ndarray, " sample"]:
-        """Log losses; which normals they come from is drawn systematically."""
+        """Draw log losses: components by systematic resampling, normals stratified."""
         ends = np.cumsum(self.weight.ravel())
         numbers = np.arange(count)
         places = (numbers + rng.random()) / count
         index = np.searchsorted(ends, places * ends[-1])
         of_scale = index // self.weight.shape[1]
-        # normals spread as evenly, in an order that knows nothing of the first
+        # normal quantiles at even probabilities, shuffled independently of components
         even = stats.norm.ppf((numbers + 0.5) / count)
         standard = rng.permutation(even)
         mean = self.mean.ravel()[index]
@@ -409,11 +408,11 @@ class Outlook:
 
 
 def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
-    """Covariance of a wander, its slope and the noise where nothing is measured."""
+    """Stationary covariance of wander, wander's slope and OU noise."""
     count = len(scales.wander)
     covariance = np.zeros((count, 3, 3))
     covariance[:, 0, 0] = scales.wander**2
-    # standard deviation of the process's derivative, over root 3
+    # a Matern-3/2 process of sd s and length l has a derivative of variance 3 (s / l)^2
     slope = scales.wander / scales.length
     squares = slope**2
     covariance[:, 1, 1] = 3 * squares
