@@ -1,13 +1,22 @@
 """Columns that laws read and other rooms name: losses of a checkpoint before its
-adaptation, and shares of a mixture.
+adaptation, shares of a mixture, and products of columns.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 LOSS_BEFORE, SOURCE_LOSS_BEFORE = "loss_before", "source_loss_before"
 
 # column -> the domain whose rows have it
 LOSSES_BEFORE = {LOSS_BEFORE: "target", SOURCE_LOSS_BEFORE: "source"}
+
+# compound axis -> powers of the columns whose product it is: tokens per parameter,
+# compute, tokens of pre-training
+COMPOUND = {
+    "D/N": {"D": 1, "N": -1},
+    "N*D": {"N": 1, "D": 1},
+    "N*ptpp": {"N": 1, "ptpp": 1},
+}
 
 SHARE = "share_"  # begins a column with a domain's share of the tokens
 
@@ -20,3 +29,18 @@ def is_share(column: object) -> bool:
 def share_domains(columns: Iterable[object]) -> tuple[str, ...]:
     """Name the domains that a table mixes, in the order of its columns ``share_NAME``."""
     return tuple(str(c).removeprefix(SHARE) for c in columns if is_share(c))
+
+
+def powers_of(axis: str) -> dict[str, int]:
+    """Give the powers of the columns whose product an axis is: a column is an axis."""
+    return COMPOUND.get(axis, {axis: 1})
+
+
+def axis_product(axis: str, columns: Mapping[str, Any]) -> Any:
+    """Multiply an axis out of its columns, each an array of shape (run,)."""
+    first, *others = powers_of(axis).items()
+    column, _ = first
+    product = columns[column]
+    for column, power in others:
+        product = product * columns[column] if power > 0 else product / columns[column]
+    return product

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._base.numbers import format_count
+from bayeslaw._law.columns import axis_product, powers_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -122,10 +123,7 @@ def warn_far(table: object, runs: pd.DataFrame) -> None:
 
 def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
     """Take the positive finite values of an axis; None where there are none."""
-    above, _, below = name.partition("/")
-    x = _numbers(columns, above)
-    if below:
-        x = x / _numbers(columns, below)
+    x = axis_product(name, {c: _numbers(columns, c) for c in powers_of(name)})
     positive = x[np.isfinite(x) & (x > 0)]
     return positive if len(positive) else None
 

@@ -43,7 +43,7 @@ class HoldOut:
     Parameters
     ----------
     axis
-        A column of the table, or a compound one (`folds.PRODUCTS`).
+        A column of the table, or a compound one (`columns.COMPOUND`).
     edge
         The least level that is left out.
     below

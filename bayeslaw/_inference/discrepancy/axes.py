@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    is_share,
+    powers_of,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -27,11 +32,7 @@ STARTS = (SOURCE_LOSS_BEFORE, LOSS_BEFORE)  # the checkpoint's loss: one is enou
 COUNTS = ("D", "N", "ptpp", "S1_pt")
 KNOWN = (*STARTS, *COUNTS, "replay", "S2_pt", "S1_cpt", "S2_cpt")
 AREAS = ("S1_pt", "S1_cpt")  # under the learning rate
-# what a walk goes along: powers of the columns whose product it is
-WALKS = {
-    "N*D": {"N": 1.0, "D": 1.0},
-    "D/N": {"N": -1.0, "D": 1.0},
-}
+WALKS = ("N*D", "D/N")  # what a walk goes along
 
 
 def axis_names(columns: Collection[str]) -> tuple[str, ...]:
@@ -88,7 +89,7 @@ def walk_position(
 ) -> Float[AnyArray, "*run"]:
     """Where each run lies along what a walk goes along, in e-folds."""
     total = xp.zeros(())
-    for column, power in WALKS[walk].items():
+    for column, power in powers_of(walk).items():
         value = xp.maximum(xp.asarray(covariates[column], float), 1e-12)
         total = total + power * xp.log(value)
     return xp.asarray(total)

@@ -21,7 +21,12 @@ import numpy as np
 
 from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
 from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, SHARE_UNIT, position
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    is_share,
+    powers_of,
+)
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -36,17 +41,9 @@ WIDENED, PROPOSAL_DOF, ROUNDS, TRIES = 1.3, 6, 2, 4000  # of the importance samp
 DRAWS = 1000  # of the scales
 
 
-# Axis: powers of the columns whose product it is, in e-folds (or what moves a loss about
-# as much: .45 of the log of the target's share, as of the misfit; a tenth of a loss).
-_POWERS = {
-    "N": {"N": 1.0},
-    "D": {"D": 1.0},
-    "D/N": {"D": 1.0, "N": -1.0},
-    "N*D": {"D": 1.0, "N": 1.0},
-    "ptpp": {"ptpp": 1.0},
-    "S1_pt": {"S1_pt": 1.0},
-    "S1_cpt": {"S1_cpt": 1.0},
-}
+# Axes along which a drift goes by e-folds. Along others it goes by what moves a loss about
+# as much: .45 of the log of the target's share, as of the misfit; a tenth of a loss.
+_BY_E_FOLDS = ("N", "D", "D/N", "N*D", "ptpp", "S1_pt", "S1_cpt")
 _LOSS = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "source_loss", "target_loss")
 SHARE, LOSS_UNIT = "1 - replay", 0.1
 
@@ -74,10 +71,11 @@ def positions(
     }
     at: dict[str, Any] = {
         axis: sum(
-            (power * logs[column] for column, power in powers.items()), xp.zeros(())
+            (power * logs[column] for column, power in powers_of(axis).items()),
+            xp.zeros(()),
         )
-        for axis, powers in _POWERS.items()
-        if set(powers) <= set(logs)
+        for axis in _BY_E_FOLDS
+        if set(powers_of(axis)) <= set(logs)
     }
     at |= {column: logs[column] / LOSS_UNIT for column in _LOSS if column in logs}
     # of the misfit's units two make an e-fold

@@ -34,6 +34,7 @@ from bayeslaw._inference.discrepancy.axes import (
     walk_position,
 )
 from bayeslaw._inference.discrepancy.fading import Fading
+from bayeslaw._law.columns import powers_of
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -373,7 +374,7 @@ def _walk(
     name: str, covariates: Mapping[str, Float[np.ndarray, " run"]]
 ) -> Walk | None:
     """Build a walk from the data to 14 e-folds beyond; None if its range is short."""
-    if not set(WALKS[name]) <= set(covariates):
+    if not set(powers_of(name)) <= set(covariates):
         return None
     x = walk_position(name, covariates, np)
     # runs within half an e-fold do not inform the walk

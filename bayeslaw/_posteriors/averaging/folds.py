@@ -4,7 +4,6 @@ and stages it has not seen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,15 +12,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.numbers import format_count
-from bayeslaw._law.columns import is_share
+from bayeslaw._law.columns import axis_product, is_share, powers_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 FROM = " >= "  # between a fold's column and the edge of what is held out
 LARGEST_COUNT = 1e15  # beyond it is compute
-# compound columns to hold out by: N*ptpp are tokens of pre-training
-PRODUCTS = ("D/N", "N*D", "N*ptpp")
 MIN_ROWS, MIN_SHARE = 8, 0.3  # least rows to fit, and their least share
 
 
@@ -46,17 +43,13 @@ class Fold(NamedTuple):
 
 def columns_of(axis: str) -> list[str]:
     """The columns of a table that make up an axis to hold out by."""
-    return re.split("[*/]", axis) if axis in PRODUCTS else [axis]
+    return list(powers_of(axis))
 
 
 def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
-    """A column to hold out by, shape (run,); ``D/N`` is tokens per parameter, ``N*D``
-    compute and ``N*ptpp`` tokens of pre-training.
-    """
-    first, *factors = (runs[name].to_numpy(float) for name in columns_of(column))
-    for factor in factors:
-        first = first / factor if "/" in column else first * factor
-    return first
+    """Compute a column to hold out by, or a compound one, shape (run,)."""
+    columns = {name: runs[name].to_numpy(float) for name in columns_of(column)}
+    return axis_product(column, columns)
 
 
 def stage_axis(runs: pd.DataFrame) -> str:
