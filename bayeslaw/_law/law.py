@@ -3,12 +3,12 @@
 loss(run) = offset(run) + sum_k sign_k c_k basis_k(run; exponents)
 
 A coefficient's prior is stated on its term's *contribution in nats at a fixed reference
-run*, which a person can judge and which does not move when the data do. So a law has
-two sets of numbers:
+run*: a person can judge nats, and the reference does not depend on the data. So a law
+has two sets of numbers:
 
-- ``values``: contributions in nats (``"A_nats"``) and exponents (``"alpha"``): what is
-  sampled.
-- ``parameters``: the paper's own units (``"A"``, ``"alpha"``): what is published and
+- ``values``: contributions in nats (``"A_nats"``) and exponents (``"alpha"``), which
+  are sampled.
+- ``parameters``: the paper's own units (``"A"``, ``"alpha"``), which are published and
   compared.
 """
 
@@ -37,8 +37,7 @@ Values = Mapping[str, Any]  # scalars
 Basis = Callable[[Covariates, Values], "AnyArray"]
 
 NATS = "_nats"
-# names that a posterior has beside the law's own: of its noise and effects, of an
-# average's drift, of its dimensions
+# names of a posterior's other variables and dimensions: noise, effects, drift, misfit
 RESERVED = frozenset(
     {
         "sigma",
@@ -68,7 +67,7 @@ RESERVED = frozenset(
         "u",
     }
 )
-POOLED = ("population_", "spread_")  # what the sites of a pool begin with
+POOLED = ("population_", "spread_")  # prefixes of the sites of a pool
 
 
 def check_parameter_name(name: str) -> None:
@@ -77,17 +76,17 @@ def check_parameter_name(name: str) -> None:
     Raises
     ------
     LawError
-        It does; the message proposes another.
+        The name is reserved; the message proposes another.
     """
     if name in RESERVED or name.startswith(POOLED):
         raise LawError(
-            f"a parameter cannot be called {name!r}: a posterior has that name for "
+            f"a parameter cannot be called {name!r}: a posterior uses that name for "
             f"something else; call it {name}_0, for instance"
         )
 
 
 def constant(x: Covariates, e: Values) -> Float[Array, ""]:
-    """Return the basis of a floor: one at every run."""
+    """Return the basis of a floor: 1 at every run."""
     return jnp.ones(())
 
 
@@ -99,11 +98,11 @@ def clip_replay(replay: Float[AnyArray, "*run"]) -> Float[AnyArray, "*run"]:
 def power(
     base: Float[AnyArray, "*#run"] | float, exponent: Float[AnyArray, "*#run"] | float
 ) -> Float[Array, "*run"]:
-    """Raise ``base ** exponent``, shape (run,), of a base that is not negative; 0
-    counts as 1e-300, so that there are derivatives.
+    """Compute ``base ** exponent``, shape (run,), for ``base`` of at least 0. A base of 0
+    counts as 1e-300, so that derivatives are finite.
 
-    On a processor XLA's own power takes ten times as long as an exponential and a
-    logarithm: most of what a posterior of a power law would take.
+    On CPUs XLA's own power is ten times slower than exp and log, and would take most of
+    the time of a power law's posterior.
     """
     log_base = jnp.log(jnp.maximum(base, 1e-300))
     return jnp.exp(exponent * log_base)
@@ -157,9 +156,9 @@ class Term:
 class Exponent:
     """A parameter in which the law is not linear.
 
-    ``covariate`` names the column along which it acts, ``also`` others that act as one
-    with it: where none of them varies it cannot be learned. Then a table is refused,
-    or, with ``may_rest``, the exponent is held at its prior's median.
+    ``covariate`` names the column on which the exponent acts; ``also``: further columns
+    on which it acts. If none of them varies, the exponent cannot be learned: a table is
+    refused, or with ``may_rest`` the exponent is fixed at its prior's median.
     """
 
     name: str
@@ -204,18 +203,18 @@ class Law:
         From coefficients and exponents to the paper's own parameters and back, where
         they differ.
     reduces_to
-        (parent law, parameters that make this law its parent): verified by the contract
-        test.
+        (parent law, parameters at which this law equals its parent): verified by the
+        contract test.
     monotone
         Column -> -1 (loss falls) or +1 (loss rises) over the whole prior: verified by
         the contract test.
     version
-        Raised when a change makes saved fits of the law mean something else.
+        Raised when a change of the law makes its saved fits wrong.
     origin
         Where a law that is not in the catalogue comes from: ``"formula:..."`` or
         ``"file:..."``.
     digest
-        SHA-256 of the text of that file.
+        SHA-256 of the file of ``origin``.
     """
 
     name: str
@@ -251,7 +250,7 @@ class Law:
         return f"Law({self.name!r}: {', '.join(self.parameters)})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is, its formula, and each prior with its source."""
+        """Show title, formula, and each prior with its source, in notebooks."""
         rows = {
             name: {"prior": str(prior), "from": prior.source}
             for name, prior in self.priors.items()
@@ -271,7 +270,7 @@ class Law:
 
     @property
     def free_priors(self) -> dict[str, Prior]:
-        """Prior by site that is sampled; fixed ones are left out."""
+        """Prior by sampled site, without fixed priors."""
         return {name: p for name, p in self.priors.items() if not p.is_fixed}
 
     @property

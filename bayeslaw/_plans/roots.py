@@ -1,16 +1,15 @@
-"""Losses of all draws along tokens, and where they cross their limits: compiled.
+"""Find the tokens at which each draw's loss crosses its limit, in compiled programs.
 
-A crossing lies between neighbouring rungs of a ladder of tokens, of which one keeps the
-limit. Of a loss that rises and falls every few rungs are looked at, and those between
-them where a draw comes near its limit. Roots are sought in log tokens, from where a
-straight line between the rungs crosses, by Newton's method, and by halves wherever it
-would leave them or closes in too slowly: that cannot fail (Press et al. 2007, section
-9.4). It is one loop, whose body has the loss and its slope once: a library's two
-methods, one after the other, are two programs to compile.
+Losses are evaluated on a ladder of log tokens; a sign change between neighbouring rungs
+brackets a root. A monotone loss needs two rungs. A loss that rises and falls needs 65:
+every fourth first, the rungs between only where a draw comes near its limit. Each root
+is found by Newton's method safeguarded by bisection (rtsafe: Press et al. 2007, section
+9.4), which always converges in its bracket. Own code, because one loop with one
+evaluation of loss and slope compiles faster than a library's Newton after bisection.
 
-Throughout, ``log_loss`` is that of `Piece`: of one draw, at a table of runs. ``values``
-and ``fixed`` have leaves of shape (draw, ...): the draws, and the covariates that a
-plan does not choose.
+Throughout, ``log_loss`` is `Piece.log_loss`, of one draw at a table of runs. ``values``
+(draws) and ``fixed`` (covariates that a plan does not choose) have leaves of shape
+(draw, ...).
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 RUNGS = 65  # rungs of the ladder where a loss rises and falls
-STRIDE = 4  # every fourth rung is looked at first
+STRIDE = 4  # every fourth rung is evaluated first
 
 
 class DrawsAtReplay(NamedTuple):
-    """What a log loss along tokens is made of, leaves of shape (draw, ...): the draws,
-    the covariates that a plan does not choose, and each draw's own replay.
+    """Inputs of the draws' log losses along tokens, leaves of shape (draw, ...): draws,
+    covariates that a plan does not choose, and a replay for each draw.
     """
 
     values: Mapping[str, Float[Any, "draw ..."]]
@@ -55,9 +54,9 @@ def _of_log_tokens(
     fixed: Mapping[str, Float[jax.Array, ""]],
     replay: Float[jax.Array, ""],
 ) -> Partial:
-    """Express one draw's log loss as a function of log tokens, at its own replay.
+    """Return one draw's log loss as a function of log tokens, at the draw's replay.
 
-    A pytree: what does not depend on tokens is computed when it is made.
+    The function is a pytree; its leaves are the parts that do not depend on tokens.
     """
     loss_at = along_tokens(log_loss, values, {**fixed, "replay": replay})
     return Partial(_at_log_tokens, loss_at)
@@ -70,14 +69,14 @@ def _at_log_tokens(
 
 
 def _each_draw(log_loss: Callable, draws: DrawsAtReplay) -> Partial:
-    """Express every draw's log loss as a function of log tokens."""
+    """Return every draw's log loss as a function of log tokens, a pytree."""
     return jax.vmap(partial(_of_log_tokens, log_loss))(*draws)
 
 
 @compiled(static_argnums=0, level=OFTEN)
 def without_tokens(log_loss: Callable, draws: DrawsAtReplay) -> list[jax.Array]:
-    """Compute all of the draws' log losses that does not depend on tokens, leaves of
-    shape (draw, ...): computed once for the ladder and the roots.
+    """Compute the parts of log losses that do not depend on tokens, leaves of shape
+    (draw, ...). Ladder and roots share them.
     """
     return jax.tree.leaves(_each_draw(log_loss, draws))
 
@@ -85,8 +84,8 @@ def without_tokens(log_loss: Callable, draws: DrawsAtReplay) -> list[jax.Array]:
 def _with_tokens(
     log_loss: Callable, draws: DrawsAtReplay, constants: list[jax.Array]
 ) -> Partial:
-    """Rebuild `_each_draw` from what `without_tokens` computed; of the draws themselves
-    a program needs the shapes only.
+    """Rebuild `_each_draw` from the leaves that `without_tokens` computed; only shapes
+    of ``draws`` are used.
     """
     shapes = jax.eval_shape(partial(_each_draw, log_loss), draws)
     return jax.tree.unflatten(jax.tree.structure(shapes), constants)
@@ -97,7 +96,7 @@ def _with_tokens(
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """As many draws of one formula as are looked at in one call.
+    """Draws of one formula that one call evaluates.
 
     Parameters
     ----------
@@ -107,8 +106,8 @@ class Batch:
         The draws, and the covariates that a plan does not choose; leaves of shape (row,
         ...).
     draws
-        How many rows are draws. The others repeat the last of them, so that batches are
-        of one size and a formula is compiled once.
+        Number of rows that are draws. Later rows repeat the last draw: batches of equal
+        size are compiled once.
     """
 
     log_loss: Callable
@@ -124,7 +123,7 @@ class Batch:
         fixed: Mapping[str, Float[AnyArray, " draw"]],
         size: int,
     ) -> Batch:
-        """Fill a batch of ``size`` rows with up to as many draws."""
+        """Fill a batch of ``size`` rows with at most ``size`` draws."""
         draws = len(next(iter(values.values())))
         rows = _filled(np.arange(draws), size)
 
@@ -139,9 +138,7 @@ class Batch:
         return len(next(iter(self.values.values())))
 
     def at(self, replay: Float[np.ndarray, " draw"]) -> AlongTokens:
-        """Fix each draw's replay, shape (draw,): the draws' losses as functions of
-        tokens.
-        """
+        """Fix each draw's replay, shape (draw,)."""
         draws = DrawsAtReplay(self.values, self.fixed, _filled(replay, self.rows))
         constants = without_tokens(self.log_loss, draws)
         return AlongTokens(self, draws, constants)
@@ -176,15 +173,14 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class AlongTokens:
-    """A batch's draws, each at its own replay.
+    """A batch's log losses as functions of tokens, each draw at its own replay.
 
     Parameters
     ----------
     batch
-        Whose draws these are.
+        The batch.
     all_draws, constants
-        The draws, those that fill the batch up among them, and `without_tokens` of
-        them.
+        All rows of the batch with their replay, and `without_tokens` of them.
     """
 
     batch: Batch
@@ -220,12 +216,12 @@ class AlongTokens:
         rungs
             Rungs of the ladder.
         bend
-            As `bend_of` says; by default all rungs are looked at.
+            Bound of `bend_of`; by default all rungs are evaluated.
 
         Returns
         -------
-        Log tokens, shape (draw, crossing), as many as any draw has and an odd number;
-        +inf where there is none. Whether the limit is kept at the first rung, shape
+        Log tokens of the crossings, shape (draw, crossing), padded with +inf to an odd
+        number of columns; and whether the limit is kept at the first rung, shape
         (draw,).
         """
         rungs, losses = self._near_limits(log_limit, rungs, bend)
@@ -241,7 +237,7 @@ class AlongTokens:
         counts = np.bincount(draw, minlength=self.batch.draws)
         most = int(counts.max())
         roots = np.full((self.batch.draws, most // 2 * 2 + 1), np.inf)
-        # which crossing of its draw each is
+        # number of each crossing within its draw
         place = np.arange(len(draw)) - np.repeat(np.cumsum(counts) - counts, counts)
         roots[draw, place] = self._roots(log_limit, brackets)
         return roots, is_kept[0]
@@ -252,10 +248,10 @@ class AlongTokens:
         rungs: Float[np.ndarray, " rung"],
         bend: float,
     ) -> tuple[Float[np.ndarray, " seen"], Float[np.ndarray, "seen draw"]]:
-        """Find the rungs between which any draw can cross its limit, and a few others,
-        shape (seen,), with the losses there, (seen, draw).
+        """Evaluate losses at every `STRIDE`-th rung, and between two of these wherever a
+        draw can cross its limit: rungs, shape (seen,), and losses, (seen, draw).
         """
-        # where a loss does not turn, the ladder has its two ends only
+        # a monotone loss has a ladder of two rungs
         if len(rungs) <= STRIDE or not math.isfinite(bend):
             return rungs, self.losses(rungs)
         places = np.arange(len(rungs))
@@ -263,7 +259,7 @@ class AlongTokens:
         losses = self.losses(rungs[few])
         excess = losses - log_limit
         is_kept = excess <= 0
-        is_near = ~(np.abs(excess) > bend)  # true of what is no number
+        is_near = ~(np.abs(excess) > bend)  # true for NaN
         can_cross = is_near[1:] | is_near[:-1] | (is_kept[1:] != is_kept[:-1])
         between = np.delete(places, few).reshape(len(few) - 1, STRIDE - 1)
         between_near = between[can_cross.any(axis=1)].ravel()
@@ -278,13 +274,13 @@ class AlongTokens:
         brackets: Brackets,
         crossings_a_draw: float = 1.25,
     ) -> Float[np.ndarray, " bracket"]:
-        """Seek the log tokens at which losses cross their limits, shape (bracket,).
+        """Find the log tokens at which losses cross their limits, shape (bracket,).
 
-        Most draws have one crossing, some more: ``crossings_a_draw`` sizes a call.
+        ``crossings_a_draw``: brackets per call over draws; most draws cross once.
         """
         limits = _filled(log_limit, self.batch.rows)
         count = len(brackets.draw)
-        # at a time always as many: nothing is compiled twice
+        # calls of one size, so that one program is compiled
         size = math.ceil(crossings_a_draw * len(limits))
         blocks = [np.zeros(0)]
         for first in range(0, count, size):
@@ -306,7 +302,7 @@ def _filled(
 def pad_columns(
     roots: Float[np.ndarray, "draw crossing"], columns: int
 ) -> Float[np.ndarray, "draw column"]:
-    """Pad roots with columns of none, shape (draw, columns)."""
+    """Pad roots with +inf to shape (draw, columns)."""
     missing = columns - roots.shape[1]
     return np.pad(roots, ((0, 0), (0, missing)), constant_values=np.inf)
 
@@ -315,9 +311,8 @@ def pad_columns(
 
 
 def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung"]:
-    """Lay a ladder of log tokens between which a loss crosses its limit once at most.
-
-    A monotone loss does so between the ends of the span.
+    """Lay a ladder of log tokens, such that a loss crosses its limit at most once
+    between neighbouring rungs: two rungs for a monotone loss.
     """
     return np.linspace(*span, RUNGS if is_wavy else 2)
 
@@ -325,9 +320,9 @@ def ladder(span: tuple[float, float], is_wavy: bool) -> Float[np.ndarray, " rung
 def rise_and_fall(
     losses: Float[np.ndarray, "rung draw"], rounding: float = 1e-12
 ) -> bool:
-    """Tell whether any draw's losses on a ladder, shape (rung, draw), do both.
+    """Tell whether any draw's losses on a ladder, shape (rung, draw), are not monotone.
 
-    Steps of log loss within ``rounding`` are rounding errors.
+    Steps of log loss within ``rounding`` count as rounding errors.
     """
     step = np.diff(losses, axis=0)
     rises = (step > rounding).any(axis=0)
@@ -336,8 +331,8 @@ def rise_and_fall(
 
 
 def bend_of(losses: Float[np.ndarray, "rung draw"], safety: float = 3.0) -> float:
-    """Bound how far any draw's losses lie from straight lines between every `STRIDE`-th
-    rung of a ladder: ``safety`` times what is seen of them, shape (rung, draw).
+    """Bound the distance of losses, shape (rung, draw), from linear interpolation between
+    every `STRIDE`-th rung: ``safety`` times the largest distance at any rung.
     """
     few = losses[::STRIDE]
     share = np.arange(STRIDE)[:, None] / STRIDE
@@ -356,7 +351,7 @@ def losses_on_ladder(
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "rung draw"]:
     """Compute the log loss of each draw at the first ``count`` rungs, shape (rung,
-    draw); nothing is said of the others.
+    draw); later rungs are 0.
 
     ``constants`` is `without_tokens` of the draws.
     """
@@ -373,10 +368,10 @@ def losses_on_grid(
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "replay rung draw"]:
-    """Compute the log loss of each draw at the first ``count`` rungs and at replays
-    that all draws share, shape (replay, rung, draw).
+    """Compute the log loss of each draw at the first ``count`` rungs and at common
+    replays, shape (replay, rung, draw).
 
-    What of a loss is in replay alone is so computed once for all draws.
+    Terms of replay alone are computed once for all draws.
     """
     draws = len(jax.tree.leaves(values)[0])
 
@@ -394,11 +389,9 @@ def _on_ladder(
     rungs: Float[jax.Array, " rung"],
     count: Int[jax.Array, ""],
 ) -> Float[jax.Array, "rung draw"]:
-    """Compute the log loss at the first ``count`` rungs of functions of log tokens, one
-    a draw.
-    """
+    """Evaluate one function of log tokens per draw at the first ``count`` rungs."""
 
-    # rung by rung: all draws at one rung stay in the processor's cache
+    # rung by rung, so that all draws at one rung fit the processor's cache
     def with_rung(
         rung: Int[jax.Array, ""], losses: Float[jax.Array, "rung draw"]
     ) -> Float[jax.Array, "rung draw"]:
@@ -413,11 +406,10 @@ def _on_ladder(
 
 
 class Brackets(NamedTuple):
-    """Ends between which draws cross their limits, each of shape (bracket,); or of one.
+    """Brackets of roots, each field of shape (bracket,), or () for one bracket.
 
-    ``draw``: whose crossing it is, by its row; ``low`` and ``high``: log tokens;
-    ``below`` and ``above``: log loss over the limit there, of different signs. Where the
-    two are alike there is nothing to seek.
+    ``draw``: row of the draw; ``low`` and ``high``: ends in log tokens; ``below`` and
+    ``above``: log loss minus limit at the ends. Equal signs mark an empty bracket.
     """
 
     draw: Int[Any, "*bracket"]
@@ -427,15 +419,15 @@ class Brackets(NamedTuple):
     above: Float[Any, "*bracket"]
 
     def padded(self, part: slice, size: int) -> Brackets:
-        """Take a slice of the brackets, and as many empty ones as make it ``size``."""
+        """Take a slice of the brackets, padded with empty ones to ``size``."""
         columns = [column[part] for column in self]
         missing = size - len(columns[0])
         return Brackets(*(np.pad(column, (0, missing)) for column in columns))
 
 
 class _Search(NamedTuple):
-    """A root between ``low`` and ``high``, about at ``at``, after ``count`` steps, each of
-    shape (); ``step``: the size of the last.
+    """State of a root search: estimate ``at``, bracket ``low`` to ``high``, size of the
+    last ``step``, and ``count`` of steps, each of shape ().
     """
 
     at: Float[jax.Array, ""]
@@ -452,10 +444,10 @@ def _root(
     tolerance: float = 1e-5,
     most_steps: int = 60,
 ) -> Float[jax.Array, ""]:
-    """Seek where a loss crosses its limit inside a bracket: Newton's method and halves.
+    """Find the root of loss minus limit in a bracket: Newton's method with bisection.
 
-    Stops at a step within ``tolerance`` of log tokens, which leaves about its square;
-    halving alone takes fewer than ``most_steps``.
+    Stops when a step is within ``tolerance`` of log tokens; Newton's error is then about
+    tolerance^2. Bisection alone needs fewer than ``most_steps``.
     """
     is_kept = bracket.below <= 0
     exists = is_kept != (bracket.above <= 0)
@@ -474,13 +466,13 @@ def _root(
         tangent = at - excess / slope
         is_inside = (tangent >= low) & (tangent <= high)
         is_fast = jnp.abs(tangent - at) < search.step / 2
-        # comparisons with what is no number are false
+        # comparisons with NaN are false, so NaN leads to bisection
         moved = jnp.where(is_inside & is_fast, tangent, (low + high) / 2)
         return _Search(moved, low, high, jnp.abs(moved - at), search.count + 1)
 
     width = bracket.high - bracket.low
     share = bracket.below / (bracket.below - bracket.above)
-    # a loss may be infinite at an end
+    # start at the secant's root; at the middle if a loss is infinite at an end
     straight = jnp.where((share >= 0) & (share <= 1), share, 0.5)
     at = bracket.low + straight * width
     start = _Search(at, bracket.low, bracket.high, width, jnp.zeros((), int))
@@ -507,5 +499,5 @@ def roots_between(
         )
         return _root(loss_at, limit, bracket)
 
-    # A block goes on until its last root is found, and stays in the processor's cache.
+    # A block iterates until its last root converges; small blocks fit the cache.
     return jax.lax.map(root, brackets, batch_size=128)

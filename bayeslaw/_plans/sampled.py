@@ -1,10 +1,9 @@
-"""Constraints over draws: where each draw keeps them, and the cheapest tokens over all.
+"""Chance constraints over draws: feasible intervals of each draw, and cheapest tokens.
 
-At a given replay every draw keeps a constraint in a union of intervals of log tokens,
-whose ends are roots (`roots`). Several constraints are kept where their intervals
-intersect. The share of draws that keep them changes only at interval ends, so the
-smallest budget that reaches a share is one of the intervals' starts: it is found by
-sorting, without a grid.
+At a given replay a draw keeps a constraint in a union of intervals of log tokens, whose
+ends are roots (`roots`). Several constraints are kept in the intersection. The share of
+draws that keep them changes only at interval ends, so the smallest budget that reaches
+a share is an interval's start, found by sorting, without a grid.
 
 References
 ----------
@@ -100,7 +99,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class SampledConstraint:
-    """A constraint, with what each draw says about the loss that it limits.
+    """A constraint with draws of the loss that it limits.
 
     Parameters
     ----------
@@ -109,16 +108,16 @@ class SampledConstraint:
     parts
         The draws, by formula.
     baseline
-        Loss before adaptation in nats per token, shape (draw,); ones where the unit has
-        none.
+        Loss before adaptation in nats per token, shape (draw,); 1 if the unit needs no
+        baseline.
     noise
         Noise of a new run, on log loss, shape (draw,); zeros for the law's mean.
     span
         Log tokens between which roots are sought.
     is_wavy
-        Whether losses rise and fall, so that one may cross its limit more than once.
+        Whether losses are not monotone, so may cross the limit several times.
     bend
-        How far such losses may lie from straight lines between rungs (`roots.bend_of`).
+        Bound on the distance of losses from linear interpolation (`roots.bend_of`).
     """
 
     constraint: Constraint
@@ -151,20 +150,20 @@ class SampledConstraint:
 
     @cached_property
     def log_limit(self) -> Float[np.ndarray, " draw"]:
-        """The most that the law's log loss may be, shape (draw,)."""
+        """Upper limit of the law's log loss, shape (draw,)."""
         most = self._unit.most_loss(self.limit, self.baseline)
         log_most = np.log(most)
         return log_most - self.noise
 
     @property
     def size(self) -> float:
-        """The whole loss in the unit of the limit."""
+        """Size of the loss itself, in the unit of the limit."""
         return self._unit.size(self.limit, float(self.baseline.mean()))
 
     def outcome(
         self, log_loss: Float[np.ndarray, " draw *point"]
     ) -> Float[np.ndarray, " draw *point"]:
-        """Compute what is limited (a loss, or forgetting) from the law's log loss.
+        """Convert the law's log loss to the limited quantity: a loss, or forgetting.
 
         Draws are on the first axis: shape (draw, ...), as ``log_loss``.
         """
@@ -190,10 +189,7 @@ class SampledConstraint:
         return replace(self, constraint=constraint)
 
     def with_shape_checked(self) -> SampledConstraint:
-        """Set ``is_wavy`` and ``bend`` by looking at every draw.
-
-        Each is looked at with a replay of its own.
-        """
+        """Set ``is_wavy`` and ``bend`` from every draw's losses, at a replay per draw."""
         # Multiples of the golden ratio, modulo 1, fill the unit interval evenly in any
         # number (Weyl's sequence; Niederreiter 1992, section 3).
         replay = np.arange(self.draws) * 0.6180339887 % 1
@@ -204,10 +200,10 @@ class SampledConstraint:
 
     @cached_property
     def _batches(self) -> list[tuple[Batch, Int[np.ndarray, " batch_row"]]]:
-        """The draws as they are looked at, each batch with its rows among all draws.
+        """Batches of draws, each with its rows among all draws.
 
-        All batches are of one size, so that each formula is compiled once, and small
-        enough for the processor's cache; the last one of a formula is filled up.
+        Batches have one size, so that each formula is compiled once, and fit the
+        processor's cache.
         """
         size = min(self.draws, 1000)
         return [batch for part in self.parts for batch in part.batches(size)]
@@ -228,7 +224,7 @@ class SampledConstraint:
     ) -> Float[np.ndarray, " draw"]:
         """Compute the law's log loss of each draw, shape (draw,).
 
-        Replay is a common number, or each draw's own, shape (draw,).
+        ``replay``: one number, or one for each draw, shape (draw,).
         """
         own_replay = np.broadcast_to(np.asarray(replay, float), self.draws)
         (losses,) = self._losses(np.array([log_tokens]), own_replay)
@@ -262,7 +258,7 @@ class SampledConstraint:
     def intervals(self, replay: Float[np.ndarray, " draw"]) -> Intervals:
         """Find the log tokens at which each draw keeps the constraint.
 
-        ``replay`` is each draw's own, shape (draw,).
+        ``replay``: one for each draw, shape (draw,).
         """
         rungs = ladder(self.span, self.is_wavy)
         results = [
@@ -302,7 +298,7 @@ def along_draws(
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """Intersect two unions of intervals, draw by draw.
 
-    Every interval of one is cut with every interval of the other.
+    Every interval of one is intersected with every interval of the other.
     """
     (a_start, a_end), (b_start, b_end) = a, b
     starts = np.maximum(a_start[:, :, None], b_start[:, None, :])
@@ -316,8 +312,8 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 
 
 def draws_needed(share: float, draws: int) -> int:
-    """Count how many of the draws make up this share at least."""
-    # a share of .9 of 10 draws is 9 of them, whatever the rounding of the product
+    """Count the draws that make up at least this share."""
+    # .9 of 10 draws is 9, even if the product rounds up
     needed = np.ceil(share * draws - 1e-9)
     return int(needed)
 
@@ -329,20 +325,19 @@ def cheapest(
     most_probable: bool = False,
 ) -> tuple[float, float]:
     """Find the smallest log tokens, at most ``cap``, at which every group reaches its
-    share.
+    share of draws.
 
-    Where none does, or if ``most_probable``, the smallest at which the margin is
-    largest. Of intervals without ends this is an order statistic of their starts, the
-    `draws_needed`-th; with ends, draws are counted as begun less ended.
+    If none do, or if ``most_probable``: the smallest log tokens with the largest margin.
+    The count of draws at x is the number of starts up to x minus ends before x; without
+    ends, the answer is the `draws_needed`-th smallest start.
 
     Returns
     -------
-    Log tokens, and the margin: share of draws minus confidence, of the group that has
-    least of it.
+    Log tokens, and the margin: share of draws minus confidence, the least over groups.
     """
     starts = [np.sort(start[np.isfinite(start)]) for start, _ in groups]
     ends = [np.sort(end[np.isfinite(end)]) for _, end in groups]
-    # The share rises only where an interval starts: these are all candidates there are.
+    # The share of draws rises only where an interval starts: starts are the candidates.
     budgets = starts[0] if len(starts) == 1 else np.sort(np.concatenate(starts))
     budgets = budgets[: np.searchsorted(budgets, cap, "right")]
     if not budgets.size:
@@ -350,9 +345,9 @@ def cheapest(
     margins = []
     for k, share in enumerate(confidence):
         draws = len(groups[k][0])
-        begun = np.searchsorted(starts[k], budgets, "right")
+        started = np.searchsorted(starts[k], budgets, "right")
         ended = np.searchsorted(ends[k], budgets, "left")
-        margins.append((begun - ended - draws_needed(share, draws)) / draws)
+        margins.append((started - ended - draws_needed(share, draws)) / draws)
     margin = np.min(margins, axis=0)
     is_reached = margin >= 0
     if most_probable or not is_reached.any():

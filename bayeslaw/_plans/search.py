@@ -37,17 +37,16 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SCAN = np.linspace(0.0, 1.0, 32)
-THIN = 8  # the scan looks at every replay with one draw in eight
-SMALL = 1600  # draws below which it looks with all of them
+THIN = 8  # the scan uses one draw in eight
+SMALL = 1600  # below this number of draws the scan uses all of them
 XATOL = 2e-4  # accuracy of the search coordinate
 ALL_REPLAY = 1 - 1e-9  # no target token is seen
 AT_A_BOUND = 1e-4  # distance in replay at which a plan counts as at a bound
 
 
 class Choice(NamedTuple):
-    """Log tokens, replay, and the share of draws beyond the confidence asked for.
-
-    A negative share: the confidence is not reached.
+    """Log tokens, replay, and margin: share of draws that keep the constraints, minus
+    confidence. With a negative margin the confidence is not reached.
     """
 
     log_tokens: float
@@ -70,15 +69,15 @@ class Problem:
     max_tokens
         Budget of adaptation tokens; if finite, the probability is maximised within it.
     unique_tokens
-        The most target tokens that may be seen, repetitions included.
+        Maximum of target tokens, repetitions included.
     min_replay, max_replay
         Least and largest share of source data.
     fitted
-        Which of the two are the ends of the fitted replays, not asked for.
+        Names of the replay bounds that come from the fitted runs, not from the user.
     costs
-        What training costs.
+        Costs of training.
     cap
-        What sets ``max_tokens``: a budget, a cost or a deadline.
+        Origin of ``max_tokens``: a budget, a cost or a deadline.
     """
 
     constraints: tuple[SampledConstraint, ...]
@@ -103,12 +102,12 @@ class Problem:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Log tokens between which plans are sought."""
+        """Range of log tokens that is searched."""
         return self.constraints[0].span
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Share of draws asked of each group of constraints."""
+        """Confidence of each group of constraints."""
         confidence = self.confidence
         if isinstance(confidence, Mapping):
             return tuple(confidence[c.name] for c in self.constraints)
@@ -117,10 +116,10 @@ class Problem:
     # -- replay ------------------------------------------------------------------------
 
     def replay(self, u: Float[np.ndarray, "*point"] | float) -> Float[Any, "*point"]:
-        """Compute the replay at a search coordinate in [0, 1], of any shape.
+        """Map search coordinates in [0, 1], of any shape, to replay.
 
-        The inverse of the arcsine transform of a share: dense where replay, or the
-        target's share, is small.
+        The map is the inverse arcsine transform; equal steps of u are fine steps of
+        replay near both bounds.
         """
         # u = 2 / pi asin(sqrt(share)).
         share = np.sin(np.pi / 2 * np.asarray(u)) ** 2
@@ -134,7 +133,7 @@ class Problem:
         return 2 / np.pi * angle
 
     def bounds_met(self, replay: float) -> list[str]:
-        """Name the bounds of replay at which it is."""
+        """Name the bounds of replay that this replay meets."""
         met = []
         if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
             met.append("min_replay")
@@ -145,10 +144,8 @@ class Problem:
     def log_cap(
         self, replay: Float[np.ndarray, "*point"] | float
     ) -> Float[Any, "*point"]:
-        """Compute the most log tokens that budget and unique target tokens allow: none
-        at 100% replay, where no target token is seen.
-
-        The answer has the shape of ``replay``.
+        """Compute the largest log tokens within budget and unique target tokens, of the
+        shape of ``replay``; -inf at 100% replay, which has no target tokens.
         """
         target_share = np.maximum(1 - np.asarray(replay), 1e-300)
         # D (1 - replay) <= unique tokens.
@@ -162,7 +159,7 @@ class Problem:
     def intervals(self, replay: Float[np.ndarray, " draw"] | float) -> list[Intervals]:
         """Find the intervals in which each draw keeps each constraint.
 
-        ``replay`` is common, or each draw's own, shape (draw,).
+        ``replay``: one number, or one for each draw, shape (draw,).
         """
         rows = np.broadcast_to(np.asarray(replay, float), self.draws)
         return self.by_constraint(lambda c: c.intervals(rows))
@@ -170,18 +167,18 @@ class Problem:
     def by_constraint(
         self, function: Callable[[SampledConstraint], Result]
     ) -> list[Result]:
-        """Apply a function to each constraint, to all at the same time."""
-        # compiling and computing leave Python's lock
+        """Apply a function to each constraint, in parallel threads."""
+        # compiled programs, and the compiler, release Python's lock
         with runtime.threads(len(self.constraints)) as pool:
             return list(pool.map(function, self.constraints))
 
     @cached_property
     def quick_scan(self) -> Scan:
-        """The scan that a search starts from: with some of many draws."""
+        """Scan that starts a search; one draw in `THIN` where there are many."""
         return scan(self, 1 if self.draws < SMALL else THIN)
 
     def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
-        """Group what must reach a share of the draws: each constraint, or all together."""
+        """Group intervals by confidence: one group per constraint, or one of all."""
         if isinstance(self.confidence, Mapping):
             return list(intervals)
         return [reduce(intersect, intervals)]
@@ -199,9 +196,9 @@ class Problem:
         return Choice(tokens, replay, margin)
 
     def score(self, choice: Choice) -> float:
-        """Score a choice: what the search over replay makes small.
+        """Compute the objective that the search over replay minimises.
 
-        Log tokens where the confidence is reached, else the shortfall.
+        Log tokens where the confidence is reached; a penalty of the shortfall elsewhere.
         """
         tokens = min(choice.log_tokens, self.span[1])
         if self.most_probable:
@@ -221,10 +218,9 @@ class Problem:
     def margin(
         self, is_kept: Bool[np.ndarray, "constraint draw *point"]
     ) -> Float[Any, "*point"]:
-        """Compute the share of draws beyond the confidence, of the group that has least
-        of it.
+        """Compute the margin: share of draws minus confidence, the least over groups.
 
-        Shape (...), of ``is_kept`` of shape (constraint, draw, ...).
+        Shape (constraint, draw, ...) -> (...).
         """
         groups = is_kept
         if not isinstance(self.confidence, Mapping):
@@ -260,10 +256,10 @@ class Problem:
 
 
 def scan(problem: Problem, thin: int) -> Scan:
-    """Compute the intervals at every replay of `SCAN`, of one draw in ``thin``.
+    """Compute the intervals at every replay of `SCAN`, for one draw in ``thin``.
 
-    Several replays go into one call, so that every call has the shape of all draws and
-    nothing is compiled twice.
+    One call takes ``thin`` replays, so that its shape is that of all draws and no
+    program is compiled for the scan alone.
     """
     few = problem.draws // thin
     rows = problem
@@ -284,9 +280,9 @@ def scan(problem: Problem, thin: int) -> Scan:
 def search(problem: Problem, most_challenges: int = 6) -> Choice:
     """Find the best tokens and replay.
 
-    A scan of all replays; scipy's bounded search around its best minima; then, because
-    an order statistic of draws has many small local minima along replay, challenges by
-    cheaper budgets at all replays that come near.
+    Scan all replays, then refine the best minima by scipy's bounded search. The cost has
+    many small local minima along replay, because it is an order statistic of draws:
+    `challenge` therefore tries cheaper budgets at all replays with a near-best score.
     """
     scanned = problem.quick_scan
     best, window = _search_scan(problem, scanned)
@@ -305,9 +301,7 @@ def search(problem: Problem, most_challenges: int = 6) -> Choice:
 
 
 def lowest_minima(problem: Problem, scanned: Scan) -> Int[np.ndarray, " minimum"]:
-    """Find the places in the scan of the minima from which a search starts, the lowest
-    first.
-    """
+    """Find the indices in the scan of the minima that a search refines, lowest first."""
     return _lowest(_scores(problem, scanned))
 
 
@@ -320,8 +314,8 @@ def _scores(problem: Problem, scanned: Scan) -> Float[np.ndarray, " replay"]:
 
 
 def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]:
-    """Find the minima of the scan, ends included: the three lowest of those that are
-    near.
+    """Find the three lowest local minima of the scan that are near the best; ends
+    count.
     """
     padded = np.concatenate([[np.inf], scores, [np.inf]])
     is_minimum = (scores <= padded[:-2]) & (scores <= padded[2:])
@@ -330,18 +324,18 @@ def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]
 
 
 def _is_near(scores: Float[np.ndarray, " replay"]) -> Bool[np.ndarray, " replay"]:
-    """Tell which scores are within .1 in log tokens of the least."""
+    """Tell which scores are within .1 (log tokens) of the lowest."""
     return scores < scores.min() + 0.1
 
 
 def _search_scan(
     problem: Problem, scanned: Scan
 ) -> tuple[Choice, Float[np.ndarray, " coordinate"]]:
-    """Find the best choice around the scan's minima, and where to challenge it.
+    """Refine the scan's minima.
 
     Returns
     -------
-    The choice, and the search coordinates that come near it, shape (coordinate,).
+    The best choice, and search coordinates at which to `challenge`, shape (coordinate,).
     """
     scores = _scores(problem, scanned)
     lowest = _lowest(scores)
@@ -350,7 +344,7 @@ def _search_scan(
     best = min(refinements, key=problem.score)
     inside = [*SCAN[_is_near(scores)], problem.coordinate(best.replay)]
     low, high = np.clip([min(inside) - step / 2, max(inside) + step / 2], 0, 1)
-    # with few draws a cheaper budget is tried at more replays
+    # few draws: the cost along replay is rougher, so more replays are tried
     challengers = 256 if problem.draws < SMALL else 64
     return best, np.linspace(low, high, challengers)
 
@@ -358,11 +352,11 @@ def _search_scan(
 def challenge(
     problem: Problem, best: Choice, u: Float[np.ndarray, " coordinate"]
 ) -> Choice:
-    """Find the best choice near the search coordinate that beats the best so far by
-    most.
+    """Refine around the coordinate that beats the best choice by most; if none does,
+    return the best choice.
 
-    Every ``u``, shape (coordinate,), is tried with a few budgets: cheaper ones or, where
-    the most probable plan is sought, those up to the cap.
+    Every ``u``, shape (coordinate,), is evaluated at three budgets: cheaper ones, or
+    budgets up to the cap if the probability is maximised.
     """
     replay = problem.replay(u)
     is_cost = best.margin >= 0 and not problem.most_probable
@@ -377,7 +371,7 @@ def challenge(
     is_allowed = x <= problem.log_cap(replay)[:, None] + 1e-12
     margin = np.where(is_allowed, problem.margin(is_kept), -1.0)  # (coordinate, budget)
     if is_cost:
-        # the cheapest budget that any replay reaches, and which of them by most
+        # margins at the cheapest budget at which any replay reaches the confidence
         reached = np.flatnonzero((margin >= 0).any(axis=0))
         margin = margin[:, reached[-1]] if reached.size else np.full(len(u), -1.0)
         # Any margin of 0 or more is enough; half a draw guards against rounding.
@@ -393,7 +387,7 @@ def challenge(
 def refine(problem: Problem, u: float, width: float, xatol: float = XATOL) -> Choice:
     """Find the best choice with a search coordinate within ``width`` of ``u``.
 
-    Brent's bounded search (1973, chapter 5); the best of all that it looks at.
+    Brent's bounded search (1973, chapter 5); returns the best of all evaluations.
     """
     choices: list[Choice] = []
 
@@ -412,10 +406,10 @@ def refine(problem: Problem, u: float, width: float, xatol: float = XATOL) -> Ch
 
 
 def settle(problem: Problem, choice: Choice) -> Choice:
-    """Move the choice up, until its draws keep their limits when evaluated.
+    """Raise log tokens until the margin, evaluated directly, is that of the roots.
 
-    By rounding errors as a rule; by up to 4% where a draw's loss has a dip between the
-    rungs on which roots were sought.
+    Usually by rounding errors. By up to 4% of tokens where a draw's loss has a dip
+    between rungs, which the roots missed.
     """
     if not np.isfinite(choice.log_tokens):
         return choice

@@ -1,5 +1,5 @@
-"""What a plan says beyond its two numbers: promises, alternatives, what the truth is
-worth, why there is none.
+"""Report on a plan: probabilities of its constraints, shadow prices, alternatives, value
+of perfect information, and the limits that an infeasible plan needs.
 
 Each function takes a problem and a choice, and returns rows that JSON can hold.
 """
@@ -34,22 +34,21 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BAND = (0.05, 0.5, 0.95)
-# a plan's search coordinate moves by less, and need not be found closer, when a limit
-# changes a little
+# width and accuracy of the search over replay after a small change of a limit
 NEAR = {"width": 0.03, "xatol": 5e-4}
 NO_CHOICE = (np.inf, np.nan)
 
 
 def number(x) -> float | None:
-    """Convert to a float that JSON can hold; None for what is not finite."""
+    """Convert to a float that JSON can hold; None if not finite."""
     if not np.isfinite(x):
         return None
     return float(x)
 
 
 def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """Compute ATPP, tokens, replay and FLOPs of a choice, and its whole ``cost`` in
-    days and money where these are known; None where there is no choice.
+    """Compute ATPP, tokens, replay and FLOPs of a choice, and ``cost`` (days, money) if
+    the costs have times; all None if tokens are infinite.
     """
     tokens = np.exp(log_tokens)
     costs = problem.costs
@@ -68,8 +67,8 @@ def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
 
 
 def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """Compute the share of draws that keep all constraints, the target's, and all on
-    forgetting; None where nothing limits that.
+    """Compute the share of draws that keep all constraints, the target's constraint, and
+    all constraints on forgetting (None if there are none).
     """
     is_kept = problem.kept(log_tokens, replay)
     is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
@@ -90,13 +89,13 @@ def stretched_probability(
     replay: float,
     stretch: Mapping[str, float],
 ) -> float:
-    """Compute the share of draws that keep all constraints if they lay further from
-    their median.
+    """Compute the share of draws that keep all constraints, after stretching their log
+    losses about the median.
 
     Parameters
     ----------
     stretch
-        By constraint: how many times as far in log loss; 1 for those not named.
+        Factor by constraint; 1 for constraints not named.
     """
     is_kept = []
     for c in problem.constraints:
@@ -108,10 +107,8 @@ def stretched_probability(
 
 
 def promises(problem: Problem, choice: Choice) -> list[dict]:
-    """Describe each constraint at the plan: its limit, its probability, and what to
-    expect.
-
-    The loss, or the forgetting, with a 90% interval.
+    """Describe each constraint at the plan: limit, probability, and mean and 90%
+    interval of the limited loss or forgetting.
     """
     rows = []
     for c in problem.constraints:
@@ -140,10 +137,10 @@ def limit_step(constraint: SampledConstraint) -> float:
 
 
 def worth(problem: Problem, choice: Choice) -> dict[str, float]:
-    """Price what a limit higher by a thousandth of the loss would give, by constraint.
+    """Compute the shadow price of each limit, by finite difference: the gain if the
+    limit rises by a thousandth of the loss (Boyd and Vandenberghe 2004, section 5.6).
 
-    Log tokens saved; within a budget, probability. The shadow price of the limit (Boyd
-    and Vandenberghe 2004, section 5.6), by finite difference.
+    The gain is in log tokens saved; within a budget, in probability.
     """
     u = problem.coordinate(choice.replay)
     gains = {}
@@ -159,9 +156,9 @@ def worth(problem: Problem, choice: Choice) -> dict[str, float]:
 
 
 def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> str:
-    """Name what keeps the plan from being cheaper, joined by "and"."""
+    """Name the binding constraints, joined by "and"."""
     most = max(worths.values())
-    # a constraint binds with a tenth of the largest worth
+    # a limit binds if its shadow price is over a tenth of the largest
     names = [name for name, gain in worths.items() if gain > 0.1 * most]
     if problem.most_probable:
         richer = replace(problem, max_tokens=1.05 * problem.max_tokens)
@@ -183,9 +180,8 @@ def binding(problem: Problem, choice: Choice, worths: Mapping[str, float]) -> st
 
 
 def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
-    """Compute the probability that all constraints are kept over replay and ATPP.
-
-    A decade around the plan; ``probability[replay][atpp]``.
+    """Compute the probability that all constraints are kept on a grid of replay and
+    ATPP, a factor of ten around the plan: ``probability[replay][atpp]``.
     """
     x = np.linspace(log_tokens - np.log(10), log_tokens + np.log(10), size)
     replay = np.linspace(problem.min_replay, problem.max_replay, size)
@@ -201,9 +197,7 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
 
 def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
     """Compute the target loss and forgetting along replay at one budget, with 90%
-    bands.
-
-    As Goffinet 2025, figure 2.
+    bands (as in Goffinet 2025, figure 2).
     """
     ends = max(problem.min_replay, 0.01), min(problem.max_replay, 0.99)
     replay = np.linspace(*ends, size)
@@ -229,26 +223,27 @@ def tradeoff(problem: Problem, log_tokens: float, size: int = 49) -> dict:
 def cheapest_if_known(
     problem: Problem, start: Choice
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Find the log tokens and replay that one would choose if a draw were the truth.
+    """Find the cheapest log tokens and replay given each draw as the truth.
 
-    Shape (draw,) both; +inf where no tokens will do. Replay is searched for all draws
-    at once: a scan, then a golden section around each draw's best (Kiefer 1953).
+    Both of shape (draw,); log tokens are +inf where no plan exists. Replay is searched
+    for all draws at once: a scan, then golden section around each draw's best (Kiefer
+    1953).
     """
     has_start = np.isfinite(start.log_tokens)
     middle = problem.coordinate(start.replay) if has_start else 0.5
     u = np.full(problem.draws, middle)
     x = log_tokens_needed(problem, problem.replay(u))
     grid = np.linspace(0, 1, 17)
-    # all replay is no plan: what lies beside it is looked at in its place
+    # 100% replay is no plan: evaluate a point just below
     last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
     for at in np.minimum(grid, last):
         u, x = _better(problem, u, x, np.full(problem.draws, at))
     low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)
-    section = (3 - 5**0.5) / 2  # share of a part at which a golden section tries
-    # from a sixteenth of the search coordinate to a 4,000th
+    section = (3 - 5**0.5) / 2  # golden section of an interval
+    # twelve rounds shrink the bracket from 1/8 of the search coordinate to about 1/3,000
     for _ in range(12):
-        # golden section: the next try is in the longer part, and what lies beyond the
-        # worse of the two is left
+        # the next trial is in the longer part; the worse of the two points becomes an
+        # end of the bracket
         goes_up = high - u > u - low
         trial = u + section * np.where(goes_up, high - u, low - u)
         better, fewer = _better(problem, u, x, trial)
@@ -266,7 +261,7 @@ def log_tokens_needed(
     """Find the fewest log tokens with which each draw keeps all constraints, shape
     (draw,).
 
-    ``replay`` is each draw's own, shape (draw,).
+    ``replay``: one for each draw, shape (draw,).
     """
     starts, _ = reduce(intersect, problem.intervals(replay))
     earliest = starts.min(axis=1)
@@ -280,10 +275,8 @@ def _better(
     x: Float[np.ndarray, " draw"],
     trial: Float[np.ndarray, " draw"],
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """Keep coordinates ``trial`` where they need fewer tokens than ``u`` with its
-    ``x``.
-
-    All of shape (draw,).
+    """Choose, for each draw, the better of coordinate ``u`` (with log tokens ``x``) and
+    ``trial``; all of shape (draw,).
     """
     tokens = log_tokens_needed(problem, problem.replay(trial))
     is_better = tokens < x
@@ -292,24 +285,24 @@ def _better(
 
 
 def perfect_information(problem: Problem, choice: Choice) -> dict:
-    """Compare with the plans one would choose knowing the truth, and price not knowing
-    it.
+    """Compare the plan with the cheapest plan for each draw, and compute the value of
+    perfect information in tokens.
 
-    ``regret`` is the mean number of tokens the plan spends beyond need where it keeps
-    its promises. ``perfect_information`` is the plan's tokens minus the mean tokens of
-    the plans made with known truth in the cheapest share of draws that makes up the
-    confidence: the saving at equal reliability.
+    ``regret``: mean excess of the plan's tokens over the cheapest plan's, over draws
+    that keep all constraints. ``perfect_information``: the plan's tokens minus the mean
+    tokens of the cheapest plans, over the cheapest share of draws equal to the
+    confidence (saving at equal reliability).
 
     References
     ----------
-    The expected value of perfect information, Raiffa and Schlaifer 1961, section 4.5;
-    here of a constrained cost, and so at equal reliability.
+    Raiffa and Schlaifer 1961, section 4.5: expected value of perfect information, here
+    for a constrained cost.
     """
     x, replay = cheapest_if_known(problem, choice)
     needs_none = problem.kept(-np.inf, problem.min_replay).all(axis=0)
     is_kept = problem.kept(choice.log_tokens, choice.replay).all(axis=0)
     plan_tokens, count = np.exp(choice.log_tokens), int(is_kept.sum())
-    # a draw for which the plan will do needs no more
+    # a draw that keeps its limits at the plan needs at most the plan's tokens
     most = np.where(is_kept, plan_tokens, np.inf)
     tokens = np.where(needs_none, 0.0, np.minimum(np.exp(x), most))
     replay = np.where(np.exp(x) > most, choice.replay, replay)
@@ -336,9 +329,8 @@ def perfect_information(problem: Problem, choice: Choice) -> dict:
 def limit_needed(
     problem: Problem, name: str, log_losses: list[Float[np.ndarray, " draw *point"]]
 ) -> Float[Any, "*point"]:
-    """Find the lowest limit of one constraint at which the confidence is reached.
-
-    An order statistic of its outcome, among the draws that keep the other constraints.
+    """Find the lowest limit of one constraint at which the confidence is reached: an
+    order statistic of its outcome over draws that keep the other constraints.
 
     Parameters
     ----------
@@ -347,7 +339,7 @@ def limit_needed(
 
     Returns
     -------
-    Shape (...); +inf where no limit will do.
+    Shape (...); +inf where no limit suffices.
     """
     draws = problem.draws
     pairs = list(zip(problem.constraints, log_losses, strict=True))
@@ -378,12 +370,12 @@ def _smallest(
 
 
 def relaxations(problem: Problem, size: int = 33) -> list[dict]:
-    """Find how far each limit alone must rise for a plan to exist, and what that would
-    cost.
+    """Find, for each limit, the lowest value at which a plan exists with the other
+    limits fixed, and the plan's cost.
 
-    The best point of a grid over replay and tokens, with a quarter of the draws, is
-    polished by scipy's Nelder-Mead search: the limit needed is an order statistic,
-    without a useful gradient.
+    A grid over replay and tokens with a quarter of the draws gives the start of scipy's
+    Nelder-Mead search. The lowest limit is an order statistic, without a useful
+    gradient.
     """
     few = problem.draws // 4 if problem.draws >= 1000 else problem.draws
     thin = problem.with_draws(np.arange(few))
@@ -414,9 +406,8 @@ def _relaxation(
     constraint: SampledConstraint,
     starts: list[tuple[float, float]],
 ) -> dict:
-    """Find the limit that one constraint needs, and the plans it buys.
-
-    Searched from the first start (search coordinate, log tokens) where there is one.
+    """Find the lowest limit of one constraint with a plan, that plan, and the plan at a
+    limit 25% further; searched from the first feasible start (coordinate, log tokens).
     """
     name, now = constraint.name, constraint.limit
 
@@ -446,7 +437,7 @@ def _relaxation(
         },
     )
     at_limit = budget(problem, polished.x[1], float(problem.replay(polished.x[0])))
-    # a limit that must rise by x is also priced at 1.25 x
+    # also plan with a comfortable limit, 1.25 times the smallest rise
     higher = now + 1.25 * (polished.fun - now)
     easy = search(problem.relaxed(name, higher))
     comfortable = budget(problem, easy.log_tokens, easy.replay)

@@ -1,5 +1,5 @@
-"""The two phases of a training, their learning rates and areas: what a question about
-loss curves is asked of.
+"""Learning rates of pre-training and adaptation, and the areas under them: the inputs of
+loss curves, turning lengths and best schedules.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bayeslaw._tables.rates.areas import LAMBDA, Areas, areas
 if TYPE_CHECKING:
     from jaxtyping import Float, Num
 
-ENDLESS = 1e18  # steps: a loss that is not back within them never is
+ENDLESS = 1e18  # steps that stand for endless training
 
 
-@no_type_check  # at run time: what is given wrongly is refused in words
+@no_type_check  # at run time: wrong types get an error message of our own
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """Learning rates of both phases of training, and what else the laws read.
+    """Learning rates of both phases of training, and other columns that laws read.
 
     Parameters
     ----------
@@ -37,7 +37,8 @@ class Phases:
     covariates
         Other columns the laws read, such as ``{"replay": 0.25}`` or ``{"N": 1e9}``.
     carry_momentum, lr_power, batch_ratio
-        As in `schedule_areas`: those of the tables that the laws were fitted to.
+        As in `schedule_areas`; use the values of the tables that the laws were fitted
+        to.
 
     Raises
     ------
@@ -99,17 +100,17 @@ def finite_number(name: str, value: Any) -> float:
 
 
 class PhaseAreas(NamedTuple):
-    """Areas after any number of steps of one phase, which goes on at its last rate when
-    its schedule is over.
+    """Areas after any number of steps of one phase; after the schedule's end its last
+    rate continues.
 
     Parameters
     ----------
     rates
-        At steps 0, 1, ..., shape (step,).
+        Rates at steps 0, 1, ..., shape (step,).
     areas
-        After steps 0, 1, ..., each of shape (step,).
+        Areas after steps 0, 1, ..., each of shape (step,).
     weight
-        Weight of the momentum, at the last rate.
+        Weight of the momentum in the annealing area, at the last rate.
     batch_ratio
         As in `schedule_areas`.
     """
@@ -128,8 +129,8 @@ class PhaseAreas(NamedTuple):
         return float(self.rates[-1])
 
     def at(self, steps: Num[np.ndarray, "*step"] | float) -> Areas:
-        """Compute the areas and momentum, of the shape of ``steps``, which may go
-        beyond the schedule.
+        """Compute the areas and the momentum after ``steps``, within the schedule or
+        beyond, of the shape of ``steps``.
         """
         steps = np.asarray(steps, float)
         inside = np.minimum(steps, self.steps).astype(int)
@@ -152,8 +153,8 @@ class PhaseAreas(NamedTuple):
         return self.rates[reached.astype(int)]
 
     def grid(self, inside: int = 1000, after: int = 480) -> Float[np.ndarray, " step"]:
-        """Lay a grid of steps: ``inside`` of them over all parts of the schedule, its
-        beginning closely, and ``after`` it up to no end.
+        """Lay a grid of steps: ``inside`` in the schedule (half evenly, half evenly in
+        log), and ``after`` from its end to `ENDLESS` if the last rate is above 0.
         """
         half = inside // 2
         parts = [np.linspace(1, self.steps, half), np.geomspace(1, self.steps, half)]
@@ -207,8 +208,8 @@ def columns_of(
     first: Areas | None,
     second: Areas | tuple[float, float | Float[np.ndarray, "*step"]] = (0.0, 0.0),
 ) -> dict[str, Float[np.ndarray, "*step"]]:
-    """Compute the areas of both phases by the name of their column, of one shape;
-    before adaptation its areas are 0.
+    """Arrange the areas of both phases as columns of one shape. By default adaptation's
+    areas are 0, as before its first step.
     """
     columns: dict[str, Any] = {}
     if first is not None:
@@ -229,7 +230,7 @@ def both_paths(phases: Phases) -> tuple[PhaseAreas | None, PhaseAreas]:
 
 
 def finished(path: PhaseAreas | None) -> Areas | None:
-    """Compute the areas after the schedule of a phase, if it is known."""
+    """Compute the areas at the end of a phase's schedule; None for an unknown phase."""
     if path is None:
         return None
     return path.at(path.steps)

@@ -1,9 +1,8 @@
-"""How long adaptation takes to bring the source loss back to its start (turning
-length), and the point of pre-training past which it never does (critical point): Wang
-2025, section 4.
+"""Find turning lengths and critical points (Wang 2025, section 4).
 
-Each is found in every draw by itself, on a grid of steps and then by bisection over
-whole steps, so that only the posterior is uncertain.
+Turning length: steps of adaptation until the source loss is back at its start. Critical
+point: step of pre-training after which adaptation never brings the loss back. Both are
+computed for every draw, by a grid of steps and bisection to the exact step.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from bayeslaw._tables.rates.areas import LAMBDA
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-SAME = 1e-12  # two losses that differ by less than this share are equal
+SAME = 1e-12  # relative difference up to which two losses are equal
 
 
 def _steps(count: float) -> str:
@@ -44,16 +43,15 @@ def _steps(count: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TurningLength(Answer):
-    """Steps of adaptation after which a loss is back at its start; 0 where it never
-    rises, infinite where it stays up.
+    """Steps of adaptation after which a loss is back at its start; 0 if the loss never
+    rises above its start, infinite if it never returns.
 
     Parameters
     ----------
     planned
-        Steps of the schedule that was given; from there on it goes on at its last rate,
-        if that is above 0.
+        Steps of the given schedule; its last rate, if above 0, continues for ever.
     about
-        The loss it is about, in words.
+        Name of the loss, in words.
     """
 
     planned: int
@@ -61,13 +59,13 @@ class TurningLength(Answer):
 
     @property
     def never(self) -> float:
-        """Probability that it never returns."""
+        """Probability that the loss never returns."""
         is_never = np.isinf(self.draws)
         return float(np.mean(is_never))
 
     @property
     def never_above(self) -> float:
-        """Probability that it does not rise above its start in the first place."""
+        """Probability that the loss never rises above its start."""
         return self.probability(high=0)
 
     def statement(self) -> str:
@@ -107,25 +105,25 @@ def turning_length(
     """Find the steps of adaptation until the source loss is back at its start (Wang
     2025, section 4.4, fig. 7c).
 
-    The first step at which the loss, having been above its start, is so no longer. With
-    a target, of the loss weighted as in eq. 5 (section 5.1, fig. 13).
+    Returns the first step at which the loss is not above its start, after a step at
+    which it was. With a target, the loss is the weighted sum of eq. 5 (section 5.1, fig.
+    13).
 
     Parameters
     ----------
     source, target
         Posteriors of the losses on the two domains, independent of each other.
     phases
-        The schedule; once over, adaptation goes on at its last rate, if that is above
-        0.
+        The schedule. After its end adaptation continues at the last rate, if above 0.
     source_weight
-        lambda_1 of eq. 5; the target has the rest.
+        lambda_1 of eq. 5; the target's weight is 1 - lambda_1.
     seed
-        Pairs the draws of source and target.
+        Seed of the pairing of source and target draws.
 
     Raises
     ------
     PlanError
-        The phases have no adaptation, or a law reads what they do not tell.
+        The phases have no adaptation, or lack a column that a law reads.
 
     Examples
     --------
@@ -142,7 +140,7 @@ def turning_length(
     def is_above(
         steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
     ) -> Bool[np.ndarray, "draw step"]:
-        """In each draw, shape (step,) or (draw, step) -> (draw, step)."""
+        """Tell in each draw, shape (step,) or (draw, step) -> (draw, step)."""
         areas = columns_of(pretrained, second.at(steps))
         return weighted_loss(sides, areas | covariates) > start * (1 + SAME)
 
@@ -162,8 +160,8 @@ def _bisect(
     low: Float[np.ndarray, " draw"],
     high: Float[np.ndarray, " draw"],
 ) -> Float[np.ndarray, " draw"]:
-    """Find the first whole number at which ``holds`` is false, between one where it is
-    true and one where it is not, shape (draw,).
+    """Find by bisection the first whole number at which ``holds`` is false, shape
+    (draw,); ``holds`` is true at ``low`` and false at ``high``.
     """
     for _ in range(64):
         middle = np.floor((low + high) / 2)
@@ -177,17 +175,16 @@ def _bisect(
 
 @dataclass(frozen=True, eq=False)
 class CriticalPoint(Answer):
-    """Step of pre-training past which the source loss never returns; infinite where
-    there is none.
+    """Step of pre-training after which adaptation never brings the source loss back to
+    its start; infinite if there is no such step.
 
     Parameters
     ----------
     pretrained
-        Steps of pre-training that were given; from there on it goes on at its last
-        rate, if that is above 0.
+        Steps of the given pre-training; its last rate, if above 0, continues for ever.
     start, limit
-        The source loss after them, and the level it converges to in adaptation, shape
-        (draw,).
+        Source loss after ``pretrained`` steps, and the loss to which endless adaptation
+        converges, shape (draw,).
     """
 
     pretrained: int
@@ -196,7 +193,7 @@ class CriticalPoint(Answer):
 
     @property
     def passed(self) -> float:
-        """Probability that this pre-training is past it."""
+        """Probability that the given pre-training is past the critical point."""
         return float(np.mean(self.limit > self.start * (1 + SAME)))
 
     def statement(self) -> str:
@@ -223,26 +220,25 @@ class CriticalPoint(Answer):
 def critical_point(
     source: Posterior, phases: Phases, *, final_lr: float | None = None
 ) -> CriticalPoint:
-    """Find the step of pre-training past which the source loss never returns to its
-    start (Wang 2025, section 4.4, fig. 7c).
+    """Find the step of pre-training after which adaptation never brings the source loss
+    back to its start (Wang 2025, section 4.4, fig. 7c).
 
-    The point where the source loss of pre-training falls below what it converges to in
-    adaptation: the last one, if there are several. With eq. 4 and no annealing, A
-    S1pt^-alpha = B.
+    Returns the last step at which the loss of pre-training falls below its limit in
+    endless adaptation. With eq. 4 and no annealing: A S1pt^-alpha = B.
 
     Parameters
     ----------
     phases
-        Pre-training, and the adaptation that branches off it, of which the last rate
-        and ``covariates`` matter: it goes on for ever.
+        Pre-training and adaptation. Adaptation has no end here, so only its last rate
+        and ``covariates`` matter.
     final_lr
-        Rate at the end of adaptation in place of the schedule's last one; 0 lets it
-        anneal in the end, the best case.
+        Rate at the end of adaptation; by default the schedule's last rate. 0 anneals at
+        the end: the best case.
 
     Raises
     ------
     PlanError
-        Pre-training is unknown, or the law reads what the phases do not tell.
+        Pre-training is unknown, or the phases lack a column that the law reads.
 
     Examples
     --------
@@ -266,13 +262,13 @@ def critical_point(
     def losses(
         steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
     ) -> tuple[Float[np.ndarray, "draw step"], Float[np.ndarray, "draw step"]]:
-        """Compute the loss before adaptation, and in its limit; each of shape (draw,
-        step).
+        """Compute the loss before adaptation and the limit of endless adaptation, each
+        of shape (draw, step).
         """
         now = first.at(steps)
-        # Momentum that adds lambda of itself at every step sums to 1 / (1 - lambda) of
-        # all drops of the rate once these have run out: what pre-training carries over,
-        # and the drop to the final rate.
+        # A drop of the rate enters momentum once and decays by lambda at every step, so
+        # its sum tends to drop / (1 - lambda). Drops: the momentum carried over from
+        # pre-training, and the change to the final rate.
         drops = first.rate(steps) - final
         if phases.carry_momentum:
             drops = drops + LAMBDA * now.momentum
@@ -297,8 +293,8 @@ def _last_true(
     holds: Callable[[Float[np.ndarray, "*draw step"]], Bool[np.ndarray, "draw step"]],
     grid: Float[np.ndarray, " step"],
 ) -> Float[np.ndarray, " draw"]:
-    """Find the whole number past which ``holds`` is false for good, shape (draw,):
-    infinite where it is true at the grid's end, 0 where it never is.
+    """Find the whole number from which ``holds`` stays false, shape (draw,): infinite if
+    ``holds`` at the grid's end, 0 if ``holds`` nowhere.
     """
     true = holds(grid)
     end = len(grid) - 1

@@ -1,5 +1,5 @@
-"""People's tables made into run tables: other names, other units, a tracker's prefixes,
-both losses in one row.
+"""Convert users' tables to run tables: map names and units, drop trackers' prefixes, and
+split rows that hold the losses of two domains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_nam
 # 1e9 in tokens_B*1e9, with the sign that comes before it
 FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
 SIGN = re.compile(r"\s*([*/])\s*")
-# losses of one run in one row
+# columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
 
@@ -33,16 +33,16 @@ def renamed(
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
 
-    ``columns``: theirs -> ours, where theirs may be products and ratios of columns and
-    factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), or a
-    number that all rows share (``"124M"``). A name that another of ``columns`` makes is
-    the made one there. A tracker's prefix is dropped where the table has no column of
-    that name itself and one column only is meant.
+    ``columns`` maps theirs to ours. Theirs is a column, a product or ratio of columns
+    and factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), or
+    one number for all rows (``"124M"``). A product reads other new columns by their new
+    names. A tracker's prefix is dropped if the name without it is in the schema, not in
+    the table, and unique.
 
     Raises
     ------
     RunTableError
-        A column that is not there, cannot be multiplied, or that there would be twice.
+        A column is missing, is not numeric in a product, or would occur twice.
     """
     check_repeated(table.columns)
     pairs = _pairs(columns)
@@ -55,7 +55,7 @@ def renamed(
     for theirs, ours in pairs:
         if theirs in original:
             if ours in NAMES and ours != theirs:
-                # what names runs may be what a law reads, too
+                # keep the original: a law may read the column that names runs
                 out = _with_new(out, ours, as_names(original[theirs]))
             continue
         shared = _shared_number(theirs)
@@ -67,7 +67,7 @@ def renamed(
             _refuse_name(original, _first_name(theirs), ours, schema)
     new_columns = _made(products, original, out)
     scaled = {p.columns[0] for p in products.values() if p and len(p.columns) == 1}
-    # tokens counted by steps leave the steps where they are
+    # drop columns that were only rescaled; columns of the schema, such as step, stay
     factored = [c for c in scaled if c in out and c in original and c not in schema]
     out = out.drop(columns=[*factored, *(ours for ours in new_columns if ours in out)])
     out = out.assign(**new_columns)
@@ -79,7 +79,7 @@ def renamed(
 def replaced(
     table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
 ) -> list[str]:
-    """Find columns under names of the schema for which others are given."""
+    """List the table's columns that ``columns`` replaces by other columns."""
     names = set(map(str, table.columns))
     inputs = {name for theirs in columns for name in _read(theirs, names)}
     return [ours for _, ours in _pairs(columns) if ours in names and ours not in inputs]
@@ -88,23 +88,23 @@ def replaced(
 def is_there(
     theirs: str, ours: str, names: Collection[str], products: Collection[str] = ()
 ) -> bool:
-    """Tell whether a table of columns ``names``, and those ``products`` beside them,
-    has what `renamed` would read as ``ours``; a number that all rows share is what a
-    table without that column has.
+    """Tell whether `renamed` could make ``ours`` from ``theirs``, in a table with
+    columns ``names`` and ``products``. One number for all rows is possible if the table
+    lacks ``ours``.
     """
     if theirs in names:
         return True
     if _shared_number(theirs) is not None:
         return ours not in names
     inputs = _read(theirs, {*names, *products})
-    # a table that was kept has what was made of others
+    # a saved table already has ``ours``: do not make it again from products alone
     return bool(inputs) and not (
         set(inputs) <= set(products) | {ours} and ours in names
     )
 
 
 def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
-    """List theirs and ours, one of each."""
+    """List pairs (theirs, ours); a column of theirs may have several of ours."""
     return [
         (theirs, name)
         for theirs, ours in columns.items()
@@ -113,7 +113,7 @@ def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _shared_number(theirs: str) -> float | None:
-    """Read the number that is written in a column's stead."""
+    """Parse a number given in place of a column; None if ``theirs`` is no number."""
     try:
         return parse_number(theirs)
     except RunTableError:
@@ -131,7 +131,7 @@ def _with_new(
 
 
 class ColumnProduct(NamedTuple):
-    """Columns and factors multiplied: ``powers`` is 1 or -1 for each of ``columns``."""
+    """A product of columns, each to the power 1 or -1 in ``powers``, and a factor."""
 
     columns: tuple[str, ...]
     powers: tuple[int, ...]
@@ -139,8 +139,8 @@ class ColumnProduct(NamedTuple):
 
 
 def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
-    """Parse what is written as products and ratios, read by the longest names that a
-    table has; None where it has no column of a name.
+    """Parse products and ratios of columns, matching the longest of ``names`` first;
+    None if a name is unknown.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def product_of(text: str, names: Collection[str]) -> ColumnProduct | None:
 
 
 def _begins(text: str, name: str) -> bool:
-    """Tell whether a name ends where a sign or the text's end is."""
+    """Tell whether a text begins with a name, followed by * or / or nothing."""
     unread = text[len(name) :]
     return text.startswith(name) and (not unread.strip() or bool(SIGN.match(unread)))
 
@@ -196,13 +196,13 @@ def _factor(digits: str, text: str) -> float:
 
 
 def _first_name(text: str) -> str:
-    """Take what comes before a factor: the name that was meant."""
+    """Take the text before the first factor."""
     end = FACTOR.search(text)
     return text[: end.start()].strip() if end and end.start() else text
 
 
 def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
-    """List the columns that are read where ``theirs`` is written; none of a number."""
+    """List the columns that ``theirs`` reads; none if it is a number."""
     if theirs in names:
         return (theirs,)
     product = None if _shared_number(theirs) is not None else product_of(theirs, names)
@@ -212,7 +212,7 @@ def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
 def _names(
     table: pd.DataFrame, pairs: Sequence[tuple[str, str]], ours: str
 ) -> set[str]:
-    """Collect names that a product may hold: the table's, and what else is made."""
+    """Collect the names that the product for ``ours`` may read: columns, old and new."""
     names = {*map(str, table.columns), *(target for _, target in pairs)}
     return names if ours in table else names - {ours}
 
@@ -222,12 +222,12 @@ def _made(
     original: pd.DataFrame,
     out: pd.DataFrame,
 ) -> dict[str, pd.Series]:
-    """Multiply the columns that are products, those first that others are made of.
+    """Compute the products, in order of their dependence.
 
     Raises
     ------
     RunTableError
-        A column is not numbers, or two are made of each other.
+        A column is not numeric, or two products depend on each other.
     """
     columns: dict[str, pd.Series] = {}
     waiting = {ours: p for ours, p in products.items() if p is not None}
@@ -250,7 +250,7 @@ def _made(
                 if name in columns:
                     column = columns[name]
                 else:
-                    # its own old name, else what it is called now
+                    # prefer the renamed table's column, except for ``ours`` itself
                     is_kept = name in out and name != ours
                     column = out[name] if is_kept else original[name]
                 numbers = _plain_numbers(column, name)
@@ -263,20 +263,20 @@ def _made(
 
 
 def _with_unread(values: pd.Series, unread: pd.Series) -> pd.Series:
-    """Keep cells that are no numbers as they are, to be refused where their rows are
-    used.
+    """Put cells that are not numbers back as text: an error follows only if their rows
+    are used.
     """
     none = unread.notna()
     return values.astype(object).mask(none, unread) if none.any() else values
 
 
 def _plain_numbers(column: pd.Series, name: str) -> pd.Series:
-    """Convert the numbers of a column, not a number where a cell is none.
+    """Convert a column to numbers; other cells become NaN.
 
     Raises
     ------
     RunTableError
-        No cell is a number.
+        No cell is a number, or cells are truth values.
     """
     numbers = column.map(_number_or_nan).astype(float)
     written = column.notna()
@@ -299,7 +299,7 @@ def _number_or_nan(cell: object) -> float:
 def _without_replaced(
     table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
 ) -> pd.DataFrame:
-    """Leave out columns in whose place others are given, and say so."""
+    """Drop the columns of `replaced`, with a warning for each."""
     theirs = {ours: name for name, ours in _pairs(columns)}
     names = set(map(str, table.columns))
     gone = [o for o in replaced(table, columns) if _read(theirs[o], names)]
@@ -314,15 +314,15 @@ def _without_replaced(
 
 
 def _divides(theirs: str, table: pd.DataFrame) -> bool:
-    """Tell whether something is divided by a column."""
+    """Tell whether ``theirs`` divides by a column."""
     names = {*map(str, table.columns), "N"}
     product = None if theirs in table else product_of(theirs, names)
     return product is not None and -1 in product.powers
 
 
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
-    """Refuse columns whose name says that they are something else than what they are
-    taken for: tokens as tokens per parameter, bits per byte as nats per token.
+    """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
+    bits per byte as nats per token.
     """
     is_name = theirs in table
     words = set(name_words(theirs))
@@ -362,14 +362,14 @@ def _refuse_name(
 
 
 def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
-    """Map columns of a tracker's export to names of the schema, where each is meant by
-    one column only.
+    """Map columns of a tracker's export to names of the schema, where only one column
+    matches a name.
     """
     meant: dict[str, list[str]] = {}
     for name in map(str, columns):
         match = EXPORTED.fullmatch(name)
         if match and is_setting(name) and match[1] in LOSSES:
-            # a setting is no measurement: config.loss may be what is minimised
+            # config.loss is a setting (the name of the loss function), not a measurement
             continue
         if match and match[1] in schema and match[1] not in columns:
             meant.setdefault(match[1], []).append(name)
@@ -379,13 +379,12 @@ def _exported(columns: pd.Index, schema: Collection[str]) -> dict[str, str]:
 def melt_losses(
     runs: pd.DataFrame, evaluations: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """Make a row for each domain's loss, where a table has ``target_loss`` and
-    ``source_loss`` and neither loss nor domain; or has the columns of ``evaluations``,
-    by the name of their set.
+    """Melt ``target_loss`` and ``source_loss``, or the columns of ``evaluations`` (by
+    name of the set), to one row per loss. A table with loss or domain is unchanged.
 
-    Rows keep their numbers, so that both of a run have one. ``loss_before`` becomes
-    each domain's own: ``target_loss_before`` (else what ``loss_before`` was) and
-    ``source_loss_before``. A loss that is empty has no row.
+    Rows keep their index: all rows of a run have the same. ``loss_before`` becomes
+    ``target_loss_before`` in rows of the target (if in the table), and likewise for the
+    source. Empty losses are dropped.
     """
     by_domain = evaluations or BOTH
     if {"loss", "domain"} & set(runs) or not set(by_domain.values()) <= set(runs):

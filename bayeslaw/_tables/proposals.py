@@ -1,5 +1,5 @@
-"""Which of a table's columns are meant by names of the schema, by their own names and
-their range: proposed to a person, never applied.
+"""Propose which of a table's columns are the schema's, from their names and ranges.
+Proposals are printed, never applied.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PLANNED = frozenset({"planned", "target", "max", "budget", "scheduled", "goal"})
 
 
 class Spelling(NamedTuple):
-    """What people call a column: all words of one of ``names`` are in its name, and none
-    of ``foreign``, by which it is something else: tokens per parameter are no tokens.
+    """Usual names of a column. A name matches if it has all words of one of ``names``
+    and no word of ``foreign``: "tokens per parameter" is not tokens.
     """
 
     names: tuple[str, ...]
@@ -65,18 +65,18 @@ SPELLINGS = {
 
 
 def it_has(runs: pd.DataFrame) -> str:
-    """List the columns that a table has in place of one that it lacks, and how to map
-    them; the end of a refusal.
+    """Write the end of an error about a missing column: the table's columns, and how to
+    map them.
     """
     return f"it has: {', '.join(map(str, runs.columns))}{mapping_hint(runs)}"
 
 
 def mapping_hint(runs: pd.DataFrame) -> str:
-    """Propose what to write on the command line to map columns that look as if they
-    were meant; nothing where none does, or several do alike.
+    """Propose command line options that map likely columns; empty if no column is
+    likely, or several are equally likely.
 
-    Units are those of a name (``tokens_B``), else guessed from the range, and then it
-    says so.
+    Units are read from the name (``tokens_B``). Units guessed from the range are marked
+    as guesses.
     """
     columns = Columns(runs)
     meant = dict(_covariates(columns)) | _losses(columns)
@@ -104,8 +104,8 @@ def mapping_hint(runs: pd.DataFrame) -> str:
 
 
 def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
-    """Write the query that leaves out runs that did not end, and rows whose loss, or
-    whose checkpoint's, is in no row.
+    """Write the query that leaves out unfinished runs, and rows without a loss or
+    without the loss of their checkpoint.
     """
     parts = [finished_query(runs), *_gaps(runs, meant)]
     loss = meant.get("loss")
@@ -115,8 +115,8 @@ def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
 
 
 def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
-    """Write conditions by which losses before adaptation are there, of a table as it is
-    read under the names that are proposed.
+    """Write conditions that losses before adaptation are not empty, after reading the
+    table with the proposed names.
     """
     if not any("before" in ours for ours in [*meant, *map(str, runs.columns)]):
         return []
@@ -127,13 +127,13 @@ def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
             table = melt_losses(with_stages(renamed(runs, theirs, [*meant])))
             table = with_gaps_filled(table.reset_index(drop=True))
         except (RunTableError, TypeError, ValueError):
-            return []  # what is wrong is said where it is read
-    there = [c for c in LOSSES_BEFORE if c in table]
-    return [f"{c}.notna()" for c in there if table[c].isna().any()]
+            return []  # reading the table for the fit raises the same error
+    present = [c for c in LOSSES_BEFORE if c in table]
+    return [f"{c}.notna()" for c in present if table[c].isna().any()]
 
 
 def _steps(columns: Columns) -> str:
-    """Write the option that makes tokens of steps."""
+    """Write the option that computes tokens from steps."""
     last = {re.split("[./]", name)[-1]: name for name in columns.names}
     per_step = next((last[n] for n in PER_STEP if n in last), None)
     batch = next((last[n] for n in (*BATCH, "batch") if n in last), None)
@@ -149,7 +149,7 @@ def _steps(columns: Columns) -> str:
 
 
 def _beside(columns: Columns, meant: dict[str, tuple[str, bool]]) -> Iterator[str]:
-    """Explain columns that look alike, of which one was taken or none can be."""
+    """Explain the choice between similar columns, and columns in other units."""
     words = {name: set(name_words(name)) for name in columns.names}
     planned = [n for n, of in words.items() if of & PLANNED and "tokens" in of]
     if planned and "D" in meant:
@@ -171,20 +171,20 @@ def _beside(columns: Columns, meant: dict[str, tuple[str, bool]]) -> Iterator[st
 
 def _option(ours: str, theirs: str) -> str:
     text = f"{ours}={theirs}"
-    # what a shell would change within double quotes
+    # characters that a shell interprets within double quotes
     plain = not set(text) & set('"$`\\!')
     return f'--column "{text}"' if plain else f"--column {shlex.quote(text)}"
 
 
 class Columns:
-    """Names of a table's columns, and their numbers where they are such."""
+    """Names of a table's columns, and the values of numeric columns."""
 
     def __init__(self, runs: pd.DataFrame, rows: int = 10_000):
         self._rows = runs.head(rows)
         self.names = [str(name) for name in runs.columns]
 
     def numbers(self, name: str) -> Float[np.ndarray, " row"] | None:
-        """Read what is written in a column, shape (row,); None if it is text."""
+        """Parse the numbers of a column, shape (row,); None if a cell is text."""
         cells = self._rows[name].dropna()
         if pd.api.types.is_bool_dtype(cells):
             return None
@@ -197,7 +197,7 @@ class Columns:
             return None
 
     def is_plain(self, name: str) -> bool:
-        """Tell whether it can be multiplied: 20, not 20B or 34%."""
+        """Tell whether cells are plain numbers: 20, not 20B or 34%."""
         return bool(pd.to_numeric(self._rows[name], errors="coerce").notna().any())
 
     def called(
@@ -206,8 +206,8 @@ class Columns:
         foreign: Collection[str],
         among: Collection[str] | None = None,
     ) -> list[str]:
-        """Find columns of numbers that have the wanted words first in their name, else
-        anywhere in it, and no foreign one; ``among`` all of them, or some.
+        """Find numeric columns whose name begins with the wanted words, else contains
+        them, without a foreign word. ``among``: names to search, by default all.
         """
         wanted = list(wanted)
         words = {n: name_words(n) for n in (self.names if among is None else among)}
@@ -219,17 +219,17 @@ class Columns:
 
 
 def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
-    """Propose a column for each name of the schema: what to write for it, and whether
-    its unit is a guess.
+    """Propose for each name of the schema a column with its factor, and tell whether the
+    factor is a guess.
     """
     size: float | None = None
     for ours in SPELLINGS:
-        there = ours in columns.names
-        theirs = ours if there else _meant(columns, ours)
+        present = ours in columns.names
+        theirs = ours if present else _meant(columns, ours)
         if theirs is None:
             continue
         factor, guessed = "", False
-        if not there:
+        if not present:
             factor, guessed = _unit(columns, ours, theirs, size)
             yield ours, (theirs + factor, guessed)
         if ours == "N":
@@ -243,10 +243,10 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
 
 
 def _meant(columns: Columns, ours: str) -> str | None:
-    """Find the column that is called so, where there is one only."""
+    """Find the one column that is spelled like ``ours``; None if several are."""
     theirs = _meant_by(columns, SPELLINGS[ours])
     if ours == "N" and "active" not in name_words(theirs or ""):
-        # total parameters give way to active ones only
+        # without active parameters, total parameters may be N
         theirs = _meant_by(columns, Spelling(SPELLINGS[ours].names))
     return theirs
 
@@ -263,7 +263,7 @@ def _middle(columns: Columns, name: str, factor: str) -> float | None:
     values = columns.numbers(name)
     if values is None or not len(values):
         return None
-    # a size has no factor, or one that multiplies
+    # a factor of a size is empty or "*..."
     multiple = float(factor.removeprefix("*") or 1)
     return float(np.median(values)) * multiple
 
@@ -271,7 +271,7 @@ def _middle(columns: Columns, name: str, factor: str) -> float | None:
 def _unit(
     columns: Columns, ours: str, theirs: str, size: float | None
 ) -> tuple[str, bool]:
-    """Guess what a column is to be multiplied by, and say whether that is a guess."""
+    """Find the factor of a column by its name, else by its range; True: by range."""
     values = columns.numbers(theirs)
     if values is None or not len(values):
         return unit_of_name(theirs), False
@@ -281,7 +281,7 @@ def _unit(
     named = unit_of_name(theirs)
     most = {"N": 1e13, "D": 1e14, "U": 1e14}.get(ours, np.inf)
     if named.startswith("*") and largest * float(named[1:]) > most:
-        named = ""  # tokens_M that are written out
+        named = ""  # the unit in the name is already applied: tokens_M of 1e12
     if named:
         return named, False
     by_range = _unit_of_range(ours, values, size)
@@ -294,14 +294,15 @@ def _unit_of_range(
     least, most = float(values.min()), float(values.max())
     if ours == "replay":
         return "/100" if 1 < most <= 100 else ""
-    # models and corpora are larger than what is written, so it is in another unit
+    # no model or corpus is this small: the column is in millions or billions
     if ours == "N" and most < 2e4:
         # 14, 70, 410 are millions; 7, 13, 70 or .4, 1.4 are billions
         return "*1e6" if least >= 10 and most > 100 else "*1e9"
     if ours in ("D", "U") and most < 1e4:
         if size is None:
             return "*1e9"
-        # 20 tokens per parameter lie between those of adaptations and of training
+        # choose the unit that puts tokens per parameter nearer to 20 (in log), typical
+        # of adaptation and training together
         ratio = float(np.median(values)) / size / 20
         in_millions, in_billions = abs(np.log(ratio * np.array([1e6, 1e9])))
         return "*1e6" if in_millions <= in_billions else "*1e9"
@@ -312,7 +313,7 @@ def _unit_of_range(
 
 
 def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
-    """Find a column each for target and source, or the one loss."""
+    """Find a column of losses for target and source each, or one for the loss."""
     if {"loss", "target_loss", "source_loss"} & set(columns.names):
         return {}
     measured = _measured(columns)
@@ -323,7 +324,7 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
     if all(len(names) == 1 for names in for_domain.values()):
         chosen = {domain: names[0] for domain, names in for_domain.items()}
         return _with_starts(columns, chosen, False)
-    # what models are trained on before they are adapted, by which a source is guessed
+    # words for pre-training corpora: a loss on one is guessed to be the source's
     corpora = {
         *("en", "eng", "english", "pretrain", "pretraining", "general", "base", "orig"),
         *("pile", "web", "fineweb", "dclm", "slimpajama", "redpajama", "dolma"),
@@ -339,8 +340,8 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
 def _with_starts(
     columns: Columns, chosen: dict[str, str], guessed: bool
 ) -> dict[str, tuple[str, bool]]:
-    """Find both domains' losses, and those before adaptation whose names say the domain
-    as theirs do.
+    """Add losses before adaptation to the losses of both domains, by the words that tell
+    the two losses' names apart.
     """
     losses = {f"{domain}_loss": (name, guessed) for domain, name in chosen.items()}
     words = {domain: set(name_words(name)) for domain, name in chosen.items()}
@@ -362,15 +363,15 @@ def _with_starts(
 
 
 def _measured(columns: Columns) -> list[str]:
-    """Find columns of losses; a setting is none."""
+    """Find columns of measured losses."""
     names = [name for name in columns.names if not is_setting(name)]
-    # a loss before adaptation is not the loss, one that balances experts is none
+    # exclude losses before adaptation and auxiliary losses that balance experts
     foreign = {"before", "initial", "start", "init", "aux", "balance", "scale", "per"}
     return columns.called(["loss"], foreign, names)
 
 
 def _alike(columns: Columns) -> list[str]:
-    """Find columns of which each may be the loss."""
+    """Find the candidates for the loss if no choice could be made."""
     if {"loss", "target_loss", "source_loss"} & set(columns.names) or _losses(columns):
         return []
     return _measured_best(_measured(columns))

@@ -1,4 +1,4 @@
-"""What commands print and write, and how they end."""
+"""Print and write results of commands; collect warnings; exit after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
-# what may differ between lines that are alike: names in quotes, and numbers
+# parts of a warning that vary: names in quotes, and numbers
 PARTS = re.compile(r"""('[^']*'|"[^"]*"|[-+]?\d[\d.,]*(?:e[-+]?\d+)?[%KMBT]?)""")
 
 
 class Resumable(SystemExit):
-    """The end of an interrupted command that has said where it left its work."""
+    """Exit of an interrupted command that has printed where its work is saved."""
 
 
 def check_writable(path: Path) -> None:
-    """Try to write beside a file that is to be written, before hours of work.
+    """Check before hours of work that an output file can be written, by a trial file.
 
     Raises
     ------
     LawError
-        It is a folder, or nothing can be written there.
+        The path is a folder, a device or a pipe, or its folder cannot be written to.
     """
     if path.is_dir():
         raise LawError(f"{path} is a folder; give the name of a file")
@@ -46,7 +46,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table whole or not at all."""
+    """Write a table as Parquet or CSV, by the path's suffix; never a partial file."""
     check_writable(path)
     with atomic_write(path) as part:
         if path.suffix.lower() in (".parquet", ".pq"):
@@ -64,12 +64,12 @@ def _as_plain_text(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _escaped(cell: Any) -> Any:
-    # what spreadsheets run when they open a CSV file
+    # beginnings of text that a spreadsheet would run as a formula
     starts = ("=", "+", "-", "@", "\t", "\r")
     if not (isinstance(cell, str) and cell.startswith(starts)):
         return cell
     try:
-        float(cell)  # a negative number, say, is no formula
+        float(cell)  # a number, such as -1, is not a formula
     except ValueError:
         return f"'{cell}"
     return cell
@@ -83,7 +83,7 @@ def emit(record: Any, as_json: bool, show: Callable[[], None]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON has not, by null."""
+    """Replace NaN and infinity, which JSON cannot hold, by None."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -114,23 +114,23 @@ _kept: list[str] = []  # warnings of the command that runs, in order
 
 
 def keep_warning(message: Warning | str, *_: object) -> None:
-    """Keep a warning for the end of the command, where it is not scrolled away."""
+    """Keep a warning, to print it at the end of the command."""
     _kept.append(str(message))
 
 
 def say_warnings() -> None:
-    """Say on stderr what was kept, each once and what is alike in one line."""
+    """Print the kept warnings on stderr, similar ones merged into one line."""
     for line in merge_alike(_kept):
         say(f"warning: {line}", to_stderr=True)
     _kept.clear()
 
 
 def merge_alike(lines: Iterable[str]) -> list[str]:
-    """Keep the first of all lines that differ in names and numbers only, and say what
-    the others are about.
+    """Merge lines that differ only in names and numbers: keep the first line and list
+    the names of the others.
 
     ``law 'a' explains 3%``, ``law 'b' explains 4%`` become ``law 'a' explains 3%
-    (likewise 'b')``; where no name differs, ``(and 8 like it)``.
+    (likewise 'b')``; if no name differs, the line ends in ``(and 8 like it)``.
     """
     groups: dict[tuple[str, ...], list[list[str]]] = {}
     for line in dict.fromkeys(lines):
@@ -140,14 +140,12 @@ def merge_alike(lines: Iterable[str]) -> list[str]:
 
 
 def _merged(group: list[list[str]], most: int = 5) -> str:
-    """Write the first line of a group, and up to ``most`` names that the others are
-    about.
-    """
+    """Write the first line of a group, and up to ``most`` names of its other lines."""
     first, *alike = group
     line = "".join(first)
     if not alike:
         return line
-    # the first name in which they differ tells them apart
+    # list the first name that differs between lines
     for place in range(1, len(first), 2):
         names = list(dict.fromkeys(pieces[place] for pieces in group))
         if first[place][0] in "'\"" and len(names) > 1:
