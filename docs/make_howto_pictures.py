@@ -127,7 +127,19 @@ def second_batch(ax) -> None:
     plots.what_moved(ax, bayeslaw.update(first, runs).first)
 
 
-PLOTS: dict[str, Callable] = {"cluster": workers, "update": second_batch}
+def first_runs(ax) -> None:
+    """The how-to's three runs among what other tables taught."""
+    runs = pd.DataFrame({"N": [1e8, 2e8, 4e8], "D": [2e9, 2e9, 1e10]})
+    runs = bayeslaw.simulate("chinchilla", design=runs, noise=0.002)
+    fit = bayeslaw.fit(runs, "chinchilla", preview=True)
+    plots.learned_priors(ax, "chinchilla", "beta", fit=fit)
+
+
+PLOTS: dict[str, Callable] = {
+    "cluster": workers,
+    "update": second_batch,
+    "no_runs": first_runs,
+}
 
 
 def plot(name: str) -> Path:

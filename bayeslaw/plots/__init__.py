@@ -28,6 +28,7 @@ from bayeslaw.plots.forecasts import (
 from bayeslaw.plots.forecasts import pit as pit
 from bayeslaw.plots.laws import contributions as contributions
 from bayeslaw.plots.laws import exponents as exponents
+from bayeslaw.plots.laws import learned_priors as learned_priors
 from bayeslaw.plots.laws import mean_contributions as mean_contributions
 from bayeslaw.plots.laws import prior_and_posterior as prior_and_posterior
 from bayeslaw.plots.laws import sensitivity as sensitivity

@@ -10,10 +10,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._base.numbers import Z90
+from bayeslaw._base.numbers import Z90, format_count
 from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.experience.priors import as_learned, own_populations, populations
+from bayeslaw._law.experience.tables import LearnedTable, learned
 from bayeslaw._law.law import NATS
-from bayeslaw.plots.axes import COLOURS, GREY
+from bayeslaw.plots.axes import BLACK, COLOURS, GREY
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -229,3 +232,98 @@ def _name_rows(ax: Axes, names: Sequence[str]) -> None:
     """Names of rows on the y axis, from below."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(-0.6, len(names) - 0.4)
+
+
+def learned_priors(
+    ax: Axes,
+    law: Law | str,
+    name: str,
+    kind: str = "web-text",
+    fit: Fit | None = None,
+) -> Axes:
+    """What measured tables say of a parameter, a row for each lab.
+
+    Lines are the 90% intervals of tables, the band is that of a further lab's table
+    (what `fit` takes for a prior), dashed lines are the law's own prior. Contributions
+    are shares of the floor at the run amid the tables, so that units do not matter.
+
+    Parameters
+    ----------
+    name
+        A parameter: ``"alpha"``, ``"A"``.
+    kind
+        A kind of tables, as `fit` takes it for ``experience``.
+    fit
+        A fit of this law, on top.
+
+    Raises
+    ------
+    LawError
+        No such law or kind, or no table teaches of this parameter.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> bayeslaw.plots.learned_priors(ax, "chinchilla", "alpha").get_xlabel()
+    'alpha'
+    """
+    found = law_by_name(law) if isinstance(law, str) else law
+    site = name if name in found.priors else name + NATS
+    band = populations(found, kind)
+    of_law = learned().of_law(found.name)
+    tables = [t for t in of_law if t.kind == kind and site in t.logs]
+    _check(name, site, band, tables)
+    own = own_populations(found)[site]
+    for population, style in ((band[site], "-"), (own, "--")):
+        ends = population.mean + Z90 * population.sd * np.array([-1, 1])
+        if style == "-":
+            ax.axvspan(*np.exp(ends), color=GREY, alpha=0.25, lw=0)
+        else:
+            for end in np.exp(ends):
+                ax.axvline(end, color=GREY, ls=style, lw=1)
+    labs = list(dict.fromkeys(table.lab for table in tables))
+    for row, lab in enumerate(labs):
+        of_lab = [table for table in tables if table.lab == lab]
+        _draw_lab(ax, row, of_lab, site, COLOURS[row % 6])
+    names = labs
+    if fit is not None:
+        draws = np.log(as_learned(fit.law, fit.posterior)[site])
+        low, middle, high = np.exp(np.quantile(draws, [0.05, 0.5, 0.95]))
+        ax.plot([low, high], [len(labs)] * 2, color=BLACK, lw=2.5)
+        ax.plot(middle, len(labs), "D", color=BLACK, ms=5)
+        names = [*labs, "yours"]
+    ax.set_yticks(range(len(names)), names)
+    share = "" if site == name else f", share of the floor{_at(found)}"
+    ax.set(xscale="log", xlabel=f"{name}{share}", ylabel=None)
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("{x:g}")
+    ax.tick_params(axis="x", which="minor", labelsize=7)
+    return ax
+
+
+def _check(name: str, site: str, band: dict, tables: Sequence[LearnedTable]) -> None:
+    if site not in band or not tables:
+        raise LawError(
+            f"no table teaches of {name!r}; there is "
+            f"{', '.join(n.removesuffix(NATS) for n in band) or 'nothing'}"
+        )
+
+
+def _draw_lab(
+    ax: Axes, row: int, tables: Sequence[LearnedTable], site: str, colour: str
+) -> None:
+    """A line for each table of a lab, within its row."""
+    places = row + np.linspace(-0.3, 0.3, len(tables) + 2)[1:-1]
+    for y, table in zip(places, tables, strict=True):
+        mean, sd = table.logs[site]
+        low, middle, high = np.exp(mean + Z90 * sd * np.array([-1, 0, 1]))
+        ax.plot([low, high], [y, y], color=colour, lw=1.2)
+        ax.plot(middle, y, "o", color=colour, ms=3)
+
+
+def _at(law: Law) -> str:
+    """The run at which contributions are shares, in words."""
+    catalogue = learned()
+    run = catalogue.reference.get(catalogue.same.get(law.name, law.name), {})
+    return "".join(f", {c} {format_count(v)}" for c, v in run.items())

@@ -6,8 +6,8 @@
 Every published table of sizes and tokens is cut to its cheapest runs, and the dearest
 tenth of its runs (by N D) is forecast by `chinchilla` with its misfit: with priors learned
 from the tables of all other labs, and with the law's own. ``bought``: five runs that
-`anchors` names from nothing, of all that cost at most a hundredth of the dearest, within
-what five times the median of these costs, and five cheapest. Rows are kept as they are
+`anchors` names from nothing, of all that cost at most a hundredth of the dearest (or of
+the cheaper half), within five times the median of these costs, and five cheapest. Rows are kept as they are
 made, so that an interrupted study goes on.
 """
 
@@ -84,7 +84,9 @@ def score(known: Posterior, dear: pd.DataFrame) -> dict[str, float]:
 def anchored(law: bayeslaw.Law, cheap: pd.DataFrame, dear: pd.DataFrame) -> Any:
     """The five runs that `anchors` names from nothing."""
     cost = 6 * cheap["N"] * cheap["D"]
-    offered = cheap[cost <= (6 * dear["N"] * dear["D"]).max() / 100]
+    dearest = float((6 * dear["N"] * dear["D"]).max())
+    # of a narrow table the cheaper half
+    offered = cheap[cost <= max(dearest / 100, float(cost.median()))]
     span = pd.concat([offered, dear])
     nothing = from_priors([law], span)
     on_offer = offered.drop(columns="loss").assign(

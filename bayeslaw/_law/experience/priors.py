@@ -20,6 +20,7 @@ import numpy as np
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
+from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.experience.tables import (
     NATS_PER_TOKEN,
     LearnedTable,
@@ -85,19 +86,36 @@ def between_labs(
     return Population(mean, math.sqrt(variance), labs)
 
 
-def within_labs(tables: Sequence[LearnedTable]) -> float:
-    """Estimate the sd of a parameter's log between tables of one lab, all parameters
-    together.
+class Within(NamedTuple):
+    """How far parameters' logs differ between tables of one lab, all together (root mean
+    square): ``absolute``, and in sds of the laws' own priors, ``relative``.
     """
-    squares, freedom = 0.0, 0
+
+    absolute: float
+    relative: float
+
+    def sd(self, own_sd: float) -> float:
+        """Sd of a parameter whose own prior has this sd: the smaller of the two, as a
+        wide prior may be ignorance, and a narrow one knows that it varies little.
+        """
+        return min(self.absolute, self.relative * own_sd)
+
+
+def within_labs(tables: Sequence[LearnedTable]) -> Within:
+    """Estimate how far tables of one lab differ, from deviations from the lab's mean."""
     groups: dict[tuple[str, str, str], list[float]] = {}
     for table in tables:
         for site, (mean, _) in table.logs.items():
             groups.setdefault((table.law, table.lab, site), []).append(mean)
-    for means in groups.values():
-        squares += float(np.sum((np.array(means) - np.mean(means)) ** 2))
+    absolute, relative, freedom = 0.0, 0.0, 0
+    for (law, _, site), means in groups.items():
+        squares = float(np.sum((np.array(means) - np.mean(means)) ** 2))
+        absolute += squares
+        relative += squares / law_by_name(law).priors[site].args[1] ** 2
         freedom += len(means) - 1
-    return math.sqrt(squares / freedom) if freedom else 0.0
+    if not freedom:
+        return Within(1.0, 1.0)
+    return Within(math.sqrt(absolute / freedom), math.sqrt(relative / freedom))
 
 
 def populations(
@@ -119,7 +137,7 @@ def populations(
     runtime.start()
     tables = experience.of_law(law.name)
     sites = dict.fromkeys(site for table in tables for site in table.logs)
-    base = _own(law, experience)
+    base = own_populations(law, experience)
     found = {}
     for site in sites:
         if site not in base:
@@ -131,8 +149,9 @@ def populations(
                 chosen = [table for table in of_site if table.kind == kind]
                 of_kind = between_labs(_by_lab(chosen, site), of_kind)
         else:
-            chosen = [table for table in of_site if name in (table.lab, table.name)]
-            of_kind = _alike(chosen, site, within_labs(experience.tables))
+            chosen = [table for table in of_site if table.is_called(name)]
+            within = within_labs(experience.tables).sd(base[site].sd)
+            of_kind = _alike(chosen, site, within)
         if of_kind is not None and of_kind.labs:
             found[site] = of_kind
     return found
@@ -209,17 +228,30 @@ def _floors(
     return np.median(measured.losses / np.asarray(relative), axis=1)
 
 
+def as_learned(
+    law: Law, draws: Mapping[str, Float[np.ndarray, " draw"]]
+) -> dict[str, Float[np.ndarray, " draw"]]:
+    """Restate draws of a law as tables that teach have theirs: contributions at the run
+    amid them, beside a floor as shares of it; (draw,) each.
+    """
+    values = {site: np.asarray(draws[site]) for site in law.priors}
+    moved = _contributions(law, _amid(law, learned()), values)
+    floors = [term.site for term in law.terms if term.is_floor]
+    shares = [site for site in moved if _is_share(law, site)]
+    return moved | {site: moved[site] / moved[floors[0]] for site in shares}
+
+
 # -- parts -----------------------------------------------------------------------------
 
 
 def _check_name(name: str, experience: TableFits) -> None:
-    names = {*KINDS, *(t.lab for t in experience.tables)}
-    names |= {table.name for table in experience.tables}
-    if name not in names:
-        raise LawError(
-            f"no experience is called {name!r}; there are {', '.join(KINDS)}, "
-            f"{NONE}, and labs and tables: {', '.join(sorted(names - {*KINDS}))}"
-        )
+    if name in KINDS or any(table.is_called(name) for table in experience.tables):
+        return
+    names = {part for t in experience.tables for part in (t.lab, t.name)}
+    raise LawError(
+        f"no experience is called {name!r}; there are {', '.join(KINDS)}, {NONE}, and "
+        f"labs and tables: {', '.join(sorted(names))}"
+    )
 
 
 def _teaches(table: LearnedTable, site: str, law: Law) -> bool:
@@ -264,9 +296,14 @@ def _amid(law: Law, experience: TableFits) -> Law:
     return amid.with_priors(own)
 
 
-def _own(law: Law, experience: TableFits) -> dict[str, Population]:
-    """What a law's own priors say of the logs of its parameters, by site."""
-    amid = _amid(law, experience)
+def own_populations(
+    law: Law, experience: TableFits | None = None
+) -> dict[str, Population]:
+    """What a law's own priors say of the logs of its parameters, by site; contributions
+    beside a floor as shares of it.
+    """
+    runtime.start()
+    amid = _amid(law, experience or learned())
     floors = [t.prior.median for t in law.terms if t.is_floor]
     own = {}
     for site, prior in amid.free_priors.items():

@@ -44,6 +44,13 @@ class LearnedTable:
     source: str
     logs: Mapping[str, tuple[float, float]]
 
+    def is_called(self, name: str) -> bool:
+        """Whether a name means this table: its own, its lab's, or of both domains of
+        one table that without the domain.
+        """
+        without_domain = self.name.removesuffix(" target").removesuffix(" source")
+        return name in (self.lab, self.name, without_domain)
+
 
 @dataclass(frozen=True)
 class TableFits:
