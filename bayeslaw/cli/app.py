@@ -18,7 +18,7 @@ import typer
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
 from bayeslaw._base.terminal import say
-from bayeslaw.cli import decisions, fits, forecasts, laws, studies
+from bayeslaw.cli import decisions, fits, forecasts, laws, mixtures, studies
 from bayeslaw.cli.afterwards import following, updating
 from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
 
@@ -72,6 +72,7 @@ COMMANDS = (
     forecasts.check,
     forecasts.review,
     decisions.plan,
+    mixtures.mixture,
     forecasts.optimum,
     forecasts.recipes,
     following.follow,

@@ -1,0 +1,321 @@
+"""``plan_mixture``: the cheapest tokens and shares of a mixture that keep limits on several
+evaluation sets with a stated probability.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.arguments import takes
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.html import paragraphs, table_html
+from bayeslaw._base.limits import COUNT, KINDS, LOSS, checked
+from bayeslaw._base.machine import runtime
+from bayeslaw._base.numbers import format_count
+from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.mixing.question import (
+    MixtureQuestion,
+    Simplex,
+    fitted_range,
+    mean_weights,
+    unknown_name,
+)
+from bayeslaw._plans.mixing.search import Limits, MixtureChoice, SimplexProblem, search
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.beyond import far_beyond
+
+MEAN = "mean"  # what the limit on the weighted mean is called
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureArguments(MixtureQuestion):
+    """Arguments of `plan_mixture`, which says what they are."""
+
+    _: KW_ONLY
+    max_loss: Mapping[str, float] = field(default_factory=dict)
+    max_mean_loss: float | None = None
+    confidence: float = 0.9
+    max_tokens: float | None = None
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True)
+class MixturePlan:
+    """A mixture's plan. Every field survives JSON.
+
+    Parameters
+    ----------
+    feasible
+        Whether the confidence is reached; if not, the plan is the most probable one.
+    N, D, atpp, flops
+        The model, tokens, tokens per parameter, and FLOPs.
+    shares, tokens, epochs
+        By domain: share, tokens, and how often each of its tokens is seen (where how
+        many there are is given).
+    probability
+        Share of draws that keep all limits, of other draws than those searched: paired
+        anew, with other noise.
+    limits
+        By limit: ``name``, ``limit`` (nats per token), ``probability``, and ``median``,
+        ``low``, ``high`` (90%) of the loss.
+    binding
+        The limit that most draws miss.
+    settings, warnings
+        What was asked, and what to know of the plan.
+    """
+
+    feasible: bool
+    N: float
+    D: float
+    atpp: float
+    flops: float
+    shares: dict[str, float]
+    tokens: dict[str, float]
+    epochs: dict[str, float]
+    probability: float
+    limits: list[dict[str, Any]]
+    binding: str
+    settings: dict[str, Any]
+    warnings: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the plan to what JSON holds."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """Say the plan in words."""
+        mixture = ", ".join(
+            f"{name} {share:.1%}" for name, share in self.shares.items()
+        )
+        opening = f"Train N = {format_count(self.N)} on {format_count(self.D)} tokens"
+        if not self.feasible:
+            opening = (
+                "No mixture within the bounds reaches the confidence; most probable: "
+                f"{format_count(self.D)} tokens"
+            )
+        odds = ", ".join(
+            f"{row['name']} {row['probability']:.1%}" for row in self.limits
+        )
+        return (
+            f"{opening} ({self.flops:.2g} FLOPs): {mixture}.\n"
+            f"All limits are kept with probability {self.probability:.1%} "
+            f"({odds}); bound by {self.binding}."
+        )
+
+    def __repr__(self) -> str:
+        return f"MixturePlan({self.sentence().splitlines()[0]})"
+
+    def _repr_html_(self) -> str:
+        """Show the plan, and each limit, in notebooks."""
+        return paragraphs(self.sentence()) + table_html(
+            pd.DataFrame(self.limits).set_index("name")
+        )
+
+
+@takes(MixtureArguments, PlanError)
+def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
+    """Find the cheapest tokens and shares that keep all limits with probability
+    ``confidence``.
+
+    Minimises D over D and shares on the simplex such that P(all losses keep their limits)
+    >= confidence, over draws of the posteriors (Luedtke and Ahmed 2008), by SLSQP from
+    several mixtures.
+
+    Parameters
+    ----------
+    losses
+        Posteriors by evaluation set, independent of each other.
+    N
+        Model parameters.
+    max_loss
+        Most of a set's loss, by its name, in nats per token.
+    max_mean_loss, weights
+        Most of the mean of the losses, in nats per token, and the weight of each set in
+        it; by default all alike.
+    confidence
+        Probability with which all limits are kept together.
+    bounds
+        Least and largest share by domain; by default the least and the largest that were
+        fitted.
+    unique_tokens, max_epochs
+        Tokens there are, by domain, and how often each may be seen.
+    max_tokens
+        Largest budget; by default ten times the largest fitted.
+    covariates
+        Further columns that the laws read.
+    costs
+        Formula of the FLOPs; 6 N D by default.
+    new_run
+        Whether limits are on the losses of the run that will be made, with its noise, or
+        on the law's mean.
+    draws, seed
+        How many draws, and the seed that pairs them and draws the noise.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed: no limit, an unknown set or domain, bounds that leave
+        no mixture.
+
+    Examples
+    --------
+    >>> runs = bayeslaw.simulate("mixture-coupled", design="mixtures", seed=1)
+    >>> web = bayeslaw.fit(runs, "mixture-coupled", preview=True)
+    >>> planned = bayeslaw.plan_mixture({"web": web}, N=1e9, max_loss={"web": 2.6})
+    >>> planned.feasible, round(sum(planned.shares.values()), 6)
+    (True, 1.0)
+    """
+    runtime.start()
+    simplex = Simplex.of(arguments)
+    problem = _problem(arguments, simplex)
+    choice = search(problem, seed=arguments.seed)
+    # what is best for some draws looks better by them than it is
+    other_draws = Simplex.of(replace(arguments, seed=arguments.seed + 1))
+    fresh = _problem(arguments, other_draws)
+    return _answer(arguments, simplex, fresh, _verified(fresh, choice))
+
+
+def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
+    """The choice by draws that it was not made for: as many tokens as its shares need."""
+    if choice.is_kept:
+        log_tokens = fresh.cheapest(choice.shares)
+        if log_tokens is not None:
+            choice = choice._replace(log_tokens=log_tokens)
+    probability = fresh.probability(choice.log_tokens, choice.shares)
+    is_kept = probability >= fresh.confidence
+    return choice._replace(probability=probability, is_kept=is_kept)
+
+
+def _problem(arguments: MixtureArguments, simplex: Simplex) -> SimplexProblem:
+    return SimplexProblem(
+        simplex.losses,
+        _limits(arguments, simplex.losses.sets),
+        checked("confidence", arguments.confidence, KINDS["confidence"]),
+        simplex.low,
+        simplex.high,
+        _tokens(arguments, simplex.posteriors),
+        simplex.supply,
+    )
+
+
+def _limits(arguments: MixtureArguments, sets: tuple[str, ...]) -> Limits:
+    names, weights, most = [], [], []
+    for name, limit in arguments.max_loss.items():
+        if name not in sets:
+            raise PlanError(unknown_name("max_loss", name, sets))
+        names.append(name)
+        weights.append([float(one == name) for one in sets])
+        most.append(checked(f"max_loss of {name}", limit, LOSS))
+    if arguments.max_mean_loss is not None:
+        names.append(MEAN)
+        weights.append(mean_weights(arguments.weights, sets))
+        most.append(checked("max_mean_loss", arguments.max_mean_loss, LOSS))
+    if not names:
+        raise PlanError("give a limit: max_loss by evaluation set, or max_mean_loss")
+    return Limits(tuple(names), np.array(weights), np.array(most))
+
+
+def _tokens(
+    arguments: MixtureArguments,
+    posteriors: Mapping[str, Posterior],
+    beyond: float = 10.0,
+) -> tuple[float, float]:
+    """Least and largest budget: so many times ``beyond`` those fitted."""
+    low, high = fitted_range(posteriors, "D") or (1e6, 1e13)
+    most = beyond * high
+    if arguments.max_tokens is not None:
+        most = checked("max_tokens", arguments.max_tokens, COUNT)
+    return min(low / beyond, most / beyond), most
+
+
+def _answer(
+    arguments: MixtureArguments,
+    simplex: Simplex,
+    problem: SimplexProblem,
+    choice: MixtureChoice,
+) -> MixturePlan:
+    tokens = math.exp(choice.log_tokens)
+    shares = simplex.by_domain(choice.shares)
+    is_kept = problem.kept(choice.log_tokens, choice.shares)
+    rows = _limit_rows(problem, choice)
+    missed = int(is_kept.mean(axis=1).argmin())
+    by_domain = {name: tokens * share for name, share in shares.items()}
+    costs = arguments.costs or Costs()
+    return MixturePlan(
+        feasible=choice.is_kept,
+        N=float(arguments.N),
+        D=tokens,
+        atpp=tokens / arguments.N,
+        flops=costs.flops_per_token(arguments.N) * tokens,
+        shares=shares,
+        tokens=by_domain,
+        epochs={n: by_domain[n] / u for n, u in arguments.unique_tokens.items()},
+        probability=choice.probability,
+        limits=rows,
+        binding=problem.limits.names[missed],
+        settings={
+            "confidence": problem.confidence,
+            "least": simplex.by_domain(simplex.low),
+            "largest": simplex.by_domain(simplex.high),
+            "max_tokens": problem.tokens[1],
+            "max_epochs": arguments.max_epochs,
+            "new_run": arguments.new_run,
+            "draws": arguments.draws,
+            "seed": arguments.seed,
+        },
+        warnings=_doubts(arguments, simplex, choice),
+    )
+
+
+def _limit_rows(
+    problem: SimplexProblem, choice: MixtureChoice, tail: float = 0.05
+) -> list[dict[str, Any]]:
+    """Describe each limit at the plan."""
+    margins = problem.margins(choice.log_tokens, choice.shares)
+    rows = []
+    limits = problem.limits
+    for name, most, margin in zip(limits.names, limits.most, margins, strict=True):
+        losses = most * np.exp(-margin)
+        low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
+        rows.append(
+            {
+                "name": name,
+                "limit": float(most),
+                "probability": float((margin >= 0).mean()),
+                "median": float(median),
+                "low": float(low),
+                "high": float(high),
+            }
+        )
+    return rows
+
+
+def _doubts(
+    arguments: MixtureArguments,
+    simplex: Simplex,
+    choice: MixtureChoice,
+    near: float = 1e-3,
+) -> list[str]:
+    """What to know of the plan: what the fits warn of, and where it lies at an end."""
+    posteriors = simplex.posteriors
+    lines = [f"{n}: {line}" for n, p in posteriors.items() for line in p.warnings]
+    run = {"N": arguments.N, "D": math.exp(choice.log_tokens)}
+    table = table_of(next(iter(posteriors.values())))
+    lines += [f"the plan's {line}" for line in far_beyond(table, pd.DataFrame([run]))]
+    ends = zip(simplex.domains, choice.shares, simplex.low, simplex.high, strict=True)
+    for name, share, low, high in ends:
+        is_fitted = name not in arguments.bounds
+        at = "least" if share - low < near else "largest" if high - share < near else ""
+        if is_fitted and at:
+            lines.append(
+                f"the share of {name}, {share:.1%}, is the {at} that was fitted: beyond "
+                f"it nothing was checked; bounds={{{name!r}: (0, 1)}} looks there"
+            )
+    return lines

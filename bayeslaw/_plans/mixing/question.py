@@ -1,0 +1,183 @@
+"""What plans and best mixtures are asked: posteriors by evaluation set, and the shares that
+there may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import KINDS, POSITIVE, SHARE, checked
+from bayeslaw._law.columns import SHARE as PREFIX
+from bayeslaw._law.columns import share_domains
+from bayeslaw._plans.mixing.sampled import SampledLosses
+from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Posterior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureQuestion:
+    """Arguments that `plan_mixture` and `best_mixture` share; they say what they are."""
+
+    losses: Mapping[str, Posterior | str | Path]
+    _: KW_ONLY
+    N: float
+    weights: Mapping[str, float] | None = None
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    unique_tokens: Mapping[str, float] = field(default_factory=dict)
+    max_epochs: float = 1.0
+    covariates: Mapping[str, float] = field(default_factory=dict)
+    new_run: bool = True
+    draws: int = 1000
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex:
+    """Posteriors, their paired draws, and the shares that there may be.
+
+    ``low``, ``high``: bounds of each domain's share, (domain,); ``supply``: tokens of
+    each domain that may be seen, repetitions included, (domain,).
+    """
+
+    posteriors: Mapping[str, Posterior]
+    losses: SampledLosses
+    low: Float[np.ndarray, " domain"]
+    high: Float[np.ndarray, " domain"]
+    supply: Float[np.ndarray, " domain"]
+
+    @classmethod
+    def of(cls, question: MixtureQuestion) -> Simplex:
+        """Check a question's arguments and pair the draws.
+
+        Raises
+        ------
+        PlanError
+            They make no question.
+        """
+        posteriors = {name: as_posterior(one) for name, one in question.losses.items()}
+        if not posteriors:
+            raise PlanError("give a posterior of at least one evaluation set")
+        domains = _domains(posteriors)
+        fixed = {"N": checked("N", question.N, KINDS["N"]), **question.covariates}
+        losses = SampledLosses.of(
+            posteriors, domains, fixed, question.draws, question.seed, question.new_run
+        )
+        low, high = _bounds(question, posteriors, domains)
+        return cls(posteriors, losses, low, high, _supply(question, domains))
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Domains that are mixed."""
+        return self.losses.domains
+
+    def by_domain(self, shares: Float[np.ndarray, " domain"]) -> dict[str, float]:
+        """Name the shares."""
+        return dict(zip(self.domains, map(float, shares), strict=True))
+
+
+def _supply(
+    question: MixtureQuestion, domains: tuple[str, ...]
+) -> Float[np.ndarray, " domain"]:
+    unknown = [name for name in question.unique_tokens if name not in domains]
+    if unknown:
+        raise PlanError(unknown_name("unique_tokens", unknown[0], domains))
+    epochs = checked("max_epochs", question.max_epochs, POSITIVE)
+    there = [question.unique_tokens.get(name, math.inf) for name in domains]
+    return epochs * np.array(there, float)
+
+
+def _domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
+    """Domains of the laws' shares, which must be the same for all."""
+    found: dict[str, set[str]] = {}
+    for name, posterior in posteriors.items():
+        columns = [c for piece in posterior.pieces() for c in piece.covariates]
+        found[name] = set(share_domains(columns))
+        if not found[name]:
+            raise PlanError(
+                f"the law of {name} reads no shares: fit a law of mixtures "
+                "(mixture-coupled) to a table with columns share_NAME"
+            )
+    first, domains = next(iter(found.items()))
+    for name, others in found.items():
+        if others != domains:
+            apart = ", ".join(sorted(others ^ domains))
+            raise PlanError(
+                f"the fits of {first} and {name} differ in domains: {apart}"
+            )
+    return tuple(sorted(domains))
+
+
+def mean_weights(
+    weights: Mapping[str, float] | None, sets: tuple[str, ...]
+) -> list[float]:
+    """Weights of evaluation sets in a mean, which sum to one.
+
+    Raises
+    ------
+    PlanError
+        A set is unknown, or no weight is above 0.
+    """
+    given = dict.fromkeys(sets, 1.0) if weights is None else dict(weights)
+    unknown = [name for name in given if name not in sets]
+    if unknown:
+        raise PlanError(unknown_name("weights", unknown[0], sets))
+    total = sum(given.values())
+    if min(given.values()) < 0 or not 0 < total < math.inf:
+        raise PlanError("weights must be at least 0, and one of them above")
+    return [given.get(name, 0.0) / total for name in sets]
+
+
+def unknown_name(what: str, name: str, there: tuple[str, ...]) -> str:
+    return f"{what} names no {name!r}; there are: {', '.join(there)}"
+
+
+def _bounds(
+    question: MixtureQuestion,
+    posteriors: Mapping[str, Posterior],
+    domains: tuple[str, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest share of each domain: as asked for, else as fitted."""
+    unknown = [name for name in question.bounds if name not in domains]
+    if unknown:
+        raise PlanError(unknown_name("bounds", unknown[0], domains))
+    ends = []
+    for name in domains:
+        fitted = fitted_range(posteriors, f"{PREFIX}{name}") or (0.0, 1.0)
+        low, high = question.bounds.get(name, fitted)
+        what = f"bounds of {name}"
+        ends.append((checked(what, low, SHARE), checked(what, high, SHARE)))
+        if low > high:
+            raise PlanError(
+                f"{what}: the least, {low:g}, is over the largest, {high:g}"
+            )
+    low, high = np.array(ends).T
+    if low.sum() > 1 + 1e-9 or high.sum() < 1 - 1e-9:
+        raise PlanError(
+            f"bounds leave no mixture: least shares sum to {low.sum():.3g} and largest "
+            f"to {high.sum():.3g}; 1 must lie between"
+        )
+    return low, high
+
+
+def fitted_range(
+    posteriors: Mapping[str, Posterior], column: str
+) -> tuple[float, float] | None:
+    """Least and largest of a column that all tables hold; None where none has it."""
+    tables = [table_of(posterior) for posterior in posteriors.values()]
+    columns = [
+        table[column] for table in tables if table is not None and column in table
+    ]
+    if not columns:
+        return None
+    return max(float(c.min()) for c in columns), min(float(c.max()) for c in columns)

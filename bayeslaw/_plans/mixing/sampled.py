@@ -1,0 +1,192 @@
+"""Losses of several evaluation sets at one mixture, over paired draws, with their slopes
+in log tokens and in each share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.programs.compiled import compiled
+from bayeslaw._law.columns import SHARE
+from bayeslaw._posteriors.draws import Draws, shuffled, take_draws
+from bayeslaw._posteriors.posterior import Draw, Posterior
+from bayeslaw._posteriors.streams import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True, eq=False)
+class SampledLosses:
+    """Draws of log losses by evaluation set.
+
+    Parameters
+    ----------
+    sets
+        Names of the evaluation sets.
+    domains
+        Domains that are mixed.
+    parts
+        Draws of each set, by formula.
+    noise
+        Error of a new run on log loss, shape (set, draw); zeros for the law's mean.
+    fixed
+        Covariates that a plan does not choose.
+    """
+
+    sets: tuple[str, ...]
+    domains: tuple[str, ...]
+    parts: tuple[tuple[Draws, ...], ...]
+    noise: Float[np.ndarray, "set draw"]
+    fixed: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        posteriors: Mapping[str, Posterior],
+        domains: Sequence[str],
+        fixed: Mapping[str, float],
+        draws: int,
+        seed: int,
+        new_run: bool,
+    ) -> SampledLosses:
+        """Pair draws of the posteriors, each in an order of its own."""
+        parts, noise = [], np.zeros((len(posteriors), draws))
+        for i, posterior in enumerate(posteriors.values()):
+            pieces = posterior.pieces()
+            rng = generator(seed, i)
+            index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
+            of_set = take_draws(pieces, index)
+            for part in of_set:
+                if new_run and "sigma" in part.piece.values:
+                    noise[i, part.rows] = part.piece.noise.draw(1, rng)[:, 0]
+            parts.append(tuple(of_set))
+        names = tuple(posteriors)
+        losses = cls(names, tuple(domains), tuple(parts), noise, dict(fixed))
+        losses._check_columns()
+        return losses
+
+    def at(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> tuple[Float[np.ndarray, "set draw"], Float[np.ndarray, "set draw slope"]]:
+        """Log losses at a mixture, and their slopes in log tokens and in each share."""
+        columns = [f"{SHARE}{name}" for name in self.domains]
+        point = dict(zip(columns, map(jnp.asarray, shares), strict=True))
+        point |= {"log_D": jnp.asarray(log_tokens)}
+        fixed = {name: jnp.asarray(value) for name, value in self.fixed.items()}
+        losses = self.noise.copy()
+        slopes = np.zeros((*losses.shape, 1 + len(columns)))
+        for i, parts in enumerate(self.parts):
+            for part in parts:
+                values, by_name = _with_slopes(
+                    part.piece.log_loss, dict(part.piece.values), fixed, point
+                )
+                losses[i, part.rows] += np.asarray(values)
+                along = [by_name[name] for name in ("log_D", *columns)]
+                slopes[i, part.rows] = np.stack(along, axis=-1)
+        return losses, slopes
+
+    def along_tokens(
+        self,
+        log_tokens: Float[np.ndarray, " rung"],
+        shares: Float[np.ndarray, " domain"],
+    ) -> Float[np.ndarray, "set draw rung"]:
+        """Log losses at several budgets of one mixture."""
+        size = len(log_tokens)
+        columns = {
+            f"{SHARE}{name}": p for name, p in zip(self.domains, shares, strict=True)
+        }
+        run = {
+            name: np.full(size, value)
+            for name, value in {**self.fixed, **columns}.items()
+        }
+        run["D"] = np.exp(log_tokens)
+        losses = np.repeat(self.noise[..., None], size, axis=2)
+        for i, parts in enumerate(self.parts):
+            for part in parts:
+                read = {name: run[name] for name in part.piece.covariates}
+                losses[i, part.rows] += part.piece.at(read)
+        return losses
+
+    def each(
+        self, log_tokens: float, shares: Float[np.ndarray, "draw domain"]
+    ) -> tuple[Float[np.ndarray, "set draw"], Float[np.ndarray, "set draw domain"]]:
+        """Log losses of each draw at a mixture of its own, and their slopes in its
+        shares.
+        """
+        fixed = {name: jnp.asarray(value) for name, value in self.fixed.items()}
+        columns = [f"{SHARE}{name}" for name in self.domains]
+        losses = self.noise.copy()
+        slopes = np.zeros((*losses.shape, len(columns)))
+        for i, parts in enumerate(self.parts):
+            for part in parts:
+                rows = part.rows
+                points = dict(
+                    zip(columns, map(jnp.asarray, shares[rows].T), strict=True)
+                )
+                points |= {"log_D": jnp.full(len(rows), log_tokens)}
+                values, by_name = _each_with_slopes(
+                    part.piece.log_loss, dict(part.piece.values), fixed, points
+                )
+                losses[i, rows] += np.asarray(values)
+                slopes[i, rows] = np.stack([by_name[c] for c in columns], axis=-1)
+        return losses, slopes
+
+    def _check_columns(self) -> None:
+        """Refuse laws that read what is neither planned nor given."""
+        given = {"D", *self.fixed, *(f"{SHARE}{name}" for name in self.domains)}
+        for name, parts in zip(self.sets, self.parts, strict=True):
+            for part in parts:
+                missing = [c for c in part.piece.covariates if c not in given]
+                if missing:
+                    raise PlanError(
+                        f"the law of {name} reads {missing[0]!r}: "
+                        f"give covariates={{{missing[0]!r}: ...}}"
+                    )
+
+
+def _at_point(
+    log_loss: Callable, fixed: Mapping[str, Any], point: Mapping[str, Any], draw: Draw
+) -> Any:
+    """Log loss of a draw at one run."""
+    run = {name: value for name, value in point.items() if name != "log_D"}
+    run |= {**fixed, "D": jnp.exp(point["log_D"])}
+    return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
+
+
+@compiled(static_argnums=0)
+def _with_slopes(
+    log_loss: Callable,
+    draws: Draw,
+    fixed: Mapping[str, Float[Array, ""]],
+    point: Mapping[str, Float[Array, ""]],
+) -> tuple[Float[Array, " draw"], dict[str, Float[Array, " draw"]]]:
+    """Log loss of each draw at one run, and its slopes."""
+
+    def of_draws(point: Mapping[str, Any]) -> Any:
+        at_run = partial(_at_point, log_loss, fixed, point)
+        return jax.vmap(at_run)(dict(draws))
+
+    # forwards, what all draws share (a misfit's functions) is differentiated once
+    return of_draws(point), jax.jacfwd(of_draws)(dict(point))
+
+
+@compiled(static_argnums=0)
+def _each_with_slopes(
+    log_loss: Callable,
+    draws: Draw,
+    fixed: Mapping[str, Float[Array, ""]],
+    points: Mapping[str, Float[Array, " draw"]],
+) -> tuple[Float[Array, " draw"], dict[str, Float[Array, " draw"]]]:
+    """Log loss of each draw at a run of its own, and its slopes."""
+    at_run = jax.value_and_grad(partial(_at_point, log_loss, fixed))
+    return jax.vmap(at_run)(dict(points), dict(draws))

@@ -1,0 +1,345 @@
+"""The cheapest tokens and shares whose limits hold together in a stated share of draws.
+
+Over fixed draws the margin of a draw is how far, in log loss, it lies under the nearest of
+its limits; a plan keeps its promise where the margin's quantile at one less the
+confidence is not negative (the sample approximation of Luedtke and Ahmed 2008). That
+quantile, weighed over neighbouring ranks (Harrell and Davis 1982), has slopes, and
+SLSQP (Kraft 1988) searches tokens and shares by them, from several mixtures. At the
+shares that it finds the cheapest tokens are then found on a ladder, by the plain share of
+draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import optimize, special
+
+from bayeslaw._plans.mixing.sampled import SampledLosses
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Upper limits on losses, and on weighted means of them.
+
+    ``weights``: of each evaluation set in each limit, (limit, set), rows summing to one;
+    ``most``: nats per token, (limit,); ``names``: of the limits.
+    """
+
+    names: tuple[str, ...]
+    weights: Float[np.ndarray, "limit set"]
+    most: Float[np.ndarray, " limit"]
+
+    def margins(
+        self, log_losses: Float[np.ndarray, "set draw"]
+    ) -> Float[np.ndarray, "limit draw"]:
+        """How far each draw lies under each limit, in log loss."""
+        means = self.weights @ np.exp(log_losses)
+        return np.log(self.most)[:, None] - np.log(means)
+
+    def slopes(
+        self,
+        log_losses: Float[np.ndarray, "set draw"],
+        slopes: Float[np.ndarray, "set draw slope"],
+    ) -> Float[np.ndarray, "limit draw slope"]:
+        """Slopes of `margins`."""
+        losses = np.exp(log_losses)
+        means = self.weights @ losses
+        rises = np.einsum("ls,sd,sdk->ldk", self.weights, losses, slopes)
+        return -rises / means[..., None]
+
+
+class MixtureChoice(NamedTuple):
+    """A budget and its mixture. ``is_kept``: whether the confidence is reached."""
+
+    log_tokens: float
+    shares: Float[np.ndarray, " domain"]
+    probability: float
+    is_kept: bool
+
+
+@dataclass(frozen=True, eq=False)
+class SimplexProblem:
+    """What is searched: fixed draws, limits, and the tokens and shares there may be.
+
+    ``low``, ``high``: bounds of each domain's share, (domain,); ``tokens``: bounds of the
+    budget; ``supply``: tokens of each domain that may be seen, repetitions included,
+    (domain,).
+    """
+
+    losses: SampledLosses
+    limits: Limits
+    confidence: float
+    low: Float[np.ndarray, " domain"]
+    high: Float[np.ndarray, " domain"]
+    tokens: tuple[float, float]
+    supply: Float[np.ndarray, " domain"]
+
+    def margins(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> Float[np.ndarray, "limit draw"]:
+        """How far each draw lies under each limit."""
+        log_losses, _ = self.losses.at(log_tokens, shares)
+        return self.limits.margins(log_losses)
+
+    def kept(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> Bool[np.ndarray, "limit draw"]:
+        """Which draws keep each limit."""
+        return self.margins(log_tokens, shares) >= 0
+
+    def probability(
+        self, log_tokens: float, shares: Float[np.ndarray, " domain"]
+    ) -> float:
+        """The share of draws that keep all limits."""
+        return float(self.kept(log_tokens, shares).all(axis=0).mean())
+
+    def quantile(
+        self, point: Float[np.ndarray, " slope"]
+    ) -> tuple[float, Float[np.ndarray, " slope"]]:
+        """The smooth quantile of the margin at log tokens and shares, and its slopes."""
+        log_losses, slopes = self.losses.at(point[0], point[1:])
+        margins = self.limits.margins(log_losses)
+        nearest = margins.argmin(axis=0)
+        draws = np.arange(margins.shape[1])
+        of_margins = self.limits.slopes(log_losses, slopes)[nearest, draws]
+        margin = margins[nearest, draws]
+        order = np.argsort(margin)
+        weights = np.empty(len(draws))
+        weights[order] = rank_weights(len(draws), 1 - self.confidence)
+        return float(weights @ margin), weights @ of_margins
+
+    def most_tokens(self, shares: Float[np.ndarray, " domain"]) -> float:
+        """The largest log budget at these shares: by the budget, and by what there is of
+        each domain.
+        """
+        needed = np.maximum(shares, 1e-12)
+        return float(min(np.log(self.tokens[1]), np.log(self.supply / needed).min()))
+
+    def ladder(
+        self, low: float, high: float, shares: Float[np.ndarray, " domain"]
+    ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
+        """Probabilities at evenly spaced log tokens of a mixture, and those."""
+        rungs = np.linspace(low, high, 32)
+        log_losses = self.losses.along_tokens(rungs, shares)
+        kept = [
+            (self.limits.margins(log_losses[..., rung]) >= 0).all(axis=0).mean()
+            for rung in range(len(rungs))
+        ]
+        return rungs, np.array(kept)
+
+    def cheapest(
+        self, shares: Float[np.ndarray, " domain"], rounds: int = 3
+    ) -> float | None:
+        """The least log tokens at which these shares keep the limits, between rungs of a
+        ladder that is refined round by round; None where no rung does.
+        """
+        low, high = math.log(self.tokens[0]), self.most_tokens(shares)
+        if high < low:
+            return None
+        for _ in range(rounds):
+            rungs, probabilities = self.ladder(low, high, shares)
+            kept = np.flatnonzero(probabilities >= self.confidence)
+            if not len(kept):
+                return None
+            high, low = rungs[kept[0]], rungs[max(kept[0] - 1, 0)]
+        return float(high)
+
+    def safest(self, shares: Float[np.ndarray, " domain"]) -> MixtureChoice:
+        """The most probable budget of a mixture, of a ladder's: more tokens are not always
+        safer, as far beyond those fitted a law is less sure.
+        """
+        high = self.most_tokens(shares)
+        low = min(math.log(self.tokens[0]), high)
+        rungs, probabilities = self.ladder(low, high, shares)
+        best = int(probabilities.argmax())
+        probability = float(probabilities[best])
+        return MixtureChoice(
+            float(rungs[best]), shares, probability, probability >= self.confidence
+        )
+
+
+def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
+    """Weights of the order statistics in the quantile of Harrell and Davis 1982."""
+    ends = np.arange(draws + 1) / draws
+    below = special.betainc((draws + 1) * q, (draws + 1) * (1 - q), ends)
+    return np.diff(below)
+
+
+def search(problem: SimplexProblem, starts: int = 3, seed: int = 0) -> MixtureChoice:
+    """The cheapest choice that keeps the limits; else the most probable one."""
+    firsts = _starts(problem, starts, seed)
+    safest = [_safest_from(problem, first) for first in firsts]
+    found = [_cheapest_from(problem, one) for one in (*firsts, *safest) if one.is_kept]
+    kept = [choice for choice in found if choice is not None]
+    if kept:
+        return min(kept, key=lambda choice: choice.log_tokens)
+    return max(safest, key=lambda choice: choice.probability)
+
+
+def _starts(
+    problem: SimplexProblem, count: int, seed: int, tries: int = 15
+) -> list[MixtureChoice]:
+    """Mixtures to start from, each at its most probable budget: the most probable of some
+    within the bounds, the middle one among them.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = problem.low, problem.high
+    corners = low + rng.dirichlet(np.full(len(low), 0.7), tries) * (1 - low.sum())
+    middle = (low + high) / (low + high).sum()
+    mixtures = onto_simplex(np.stack([middle, *corners]), low, high)
+    choices = [problem.safest(shares) for shares in mixtures]
+    ranked = sorted(choices[1:], key=lambda choice: -choice.probability)
+    return [choices[0], *ranked[: count - 1]]
+
+
+def onto_simplex(
+    shares: Float[np.ndarray, "*draw domain"],
+    low: Float[np.ndarray, " domain"],
+    high: Float[np.ndarray, " domain"],
+    halvings: int = 50,
+) -> Float[np.ndarray, "*draw domain"]:
+    """The nearest mixtures within bounds: shares moved alike and clipped so that they
+    sum to one, by bisection (Held, Wolfe and Crowder 1974).
+    """
+    below = np.full((*shares.shape[:-1], 1), -2.0)
+    above = -below
+    for _ in range(halvings):
+        shift = (below + above) / 2
+        is_short = np.clip(shares + shift, low, high).sum(-1, keepdims=True) < 1
+        below, above = (
+            np.where(is_short, shift, below),
+            np.where(is_short, above, shift),
+        )
+    return np.clip(shares + (below + above) / 2, low, high)
+
+
+def _cheapest_from(
+    problem: SimplexProblem, start: MixtureChoice
+) -> MixtureChoice | None:
+    """Minimise tokens by SLSQP from a choice, then climb a ladder at the shares found."""
+    size = len(start.shares)
+    log_low, log_high = map(math.log, problem.tokens)
+    keeps = _memo(problem.quantile)
+    slope = np.eye(1 + size)[0]
+    found = optimize.minimize(
+        lambda point: (point[0], slope),
+        np.array([start.log_tokens, *start.shares]),
+        jac=True,
+        method="SLSQP",
+        bounds=[(log_low, log_high), *zip(problem.low, problem.high, strict=True)],
+        constraints=[
+            *_of_supply(problem),
+            # in percent of the loss, the scale of the other constraints
+            {
+                "type": "ineq",
+                "fun": lambda point: 100 * keeps(point)[0],
+                "jac": lambda point: 100 * keeps(point)[1],
+            },
+        ],
+        options={"maxiter": 60, "ftol": 1e-5},
+    )
+    mixture = onto_simplex(found.x[1:], problem.low, problem.high)
+    log_tokens = problem.cheapest(mixture)
+    if log_tokens is None:
+        return None
+    probability = problem.probability(log_tokens, mixture)
+    return MixtureChoice(log_tokens, mixture, probability, True)
+
+
+def _safest_from(
+    problem: SimplexProblem, start: MixtureChoice, rounds: int = 4
+) -> MixtureChoice:
+    """Maximise the probability within the budget.
+
+    Where the quantile at one less some probability is at its largest, and is 0, that
+    probability is: SLSQP maximises the quantile, round by round at the probability that
+    the last one reached.
+    """
+    choice, aim = start, problem
+    for _ in range(rounds):
+        if choice.is_kept:
+            break
+        found = _choice(problem, *_largest_margin(aim, choice))
+        if found.probability > choice.probability:
+            choice = found
+        # a quantile far in a tail has few draws
+        aim = replace(problem, confidence=float(np.clip(found.probability, 0.02, 0.98)))
+    return choice
+
+
+def _choice(
+    problem: SimplexProblem, log_tokens: float, shares: Float[np.ndarray, " domain"]
+) -> MixtureChoice:
+    probability = problem.probability(log_tokens, shares)
+    return MixtureChoice(
+        log_tokens, shares, probability, probability >= problem.confidence
+    )
+
+
+def _largest_margin(
+    problem: SimplexProblem, start: MixtureChoice
+) -> tuple[float, Float[np.ndarray, " domain"]]:
+    """Log tokens and shares of the largest smooth quantile within the budget."""
+    log_low, log_high = map(math.log, problem.tokens)
+
+    def loss(point):
+        margin, slopes = problem.quantile(point)
+        return -100 * margin, -100 * slopes
+
+    found = optimize.minimize(
+        loss,
+        np.array([start.log_tokens, *start.shares]),
+        jac=True,
+        method="SLSQP",
+        bounds=[(log_low, log_high), *zip(problem.low, problem.high, strict=True)],
+        constraints=_of_supply(problem),
+        options={"maxiter": 60, "ftol": 1e-5},
+    )
+    mixture = onto_simplex(found.x[1:], problem.low, problem.high)
+    return min(found.x[0], problem.most_tokens(mixture)), mixture
+
+
+def _of_supply(problem: SimplexProblem) -> list[dict]:
+    """Constraints of SLSQP: shares sum to one, and no domain gives more than it has."""
+    size = len(problem.low)
+    total = np.concatenate([[0.0], np.ones(size)])
+    constraints = [
+        {"type": "eq", "fun": lambda x: x[1:].sum() - 1, "jac": lambda x: total}
+    ]
+    finite = np.flatnonzero(np.isfinite(problem.supply))
+    if not len(finite):
+        return constraints
+
+    def left(x):
+        needed = np.log(np.maximum(x[1 + finite], 1e-9))
+        return np.log(problem.supply[finite]) - x[0] - needed
+
+    def slopes(x):
+        rows = np.zeros((len(finite), 1 + size))
+        rows[:, 0] = -1.0
+        rows[np.arange(len(finite)), 1 + finite] = -1 / np.maximum(x[1 + finite], 1e-9)
+        return rows
+
+    return [*constraints, {"type": "ineq", "fun": left, "jac": slopes}]
+
+
+def _memo(function: Callable) -> Callable:
+    """Keep the last value of a function of a point, which SLSQP asks for twice."""
+    last: dict[bytes, tuple] = {}
+
+    def of_point(point):
+        key = point.tobytes()
+        if key not in last:
+            last.clear()
+            last[key] = function(point)
+        return last[key]
+
+    return of_point

@@ -1,0 +1,163 @@
+"""What to mix: ``mixture``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.files import atomic_write
+from bayeslaw._base.limits import LOSS, SHARE
+from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say_block
+from bayeslaw.cli.options import AsJson, Seed, TrustLawFile, command
+from bayeslaw.cli.output import check_writable, emit, finite, keep_warning
+from bayeslaw.cli.parsing import (
+    assignments,
+    limit,
+    load_fit,
+    number_or_none,
+    values_by_name,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOptions:
+    """Options of ``mixture``."""
+
+    loss: Annotated[
+        list[str],
+        typer.Option(
+            help="Fit of an evaluation set's loss, by name: code=code.nc (repeatable).",
+            metavar="NAME=F.nc",
+        ),
+    ]
+    N: Annotated[str, typer.Option("--N", help="Model parameters: 1B.")]
+    max_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Most of a set's loss, nats per token: code=1.2 (repeatable)."
+        ),
+    ] = None
+    max_mean_loss: Annotated[
+        str | None, typer.Option(help="Most of the weighted mean of the losses.")
+    ] = None
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Weight of a set in the mean: code=2 (repeatable); default: all alike."
+        ),
+    ] = None
+    D: Annotated[
+        str | None,
+        typer.Option(
+            "--D",
+            help="In place of limits: the best mixture of so many tokens.",
+        ),
+    ] = None
+    confidence: Annotated[
+        str, typer.Option(help="Probability of keeping all limits together.")
+    ] = "0.9"
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Least and largest share of a domain: code=5%:30% (repeatable); "
+            "default: those fitted."
+        ),
+    ] = None
+    unique_tokens: Annotated[
+        list[str] | None,
+        typer.Option(help="Tokens there are of a domain: wiki=3e9 (repeatable)."),
+    ] = None
+    max_epochs: Annotated[
+        str, typer.Option(help="How often each of them may be seen.")
+    ] = "1"
+    max_tokens: Annotated[str | None, typer.Option(help="Largest budget: 20B.")] = None
+    law_mean: Annotated[
+        bool,
+        typer.Option(
+            "--law-mean",
+            help="Limits on the law's mean, not on the run that will be made.",
+        ),
+    ] = False
+    seed: Seed = 0
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="JSON file for the answer.")
+    ] = None
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@command
+def mixture(options: MixtureOptions) -> None:
+    """The cheapest tokens and shares of a mixture that keep all limits with a stated
+    probability; with --D the best mixture of that budget.
+
+    Example: bayeslaw mixture --loss web=web.nc --loss code=code.nc --N 1B
+    --max-loss web=2.5 --max-loss code=1.9 --share code=5%:40%
+    """
+    import bayeslaw
+
+    if options.output is not None:
+        check_writable(options.output)
+    question = _question(options)
+    paths = values_by_name(options.loss, "--loss")
+    losses = {
+        name: load_fit(path, options.trust_law_file) for name, path in paths.items()
+    }
+    with progress_bar("mixture", expected=20):
+        if options.D is None:
+            answer: Any = bayeslaw.plan_mixture(losses, **question, **_limits(options))
+        else:
+            answer = bayeslaw.best_mixture(
+                losses, **question, D=limit("--D", options.D)
+            )
+    record = answer.to_dict()
+    if options.output is not None:
+        with atomic_write(options.output) as part:
+            part.write_text(json.dumps(finite(record), indent=1) + "\n")
+    for line in record.get("warnings", []):
+        keep_warning(line)
+    emit(record, options.as_json, lambda: say_block(answer.sentence()))
+
+
+def _question(options: MixtureOptions) -> dict[str, Any]:
+    """Read what both questions have."""
+    shares = values_by_name(options.share, "--share")
+    return {
+        "N": limit("--N", options.N),
+        "weights": assignments(options.weight, "--weight") or None,
+        "bounds": {name: _bounds(name, text) for name, text in shares.items()},
+        "unique_tokens": assignments(options.unique_tokens, "--unique-tokens"),
+        "max_epochs": limit("--max-epochs", options.max_epochs),
+        "new_run": not options.law_mean,
+        "seed": options.seed,
+    }
+
+
+def _limits(options: MixtureOptions) -> dict[str, Any]:
+    """Read the limits of a plan."""
+    by_set = values_by_name(options.max_loss, "--max-loss")
+    mean = options.max_mean_loss
+    return {
+        "max_loss": {
+            name: limit(f"--max-loss {name}", text, LOSS)
+            for name, text in by_set.items()
+        },
+        "max_mean_loss": None if mean is None else limit("--max-mean-loss", mean, LOSS),
+        "confidence": limit("--confidence", options.confidence),
+        "max_tokens": number_or_none("--max-tokens", options.max_tokens),
+    }
+
+
+def _bounds(name: str, text: str) -> tuple[float, float]:
+    """Read the least and the largest share of a domain: 5%:30%."""
+    ends = text.split(":")
+    if len(ends) != 2:
+        raise PlanError(f"--share {name}={text}: write least and largest, 5%:30%")
+    low, high = (limit(f"--share {name}", end, SHARE) for end in ends)
+    return low, high

@@ -1,0 +1,52 @@
+"""``mixture``, as people type it: from a table of shares to a plan."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import bayeslaw
+
+
+def cli(*words):
+    """A command in a process of its own."""
+    command = [sys.executable, "-m", "bayeslaw", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    """The file of a fit of one evaluation set to three simulated domains."""
+    path = tmp_path_factory.mktemp("mixture") / "web.nc"
+    runs = bayeslaw.simulate("mixture-coupled", design="mixtures", seed=1)
+    bayeslaw.fit(runs, "mixture-coupled", preview=True).save(path)
+    return path
+
+
+def test_a_plan_is_printed_as_json(web):
+    """Shares within the bounds that sum to one, and the probability of the limits."""
+    words = ("--loss", f"web={web}", "--N", "1B", "--max-loss", "web=2.55", "--json")
+    answer = cli("mixture", *words, "--share", "books=20%:30%")
+    assert answer.returncode == 0, answer.stderr
+    plan = json.loads(answer.stdout)
+    assert plan["feasible"]
+    assert plan["probability"] >= 0.9
+    assert sum(plan["shares"].values()) == pytest.approx(1)
+    assert 0.2 - 1e-9 <= plan["shares"]["books"] <= 0.3 + 1e-9
+    assert plan["flops"] == pytest.approx(6e9 * plan["D"])
+
+
+def test_the_best_mixture_of_a_budget_is_told_in_words(web):
+    answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", "--D", "20B")
+    assert answer.returncode == 0, answer.stderr
+    assert "the mean loss is least" in answer.stdout
+    assert "web 80.0%" in answer.stdout  # the largest share that was fitted
+
+
+def test_what_is_no_question_is_refused_in_a_line(web):
+    words = ("--max-loss", "web=2.5", "--share", "code=5%")
+    answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", *words)
+    assert answer.returncode == 2
+    line = "error: --share code=5%: write least and largest, 5%:30%"
+    assert answer.stderr.strip() == line

@@ -1,0 +1,222 @@
+"""Plans on the simplex: the cheapest tokens and shares that keep limits, by brute force."""
+
+import math
+
+import numpy as np
+import pytest
+
+import bayeslaw
+from bayeslaw._base.errors import PlanError
+from bayeslaw._law.catalogue import law
+from bayeslaw._plans.mixing.mixture import MixtureArguments, _problem
+from bayeslaw._plans.mixing.question import Simplex
+from bayeslaw._plans.mixing.search import onto_simplex, rank_weights, search
+from bayeslaw._posteriors.posterior import LogLoss
+
+DOMAINS = ("web", "code", "books")
+BOUNDS = dict.fromkeys(DOMAINS, (0.02, 0.96))
+LIMITS = {"web": 2.48, "code": 2.0}
+
+
+class Known:
+    """A posterior whose draws are known: parameters scattered around plausible ones."""
+
+    def __init__(self, own, seed, spread=0.02, draws=400, **changes):
+        others = [name for name in DOMAINS if name != own]
+        a_law = law("mixture-coupled", (own, *others))
+        rng = np.random.default_rng(seed)
+        # draws of each value move by some percent, independently
+        values = a_law.from_paper({**a_law.plausible, **changes})
+        scattered = {
+            name: np.asarray(value) * np.exp(spread * rng.standard_normal(draws))
+            for name, value in values.items()
+        }
+        sizes = {"sigma": np.full(draws, 0.003), "dof": np.full(draws, 8.0)}
+        self.piece = LogLoss(a_law).piece(scattered | sizes)
+        self.name, self.warnings = own, ()
+
+    def pieces(self):
+        return (self.piece,)
+
+
+@pytest.fixture(scope="module")
+def posteriors():
+    return {"web": Known("web", 0), "code": Known("code", 1, E=1.3, t_web=0.25)}
+
+
+def question(posteriors, **options):
+    defaults = {"N": 1e9, "max_loss": LIMITS, "bounds": BOUNDS, "draws": 400}
+    return MixtureArguments(posteriors, **(defaults | options))
+
+
+def posed(arguments):
+    return _problem(arguments, Simplex.of(arguments))
+
+
+def planned(posteriors, **options):
+    defaults = {"N": 1e9, "max_loss": LIMITS, "bounds": BOUNDS, "draws": 400}
+    return bayeslaw.plan_mixture(posteriors, **(defaults | options))
+
+
+def brute_force(problem, rounds=4, cells=8):
+    """The cheapest log tokens on a lattice of mixtures, finer around the best each round."""
+    centre, reach, best = np.full(3, 1 / 3), 1.0, math.inf
+    for _ in range(rounds):
+        steps = np.linspace(-reach, reach, cells + 1)
+        points = [centre + np.array([i, j, -i - j]) for i in steps for j in steps]
+        inside = [
+            p
+            for p in points
+            if (p >= problem.low - 1e-9).all() and (p <= problem.high + 1e-9).all()
+        ]
+        costs = [problem.cheapest(p) for p in inside]
+        cost, where = min((cost, i) for i, cost in enumerate(costs) if cost is not None)
+        best, centre, reach = min(best, cost), inside[where], 2 * reach / cells
+    return best
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"confidence": 0.6, "new_run": False},
+        {"max_loss": {"code": 1.95}, "max_mean_loss": 2.25},
+        {"unique_tokens": {"code": 1.5e10}, "max_epochs": 2.0},
+    ],
+)
+def test_a_plan_is_within_a_percent_of_brute_force(posteriors, options):
+    problem = posed(question(posteriors, **options))
+    choice = search(problem)
+    assert choice.is_kept
+    assert choice.log_tokens == pytest.approx(brute_force(problem), abs=0.01)
+    assert choice.shares.sum() == pytest.approx(1)
+    # by other draws, a few percent more or less of the tokens
+    plan = planned(posteriors, **options)
+    confidence = options.get("confidence", 0.9)
+    assert confidence <= plan.probability < confidence + 0.02
+    assert math.log(plan.D) == pytest.approx(choice.log_tokens, abs=0.1)
+
+
+def test_what_there_is_of_a_domain_is_not_exceeded(posteriors):
+    """With two epochs of 15B tokens of code the plan takes 30B of them at most, and more
+    of all tokens than without that limit.
+    """
+    free = planned(posteriors)
+    assert free.tokens["code"] > 31.5e9
+    bound = planned(posteriors, unique_tokens={"code": 1.5e10}, max_epochs=2.0)
+    assert bound.feasible
+    assert 29e9 < bound.tokens["code"] <= 30e9 * (1 + 1e-6)
+    assert bound.epochs["code"] == pytest.approx(bound.tokens["code"] / 1.5e10)
+    assert free.D < bound.D
+
+
+def test_bounds_are_kept_and_cost_tokens(posteriors):
+    free = planned(posteriors)
+    bound = planned(posteriors, bounds=BOUNDS | {"books": (0.2, 0.5)})
+    assert bound.shares["books"] >= 0.2 - 1e-9
+    assert bound.D > free.D
+
+
+def test_without_a_plan_the_most_probable_mixture_is_told(posteriors):
+    """A budget too small: the mixture with the largest probability, brute force agrees."""
+    budget = planned(posteriors).D / 2
+    plan = planned(posteriors, max_tokens=budget)
+    assert not plan.feasible
+    assert pytest.approx(budget, rel=1e-6) == plan.D
+    problem = posed(question(posteriors, max_tokens=budget))
+    lattice = [
+        np.array([i, j, 24 - i - j]) / 24
+        for i in range(1, 23)
+        for j in range(1, 24 - i)
+    ]
+    best = max(problem.probability(math.log(budget), p) for p in lattice)
+    assert plan.probability > best - 0.02
+
+
+def test_slopes_of_the_smooth_quantile_are_those_of_differences(posteriors):
+    problem = posed(question(posteriors, max_mean_loss=2.3))
+    point = np.array([math.log(2e10), 0.3, 0.3, 0.4])
+    _, slopes = problem.quantile(point)
+    for i, step in enumerate(1e-6 * np.eye(4)):
+        above, below = (
+            problem.quantile(point + step)[0],
+            problem.quantile(point - step)[0],
+        )
+        assert slopes[i] == pytest.approx((above - below) / 2e-6, rel=1e-4)
+
+
+def test_weights_of_ranks_are_around_the_quantile():
+    weights = rank_weights(1000, 0.1)
+    assert weights.sum() == pytest.approx(1)
+    assert weights @ np.arange(1, 1001) == pytest.approx(100, abs=1)
+
+
+def test_the_nearest_mixture_within_bounds_is_found():
+    """Against a search on a lattice."""
+    low, high = np.array([0.1, 0.0, 0.2]), np.array([0.6, 0.5, 0.9])
+    far = np.array([0.9, -0.2, 0.4])
+    near = onto_simplex(far, low, high)
+    lattice = [
+        np.array([i, j, 200 - i - j]) / 200 for i in range(201) for j in range(201)
+    ]
+    inside = [p for p in lattice if (p >= low).all() and (p <= high).all()]
+    nearest = min(inside, key=lambda p: ((p - far) ** 2).sum())
+    np.testing.assert_allclose(near, nearest, atol=0.006)
+
+
+def test_the_best_mixture_is_that_of_a_lattice(posteriors):
+    """Least mean loss; the optimum of each draw; which mixtures are nearly as good."""
+    best = bayeslaw.best_mixture(
+        posteriors, N=1e9, D=2e10, bounds=BOUNDS, draws=400, new_run=False
+    )
+    losses = Simplex.of(question(posteriors, new_run=False)).losses
+    lattice = np.array(
+        [[i, j, 50 - i - j] for i in range(1, 48) for j in range(1, 49 - i)]
+    )
+    mixtures = lattice[lattice.min(axis=1) >= 1] / 50
+    draws = np.stack(
+        [np.exp(losses.at(math.log(2e10), p)[0]).mean(axis=0) for p in mixtures]
+    )
+    means = draws.mean(axis=1)
+    found = np.array([best.shares[name] for name in losses.domains])
+    np.testing.assert_allclose(found, mixtures[means.argmin()], atol=0.02)
+    of_each = mixtures[draws.argmin(axis=0)]
+    for j, name in enumerate(losses.domains):
+        assert best.optimum[name]["median"] == pytest.approx(
+            np.median(of_each[:, j]), abs=0.02
+        )
+        near = mixtures[means <= means.min() * 1.002][:, j]
+        assert best.free[name]["low"] == pytest.approx(near.min(), abs=0.02)
+        assert best.free[name]["high"] == pytest.approx(near.max(), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"max_loss": {}}, "give a limit"),
+        ({"max_loss": {"french": 2.0}}, "no 'french'; there are: web, code"),
+        ({"max_loss": {"web": 25.0}}, "max_loss of web"),
+        ({"bounds": {"wiki": (0.0, 1.0)}}, "bounds names no 'wiki'"),
+        ({"bounds": dict.fromkeys(DOMAINS, (0.4, 0.5))}, "leave no mixture"),
+        ({"bounds": {"web": (0.5, 0.4)}}, "over the largest"),
+        ({"unique_tokens": {"wiki": 1e9}}, "unique_tokens names no 'wiki'"),
+        ({"max_mean_loss": 2.0, "weights": {"web": -1.0}}, "at least 0"),
+        ({"confidence": 1.0}, "confidence"),
+    ],
+)
+def test_a_question_that_is_none_is_refused_in_a_line(posteriors, options, line):
+    with pytest.raises(PlanError, match=line) as refusal:
+        planned(posteriors, **options)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_law_without_shares_plans_no_mixture():
+    a_law = law("chinchilla")
+    values = a_law.from_paper(a_law.plausible)
+    plain = Known("web", 0)
+    plain.piece = LogLoss(a_law).piece(
+        {n: np.full(2, v) for n, v in values.items()}
+        | {"sigma": np.full(2, 0.01), "dof": np.full(2, 8.0)}
+    )
+    with pytest.raises(PlanError, match="reads no shares"):
+        planned({"web": plain})
