@@ -135,10 +135,24 @@ def first_runs(ax) -> None:
     plots.learned_priors(ax, "chinchilla", "beta", fit=fit)
 
 
+def three_domains(ax) -> None:
+    """The how-to's example: probabilities over mixtures of three simulated domains."""
+    posteriors = {}
+    domains = ("web", "code", "books")
+    for name in ("web", "code"):
+        others = tuple(other for other in domains if other != name)
+        law = bayeslaw.law("mixture-coupled", (name, *others))
+        runs = bayeslaw.simulate(law, design="mixtures", seed=1)
+        posteriors[name] = bayeslaw.fit(runs, law, preview=True)
+    limits = {"web": 2.52, "code": 2.52}
+    plots.ternary(ax, bayeslaw.plan_mixture(posteriors, N=1e9, max_loss=limits))
+
+
 PLOTS: dict[str, Callable] = {
     "cluster": workers,
     "update": second_batch,
     "no_runs": first_runs,
+    "mixtures": three_domains,
 }
 
 

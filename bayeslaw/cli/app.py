@@ -18,8 +18,9 @@ import typer
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
 from bayeslaw._base.terminal import say
-from bayeslaw.cli import decisions, fits, forecasts, laws, mixtures, studies
+from bayeslaw.cli import decisions, fits, forecasts, laws, studies
 from bayeslaw.cli.afterwards import following, updating
+from bayeslaw.cli.mixing import mixtures
 from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
 
 app = typer.Typer(

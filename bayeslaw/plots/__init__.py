@@ -35,6 +35,9 @@ from bayeslaw.plots.laws import sensitivity as sensitivity
 from bayeslaw.plots.laws import weights as weights
 from bayeslaw.plots.misfits import misfit_curve as misfit_curve
 from bayeslaw.plots.misfits import width_parts as width_parts
+from bayeslaw.plots.mixtures import best_shares as best_shares
+from bayeslaw.plots.mixtures import share_probability as share_probability
+from bayeslaw.plots.mixtures import ternary as ternary
 from bayeslaw.plots.plans import beyond as beyond
 from bayeslaw.plots.plans import forgetting_landscape as forgetting_landscape
 from bayeslaw.plots.plans import frontier as frontier

@@ -26,7 +26,13 @@ from bayeslaw._plans.mixing.question import (
     mean_weights,
     unknown_name,
 )
-from bayeslaw._plans.mixing.search import Limits, MixtureChoice, SimplexProblem, search
+from bayeslaw._plans.mixing.search import (
+    Limits,
+    MixtureChoice,
+    SimplexProblem,
+    onto_simplex,
+    search,
+)
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond
@@ -67,6 +73,12 @@ class MixturePlan:
         ``low``, ``high`` (90%) of the loss.
     binding
         The limit that most draws miss.
+    along
+        By domain: ``share`` over its bounds, and the ``probability`` at the plan's tokens
+        with the nearest mixture of that share.
+    region
+        Of three domains, over the simplex at the plan's tokens: ``shares`` of each
+        mixture and its ``probability``; empty of more.
     settings, warnings
         What was asked, and what to know of the plan.
     """
@@ -82,6 +94,8 @@ class MixturePlan:
     probability: float
     limits: list[dict[str, Any]]
     binding: str
+    along: dict[str, dict[str, list[float]]]
+    region: dict[str, list[Any]]
     settings: dict[str, Any]
     warnings: list[str]
 
@@ -260,6 +274,8 @@ def _answer(
         probability=choice.probability,
         limits=rows,
         binding=problem.limits.names[missed],
+        along=_along(problem, choice),
+        region=_region(problem, choice),
         settings={
             "confidence": problem.confidence,
             "least": simplex.by_domain(simplex.low),
@@ -295,6 +311,42 @@ def _limit_rows(
             }
         )
     return rows
+
+
+def _along(
+    problem: SimplexProblem, choice: MixtureChoice, points: int = 13
+) -> dict[str, dict[str, list[float]]]:
+    """Probabilities along each share, the others as near to the plan's as can be."""
+    rows = {}
+    for j, name in enumerate(problem.losses.domains):
+        row: dict[str, list[float]] = {"share": [], "probability": []}
+        most = min(problem.high[j], 1 - (problem.low.sum() - problem.low[j]))
+        least = max(problem.low[j], 1 - (problem.high.sum() - problem.high[j]))
+        for share in np.linspace(least, most, points):
+            low, high = problem.low.copy(), problem.high.copy()
+            low[j] = high[j] = share
+            shares = onto_simplex(choice.shares, low, high)
+            row["share"].append(float(share))
+            row["probability"].append(problem.probability(choice.log_tokens, shares))
+        rows[name] = row
+    return rows
+
+
+def _region(
+    problem: SimplexProblem, choice: MixtureChoice, steps: int = 20
+) -> dict[str, list[Any]]:
+    """Probabilities over the simplex of three domains, within the bounds."""
+    if len(problem.losses.domains) != 3:
+        return {}
+    lattice = np.array(
+        [(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)]
+    )
+    mixtures = lattice / steps
+    slack = 0.5 / steps
+    is_within = (mixtures >= problem.low - slack) & (mixtures <= problem.high + slack)
+    inside = onto_simplex(mixtures[is_within.all(axis=1)], problem.low, problem.high)
+    chances = [problem.probability(choice.log_tokens, shares) for shares in inside]
+    return {"shares": inside.tolist(), "probability": chances}
 
 
 def _doubts(

@@ -1,0 +1,78 @@
+"""Pictures of mixtures: what is drawn is what the plan says."""
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from bayeslaw import plots
+from bayeslaw._plans.mixing.best import BestMixture
+from bayeslaw._plans.mixing.mixture import MixturePlan
+
+matplotlib.use("Agg")
+SHARES = {"books": 0.1, "code": 0.3, "web": 0.6}
+
+
+def plan(region):
+    return MixturePlan(
+        feasible=True,
+        N=1e9,
+        D=2e10,
+        atpp=20.0,
+        flops=1.2e20,
+        shares=SHARES,
+        tokens={},
+        epochs={},
+        probability=0.9,
+        limits=[],
+        binding="web",
+        along={n: {"share": [0.0, 0.9], "probability": [0.2, 0.8]} for n in SHARES},
+        region=region,
+        settings={"confidence": 0.9},
+        warnings=[],
+    )
+
+
+@pytest.fixture
+def ax():
+    return Figure().add_subplot()
+
+
+def test_a_ternary_map_has_the_plan_at_its_shares(ax):
+    """A corner is one domain alone; the star lies at the shares' mean of the corners."""
+    corners = np.eye(3).tolist()
+    plots.ternary(ax, plan({"shares": corners, "probability": [0.0, 0.5, 1.0]}))
+    (star,) = [line for line in ax.lines if line.get_marker() == "*"]
+    (place,) = star.get_xydata()
+    assert place == pytest.approx([0.3 + 0.6 / 2, 0.6 * np.sqrt(0.75)])
+    assert [text.get_text() for text in ax.texts] == [
+        "all books",
+        "all code",
+        "all web",
+    ]
+
+
+def test_a_map_of_more_domains_is_refused(ax):
+    with pytest.raises(ValueError, match="share_probability"):
+        plots.ternary(ax, plan({}))
+
+
+def test_each_share_has_a_line_and_the_plans_dot(ax):
+    plots.share_probability(ax, plan({}))
+    dots = [line.get_xydata()[0] for line in ax.lines if line.get_marker() == "o"]
+    assert [tuple(dot) for dot in dots] == [(share, 0.9) for share in SHARES.values()]
+    assert "share" in ax.get_xlabel()
+    assert "probability" in ax.get_ylabel()
+
+
+def test_best_shares_are_dots_between_their_ends(ax):
+    ends = {
+        n: {"low": s - 0.05, "median": s, "high": s + 0.1} for n, s in SHARES.items()
+    }
+    best = BestMixture(1e9, 2e10, SHARES, {}, ends, ends, 0.002)
+    plots.best_shares(ax, best)
+    dots = [line.get_xydata()[0] for line in ax.lines if line.get_marker() == "o"]
+    assert [tuple(dot) for dot in dots] == list(
+        zip(SHARES.values(), range(3), strict=True)
+    )
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == list(SHARES)
