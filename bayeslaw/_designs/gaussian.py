@@ -95,7 +95,7 @@ def _random_basis(
 
 @dataclass(frozen=True, eq=False)
 class CheckpointBlock:
-    """Precision added by measurements in the rows of a checkpoint's effects.
+    """Blocks of the joint precision that belong to one checkpoint's effects.
 
     Parameters
     ----------

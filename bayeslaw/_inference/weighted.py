@@ -84,16 +84,16 @@ def where_chains_disagree(
     long_chain: int = 1000,
     thin: int = 4,
 ) -> tuple[Chains, Quality] | None:
-    """Replace long chains that disagree by importance sampling. Returns None where the
-    chains agree, are short, or where k-hat or effective draws of the weights fail.
+    """Replace long chains that disagree by importance sampling. Returns None if the
+    chains agree or are short, or if the importance weights fail their diagnostics.
 
-    Chains that each stay at one mode cannot weigh the modes. The proposal is fitted to
-    the draws of all chains, and importance weights weigh the modes.
+    Chains that each stay in one mode do not estimate the modes' weights. Importance
+    sampling does, with a proposal fitted to the draws of all chains.
 
     Parameters
     ----------
     long_chain
-        Draws per chain from which disagreement is not due to too few draws.
+        Least draws per chain; shorter chains may disagree only because they are short.
     thin
         Every ``thin``-th draw of the chains is used to fit the proposal.
     """

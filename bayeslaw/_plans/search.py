@@ -314,9 +314,7 @@ def _scores(problem: Problem, scanned: Scan) -> Float[np.ndarray, " replay"]:
 
 
 def _lowest(scores: Float[np.ndarray, " replay"]) -> Int[np.ndarray, " minimum"]:
-    """Find the three lowest local minima of the scan that are near the best; ends
-    count.
-    """
+    """Find up to three local minima of the scan, endpoints included, near the lowest."""
     padded = np.concatenate([[np.inf], scores, [np.inf]])
     is_minimum = (scores <= padded[:-2]) & (scores <= padded[2:])
     minima = np.flatnonzero(is_minimum & _is_near(scores))

@@ -406,8 +406,9 @@ def _relaxation(
     constraint: SampledConstraint,
     starts: list[tuple[float, float]],
 ) -> dict:
-    """Find the lowest limit of one constraint with a plan, that plan, and the plan at a
-    limit 25% further; searched from the first feasible start (coordinate, log tokens).
+    """Find the lowest limit of one constraint at which a plan exists, that plan, and the
+    plan at 1.25 times the rise. Starts are points (search coordinate, log tokens); the
+    first feasible one is used.
     """
     name, now = constraint.name, constraint.limit
 

@@ -257,7 +257,7 @@ class KeptPosterior(Posterior, Protocol):
 
 
 def is_prior_only(posterior: object) -> bool:
-    """Tell what priors alone say from posteriors of measured runs."""
+    """Tell whether a posterior is of priors alone, without measured runs."""
     return getattr(posterior, "is_prior_only", False)
 
 

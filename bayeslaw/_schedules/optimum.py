@@ -1,8 +1,7 @@
-"""The replay, peak learning rate and loss potential that are best for a weighting of
-source and target (Wang 2025, eq. 5).
+"""Find the replay, peak learning rate or loss potential that minimises a weighted loss
+of source and target (Wang 2025, eq. 5).
 
-Each is found in every draw by itself, on a grid and then between the neighbours of the
-grid's best.
+The minimum is found for every draw: on a grid, then on finer grids around its minimum.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ from bayeslaw._schedules.sides import (
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    # a number to learning rates at steps 1, 2, ...
+    # maps a number to learning rates at steps 1, 2, ...
     Schedule = Callable[[float], Float[np.ndarray, " step"]]
 
 
 @dataclass(frozen=True, eq=False)
 class BestValue(Answer):
-    """The value that minimises eq. 5 in each draw, and the one to choose.
+    """Draws of the value that minimises eq. 5, and the value with least expected loss.
 
     Parameters
     ----------
     name
-        What is chosen.
+        Name of the chosen quantity.
     about
-        The loss that is minimised, in words.
+        Name of the minimised loss, in words.
     best
-        The value with the least expected loss, all draws considered.
+        Value with the least mean loss over draws.
     regret
-        Expected loss given up because the law is not known exactly: at ``best`` over
-        the best of each draw, in nats.
+        Expected value of perfect information, in nats: mean loss at ``best`` minus mean
+        of each draw's least loss.
     source_change, target_change
         Change of the losses over adaptation at ``best``, shape (draw,); None without a
         posterior.
@@ -67,7 +66,7 @@ class BestValue(Answer):
 
     @property
     def at_ends(self) -> tuple[float, float]:
-        """Probability that the best value is at the lower, and at the upper end of the
+        """Probabilities that the best value is at the lower and at the upper end of the
         range.
         """
         ends = self.table["value"].iloc[[0, -1]].to_numpy()
@@ -88,7 +87,7 @@ class BestValue(Answer):
         return "; ".join([best, *self._ends(), *self._changes()]) + "."
 
     def _ends(self) -> Iterator[str]:
-        """Describe ends of the range that may be best."""
+        """Describe each end of the range that is best with a probability of 5% or more."""
         values = self.table["value"].iloc[[0, -1]]
         ends = zip(("lower", "upper"), values, self.at_ends, strict=True)
         for end, value, p in ends:
@@ -131,17 +130,17 @@ def best_replay(
     phases
         The schedules; a replay among the covariates is ignored.
     source_weight
-        lambda_1; the target has the rest. Both losses are measured from their start,
-        which the choice does not move.
+        lambda_1; the target's weight is 1 - lambda_1. The weighted losses are changes
+        from the start of adaptation, which replay does not affect.
     low, high
         The range to choose from.
     seed
-        Pairs the draws of source and target.
+        Seed of the pairing of source and target draws.
 
     Raises
     ------
     PlanError
-        The range, the weight or the phases cannot be used, or no law reads ``replay``.
+        The range, the weight or the phases are invalid, or no law reads ``replay``.
 
     Examples
     --------
@@ -175,10 +174,10 @@ def best_peak_lr(
     source, target, source_weight, seed
         As in `best_replay`.
     low, high
-        The peaks to choose from.
+        The range of peaks to choose from.
     schedule
         Adaptation's rates by peak, ``lambda peak: cosine(peak, 10_000, warmup=500)``;
-        else those of the phases, scaled.
+        by default the rates of the phases, scaled.
 
     Raises
     ------
@@ -205,7 +204,7 @@ def best_peak_lr(
 
 @dataclass(frozen=True, eq=False)
 class PotentialArguments:
-    # arguments of `best_loss_potential`, which says what they are
+    # arguments of `best_loss_potential`, documented there
 
     source: Posterior | None
     target: Posterior | None
@@ -224,24 +223,24 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
     """Find how far to anneal pre-training: the loss potential that minimises the
     weighted loss after adaptation.
 
-    The final over the peak learning rate of pre-training (Wang 2025, sections 3.3, 4.1
-    and 5.1, fig. 8a). Here the choice moves the start as well, so it is the loss after
-    adaptation that is weighted, not its change.
+    Loss potential: final learning rate of pre-training over its peak (Wang 2025,
+    sections 3.3, 4.1 and 5.1, fig. 8a). It also affects the loss at the start of
+    adaptation, so the losses after adaptation are weighted, not their changes.
 
     Parameters
     ----------
     source, target, source_weight, seed
         As in `best_replay`.
     rewarm
-        Whether adaptation follows its own schedule whatever the last rate of
-        pre-training; else it is annealed linearly from that rate to 0 in as many steps
-        (the two settings of section 4.1).
+        True: adaptation follows its own schedule. False: its rate falls linearly from
+        the last rate of pre-training to 0, in as many steps (the two settings of section
+        4.1).
     low, high
-        The potentials to choose from.
+        The range of potentials to choose from.
     schedule
         Pre-training's rates by potential, ``lambda p: wsd(2e-4, 40_000, decay=8_000,
-        final=2e-4 * p, warmup=2_000)``; else those of the phases, the decline after
-        their peak stretched or compressed.
+        final=2e-4 * p, warmup=2_000)``; by default the rates of the phases, with the
+        decline after the peak stretched to the final rate.
 
     Raises
     ------
@@ -287,7 +286,7 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
 
 
 def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
-    """Scale the same schedule to another peak."""
+    """Return a function that scales rates to a peak."""
     if rates is None or not rates.max() > 0:
         raise PlanError(
             "there is no adaptation whose rates could be scaled: give it to the "
@@ -297,7 +296,7 @@ def _scaled(rates: Float[np.ndarray, " step"] | None) -> Schedule:
 
 
 def _stretched(rates: Float[np.ndarray, " step"]) -> Schedule:
-    """Stretch what comes after the peak of a schedule to another final rate."""
+    """Return a function that stretches the decline after the peak to a final rate."""
     peak = rates.max()
     decline = len(rates) - int(np.argmax(rates[::-1]))
     if rates[-1] >= peak:
@@ -305,7 +304,7 @@ def _stretched(rates: Float[np.ndarray, " step"]) -> Schedule:
             "pre-training ends at its peak, so there is no decline to stretch: give "
             "schedule="
         )
-    # 0 at the peak, 1 at the end: the shape of the decline.
+    # shape of the decline: 0 at the peak, 1 at the end
     drop = (peak - rates[decline:]) / (peak - rates[-1])
     return lambda potential: np.concatenate(
         [rates[:decline], peak - peak * (1 - potential) * drop]
@@ -321,7 +320,7 @@ def _range(
     even_in_log: bool = False,
     size: int = 101,
 ) -> Float[np.ndarray, " value"]:
-    """Lay a grid of values to look at, shape (value,)."""
+    """Lay a grid of values from ``low`` to ``high``, shape (value,)."""
     if not least <= finite_number("low", low) < finite_number("high", high) <= most:
         inside = f"from {least:g} to {most:g}" if math.isfinite(most) else "above 0"
         raise PlanError(
@@ -338,7 +337,7 @@ def _over_schedules(
     grid: Float[np.ndarray, " value"],
     phases_at: Callable[[float], Phases],
 ) -> BestValue:
-    """Find the best of the schedules made at each value of the grid, shape (value,)."""
+    """Find the best value, with a schedule for each value of the grid, shape (value,)."""
     schedules = [phases_at(float(value)) for value in grid]
     areas = [after_both(phases) for phases in schedules]
     columns = {name: np.array([area[name] for area in areas]) for name in areas[0]}
@@ -352,16 +351,16 @@ def _best(
     columns: Mapping[str, Float[np.ndarray, " value"]],
     constants: Mapping[str, float],
 ) -> BestValue:
-    """Least weighted loss over the grid, whose columns, each of shape (value,), are
-    interpolated in between.
+    """Minimise the weighted loss. ``columns``: covariates at the grid's values, each of
+    shape (value,), interpolated between them.
 
-    Areas are linear in the learning rates, so that a schedule that is scaled or
-    stretched has areas on a line.
+    Interpolation is exact for scaled or stretched schedules if ``lr_power`` is 0: areas
+    are then linear in the learning rates.
     """
     from scipy.interpolate import PchipInterpolator
 
-    # Monotone pieces (Fritsch and Carlson 1980) do not overshoot where a schedule of
-    # one's own has a kink.
+    # Monotone cubics (Fritsch and Carlson 1980) do not overshoot at a kink of a user's
+    # schedule.
     between = PchipInterpolator(grid, np.column_stack(list(columns.values())))
 
     def covariates(
@@ -384,8 +383,7 @@ def _best(
 
     draws = _argmin(weighted, grid)
     best = _argmin(expected, grid)
-    # The value of perfect information (Raiffa and Schlaifer 1961): what knowing the
-    # draw would save over the one choice that is best on average.
+    # Expected value of perfect information (Raiffa and Schlaifer 1961).
     regret = np.mean(weighted(best)[:, 0] - weighted(draws[:, None])[:, 0])
     changes = _changes_over_adaptation(sides, covariates(best))
     after = weighted(grid)
@@ -408,8 +406,8 @@ def _changes_over_adaptation(
     sides: tuple[WeightedDomain, ...],
     covariates: Mapping[str, Float[np.ndarray, " 1"] | float],
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Compute the change of each side's loss, shape (draw,), from where adaptation
-    starts, at covariates of shape (1,).
+    """Compute the change of each side's loss since the start of adaptation, shape
+    (draw,), at covariates of shape (1,).
     """
     nothing = np.zeros(1)
     start = {**covariates, "S1_cpt": nothing, "S2_cpt": nothing}
@@ -426,11 +424,10 @@ def _argmin(
     rounds: int = 3,
     zoom: int = 21,
 ) -> Float[np.ndarray, " row"]:
-    """Find where the loss is least in each row, shape (row,): on the grid, then in some
-    rounds between the neighbours of the least, to 1e-5 of the range.
+    """Find the minimum of each row, shape (row,): on the grid, then in ``rounds`` of
+    finer grids between the minimum's neighbours, to 1e-5 of the range.
     """
-    # Golden section would need one minimum; a grid that closes in also finds the lowest
-    # of several, in all draws at once.
+    # Golden section needs a single minimum; grids find the lowest of several.
     at = np.argmin(loss(grid), axis=1)
     low = grid[np.maximum(at - 1, 0)]
     high = grid[np.minimum(at + 1, len(grid) - 1)]

@@ -88,16 +88,16 @@ def replaced(
 def is_there(
     theirs: str, ours: str, names: Collection[str], products: Collection[str] = ()
 ) -> bool:
-    """Tell whether `renamed` could make ``ours`` from ``theirs``, in a table with
-    columns ``names`` and ``products``. One number for all rows is possible if the table
-    lacks ``ours``.
+    """Tell whether `renamed` can make ``ours`` of ``theirs``, in a table with columns
+    ``names`` and computed columns ``products``. A number, or a product of computed
+    columns, does not replace a column ``ours`` of the table.
     """
     if theirs in names:
         return True
     if _shared_number(theirs) is not None:
         return ours not in names
     inputs = _read(theirs, {*names, *products})
-    # a saved table already has ``ours``: do not make it again from products alone
+    # a table that `renamed` returned, when read again, keeps its computed columns
     return bool(inputs) and not (
         set(inputs) <= set(products) | {ours} and ours in names
     )

@@ -301,8 +301,8 @@ def _unit_of_range(
     if ours in ("D", "U") and most < 1e4:
         if size is None:
             return "*1e9"
-        # choose the unit that puts tokens per parameter nearer to 20 (in log), typical
-        # of adaptation and training together
+        # 20 tokens per parameter is between adaptation and pre-training: choose the unit
+        # that comes nearest to 20 in log
         ratio = float(np.median(values)) / size / 20
         in_millions, in_billions = abs(np.log(ratio * np.array([1e6, 1e9])))
         return "*1e6" if in_millions <= in_billions else "*1e9"

@@ -159,9 +159,9 @@ def test_a_program_is_what_jax_compiles_without_us():
 
 def test_threads_that_ask_for_one_program_have_it_made_once(monkeypatch):
     made = []
-    whole = store.loaded_or
+    whole = store.load_or_compile
     monkeypatch.setattr(
-        store, "loaded_or", lambda *asked: made.append(asked) or whole(*asked)
+        store, "load_or_compile", lambda *asked: made.append(asked) or whole(*asked)
     )
     law, table, points = _problem()
     unseen = law.with_priors({"beta": "lognormal(0.31, 0.17)"})

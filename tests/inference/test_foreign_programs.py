@@ -126,7 +126,7 @@ def test_a_folder_that_jax_was_told_of_is_used_only_if_it_is_ours(
     _program(tmp_path / f"{name}.executable", marker)
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     try:
-        program = store.loaded_or(
+        program = store.load_or_compile(
             lambda: jax.jit(lambda x: x + 1).lower(np.ones(2)), "words"
         )
     finally:

@@ -72,7 +72,7 @@ def test_draws_that_know_the_points_weigh_alike_and_scales_as_the_points_say():
     known = Departure.before(7, 0.0)
     for clock in (-2.0, -1.0):
         known = known.after(clock, rng.normal(0.0, 0.01, 7))
-    anew = known.begun_anew()
+    anew = known.with_equal_draws()
     assert logsumexp(known.log_weight, axis=0).std() > 0.1
     np.testing.assert_allclose(anew.weight.sum(axis=0), 1 / 7)
     of_scales = known.weight / known.weight.sum(axis=0)

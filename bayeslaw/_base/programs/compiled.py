@@ -120,7 +120,7 @@ class Compiled:
 
                 # a tree says the names of its nodes
                 words = repr((form[0], level, str(form[2]), form[3]))
-                program = store.loaded_or(lowering, words)
+                program = store.load_or_compile(lowering, words)
                 self._programs[form] = program
                 while len(self._programs) > self._most:
                     oldest = next(iter(self._programs))

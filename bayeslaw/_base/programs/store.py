@@ -30,7 +30,7 @@ from bayeslaw._base.files import write_bytes
 from bayeslaw._base.programs.folder import SUFFIX, is_ours, why_not_ours
 
 
-def loaded_or(lowering: Callable[[], Any], words: str) -> Callable:
+def load_or_compile(lowering: Callable[[], Any], words: str) -> Callable:
     """Load the program with the name ``words`` from disk; if there is none, compile what
     ``lowering`` returns and write it to disk.
     """

@@ -58,8 +58,8 @@ STATE_MISFIT = lognormal(
 class Axis:
     """The interval of an axis, a little wider than the data, and its cosines.
 
-    ``functions``: number of cosines in the piece over this axis; ``pair_functions``: in
-    a piece over two axes; ``unit``: of the column per unit of axis; 0: axis in logs.
+    ``functions``, ``pair_functions``: number of cosines in the piece over this axis, and
+    in a piece over two axes; ``unit``: column values per unit of the axis, 0 for a log.
     """
 
     name: str
@@ -316,8 +316,8 @@ def process_of(
     """Build the process of a law that reads these columns, each of shape (run,).
 
     Returns None where no axis varies. ``along_run``: rows are points of learning
-    curves. Areas under the learning rate then get no axis: a process of each run models
-    errors along its curve (`noise`), and forecast better than a misfit of all runs.
+    curves. Areas under the learning rate then get no axis: each run has its own error
+    process along its curve (`noise`), which forecast better than a shared misfit.
     """
     names = axis_names(covariates)
     if along_run:

@@ -153,8 +153,8 @@ class Judged:
         return float(np.concatenate(parts).mean())
 
 
-# Laws are judged in parallel. One BLAS thread each, so that results are equal to the
-# last digit whatever else runs.
+# Laws are judged in parallel. With one BLAS thread each, results do not depend on what
+# else runs, to the last digit.
 @one_thread()
 def judge(
     law: Law,
@@ -185,8 +185,8 @@ def judge(
     )
     power = process.fading.power if process and process.fading else None
     tick()
-    # Without a stage the mode is near draws given the whole table: three starts there
-    # replace the search from many.
+    # Fits without a stage start from three draws of the whole table's posterior, which
+    # lie near the mode: a search from many starts is not needed.
     starts = [{n: whole[n][i] for n in law.priors} for i in range(3)]
     noise = float(np.median(whole["sigma"]))
     forecasts, failed = [], []

@@ -262,7 +262,7 @@ class Departure:
         carried[:, 2:] = np.einsum("gij,gj->gi", step, covered[:, 2:])
         return np.einsum("gi,gi->g", first._reading(later), carried)
 
-    def begun_anew(self) -> Departure:
+    def with_equal_draws(self) -> Departure:
         """Give all draws of the law equal weight, for a law refitted to the points: the
         refit has counted them. Within a draw, scales keep their relative weights.
         """
@@ -325,7 +325,7 @@ class Departure:
         return step
 
     def _reading(self, clock: float) -> Float[np.ndarray, "scale 5"]:
-        """Observation vector: departure of a point = reading @ state + noise."""
+        """Observation vector: departure of a point = reading @ state + independent noise."""
         noise = self.scales.noise_at(self.end - clock)
         reading = np.empty((len(noise), 5))
         reading[:, :4] = [1.0, clock - self.end, 1.0, 0.0]

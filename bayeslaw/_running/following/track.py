@@ -227,7 +227,7 @@ class Track:
             self,
             course=course,
             other_courses=other_courses,
-            departure=departure.begun_anew(),
+            departure=departure.with_equal_draws(),
         )
 
     # -- what is known now -------------------------------------------------------------
