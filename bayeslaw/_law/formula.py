@@ -1,6 +1,6 @@
-"""Own laws by a formula, ``"E + A/N^alpha + B/(D^beta * replay^-nu)"``.
+"""Build a law from a formula, such as ``"E + A/N^alpha + B/(D^beta * replay^-nu)"``.
 
-Columns of a run table are covariates and any other name is a parameter.
+Columns of a run table are covariates; all other names are parameters.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def law_from_formula(
 ) -> Law:
     """Build a law from its formula, in the column names of a run table.
 
-    ``columns`` names further columns of the user's own table, and the value of each at
-    which contributions are stated.
+    ``columns`` names further columns of the user's table, with the value of each at the
+    reference run.
 
-    Contributions are stated at a model of 1e9 parameters, 2e10 tokens, a quarter of
-    replay and 30 tokens per parameter of pre-training (`Law.with_reference` moves
-    them). A parameter called as in a law of the catalogue, where it does the same to the
-    same columns of the schema, takes its prior from there, and the prior's source says
-    of which law it is; the others are guessed, with a warning (`Law.with_priors`).
+    The reference run has 1e9 parameters, 2e10 tokens, 25% replay and 30 pre-training
+    tokens per parameter (change it by `Law.with_reference`). A parameter with the name
+    and role of a parameter in a law of the catalogue takes that law's prior; the prior's
+    source names the law. Other priors are guessed, with a warning (change them by
+    `Law.with_priors`).
 
     Raises
     ------
@@ -88,7 +88,7 @@ def law_from_formula(
     _check_identified(text, terms)
     warn_guessed(terms, exponents)
     offset = tuple((p.sign, p.basis) for p in parts if not p.is_free)
-    # coefficients of terms that have none of their own
+    # fixed coefficients of terms without a coefficient in the formula
     ones = {t.coefficient for t in terms if t.prior.is_fixed}
     values = medians | {t.site: jnp.asarray(t.prior.median) for t in terms}
     law = Law(
@@ -114,16 +114,16 @@ def law_from_formula(
 
 
 def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
-    """Find columns of the user's own table that a formula reads, beside those that any
-    formula may read, each with its median over rows above 0 (to three digits).
+    """Find the columns outside the schema that a formula reads from the user's table,
+    each with its median over values above 0 (to three digits).
 
     Raises
     ------
     LawError
-        A column that it names holds text, or no number.
+        Such a column holds text, or no number above 0.
     """
     columns = {}
-    # a peak rate is a number of each run, which a formula may read as any other
+    # lr as a column of a run table is the peak rate: a formula may read it
     refused = set(NO_COVARIATES) - {"lr"}
     for name in sorted(names(parse(text)) - set(REFERENCE) - refused):
         if name not in runs:

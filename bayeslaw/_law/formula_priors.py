@@ -1,5 +1,5 @@
-"""Priors of a formula's parameters: those of the catalogue's laws where a parameter of
-that name does the same to the same column there, else guessed.
+"""Choose priors for a formula's parameters: from laws of the catalogue with a parameter
+of the same name and role, else guesses.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def reference_run(reference: Mapping[str, float]) -> dict[str, Float[Array, ""]]
 
 
 def _nearest(columns: Collection[str]) -> list[Law]:
-    """Find the laws of the catalogue, those that read nearly the same columns first."""
+    """Sort the laws of the catalogue by the similarity of their columns to these."""
     return sorted(laws(), key=lambda law: len(set(law.covariates) ^ set(columns)))
 
 
 def spelled(tree: ast.expr, reference: Mapping[str, float]) -> Law | None:
-    """Find the law of the catalogue that a formula is: the same columns and parameters,
-    and at plausible ones the same loss.
+    """Find the law of the catalogue that equals a formula: same columns and parameters,
+    and the same loss at plausible parameters.
     """
     run = reference_run(reference)
     for law in laws():
@@ -58,8 +58,8 @@ def term_of(
     reference: Mapping[str, float],
     equal_law: Law | None = None,
 ) -> Term:
-    """Build the term with its prior; ``medians`` are those of the exponents,
-    ``equal_law`` is the law that the formula is.
+    """Build the term with its prior. ``medians``: prior medians of the exponents;
+    ``equal_law``: law of the catalogue that equals the formula.
     """
     basis: Basis = part.basis if part.basis.factors else constant
     written = _latex(part)
@@ -97,14 +97,13 @@ def _guess(is_floor: bool, in_nats: bool) -> Prior:
 
 
 def _borrowed(prior: Prior, law: Law) -> Prior:
-    """Cite a law's prior, saying whose it is."""
+    """Copy a law's prior, and name the law in its source."""
     return replace(prior, source=f"of law {law.name!r}: {prior.source}")
 
 
 def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
-    """Tell whether a term is of single columns of the schema, as the laws' terms are:
-    of a column of the user's own, or of a power of two columns' product, nobody has
-    said what it contributes.
+    """Tell whether published priors can apply to a term: it reads only columns of the
+    schema, and raises no product of columns to a power that no law does.
     """
     columns = part.basis.names & set(reference)
     bases = [
@@ -117,7 +116,9 @@ def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
 
 
 def _act_as_one(columns: Collection[str]) -> bool:
-    """Tell whether these columns are one, or several that a law takes as one."""
+    """Tell whether an exponent of the catalogue acts on these columns together; True
+    for a single column.
+    """
     return len(columns) <= 1 or any(
         set(columns) == {e.covariate, *e.also} for law in laws() for e in law.exponents
     )
@@ -139,11 +140,11 @@ def exponents_of(
     reference: Mapping[str, float],
     equal_law: Law | None = None,
 ) -> tuple[Exponent, ...]:
-    """List every parameter that is no coefficient, with its prior; ``equal_law`` is the
-    law that the formula is.
+    """List every parameter that is not a coefficient, with its prior. ``equal_law``: law
+    of the catalogue that equals the formula.
     """
     exponents: dict[str, Exponent] = {}
-    # neither cited nor a power: guessed last, as the size depends on the others
+    # parameters that are no powers: guessed last, from the medians of the others
     scales: dict[str, tuple[ast.expr, str]] = {}
     for part in parts:
         for factor, _ in part.basis.factors:
@@ -171,8 +172,8 @@ def _home(
     factors: tuple[tuple[ast.expr, bool], ...],
     columns: Collection[str],
 ) -> tuple[ast.expr, str]:
-    """Find the smallest piece of the formula that holds the parameter and a column, and
-    that column.
+    """Find the smallest subexpression that contains the parameter and a column, and name
+    the column.
     """
     pieces = [
         node
@@ -200,7 +201,7 @@ def _is_power(name: str, where: ast.expr) -> bool:
 
 
 def _own(name: str, equal_law: Law | None) -> Prior | None:
-    """Find the prior of this exponent in the law that the formula is."""
+    """Find the exponent's prior in the law that equals the formula."""
     if equal_law is None:
         return None
     priors = {e.name: e.prior for e in equal_law.exponents}
@@ -210,8 +211,8 @@ def _own(name: str, equal_law: Law | None) -> Prior | None:
 def _cited(
     name: str, together: Collection[str], columns: Collection[str]
 ) -> Prior | None:
-    """Find the prior of an exponent of this name in the catalogue, where it acts on the
-    same columns; a name alone says nothing of a product, or of another column.
+    """Find the prior of an exponent in the catalogue that has the same name and acts on
+    the same columns.
     """
     for law in _nearest(columns):
         for e in law.exponents:
@@ -224,8 +225,8 @@ def _cited(
 
 
 def _scale(name: str, where: ast.expr, at: Values) -> Prior:
-    """Guess the prior of k in k*x or x/k: as large as makes the piece 1 at the
-    reference run; else about 1.
+    """Guess the prior of a scale k in k*x or x/k: its median makes the subexpression 1 at
+    the reference run. Other parameters get a prior around 1.
     """
     at_one, at_two = (
         float(evaluate(where, {**at, name: jnp.asarray(value)})) for value in (1.0, 2.0)

@@ -1,4 +1,4 @@
-"""The two domains of a schedule: each one's losses along it, in every draw."""
+"""Evaluate the losses of source and target along a schedule, for every draw."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class WeightedDomain(NamedTuple):
-    """One domain's posterior: its draws in the order in which they are paired, and the
-    weight of its loss.
+    """One domain's posterior with its draws in paired order, and its loss's weight.
 
-    ``parts``: draws of each formula, and the pairs that they belong to, shape (draw,).
+    ``parts``: by formula, its draws and the index of each draw's pair, shape (draw,);
+    ``pairs``: number of pairs.
     """
 
     name: str
@@ -65,24 +65,22 @@ class WeightedDomain(NamedTuple):
         assert losses is not None
         if not np.isfinite(losses).all():
             raise PlanError(
-                f"the law of {self.name} has no finite loss somewhere on the way that "
-                "is asked about"
+                f"the law of {self.name} has no finite loss at some of the steps or "
+                "values evaluated"
             )
         return losses
 
 
 @compiled(static_argnums=0)
 def _over_draws_and_rows(log_loss: Callable, draws, covariates):
-    """Map over draws like `over_draws`, with covariates of each draw's own, shape
-    (draw, point).
-    """
+    """Map over draws like `over_draws`, with covariates per draw, shape (draw, point)."""
     return jax.vmap(log_loss, in_axes=(0, 0))(draws, covariates)
 
 
 def _needed(
     piece: Piece, columns: Mapping[str, Float[np.ndarray, "*#point"]], name: str
 ) -> dict[str, Float[np.ndarray, "*#point"]]:
-    """Take the columns that a formula reads, or refuse with how to give them."""
+    """Select the columns that a formula reads; an error says how to give a missing one."""
     missing = [c for c in piece.covariates if c not in columns]
     if missing and missing[0] in COLUMNS:
         raise PlanError(
@@ -104,10 +102,9 @@ def sides_of(
     seed: int,
     reads: tuple[str, ...],
 ) -> tuple[WeightedDomain, ...]:
-    """Pair the draws of both domains, which are independent, at random, with the
-    weights of eq. 5.
+    """Pair the independent draws of both domains at random; set the weights of eq. 5.
 
-    ``reads``: columns of which some law must read one, or there is nothing to answer.
+    ``reads``: columns that the question is about; an error if no law reads any of them.
     """
     runtime.start()
     if not 0 <= finite_number("source_weight", source_weight) <= 1:
@@ -147,8 +144,8 @@ def sides_of(
 def _side(
     name: str, weight: float, pieces: tuple[Piece, ...], pairs: int, seed: int
 ) -> WeightedDomain:
-    """Pair a domain's draws: permute the target's, recycle the shorter side; the
-    source's stay as they are, since one order is enough.
+    """Pair a domain's draws: keep the source's order, permute the target's, and recycle
+    the shorter side.
     """
     total = sum(piece.draws for piece in pieces)
     order = np.arange(total)
@@ -170,13 +167,13 @@ def weighted_loss(
     sides: tuple[WeightedDomain, ...],
     covariates: Mapping[str, Float[np.ndarray, "*point"] | float],
 ) -> Float[np.ndarray, "draw point"]:
-    """Compute the loss that eq. 5 weighs, shape (draw, point)."""
+    """Compute the weighted loss of eq. 5, shape (draw, point)."""
     losses = [side.weight * side.loss(covariates) for side in sides if side.weight]
     return sum(losses, np.zeros((1, 1)))
 
 
 def name_of_loss(sides: tuple[WeightedDomain, ...]) -> str:
-    """Say which loss it is about."""
+    """Name the weighted loss, in words."""
     for side in sides:
         if side.weight == 1:
             return f"the {side.name} loss"

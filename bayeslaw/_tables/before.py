@@ -1,5 +1,5 @@
-"""What a table tells elsewhere of a checkpoint: tokens of its pre-training, its losses
-before adaptation in other rows; and rows that are no finished runs.
+"""Complete a checkpoint's columns from other columns and rows of the table (pre-training
+tokens per parameter, losses before adaptation), and find unfinished runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bayeslaw._base.errors import RunTableWarning
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._tables.words import name_words, quoted
 
-# states that trackers and schedulers give to runs that did not end well
+# states by which trackers and schedulers mark unfinished or failed runs
 UNFINISHED = re.compile(
     r"crash\w*|fail\w*|running|killed|preempt\w*|cancell?ed|pending|queued|aborted|"
     r"timeout|error|oom|out_of_memory|stopped|diverged|scheduled",
@@ -24,14 +24,14 @@ UNFINISHED = re.compile(
 
 
 def of_source(table: pd.DataFrame) -> pd.DataFrame:
-    """Read the table as a source's laws do, whose ``loss_before`` is its own."""
+    """Replace ``loss_before`` by the source's, as laws of the source domain read it."""
     if SOURCE_LOSS_BEFORE not in table:
         return table.drop(columns=LOSS_BEFORE, errors="ignore")
     return table.assign(loss_before=table[SOURCE_LOSS_BEFORE])
 
 
 def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add ``ptpp``, where the table has tokens of pre-training in its place."""
+    """Add ``ptpp`` = ``pretrain_tokens`` / ``N`` if the table has these instead."""
     if "ptpp" in runs or not {"pretrain_tokens", "N"} <= set(runs):
         return runs
     _say("ptpp is pretrain_tokens / N")
@@ -39,11 +39,11 @@ def with_stages(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of no tokens (D = 0), whose losses are those of their checkpoints
-    before adaptation: ``loss_before``, of the source ``source_loss_before``, too.
+    """Drop rows with D = 0, and fill their losses in as ``loss_before`` (source domain:
+    also ``source_loss_before``) of other rows of the same checkpoint.
 
-    A table without replay, stages or a column ``model`` is of no adaptation, and stays as
-    it is; so do learning curves, whose points at step 0 are no checkpoints.
+    Without replay, stages or a column ``model`` a table has no adaptation and is
+    unchanged; so are learning curves, where step 0 is not a checkpoint.
     """
     keys = _keys(runs) or _model_keys(runs)
     if not keys or not {"D", "loss"} <= set(runs):
@@ -69,8 +69,8 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame:
-    """Fill losses before adaptation that are empty as other rows of the same checkpoint
-    have them, where these agree within ``tolerance``.
+    """Fill empty losses before adaptation from other rows of the same checkpoint, if
+    those agree within the relative ``tolerance``.
     """
     keys = _keys(runs)
     for column in (*LOSSES_BEFORE, "target_loss_before"):
@@ -80,7 +80,7 @@ def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFram
         own_keys = [*keys, "domain"] if by_domain else keys
         losses = runs.dropna(subset=[column]).groupby(own_keys)[column]
         agrees = losses.max() <= (1 + tolerance) * losses.min()
-        # a value of the table, not a mean, which is off in its last digit
+        # a value of the table, because a mean can differ in the last digit
         filled = _filled(runs, column, losses.first()[agrees], own_keys)
         count = int((runs[column].isna() & filled.notna()).sum())
         if count:
@@ -93,17 +93,17 @@ def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFram
 
 
 def _keys(runs: pd.DataFrame) -> list[str]:
-    """Find the columns by which rows are of one checkpoint; none where nothing tells."""
+    """List the columns that identify a checkpoint; empty if the table has none."""
     if "checkpoint" in runs and runs["checkpoint"].notna().all():
         return ["checkpoint"]
     if "ptpp" in runs:
         return [c for c in ("N", "ptpp") if c in runs]
-    # one stage for all
+    # without ptpp all checkpoints are of one stage
     return ["N"] if {"N", "replay"} <= set(runs) else []
 
 
 def _model_keys(runs: pd.DataFrame) -> list[str]:
-    """The column by which rows are of one fine-tuned model; none in learning curves."""
+    """List the column that identifies a fine-tuned model; empty for learning curves."""
     if {"run", "step"} <= set(runs):
         return []
     return ["model"] if "model" in runs else []
@@ -112,7 +112,7 @@ def _model_keys(runs: pd.DataFrame) -> list[str]:
 def _filled(
     runs: pd.DataFrame, column: str, losses: pd.Series, keys: list[str]
 ) -> pd.Series:
-    """Fill the gaps of a column by ``losses``, whose index are the keys."""
+    """Fill the gaps of a column from ``losses``, indexed by the keys."""
     by_key = losses.rename("filling").reset_index()
     merged = runs[keys].merge(by_key, on=keys, how="left", validate="m:1")
     values = pd.Series(merged["filling"].to_numpy(float), index=runs.index)
@@ -125,7 +125,7 @@ def _filled(
 
 
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
-    """Find columns of states, those that are no end, and how many rows have them."""
+    """Find columns of states: name, unfinished states, and number of rows with these."""
     for name in map(str, runs.columns):
         if set(name_words(name)[-1:]) & {"state", "status"}:
             cells = runs[name].dropna().astype(str)
@@ -136,7 +136,7 @@ def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
 
 
 def finished_query(runs: pd.DataFrame) -> str:
-    """Write the query that leaves unfinished runs out; nothing where all are finished."""
+    """Write the query that leaves out unfinished runs; empty if there are none."""
     return " and ".join(
         f"{quoted(name)} != '{state}'"
         for name, states, _ in unfinished(runs)
@@ -145,7 +145,7 @@ def finished_query(runs: pd.DataFrame) -> str:
 
 
 def warn_unfinished(runs: pd.DataFrame) -> None:
-    """Name rows of runs that did not end."""
+    """Warn of rows of unfinished runs."""
     for name, states, count in unfinished(runs):
         _say(
             f"{count} of {len(runs)} rows are of runs that did not end ({name} "

@@ -1,4 +1,4 @@
-"""How far runs lie beyond those that a posterior was fitted to."""
+"""Measure how far runs extrapolate beyond the runs of a fit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from bayeslaw._law.columns import axis_product, powers_of
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# times the largest fitted, or under the smallest: where no stage that was left out says
-# how far a law may be trusted (the papers forecast 9 times their largest stage)
+# factor beyond the fitted range from which extrapolation is called far; published tests
+# of laws forecast up to 9 times the largest stage
 FAR = 10.0
 AXES = {
     "N": "parameters",
@@ -27,11 +27,11 @@ AXES = {
 
 
 class Reach(NamedTuple):
-    """How far runs lie beyond a table along one axis.
+    """Extrapolation of runs beyond a table along one axis.
 
-    ``axis``: of `AXES`; ``low``, ``high``: the table's range; ``worst``: the value that
-    lies farthest beyond it; ``times``: how many times beyond, 1 at either end and under
-    1 inside; ``all_times``: of each run that has the axis, shape (run,).
+    ``axis``: key of `AXES`; ``low``, ``high``: the table's range; ``worst``: the value
+    farthest beyond; ``times``: its factor beyond the range, 1 at either end, under 1
+    inside; ``all_times``: factor of each run that has the axis, shape (run,).
     """
 
     axis: str
@@ -43,11 +43,11 @@ class Reach(NamedTuple):
 
     @property
     def is_above(self) -> bool:
-        """Whether the farthest value lies over the table's range, not under it."""
+        """Whether the farthest value is above the table's range."""
         return self.worst > self.high
 
     def sentence(self, far: float = FAR) -> str:
-        """Say the farthest value, and how many rows lie ``far`` times beyond."""
+        """Describe the farthest value, and count rows over ``far`` times beyond."""
         ends = f"{format_count(self.low)} to {format_count(self.high)}"
         rows = ""
         if len(self.all_times) > 1:
@@ -70,15 +70,15 @@ def reaches_beyond(table: pd.DataFrame, runs: pd.DataFrame) -> list[Reach]:
 
 
 def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]:
-    """Write a line for each axis along which runs lie so many times beyond the table,
-    and where their replay lies outside its own.
+    """Write a line for each axis along which runs lie over ``far`` times beyond the
+    table, and one if their replay is outside the table's range.
 
     Parameters
     ----------
     table
-        The runs that were fitted; where it is no table, nothing is known.
+        Runs of the fit; no lines if it is not a table.
     runs
-        Those that are asked about. Columns that either lacks are passed over.
+        Runs to forecast. Columns missing in either table are skipped.
     """
     if not isinstance(table, pd.DataFrame):
         return []
@@ -89,18 +89,18 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
 
 
 def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
-    """Write a line where runs have a replay under or over all of a table's: how far is
-    told by the target's share, along whose logarithm losses move alike.
+    """Write a line if runs have a replay outside the table's range. The distance is a
+    factor of the target's share, because losses are smooth in its logarithm.
     """
     fitted, new = _numbers(table, "replay"), _numbers(runs, "replay")
     fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]
     if not len(fitted) or not len(new):
         return None
     low, high = float(fitted.min()), float(fitted.max())
-    # pure replay is not infinitely far away
+    # a target share of 0 counts as 1e-3
     share, least, most = (np.maximum(1 - r, 1e-3) for r in (new, high, low))
     times = np.maximum(least / share, share / most)
-    outside = times > 1.01  # people round
+    outside = times > 1.01  # tolerance for rounded values
     if not outside.any():
         return None
     worst = float(new[np.argmax(times)])
@@ -113,23 +113,21 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
 
 
 def warn_far(table: object, runs: pd.DataFrame) -> None:
-    """Warn of each axis along which runs lie far beyond the table, and of replay
-    outside its own.
-    """
+    """Warn with the lines of `far_beyond`."""
     for line in far_beyond(table, runs):
         text = f"{line}: nothing measured says how far a law holds there"
         warnings.warn(text, RunTableWarning, stacklevel=3)
 
 
 def values_along(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"] | None:
-    """Take the positive finite values of an axis; None where there are none."""
+    """Select the positive finite values of an axis; None if there are none."""
     x = axis_product(name, {c: _numbers(columns, c) for c in powers_of(name)})
     positive = x[np.isfinite(x) & (x > 0)]
     return positive if len(positive) else None
 
 
 def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
-    """Take a column; NaN where it is no number, or missing."""
+    """Convert a column to numbers; NaN for other cells, or if the column is missing."""
     if name not in columns:
         return np.full(len(columns), np.nan)
     values = pd.to_numeric(columns[name], errors="coerce")

@@ -1,7 +1,7 @@
-"""Rows of a table selected by a query: names of its columns, literals, comparisons.
+"""Select rows of a table by a query of column names, literals and comparisons.
 
-A pandas query runs whatever is reached from its names (``@pd.io.common.os...``), so the
-text is parsed here, checked node by node, and only what was checked is given to pandas.
+A pandas query can run arbitrary code (``@pd.io.common.os...``). The text is therefore
+parsed here, and pandas gets it only if every node of the syntax tree is allowed.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Po
 
 
 def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """Select the rows at which a query holds; all of them without one.
+    """Select the rows at which a query holds; all rows if ``where`` is None.
 
     Raises
     ------
     RunTableError
-        It is no query of this table, holds more than names of columns, literals,
-        comparisons and arithmetic, or selects nothing.
+        The query cannot be evaluated for this table, contains anything but column
+        names, literals, comparisons and arithmetic, or selects no row.
     """
     if where is None:
         return runs
@@ -63,27 +63,27 @@ def select(runs: pd.DataFrame, where: str | None) -> pd.DataFrame:
 
 
 def _mask(runs: pd.DataFrame, where: str) -> Bool[np.ndarray, " run"]:
-    """Evaluate whether each row is selected, shape (run,)."""
+    """Evaluate the query at each row, shape (run,)."""
     query = _Query(where, runs, {})
     checked = query.parse()
     table = runs.rename(columns=query.placeholders)
     try:
         answers = table.eval(checked, local_dict={}, global_dict={})
-    except Exception as error:  # pandas raises whatever its parser does
+    except Exception as error:  # pandas raises errors of many types
         raise query.refusal(str(error).splitlines()[0] if str(error) else "") from None
     if not (isinstance(answers, pd.Series) and len(answers) == len(runs)):
         raise query.refusal("it says the same of every row; compare a column")
     is_truth = np.array([isinstance(answer, (bool, np.bool_)) for answer in answers])
     if not (answers.isna() | is_truth).all() or answers.dtype.kind == "f":
         raise query.refusal("it is a value, not a condition; compare it with another")
-    # what is missing (text compared where there is none) is not selected
+    # rows where the comparison is missing (NaN) are not selected
     return is_truth & answers.where(is_truth, False).to_numpy(bool)
 
 
 @dataclass(frozen=True)
 class _Query:
-    """A query, the table whose columns it may name, and the names that stand in for
-    those that it writes in backticks (column -> placeholder).
+    """A query and its table; ``placeholders`` maps columns written in backticks to valid
+    Python names.
     """
 
     text: str
@@ -102,7 +102,7 @@ class _Query:
         )
 
     def parse(self, most: int = 1000) -> str:
-        """Write the query as Python does, every node of its tree allowed."""
+        """Translate the query to Python, after checking every node of its tree."""
         if len(self.text) > most:
             raise self.refusal(f"it has more than {most} characters")
         # a string, a name in backticks, or a sign that pandas reads as a word
@@ -125,7 +125,7 @@ class _Query:
             raise self.refusal(hint) from None
 
     def _plain(self, match: re.Match) -> str:
-        """Write a token as Python writes it."""
+        """Translate a token to Python."""
         text, quoted, sign = match.groups()
         if sign:
             return " and " if sign == "&" else " or "
@@ -188,22 +188,22 @@ class _Query:
             )
 
     def _check_name(self, name: str) -> None:
-        # row numbers by the names that pandas gives them
+        # ``index`` and ``row`` are names of the row numbers
         if name in (*self.columns, *self.placeholders.values(), "index", "row"):
             return
         close = difflib.get_close_matches(name, self.columns, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"text is quoted: '{name}'"
         mapping = mapping_hint(self.runs)
         if f'"{name}=' in mapping:
-            # it is the schema's name of a column that is called otherwise here
+            # the name is the schema's, and a column with another name may be meant
             hint = mapping.removeprefix("; ")
         raise self.refusal(f"there is no column {name!r}; {hint}")
 
     def _check_arithmetic(
         self, base: ast.expr, op: ast.operator, right: ast.expr
     ) -> None:
-        """Refuse arithmetic that can fill the memory: text is not multiplied, and
-        powers are small ones of something in the table.
+        """Refuse arithmetic that can fill the memory: products of text, and powers over
+        10 or of constants.
         """
         self._check_all([base, right])
         if not isinstance(op, ast.Add) and any(map(_is_text, (base, right))):

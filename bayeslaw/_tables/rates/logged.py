@@ -1,4 +1,4 @@
-"""Areas of the schedules that tables of logged steps show."""
+"""Compute areas under learning rates from tables of logged steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Curve(NamedTuple):
-    """Areas at the rows of one curve, shape (row, area), and the step up to which a
+    """Areas at the rows of one curve, shape (row, area); ``assumed``: step up to which a
     warm-up was assumed, or 0.
     """
 
@@ -34,24 +34,24 @@ def areas_from_table(
 ) -> pd.DataFrame:
     """Add the area columns to a table of logged steps.
 
-    Each curve (rows that share ``run``; else ``schedule`` or ``curve``, together with
-    ``N`` and ``domain``; else all rows) is filled in to one rate per step: linear
-    between logged steps, and before the first of them the warm-up that logs leave out.
+    Each curve is interpolated to one rate per step: linear between logged steps, and a
+    warm-up before the first. Rows of a curve share ``run``, else ``schedule`` or
+    ``curve`` with ``N`` and ``domain``; without these columns all rows are one curve.
 
     Parameters
     ----------
     table
         Columns ``step``, counted through both phases, and ``lr``.
     warmup
-        Steps of the linear ramp from 0 to the first logged rate, which then holds until
-        the first logged step. None takes it from a column ``warmup``; where there is
-        none, the ramp goes all the way, with a warning. Of no effect where the log
-        starts at step 1 or before.
+        Steps of a linear ramp from 0 to the first logged rate, constant from there to
+        the first logged step. None: column ``warmup``; without this column the ramp
+        ends at the first logged step, with a warning. Unused if the log starts at step 1
+        or before.
     adaptation_start
-        Last step of pre-training, where a curve goes on into adaptation. 0 if all of it
-        is adaptation of a model whose pre-training is unknown: then S1_pt and S2_pt
-        stay empty (see `open_weights`). None takes it from a column
-        ``adaptation_start``; where there is none, all is pre-training.
+        Last step of pre-training, if a curve continues into adaptation. 0: the whole
+        curve is adaptation and pre-training is unknown; S1_pt and S2_pt are then empty
+        (see `open_weights`). None: column ``adaptation_start``; without this column the
+        whole curve is pre-training.
     lr_power
         As in `areas`.
 
@@ -87,11 +87,11 @@ def areas_from_table(
 
 
 def add_areas(table: pd.DataFrame) -> pd.DataFrame:
-    """Add areas where a table tells them: columns ``step`` and ``lr``, curves of
-    several steps, no area yet.
+    """Add areas to a table that has ``step``, ``lr`` and curves of several steps, but no
+    area columns.
 
-    What cannot be computed is warned about and left empty, since many laws do not read
-    areas.
+    Curves without computable areas get empty cells and a warning, not an error: many
+    laws do not read areas.
     """
     if not {"step", "lr"} <= set(table) or set(COLUMNS) & set(table):
         return table
@@ -118,16 +118,14 @@ def add_areas(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _curve_columns(table: pd.DataFrame) -> list[str]:
-    """Find columns that tell the curves apart; none where no name was logged at several
-    steps.
-    """
+    """List the columns that identify a curve; empty if no curve has several steps."""
     for name in (c for c in ("run", "schedule", "curve") if c in table):
         steps = table.groupby(name, observed=True)["step"].nunique()
         if not (steps > 1).any():
             continue
         if name == "run":
             return [name]
-        # the name of a schedule may come back at another size or domain
+        # several sizes or domains may share a schedule's name
         return [name, *(c for c in ("N", "domain") if c in table)]
     return []
 
@@ -135,9 +133,7 @@ def _curve_columns(table: pd.DataFrame) -> list[str]:
 def _curves(
     table: pd.DataFrame, columns: list[str], rows: Int[np.ndarray, " row"]
 ) -> dict[str, Int[np.ndarray, " curve_row"]]:
-    """Locate each curve's rows, by a name to speak of it; all of ``rows`` are one curve
-    without columns.
-    """
+    """Group rows by curve, under a name for messages; one curve if ``columns`` is empty."""
     if not columns:
         return {"table": rows}
     groups = table.iloc[rows].groupby(columns, sort=False, observed=True).indices
@@ -190,9 +186,7 @@ def _areas_of(
 def _setting(
     rows: pd.DataFrame, column: str, steps: float | None, where: str
 ) -> float | None:
-    """Take a number of steps: what was given for all curves, else what the column says
-    about this one.
-    """
+    """Read a number of steps: the argument for all curves, else this curve's column."""
     values: Any = [steps]
     if steps is None:
         values = rows[column].dropna().unique() if column in rows else []
@@ -241,10 +235,8 @@ def fill_in(
     where: str = "table",
     most_steps: int = 10_000_000,
 ) -> Float[np.ndarray, " step"]:
-    """Interpolate the learning rate at every step up to the last logged one, shape
-    (step,).
-
-    ``steps`` and ``rates`` are those that were logged, shape (row,) each.
+    """Interpolate the learning rate at every step up to the last logged step, shape
+    (step,), from the logged ``steps`` and ``rates``, each of shape (row,).
     """
     is_finite = np.isfinite(steps) & np.isfinite(rates)
     is_step = (steps >= 0) & (steps == np.round(steps))
@@ -275,7 +267,7 @@ def fill_in(
                 f"{where}: warm-up of {ramp:g} steps, "
                 f"but the log starts at step {logged[0]:g}"
             )
-        if ramp < logged[0]:  # it holds from the end of the ramp on
+        if ramp < logged[0]:  # the rate is constant after the ramp
             at, values = np.append(ramp, at), np.append(values[0], values)
         at, values = np.append(0.0, at), np.append(0.0, values)
     return np.interp(np.arange(1, int(logged[-1]) + 1), at, values)
