@@ -16,6 +16,8 @@ from ._designs.anchors import anchors as anchors
 from ._designs.anchors import appraise as appraise
 from ._designs.buying.next_runs import NextRuns as NextRuns
 from ._designs.buying.next_runs import next_runs as next_runs
+from ._designs.influence import Influence as Influence
+from ._designs.influence import influence as influence
 from ._designs.menu import candidates as candidates
 from ._forecasts.check import Check as Check
 from ._forecasts.check import check as check
@@ -54,6 +56,8 @@ from ._plans.mixing.mixture import MixturePlan as MixturePlan
 from ._plans.mixing.mixture import plan_mixture as plan_mixture
 from ._plans.plan import plan as plan
 from ._plans.result import Plan as Plan
+from ._plans.scenarios.whatif import WhatIf as WhatIf
+from ._plans.scenarios.whatif import what_if as what_if
 from ._pooling.domain import DomainPosterior as DomainPosterior
 from ._pooling.pool import Pool as Pool
 from ._pooling.pool import pool as pool
@@ -71,6 +75,8 @@ from ._posteriors.fits.record import Fit as Fit
 from ._posteriors.fits.refits import Refit as Refit
 from ._posteriors.fits.refits import bootstrap_weights as bootstrap_weights
 from ._posteriors.fits.refits import refits as refits
+from ._posteriors.links.accuracy import AccuracyLink as AccuracyLink
+from ._posteriors.links.accuracy import accuracy_link as accuracy_link
 from ._posteriors.prior import PriorOnly as PriorOnly
 from ._posteriors.prior import prior_only as prior_only
 from ._report.following import follow_page as follow_page

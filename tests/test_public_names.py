@@ -12,6 +12,7 @@ import bayeslaw
 
 STUB = Path(bayeslaw.__file__).with_name("__init__.pyi")
 NAMES = [
+    "AccuracyLink",
     "Anchors",
     "Average",
     "BayeslawError",
@@ -31,6 +32,7 @@ NAMES = [
     "Following",
     "Gain",
     "Hardware",
+    "Influence",
     "InferenceCheck",
     "Law",
     "LawError",
@@ -54,6 +56,8 @@ NAMES = [
     "StagesCheck",
     "Term",
     "Updated",
+    "WhatIf",
+    "accuracy_link",
     "anchors",
     "anchors_study",
     "appraise",
@@ -85,6 +89,7 @@ NAMES = [
     "follow",
     "follow_page",
     "forecast",
+    "influence",
     "law",
     "law_at",
     "law_from_file",
@@ -120,6 +125,7 @@ NAMES = [
     "update",
     "update_page",
     "width_parts",
+    "what_if",
     "wsd",
 ]
 SUBPACKAGES = ("plots", "datasets")

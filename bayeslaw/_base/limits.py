@@ -28,6 +28,7 @@ class Kind(NamedTuple):
 POSITIVE = Kind(lambda x: x > 0, "a positive number")
 NUMBER = Kind(math.isfinite, "a number")
 PERPLEXITY = Kind(lambda x: x > 1, "a perplexity above 1")
+RISE = Kind(lambda x: -1 < x <= LARGEST_SHARE, "a share over -100%, such as 3%", "")
 LOSS = Kind(
     lambda x: 0 < x <= LARGEST_LOSS,
     "a positive number in nats per token, at most 20 (a guess among 256,000 tokens "
@@ -56,6 +57,7 @@ KINDS: dict[str, Kind] = {
     "ptpp": COUNT,
     "max_target_loss": LOSS,
     "max_loss": LOSS,
+    "max_mean_loss": LOSS,
     "baseline_loss": LOSS,
     "loss_before": LOSS,
     "source_loss_before": LOSS,
@@ -73,7 +75,13 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def in_nats(name: str, given: Any, bytes_per_token: float | None = None) -> Any:
+def in_nats(
+    name: str,
+    given: Any,
+    bytes_per_token: float | None = None,
+    *,
+    is_rise: bool = False,
+) -> Any:
     """Translate a loss, or a rise of one, that says its unit into nats per token.
 
     Parameters
@@ -81,10 +89,12 @@ def in_nats(name: str, given: Any, bytes_per_token: float | None = None) -> Any:
     name
         What it is called where it was given.
     given
-        ``"0.9bpb"`` is in bits per byte, ``"6.5ppl"`` a perplexity per token; other text,
-        and numbers, stay as they are.
+        ``"0.9bpb"`` is in bits per byte, ``"6.5ppl"`` a perplexity per token, and of a
+        rise ``"3%ppl"`` its growth; other text, and numbers, stay as they are.
     bytes_per_token
         Bytes of a token, for bits per byte.
+    is_rise
+        It is a rise over a baseline.
 
     Raises
     ------
@@ -93,8 +103,7 @@ def in_nats(name: str, given: Any, bytes_per_token: float | None = None) -> Any:
     """
     text = given.strip().lower() if isinstance(given, str) else ""
     if text.endswith("ppl"):
-        perplexity = checked(name, text.removesuffix("ppl"), PERPLEXITY)
-        return math.log(perplexity)
+        return _perplexity_in_nats(name, text.removesuffix("ppl").strip(), is_rise)
     if not text.endswith("bpb"):
         return given
     if bytes_per_token is None:
@@ -104,6 +113,17 @@ def in_nats(name: str, given: Any, bytes_per_token: float | None = None) -> Any:
         )
     bits = checked(name, text.removesuffix("bpb"), NUMBER)
     return bits * math.log(2) * checked("bytes_per_token", bytes_per_token, POSITIVE)
+
+
+def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:
+    """The loss of a perplexity; of a rise, which is a share of the perplexity before."""
+    if not is_rise:
+        return math.log(checked(name, number, PERPLEXITY))
+    if not number.endswith("%"):
+        raise PlanError(
+            f"{name} {number}ppl: a rise of the perplexity is a share of it, such as 3%ppl"
+        )
+    return math.log1p(checked(name, number, RISE))
 
 
 def checked(name: str, value: Any, kind: Kind) -> float:

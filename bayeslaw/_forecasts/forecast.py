@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.draws import shuffled
+from bayeslaw._posteriors.links.accuracy import AccuracyLink
 from bayeslaw._posteriors.pairs import table_of, warn_own_far
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import warn_far
@@ -23,6 +25,7 @@ def forecast(
     *,
     prob: float = 0.9,
     keep: bool = False,
+    accuracy: AccuracyLink | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Forecast the loss of each run, in nats per token.
@@ -38,6 +41,9 @@ def forecast(
         Probability inside the central intervals.
     keep
         Return the table's own columns, too, before those of the forecast.
+    accuracy
+        The chain from loss to the accuracy of an evaluation (`accuracy_link`): then
+        ``accuracy``, ``accuracy_low`` and ``accuracy_high`` of a new run, too.
 
     Returns
     -------
@@ -66,7 +72,9 @@ def forecast(
     warn_other_domain(fitted, runs)
     warn_far(fitted, runs)
     warn_own_far(posterior, runs)
-    blocks = [_of_block(posterior, block, prob, seed) for block in _blocks(runs)]
+    blocks = [
+        _of_block(posterior, block, prob, seed, accuracy) for block in _blocks(runs)
+    ]
     rows = pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
     if not keep:
         return rows
@@ -90,7 +98,11 @@ def _blocks(runs: pd.DataFrame, size: int = 2000) -> list[pd.DataFrame]:
 
 
 def _of_block(
-    posterior: Posterior, runs: pd.DataFrame, prob: float, seed: int
+    posterior: Posterior,
+    runs: pd.DataFrame,
+    prob: float,
+    seed: int,
+    link: AccuracyLink | None,
 ) -> pd.DataFrame:
     # quantiles of the log, and then the loss: the order is the same
     law = posterior.log_loss(runs)  # (draw, run), as the next
@@ -106,4 +118,10 @@ def _of_block(
         "law_low": np.exp(law_low),
         "law_high": np.exp(law_high),
     }
+    if link is not None:
+        rng = np.random.default_rng(seed)
+        drawn = link.take(shuffled(rng, link.draws, len(new))).of_new_evaluation(rng)
+        accuracy = np.clip(drawn.accuracy(np.exp(new)), 0.0, 1.0)
+        middle, least, most = np.quantile(accuracy, [0.5, low, high], axis=0)
+        columns |= {"accuracy": middle, "accuracy_low": least, "accuracy_high": most}
     return pd.DataFrame(columns)

@@ -13,10 +13,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bayeslaw._base.errors import PlanError, RunTableError
-from bayeslaw._base.limits import LARGEST_LOSS, LARGEST_SHARE, LOSS, checked
+from bayeslaw._base.limits import (
+    LARGEST_LOSS,
+    LARGEST_SHARE,
+    LOSS,
+    checked,
+    in_nats,
+)
 from bayeslaw._base.numbers import parse_number
 
-UnitName = Literal["loss", "relative", "nats"]
+UnitName = Literal["loss", "relative", "nats", "error"]
 
 
 class Unit(NamedTuple):
@@ -57,6 +63,14 @@ UNITS: dict[UnitName, Unit] = {
         size=lambda limit, baseline: baseline,
         template="{:.4g} nats",
     ),
+    # of an evaluation's answers; what error a loss has, a chain's draws say (`sampled`)
+    "error": Unit(
+        outcome=lambda loss, baseline: loss,
+        most_loss=lambda limit, baseline: limit,
+        size=lambda limit, baseline: 1.0,
+        template="{:.1%} wrong",
+        has_baseline=False,
+    ),
 }
 
 
@@ -72,12 +86,17 @@ class Constraint:
         Nats per token for a loss; for forgetting a share of the baseline (0.02 is 2%),
         or nats per token above it.
     unit
-        ``"loss"``, ``"relative"`` or ``"nats"``.
+        ``"loss"``, ``"relative"``, ``"nats"``, or ``"error"``: the share of an
+        evaluation's answers that is wrong.
+    weights
+        Domains of whose weighted mean the limit is, each with its share; empty: of the
+        one domain that it is named after.
     """
 
     name: str
     limit: float
     unit: UnitName
+    weights: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def parse(cls, name: str, text: str, unit: UnitName = "relative") -> Constraint:
@@ -99,8 +118,7 @@ class Constraint:
         """
         what = f"limit of {name}"
         if unit == "loss":
-            plain = text.strip().lower().removesuffix("nats")
-            return cls(name, checked(what, plain, LOSS), unit)
+            return cls(name, *loss_limit(what, text))
         return cls(name, *forgetting_limit(what, text, unit))
 
     def format(self, limit: float | None = None) -> str:
@@ -108,30 +126,70 @@ class Constraint:
         return UNITS[self.unit].template.format(self.limit if limit is None else limit)
 
 
-def forgetting_limit(
-    what: str, written: object, unit: UnitName = "relative"
+def loss_limit(
+    what: str, written: object, bytes_per_token: float | None = None
 ) -> tuple[float, UnitName]:
-    """Read a limit on forgetting and its unit: of a number in this one, or of text that
-    says its own (``2%``, ``0.05nats``).
+    """Read a limit on a loss and its unit: on the loss itself (``1.8``, ``0.9bpb``,
+    ``6.5ppl``), or, with a sign and a unit, on its rise (``+2%``, ``-0.05nats``,
+    ``+0.03bpb``, ``-3%ppl``).
 
     Parameters
     ----------
     what
         What it is called where it was given.
+    bytes_per_token
+        Bytes of a token, for bits per byte.
 
     Raises
     ------
     PlanError
         It is no number, or none that such a limit can be.
     """
-    limit: Any = written
+    if says_rise(written):
+        return forgetting_limit(what, written, bytes_per_token=bytes_per_token)
+    plain = in_nats(what, written, bytes_per_token)
+    if isinstance(plain, str):
+        plain = plain.strip().lower().removesuffix("nats")
+    return checked(what, plain, LOSS), "loss"
+
+
+def says_rise(written: object) -> bool:
+    """Tell a limit on a rise, which has a sign and a unit, from one on a loss."""
+    text = written.strip().lower() if isinstance(written, str) else ""
+    return text[:1] in ("+", "-") and text.endswith(("%", "nats", "bpb", "ppl"))
+
+
+def forgetting_limit(
+    what: str,
+    written: object,
+    unit: UnitName = "relative",
+    bytes_per_token: float | None = None,
+) -> tuple[float, UnitName]:
+    """Read a limit on forgetting and its unit: of a number in this one, or of text that
+    says its own (``2%``, ``0.05nats``, ``0.03bpb``, ``3%ppl``).
+
+    Parameters
+    ----------
+    what
+        What it is called where it was given.
+    bytes_per_token
+        Bytes of a token, for bits per byte.
+
+    Raises
+    ------
+    PlanError
+        It is no number, or none that such a limit can be.
+    """
+    limit: Any = in_nats(what, written, bytes_per_token, is_rise=True)
     is_bare = True
-    if isinstance(written, str):
+    if limit is not written:
+        unit = "nats"
+    elif isinstance(written, str):
         plain = written.strip().lower()
-        in_nats, is_share = plain.endswith("nats"), plain.endswith("%")
-        is_bare = not (in_nats or is_share)
+        is_nats, is_share = plain.endswith("nats"), plain.endswith("%")
+        is_bare = not (is_nats or is_share)
         if not is_bare:
-            unit = "nats" if in_nats else "relative"
+            unit = "nats" if is_nats else "relative"
         try:
             limit = parse_number(plain.removesuffix("nats"), counts=False)
         except RunTableError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._plans import value
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.frontier import frontier
+from bayeslaw._plans.limits.soft import expected_cost, least_expected_cost
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
 from bayeslaw._plans.question import (
     Model,
@@ -29,7 +31,6 @@ from bayeslaw._plans.question import (
 )
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
-from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import doubts
 from bayeslaw._posteriors.posterior import Piece
 
@@ -42,26 +43,42 @@ def plan(arguments: PlanArguments) -> Plan:
     Parameters
     ----------
     target, source
-        Posteriors of the target and source loss, independent of each other; several
-        sources by name.
+        Posteriors of the target and source loss; several of either by name.
     N, ptpp
         The model: parameters and pre-training tokens per parameter; or sequences (of
         one length, or one number for all), of which the cheapest model is chosen: in
         money, days or FLOPs, as ``costs`` has them.
     max_target_loss
         In nats per token; text says its own unit: ``"0.9bpb"`` (bits per byte, with
-        ``bytes_per_token``), ``"6.5ppl"`` (perplexity).
+        ``bytes_per_token``), ``"6.5ppl"`` (perplexity). With a sign it limits the rise
+        over ``loss_before``, or over ``baseline_run``: ``"-10%"``, ``"-0.2nats"``,
+        ``"-0.03bpb"``, ``"-20%ppl"``. By name of several targets.
+    min_accuracy, accuracy
+        The least accuracy of an evaluation, and the chain from the first target's loss
+        to it: an `accuracy_link`, or its table. Its promise is called ``accuracy`` and
+        told by the share of wrong answers.
     max_forgetting
         Rise of the source loss over its baseline: 0.02 is 2%, or with
         ``forgetting_unit="nats"`` nats per token. Text says its own unit: ``"2%"``,
-        ``"0.05nats"``. A bare number of 1 or more is refused, as percent are meant.
+        ``"0.05nats"``, ``"0.03bpb"``, ``"3%ppl"``. A bare number of 1 or more is
+        refused, as percent are meant. Sources without one are limited in their mean only.
     bytes_per_token
         Bytes of a token, or by domain (``"target"``, names of sources), for limits in bits
         per byte.
     max_loss
         By name of a source: the most of its loss, in nats per token, in place of a
         limit on its forgetting; for a third domain. It needs no baseline; where its law
-        reads ``loss_before``, give that by name in ``baseline_loss``.
+        reads ``loss_before``, give that by name in ``baseline_loss``. Units as those of
+        ``max_target_loss``.
+    max_mean_loss, mean_weights
+        Limit on the weighted mean of domains, in the same units: ``"+0.03bpb"`` on the
+        mean of their rises, ``2.9`` on that of their losses; weights by name, by default
+        all sources alike. Its promise is called ``mean``.
+    excess_price
+        Soft limits: the price of a nat over each, by the limit's name, in money where
+        ``costs`` have a price, else in days or FLOPs. The plan is then the one of the least
+        expected cost, training and excess together, that keeps the other limits with the
+        confidence.
     confidence
         Confidence of all promises together, or one per promise: ``{"target": .9, "forgetting":
         .95}`` (several sources: their names).
@@ -69,6 +86,14 @@ def plan(arguments: PlanArguments) -> Plan:
         Source loss before adaptation, as measured. Else it is the covariate
         ``source_loss_before``; else the source law at ``baseline_tokens`` of pure
         replay (0 if not given, which a law that diverges there refuses).
+    baseline_run
+        Another run with which limits on a rise compare, by the same laws and draws, in
+        place of the model before adaptation: ``{"D": 10e9, "replay": 0.3}``.
+    correlation
+        Correlation of the errors of the target's and the source's forecast; by default
+        as their residuals have it at rows measured in both, shrunk by how well that is
+        known; 0: independent. Draws are paired by it (`error_correlation`), which
+        changes no promise by itself, only those together.
     covariates
         Further columns the laws read, such as ``loss_before`` and
         ``source_loss_before``. A number, or draws of it (shape (draw,)) that another
@@ -120,9 +145,8 @@ def plan(arguments: PlanArguments) -> Plan:
     run = {"N": answer.N, "ptpp": answer.ptpp}
     if answer.D and answer.replay is not None:
         run |= {"D": answer.D, "replay": answer.replay}
-    more = doubts(as_posterior(arguments.target), arguments.sources, run) + _at_the_end(
-        answer
-    )
+    (_, target), *further = arguments.targets.items()
+    more = doubts(target, dict(further) | arguments.sources, run) + _at_the_end(answer)
     return replace(answer, warnings=answer.warnings + more + _at_fitted_replay(answer))
 
 
@@ -178,7 +202,7 @@ def solve(
     """
     certain = point_pieces(question, points or {})
     solutions = [_solution(question, model) for model in question.models]
-    best = min(solutions, key=_rank)
+    best = min(solutions, key=partial(_rank, question))
     plug_in = _plug_in(question, best, certain)
     candidates = [_candidate(solution) for solution in solutions]
     return _answer(question, best, plug_in, candidates)
@@ -220,6 +244,9 @@ class Solution(NamedTuple):
 def _solution(question: Question, model: Model) -> Solution:
     """Find the best plan of one model; D = 0 if that keeps the constraints already."""
     problem = pose(question, model)
+    if question.excess_prices:
+        choice = least_expected_cost(problem, question.excess_prices)
+        return Solution(model, problem, choice)
     no_tokens, replay = -math.inf, problem.min_replay
     nothing = Choice(no_tokens, replay, problem.margin_at(no_tokens, replay))
     if nothing.margin >= 0:
@@ -235,9 +262,14 @@ def _solution(question: Question, model: Model) -> Solution:
     return Solution(model, problem, choice)
 
 
-def _rank(solution: Solution) -> tuple[float, float]:
+def _rank(question: Question, solution: Solution) -> tuple[float, float]:
     """Rank candidates: reached before not, then by price; or the most probable."""
     problem, choice = solution.problem, solution.choice
+    if question.excess_prices:
+        expected = expected_cost(
+            problem, question.excess_prices, choice.log_tokens, choice.replay
+        )
+        return max(-choice.margin, 0.0), expected["cost"]
     tokens = float(np.exp(choice.log_tokens))
     price = problem.costs.of_run(problem.N, tokens, problem.ptpp).price
     if problem.most_probable:
@@ -317,10 +349,13 @@ def _answer(
         budget = value.budget(problem, *value.NO_CHOICE)
         names = ("probability", "probability_target", "probability_forgetting")
         shares = dict.fromkeys(names)
-    has_worth = solution.is_plan and choice.log_tokens > -math.inf
+    is_soft = bool(question.excess_prices)
+    has_worth = solution.is_plan and choice.log_tokens > -math.inf and not is_soft
     worth = value.worth(problem, pictured) if has_worth else {}
     if worth:
         binding = value.binding(problem, choice, worth)
+    elif is_soft:
+        binding = f"the price of {', '.join(question.excess_prices)}"
     else:
         binding = _in_the_way(explanation)
     return Plan(
@@ -333,13 +368,15 @@ def _answer(
         plug_in=plug_in,
         confidence=cast(Any, problem.confidence),
         promises=_promises(problem, choice if solution.is_plan else pictured, worth),
-        frontier=frontier(problem, choice),
+        frontier=frontier(problem, search(problem) if is_soft else choice),
         region=value.region(problem, pictured.log_tokens),
         tradeoff=value.tradeoff(problem, pictured.log_tokens),
         truth=value.perfect_information(problem, at),
         candidates=candidates,
         explanation=explanation,
-        settings=_settings(question, problem),
+        settings=_settings(question, problem)
+        | _of_errors(question, solution)
+        | _of_prices(question, solution),
         warnings=list(question.warnings),
     )
 
@@ -372,11 +409,10 @@ def _promises(
 
 def _settings(question: Question, problem: Problem) -> dict[str, Any]:
     """Record what was asked, so far as the other fields do not say it."""
-    sources = problem.constraints[1:]
     return {
         "baseline": {
             c.name: float(c.baseline.mean())
-            for c in sources
+            for c in problem.constraints
             if UNITS[c.unit].has_baseline
         },
         "max_tokens": value.number(problem.max_tokens),
@@ -390,6 +426,43 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
         "seed": question.seed,
         "notes": list(question.notes),
     }
+
+
+def _of_errors(question: Question, solution: Solution) -> dict[str, Any]:
+    """Tell what the correlation of the domains' errors does to the plan: its probability
+    if they were independent, and the tokens that it would then take.
+    """
+    errors, choice = question.errors, solution.choice
+    if errors is None or question.excess_prices:
+        return {}
+    independent = pose(replace(question, errors=None), solution.model)
+    independent = replace(independent, max_tokens=solution.problem.max_tokens)
+    probability = None
+    if solution.is_plan:
+        kept = independent.kept(choice.log_tokens, choice.replay).all(axis=0)
+        probability = float(kept.mean())
+    alternative = search(independent)
+    is_reached = alternative.margin >= 0
+    return {
+        "errors": {
+            "sentence": errors.sentence(),
+            "names": list(errors.names),
+            "correlation": errors.matrix.tolist(),
+            "probability_if_independent": probability,
+            "D_if_independent": math.exp(alternative.log_tokens)
+            if is_reached
+            else None,
+        }
+    }
+
+
+def _of_prices(question: Question, solution: Solution) -> dict[str, Any]:
+    """Tell what a plan with soft limits is expected to cost, and to exceed them by."""
+    prices, choice = question.excess_prices, solution.choice
+    if not prices:
+        return {}
+    expected = expected_cost(solution.problem, prices, choice.log_tokens, choice.replay)
+    return {"soft": {"prices": dict(prices)} | expected}
 
 
 def _cost_settings(question: Question) -> dict[str, Any]:

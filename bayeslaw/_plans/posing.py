@@ -7,7 +7,7 @@ loss of one draw at given covariates.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,20 +17,21 @@ from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import UNITS, Constraint
+from bayeslaw._plans.limits.mean import mean_constraint
 from bayeslaw._plans.question import (
-    TARGET,
     Model,
     Question,
 )
 from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.draws import shuffled, take_draws
+from bayeslaw._posteriors.links.joint import coupled
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
 from bayeslaw._posteriors.streams import Stream, generator
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 ATPP_RANGE = (1e-4, 1e4)  # between which roots are sought; 0 is looked at separately
 
@@ -43,9 +44,9 @@ def pose(question: Question, model: Model) -> Problem:
     PlanError
         A covariate or a baseline that the laws need is missing or out of range.
     """
+    domains = _domains(question, model)
     constraints = [
-        _sampled(question, model, constraint, position)
-        for position, constraint in enumerate(question.constraints)
+        _posed(question, constraint, domains) for constraint in question.constraints
     ]
     problem = Problem(
         constraints=tuple(constraints),
@@ -58,41 +59,108 @@ def pose(question: Question, model: Model) -> Problem:
         max_replay=question.budget.max_replay,
         fitted=question.budget.fitted,
         costs=question.costs,
+        targets=model.targets,
     )
     checked = problem.by_constraint(lambda c: c.with_shape_checked())
     return replace(problem, constraints=tuple(checked))
 
 
-def _sampled(
-    question: Question, model: Model, constraint: Constraint, position: int
+def _posed(
+    question: Question, constraint: Constraint, domains: Mapping[str, SampledConstraint]
 ) -> SampledConstraint:
-    """Resample the draws of one posterior, with limit, baseline and noise."""
-    name, draws = constraint.name, question.draws
+    """Take the draws of a constraint: of its domain, of a mean, or of an accuracy."""
+    if constraint.unit == "error":
+        ((name, _),) = constraint.weights
+        link = question.link
+        assert link is not None
+        rng = generator(question.seed, Stream.PLAN_ACCURACY)
+        index = shuffled(rng, link.draws, question.draws)
+        drawn = link.take(index)
+        if question.new_run:
+            drawn = drawn.of_new_evaluation(rng)
+        return replace(domains[name], constraint=constraint, link=drawn)
+    if constraint.weights:
+        return mean_constraint(constraint, domains)
+    return domains[constraint.name]
+
+
+def _domains(question: Question, model: Model) -> dict[str, SampledConstraint]:
+    """Resample the draws of every domain, paired by how their errors are correlated."""
+    domains = {
+        name: _sampled(question, model, name, position)
+        for position, name in enumerate(question.pieces)
+    }
+    errors = question.errors
+    if errors is None:
+        return domains
+    low, high = next(iter(domains.values())).span
+    log_tokens = float(np.clip(math.log(model.N * errors.atpp), low, high))
+    least, most = question.budget.min_replay, question.budget.max_replay
+    replay = float(np.clip(errors.replay, least, most))
+    scores = [d.log_losses(log_tokens, replay) + d.noise for d in domains.values()]
+    rng = generator(question.seed, Stream.PLAN_PAIRS)
+    orders = coupled(np.stack(scores), errors, rng)
+    return {
+        name: _sampled(question, model, name, position, order)
+        for position, (name, order) in enumerate(zip(domains, orders, strict=True))
+    }
+
+
+def _sampled(
+    question: Question,
+    model: Model,
+    name: str,
+    position: int,
+    order: Int[np.ndarray, " draw"] | None = None,
+) -> SampledConstraint:
+    """Resample the draws of one posterior, with limit, baseline and noise.
+
+    ``order``: of the draws and their noise, shape (draw,); what all domains share of a
+    draw, its covariates, stays in place.
+    """
+    draws = question.draws
     pieces = [_sorted(piece) for piece in question.pieces[name]]
     rng = generator(question.seed, position)
     index = shuffled(rng, sum(piece.draws for piece in pieces), draws)
+    noise = np.zeros(draws)
+    for of_law in take_draws(pieces, index):
+        piece = of_law.piece
+        if question.new_run and "sigma" in piece.values:
+            noise[of_law.rows] = piece.noise.draw(1, rng)[:, 0]
+    if order is not None:
+        index, noise = index[order], noise[order]
     columns = {
         column: _per_draw(question, column, setting)
         for column, setting in model.columns(name).items()
     }
     parts = []
-    noise = np.zeros(draws)
     for of_law in take_draws(pieces, index):
         piece, rows = of_law.piece, of_law.rows
-        if question.new_run and "sigma" in piece.values:
-            noise[rows] = piece.noise.draw(1, rng)[:, 0]
         fixed = {
             column: columns[column][rows]
-            for column in _columns_read(piece, name, columns, model.further_domains)
+            for column in _columns_read(piece, name, columns, model)
         }
         parts.append(Part(piece.log_loss, dict(piece.values), fixed, rows))
+    constraint, has_baseline = _limit_of(question, name)
     low, high = (math.log(model.N * atpp) for atpp in ATPP_RANGE)
     sampled = SampledConstraint(
         constraint, tuple(parts), np.ones(draws), noise, span=(low, high)
     )
-    if UNITS[constraint.unit].has_baseline:
+    if has_baseline:
         sampled = replace(sampled, baseline=_baseline(model, sampled, columns))
     return sampled
+
+
+def _limit_of(question: Question, name: str) -> tuple[Constraint, bool]:
+    """Find the limit on a domain, none where it is in a mean only, and whether its
+    baseline is read by that or by the mean.
+    """
+    without = Constraint(name, math.inf, "nats")
+    constraint = next((c for c in question.constraints if c.name == name), without)
+    of_it = [
+        c for c in question.constraints if c.name == name or name in dict(c.weights)
+    ]
+    return constraint, any(UNITS[c.unit].has_baseline for c in of_it)
 
 
 # -- draws -----------------------------------------------------------------------------
@@ -189,19 +257,19 @@ def _columns_read(
     piece: Piece,
     name: str,
     columns: Mapping[str, Float[np.ndarray, " draw"]],
-    further: Collection[str] = (),
+    model: Model,
 ) -> list[str]:
     """List the covariates of a piece that a plan does not choose; all are known."""
     columns_read = [c for c in piece.covariates if c not in ("D", "replay")]
     missing = [column for column in columns_read if column not in columns]
     if not missing:
         return columns_read
-    if name in further and missing[0] == LOSS_BEFORE:
+    if name in model.further_domains and missing[0] == LOSS_BEFORE:
         raise PlanError(
             f"the law of {name} reads loss_before: give its own, "
             f"baseline_loss={{{name!r}: ...}}"
         )
-    if name not in (TARGET, *further) and missing[0] in (
+    if name not in (*model.targets, *model.further_domains) and missing[0] in (
         LOSS_BEFORE,
         SOURCE_LOSS_BEFORE,
     ):
@@ -221,9 +289,25 @@ def _baseline(
     sampled: SampledConstraint,
     columns: Mapping[str, Float[np.ndarray, " draw"]],
 ) -> Float[np.ndarray, " draw"]:
-    """Compute the source loss before adaptation in nats per token, shape (draw,)."""
+    """Compute the loss that a rise is over in nats per token, shape (draw,): before
+    adaptation, or of another run by the law.
+    """
+    if model.baseline_run is not None:
+        tokens, replay = model.baseline_run
+        return np.exp(sampled.log_losses(math.log(tokens), replay))
+    if sampled.name in model.targets:
+        if LOSS_BEFORE not in columns:
+            raise PlanError(
+                f"the limit on {sampled.name} is on its rise: give the loss before "
+                "adaptation (--covariate loss_before=2.3) or another run to compare with "
+                "(--baseline-run D=10B,replay=30%)"
+            )
+        return columns[LOSS_BEFORE]
     if model.baseline_loss[sampled.name] is not None:
-        return columns[SOURCE_LOSS_BEFORE]
+        before = (
+            LOSS_BEFORE if sampled.name in model.further_domains else SOURCE_LOSS_BEFORE
+        )
+        return columns[before]
     tokens = model.baseline_tokens[sampled.name]
     if tokens is None and SOURCE_LOSS_BEFORE in columns:
         return columns[SOURCE_LOSS_BEFORE]

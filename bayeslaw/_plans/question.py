@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,15 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._base.limits import CHANCE, KINDS, LOSS, checked, in_nats
+from bayeslaw._base.limits import (
+    CHANCE,
+    COUNT,
+    KINDS,
+    LOSS,
+    POSITIVE,
+    SHARE,
+    checked,
+)
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
 from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
@@ -26,15 +34,20 @@ from bayeslaw._plans.constraint import (
     Constraint,
     UnitName,
     forgetting_limit,
+    loss_limit,
+    says_rise,
 )
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.chain import models_of
+from bayeslaw._posteriors.links.accuracy import ACCURACY, AccuracyLink, accuracy_link
+from bayeslaw._posteriors.links.joint import ErrorCorrelation, error_correlation
 from bayeslaw._posteriors.pairs import check_posteriors, fitted_replays, table_of
 from bayeslaw._posteriors.posterior import Piece, Posterior
 from bayeslaw._posteriors.repetition import UNIQUE, epochs_allowed, repeating
 
 TARGET, FORGETTING = "target", "forgetting"
+MEAN, ACCURATE = "mean", "accuracy"
 # columns that a covariate may not set, and what does
 OWN = {
     "N": "it is given as N",
@@ -67,6 +80,11 @@ class Model:
     further_domains
         Domains that are neither target nor source: their loss is limited, and
         ``source_loss_before`` is not theirs.
+    targets
+        Domains that are adapted to.
+    baseline_run
+        Tokens and replay of another run whose loss by the law is the baseline of all
+        limits on a rise.
     """
 
     N: float
@@ -75,6 +93,8 @@ class Model:
     baseline_loss: Mapping[str, Any]
     baseline_tokens: Mapping[str, float | None]
     further_domains: tuple[str, ...] = ()
+    targets: tuple[str, ...] = (TARGET,)
+    baseline_run: tuple[float, float] | None = None
 
     def source_before(self, source: str) -> Any:
         """Take the source's loss before adaptation, if it was given."""
@@ -91,9 +111,11 @@ class Model:
         A source's ``loss_before`` is its own.
         """
         columns = {"N": self.N, "ptpp": self.ptpp} | dict(self.covariates)
-        if name == TARGET:
+        if name in self.targets:
             if isinstance(columns.get(SOURCE_LOSS_BEFORE), Mapping):
                 del columns[SOURCE_LOSS_BEFORE]
+            if isinstance(columns.get(LOSS_BEFORE), Mapping):
+                columns[LOSS_BEFORE] = of_source(columns[LOSS_BEFORE], name)
             return columns
         if name in self.further_domains:
             columns.pop(LOSS_BEFORE, None)
@@ -177,9 +199,9 @@ class Question:
     Parameters
     ----------
     pieces
-        Posteriors by constraint, the target first.
+        Posteriors by domain, the targets first.
     constraints
-        In the order of ``pieces``.
+        On domains, in the order of ``pieces``, and on their mean.
     models
         The models planned for; the cheapest one is chosen.
     confidence
@@ -197,6 +219,12 @@ class Question:
         What makes the posteriors less than trustworthy.
     notes
         What was not asked but taken from the tables that the fits kept.
+    errors
+        How the errors of the domains' forecasts are correlated; None: not at all.
+    link
+        Draws of the accuracy by the first target's loss, where it is limited.
+    excess_prices
+        Price of a nat over a limit, by name; limits without one are strict.
     """
 
     pieces: Mapping[str, tuple[Piece, ...]]
@@ -210,6 +238,9 @@ class Question:
     seed: int = 0
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    errors: ErrorCorrelation | None = None
+    link: AccuracyLink | None = None
+    excess_prices: Mapping[str, float] = field(default_factory=dict)
 
 
 # -- arguments -------------------------------------------------------------------------
@@ -219,18 +250,25 @@ class Question:
 class PlanArguments:
     # arguments of `bayeslaw.plan`, which says what they are, before they are checked
 
-    target: Posterior | str | Path
+    target: Posterior | str | Path | Mapping[str, Posterior | str | Path]
     source: Posterior | str | Path | Mapping[str, Posterior | str | Path]
     _: KW_ONLY
     N: float | Sequence[float]
     ptpp: float | Sequence[float]
-    max_target_loss: float | str
-    max_forgetting: float | str | Mapping[str, float | str]
+    max_target_loss: float | str | Mapping[str, float | str] | None = None
+    min_accuracy: float | str | None = None
+    accuracy: AccuracyLink | pd.DataFrame | str | Path | None = None
+    max_forgetting: float | str | Mapping[str, float | str] | None = None
     max_loss: Mapping[str, float | str] | None = None
+    max_mean_loss: float | str | None = None
+    mean_weights: Mapping[str, float] | None = None
+    excess_price: Mapping[str, float] | None = None
     confidence: float | Mapping[str, float] = 0.9
     forgetting_unit: Literal["relative", "nats"] = "relative"
     baseline_loss: Any = None
     baseline_tokens: float | Mapping[str, float] | None = None
+    baseline_run: Mapping[str, float] | None = None
+    correlation: float | None = None
     covariates: Mapping[str, Any] | None = None
     max_flops: float | None = None
     max_tokens: float | None = None
@@ -248,6 +286,13 @@ class PlanArguments:
     seed: int = 0
 
     @property
+    def targets(self) -> dict[str, Posterior]:
+        """Posteriors of targets by name; one without a name is ``target``."""
+        if isinstance(self.target, Mapping):
+            return {name: as_posterior(one) for name, one in self.target.items()}
+        return {TARGET: as_posterior(self.target)}
+
+    @property
     def sources(self) -> dict[str, Posterior]:
         """Posteriors of sources by name; of one without a name, the forgetting's."""
         if isinstance(self.source, Mapping):
@@ -259,15 +304,8 @@ class PlanArguments:
         by_name = self.bytes_per_token
         return by_name.get(name) if isinstance(by_name, Mapping) else by_name
 
-    def loss_limit(self, what: str, given: Any, name: str) -> float:
-        """Check a limit on a domain's loss, in nats per token or in a unit it says."""
-        return checked(what, in_nats(what, given, self.bytes_of(name)), LOSS)
-
 
 NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)
-REQUIRED = tuple(
-    f.name for f in fields(PlanArguments) if f.kw_only and f.default is MISSING
-)
 
 
 def question_of(arguments: PlanArguments) -> Question:
@@ -278,24 +316,27 @@ def question_of(arguments: PlanArguments) -> Question:
     PlanError
         The question is ill-posed.
     """
-    target, sources = as_posterior(arguments.target), arguments.sources
-    if not sources or TARGET in sources:
-        raise PlanError(
-            f"name at least one source, and none {TARGET!r}; got {list(sources)}"
-        )
-    check_posteriors(target, sources)
+    targets, sources = arguments.targets, arguments.sources
+    _check_names(targets, sources)
+    posteriors = targets | sources
+    first, *further = targets
+    check_posteriors(
+        targets[first], {name: posteriors[name] for name in further} | sources
+    )
     runtime.start()
-    posteriors = {TARGET: target} | sources
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(arguments.covariates or {}, pieces)
-    arguments, notes = _with_kept_losses(arguments, target, sources, pieces)
-    arguments, repeats = _with_repetition(arguments, target, pieces)
+    arguments, notes = _with_kept_losses(arguments, targets, sources, pieces)
+    arguments, repeats = _with_repetition(arguments, targets, pieces)
     budget, costs = _budget(arguments, fitted_replays(posteriors)), _costs(arguments)
+    constraints = _constraints(arguments, list(targets), list(sources))
     return Question(
         pieces=pieces,
-        constraints=_constraints(arguments, list(sources)),
-        models=_payable(_models(arguments, list(sources)), budget, costs),
-        confidence=_confidence(arguments.confidence, list(posteriors)),
+        constraints=constraints,
+        models=_payable(
+            _models(arguments, list(targets), list(sources)), budget, costs
+        ),
+        confidence=_confidence(arguments.confidence, [c.name for c in constraints]),
         budget=budget,
         costs=costs,
         new_run=arguments.new_run,
@@ -306,7 +347,64 @@ def question_of(arguments: PlanArguments) -> Question:
         )
         + repeats,
         notes=notes,
+        errors=error_correlation(posteriors, arguments.correlation),
+        link=_link(arguments.accuracy, arguments.seed),
+        excess_prices=_excess_prices(arguments, constraints),
     )
+
+
+def _excess_prices(
+    arguments: PlanArguments, constraints: Sequence[Constraint]
+) -> dict[str, float]:
+    """Check the price of a nat over a limit, by the limit's name."""
+    prices = {} if arguments.excess_price is None else arguments.excess_price
+    names = [c.name for c in constraints if c.unit != "error"]
+    if not isinstance(prices, Mapping):
+        raise PlanError(
+            f"excess_price is by limit, {names[-1]}=1e20 a nat; got {prices!r}"
+        )
+    unknown = [name for name in prices if name not in names]
+    if unknown:
+        raise PlanError(
+            f"excess_price names {unknown[0]!r}, which is no limit on a loss; there are: "
+            f"{', '.join(names)}"
+        )
+    budgets = ("max_flops", "max_tokens", "max_cost", "max_days")
+    given = [name for name in budgets if getattr(arguments, name) is not None]
+    if prices and given:
+        raise PlanError(
+            f"excess_price weighs cost and excess, and {given[0]} caps the cost: give one"
+        )
+    return {
+        name: checked(f"excess_price of {name}", price, POSITIVE)
+        for name, price in prices.items()
+    }
+
+
+def _link(accuracy: Any, seed: int) -> AccuracyLink | None:
+    """Take the chain from loss to accuracy, or fit it to its table."""
+    if accuracy is None or isinstance(accuracy, AccuracyLink):
+        return accuracy
+    return accuracy_link(accuracy, seed=seed)
+
+
+def _check_names(
+    targets: Mapping[str, Posterior], sources: Mapping[str, Posterior]
+) -> None:
+    """Refuse domains without a name of their own."""
+    if not targets:
+        raise PlanError("name at least one target")
+    if not sources or TARGET in sources:
+        raise PlanError(
+            f"name at least one source, and none {TARGET!r}; got {list(sources)}"
+        )
+    both = [name for name in targets if name in sources]
+    if both:
+        raise PlanError(f"{both[0]!r} is a target and a source; give each its own name")
+    if MEAN in {*targets, *sources}:
+        raise PlanError(
+            f"no domain can be named {MEAN!r}: that is the limit on their mean"
+        )
 
 
 def _check_read(
@@ -327,7 +425,7 @@ def _check_read(
 
 def _with_kept_losses(
     arguments: PlanArguments,
-    target: Posterior,
+    targets: Mapping[str, Posterior],
     sources: Mapping[str, Posterior],
     pieces: Mapping[str, tuple[Piece, ...]],
 ) -> tuple[PlanArguments, tuple[str, ...]]:
@@ -362,7 +460,13 @@ def _with_kept_losses(
         if any(loss is not None for loss in kept_losses.values()):
             baselines = kept_losses
     by_source = baselines if isinstance(baselines, Mapping) else {"": baselines}
-    target_columns = {column for piece in pieces[TARGET] for column in piece.covariates}
+    target_columns = {
+        column
+        for name in targets
+        for piece in pieces[name]
+        for column in piece.covariates
+    }
+    target_columns |= {LOSS_BEFORE} & _read_by_limits(arguments)
     missing = [c for c in LOSSES_BEFORE if c in target_columns and c not in covariates]
     for column in missing:
         loss = None
@@ -370,15 +474,37 @@ def _with_kept_losses(
         if column == SOURCE_LOSS_BEFORE and len(by_source) == len(sources) == 1:
             (loss,) = by_source.values()
         if loss is None:
-            loss = loss_in_table(target, column)
+            losses = {name: loss_in_table(p, column) for name, p in targets.items()}
+            loss = _one_or_by_name(losses, column)
         if loss is not None:
             covariates[column] = loss
     completed = replace(arguments, covariates=covariates, baseline_loss=baselines)
     return completed, tuple(notes)
 
 
+def _read_by_limits(arguments: PlanArguments) -> set[str]:
+    """List what limits of targets read beside the laws: a rise its baseline."""
+    limits = arguments.max_target_loss
+    limits = limits.values() if isinstance(limits, Mapping) else [limits]
+    is_rise = any(says_rise(limit) for limit in limits)
+    return {LOSS_BEFORE} if is_rise and arguments.baseline_run is None else set()
+
+
+def _one_or_by_name(losses: Mapping[str, Any], column: str) -> Any:
+    """Take the targets' losses by name, or one where they share it; None where there is
+    none.
+    """
+    present = {name: loss for name, loss in losses.items() if loss is not None}
+    if not present:
+        return None
+    shared = next(iter(present.values()))
+    return shared if len(losses) == 1 or column == SOURCE_LOSS_BEFORE else present
+
+
 def _with_repetition(
-    arguments: PlanArguments, target: Posterior, pieces: dict[str, tuple[Piece, ...]]
+    arguments: PlanArguments,
+    targets: Mapping[str, Posterior],
+    pieces: dict[str, tuple[Piece, ...]],
 ) -> tuple[PlanArguments, tuple[str, ...]]:
     """The arguments with as many epochs as are allowed, and what to know of that; laws
     of repetition among the target's ``pieces`` read the target tokens there are.
@@ -389,30 +515,65 @@ def _with_repetition(
     unique = checked("unique_target_tokens", unique, KINDS["unique_target_tokens"])
     if epochs is not None:
         epochs = checked("max_epochs", epochs, KINDS["max_epochs"])
-    allowed, lines = epochs_allowed(epochs, pieces[TARGET], table_of(target))
+    first = next(iter(targets))
+    allowed, lines = epochs_allowed(epochs, pieces[first], table_of(targets[first]))
     if UNIQUE not in (arguments.covariates or {}):
-        pieces[TARGET] = repeating(pieces[TARGET], unique)
+        pieces.update({name: repeating(pieces[name], unique) for name in targets})
     return replace(arguments, max_epochs=allowed), tuple(lines)
 
 
 def _constraints(
-    arguments: PlanArguments, sources: Sequence[str]
+    arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
 ) -> tuple[Constraint, ...]:
-    most = arguments.loss_limit("max_target_loss", arguments.max_target_loss, TARGET)
+    """Read every limit: those of targets, of sources, of further domains, and on a mean."""
     unit = arguments.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
     loss_limits = _others(arguments, sources)
     of_sources = [
-        Constraint(name, loss_limits[name], "loss")
+        Constraint(name, *loss_limits[name])
         if name in loss_limits
         else _forgetting(arguments, name, unit)
         for name in sources
+        if name in loss_limits or not _in_mean_only(arguments, name)
     ]
-    return Constraint(TARGET, most, "loss"), *of_sources
+    return (
+        *_of_targets(arguments, targets),
+        *of_sources,
+        *_of_mean(arguments, targets, sources),
+    )
 
 
-def _others(arguments: PlanArguments, sources: Sequence[str]) -> dict[str, float]:
+def _of_targets(
+    arguments: PlanArguments, targets: Sequence[str]
+) -> Iterator[Constraint]:
+    """Read the limits on the targets' losses, and on the accuracy that the first has."""
+    given, least = arguments.max_target_loss, arguments.min_accuracy
+    if given is None and least is None:
+        raise PlanError(
+            "give max_target_loss (--max-target-loss 1.8), or min_accuracy with accuracy"
+        )
+    for name in targets:
+        if given is None or (
+            isinstance(given, Mapping) and name not in given and least
+        ):
+            continue
+        what = "max_target_loss" if name == TARGET else f"max_target_loss of {name}"
+        limit = of_source(given, name)
+        yield Constraint(name, *loss_limit(what, limit, arguments.bytes_of(name)))
+    if (least is None) != (arguments.accuracy is None):
+        raise PlanError(
+            "min_accuracy needs accuracy, a table of losses and accuracies, and it the "
+            "other (--min-accuracy 60% --accuracy evaluated.csv)"
+        )
+    if least is not None:
+        wrong = 1 - checked("min_accuracy", least, ACCURACY)
+        yield Constraint(ACCURATE, wrong, "error", ((targets[0], 1.0),))
+
+
+def _others(
+    arguments: PlanArguments, sources: Sequence[str]
+) -> dict[str, tuple[float, UnitName]]:
     """Check the most loss of the domains whose loss is limited, by name."""
     limits = arguments.max_loss or {}
     if not isinstance(limits, Mapping):
@@ -427,24 +588,84 @@ def _others(arguments: PlanArguments, sources: Sequence[str]) -> dict[str, float
             f"sources: {', '.join(sources)}"
         )
     return {
-        name: arguments.loss_limit(f"max_loss of {name}", limit, name)
+        name: loss_limit(f"max_loss of {name}", limit, arguments.bytes_of(name))
         for name, limit in limits.items()
     }
 
 
+def _in_mean_only(arguments: PlanArguments, source: str) -> bool:
+    """Tell a source that is limited in the mean of several, and not by itself."""
+    limits = arguments.max_forgetting
+    has_own = limits is not None
+    if isinstance(limits, Mapping):
+        has_own = source in limits
+    return arguments.max_mean_loss is not None and not has_own
+
+
 def _forgetting(arguments: PlanArguments, source: str, unit: UnitName) -> Constraint:
     """Read a source's limit: a number in this unit, or text that says its own."""
-    given = of_source(arguments.max_forgetting, source)
-    limit = in_nats("max_forgetting", given, arguments.bytes_of(source))
-    if limit is not given:
-        unit = "nats"
-    return Constraint(source, *forgetting_limit("max_forgetting", limit, unit))
+    limit = of_source(arguments.max_forgetting, source)
+    if limit is None:
+        raise PlanError(
+            "give max_forgetting (--max-forgetting 2%), or a limit on the mean of all "
+            "sources, max_mean_loss"
+        )
+    of_bytes = arguments.bytes_of(source)
+    return Constraint(
+        source, *forgetting_limit("max_forgetting", limit, unit, of_bytes)
+    )
 
 
-def _models(arguments: PlanArguments, sources: Sequence[str]) -> tuple[Model, ...]:
+def _of_mean(
+    arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
+) -> list[Constraint]:
+    """Read the limit on a weighted mean of domains, by default of all sources alike.
+
+    In bits per byte each domain has its own bytes per token: the mean of its losses in
+    bits is that of its losses in nats with other weights, and so is its limit.
+    """
+    written, weights = arguments.max_mean_loss, arguments.mean_weights
+    if written is None:
+        if weights is not None:
+            raise PlanError("mean_weights are those of a mean: give max_mean_loss, too")
+        return []
+    if not isinstance(weights, Mapping | None):
+        raise PlanError(f"mean_weights are by domain, web=2,code=1; got {weights!r}")
+    shares = dict.fromkeys(sources, 1.0) if weights is None else dict(weights)
+    unknown = [name for name in shares if name not in (*targets, *sources)]
+    if unknown or not shares:
+        raise PlanError(
+            f"mean_weights names {unknown[0] if unknown else 'none'!r}, which has no "
+            f"posterior; domains: {', '.join((*targets, *sources))}"
+        )
+    for name, share in shares.items():
+        shares[name] = checked(f"mean_weights of {name}", share, POSITIVE)
+    total = sum(shares.values())
+    bytes_per_token = None
+    if isinstance(written, str) and written.strip().lower().endswith("bpb"):
+        in_bits = {
+            n: w / (arguments.bytes_of(n) or math.nan) for n, w in shares.items()
+        }
+        missing = [name for name, share in in_bits.items() if math.isnan(share)]
+        if missing:
+            raise PlanError(
+                f"max_mean_loss {written} is in bits per byte: give bytes_per_token of "
+                f"{missing[0]} (--bytes-per-token {missing[0]}=4.2)"
+            )
+        bytes_per_token = total / sum(in_bits.values())
+        shares, total = in_bits, sum(in_bits.values())
+    limit, unit = loss_limit("max_mean_loss", written, bytes_per_token)
+    means = tuple((name, share / total) for name, share in shares.items())
+    return [Constraint(MEAN, limit, unit, means)]
+
+
+def _models(
+    arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
+) -> tuple[Model, ...]:
     loss, tokens = arguments.baseline_loss, arguments.baseline_tokens
     if loss is not None and tokens is not None:
         raise PlanError("give baseline_loss or baseline_tokens, not both")
+    baseline_run = _baseline_run(arguments)
     sizes = models_of(arguments.N, arguments.ptpp)
     count = len(sizes)
     covariates = arguments.covariates or {}
@@ -477,9 +698,26 @@ def _models(arguments: PlanArguments, sources: Sequence[str]) -> tuple[Model, ..
             },
             baseline_tokens={name: of_domain(tokens, name) for name in sources},
             further_domains=further,
+            targets=tuple(targets),
+            baseline_run=baseline_run,
         )
         for k, (N, ptpp) in enumerate(sizes)
     )
+
+
+def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
+    """Check tokens and replay of the run that limits on a rise are against."""
+    run = arguments.baseline_run
+    if run is None:
+        return None
+    if arguments.baseline_loss is not None or arguments.baseline_tokens is not None:
+        raise PlanError("give baseline_run, or a baseline of the checkpoint, not both")
+    if not isinstance(run, Mapping) or set(run) != {"D", "replay"}:
+        raise PlanError(
+            f"baseline_run is another run's tokens and replay, D=10B,replay=30%; got {run!r}"
+        )
+    tokens = checked("baseline_run D", run["D"], COUNT)
+    return tokens, checked("baseline_run replay", run["replay"], SHARE)
 
 
 def _possible(name: str, loss: Any) -> Any:
@@ -500,7 +738,7 @@ def _confidence(confidence: Any, names: Sequence[str]) -> float | dict[str, floa
             f"got {', '.join(by_name)}"
         )
     shares = {name: checked("confidence", x, CHANCE) for name, x in by_name.items()}
-    return shares if isinstance(confidence, Mapping) else shares[TARGET]
+    return shares if isinstance(confidence, Mapping) else shares[names[0]]
 
 
 def _budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:

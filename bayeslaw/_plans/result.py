@@ -105,6 +105,13 @@ class Plan:
             f"{subject} keeps all promises with probability {self.probability:.1%} "
             f"({', '.join(odds)}); bound by {self.binding}.",
         ]
+        soft = self.settings.get("soft")
+        if soft is not None:
+            over = [f"{n} by {x:.3g} nats" for n, x in soft["excess"].items()]
+            sentences.append(
+                f"In expectation it costs {soft['cost']:.4g}, of which training "
+                f"{soft['training']:.4g}, and exceeds {', '.join(over)}."
+            )
         if self.cost is not None:
             bill = Bill.from_dict(self.cost).sentence()
             sentences.insert(1, f"It costs {bill} ({self.settings['costs']}).")
@@ -118,6 +125,13 @@ class Plan:
                 f"{point['atpp']:.3g} tokens per parameter "
                 f"with {point['replay']:.0%} replay, "
                 f"which keeps them with probability {point['probability']:.1%}."
+            )
+        errors = self.settings.get("errors")
+        if errors is not None and self.probability is not None:
+            independent = errors["probability_if_independent"]
+            sentences.append(
+                f"The {errors['sentence']}: if they were independent, it would be "
+                f"{independent:.1%}."
             )
         notes = self.settings.get("notes", [])
         return "\n".join(map(printable, [*sentences, *notes]))

@@ -29,6 +29,7 @@ from bayeslaw._plans.roots import (
     pad_columns,
     rise_and_fall,
 )
+from bayeslaw._posteriors.links.accuracy import AccuracyLink
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -118,6 +119,8 @@ class SampledConstraint:
         Whether losses are not monotone, so may cross the limit several times.
     bend
         Bound on the distance of losses from linear interpolation (`roots.bend_of`).
+    link
+        Draws of the accuracy by the loss, of a limit on an evaluation's errors.
     """
 
     constraint: Constraint
@@ -127,6 +130,7 @@ class SampledConstraint:
     span: tuple[float, float]
     is_wavy: bool = False
     bend: float = math.inf
+    link: AccuracyLink | None = None
 
     @property
     def name(self) -> str:
@@ -146,13 +150,21 @@ class SampledConstraint:
 
     @property
     def _unit(self) -> Unit:
-        return UNITS[self.constraint.unit]
+        unit = UNITS[self.constraint.unit]
+        link = self.link
+        if link is None:
+            return unit
+        return unit._replace(
+            outcome=lambda loss, baseline: 1 - link.accuracy(loss),
+            most_loss=lambda limit, baseline: link.loss_at(1 - limit),
+        )
 
     @cached_property
     def log_limit(self) -> Float[np.ndarray, " draw"]:
         """Upper limit of the law's log loss, shape (draw,)."""
         most = self._unit.most_loss(self.limit, self.baseline)
-        log_most = np.log(most)
+        with np.errstate(divide="ignore"):  # of an accuracy that no loss has
+            log_most = np.log(most)
         return log_most - self.noise
 
     @property
@@ -181,6 +193,7 @@ class SampledConstraint:
             parts=tuple(part for part in parts if len(part.rows)),
             baseline=self.baseline[index],
             noise=self.noise[index],
+            link=None if self.link is None else self.link.take(index),
         )
 
     def with_limit(self, limit: float) -> SampledConstraint:

@@ -78,6 +78,8 @@ class Problem:
         Costs of training.
     cap
         Origin of ``max_tokens``: a budget, a cost or a deadline.
+    targets
+        Names of the constraints on domains that are adapted to.
     """
 
     constraints: tuple[SampledConstraint, ...]
@@ -91,6 +93,7 @@ class Problem:
     fitted: tuple[str, ...] = ()
     costs: Costs = field(default_factory=Costs)
     cap: str = "budget"
+    targets: tuple[str, ...] = ("target",)
 
     @property
     def draws(self) -> int:

@@ -67,19 +67,25 @@ def budget(problem: Problem, log_tokens: float, replay: float) -> dict:
 
 
 def probabilities(problem: Problem, log_tokens: float, replay: float) -> dict:
-    """Compute the share of draws that keep all constraints, the target's constraint, and
+    """Compute the share of draws that keep all constraints, the targets' constraints, and
     all constraints on forgetting (None if there are none).
     """
     is_kept = problem.kept(log_tokens, replay)
-    is_forgetting = [UNITS[c.unit].has_baseline for c in problem.constraints]
-    all_kept = is_kept.all(axis=0)
-    of_sources = None
-    if any(is_forgetting):
-        of_sources = float(is_kept[is_forgetting].all(axis=0).mean())
+    of_targets = [
+        c.name in problem.targets or c.unit == "error" for c in problem.constraints
+    ]
+    of_forgetting = [
+        UNITS[c.unit].has_baseline and c.name not in problem.targets
+        for c in problem.constraints
+    ]
+
+    def share(rows: Any) -> float:
+        return float(is_kept[rows].all(axis=0).mean())
+
     return {
-        "probability": float(all_kept.mean()),
-        "probability_target": float(is_kept[0].mean()),
-        "probability_forgetting": of_sources,
+        "probability": share(slice(None)),
+        "probability_target": share(of_targets),
+        "probability_forgetting": share(of_forgetting) if any(of_forgetting) else None,
     }
 
 

@@ -16,8 +16,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.misfit import TrainingRuns, learn_misfit, with_misfit
-from bayeslaw._posteriors.posterior import LogLoss, Piece
-from bayeslaw._tables import fitting
+from bayeslaw._posteriors.posterior import LogLoss, Piece, log_loss_at
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -79,12 +78,8 @@ class DomainPosterior:
         RunTableError
             The table lacks a column the law reads.
         """
-        runtime.start()
         (piece,) = self.pieces()
-        log_loss = piece.at(fitting.covariates(self.law, runs))
-        if not noise:
-            return log_loss
-        return log_loss + piece.noise.draw(len(runs), seed)
+        return log_loss_at(self.law, piece, runs, noise=noise, seed=seed)
 
     def statement(self, borrowed_below: float = 0.5) -> str:
         """Say what it knows from its own runs, and what it borrows: parameters of which

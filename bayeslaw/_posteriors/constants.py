@@ -18,8 +18,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import parse_number
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.posterior import LogLoss, Piece
-from bayeslaw._tables import fitting
+from bayeslaw._posteriors.posterior import LogLoss, Piece, log_loss_at
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -70,13 +69,8 @@ class LawAt:
         RunTableError
             The table lacks a column the law reads.
         """
-        runtime.start()
         (piece,) = self.pieces()
-        log_loss = piece.at(fitting.covariates(self.law, runs))
-        if not noise or "sigma" not in self.values:
-            return log_loss
-        rng = np.random.default_rng(seed)
-        return log_loss + piece.noise.draw(len(runs), rng)
+        return log_loss_at(self.law, piece, runs, noise=noise, seed=seed)
 
 
 def law_at(

@@ -16,11 +16,13 @@ import pandas as pd
 from jax import Array
 from jax.tree_util import Partial
 
+from bayeslaw._base.machine import runtime
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference.discrepancy.drift import Range, distances
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.noise import NOISE, RunNoise
 from bayeslaw._law.law import Law, log_loss
+from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -200,6 +202,24 @@ def _over_draws(
     covariates: Mapping[str, Float[AnyArray, " run"]],
 ) -> Float[Array, "draw run"]:
     return jax.vmap(log_loss, in_axes=(0, None))(draws, covariates)
+
+
+def log_loss_at(
+    law: Law, piece: Piece, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+) -> Float[np.ndarray, "draw run"]:
+    """Draws of a law's log loss at a table of runs, shape (draw, run): of the law, or
+    with ``noise`` of a new run, where the draws tell its scale.
+
+    Raises
+    ------
+    RunTableError
+        The table lacks a column the law reads.
+    """
+    runtime.start()
+    log_loss = piece.at(fitting.covariates(law, runs))
+    if not noise or "sigma" not in piece.values:
+        return log_loss
+    return log_loss + piece.noise.draw(len(runs), seed)
 
 
 class Posterior(Protocol):

@@ -18,6 +18,8 @@ class Stream(IntEnum):
     CHOICES = 13  # measurements after which `anchors` chooses
     RECIPES = 14  # runs of recipes that are compared, and how their domains pair
     PLAN_COVARIATES = 1000  # draws of a plan's covariates
+    PLAN_ACCURACY = 1002  # which draws of an accuracy's curve go with which of a loss
+    PLAN_PAIRS = 1001  # by which draws of several domains are paired
 
 
 def generator(seed: int, *words: int) -> np.random.Generator:

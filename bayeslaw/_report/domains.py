@@ -230,6 +230,7 @@ def judge(
 
     # Pictures in the order of the page: what was not seen comes first.
     drawn = [
+        figures.best_sizes(posterior, runs.runs, setting.unit),
         figures.calibration(runs.held, rows, result, setting.unit),
         figures.width_parts(judged, runs.held),
         figures.law_weights(posterior) if is_average else None,

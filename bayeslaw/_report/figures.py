@@ -16,6 +16,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._forecasts.check import Check
 from bayeslaw._forecasts.misfits import misfit_along
 from bayeslaw._forecasts.misfits import width_parts as width_parts_of
+from bayeslaw._forecasts.optimum import optimum, sweeps_of
 from bayeslaw._law.law import Law
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
@@ -164,6 +165,29 @@ def calibration(
         f"intervals of a new run. Middle: {covered}; below the line intervals are too "
         "narrow. Right: flat when calibrated, piled up at an end when the law is off.",
         f"Calibration on {check.n} held-out runs: {covered}",
+        unit,
+    )
+
+
+# -- budgets ---------------------------------------------------------------------------
+
+
+def best_sizes(fit: Fit | Average, runs: pd.DataFrame, unit: str) -> Picture | None:
+    """The best size and tokens at each budget, of a table of sweeps at equal compute
+    without replay; None of another, or of a law that reads more than N and D.
+    """
+    reads = {column for piece in fit.pieces() for column in piece.covariates}
+    if reads != {"N", "D"} or "replay" in runs or not sweeps_of(runs):
+        return None
+    best = optimum(fit)
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    plots.isoflops(figure.subplots(), best, runs)
+    caption = " ".join(best.sentence().splitlines())
+    return _picture(
+        figure,
+        "The best size for a budget: loss along model size at each budget in FLOPs, the "
+        f"sweeps that were run (dots) and the optimum (star). {caption}",
+        f"Best sizes. {caption}",
         unit,
     )
 

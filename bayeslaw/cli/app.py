@@ -19,7 +19,7 @@ import typer
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
 from bayeslaw._base.terminal import say
 from bayeslaw.cli import decisions, fits, forecasts, laws, studies
-from bayeslaw.cli.afterwards import following, updating
+from bayeslaw.cli.afterwards import following, updating, whatif
 from bayeslaw.cli.mixing import mixtures
 from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
 
@@ -78,6 +78,7 @@ COMMANDS = (
     forecasts.recipes,
     following.follow,
     updating.update,
+    whatif.whatif,
     decisions.anchors,
     decisions.report,
 )

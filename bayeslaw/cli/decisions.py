@@ -18,15 +18,16 @@ from bayeslaw._base.terminal import say, say_block
 from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
+    AccuracyOptions,
     AsJson,
     Before,
     Column,
     CostOptions,
     Experience,
+    FitOptions,
     PriorsAlone,
     Reference,
     Seed,
-    TrustLawFile,
     Where,
     command,
     complete_law,
@@ -36,11 +37,11 @@ from bayeslaw.cli.parsing import (
     assignments,
     bytes_per_token,
     costs_of,
-    forgetting_by_name,
     goal_of,
     levels_of,
     limit,
     limits_by_name,
+    link_of,
     load_befores,
     load_fit,
     load_sources,
@@ -48,6 +49,7 @@ from bayeslaw.cli.parsing import (
     number,
     prior_of,
     question_of,
+    question_value,
     read_table,
     table_of_goal,
     values_by_name,
@@ -58,11 +60,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(CostOptions):
+class PlanOptions(AccuracyOptions, CostOptions, FitOptions):
     """Options of ``plan``."""
 
     target: Annotated[
-        Path | None, typer.Option(help="Fit of the target loss.", metavar="T.nc")
+        list[str] | None,
+        typer.Option(
+            help="Fit of the target loss; several as NAME=T.nc (repeatable).",
+            metavar="T.nc",
+        ),
     ] = None
     source: Annotated[
         list[str] | None,
@@ -100,24 +106,52 @@ class PlanOptions(CostOptions):
         ),
     ]
     max_target_loss: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Target loss to reach: nats per token; 0.9bpb (with --bytes-per-token); "
-            "6.5ppl."
+            "6.5ppl; with a sign over the checkpoint's: -10%, -0.2nats; of several "
+            "targets fi=1.8,sv=-5%. Not needed with --min-accuracy."
         ),
-    ]
-    max_forgetting: Annotated[
-        str,
+    ] = None
+    min_accuracy: Annotated[
+        str | None,
         typer.Option(
-            help="Rise of the source loss: 2%, 0.05nats, 0.03bpb; or by source, "
-            "code=2%,en=1%."
+            help="Least accuracy of an evaluation, by the chain of --accuracy: 60%."
         ),
-    ]
+    ] = None
+    max_forgetting: Annotated[
+        str | None,
+        typer.Option(
+            help="Rise of the source loss: 2%, 0.05nats, 0.03bpb, 3%ppl; or by source, "
+            "code=2%,en=1%. Not needed with --max-mean-loss or --max-loss."
+        ),
+    ] = None
     max_loss: Annotated[
         list[str] | None,
         typer.Option(
             help="Loss of a domain named by --source, in place of its forgetting: "
             "--source code=c.nc --max-loss code=1.2 (repeatable)."
+        ),
+    ] = None
+    max_mean_loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Limit on the mean of all sources: +0.03bpb or +2% of their rises, 2.9 "
+            "of their losses."
+        ),
+    ] = None
+    mean_weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Weights of that mean, by domain: web=2,code=1; default: all sources "
+            "alike."
+        ),
+    ] = None
+    excess_price: Annotated[
+        str | None,
+        typer.Option(
+            help="Soft limits: price of a nat over each, in money (with --price) or "
+            "FLOPs: forgetting=50000; the least expected cost is then sought."
         ),
     ] = None
     bytes_per_token: Annotated[
@@ -128,14 +162,35 @@ class PlanOptions(CostOptions):
         ),
     ] = None
     confidence: Annotated[
-        str, typer.Option(help="Probability of keeping all promises together.")
+        str,
+        typer.Option(
+            help="Probability of keeping all promises together; or of each, "
+            "target=0.9,forgetting=0.95 (several sources: their names)."
+        ),
     ] = "0.9"
     baseline_loss: Annotated[
-        str | None, typer.Option(help="Measured source loss before adaptation.")
+        str | None,
+        typer.Option(
+            help="Measured source loss before adaptation; or by source, web=1.64,code=0.92."
+        ),
     ] = None
     baseline_tokens: Annotated[
         str | None,
         typer.Option(help="Else the source law at this budget of pure replay: 1B."),
+    ] = None
+    baseline_run: Annotated[
+        str | None,
+        typer.Option(
+            help="Limits on a rise compare with another run of this model, by the same "
+            "laws: D=10B,replay=30%."
+        ),
+    ] = None
+    correlation: Annotated[
+        str | None,
+        typer.Option(
+            help="Correlation of the errors of target and source; default: that of their "
+            "residuals at common rows; 0: independent."
+        ),
     ] = None
     before: Before = None
     covariate: Annotated[
@@ -187,12 +242,17 @@ class PlanOptions(CostOptions):
             help="Promises about the law's mean, not the run that will be made.",
         ),
     ] = False
-    seed: Seed = 0
+    influence: Annotated[
+        bool,
+        typer.Option(
+            "--influence",
+            help="Which measured run and which prior carry the plan: what it would be "
+            "without them. Of fits of one law.",
+        ),
+    ] = False
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="JSON file for the plan.")
     ] = None
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command
@@ -206,24 +266,35 @@ def plan(options: PlanOptions) -> None:
     """
     import bayeslaw
 
-    options = with_file(options, options.target)
-    question = _question(options)
+    options = with_file(options, first_file(options.target))
     if options.output is not None:
         check_writable(options.output)
-    target, source = _target_and_source(options)
-    posteriors = [target, *(source.values() if isinstance(source, dict) else [source])]
-    covariates = _covariates(options, posteriors, question["N"], question["ptpp"])
+    target, source, question = posteriors_and_question(options)
     with progress_bar("plan", expected=30):
-        answer = bayeslaw.plan(target, source, covariates=covariates, **question)
+        answer = bayeslaw.plan(target, source, **question)
     record = answer.to_dict() | {"prior_only": options.prior_only}
+    unmeasured = target.warnings if options.prior_only else ()
+    shown = [*unmeasured, answer.sentence()]
+    if options.influence:
+        with progress_bar("runs that carry the plan", expected=30):
+            carried = bayeslaw.influence(answer, target, source, **question)
+        record["influence"] = carried.to_dict()
+        shown.append(carried.sentence())
     if options.output is not None:
         with atomic_write(options.output) as part:
             part.write_text(json.dumps(finite(record), indent=1) + "\n")
     for line in answer.warnings:
         keep_warning(line)
-    unmeasured = target.warnings if options.prior_only else ()
-    lines = [*unmeasured, answer.sentence()]
-    emit(record, options.as_json, lambda: say_block("\n".join(lines)))
+    emit(record, options.as_json, lambda: say_block("\n".join(shown)))
+
+
+def posteriors_and_question(options: PlanOptions) -> tuple[Any, Any, dict[str, Any]]:
+    """Load the fits, and collect the keyword arguments of `bayeslaw.plan`."""
+    question = _question(options)
+    target, source = _target_and_source(options)
+    posteriors = [*_each(target), *_each(source)]
+    covariates = _covariates(options, posteriors, question["N"], question["ptpp"])
+    return target, source, question | {"covariates": covariates}
 
 
 def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
@@ -236,26 +307,37 @@ def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
             prior_of("--law", options.law, None, options),
             prior_of("--source-law", options.source_law, None, apart),
         )
-    if options.target is None or not options.source:
+    if not options.target or not options.source:
         raise LawError(
             "give --target T.nc and --source S.nc; before the first run --prior-only "
             "--law state-target --source-law state-source"
         )
     trusted = options.trust_law_file
-    return load_fit(options.target, trusted), load_sources(options.source, trusted)
+    return load_sources(options.target, trusted), load_sources(options.source, trusted)
+
+
+def first_file(targets: list[str] | None) -> Path | None:
+    """Find the file of the first target, named or not; None without one."""
+    if not targets:
+        return None
+    first = targets[0]
+    return Path(first if Path(first).exists() else first.rpartition("=")[2])
+
+
+def _each(posteriors: Any) -> list[Any]:
+    return list(posteriors.values()) if isinstance(posteriors, dict) else [posteriors]
 
 
 def _question(options: PlanOptions) -> dict[str, Any]:
     """Collect what `bayeslaw.plan` is asked, but for the columns that the laws read."""
-    forgetting = forgetting_by_name("--max-forgetting", options.max_forgetting)
-    named = (name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE))
-    of_losses = ("max_loss", "max_target_loss")
-    limits = {name: getattr(options, name) for name in named if name not in of_losses}
+    names = [name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE)]
+    of_lists = ("max_loss", "bytes_per_token")
+    names += ["max_forgetting", "mean_weights", "baseline_run", "correlation"]
+    names += ["min_accuracy", "excess_price"]
+    texts = {n: getattr(options, n) for n in names if n not in of_lists}
     return {
         "N": [limit("--N", text) for text in options.N],
         "ptpp": [limit("--ptpp", text) for text in options.ptpp],
-        "max_forgetting": forgetting,
-        "max_target_loss": loss_limit("--max-target-loss", options.max_target_loss),
         "max_loss": {
             name: loss_limit(f"--max-loss {name}", text)
             for name, text in values_by_name(options.max_loss, "--max-loss").items()
@@ -264,10 +346,11 @@ def _question(options: PlanOptions) -> dict[str, Any]:
             "--bytes-per-token", options.bytes_per_token
         ),
         **{
-            name: limit(f"--{name.replace('_', '-')}", text)
-            for name, text in limits.items()
+            name: question_value(f"--{name.replace('_', '-')}", text)
+            for name, text in texts.items()
             if text is not None
         },
+        "accuracy": link_of(options, options.seed),
         "new_run": not options.law_mean,
         "seed": options.seed,
         "costs": costs_of(options),
@@ -286,7 +369,7 @@ def _covariates(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorsOptions(CostOptions):
+class AnchorsOptions(CostOptions, FitOptions):
     """Options of ``anchors``."""
 
     fit_file: Annotated[
@@ -410,13 +493,10 @@ class AnchorsOptions(CostOptions):
         ),
     ] = None
     reference: Reference = None
-    seed: Seed = 0
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Table of the rows to measure."),
     ] = None
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command

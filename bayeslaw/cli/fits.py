@@ -219,8 +219,11 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     if "weights" in record:
         weights = [f"{name} {w:.2f}" for name, w in record["weights"].items()]
         say(f"weights: {', '.join(weights)}")
-    if "narrowed" in record and record["n"] <= HANDFUL:
-        _print_narrowed(posterior)
+    if "narrowed" in record:
+        if record["n"] <= HANDFUL:
+            _print_narrowed(posterior)
+        else:
+            _print_of_the_prior(record["narrowed"])
     if "priors" in record and posterior.law.origin.startswith("formula:"):
         say("priors:")
         for name, prior in record["priors"].items():
@@ -240,6 +243,14 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     say_block(posterior.goodness.sentence())
     if record["output"] is not None:
         say(f"-> {record['output']}")
+
+
+def _print_of_the_prior(narrowed: dict[str, dict[str, Any]]) -> None:
+    """Name the parameters that the runs hardly narrowed."""
+    names = [site for site, row in narrowed.items() if row["whose"] == "prior"]
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        say(f"{', '.join(names)} {verb} the prior's: the runs hardly narrowed it")
 
 
 def _print_narrowed(posterior: Any) -> None:

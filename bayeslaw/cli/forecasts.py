@@ -17,16 +17,15 @@ from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import columns_there, with_file
 from bayeslaw.cli.options import (
-    AsJson,
+    AccuracyOptions,
     Before,
     Column,
     CostOptions,
     Experience,
     FitFile,
+    FitOptions,
     PriorsAlone,
     Runs,
-    Seed,
-    TrustLawFile,
     Where,
     command,
     complete_law,
@@ -36,6 +35,7 @@ from bayeslaw.cli.parsing import (
     assignments,
     costs_of,
     goal_at,
+    link_of,
     load_befores,
     load_fit,
     number,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecastOptions:
+class ForecastOptions(AccuracyOptions, FitOptions):
     """Options of ``forecast``."""
 
     fit_file: FitFile
@@ -74,21 +74,19 @@ class ForecastOptions:
         typer.Option(help="Probability inside the intervals.", min=0.01, max=0.999),
     ] = 0.9
     before: Before = None
-    seed: Seed = 0
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="CSV or Parquet file for the rows."),
     ] = None
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command
 def forecast(options: ForecastOptions) -> None:
     """Forecast the loss of each run: the law's interval, and a new run's.
 
-    Example: bayeslaw forecast fit.nc planned.csv --prob 0.8 (before the first run:
-    bayeslaw forecast planned.csv --law chinchilla --prior-only)
+    Example: bayeslaw forecast fit.nc planned.csv --prob 0.8 --accuracy evaluated.csv
+    --chance 25% (before the first run: bayeslaw forecast planned.csv --law chinchilla
+    --prior-only)
     """
     import pandas as pd
 
@@ -111,7 +109,13 @@ def forecast(options: ForecastOptions) -> None:
     if options.before:
         befores = load_befores(options.before, [posterior], trusted)
         forecaster = chain(posterior, befores, seed=options.seed)
-    rows = bayeslaw.forecast(forecaster, table, prob=options.prob, seed=options.seed)
+    rows = bayeslaw.forecast(
+        forecaster,
+        table,
+        prob=options.prob,
+        accuracy=link_of(options, options.seed),
+        seed=options.seed,
+    )
     if options.output is not None:
         write_table(pd.concat([table, rows], axis=1), options.output)
     record = {
@@ -166,7 +170,7 @@ def _with_own(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimumOptions(CostOptions):
+class OptimumOptions(CostOptions, FitOptions):
     """Options of ``optimum``."""
 
     fit_file: FitFile
@@ -190,9 +194,6 @@ class OptimumOptions(CostOptions):
     picture: Annotated[
         Path | None, typer.Option(help="File for the isoFLOP curves: optimum.png.")
     ] = None
-    seed: Seed = 0
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command
@@ -241,7 +242,7 @@ def _draw_optimum(best: Any, runs: Any, path: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipesOptions(CostOptions):
+class RecipesOptions(CostOptions, FitOptions):
     """Options of ``recipes``."""
 
     fit_file: FitFile
@@ -278,9 +279,6 @@ class RecipesOptions(CostOptions):
     prob: Annotated[
         float, typer.Option(help="Probability inside the intervals.", min=0, max=1)
     ] = 0.9
-    seed: Seed = 0
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command
@@ -321,7 +319,7 @@ def recipes(options: RecipesOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions:
+class CheckOptions(FitOptions):
     """Options of ``check``."""
 
     fit_file: FitFile
@@ -353,9 +351,6 @@ class CheckOptions:
             metavar="COLUMN",
         ),
     ] = None
-    seed: Seed = 0
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command
@@ -427,7 +422,7 @@ def _further_checks(posterior: Any, table: Any, options: CheckOptions) -> dict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReviewOptions:
+class ReviewOptions(FitOptions):
     """Options of ``review``."""
 
     paths: Annotated[
@@ -466,9 +461,6 @@ class ReviewOptions:
             help="Of a fit of one law: leave stages out and fit again (a minute).",
         ),
     ] = False
-    seed: Seed = 0
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command

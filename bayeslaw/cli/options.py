@@ -174,3 +174,30 @@ TrustLawFile = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What every command that reads fits takes."""
+
+    seed: Seed = 0
+    trust_law_file: TrustLawFile = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions:
+    """The chain from a loss to the accuracy of an evaluation; `parsing.link_of` fits it."""
+
+    accuracy: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV of loss and accuracy of models that were evaluated: a logistic of "
+            "the loss is fitted to it.",
+            metavar="EVALUATED.csv",
+        ),
+    ] = None
+    chance: Annotated[
+        str | None,
+        typer.Option(help="With --accuracy: that of a guess, 25% of four choices."),
+    ] = None

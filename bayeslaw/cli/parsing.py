@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from bayeslaw._costs.costs import Costs
     from bayeslaw._plans.constraint import UnitName
-    from bayeslaw.cli.options import CostOptions
+    from bayeslaw._posteriors.links.accuracy import AccuracyLink
+    from bayeslaw.cli.options import AccuracyOptions, CostOptions
 
 MENU_COLUMNS = ("N", "ptpp", "replay", "atpp")
 
@@ -67,8 +68,12 @@ def forgetting_text(option: str, text: str) -> str:
 
 
 def says_unit(text: str) -> bool:
-    """Whether a limit is in bits per byte or a perplexity, which the planner translates."""
-    return text.strip().lower().endswith(("bpb", "ppl"))
+    """Whether a limit is in bits per byte or a perplexity, which the planner translates,
+    or on a rise, which it reads.
+    """
+    from bayeslaw._plans.constraint import says_rise
+
+    return text.strip().lower().endswith(("bpb", "ppl")) or says_rise(text)
 
 
 def loss_limit(option: str, text: str) -> float | str:
@@ -76,12 +81,20 @@ def loss_limit(option: str, text: str) -> float | str:
     return text.strip() if says_unit(text) else limit(option, text)
 
 
+def by_name(option: str, text: str, read: Callable[[str, str], Any]) -> Any:
+    """Read one value, or one for each domain: ``code=2%,en=0.01bpb``.
+
+    ``read``: what is read of the option, with the name where there is one, and a text.
+    """
+    if "=" not in text:
+        return read(option, text)
+    texts = values_by_name(text.split(","), option)
+    return {name: read(f"{option} {name}", value) for name, value in texts.items()}
+
+
 def forgetting_by_name(option: str, text: str) -> str | dict[str, str]:
     """A limit on forgetting, or one for each source: ``code=2%,en=0.01bpb``."""
-    if "=" not in text:
-        return forgetting_text(option, text)
-    by_name = values_by_name(text.split(","), option)
-    return {name: forgetting_text(f"{option} {name}", t) for name, t in by_name.items()}
+    return by_name(option, text, forgetting_text)
 
 
 def bytes_per_token(option: str, texts: Sequence[str] | None) -> Any:
@@ -176,6 +189,19 @@ def costs_of(options: CostOptions) -> Costs | None:
     settings["train_checkpoint"] = options.train_checkpoint or None
     said = {name: value for name, value in settings.items() if value is not None}
     return Costs(**said) if said else None
+
+
+def link_of(options: AccuracyOptions, seed: int) -> AccuracyLink | None:
+    """Fit the chain from a loss to an accuracy; None where none is asked for."""
+    if options.accuracy is None:
+        if options.chance is not None:
+            raise LawError("--chance is that of --accuracy EVALUATED.csv: give it, too")
+        return None
+    import bayeslaw
+
+    return bayeslaw.accuracy_link(
+        options.accuracy, chance=options.chance or 0.0, seed=seed
+    )
 
 
 def assignments_by_number(
@@ -339,19 +365,22 @@ def goal_at(options: Sequence[str]) -> pd.DataFrame:
     return bayeslaw.read_runs(pd.DataFrame(runs))
 
 
+def question_value(option: str, text: str) -> Any:
+    """Read what a keyword of `bayeslaw.plan`, or the option of its name, is given: in its
+    own unit, and by domain where it may be.
+    """
+    name = option.removeprefix("--").replace("-", "_")
+    if name == "max_forgetting":
+        return forgetting_by_name(option, text)
+    if name in ("max_target_loss", "max_mean_loss", "max_loss"):
+        return by_name(option, text, loss_limit)
+    return by_name(option, text, limit)
+
+
 def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
     """Read what to plan for, in the keywords of `bayeslaw.plan`."""
     texts = values_by_name(options, option)
-    question: dict[str, Any] = {}
-    for name, text in texts.items():
-        if name == "max_forgetting":
-            question[name] = forgetting_text(name, text)
-        elif name == "max_target_loss":
-            question[name] = loss_limit(name, text)
-        elif name == "max_loss":
-            question[name] = limits_by_name(name, text.split(","))
-        else:
-            question[name] = limit(name, text)
+    question = {name: question_value(name, text) for name, text in texts.items()}
     before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
     return question | {"covariates": before}
 

@@ -42,6 +42,7 @@ from bayeslaw.plots.plans import beyond as beyond
 from bayeslaw.plots.plans import forgetting_landscape as forgetting_landscape
 from bayeslaw.plots.plans import frontier as frontier
 from bayeslaw.plots.plans import region as region
+from bayeslaw.plots.plans import scenarios as scenarios
 from bayeslaw.plots.plans import tradeoff as tradeoff
 from bayeslaw.plots.updating import moved_parameters as moved_parameters
 from bayeslaw.plots.updating import moved_plan as moved_plan

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bayeslaw._plans.result import Plan
+    from bayeslaw._plans.scenarios.whatif import WhatIf
     from bayeslaw._posteriors.posterior import Posterior
 
 ATPP = "adaptation tokens per parameter"
@@ -262,3 +263,37 @@ def _band(
         replay, band["low"], band["high"], color=colour, alpha=0.2, linewidth=0
     )
     ax.axhline(float(band["limit"]), color=colour, linestyle="--", linewidth=1)
+
+
+def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
+    """What each scenario's plan costs, with the probability that it keeps its promises.
+
+    Parameters
+    ----------
+    looked_at
+        What `what_if` returned; a scenario without a plan has no point.
+    """
+    names = list(looked_at.plans)
+    priced = [answer for answer in looked_at.plans.values() if answer.D]
+    price, unit = _price_of(priced[0]) if priced else (None, ATPP)
+    for place, answer in enumerate(looked_at.plans.values()):
+        if not answer.D or price is None or answer.probability is None:
+            ax.text(
+                0.02, place, "no plan", transform=ax.get_yaxis_transform(), va="center"
+            )
+            continue
+        at = price({"atpp": answer.atpp, "cost": answer.cost})
+        colour = COLOURS[0] if answer.feasible else COLOURS[1]
+        ax.plot([at], [place], "o", color=colour)
+        ax.annotate(
+            f"{answer.probability:.0%}, replay {answer.replay:.0%}",
+            (at, place),
+            xytext=(6, 4),
+            textcoords="offset points",
+        )
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.margins(x=0.3, y=0.15)
+    ax.set_xlabel(unit)
+    ax.set_ylabel("scenario")
+    return ax

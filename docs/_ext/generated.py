@@ -479,7 +479,7 @@ KEPT_AS_TEXT = (
     *("learning_curves", "kills", "follow_runs", "follow_runs_de", "follow_plans"),
     *("follow_curves", "follow_forks", "follow_wrong", "bought_worlds"),
     *("measured_pool", "measured_pool_de", "wrong_law", "look_ahead", "promised"),
-    "mutants",
+    *("mutants", "joint_promises", "domain_limits"),
 )
 PAGES: dict[str, Callable[[], str]] = {
     "laws": laws_page,

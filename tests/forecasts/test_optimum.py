@@ -13,6 +13,7 @@ from bayeslaw import Costs, Shape, optimum, plots
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._forecasts.optimum import parabola, sweeps_of
 from bayeslaw._posteriors.posterior import Piece
+from bayeslaw._report import figures
 from bayeslaw.cli.app import app
 
 TRUTH = {"E": 1.82, "A": 482.0, "B": 2085.0, "alpha": 0.348, "beta": 0.366}
@@ -242,3 +243,14 @@ def test_at_the_command_line(tmp_path, monkeypatch):
     assert picture.stat().st_size > 5000
     shown = CliRunner().invoke(app, ["optimum", "fit.nc"]).stdout
     assert "The best N grows as the budget to the 0.513" in shown
+
+
+def test_the_page_shows_it_where_a_table_is_sweeps_without_replay():
+    runs = sweep_table()
+    posterior = draws(sd=0.002, runs=runs)
+    shown = figures.best_sizes(posterior, runs, "nats per byte")
+    assert shown is not None
+    told = " ".join(optimum(posterior).sentence().splitlines())
+    assert shown.caption.endswith(told)
+    assert figures.best_sizes(posterior, runs.assign(replay=0.2), "nats") is None
+    assert figures.best_sizes(draws(), runs.iloc[:3], "nats") is None

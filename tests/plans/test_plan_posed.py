@@ -9,9 +9,10 @@ from scipy import stats
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans.posing import _columns_read, point_pieces, pose
-from bayeslaw._plans.question import PlanArguments, question_of
+from bayeslaw._plans.question import Model, PlanArguments, question_of
 from bayeslaw._posteriors.posterior import Piece
 
+MODEL = Model(1e9, 20.0, {}, {}, {}, further_domains=("math",))
 DRAWS = 500
 NUMBER = np.arange(1.0, DRAWS + 1)
 ASKED = {
@@ -248,6 +249,6 @@ def test_what_a_law_reads_beside_the_plan_is_asked_for_by_name(name, column, say
     """A source's losses before adaptation are its baseline."""
     reads = piece(falling, covariates=("D", "replay", column))
     with pytest.raises(PlanError) as caught:
-        _columns_read(reads, name, {}, further=("math",))
+        _columns_read(reads, name, {}, MODEL)
     assert says in str(caught.value)
-    assert _columns_read(reads, name, {column: NUMBER}, ("math",)) == [column]
+    assert _columns_read(reads, name, {column: NUMBER}, MODEL) == [column]

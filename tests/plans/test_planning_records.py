@@ -98,7 +98,7 @@ def test_a_limit_that_cannot_be_is_refused_in_one_line(text, unit, says):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", [n for n in UNITS if n != "error"])
 def test_the_loss_at_a_limit_has_that_outcome(name):
     """Both directions of a unit agree, and a whole loss more costs its size."""
     unit, baseline = UNITS[name], np.array([1.4, 2.0])
@@ -138,8 +138,8 @@ def test_an_unknown_keyword_is_refused_naming_the_known_ones():
 
 
 def test_a_missing_keyword_is_named():
-    with pytest.raises(PlanError, match="missing: max_target_loss, max_forgetting"):
-        plan(TARGET, SOURCE, N=1e9, ptpp=20.0)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(PlanError, match="missing: ptpp"):
+        plan(TARGET, SOURCE, N=1e9)  # pyright: ignore[reportCallIssue]
 
 
 def test_every_keyword_is_shown_with_its_default():

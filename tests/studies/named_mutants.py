@@ -40,6 +40,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/forecasts/test_check_groups.py",
     ),
     "bayeslaw/_plans/constraint.py": PLANNING,
+    "bayeslaw/_plans/limits/mean.py": ("tests/plans/test_joint.py",),
+    "bayeslaw/_posteriors/links/joint.py": ("tests/plans/test_joint.py",),
     "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
     "bayeslaw/_plans/posing.py": PLANNING,
     "bayeslaw/_plans/question.py": ASKED,
@@ -170,8 +172,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_PLANNING}/posing.py",
-        "noise[rows] = piece.noise.draw(1, rng)[:, 0]",
-        "noise[rows] = piece.values['sigma'] * rng.standard_normal(len(rows))",
+        "noise[of_law.rows] = piece.noise.draw(1, rng)[:, 0]",
+        "noise[of_law.rows] = piece.values['sigma'] * rng.standard_normal(piece.draws)",
     ),
     (
         f"{_PLANNING}/posing.py",
@@ -183,7 +185,17 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "sampled.log_losses(log_tokens, 1.0)",
         "sampled.log_losses(log_tokens, 0.0)",
     ),
-    (f"{_PLANNING}/value.py", "is_kept[is_forgetting].all(axis=0)", "is_kept[-1]"),
+    (f"{_PLANNING}/value.py", "is_kept[rows].all(axis=0)", "is_kept[-1]"),
+    (
+        f"{_PLANNING}/limits/mean.py",
+        "w * members[name].baseline for name",
+        "members[name].baseline for name",
+    ),
+    (
+        "bayeslaw/_posteriors/links/joint.py",
+        "kept = 1 - min(variance / size, 1.0)",
+        "kept = 1.0",
+    ),
     (f"{_PLANNING}/value.py", "tokens[is_kept]).mean()", "tokens).mean()"),
     (f"{_PLANNING}/value.py", "np.sort(tokens)[:count]", "tokens[:count]"),
     (

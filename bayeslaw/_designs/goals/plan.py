@@ -24,7 +24,6 @@ from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.posing import pose
 from bayeslaw._plans.question import (
     NAMES,
-    REQUIRED,
     TARGET,
     PlanArguments,
     Question,
@@ -40,7 +39,18 @@ from bayeslaw._tables.before import of_source
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-NOT_OF_A_GOAL = ("max_flops", "max_tokens", "max_cost", "max_days", "point")
+REQUIRED = ("N", "ptpp", "max_target_loss", "max_forgetting")
+NOT_OF_A_GOAL = (
+    *("max_flops", "max_tokens", "max_cost", "max_days", "point"),
+    *(
+        "max_mean_loss",
+        "mean_weights",
+        "min_accuracy",
+        "accuracy",
+        "baseline_run",
+        "excess_price",
+    ),
+)
 
 
 class PlanGoal(NamedTuple):

@@ -20,11 +20,9 @@ from bayeslaw._base.terminal import say, say_block
 from bayeslaw._law.columns import SOURCE_LOSS_BEFORE
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
-    AsJson,
     Column,
     FitFile,
-    Seed,
-    TrustLawFile,
+    FitOptions,
     Where,
     command,
 )
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowOptions:
+class FollowOptions(FitOptions):
     """Options of ``follow``."""
 
     fit_file: FitFile
@@ -133,13 +131,10 @@ class FollowOptions:
             metavar="PAGE.html",
         ),
     ] = None
-    seed: Seed = 0
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="JSON file for what is known so far."),
     ] = None
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command

@@ -13,11 +13,9 @@ from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
-    AsJson,
     Column,
+    FitOptions,
     Runs,
-    Seed,
-    TrustLawFile,
     Where,
     command,
 )
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateOptions:
+class UpdateOptions(FitOptions):
     """Options of ``update``."""
 
     fit_file: Annotated[
@@ -71,7 +69,6 @@ class UpdateOptions:
             "--allow-missing", help="Go on where most of the old rows are gone."
         ),
     ] = False
-    seed: Seed = 0
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File for the new fit (netCDF)."),
@@ -88,8 +85,6 @@ class UpdateOptions:
         bool,
         typer.Option("--accept-diagnostics", help="Keep fits whose diagnostics fail."),
     ] = False
-    trust_law_file: TrustLawFile = False
-    as_json: AsJson = False
 
 
 @command

@@ -1,0 +1,276 @@
+"""What carries a plan: each measured run, and each prior, by what the plan's promises
+would be without it.
+
+No fit is made again: draws are weighed as if a run's likelihood were left out (Gelfand,
+Dey and Chang 1992) or a prior raised to a power (Kallioinen et al. 2024), with
+Pareto-smoothed tails (Vehtari et al. 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.numbers import format_count
+from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
+from bayeslaw._inference.table import labels
+from bayeslaw._plans.plan import problem_of
+from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.result import Plan
+from bayeslaw._plans.sampled import SampledConstraint
+from bayeslaw._plans.search import Problem, search
+from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.posterior import Piece, Posterior
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+POWER = 0.5  # to which a prior is raised: half as informative, in log density
+WEIGHTS = "case:weights"  # a leaf that no law reads
+
+
+@dataclass(frozen=True)
+class Influence:
+    """What each run and each prior does to a plan. Made by `influence`.
+
+    Parameters
+    ----------
+    rows
+        A row each: ``domain``, ``kind`` (``"run"`` or ``"prior"``), ``name``,
+        ``probability`` with which the plan keeps all promises without the run, or with
+        half the prior (its density to the power of a half), ``shift`` from now, ``k_hat`` of the weights, and ``D``: the tokens that the plan would take, of
+        those that were planned again (infinite: there is none), else NaN.
+    probability
+        With which the plan keeps them now, by the draws that are weighed.
+    """
+
+    rows: pd.DataFrame
+    probability: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to what JSON holds."""
+        is_told = self.rows.notna() & (self.rows != np.inf)
+        rows = self.rows.astype(object).where(is_told, None)
+        return {"probability": self.probability, "rows": rows.to_dict("records")}
+
+    def sentence(self, most: int = 3) -> str:
+        """Say which run and which prior carry the plan."""
+        lines = []
+        for kind, without in (("run", "without"), ("prior", "at half the prior of")):
+            part = self.rows[self.rows["kind"] == kind].head(most)
+            if part.empty:
+                continue
+            told = [f"{without} {_said(row)}" for row in part.to_dict("records")]
+            lines.append(f"{kind}s that carry the plan: {'; '.join(told)}.")
+        now = f"the plan keeps its promises with {self.probability:.1%} now"
+        return "\n".join([now + ";", *lines])
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    again = "" if pd.isna(row["D"]) else f", {format_count(row['D'])} tokens needed"
+    if row["D"] == np.inf:
+        again = ", no plan then"
+    unsure = f" (rough: k-hat {row['k_hat']:.1f})" if row["k_hat"] > TRUSTED_K else ""
+    return f"{row['name']} of {row['domain']} {row['probability']:.1%}{again}{unsure}"
+
+
+def influence(
+    plan: Plan,
+    target: Posterior | str | Path,
+    source: Posterior | str | Path | Mapping[str, Posterior | str | Path],
+    *,
+    again: int = 2,
+    **question: Any,
+) -> Influence:
+    """Weigh what each measured run and each prior does to a plan.
+
+    Parameters
+    ----------
+    plan
+        The plan that was found.
+    target, source
+        Its posteriors, of which fits of one law are looked at.
+    again
+        How many runs, those of the largest shift, are left out of the plan, too.
+    **question
+        The keyword arguments that it was found with.
+
+    Raises
+    ------
+    PlanError
+        There is no plan, or no posterior is a fit of one law that kept its likelihood.
+
+    Examples
+    --------
+    >>> question = {"N": 8.1e9, "ptpp": 279, "max_target_loss": 1.9, "baseline_loss": 1.64}
+    >>> planned = bayeslaw.plan(target, source, max_forgetting="3%", **question)
+    >>> found = bayeslaw.influence(
+    ...     planned, target, source, max_forgetting="3%", again=0, **question
+    ... )
+    >>> sorted(set(found.rows["kind"]))
+    ['prior', 'run']
+    """
+    if plan.D is None or plan.replay is None or not plan.D:
+        raise PlanError("there is no plan, so that no run carries it")
+    several = isinstance(source, Mapping)
+    sources = source if isinstance(source, Mapping) else {FORGETTING: source}
+    posteriors = {TARGET: as_posterior(target)}
+    posteriors |= {name: as_posterior(one) for name, one in sources.items()}
+    cases = {name: _cases(p) for name, p in posteriors.items() if _keeps_likelihood(p)}
+    if not cases:
+        raise PlanError(
+            "influence is of fits of one law, which keep the likelihood of each run; "
+            "averages do not: bayeslaw fit RUNS --law NAME"
+        )
+    tagged: dict[str, Any] = {
+        name: _Tagged(p, cases[name]) if name in cases else p
+        for name, p in posteriors.items()
+    }
+    first = tagged.pop(TARGET)
+    problem = problem_of(first, tagged if several else tagged[FORGETTING], **question)
+    kept = problem.kept(float(np.log(plan.D)), plan.replay).all(axis=0)
+    now = float(kept.mean())
+    rows, weights = [], []
+    for constraint in problem.constraints:
+        for k, case in enumerate(cases.get(constraint.name, ())):
+            of_case = _weights_of(constraint)[:, k]
+            chance = float(np.average(kept, weights=of_case))
+            weights.append(of_case)
+            rows.append(
+                {
+                    "domain": constraint.name,
+                    "kind": case.kind,
+                    "name": case.name,
+                    "probability": chance,
+                    "shift": chance - now,
+                    "k_hat": case.k_hat,
+                    "D": np.nan,
+                }
+            )
+    table = pd.DataFrame(rows)
+    order = table["shift"].abs().sort_values(ascending=False, kind="stable").index
+    rng = np.random.default_rng(0)
+    for index in [i for i in order if table.loc[i, "kind"] == "run"][:again]:
+        table.loc[index, "D"] = _tokens(problem, weights[index], rng)
+    return Influence(table.loc[order].reset_index(drop=True), now)
+
+
+def _tokens(
+    problem: Problem, weights: Float[np.ndarray, " draw"], rng: np.random.Generator
+) -> float:
+    """Tokens of the plan under weighed draws, infinite where there is none."""
+    index = by_weight(weights / weights.sum(), problem.draws, rng)
+    choice = search(problem.with_draws(index))
+    return float(np.exp(choice.log_tokens)) if choice.margin >= 0 else np.inf
+
+
+# -- cases -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What is left out of a fit, and the weights of its draws that leave it out."""
+
+    kind: str
+    name: str
+    weights: Float[np.ndarray, " draw"]
+    k_hat: float
+
+
+def _keeps_likelihood(posterior: Any) -> bool:
+    tree = getattr(posterior, "inference_data", None)
+    groups = () if tree is None else tuple(tree.children)
+    return {"log_likelihood", "log_prior"} <= set(groups)
+
+
+def _cases(fit: Any) -> list[_Case]:
+    """Leave out each run, all its rows together, and halve each prior."""
+    tree = fit.inference_data
+    likelihood = tree["log_likelihood"]["log_loss"].to_numpy().astype(float)
+    by_row = likelihood.reshape(-1, likelihood.shape[-1])
+    cases = []
+    for name, rows in _runs(fit.runs).items():
+        weights, k_hat = pareto_smoothed(-by_row[:, rows].sum(axis=1))
+        cases.append(_Case("run", name, weights, k_hat))
+    for name, density in tree["log_prior"].data_vars.items():
+        draws = density.to_numpy()
+        kept = draws[:, :: _step(draws, likelihood)]
+        log_prior = kept.reshape(len(by_row), -1).sum(axis=1)
+        if log_prior.std() > 0:  # fixed ones weigh nothing
+            weights, k_hat = pareto_smoothed((POWER - 1) * log_prior)
+            cases.append(_Case("prior", str(name), weights, k_hat))
+    return cases
+
+
+def _runs(table: pd.DataFrame) -> dict[str, list[int]]:
+    """Places of each run's rows, by what it is called."""
+    names = labels("run", table)
+    if names is None or names.nunique() < 2:
+        columns = [c for c in ("N", "ptpp", "D", "replay") if c in table]
+        texts = [
+            ", ".join(f"{c} {format_count(row[c])}" for c in columns)
+            for row in table[columns].to_dict("records")
+        ]
+        return {f"row {k} ({text})": [k] for k, text in enumerate(texts)}
+    codes, levels = pd.factorize(names)
+    return {
+        f"run {level}": np.flatnonzero(codes == k).tolist()
+        for k, level in enumerate(levels)
+    }
+
+
+def _step(
+    draws: Float[np.ndarray, "chain draw ..."],
+    kept: Float[np.ndarray, "chain kept row"],
+) -> int:
+    """Of how many draws one keeps its likelihood."""
+    return -(-draws.shape[1] // kept.shape[1])
+
+
+@dataclass(frozen=True)
+class _Tagged:
+    """A fit whose draws carry the weights of cases, as one more leaf."""
+
+    fit: Any
+    cases: list[_Case]
+
+    @property
+    def name(self) -> str:
+        return self.fit.name
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.fit.warnings
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        return self.fit.runs
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """The draws that kept their likelihood."""
+        (piece,) = self.fit.pieces()
+        weights = np.stack([case.weights for case in self.cases], axis=1)
+        chains = self.fit.inference_data["log_likelihood"]["log_loss"].shape[0]
+        places = np.arange(piece.draws).reshape(chains, -1)
+        step = -(-places.shape[1] // (len(weights) // chains))
+        few = piece.take(places[:, ::step].ravel())
+        return (replace(few, values={**few.values, WEIGHTS: weights}),)
+
+    def log_loss(
+        self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
+    ) -> Float[np.ndarray, "draw run"]:
+        return self.fit.log_loss(runs, noise=noise, seed=seed)
+
+
+def _weights_of(constraint: SampledConstraint) -> Float[np.ndarray, "draw case"]:
+    """Weights that the draws of a constraint carry."""
+    (part,) = constraint.parts
+    weights = np.empty_like(part.values[WEIGHTS])
+    weights[part.rows] = part.values[WEIGHTS]
+    return weights

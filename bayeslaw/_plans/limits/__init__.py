@@ -1,0 +1,1 @@
+"""Limits on several domains together, and limits that may be exceeded at a price."""

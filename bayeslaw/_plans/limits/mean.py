@@ -1,0 +1,130 @@
+"""A constraint on the weighted mean of several domains' losses, or of their rises.
+
+The mean is one formula of one draw, made of the domains' own, so that its crossings are
+found as those of any law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from bayeslaw._plans.constraint import Constraint
+from bayeslaw._plans.sampled import Part, SampledConstraint
+from bayeslaw._posteriors.posterior import along_tokens
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class MeanLogLoss:
+    """Log of the weighted mean of several domains' losses, of one draw.
+
+    A frozen record, so that equal ones share a compiled program.
+
+    Parameters
+    ----------
+    formulas
+        By domain: the log losses, as in `Piece`, among which its draws choose.
+    """
+
+    formulas: tuple[tuple[str, tuple[Callable, ...]], ...]
+
+    def __call__(
+        self, draw: Mapping[str, Any], covariates: Mapping[str, Any]
+    ) -> jax.Array:
+        """Log of the mean at one run, shape (run,) = (1,)."""
+        tokens = covariates["D"][0]
+        others = {name: v[0] for name, v in covariates.items() if name != "D"}
+        return self.along_tokens(draw, others)(tokens)[None]
+
+    def along_tokens(
+        self, draw: Mapping[str, Any], covariates: Mapping[str, Float[Any, ""]]
+    ) -> Callable[[Float[jax.Array, ""]], Float[jax.Array, ""]]:
+        """Log of the mean as a function of one run's tokens, shape ()."""
+        domains = []
+        for name, log_losses in self.formulas:
+            columns = _under(name, covariates) | {"replay": covariates["replay"]}
+            losses_at = [
+                along_tokens(log_loss, _under(f"{name}:{k}", draw), columns)
+                for k, log_loss in enumerate(log_losses)
+            ]
+            own = _under(name, draw)
+            domains.append((losses_at, own["which"], own["noise"], own["weight"]))
+        return Partial(_mean_at, domains)
+
+
+def _under(name: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the leaves of a domain, or of one of its formulas, by their own names."""
+    prefix = f"{name}:"
+    return {
+        k.removeprefix(prefix): v for k, v in leaves.items() if k.startswith(prefix)
+    }
+
+
+def _mean_at(
+    domains: Sequence[tuple], tokens: Float[jax.Array, ""]
+) -> Float[jax.Array, ""]:
+    total = jnp.zeros(())
+    for losses_at, which, noise, weight in domains:
+        log_losses = jnp.stack([loss_at(tokens) for loss_at in losses_at])
+        log_loss = log_losses[which.astype(int)]
+        total = total + weight * jnp.exp(log_loss + noise)
+    return jnp.log(total)
+
+
+def mean_constraint(
+    constraint: Constraint, domains: Mapping[str, SampledConstraint]
+) -> SampledConstraint:
+    """Make the constraint on a mean of domains whose draws are paired already.
+
+    A mean of relative rises is one of losses, each weighed by the inverse of its own
+    baseline.
+
+    Parameters
+    ----------
+    constraint
+        The limit, with the weight of each domain.
+    domains
+        What each draw says of each, by name.
+    """
+    members = {name: domains[name] for name, _ in constraint.weights}
+    first = next(iter(members.values()))
+    weights = {name: np.full(first.draws, w) for name, w in constraint.weights}
+    if constraint.unit == "relative":
+        weights = {name: w / members[name].baseline for name, w in weights.items()}
+    baselines = [w * members[name].baseline for name, w in weights.items()]
+    values: dict[str, np.ndarray] = {}
+    fixed: dict[str, np.ndarray] = {}
+    formulas = []
+    for name, domain in members.items():
+        which = np.zeros(domain.draws)
+        for k, part in enumerate(domain.parts):
+            which[part.rows] = k
+            place = np.zeros(domain.draws, int)  # of draws of another formula: any
+            place[part.rows] = np.arange(len(part.rows))
+            values |= {
+                f"{name}:{k}:{n}": leaf[place] for n, leaf in part.values.items()
+            }
+            for column, leaf in part.fixed.items():
+                full = fixed.setdefault(f"{name}:{column}", leaf[place])
+                full[part.rows] = leaf
+        own = {"which": which, "noise": domain.noise, "weight": weights[name]}
+        values |= {f"{name}:{n}": leaf for n, leaf in own.items()}
+        formulas.append((name, tuple(part.log_loss for part in domain.parts)))
+    rows = np.arange(first.draws)
+    part = Part(MeanLogLoss(tuple(formulas)), values, fixed, rows)
+    return SampledConstraint(
+        constraint,
+        (part,),
+        baseline=np.sum(baselines, axis=0),
+        noise=np.zeros(first.draws),
+        span=first.span,
+    )

@@ -1,0 +1,1 @@
+"""Plans of several questions side by side."""

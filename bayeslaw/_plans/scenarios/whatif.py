@@ -1,0 +1,131 @@
+"""What if: one question with other limits, sizes or prices, plans side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.html import table_html
+from bayeslaw._base.numbers import format_count
+from bayeslaw._plans.plan import plan
+from bayeslaw._plans.result import Plan
+from bayeslaw._posteriors.posterior import Posterior
+
+BASE = "as asked"  # the scenario in which nothing is changed
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Plans by scenario. Made by `what_if`.
+
+    Parameters
+    ----------
+    plans
+        By name of the scenario, `BASE` first.
+    changes
+        What each changes, by name.
+    """
+
+    plans: Mapping[str, Plan]
+    changes: Mapping[str, Mapping[str, Any]]
+
+    def table(self) -> pd.DataFrame:
+        """A row per scenario: ``feasible``, ``N``, ``D``, ``atpp``, ``replay``, ``flops``,
+        ``money`` and ``days`` where they are known, ``probability`` and ``binding``; what
+        it spends over `BASE`, as a share of its FLOPs, in ``dearer``.
+        """
+        rows = {}
+        first = self.plans[BASE].flops
+        names = ("feasible", "N", "D", "atpp", "replay", "flops")
+        for scenario, answer in self.plans.items():
+            row: dict[str, Any] = {name: getattr(answer, name) for name in names}
+            cost = answer.cost or {}
+            row |= {name: cost[name] for name in ("money", "days") if name in cost}
+            row |= {"probability": answer.probability, "binding": answer.binding}
+            has_both = answer.flops is not None and first
+            row["dearer"] = answer.flops / first - 1 if has_both else None
+            rows[scenario] = row
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("scenario")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to what JSON holds: the plan of every scenario, and what it changes."""
+        return {
+            name: {
+                "changes": {
+                    key: str(value) for key, value in self.changes[name].items()
+                },
+                "plan": answer.to_dict(),
+            }
+            for name, answer in self.plans.items()
+        }
+
+    def sentence(self) -> str:
+        """Say each scenario in a line."""
+        return "\n".join(
+            f"{name}: {self._said(answer)}" for name, answer in self.plans.items()
+        )
+
+    def _said(self, answer: Plan) -> str:
+        if answer.D is None:
+            return f"no plan ({answer.binding} in the way)"
+        replay = f"{format_count(answer.D)} tokens with {answer.replay:.0%} replay"
+        money = (answer.cost or {}).get("money")
+        price = "" if money is None else f", {money:,.0f} in money"
+        reached = "" if answer.feasible else ", short of the confidence"
+        return (
+            f"{replay}{price}; promises kept with {answer.probability:.1%}{reached}, "
+            f"bound by {answer.binding}"
+        )
+
+    def _repr_html_(self) -> str:
+        return table_html(self.table())
+
+
+def what_if(
+    target: Posterior | str | Path | Mapping[str, Posterior | str | Path],
+    source: Posterior | str | Path | Mapping[str, Posterior | str | Path],
+    scenarios: Mapping[str, Mapping[str, Any]],
+    **question: Any,
+) -> WhatIf:
+    """Plan one question, and again with each scenario's changes to it.
+
+    Parameters
+    ----------
+    target, source
+        As for `plan`.
+    scenarios
+        By name, the keyword arguments of `plan` that differ: limits, sizes, ``costs``.
+    **question
+        Keyword arguments of `plan` that all share.
+
+    Raises
+    ------
+    PlanError
+        There is no scenario, or a question is ill-posed; the line names the scenario.
+
+    Examples
+    --------
+    >>> question = {"N": 8.1e9, "ptpp": 279, "max_target_loss": 1.9, "baseline_loss": 1.64}
+    >>> stricter = {"stricter": {"max_forgetting": "2.5%"}}
+    >>> looked_at = bayeslaw.what_if(
+    ...     target, source, stricter, max_forgetting="3%", **question
+    ... )
+    >>> looked_at.table()["D"].is_monotonic_increasing
+    True
+    """
+    if not scenarios:
+        raise PlanError("give a scenario: {'stricter': {'max_forgetting': '1%'}}")
+    changes: dict[str, Mapping[str, Any]] = {BASE: {}} | dict(scenarios)
+    plans = {}
+    for name, changed in changes.items():
+        try:
+            plans[name] = plan(target, source, **{**question, **changed})
+        except PlanError as error:
+            place = "" if name == BASE else f"scenario {name!r}: "
+            raise PlanError(f"{place}{error}") from None
+    return WhatIf(plans, changes)

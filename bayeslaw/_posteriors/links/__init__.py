@@ -1,0 +1,1 @@
+"""What links losses: the errors of several domains, and a loss with an accuracy."""

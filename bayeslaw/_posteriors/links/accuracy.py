@@ -1,0 +1,236 @@
+"""A chain from loss to quality: the accuracy of an evaluation as a logistic of the loss,
+with its own posterior from a small table.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy import optimize, stats
+from scipy.special import expit, logit, logsumexp
+
+from bayeslaw._base.errors import FitWarning, RunTableError
+from bayeslaw._base.limits import Kind, checked
+from bayeslaw._inference.diagnostics import TRUSTED_K, by_weight, pareto_smoothed
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+ACCURACY = Kind(lambda x: 0 < x < 1, "an accuracy between 0 and 1, such as 60%", "")
+CHANCE_LEVEL = Kind(lambda x: 0 <= x < 1, "an accuracy by chance, such as 25%", "")
+COLUMNS = ("loss", "accuracy")
+
+
+@dataclass(frozen=True, eq=False)
+class AccuracyLink:
+    """Draws of the accuracy as a function of the loss. Made by `accuracy_link`.
+
+    Parameters
+    ----------
+    chance
+        Accuracy of a guess, to which it falls with the loss.
+    ceiling, middle, width
+        The accuracy that it tends to, the loss half way between the two, and over how
+        many nats it falls, shape (draw,).
+    sigma
+        Sd of a measured accuracy around it, shape (draw,).
+    losses
+        Least and largest loss of the table.
+    error
+        What an evaluation adds to its accuracy, shape (draw,); none of the curve itself.
+    """
+
+    chance: float
+    ceiling: Float[np.ndarray, " draw"]
+    middle: Float[np.ndarray, " draw"]
+    width: Float[np.ndarray, " draw"]
+    sigma: Float[np.ndarray, " draw"]
+    losses: tuple[float, float]
+    error: Float[np.ndarray, " #draw"] = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def draws(self) -> int:
+        return len(self.middle)
+
+    def accuracy(
+        self, loss: Float[np.ndarray, " draw *point"]
+    ) -> Float[np.ndarray, " draw *point"]:
+        """Compute the accuracy at each draw's own loss in nats, shape (draw, ...)."""
+        shape = (-1, *(1,) * (loss.ndim - 1))
+        leaves = (self.ceiling, self.middle, self.width, self.error)
+        ceiling, middle, width, error = (leaf.reshape(shape) for leaf in leaves)
+        share = expit((middle - loss) / width)
+        return self.chance + (ceiling - self.chance) * share + error
+
+    def loss_at(
+        self, accuracy: Float[np.ndarray, " draw"] | float
+    ) -> Float[np.ndarray, " draw"]:
+        """Compute the largest loss with which each draw has this accuracy, shape
+        (draw,): infinite where chance has it, 0 where no loss is low enough.
+        """
+        share = (accuracy - self.error - self.chance) / (self.ceiling - self.chance)
+        loss = self.middle - self.width * logit(np.clip(share, 1e-12, 1 - 1e-12))
+        reachable = np.where(share < 1, np.maximum(loss, 0.0), 0.0)
+        return np.where(share > 0, reachable, np.inf)
+
+    def take(self, index: Int[np.ndarray, " taken"]) -> AccuracyLink:
+        """Take the draws ``index``, shape (taken,); repeats are allowed."""
+        names = ("ceiling", "middle", "width", "sigma", "error")
+        error = np.broadcast_to(self.error, self.draws)
+        leaves = {name: getattr(self, name) for name in names} | {"error": error}
+        return replace(self, **{name: leaf[index] for name, leaf in leaves.items()})
+
+    def of_new_evaluation(self, rng: np.random.Generator) -> AccuracyLink:
+        """Add the error of an evaluation to each draw."""
+        return replace(self, error=self.sigma * rng.standard_normal(self.draws))
+
+    def sentence(self) -> str:
+        """Say the curve in words."""
+        low, high = np.quantile(self.middle, [0.05, 0.95])
+        return (
+            f"accuracy from {self.chance:.0%} by chance to {np.median(self.ceiling):.0%}, "
+            f"half way at a loss of {np.median(self.middle):.3g} ({low:.3g} to {high:.3g})"
+        )
+
+
+def accuracy_link(
+    table: pd.DataFrame | str | Path,
+    *,
+    chance: float | str = 0.0,
+    draws: int = 4000,
+    seed: int = 0,
+) -> AccuracyLink:
+    """Sample the posterior of an accuracy as a logistic of the loss, by importance.
+
+    The second step of two-step forecasts of tasks (Llama 3, section 3.2.1; Bhagia et al.
+    2024): accuracy = chance + (ceiling - chance) / (1 + exp((loss - middle) / width)),
+    with normal errors.
+
+    Parameters
+    ----------
+    table
+        Columns ``loss`` (nats per token) and ``accuracy`` (0 to 1), a row for each model
+        that was evaluated, or the path of such a CSV file.
+    chance
+        Accuracy of a guess: 0.25 with four choices.
+    draws, seed
+        How many draws, and their seed.
+
+    Raises
+    ------
+    RunTableError
+        A column is missing, a number is none of its kind, or there are fewer than four
+        rows.
+
+    Examples
+    --------
+    >>> losses = np.linspace(1.6, 2.4, 8)
+    >>> evaluated = pd.DataFrame({"loss": losses, "accuracy": 1.2 - 0.35 * losses})
+    >>> link = bayeslaw.accuracy_link(evaluated, draws=400)
+    >>> bool(np.median(link.accuracy(np.full(400, 2.0))).round(1) == 0.5)
+    True
+    """
+    rows = _checked(table)
+    guess = checked("chance", chance, CHANCE_LEVEL)
+    values = _sampled(
+        rows["loss"].to_numpy(), rows["accuracy"].to_numpy(), guess, draws, seed
+    )
+    ends = float(rows["loss"].min()), float(rows["loss"].max())
+    return AccuracyLink(guess, *values, ends)
+
+
+def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
+    """Read the two columns, each number of its kind."""
+    if not isinstance(table, pd.DataFrame):
+        try:
+            table = pd.read_csv(table)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise RunTableError(f"{table}: cannot be read as CSV ({reason})") from None
+    missing = [name for name in COLUMNS if name not in table]
+    if missing:
+        raise RunTableError(
+            f"a table of accuracies has columns loss and accuracy; {missing[0]!r} is "
+            f"missing, there are: {', '.join(map(str, table.columns))}"
+        )
+    numbers = table[list(COLUMNS)].apply(pd.to_numeric, errors="coerce")
+    is_possible = numbers["loss"].gt(0) & numbers["accuracy"].between(0, 1)
+    if not is_possible.all():
+        row = numbers.index[~is_possible][0]
+        raise RunTableError(
+            f"row {row} of the table of accuracies: a positive loss and an accuracy from "
+            f"0 to 1 (60% is 0.6), got {table.loc[row, 'loss']!r} and "
+            f"{table.loc[row, 'accuracy']!r}"
+        )
+    if len(numbers) < 4 or numbers["loss"].nunique() < 3:
+        raise RunTableError(
+            f"a table of accuracies needs four rows at three losses, got {len(numbers)}"
+        )
+    return numbers.astype(float)
+
+
+def _sampled(
+    loss: Float[np.ndarray, " row"],
+    accuracy: Float[np.ndarray, " row"],
+    chance: float,
+    draws: int,
+    seed: int,
+    least_rounds: int = 4,
+    most_rounds: int = 14,
+) -> tuple[Float[np.ndarray, " draw"], ...]:
+    """Draws of ceiling, middle, width and sigma, each of shape (draw,): adaptive
+    multiple importance sampling (Cornuet et al. 2012) from Student-t around the mode,
+    fitted again to the weighted draws, with Pareto-smoothed weights.
+    """
+    center, span = float(loss.mean()), float(np.ptp(loss))
+    # prior means and sds of: logit of what the ceiling lacks (most of the way to all
+    # right), middle, logs of width (the table says where it falls) and of sigma (2%)
+    means = np.array([logit(0.1), center, np.log(span / 2), np.log(0.02)])
+    sds = np.array([1.0, 2 * span, 1.0, 1.0])
+
+    def split(u: Float[np.ndarray, "*draw 4"]) -> tuple[np.ndarray, ...]:
+        short, middle, log_width, log_sigma = np.moveaxis(u, -1, 0)[..., None]
+        ceiling = 1 - (1 - chance) * expit(short)
+        return ceiling, middle, np.exp(log_width), np.exp(log_sigma)
+
+    def log_density(u: Float[np.ndarray, "*draw 4"]) -> Float[Any, "*draw"]:
+        ceiling, middle, width, sigma = split(u)
+        curve = chance + (ceiling - chance) * expit((middle - loss) / width)
+        log_likelihood = -0.5 * ((accuracy - curve) / sigma) ** 2 - np.log(sigma)
+        log_prior = -0.5 * ((u - means) / sds) ** 2
+        return log_likelihood.sum(axis=-1) + log_prior.sum(axis=-1)
+
+    rng = np.random.default_rng(seed)
+    steps = np.array([[0, 0, 0, 0], [0, 0, -1.5, 0], [2, 0, 0, 1]])
+    starts = means + steps
+    modes = [
+        optimize.minimize(lambda u: -float(log_density(u)), start) for start in starts
+    ]
+    mode = min(modes, key=lambda found: found.fun)
+    proposals = [stats.multivariate_t(mode.x, 2 * mode.hess_inv, df=4)]
+    rounds: list[np.ndarray] = []
+    k_hat = np.inf
+    while len(rounds) < least_rounds or (
+        k_hat > TRUSTED_K and len(rounds) < most_rounds
+    ):
+        rounds.append(proposals[-1].rvs(max(2 * draws, 8000), random_state=rng))
+        u = np.concatenate(rounds)
+        log_mixture = logsumexp([q.logpdf(u) for q in proposals], axis=0)
+        weights, k_hat = pareto_smoothed(log_density(u) - log_mixture)
+        scale = np.cov(u.T, aweights=weights)
+        proposals.append(stats.multivariate_t(weights @ u, 1.5 * scale, df=4))
+    if k_hat > TRUSTED_K:
+        warnings.warn(
+            f"the weights of the accuracy's curve are not to be trusted (k-hat {k_hat:.2f}): "
+            "its table hardly says where it falls",
+            FitWarning,
+            stacklevel=3,
+        )
+    chosen = u[rng.permutation(by_weight(weights, draws, rng))]
+    ceiling, middle, width, sigma = (leaf[:, 0] for leaf in split(chosen))
+    return ceiling, middle, width, sigma

@@ -1,0 +1,187 @@
+"""Beside a plan: ``whatif``, the same question with other limits, sizes or prices."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.files import atomic_write
+from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say_block
+from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.decisions import PlanOptions, first_file, posteriors_and_question
+from bayeslaw.cli.options import command
+from bayeslaw.cli.output import check_writable, emit, finite
+from bayeslaw.cli.parsing import name_values
+
+NOT_OF_A_SCENARIO = (
+    "target",
+    "source",
+    "output",
+    "influence",
+    "seed",
+    "trust_law_file",
+    "as_json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfOptions(PlanOptions):
+    """Options of ``whatif``: those of ``plan``, and what differs."""
+
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name and what differs, as options of `plan` without dashes: "
+            '--scenario "stricter: max_forgetting=1% confidence=0.95" (repeatable).'
+        ),
+    ] = None
+    scenarios: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file of scenarios, [stricter] and max_forgetting = '1%' under it.",
+            metavar="SCENARIOS.toml",
+        ),
+    ] = None
+    picture: Annotated[
+        Path | None, typer.Option(help="File for the picture: whatif.png.")
+    ] = None
+
+
+@command
+def whatif(options: WhatIfOptions) -> None:
+    """Plans of several scenarios side by side: other limits, sizes or prices.
+
+    Example: bayeslaw whatif --target t.nc --source s.nc --N 8.1B --ptpp 279
+    --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9 --scenario "stricter:
+    max_forgetting=1%" --scenario "smaller: N=3B" --picture whatif.png
+    """
+    import bayeslaw
+
+    options = with_file(options, first_file(options.target))
+    for path in (options.output, options.picture):
+        if path is not None:
+            check_writable(path)
+    changed = _scenarios(options)
+    target, source, question = posteriors_and_question(options)
+    scenarios = {}
+    for name, texts in changed.items():
+        other = _with_changes(options, name, texts)
+        _, _, asked = posteriors_and_question(other)
+        scenarios[name] = {
+            key: value
+            for key, value in asked.items()
+            if key not in question or not _is_same(value, question[key])
+        }
+    with progress_bar(f"plans of {len(scenarios) + 1} scenarios", expected=60):
+        found = bayeslaw.what_if(target, source, scenarios, **question)
+    if options.output is not None:
+        with atomic_write(options.output) as part:
+            part.write_text(json.dumps(finite(found.to_dict()), indent=1) + "\n")
+    if options.picture is not None:
+        _draw(found, options.picture)
+
+    def show() -> None:
+        say_block(found.table().drop(columns="feasible").to_string())
+        say_block(found.sentence())
+
+    emit(found.to_dict(), options.as_json, show)
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return repr(value) == repr(other)
+
+
+def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
+    """Read what each scenario changes, from the file and as typed."""
+    changed: dict[str, dict[str, Any]] = {}
+    if options.scenarios is not None:
+        changed |= _from_file(options.scenarios)
+    for text in options.scenario or []:
+        name, colon, words = text.partition(":")
+        pairs = name_values(shlex.split(words)) if colon else []
+        if not pairs or not name.strip():
+            raise LawError(
+                f"--scenario {text!r}: write a name and what differs, "
+                '"stricter: max_forgetting=1%"'
+            )
+        changed[name.strip()] = dict(pairs)
+    if not changed:
+        raise LawError(
+            'give --scenario "stricter: max_forgetting=1%", or --scenarios FILE.toml'
+        )
+    return changed
+
+
+def _from_file(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        raise LawError(f"{path}: cannot be read as TOML ({reason})") from None
+    for name, changes in content.items():
+        if not isinstance(changes, Mapping) or not changes:
+            raise LawError(
+                f"{path}: {name} is no scenario; write [{name}] and what differs under it"
+            )
+    return {name: dict(changes) for name, changes in content.items()}
+
+
+def _with_changes(
+    options: WhatIfOptions, scenario: str, changes: Mapping[str, Any]
+) -> WhatIfOptions:
+    """Replace options of `plan` by what a scenario says of them."""
+    hints = get_type_hints(PlanOptions)
+    allowed = [f.name for f in fields(PlanOptions) if f.name not in NOT_OF_A_SCENARIO]
+    values = {}
+    for key, value in changes.items():
+        name = key.replace("-", "_")
+        if name not in allowed:
+            raise LawError(
+                f"scenario {scenario!r}: {key!r} is no option of `plan` that may differ; "
+                f"there are: {', '.join(allowed)}"
+            )
+        values[name] = _typed(scenario, key, value, str(hints[name]))
+    return replace(options, **values)
+
+
+def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
+    """Read a value as the option takes it: text, several texts, or a switch."""
+    if hint.startswith("<class 'bool'"):
+        if str(value).lower() not in ("true", "false"):
+            raise LawError(
+                f"scenario {scenario!r}: {key} is true or false, got {value!r}"
+            )
+        return str(value).lower() == "true"
+    each = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float) for one in each):
+        raise LawError(
+            f"scenario {scenario!r}: {key} is a number or text, as on the command line; "
+            f"got {value!r}"
+        )
+    texts = [str(one) for one in each]
+    if "list" in hint:
+        return texts
+    if len(texts) > 1:
+        raise LawError(f"scenario {scenario!r}: {key} takes one value, got {value!r}")
+    return Path(texts[0]) if "Path" in hint else texts[0]
+
+
+def _draw(found: Any, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from bayeslaw import plots
+
+    height = 1.2 + 0.4 * len(found.plans)
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    plots.scenarios(figure.subplots(), found)
+    with atomic_write(path) as part:
+        figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)

@@ -1,0 +1,122 @@
+"""An accuracy through a chain from loss to quality: its posterior, and plans that promise it."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from plans.test_joint import ASKED, SOURCES, of_target
+from scipy.special import expit
+
+from bayeslaw._base.errors import PlanError, RunTableError
+from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._plans.plan import plan, problem_of
+from bayeslaw._posteriors.links.accuracy import accuracy_link
+
+WEB = {"web": SOURCES["web"]}
+CHANCE, CEILING, MIDDLE, WIDTH = 0.25, 0.92, 2.35, 0.12
+
+
+def truth(loss):
+    return CHANCE + (CEILING - CHANCE) * expit((MIDDLE - loss) / WIDTH)
+
+
+def evaluated(rows=9, sd=0.01, seed=0, low=2.0, high=2.8):
+    rng = np.random.default_rng(seed)
+    losses = np.linspace(low, high, rows)
+    accuracy = np.clip(truth(losses) + sd * rng.standard_normal(rows), 0, 1)
+    return pd.DataFrame({"loss": losses, "accuracy": accuracy})
+
+
+LINK = accuracy_link(evaluated(), chance=CHANCE)
+
+
+def test_intervals_hold_the_true_curve_as_often_as_they_say():
+    """Over 40 tables, at a loss inside and one below all that were evaluated."""
+    inside = []
+    for seed in range(40):
+        link = accuracy_link(evaluated(seed=seed), chance=CHANCE, draws=1000)
+        for loss in (2.3, 1.9):
+            low, high = np.quantile(link.accuracy(np.full(1000, loss)), [0.05, 0.95])
+            inside.append(low <= truth(loss) <= high)
+    assert 0.82 <= np.mean(inside) <= 0.97
+
+
+def test_the_loss_of_an_accuracy_is_the_inverse():
+    losses = np.linspace(2.0, 2.6, LINK.draws)
+    reached = LINK.accuracy(losses)
+    for k in (0, 1000, 3000):
+        assert LINK.loss_at(reached)[k] == pytest.approx(losses[k], abs=1e-9)
+    assert (LINK.loss_at(0.1) == math.inf).all()  # less than chance
+    assert (LINK.loss_at(0.999) == 0).mean() > 0.9
+
+
+def test_a_plan_promises_the_accuracy_that_its_draws_have():
+    asked = {**ASKED, "max_target_loss": None, "max_forgetting": 0.03}
+    found = plan(of_target(), WEB, min_accuracy="60%", accuracy=LINK, **asked)
+    assert [row["name"] for row in found.promises] == ["accuracy", "web"]
+    problem = problem_of(of_target(), WEB, min_accuracy=0.6, accuracy=LINK, **asked)
+    accurate = problem.constraints[0]
+    log_loss = accurate.log_losses(math.log(found.D), found.replay)
+    by_hand = accurate.link.accuracy(np.exp(log_loss)) >= 0.6
+    assert found.promises[0]["probability"] == pytest.approx(by_hand.mean(), abs=0.005)
+    assert found.probability >= 0.9
+    cheaper = problem.kept(math.log(0.9 * found.D), found.replay).all(axis=0)
+    assert cheaper.mean() < 0.9
+
+
+def test_both_may_be_asked_for():
+    asked = {**ASKED, "max_forgetting": 0.03}
+    found = plan(of_target(), WEB, min_accuracy=0.3, accuracy=LINK, **asked)
+    assert [row["name"] for row in found.promises] == ["target", "accuracy", "web"]
+    assert found.probability_target <= found.promises[0]["probability"]
+
+
+def test_a_forecast_has_the_accuracy_beside_the_loss():
+    class Known:
+        name, warnings = "known", ()
+
+        def pieces(self):
+            return ()
+
+        def log_loss(self, runs, *, noise=False, seed=0):
+            rng = np.random.default_rng(seed)
+            sd = 0.02 if noise else 0.01
+            return np.log(runs["D"].to_numpy()) + sd * rng.standard_normal(
+                (500, len(runs))
+            )
+
+    runs = pd.DataFrame({"D": [2.1, 2.35, 2.6]})
+    rows = forecast(Known(), runs, accuracy=LINK)
+    assert list(rows.columns[-3:]) == ["accuracy", "accuracy_low", "accuracy_high"]
+    np.testing.assert_allclose(rows["accuracy"], truth(runs["D"]), atol=0.03)
+    assert (rows["accuracy_low"] < rows["accuracy"]).all()
+    assert (rows["accuracy"] < rows["accuracy_high"]).all()
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (pd.DataFrame({"loss": [2.0]}), "'accuracy' is missing"),
+        (evaluated().assign(accuracy=60.0), r"row 0 .* accuracy from 0 to 1"),
+        (evaluated(rows=3), "needs four rows"),
+        ("nowhere.csv", "cannot be read"),
+    ],
+)
+def test_tables_that_make_no_sense_are_refused_in_one_line(table, says):
+    with pytest.raises(RunTableError, match=says) as refused:
+        accuracy_link(table)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"min_accuracy": 0.6}, "min_accuracy needs accuracy"),
+        ({"accuracy": LINK}, "min_accuracy needs accuracy"),
+        ({"accuracy": LINK, "min_accuracy": 60}, "an accuracy between 0 and 1"),
+    ],
+)
+def test_so_are_questions(asked, says):
+    with pytest.raises(PlanError, match=says):
+        plan(of_target(), WEB, max_forgetting=0.03, **ASKED, **asked)

@@ -1,0 +1,90 @@
+"""Scenarios side by side: each is the plan of its own question."""
+
+import json
+
+import pytest
+from matplotlib.figure import Figure
+from plans.test_joint import ASKED, SOURCES, of_target
+
+from bayeslaw import plots
+from bayeslaw._base.errors import LawError, PlanError
+from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.plan import plan
+from bayeslaw._plans.scenarios.whatif import BASE, what_if
+from bayeslaw.cli.afterwards.whatif import WhatIfOptions, _scenarios, _with_changes
+
+WEB = {"web": SOURCES["web"]}
+SHARED = ASKED | {"max_forgetting": 0.03, "costs": Costs(hardware="8xH100", price=2.5)}
+SCENARIOS = {
+    "stricter": {"max_forgetting": "1%"},
+    "cheap": {"costs": Costs(hardware="8xH100", price=1.0)},
+    "none": {"max_target_loss": 0.5},
+}
+LOOKED_AT = what_if(of_target(), WEB, SCENARIOS, **SHARED)
+
+
+def test_each_scenario_is_the_plan_of_its_own_question():
+    assert list(LOOKED_AT.plans) == [BASE, *SCENARIOS]
+    for name, changes in SCENARIOS.items():
+        alone = plan(of_target(), WEB, **(SHARED | changes))
+        assert LOOKED_AT.plans[name].to_dict() == alone.to_dict()
+    table = LOOKED_AT.table()
+    assert table.loc["cheap", "money"] == pytest.approx(0.4 * table.loc[BASE, "money"])
+    assert table.loc["stricter", "dearer"] > 0 == table.loc["cheap", "dearer"]
+    assert not table.loc["none", "feasible"]
+    assert json.dumps(LOOKED_AT.to_dict())
+    assert "none: no plan (target in the way)" in LOOKED_AT.sentence()
+
+
+def test_the_picture_has_each_plan_at_its_cost():
+    ax = plots.scenarios(Figure().subplots(), LOOKED_AT)
+    money = LOOKED_AT.table()["money"].dropna()
+    assert [line.get_xdata()[0] for line in ax.lines] == pytest.approx(list(money))
+    assert [t.get_text() for t in ax.get_yticklabels()] == list(LOOKED_AT.plans)
+    assert ax.get_xlabel() == "cost of the plan"
+
+
+def test_what_is_wrong_names_the_scenario():
+    with pytest.raises(PlanError, match="scenario 'odd': no law reads"):
+        what_if(of_target(), WEB, {"odd": {"covariates": {"x": 1.0}}}, **SHARED)
+    with pytest.raises(PlanError, match="give a scenario"):
+        what_if(of_target(), WEB, {}, **SHARED)
+
+
+def options(**given):
+    base = {"target": ["t.nc"], "source": ["s.nc"], "N": ["1B"], "ptpp": ["20"]}
+    return WhatIfOptions(**base, **given)
+
+
+def test_scenarios_as_typed_and_as_a_file(tmp_path):
+    path = tmp_path / "scenarios.toml"
+    path.write_text('[smaller]\nN = ["3B", "1B"]\nlaw_mean = true\nprice = 2\n')
+    asked = options(
+        scenarios=path, scenario=["stricter: max-forgetting=web=1%,code=2% price=1.5"]
+    )
+    read = _scenarios(asked)
+    stricter = _with_changes(asked, "stricter", read["stricter"])
+    assert (stricter.max_forgetting, stricter.price) == ("web=1%,code=2%", "1.5")
+    smaller = _with_changes(asked, "smaller", read["smaller"])
+    assert (smaller.N, smaller.law_mean, smaller.price) == (["3B", "1B"], True, "2")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "give --scenario"),
+        ({"scenario": ["stricter"]}, "write a name and what differs"),
+        ({"scenario": ["x: budget=3"]}, "no option of `plan` that may differ"),
+        ({"scenario": ["x: target=u.nc"]}, "no option of `plan` that may differ"),
+        ({"scenario": ["x: law_mean=perhaps"]}, "true or false"),
+    ],
+)
+def test_scenarios_that_make_no_sense_are_refused_in_one_line(given, says):
+    asked = options(**given)
+
+    def read():
+        return [_with_changes(asked, n, c) for n, c in _scenarios(asked).items()]
+
+    with pytest.raises(LawError, match=says) as refused:
+        read()
+    assert "\n" not in str(refused.value)

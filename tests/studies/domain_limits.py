@@ -1,0 +1,204 @@
+"""Twenty-two source domains, each with its limit, and their weighted mean: do promises hold at a share of replay that was left out?
+
+    python tests/studies/domain_limits.py ../shared/data/cpt_replay_70m.csv [-o docs/domain_limits.txt]
+
+A 70M model adapted from the Pile to Python code (Ye et al. 2024), measured along four runs of different replay. Each share of replay is left out in
+turn; `state-source` is fitted to each Pile domain and `state-target` to code, by previews, and adaptations of that share are planned. Limits are what
+the fits forecast at 5,000 steps: of the target its median loss, of each domain its median rise, of the weighted mean the mean of those, loosened by
+the least of 0, .1, .2, .5, 1, 2 and 4 points with which a plan of all limits exists. Plans are made by all limits, with domains' errors correlated and
+independent, and by the mean alone; kept is what was measured, between steps by a straight line.
+"""
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import bayeslaw
+from bayeslaw._plans.plan import problem_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "schedules"))
+from test_replay_curves import FITS, TARGET, TOKENS_PER_STEP, N
+
+STEPS, CONFIDENCES = 5000, (0.5, 0.8, 0.9)
+LOOSER = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.04)
+
+
+class Measured:
+    """The published table: losses before adaptation, weights, and curves."""
+
+    def __init__(self, path: Path) -> None:
+        table = pd.read_csv(path)
+        base = table[table["kind"] == "base"].set_index("domain")
+        self.before = base["loss"].to_dict()
+        self.weights = base["pile_weight"].dropna().to_dict()
+        self.domains = list(self.weights)
+        total = sum(self.weights.values())
+        self.mean_before = (
+            sum(self.before[d] * w for d, w in self.weights.items()) / total
+        )
+        runs = table[table["kind"] == "ct"]
+        self.runs = runs.assign(
+            N=N,
+            D=runs["step"] * TOKENS_PER_STEP,
+            run="replay " + runs["replay"].astype(str),
+            loss_before=runs["domain"].map(self.before),
+        )
+
+    def of(self, domain: str) -> pd.DataFrame:
+        """Runs of a domain; a source's loss before adaptation is its own."""
+        before = self.mean_before if domain == TARGET else self.before[domain]
+        rows = self.runs[self.runs["domain"] == domain]
+        return rows.assign(source_loss_before=before).reset_index(drop=True)
+
+    def at(self, domain: str, replay: float, tokens: float) -> float:
+        """Measured loss after so many tokens."""
+        curve = self.of(domain).query("replay == @replay").sort_values("D")
+        return float(np.interp(tokens, curve["D"], curve["loss"]))
+
+
+def fit(rows: pd.DataFrame, which: str) -> bayeslaw.Fit:
+    law, priors = FITS[which]
+    return bayeslaw.fit(rows, law, priors=priors, preview=True, on_failure="ignore")
+
+
+def plans(measured: Measured, replay: float) -> list[dict]:
+    """Plans of the share left out, by way and confidence."""
+
+    def fitted(domain: str, which: str) -> bayeslaw.Fit:
+        rows = measured.of(domain)
+        return fit(rows[rows["replay"] != replay].reset_index(drop=True), which)
+
+    target = fitted(TARGET, "target")
+    sources = {domain: fitted(domain, "source") for domain in measured.domains}
+    tokens = STEPS * TOKENS_PER_STEP
+
+    def median(posterior: bayeslaw.Fit, domain: str) -> float:
+        row = measured.of(domain).head(1).assign(replay=replay, D=tokens)
+        return float(np.exp(np.median(posterior.log_loss(row))))
+
+    rise = {d: median(sources[d], d) / measured.before[d] - 1 for d in sources}
+    total = sum(measured.weights.values())
+    mean = sum(rise[d] * w for d, w in measured.weights.items()) / total
+    loss = median(target, TARGET)
+    asked = {
+        "N": N,
+        "ptpp": 1.0,
+        "covariates": {
+            "loss_before": measured.before[TARGET],
+            "source_loss_before": measured.mean_before,
+        },
+        "baseline_loss": {d: measured.before[d] for d in sources},
+        "mean_weights": measured.weights,
+        "min_replay": replay,
+        "max_replay": replay,
+    }
+    rows = []
+    for confidence in CONFIDENCES:
+        for looser in LOOSER:
+            limits = {
+                "max_target_loss": loss * (1 + looser),
+                "max_mean_loss": f"{100 * (mean + looser):+.6f}%",
+                "confidence": confidence,
+            }
+            each = {"max_forgetting": {d: r + looser for d, r in rise.items()}}
+            found = bayeslaw.plan(target, sources, **asked, **limits, **each)
+            if found.feasible:
+                break
+        ways = {
+            "each": found,
+            "each, independent": bayeslaw.plan(
+                target, sources, **asked, **limits, **each, correlation=0
+            ),
+            "the mean alone": bayeslaw.plan(target, sources, **asked, **limits),
+        }
+        everything = problem_of(target, sources, **asked, **limits, **each)
+        for way, answer in ways.items():
+            row = {
+                "replay": replay,
+                "confidence": confidence,
+                "looser": looser,
+                "way": way,
+            }
+            rows.append(
+                row
+                | outcome(
+                    measured, replay, answer, everything, rise, mean, limits, looser
+                )
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+def outcome(measured, replay, answer, everything, rise, mean, limits, looser) -> dict:
+    """What a plan promised of all limits, and what was kept of them."""
+    if not answer.D or answer.D > 10_000 * TOKENS_PER_STEP:
+        return {"D": answer.D}
+    D = answer.D
+    real = {d: measured.at(d, replay, D) / measured.before[d] - 1 for d in rise}
+    total = sum(measured.weights.values())
+    real_mean = sum(real[d] * w for d, w in measured.weights.items()) / total
+    kept = [real[d] <= rise[d] + looser for d in rise]
+    return {
+        "D": D,
+        "promised": answer.probability,
+        "promised_all": float(everything.kept(np.log(D), replay).all(axis=0).mean()),
+        "target": measured.at(TARGET, replay, D) <= limits["max_target_loss"],
+        "mean": real_mean <= mean + looser,
+        "domains": sum(kept),
+        "all": all(kept),
+        "worst": max(real[d] - rise[d] - looser for d in rise),
+    }
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    heads = [
+        "replay left out", "confidence", "limits looser by", "planned by", "steps", "promised",
+        "of all limits", "target kept", "mean kept", "domains kept of 22", "worst over its limit",
+    ]  # fmt: skip
+    lines = [heads, ["---"] * len(heads)]
+    for row in rows.to_dict("records"):
+        start = [
+            f"{row['replay']:.1%}",
+            f"{row['confidence']:.0%}",
+            f"{row['looser']:.1%}",
+            row["way"],
+        ]
+        if pd.isna(row.get("promised", np.nan)):
+            lines.append([*start, "no plan", *[""] * 6])
+            continue
+        lines.append(
+            [
+                *start,
+                f"{row['D'] / TOKENS_PER_STEP:.0f}",
+                f"{row['promised']:.0%}",
+                f"{row['promised_all']:.0%}",
+                *("yes" if row[name] else "no" for name in ("target", "mean")),
+                str(int(row["domains"])),
+                f"{max(row['worst'], 0):.2%}",
+            ]
+        )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    measured = Measured(arguments.table)
+    rows = []
+    for replay in sorted(measured.runs["replay"].unique()):
+        rows += plans(measured, float(replay))
+    table = markdown(pd.DataFrame(rows))
+    print(table)
+    if arguments.output:
+        arguments.output.write_text(table + "\n")
+
+
+if __name__ == "__main__":
+    main()
