@@ -768,10 +768,13 @@ class ReportOptions(CostOptions):
         list[str] | None,
         typer.Option(
             help="Law to fit; several: their average; default: the average of those "
-            "that suit the columns.",
+            "that suit the columns. With --prior-only the law, or for a plan the "
+            "target's and then the source's.",
             autocompletion=complete_law,
         ),
     ] = None
+    prior_only: PriorsAlone = False
+    experience: Experience = None
     hold_out: Annotated[
         str | None,
         typer.Option(
@@ -853,18 +856,55 @@ def _say_shown(path: Path, coming: Sequence[str]) -> None:
         say(f"-> {path} is there; to come: {', '.join(coming)}", to_stderr=True)
 
 
+def _report_of_priors(options: ReportOptions) -> None:
+    """Write the page before the first run: a forecast, or a plan."""
+    import bayeslaw
+
+    path, laws = options.runs, options.law or []
+    table = None if path is None else read_table(path, options.where, options.column)
+    question = _question_of_page(options)
+    target = prior_of("--law", laws[:1], table, options)
+    source = None
+    if question is not None:
+        apart = replace(options, seed=options.seed + 1)  # drawn on its own
+        source = prior_of("--law of the source", laws[1:2], None, apart)
+    with progress_bar("what priors say", expected=30):
+        page = bayeslaw.prior_page(
+            target,
+            table,
+            options.output / "report.html",
+            source=source,
+            question=question,
+        )
+
+    def show() -> None:
+        say_block("\n".join(page.warnings))
+        if page.plan is not None:
+            say_block(page.plan.sentence())
+        say_block(page.first.sentence())
+        say(f"-> {page.path}")
+
+    emit(page.to_dict(), options.as_json, show)
+
+
 @command
 def report(options: ReportOptions) -> None:
     """Fit, forecast the held-out stage, check it, plan, and show it all on one page
     that works offline.
 
     Example: bayeslaw report runs.csv -o report --plan N=8.1B --plan ptpp=279 --plan
-    max_target_loss=1.8 --plan max_forgetting=2% --plan baseline_loss=1.64
+    max_target_loss=1.8 --plan max_forgetting=2% --plan baseline_loss=1.64 (before the
+    first run: bayeslaw report planned.csv --law chinchilla --prior-only)
     """
     import bayeslaw
 
     options = with_file(options, options.runs)
     check_writable(options.output / "report.html")
+    if options.prior_only:
+        _report_of_priors(options)
+        return
+    if options.experience:
+        raise LawError("--experience belongs to --prior-only: fits choose theirs")
     path = options.runs
     table = None if path is None else read_table(path, options.where, options.column)
     if table is not None:

@@ -12,12 +12,9 @@ made, so that an interrupted study goes on.
 """
 
 import argparse
-import os
 import sys
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ import numpy as np
 import pandas as pd
 from experience import Table, tables
 from measured import DATA
+from processes import processes
 
 import bayeslaw
 from bayeslaw._inference.diagnostics import interval_score
@@ -125,13 +123,13 @@ def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]
 def summary(rows: pd.DataFrame) -> str:
     """A line for each number of runs and whose priors: labs count alike."""
     wide = rows.pivot_table(index=["lab", "name", "count"], columns="priors")
-    wide = wide.reset_index()
     lines = [
         "| runs | cover | error | score, learned | score, own | lower by | least cover of a table |",
         "|" + "---|" * 7,
     ]
-    for count, group in wide.groupby("count", sort=False):
-        by_lab = group.drop(columns=["name", "count"], level=0).groupby("lab").mean()
+    for count in rows["count"].unique():
+        group = wide.xs(count, level="count")
+        by_lab = group.groupby(level="lab").mean()
         mean = by_lab.mean()
         gain = 1 - np.exp(
             np.log(by_lab["score"]["learned"] / by_lab["score"]["own"]).mean()
@@ -169,15 +167,8 @@ def main() -> None:
     def progress(done: int, total: int) -> None:
         print(f"{done}/{total}", end="\r", file=sys.stderr, flush=True)
 
-    if options.processes > 1:
-        # one core each: the programs are small
-        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-        with ProcessPoolExecutor(options.processes, get_context("spawn")) as executor:
-            rows = study(
-                task, jobs, options.cache, executor=executor, progress=progress
-            )
-    else:
-        rows = study(task, jobs, options.cache, progress=progress)
+    with processes(options.processes) as executor:
+        rows = study(task, jobs, options.cache, executor=executor, progress=progress)
     print(summary(rows))
 
 

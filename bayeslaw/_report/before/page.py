@@ -1,0 +1,279 @@
+"""What is known before any run is measured, on one HTML page: marked as such, with
+pictures of what the priors expect, and the first runs to buy.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.files import atomic_write, try_writing
+from bayeslaw._base.numbers import format_chance, format_count
+from bayeslaw._designs.anchor_list import Anchors
+from bayeslaw._designs.anchors import anchors
+from bayeslaw._forecasts.forecast import forecast
+from bayeslaw._plans.plan import plan
+from bayeslaw._plans.result import Plan
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw.plots.axes import COLOURS
+
+SHARE = 0.02  # of what the goal's dearest run costs, for the first runs
+SMALLER = (128, 64, 32, 16, 8)  # times, the sizes on offer beside the goal's largest
+SHORTER = (64, 32, 16)  # times, the runs on offer from a plan's checkpoint
+PER_PARAMETER = (5.0, 20.0, 80.0)
+
+
+class Picture(NamedTuple):
+    """A picture as a data URI, with its caption and what it shows in words."""
+
+    uri: str
+    caption: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class PriorPage:
+    """What the page says before the first run.
+
+    Parameters
+    ----------
+    path
+        Path of the HTML file.
+    warnings
+        That nothing is measured, and where priors are from.
+    forecast
+        Of the goal's runs, as `forecast` gives it; None of a plan.
+    plan
+        What would be planned now; None without a question.
+    first
+        The first runs to buy, and what each is worth.
+    offered
+        The runs on offer, by row.
+    """
+
+    path: Path
+    warnings: tuple[str, ...]
+    forecast: pd.DataFrame | None
+    plan: Plan | None
+    first: Anchors
+    offered: pd.DataFrame
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        rows = None if self.forecast is None else self.forecast
+        return {
+            "report": str(self.path),
+            "prior_only": True,
+            "warnings": list(self.warnings),
+            "forecast": None if rows is None else rows.to_dict(orient="records"),
+            "plan": None if self.plan is None else self.plan.to_dict(),
+            "first_runs": self.first.to_dict(),
+            "offered": self.offered.to_dict(orient="records"),
+        }
+
+
+def prior_page(
+    posterior: Posterior,
+    runs: pd.DataFrame | None,
+    path: str | Path,
+    *,
+    source: Posterior | None = None,
+    question: Mapping[str, Any] | None = None,
+) -> PriorPage:
+    """Write what priors alone say of runs to come, or of a plan, to one HTML file.
+
+    The first runs to buy are chosen within a fiftieth of what the dearest run to come
+    costs: smaller models, or of a plan short runs of its checkpoint.
+
+    Parameters
+    ----------
+    posterior, source
+        What priors say (`prior_only`), for a plan of the target and of the source.
+    runs
+        Runs to forecast; None for a plan.
+    path
+        Path of the HTML file.
+    question
+        What to plan for, as `plan` takes it, for one model.
+
+    Raises
+    ------
+    PlanError
+        There is neither a table of runs nor a plan to make, or ``path`` is a folder.
+
+    Examples
+    --------
+    >>> to_come = pd.DataFrame({"N": [7e9], "D": [1.4e11]})
+    >>> nothing = bayeslaw.prior_only("chinchilla", to_come)
+    >>> page = bayeslaw.prior_page(nothing, to_come, "before.html")
+    >>> len(page.first.picks) > 0
+    True
+    """
+    file = Path(path)
+    if file.is_dir():
+        raise PlanError(f"{file} is a folder; give the name of a file: before.html")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try_writing(file)
+    planned, goal = None, runs
+    if question is not None:
+        if source is None:
+            raise PlanError("a plan needs what priors say of the source, too")
+        planned = plan(posterior, source, **question)
+        goal = _goal_of_plan(planned, question)
+    if goal is None or not len(goal) or not {"N", "D"} <= set(goal):
+        raise PlanError("give runs to forecast (with N and D), or what to plan for")
+    offered = _shorter(goal) if planned is not None else _smaller(goal)
+    budget = SHARE * float((6 * goal["N"] * goal["D"]).max())
+    first = anchors(posterior, offered, goal, budget, max_picks=6, checks=0)
+    found = None if planned is not None else forecast(posterior, goal, keep=True)
+    page = PriorPage(file, posterior.warnings, found, planned, first, offered)
+    html = _render(page, _pictures(posterior, goal, offered), budget)
+    with atomic_write(file) as part:
+        part.write_text(html, encoding="utf-8")
+    return page
+
+
+# -- what is asked, and what is on offer ------------------------------------------------
+
+
+def _goal_of_plan(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
+    """The planned run, or where there is none the one that comes nearest."""
+    best = planned.explanation["best"] if planned.D is None else None
+    tokens = planned.D or best["atpp"] * planned.N
+    replay = planned.replay if best is None else best["replay"]
+    columns = {"N": planned.N, "D": tokens, "replay": replay, "ptpp": planned.ptpp}
+    return pd.DataFrame([columns | dict(question.get("covariates") or {})])
+
+
+def _smaller(goal: pd.DataFrame) -> pd.DataFrame:
+    """Models that are so many times smaller, at a few tokens per parameter; other
+    columns as in the goal's dearest run.
+    """
+    dearest = goal.loc[(goal["N"] * goal["D"]).idxmax()]
+    rows = [
+        {**dearest, "N": dearest["N"] / times, "D": per * dearest["N"] / times}
+        for times in SMALLER
+        for per in PER_PARAMETER
+    ]
+    return pd.DataFrame(rows)
+
+
+def _shorter(goal: pd.DataFrame) -> pd.DataFrame:
+    """Short runs of the plan's checkpoint, at three shares of replay."""
+    (run,) = goal.to_dict(orient="records")
+    rows = [
+        {**run, "D": run["D"] / times, "replay": replay}
+        for times in SHORTER
+        for replay in (0.1, 0.25, 0.5)
+    ]
+    return pd.DataFrame(rows)
+
+
+# -- the page --------------------------------------------------------------------------
+
+
+def _render(page: PriorPage, pictures: list[Picture], budget: float) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"count": format_count, "chance": format_chance}
+    folder = files("bayeslaw._report").joinpath("templates")
+    template = folder.joinpath("before.html.jinja").read_text(encoding="utf-8")
+    forecasts = page.forecast
+    bought = page.first.table(page.offered) if page.first.picks else None
+    return environment.from_string(template).render(
+        page=page,
+        pictures=pictures,
+        budget=budget,
+        plan_lines=page.plan.sentence().splitlines() if page.plan else [],
+        forecasts=[] if forecasts is None else forecasts.to_dict(orient="records"),
+        heads=[] if bought is None else list(bought.columns),
+        bought=[] if bought is None else bought.to_numpy().tolist(),
+    )
+
+
+def _pictures(
+    posterior: Posterior, goal: pd.DataFrame, offered: pd.DataFrame
+) -> list[Picture]:
+    """What the priors expect along tokens, and of every run that comes up."""
+    dearest = goal.loc[[(goal["N"] * goal["D"]).idxmax()]]
+    size = format_count(float(dearest["N"].iloc[0]))
+    return [
+        _drawn(
+            lambda ax: prior_curves(ax, posterior, dearest.iloc[0]),
+            f"Losses that the priors expect of the largest model ({size} parameters) "
+            "along tokens: forty draws, and the middle 50% and 90%. If most of them look "
+            "wrong to you, change the priors",
+            "Curves of the loss over tokens drawn from the prior, with bands",
+        ),
+        _drawn(
+            lambda ax: first_outcomes(ax, posterior, offered),
+            "Losses that the priors expect of the runs on offer: the middle 50% and 90% "
+            "of a new run. A first run is a surprise if it comes out beyond",
+            "Intervals of the loss of each run on offer",
+        ),
+    ]
+
+
+def prior_curves(
+    ax: Axes, posterior: Posterior, run: pd.Series, shown: int = 40
+) -> Axes:
+    """Draw losses along tokens that a posterior expects at one run's other columns."""
+    tokens = np.geomspace(run["D"] / 100, run["D"] * 2, 40)
+    along = pd.DataFrame([{**run, "D": d} for d in tokens])
+    losses = np.exp(posterior.log_loss(along))
+    bands = np.quantile(losses, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+    ax.fill_between(tokens, bands[0], bands[4], color=COLOURS[0], alpha=0.15, lw=0)
+    ax.fill_between(tokens, bands[1], bands[3], color=COLOURS[0], alpha=0.25, lw=0)
+    ax.plot(tokens, bands[2], color=COLOURS[0])
+    for draw in losses[:: max(len(losses) // shown, 1)][:shown]:
+        ax.plot(tokens, draw, color=COLOURS[1], lw=0.4, alpha=0.6)
+    ax.set(xscale="log", xlabel="tokens D", ylabel="loss (nats per token)")
+    low, high = bands[0].min(), bands[4].max()
+    ax.set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
+    return ax
+
+
+def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axes:
+    """Draw the loss that a new run of each row is expected to have."""
+    losses = np.exp(posterior.log_loss(offered, noise=True))
+    bands = np.quantile(losses, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+    places = np.arange(len(offered))
+    ax.hlines(places, bands[0], bands[4], color=COLOURS[0], lw=1)
+    ax.hlines(places, bands[1], bands[3], color=COLOURS[0], lw=3)
+    ax.plot(bands[2], places, "o", color=COLOURS[0], ms=3)
+    names = [
+        f"{format_count(n)}, {format_count(d)} tokens"
+        + (f", {share:.0%} replay" if share is not None else "")
+        for n, d, share in zip(
+            offered["N"],
+            offered["D"],
+            offered.get("replay", [None] * len(offered)),
+            strict=True,
+        )
+    ]
+    ax.set_yticks(places, names)
+    ax.set(xlabel="loss (nats per token)")
+    return ax
+
+
+def _drawn(draw: Callable[[Axes], Any], caption: str, alt: str) -> Picture:
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    draw(figure.subplots())
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return Picture(f"data:image/png;base64,{data}", caption, alt)
