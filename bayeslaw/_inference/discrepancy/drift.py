@@ -7,7 +7,7 @@ law's own scale tau. In the spirit of Kennedy and O'Hagan 2001.
 tau is learned from the law's own failures: its forecasts, misfit included, of stages
 left out (`folds`).
 Its prior is of what the misfit leaves, whose walks widen beyond the runs by themselves:
-medians tried on real tables, and the cover of each, are in docs/discrepancy.md.
+what was tried on real tables, and the cover and score of each, is in docs/discrepancy.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-TAU = lognormal(0.0015, 1.0, "left beside the misfit on public tables, by their cover")
+TAU = lognormal(0.0015, 0.6, "forecasts of 31 public tables, each lab's left out")
 STATE_TAU = lognormal(0.003, 1.0, "sizes left out of two grids of tiny models")
 SIDE = 1.0  # sd of the log of a side's scale around the common one
 WIDENED, PROPOSAL_DOF, ROUNDS, TRIES = 1.3, 6, 2, 4000  # of the importance sampling
