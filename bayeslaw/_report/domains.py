@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -117,6 +117,13 @@ class DomainResult:
     inside: tuple[figures.Picture, ...]
     fitted: int
     tested: tuple[Tested, ...] = ()
+
+    def at_tokens(self, tokens: float | None) -> DomainResult:
+        """With a plan's tokens: whether its checks lie in the plan's direction."""
+        tested = [
+            one._replace(hold_out=one.hold_out.at_tokens(tokens)) for one in self.tested
+        ]
+        return replace(self, tested=tuple(tested))
 
     @property
     def decisive(self) -> list[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,8 +80,8 @@ def _few_colours(png: io.BytesIO, colours: int = 128) -> bytes:
 def forecast_grid(
     runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str, unit: str
 ) -> Picture:
-    """For paper: a panel for each model size, forecasts along D for each replay, and
-    observations.
+    """For paper: a panel for each model size and stage, forecasts along D for each
+    replay, and observations.
 
     Parameters
     ----------
@@ -92,21 +93,30 @@ def forecast_grid(
         Unit of the losses.
     """
     # The five largest models, which are nearest to what is decided, on one line.
-    sizes = sorted(runs["N"].unique())[-5:] if "N" in runs else [None]
+    columns = [
+        c for c in ("N", "ptpp") if c in runs and (c == "N" or runs[c].nunique() > 1)
+    ]
+    groups = [("all runs", runs)]
+    if columns:
+        groups = [
+            (_level_names(columns, levels), part)
+            for levels, part in runs.groupby(columns)
+        ][-5:]
+    replays = sorted(runs["replay"].unique()) if "replay" in runs else None
     # inches between the margins of a printed page
     figure = Figure(figsize=(7.3, 2.1), layout="constrained")
-    axes = list(figure.subplots(1, len(sizes), squeeze=False).ravel())
-    for ax, size in zip(axes, sizes, strict=True):
-        group = runs if size is None else runs[runs["N"] == size]
-        name = "all runs" if size is None else f"N = {format_count(size)}"
-        plots.forecast_curve(ax, group, rows)
+    axes = list(figure.subplots(1, len(groups), squeeze=False).ravel())
+    for ax, (name, group) in zip(axes, groups, strict=True):
+        plots.forecast_curve(ax, group, rows, levels=replays)
         ax.set_title(name, fontsize=7)
         ax.tick_params(labelsize=6)
         ax.xaxis.label.set_size(6.5)
         ax.yaxis.label.set_size(6.5)
     _label_first_column(axes)
-    # All panels have the same lines: one legend serves them.
-    handles, labels = axes[0].get_legend_handles_labels()
+    # Panels share lines: one legend serves them.
+    lines = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in axes]
+    by_label = {label: handle for pairs in lines for handle, label in pairs}
+    labels, handles = list(by_label), list(by_label.values())
     if handles:
         place = {"loc": "outside lower center", "ncols": 8}
         figure.legend(
@@ -122,6 +132,15 @@ def forecast_grid(
         "forecast bands"
     )
     return _picture(figure, caption, alt, unit, dpi=180)
+
+
+def _level_names(columns: list[str], levels: Any) -> str:
+    """Name a model size, and its stage where there are several."""
+    named = {"N": "N = {}", "ptpp": "ptpp {}"}
+    pairs = zip(columns, levels, strict=True)
+    return ", ".join(
+        named[c].format(format_count(x) if c == "N" else f"{x:.4g}") for c, x in pairs
+    )
 
 
 def _panels(count: int, a_line: int = 4) -> tuple[Figure, list[Axes]]:
@@ -298,7 +317,7 @@ def _run_label(run: pd.Series) -> str:
     if "N" in run:
         lines.append(format_count(run["N"]))
     if "ptpp" in run:
-        lines.append(f"ptpp {run['ptpp']:g}")
+        lines.append(f"ptpp {run['ptpp']:.4g}")
     return "\n".join(lines)
 
 

@@ -345,8 +345,9 @@ def _fit_and_plan(
             fits = {name: fit.result() for name, fit in finals.items()}
             planned = make_plan(
                 fits,
-                lambda: {
-                    name: domain.result().decisive for name, domain in drawn.items()
+                lambda tokens: {
+                    name: domain.result().at_tokens(tokens).decisive
+                    for name, domain in drawn.items()
                 },
                 checked.asked,
                 checked.parts,
@@ -357,6 +358,8 @@ def _fit_and_plan(
                 show=lambda made, coming: write(planned=made, fits=fits, coming=coming),
             )
         domains, failures = _made(drawn, is_needed=planned.plan is None)
+    tokens = planned.plan.D if planned.plan else None
+    domains = [domain.at_tokens(tokens) for domain in domains]
     beyond: tuple[str, ...] = ()
     if planned.plan and checked.asked:
         tested = checked.setting.hold_outs
@@ -621,7 +624,9 @@ def _render(contents: _Contents) -> str:
         trust=trust,
         settings=alike_but_settings(table, read),
         laws=list(laws.values()),
-        hold_outs=setting.hold_outs,
+        hold_outs=[
+            one.at_tokens(plan.D if plan else None) for one in setting.hold_outs
+        ],
         rows=len(table),
         unit=setting.unit,
         date=f"{datetime.date.today():%d %B %Y}",
@@ -662,7 +667,13 @@ def _command(contents: _Contents) -> str:
     words += contents.runs.attrs.get("read_with", [])
     if not contents.card:
         words += _plan_words(contents.question or {})
-    return shlex.join(words)
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """A word of a shell; what holds single quotes in double ones, as people write it."""
+    is_plain = "'" in word and not set('"$`\\') & set(word)
+    return f'"{word}"' if is_plain else shlex.quote(word)
 
 
 def _plan_words(question: Mapping[str, Any]) -> list[str]:
@@ -673,5 +684,7 @@ def _plan_words(question: Mapping[str, Any]) -> list[str]:
     for name, value in given.items():
         if isinstance(value, Mapping):
             value = ",".join(f"{domain}={limit}" for domain, limit in value.items())
+        if isinstance(value, float):
+            value = f"{value:.12g}"
         words += ["--plan", f"{name}={value}"]
     return words

@@ -69,7 +69,7 @@ class Planned:
 @one_thread()
 def make_plan(
     fits: Fits,
-    checks: Callable[[], Mapping[str, Sequence[Check]]],
+    checks: Callable[[float | None], Mapping[str, Sequence[Check]]],
     asked: Checked,
     parts: Mapping[str, pd.DataFrame],
     setting: PageSetting,
@@ -84,8 +84,8 @@ def make_plan(
     Parameters
     ----------
     checks
-        Checks of each domain's forecasts; called last, for domains are judged
-        meanwhile.
+        Checks of each domain's forecasts that count for a plan of so many tokens;
+        called last, for domains are judged meanwhile.
     parts
         The runs of each domain: of the target's checkpoints runs are on offer.
     stages
@@ -127,7 +127,7 @@ def make_plan(
     made = replace(made, explorer=mapped, bought=bought, notes=tuple(notes))
     show(made, [CHECKS])
     if_as_checked = _optional(
-        lambda: _if_as_checked(checks(), fits, question, answer),
+        lambda: _if_as_checked(checks(answer.D), fits, question, answer),
         "The plan with intervals as wide as the checks say",
         left_out,
     )

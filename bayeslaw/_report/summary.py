@@ -199,6 +199,15 @@ def _text(promise: Mapping[str, Any], value: float | None) -> str:
     return f"{value:.4g}" if promise["unit"] == "loss" else f"{value:+.3g}"
 
 
+def _measured(promise: Mapping[str, Any], value: float | None) -> str:
+    """The same of a forecast, with as many digits in each line."""
+    if value is None:
+        return "unknown"
+    if promise["unit"] == "relative":
+        return f"{100 * value:+.2f}%"
+    return f"{value:#.4g}" if promise["unit"] == "loss" else f"{value:+.3f}"
+
+
 def _expected(promise: Mapping[str, Any]) -> Expected:
     limit, low, high = promise["limit"], promise["low"], promise["high"]
     mean = promise["mean"]
@@ -213,9 +222,9 @@ def _expected(promise: Mapping[str, Any]) -> Expected:
     return Expected(
         label=promise_label(promise["name"], promise["unit"]),
         limit=_text(promise, limit),
-        mean=_text(promise, mean),
-        low=_text(promise, low),
-        high=_text(promise, high),
+        mean=_measured(promise, mean),
+        low=_measured(promise, low),
+        high=_measured(promise, high),
         kept=format_chance(promise["probability"]),
         bar=bar,
     )

@@ -53,6 +53,7 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     starts, adapted = runs[is_start], runs[~is_start].copy()
     own_keys = [*keys, "domain"] if "domain" in runs else keys
+    _warn_apart(starts, own_keys)
     losses = starts.groupby(own_keys)["loss"].mean()
     adapted[LOSS_BEFORE] = _filled(adapted, LOSS_BEFORE, losses, own_keys)
     if "domain" in runs:
@@ -66,6 +67,19 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
         f"adaptation of their checkpoints ({LOSS_BEFORE}), and are no runs"
     )
     return adapted
+
+
+def _warn_apart(starts: pd.DataFrame, keys: list[str], tolerance: float = 0.01) -> None:
+    """Warn where losses of no tokens, taken as those of one checkpoint, are far apart."""
+    losses = starts.groupby(keys)["loss"]
+    apart = (losses.max() / losses.min() - 1).max()
+    if apart > tolerance:
+        _say(
+            f"rows of no tokens (D = 0) with one {' and '.join(keys)} differ in loss by "
+            f"up to {apart:.0%}: are they of several checkpoints? then say what tells "
+            "them apart (ptpp, or pretrain_tokens, or a column checkpoint); their mean "
+            "is taken"
+        )
 
 
 def with_gaps_filled(runs: pd.DataFrame, tolerance: float = 0.01) -> pd.DataFrame:

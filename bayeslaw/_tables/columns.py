@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
@@ -22,6 +23,8 @@ from bayeslaw._tables.words import EXPORTED, is_setting, name_words, unit_of_nam
 # 1e9 in tokens_B*1e9, with the sign that comes before it
 FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
 SIGN = re.compile(r"\s*([*/])\s*")
+# the natural logarithm of a column: of a perplexity it is a loss
+LOGARITHM = re.compile(r"ln\((.+)\)")
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -34,8 +37,8 @@ def renamed(
     """Rename a table's columns to the schema's.
 
     ``columns`` maps theirs to ours. Theirs is a column, a product or ratio of columns
-    and factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), or
-    one number for all rows (``"124M"``). A product reads other new columns by their new
+    and factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), a
+    column's natural logarithm (``"ln(ppl)"``), or one number for all rows (``"124M"``). A product reads other new columns by their new
     names. A tracker's prefix is dropped if the name without it is in the schema, not in
     the table, and unique.
 
@@ -46,6 +49,7 @@ def renamed(
     """
     check_repeated(table.columns)
     pairs = _pairs(columns)
+    table = _with_logarithms(table, pairs)
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
     original, table = table, _without_replaced(table, columns)
@@ -74,6 +78,57 @@ def renamed(
     out = out.rename(columns=_exported(out.columns, schema))
     check_repeated(out.columns)
     return out
+
+
+def as_mapping(
+    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None,
+) -> Mapping[str, str | Sequence[str]]:
+    """Theirs -> ours, of a mapping or of texts ``ours=theirs``, as the command line and
+    refusals write them.
+
+    Raises
+    ------
+    RunTableError
+        A text names no column of the schema, or two say the same.
+    """
+    if columns is None or isinstance(columns, Mapping):
+        return columns or {}
+    if isinstance(columns, str):
+        columns = [columns]
+    pairs = [text.partition("=") for text in columns]
+    for ours, sign, theirs in pairs:
+        if not (ours.strip() and sign and theirs.strip()):
+            raise RunTableError(
+                f"columns: {ours + sign + theirs!r} says nothing; write the schema's name "
+                'and yours, "N=n_params", or give a mapping {"n_params": "N"}'
+            )
+    names = [ours.strip() for ours, _, _ in pairs]
+    if len(set(names)) < len(names):
+        raise RunTableError(f"columns: one name is given twice ({', '.join(names)})")
+    return by_theirs({ours.strip(): theirs.strip() for ours, _, theirs in pairs})
+
+
+def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
+    """Turn ours -> theirs round; one of theirs may name runs, too.
+
+    Raises
+    ------
+    RunTableError
+        Two columns that laws read are of one of theirs.
+    """
+    turned: dict[str, str | tuple[str, ...]] = {}
+    several: dict[str, tuple[str, ...]] = {}
+    for ours, theirs in columns.items():
+        before = several.get(theirs, ())
+        own_names = [name for name in before if name not in NAMES]
+        if own_names and ours not in NAMES:
+            raise RunTableError(
+                f"--column {own_names[0]}={theirs} and {ours}={theirs} are of one "
+                "column; copy it under a second name"
+            )
+        several[theirs] = (*before, ours)
+        turned[theirs] = several[theirs] if before else ours
+    return turned
 
 
 def replaced(
@@ -110,6 +165,30 @@ def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
         for theirs, ours in columns.items()
         for name in ([ours] if isinstance(ours, str) else ours)
     ]
+
+
+def _with_logarithms(
+    table: pd.DataFrame, pairs: Sequence[tuple[str, str]]
+) -> pd.DataFrame:
+    """Add each column that is written as a logarithm, under the name that it has there.
+
+    Raises
+    ------
+    RunTableError
+        A number has no logarithm.
+    """
+    for theirs, _ in pairs:
+        inner = LOGARITHM.fullmatch(theirs)
+        if theirs in table or inner is None or inner[1] not in table:
+            continue
+        numbers = _plain_numbers(table[inner[1]], inner[1])
+        if (numbers <= 0).any():
+            raise RunTableError(
+                f"column {theirs!r}: {numbers.min():g} has no logarithm; a perplexity "
+                "is at least 1"
+            )
+        table = table.assign(**{theirs: np.log(numbers)})
+    return table
 
 
 def _shared_number(theirs: str) -> float | None:
@@ -203,6 +282,9 @@ def _first_name(text: str) -> str:
 
 def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
     """List the columns that ``theirs`` reads; none if it is a number."""
+    inner = LOGARITHM.fullmatch(theirs)
+    if inner is not None and inner[1] in names:
+        return (inner[1],)
     if theirs in names:
         return (theirs,)
     product = None if _shared_number(theirs) is not None else product_of(theirs, names)
@@ -322,7 +404,7 @@ def _divides(theirs: str, table: pd.DataFrame) -> bool:
 
 def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
     """Refuse a column whose name contradicts its use: tokens as tokens per parameter,
-    bits per byte as nats per token.
+    bits per byte or a perplexity as nats per token.
     """
     is_name = theirs in table
     words = set(name_words(theirs))
@@ -334,6 +416,12 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
             f"{theirs!r} is tokens by its name, and ptpp is pre-training tokens per "
             f'parameter: write --column "ptpp={theirs}{factor}/N" (rename it if it is '
             "per parameter)"
+        )
+    is_plain = is_name and not LOGARITHM.fullmatch(theirs)
+    if "loss" in ours and is_plain and words & {"ppl", "perplexity"}:
+        raise RunTableError(
+            f"{theirs!r} is a perplexity by its name, and {ours} is nats per token: "
+            f'write --column "{ours}=ln({theirs})"'
         )
     if "loss" in ours and is_name and words & {"bpb", "bits"}:
         raise RunTableError(

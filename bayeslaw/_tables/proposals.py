@@ -85,6 +85,9 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     query = _rows_meant(runs, {ours: theirs for ours, (theirs, _) in meant.items()})
     words += [f'--where "{query}"'] if query and words else []
     hint = f"; perhaps {' '.join(words)}" if words else ""
+    if words and meant:
+        first = next(f"{ours}={theirs}" for ours, (theirs, _) in meant.items())
+        hint += f' (in Python columns=["{first}", ...], and where=)'
     if guessed:
         units = [ours for ours in guessed if "loss" not in ours]
         if units:

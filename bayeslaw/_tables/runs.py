@@ -26,7 +26,7 @@ from bayeslaw._tables.before import (
     without_starts,
 )
 from bayeslaw._tables.checks.units import clear_units
-from bayeslaw._tables.columns import melt_losses, renamed, replaced
+from bayeslaw._tables.columns import as_mapping, melt_losses, renamed, replaced
 from bayeslaw._tables.rates.logged import add_areas
 from bayeslaw._tables.rows.cells import plain_cells, without_summary
 from bayeslaw._tables.rows.naming import (
@@ -107,7 +107,7 @@ def read_runs(
     source: str | Path | pd.DataFrame,
     *,
     where: str | None = None,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Read, select and validate a table of runs.
 
@@ -150,7 +150,8 @@ def read_runs(
         Your column name -> name of the schema, for tables with other names; yours may
         end in a factor, for other units: ``{"tokens_B*1e9": "D", "replay_pct/100":
         "replay"}``, or be a number that all rows share: ``{"124M": "N"}``. One column may
-        be several of the schema's: ``{"params": ("N", "run")}``.
+        be several of the schema's: ``{"params": ("N", "run")}``. Or as refusals
+        propose it, and as the command line takes it: ``["N=params", "loss=ln(ppl)"]``.
 
     Returns
     -------
@@ -184,13 +185,13 @@ def read_with_notes(
     source: str | Path | pd.DataFrame,
     *,
     where: str | None = None,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
     grows: bool = False,
 ) -> Reading:
     """Read runs as `read_runs` does, with notes on what was made of the source; of a
     file that ``grows``, its whole lines.
     """
-    columns = columns or {}
+    columns = as_mapping(columns)
     table = load_table(source, grows=grows, names=names_of(columns))
     if is_tracker(source):
         # a metric that is called like the schema's gives way to the one that is meant

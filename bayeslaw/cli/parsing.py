@@ -260,21 +260,9 @@ def best_of(table: pd.DataFrame, setting: str | None) -> pd.DataFrame:
 
 def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]:
     """Read names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
-    from bayeslaw._tables.rows.naming import NAMES
+    from bayeslaw._tables.columns import by_theirs
 
-    columns: dict[str, str | tuple[str, ...]] = {}
-    several: dict[str, tuple[str, ...]] = {}
-    for ours, theirs in values_by_name(column, "--column").items():
-        before = several.get(theirs, ())
-        own_names = [name for name in before if name not in NAMES]
-        if own_names and ours not in NAMES:
-            raise RunTableError(
-                f"--column {own_names[0]}={theirs} and {ours}={theirs} are of one "
-                "column; copy it under a second name"
-            )
-        several[theirs] = (*before, ours)
-        columns[theirs] = several[theirs] if before else ours
-    return columns
+    return by_theirs(values_by_name(column, "--column"))
 
 
 def load_fit(path: str | Path, trust_law_file: bool) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -45,13 +45,15 @@ def plain_log(ax: Axes) -> None:
 
 
 def coloured_groups(
-    runs: pd.DataFrame, by: str | None
+    runs: pd.DataFrame, by: str | None, levels: Sequence[float] | None = None
 ) -> Iterator[tuple[Any, pd.DataFrame, str]]:
     """Level, rows and colour of each group of runs; one without a level where the
-    column is not there.
+    column is not there. ``levels``: those that have colours, in order, where there are
+    more than the runs have.
     """
     groups: list[tuple[Any, pd.DataFrame]] = [(None, runs)]
     if by is not None and by in runs:
         groups = list(runs.groupby(by, sort=True))
-    for i, (level, group) in enumerate(groups):
-        yield level, group, COLOURS[i % len(COLOURS)]
+    order = list(levels) if levels is not None else [level for level, _ in groups]
+    for level, group in groups:
+        yield level, group, COLOURS[order.index(level) % len(COLOURS)]

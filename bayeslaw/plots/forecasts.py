@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ def forecast_curve(
     *,
     along: str = "D",
     by: str | None = "replay",
+    levels: Sequence[float] | None = None,
 ) -> Axes:
     """Forecasts against observations along one column, a colour for each level of
     another.
@@ -34,8 +36,11 @@ def forecast_curve(
     rows
         What `forecast` returned for it: the median as a line, a new run's interval as a
         band.
+    levels
+        Levels of ``by`` in the order of their colours, so that panels agree; by default
+        those of the runs.
     """
-    for level, group, colour in coloured_groups(runs, by):
+    for level, group, colour in coloured_groups(runs, by, levels):
         ordered = group.sort_values(along)
         x = ordered[along]
         label = None if level is None else f"{by} {level:g}"
@@ -50,10 +55,10 @@ def forecast_curve(
                 **dots,
             )
     ax.set_xscale("log")
-    levels = np.sort(runs[along].unique())
+    marks = np.sort(runs[along].unique())
     # A logarithmic axis that spans less than a decade has marks that overlap.
-    if len(levels) <= MOST_TICKS:
-        ax.set_xticks(levels, [format_count(level) for level in levels])
+    if len(marks) <= MOST_TICKS:
+        ax.set_xticks(marks, [format_count(mark) for mark in marks])
         ax.set_xticks([], minor=True)
     names = {"D": "adaptation tokens D", "N": "parameters N"}
     ax.set_xlabel(names.get(along, along))

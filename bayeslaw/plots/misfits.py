@@ -37,6 +37,8 @@ def width_parts(ax: Axes, parts: pd.DataFrame, labels: Sequence[str]) -> Axes:
         ax.bar(at, height, bottom=below, width=0.7, color=COLOURS[i], label=label)
         below = below + height
     ax.set_xticks(at, labels)
+    # parts of no height would hold the axis down to the bars' tops
+    ax.set_ylim(0, 1.05 * below.max())
     ax.set_ylabel("width of the 90% interval (% of the loss)")
     return ax
 

@@ -259,3 +259,67 @@ def test_runs_on_offer_from_checkpoints_without_a_loss_are_left_out():
     assert known_starts(offered, ["source_loss_before"])["N"].tolist() == [1e8]
     with pytest.raises(RunTableError, match="six checkpoints at least"):
         known_starts(offered[1:], ["source_loss_before"])
+
+
+# -- as people write columns -----------------------------------------------------------
+
+PERPLEXITIES = {
+    "n": [1e8, 2e8],
+    "tok": [1e9, 1e9],
+    "eval_ppl": [np.e**3, np.e**2.5],
+}
+
+
+def test_columns_are_taken_as_the_command_line_writes_them():
+    """A mapping and a list of texts are one."""
+    texts = ["N=n", "D=tok", "loss = ln(eval_ppl)"]
+    named = {"n": "N", "tok": "D", "ln(eval_ppl)": "loss"}
+    table = pd.DataFrame(PERPLEXITIES)
+    first, second = (bayeslaw.read_runs(table, columns=c) for c in (texts, named))
+    pd.testing.assert_frame_equal(first, second)
+    assert first["loss"].tolist() == pytest.approx([3.0, 2.5])
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (["N=n", "N=tok"], "given twice"),
+        (["N"], "says nothing"),
+        (["N=n", "D=n"], "of one column"),
+        (["loss=eval_ppl"], r'perplexity by its name.* --column "loss=ln\(eval_ppl\)"'),
+        (["loss=ln(nothing)"], "no column 'ln"),
+    ],
+)
+def test_columns_that_say_nothing_are_refused(columns, says):
+    with pytest.raises(RunTableError, match=says):
+        bayeslaw.read_runs(pd.DataFrame(PERPLEXITIES), columns=columns)
+
+
+def test_what_has_no_logarithm_is_refused():
+    table = pd.DataFrame(PERPLEXITIES | {"eval_ppl": [0.0, 2.0]})
+    with pytest.raises(RunTableError, match="0 has no logarithm"):
+        bayeslaw.read_runs(table, columns=["N=n", "D=tok", "loss=ln(eval_ppl)"])
+
+
+def test_a_refusal_says_how_python_takes_it():
+    table = pd.DataFrame({"n_params": [1e8, 2e8], "tokens_seen": [1e9, 2e9]})
+    with pytest.raises(RunTableError, match=r'in Python columns=\["N=n_params", ...\]'):
+        bayeslaw.point_fit(table.assign(web_loss=3.0), "chinchilla")
+
+
+def test_starts_of_several_checkpoints_are_not_averaged_unsaid():
+    """Two checkpoints of one size whose stage is in no column that is read."""
+    table = pd.DataFrame(
+        {
+            "N": 1e8,
+            "replay": 0.1,
+            "D": [0.0, 1e9, 0.0, 1e9],
+            "loss": [2.8, 2.5, 2.6, 2.4],
+            "pretrain_tokens": [1e11, 1e11, 3e11, 3e11],
+        }
+    )
+    _, said = read(table.drop(columns="pretrain_tokens"))
+    assert "differ in loss by up to 8%" in said
+    runs, said = read(table)
+    assert "differ in loss" not in said
+    assert runs["loss_before"].tolist() == [2.8, 2.6]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,6 +79,12 @@ class HoldOut:
     def is_in_direction(self) -> bool:
         """Whether the plan lies beyond the table along this axis."""
         return self.planned is not None and self.planned > BEYOND * self.top
+
+    def at_tokens(self, tokens: float | None) -> HoldOut:
+        """With a plan's tokens, which are not known before it is made."""
+        if self.axis != "D" or not tokens:
+            return self
+        return replace(self, planned=tokens)
 
     def proves(self) -> str:
         """What the forecast of these runs proves for the plan."""
