@@ -116,7 +116,8 @@ def forecast_grid(
     # Panels share lines: one legend serves them.
     lines = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in axes]
     by_label = {label: handle for pairs in lines for handle, label in pairs}
-    labels, handles = list(by_label), list(by_label.values())
+    labels = sorted(by_label)
+    handles = [by_label[label] for label in labels]
     if handles:
         place = {"loc": "outside lower center", "ncols": 8}
         figure.legend(

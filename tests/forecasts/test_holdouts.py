@@ -126,3 +126,17 @@ def test_it_says_what_it_proves_for_the_plan():
         "the plan's 300B tokens of pre-training lie within the table"
     )
     assert HoldOut("D", 2e10, 6e9, 2e10).proves().endswith("3.3 times beyond")
+
+
+def test_a_plan_s_tokens_turn_the_check_of_tokens_in_its_direction():
+    """They are known once the plan is made; the other axes stay."""
+    tokens = HoldOut("D", 20e9, 6e9, 20e9)
+    assert not tokens.is_in_direction
+    assert tokens.at_tokens(None) == tokens
+    planned = tokens.at_tokens(55.8e9)
+    assert planned.is_in_direction
+    assert (
+        "55.8B tokens of adaptation lie 2.8 times beyond the table" in planned.proves()
+    )
+    size = HoldOut("N", 1.3e9, 760e6, 1.3e9, 7e9)
+    assert size.at_tokens(55.8e9) == size

@@ -1,0 +1,84 @@
+"""Numbers, commands and panels of the page, as people read them."""
+
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayeslaw import plots
+from bayeslaw._report import figures
+from bayeslaw._report.page import _plan_words, _quoted
+from bayeslaw._report.summary import _expected
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("a b", "'a b'"),
+        ("State != 'crashed'", "\"State != 'crashed'\""),
+        ("plain", "plain"),
+        ("it's $HOME", "'it'\"'\"'s $HOME'"),
+    ],
+)
+def test_words_of_the_command_are_quoted_as_people_do(word, written):
+    assert _quoted(word) == written
+    assert shlex.split(_quoted(word)) == [word]
+
+
+def test_counts_of_the_command_have_no_point():
+    words = _plan_words({"N": 7e9, "max_forgetting": "4.5%", "max_target_loss": 2.38})
+    assert words[1::2] == [
+        "N=7000000000",
+        "max_forgetting=4.5%",
+        "max_target_loss=2.38",
+    ]
+
+
+def test_ends_of_an_interval_have_the_same_digits():
+    promise = {"name": "forgetting", "unit": "relative", "limit": 0.045}
+    promise |= {"mean": 0.0251, "low": 0.00924, "high": 0.04, "probability": 0.978}
+    row = _expected(promise)
+    assert (row.limit, row.low, row.high) == ("+4.5%", "+0.92%", "+4.00%")
+    loss = promise | {"unit": "loss", "mean": 2.339, "low": 2.2906, "high": 2.39}
+    assert (_expected(loss).low, _expected(loss).high) == ("2.291", "2.390")
+
+
+def test_the_printed_forecast_has_a_panel_for_each_stage(monkeypatch):
+    """Runs of two stages are no one line; replays have one colour in all panels."""
+    drawn = []
+    monkeypatch.setattr(
+        figures, "_picture", lambda figure, *_, **__: drawn.append(figure)
+    )
+    runs = pd.DataFrame(
+        {
+            "N": 1.3e9,
+            "ptpp": [38.0, 38.0, 115.0, 115.0],
+            "replay": [0.05, 0.25, 0.25, 0.25],
+            "D": [2e9, 2e9, 2e9, 6e9],
+            "loss": [2.9, 2.8, 2.7, 2.6],
+        }
+    )
+    rows = runs[["loss"]].rename(columns={"loss": "median"})
+    rows = rows.assign(low=2.5, high=3.0)
+    figures.forecast_grid(runs, rows, title="t", caption="c", unit="nats per token")
+    axes = drawn[0].axes
+    assert [ax.get_title() for ax in axes] == [
+        "N = 1.3B, ptpp 38",
+        "N = 1.3B, ptpp 115",
+    ]
+    colours = [
+        {line.get_color() for line in ax.lines if line.get_label() == "replay 0.25"}
+        for ax in axes
+    ]
+    assert colours[0] == colours[1] == {plots.COLOURS[1]}
+
+
+def test_bars_of_a_width_are_seen_to_their_tops():
+    from matplotlib.figure import Figure
+
+    parts = pd.DataFrame({"noise": [0.01], "parameters": [0.02], "misfit": [0.0]})
+    parts = parts.assign(drift=0.0, laws=0.0)
+    ax = plots.width_parts(Figure().subplots(), parts, ["a run"])
+    assert ax.get_ylim()[1] > 100 * parts.to_numpy().sum()
+    assert np.isclose(ax.get_ylim()[0], 0)
