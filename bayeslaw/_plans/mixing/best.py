@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class BestMixtureArguments(MixtureQuestion):
-    """Arguments of `best_mixture`, which says what they are."""
+    # arguments of `best_mixture`, which says what they are
 
     _: KW_ONLY
     D: float

@@ -42,7 +42,7 @@ MEAN = "mean"  # what the limit on the weighted mean is called
 
 @dataclass(frozen=True, eq=False)
 class MixtureArguments(MixtureQuestion):
-    """Arguments of `plan_mixture`, which says what they are."""
+    # arguments of `plan_mixture`, which says what they are
 
     _: KW_ONLY
     max_loss: Mapping[str, float] = field(default_factory=dict)
