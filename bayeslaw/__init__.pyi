@@ -19,6 +19,7 @@ from ._designs.buying.next_runs import next_runs as next_runs
 from ._designs.influence import Influence as Influence
 from ._designs.influence import influence as influence
 from ._designs.menu import candidates as candidates
+from ._designs.mixtures import mixture_candidates as mixture_candidates
 from ._forecasts.check import Check as Check
 from ._forecasts.check import check as check
 from ._forecasts.checking.inference import check_inference as check_inference

@@ -104,6 +104,7 @@ NAMES = [
     "multi_step",
     "next_runs",
     "optimum",
+    "mixture_candidates",
     "plan",
     "plan_mixture",
     "point_fit",

@@ -13,6 +13,7 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import format_days, format_money
 from bayeslaw._designs.goals.kinds import KINDS
+from bayeslaw._tables.rows.shares import share_columns
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Anchors:
         """A line for each pick, as people read it."""
         counts = [c for c in ("N", "D") if c in candidates]
         levels = [c for c in ("replay", "ptpp") if c in candidates]
+        levels += share_columns(candidates)
         rows = [pick["row"] for pick in self.picks]
         table = candidates.loc[rows, [*counts, *levels]].reset_index(drop=True)
         table[counts] = table[counts].map(format_count)

@@ -19,6 +19,7 @@ from bayeslaw._tables.runs import (
     NUMERIC,
     check_values,
     named_rows,
+    numeric_columns,
     refuse,
     row_numbers,
 )
@@ -36,7 +37,7 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     """
     if not isinstance(table, pd.DataFrame):
         return np.zeros(len(runs), bool)
-    keys = [c for c in NUMERIC if c in runs and c in table]
+    keys = [c for c in numeric_columns(runs) if c in table]
     if "loss" not in keys:
         return np.zeros(len(runs), bool)
     rows = set(_row_keys(table, keys))

@@ -248,7 +248,7 @@ def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]
     RunTableError
         A column is not there.
     """
-    from bayeslaw._tables.runs import NUMERIC, TEXT
+    from bayeslaw._tables.runs import TEXT, numeric_columns
 
     unknown = [name for name in more if name not in runs]
     if unknown:
@@ -256,7 +256,7 @@ def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]
             f"--keep {unknown[0]}: no such column; there are: "
             f"{', '.join(map(str, runs.columns))}"
         )
-    schema = [name for name in (*TEXT, *NUMERIC) if name in runs]
+    schema = [*(name for name in TEXT if name in runs), *numeric_columns(runs)]
     names = [*schema, *(name for name in more if name not in schema)]
     left_out = [str(name) for name in runs if name not in names]
     return runs[names], left_out

@@ -50,3 +50,19 @@ def test_what_is_no_question_is_refused_in_a_line(web):
     assert answer.returncode == 2
     line = "error: --share code=5%: write least and largest, 5%:30%"
     assert answer.stderr.strip() == line
+
+
+def test_a_table_that_is_kept_keeps_its_shares(tmp_path):
+    """``table`` writes shares, with those completed, and a row for each loss."""
+    written = tmp_path / "wide.csv"
+    written.write_text(
+        "N,D,share_web,share_code,loss_web,loss_code,note\n"
+        "1e8,2e9,60%,,3.1,1.9,a\n1e8,4e9,30%,70%,3.2,1.6,b\n"
+    )
+    kept = tmp_path / "runs.csv"
+    answer = cli("table", str(written), "-o", str(kept))
+    assert answer.returncode == 0, answer.stderr
+    runs = bayeslaw.read_runs(kept)
+    assert runs["domain"].tolist() == ["web", "web", "code", "code"]
+    assert runs["share_code"].tolist() == pytest.approx([0.4, 0.7, 0.4, 0.7])
+    assert "note" not in runs

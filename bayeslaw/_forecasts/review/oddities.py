@@ -17,7 +17,7 @@ from bayeslaw._tables.checks.mixtures import mixtures
 from bayeslaw._tables.checks.rises import rise_along
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
 from bayeslaw._tables.checks.units import odd_units, unjudged_units
-from bayeslaw._tables.runs import NUMERIC, named_rows
+from bayeslaw._tables.runs import named_rows, numeric_columns
 
 
 def units(runs: pd.DataFrame, path: str) -> Finding:
@@ -145,7 +145,7 @@ def copies(
     fine = np.abs(coarse - np.round(coarse)) > 1e-6
     if fine.mean() < 0.5:
         return None
-    settings = [c for c in NUMERIC if c in runs and "loss" not in c]
+    settings = [c for c in numeric_columns(runs) if "loss" not in c]
     if not settings:
         return None
     apart = runs[[*settings, "loss"]].drop_duplicates()

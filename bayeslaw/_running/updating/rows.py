@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows, point_columns
+from bayeslaw._tables.runs import (
+    TEXT,
+    named_rows,
+    numeric_columns,
+    point_columns,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -49,7 +54,7 @@ def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
     losses first.
     """
     naming = _naming(before, after)
-    values = [c for c in NUMERIC if c in before and c in after]
+    values = [c for c in numeric_columns(before) if c in after]
     # rows that are alike in all first, so that of replicates the odd one is the new
     same_before, same_after = _paired(before, after, [*naming, *values])
     left_before = np.setdiff1d(np.arange(len(before)), same_before)
@@ -90,9 +95,10 @@ def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     if "run" in points and set(points) <= set(after):
         return points
     # not what was measured at a run, or what it cost
-    numbers = [c for c in NUMERIC if c != "cost" and "loss" not in c]
-    texts = [c for c in TEXT if c != "run"]
-    return [c for c in (*numbers, *texts) if c in before and c in after]
+    columns = numeric_columns(before)
+    numbers = [c for c in columns if c != "cost" and "loss" not in c]
+    texts = [c for c in TEXT if c != "run" and c in before]
+    return [c for c in (*numbers, *texts) if c in after]
 
 
 def _paired(
