@@ -19,7 +19,6 @@ from ._designs.buying.next_runs import next_runs as next_runs
 from ._designs.influence import Influence as Influence
 from ._designs.influence import influence as influence
 from ._designs.menu import candidates as candidates
-from ._designs.mixtures import mixture_candidates as mixture_candidates
 from ._forecasts.check import Check as Check
 from ._forecasts.check import check as check
 from ._forecasts.checking.inference import check_inference as check_inference
@@ -53,6 +52,7 @@ from ._law.law import Term as Term
 from ._law.priors import Prior as Prior
 from ._plans.mixing.best import BestMixture as BestMixture
 from ._plans.mixing.best import best_mixture as best_mixture
+from ._plans.mixing.candidates import mixture_candidates as mixture_candidates
 from ._plans.mixing.mixture import MixturePlan as MixturePlan
 from ._plans.mixing.mixture import plan_mixture as plan_mixture
 from ._plans.plan import plan as plan

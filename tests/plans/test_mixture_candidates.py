@@ -6,7 +6,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._designs.mixtures import simplex_lattice
+from bayeslaw._plans.mixing.candidates import simplex_lattice
 
 
 def test_a_lattice_has_all_mixtures_of_its_steps():
