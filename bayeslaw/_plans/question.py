@@ -28,7 +28,12 @@ from bayeslaw._base.limits import (
 )
 from bayeslaw._base.machine import runtime
 from bayeslaw._costs.costs import Costs
-from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import (
+    LOSS_BEFORE,
+    LOSSES_BEFORE,
+    SOURCE_LOSS_BEFORE,
+    is_share,
+)
 from bayeslaw._plans.constraint import (
     UNITS,
     Constraint,
@@ -410,11 +415,20 @@ def _check_names(
 def _check_read(
     covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
 ) -> None:
-    """Refuse covariates that no law reads: most often a name is misspelt."""
+    """Refuse laws of mixtures, of whose shares replay is none, and covariates that no
+    law reads: most often a name is misspelt.
+    """
     # the planner itself reads what a source had before adaptation
     columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
     for piece in itertools.chain.from_iterable(pieces.values()):
         columns.update(piece.covariates)
+    shares = sorted(filter(is_share, columns))
+    if shares:
+        raise PlanError(
+            f"the laws read {', '.join(shares)}, and a plan chooses tokens and one "
+            "replay: plan the shares of a mixture with bayeslaw.plan_mixture (bayeslaw "
+            "mixture)"
+        )
     unknown = [column for column in covariates if column not in columns | set(OWN)]
     if unknown:
         raise PlanError(

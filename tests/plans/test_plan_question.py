@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._law.catalogue import law
 from bayeslaw._plans import example
 from bayeslaw._plans.plan import plan
 from known.plans import (
@@ -219,6 +220,16 @@ def test_more_than_all_of_the_baseline_may_be_asked_for_with_its_sign():
     assert example_plan(max_forgetting="150%").promises[1]["limit"] == 1.5
     nats = example_plan(max_forgetting=1.5, forgetting_unit="nats")
     assert nats.promises[1]["limit"] == 1.5
+
+
+def test_laws_of_shares_are_planned_as_a_mixture():
+    """Their shares are no replay: held fixed they gave a plan with "0% replay"."""
+    name = "mixture-dcpt"
+    mixed = Draws((piece(name, law(name).plausible),))
+    shares = {"share_web": 0.7, "share_code": 0.2, "share_books": 0.1}
+    for covariates in (None, shares):
+        with pytest.raises(PlanError, match="plan_mixture"):
+            plan(mixed, mixed, **example.QUESTION, covariates=covariates)
 
 
 def test_missing_covariate_is_named():
