@@ -140,14 +140,33 @@ def plan(arguments: PlanArguments) -> Plan:
     >>> planned.feasible, bool(planned.probability >= 0.9)
     (True, True)
     """
+    return posed_and_solved(arguments).plan
+
+
+class PosedPlan(NamedTuple):
+    """A plan, and the problem that it solves: that of the chosen model, as posed."""
+
+    plan: Plan
+    problem: Problem
+
+
+def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
+    """Find the plan of `plan`, and keep the problem for what is asked of it next.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed.
+    """
     question = question_of(arguments)
-    answer = solve(question, arguments.point)
+    answer, problem = solve(question, arguments.point)
     run = {"N": answer.N, "ptpp": answer.ptpp}
     if answer.D and answer.replay is not None:
         run |= {"D": answer.D, "replay": answer.replay}
     (_, target), *further = arguments.targets.items()
     more = doubts(target, dict(further) | arguments.sources, run) + _at_the_end(answer)
-    return replace(answer, warnings=answer.warnings + more + _at_fitted_replay(answer))
+    warnings = answer.warnings + more + _at_fitted_replay(answer)
+    return PosedPlan(replace(answer, warnings=warnings), problem)
 
 
 def _at_fitted_replay(answer: Plan) -> list[str]:
@@ -186,8 +205,8 @@ def _at_the_end(answer: Plan) -> list[str]:
 
 def solve(
     question: Question, points: Mapping[str, Mapping[str, float]] | None = None
-) -> Plan:
-    """Solve the question: the plan that it asks for.
+) -> PosedPlan:
+    """Solve the question: find the plan that it asks for.
 
     Parameters
     ----------
@@ -202,10 +221,11 @@ def solve(
     """
     certain = point_pieces(question, points or {})
     solutions = [_solution(question, model) for model in question.models]
-    best = min(solutions, key=partial(_rank, question))
+    rank = partial(_rank, excess_prices=question.excess_prices)
+    best = min(solutions, key=rank)
     plug_in = _plug_in(question, best, certain)
     candidates = [_candidate(solution) for solution in solutions]
-    return _answer(question, best, plug_in, candidates)
+    return PosedPlan(_answer(question, best, plug_in, candidates), best.posed)
 
 
 @takes(PlanArguments, PlanError)
@@ -222,9 +242,18 @@ def problem_of(arguments: PlanArguments) -> Problem:
 
 
 class Solution(NamedTuple):
-    """A model's problem and its best choice."""
+    """A model's problem and its best choice.
+
+    Parameters
+    ----------
+    posed
+        The problem as the question poses it.
+    problem
+        The problem that was solved: within what pays, where no plan is that cheap.
+    """
 
     model: Model
+    posed: Problem
     problem: Problem
     choice: Choice
 
@@ -243,14 +272,14 @@ class Solution(NamedTuple):
 
 def _solution(question: Question, model: Model) -> Solution:
     """Find the best plan of one model; D = 0 if that keeps the constraints already."""
-    problem = pose(question, model)
+    posed = problem = pose(question, model)
     if question.excess_prices:
         choice = least_expected_cost(problem, question.excess_prices)
-        return Solution(model, problem, choice)
+        return Solution(model, posed, problem, choice)
     no_tokens, replay = -math.inf, problem.min_replay
     nothing = Choice(no_tokens, replay, problem.margin_at(no_tokens, replay))
     if nothing.margin >= 0:
-        return Solution(model, problem, nothing)
+        return Solution(model, posed, problem, nothing)
     choice = search(problem)
     # Dearer than what pays: no cheaper plan reaches the confidence, for this was the
     # cheapest.
@@ -259,15 +288,17 @@ def _solution(question: Question, model: Model) -> Solution:
     if choice.log_tokens > math.log(paid[cap]):
         problem = replace(problem, max_tokens=paid[cap], cap=cap)
         choice = search(problem)
-    return Solution(model, problem, choice)
+    return Solution(model, posed, problem, choice)
 
 
-def _rank(question: Question, solution: Solution) -> tuple[float, float]:
+def _rank(
+    solution: Solution, excess_prices: Mapping[str, float] | None = None
+) -> tuple[float, float]:
     """Rank candidates: reached before not, then by price; or the most probable."""
     problem, choice = solution.problem, solution.choice
-    if question.excess_prices:
+    if excess_prices:
         expected = expected_cost(
-            problem, question.excess_prices, choice.log_tokens, choice.replay
+            problem, excess_prices, choice.log_tokens, choice.replay
         )
         return max(-choice.margin, 0.0), expected["cost"]
     tokens = float(np.exp(choice.log_tokens))
@@ -336,7 +367,7 @@ def _answer(
     candidates: list[dict[str, Any]],
 ) -> Plan:
     """Build the record of a solution, with all that a report shows."""
-    _, problem, choice = solution
+    problem, choice = solution.problem, solution.choice
     explanation = None if solution.is_reached else _explanation(problem)
     # Pictures are drawn, and without a plan promises told, at a finite budget.
     pictured = _shown(problem, choice)

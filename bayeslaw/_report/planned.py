@@ -15,9 +15,10 @@ from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._forecasts.check import Check
-from bayeslaw._plans.plan import plan, problem_of
-from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.plan import posed_and_solved
+from bayeslaw._plans.question import FORGETTING, TARGET, PlanArguments
 from bayeslaw._plans.result import Plan
+from bayeslaw._plans.search import Problem
 from bayeslaw._plans.value import stretched_probability
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report.buying import Fits, worth_buying
@@ -100,7 +101,8 @@ def make_plan(
     notes: list[str] = []
     try:
         question, notes = completed(asked, parts, setting.seed)
-        answer = plan(fits["target"], fits["source"], **question)
+        arguments = PlanArguments(fits["target"], fits["source"], **question)
+        answer, problem = posed_and_solved(arguments)
     except BayeslawError as error:
         return Planned(notes=tuple(notes), failure=str(error))
     stages.finish("plan")
@@ -111,9 +113,7 @@ def make_plan(
     to_buy = ["runs to buy"] * looks_for_runs
     show(made, ["the map of plans", *to_buy, CHECKS])
     with runtime.threads(1) as cartographer:
-        mapping = cartographer.submit(
-            _explorer, fits, question, answer, parts["target"]
-        )
+        mapping = cartographer.submit(_explorer, problem, answer, parts["target"])
         bought = None
         if looks_for_runs:
             bought = _optional(
@@ -127,7 +127,7 @@ def make_plan(
     made = replace(made, explorer=mapped, bought=bought, notes=tuple(notes))
     show(made, [CHECKS])
     if_as_checked = _optional(
-        lambda: _if_as_checked(checks(answer.D), fits, question, answer),
+        lambda: _if_as_checked(checks(answer.D), problem, answer),
         "The plan with intervals as wide as the checks say",
         left_out,
     )
@@ -182,10 +182,7 @@ def _not_covered(answer: Plan, runs: pd.DataFrame, setting: PageSetting) -> list
 
 
 def _if_as_checked(
-    checks: Mapping[str, Sequence[Check]],
-    fits: Fits,
-    question: Mapping[str, Any],
-    answer: Plan,
+    checks: Mapping[str, Sequence[Check]], problem: Problem, answer: Plan
 ) -> float | None:
     """The plan's probability with intervals as wide as the checks say they should be;
     None where they say nothing of it.
@@ -198,7 +195,6 @@ def _if_as_checked(
     }
     if answer.D is None or not stretch:
         return None
-    problem = problem_of(fits["target"], fits["source"], **question)
     log_tokens = math.log(answer.D) if answer.D else -math.inf
     return stretched_probability(problem, log_tokens, answer.replay or 0.0, stretch)
 
@@ -217,10 +213,9 @@ def _promise(domain: str) -> str:
 
 
 def _explorer(
-    fits: Fits, question: Mapping[str, Any], answer: Plan, runs: pd.DataFrame
+    problem: Problem, answer: Plan, runs: pd.DataFrame
 ) -> dict[str, Any] | None:
     """What the page's map needs, where it can plan this question."""
-    problem = problem_of(fits["target"], fits["source"], **question)
     if not can_explore(problem):
         return None
     return explorer(problem, answer, runs)

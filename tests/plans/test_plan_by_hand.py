@@ -493,7 +493,7 @@ def solution(size, log_tokens, margin, **fields):
     model = Model(
         N=size, ptpp=PTPP, covariates={}, baseline_loss={}, baseline_tokens={}
     )
-    return planning.Solution(model, problem, Choice(log_tokens, 0.3, margin))
+    return planning.Solution(model, problem, problem, Choice(log_tokens, 0.3, margin))
 
 
 def test_the_cheapest_model_that_reaches_the_confidence_comes_first():
@@ -520,14 +520,14 @@ def test_within_a_budget_the_most_probable_model_comes_first():
 
 
 def test_a_candidate_tells_its_budget_and_probability(several):
-    tried = planning.Solution(solution(N, 0.0, 0.0).model, several, PLAN)
+    tried = planning.Solution(solution(N, 0.0, 0.0).model, several, several, PLAN)
     row = planning._candidate(tried)
     kept = known.kept(several, *PLAN[:2]).all(axis=0).mean()
     expected = {"N": N, "ptpp": PTPP, "feasible": True, "probability": kept}
     expected |= {"atpp": 10 * np.exp(1.7), "D": 1e9 * np.exp(1.7), "replay": 0.55}
     assert row == pytest.approx(expected | {"flops": 6 * N * 1e9 * np.exp(1.7)})
     none = Choice(np.inf, np.nan, -0.8)
-    row = planning._candidate(planning.Solution(tried.model, several, none))
+    row = planning._candidate(planning.Solution(tried.model, several, several, none))
     assert (row["feasible"], row["D"], row["probability"]) == (False, None, 0.0)
 
 
