@@ -136,6 +136,7 @@ def point_fit(
     """
     runs = as_runs(runs)
     law = find_law(law, runs) if isinstance(law, str) else law
+    fitting.warn_domains(runs)
     covariates = fitting.covariates(law, runs)
     runtime.start()
     table = pad(covariates, np.log(fitting.losses(runs)))

@@ -444,8 +444,10 @@ def _identity(runs: pd.DataFrame) -> pd.Series:
 
 
 def models_of(N: Any, ptpp: Any, fewest: int = 1000) -> list[tuple[float, float]]:
-    """List the candidate models, as (N, ptpp); ``fewest``: parameters of a model."""
-    sizes, stages = (np.atleast_1d(np.asarray(v, float)) for v in (N, ptpp))
+    """List the candidate models, as (N, ptpp), of numbers or texts ("8.1B"); ``fewest``:
+    parameters of a model.
+    """
+    sizes, stages = (np.atleast_1d(np.asarray(v)) for v in (N, ptpp))
     if 1 != len(sizes) != len(stages) != 1:
         raise PlanError(
             "N and ptpp must have one length, or one of them be a single number; "

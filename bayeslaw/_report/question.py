@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import FitWarning, PlanError
+from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
@@ -74,6 +75,7 @@ def check_question(
             f"what to plan for: {error}; it needs N, ptpp, max_target_loss and "
             "max_forgetting, and takes what `plan` takes"
         ) from None
+    keywords = _with_numbers(keywords)
     runtime.start()
     target, source = (
         laws_of(parts[domain], names[domain]) for domain in ("target", "source")
@@ -95,6 +97,18 @@ def check_question(
     ]
     problem_of(*unfitted, **{**stand_ins, **few})
     return Checked(keywords, before.forecast, before.told)
+
+
+def _with_numbers(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords with numbers in place of texts ("8.1B"), but for limits, whose texts
+    say units.
+    """
+    return {
+        name: checked(name, value, KINDS[name])
+        if isinstance(value, str) and name in KINDS and not name.startswith("max_")
+        else value
+        for name, value in keywords.items()
+    }
 
 
 def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[str, Any]:

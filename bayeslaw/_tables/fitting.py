@@ -192,7 +192,7 @@ def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
     )
 
 
-def _warn_domains(runs: pd.DataFrame) -> None:
+def warn_domains(runs: pd.DataFrame) -> None:
     """Warn of two domains, whose two losses one law can only average."""
     if "domain" not in runs:
         return
@@ -277,7 +277,7 @@ def check_fittable(
     free = law.free_priors
     _check_rows(law, len(runs), len(free), handful)
     if one_domain:
-        _warn_domains(runs)
+        warn_domains(runs)
     _warn_far(law, x)
     _warn_ladder(x)
     warn_settings(runs, law.covariates)

@@ -1,6 +1,7 @@
 """The papers' fit: finds the best optimum, reproduces published numbers, and breaks where theirs breaks."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import optimize
 
@@ -76,3 +77,11 @@ def test_bootstrap_spreads_as_resampling_does():
     )
     low, high = np.quantile(fitted.bootstrap_loss(runs), [0.005, 0.995], axis=0)
     assert ((low <= truth) & (truth <= high)).mean() > 0.8
+
+
+def test_two_domains_in_one_fit_are_warned_of():
+    """As `fit` does: one law can only average their losses."""
+    runs = bayeslaw.simulate("chinchilla")
+    both = pd.concat([runs.assign(domain="a"), runs.assign(domain="b")])
+    with pytest.warns(bayeslaw.RunTableWarning, match="2 domains are fitted as if"):
+        bayeslaw.point_fit(both.reset_index(drop=True), "chinchilla")

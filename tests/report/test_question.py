@@ -11,6 +11,7 @@ import bayeslaw
 from bayeslaw import PlanError, datasets
 from bayeslaw._forecasts.checking.holdouts import HoldOut
 from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
+from bayeslaw._posteriors.chain import models_of
 from bayeslaw._report import page
 from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.planned import Planned
@@ -48,6 +49,22 @@ def test_a_column_of_the_table_is_a_covariate(parts):
     checked = check_question(QUESTION | BEFORE, parts, laws())
     assert checked.keywords == QUESTION | {"covariates": BEFORE}
     assert checked.forecast == checked.told == ()
+
+
+def test_numbers_are_taken_as_people_write_them(parts):
+    """Limits keep their text, which may say a unit."""
+    written = {"N": "1B", "ptpp": "30", "max_target_loss": 2.0, "max_forgetting": "2%"}
+    checked = check_question(written | BEFORE, parts, laws())
+    expected = QUESTION | {"max_forgetting": "2%", "covariates": BEFORE}
+    assert checked.keywords == expected
+    with pytest.raises(PlanError, match="N must be a positive number"):
+        check_question(written | BEFORE | {"N": "seven"}, parts, laws())
+
+
+def test_a_plan_takes_a_size_as_people_write_it():
+    assert models_of("8.1B", ["279", 31]) == [(8.1e9, 279.0), (8.1e9, 31.0)]
+    with pytest.raises(PlanError, match="ptpp must be a positive number"):
+        models_of("8.1B", "many")
 
 
 OWN = {"N": 258_528.0, "ptpp": 279.0}  # a checkpoint of the bundled table
