@@ -4,6 +4,7 @@ e = p_1 + sum_j t_j p_j. Of two domains whose tokens do not count for each other
 is `dcpt`, with e the replay.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
     share, own = effective_share(domains), f"share_{domains[0]}"
 
     def along_own(e: Exponent) -> Exponent:
-        return Exponent(e.name, e.prior, own, e.latex)
+        return replace(e, covariate=own)
 
     return Law(
         name="mixture-dcpt",

@@ -18,6 +18,7 @@ from types import ModuleType
 
 import measured_grid
 import measured_tables
+import mixtures
 import pandas as pd
 import planned_table
 import summaries
@@ -499,6 +500,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "plans_short": Kept("trained_plans.csv", by_rows(summaries.trained_plans)),
     "pools_short": Kept("pool_study.csv", by_rows(summaries.pools)),
     "real_tables": Kept("real_tables.csv", by_rows(markdown)),
+    "mixtures": Kept("mixtures.csv", by_rows(mixtures.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
     "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
     "measured_grid_fr": Kept(

@@ -43,6 +43,20 @@ def test_dcpt_of_two_domains_is_dcpt_exactly():
     )
 
 
+def test_the_state_law_of_two_domains_is_the_targets_exactly():
+    """Tokens of the source do not count for the target: its law of replay."""
+    mixture, plain = law("mixture-state", ("target", "source")), law("state-target")
+    runs = runs_of(("source", "target")).assign(
+        replay=lambda r: r["share_source"], loss_before=3.0, source_loss_before=2.5
+    )
+    ours = mixture.from_paper(dict(plain.plausible) | {"t_source": 0.0})
+    np.testing.assert_allclose(
+        mixture.loss(arrays(runs), ours),
+        plain.loss(arrays(runs), plain.from_paper(plain.plausible)),
+        rtol=1e-9,
+    )
+
+
 @pytest.mark.parametrize("name", MIXTURES)
 @pytest.mark.parametrize("domains", [("a", "b"), SEVEN])
 def test_a_law_of_mixtures_is_one_for_any_number_of_domains(name, domains):
@@ -59,7 +73,7 @@ def test_a_law_of_mixtures_is_one_for_any_number_of_domains(name, domains):
 @pytest.mark.parametrize("name", MIXTURES)
 def test_a_name_means_the_law_of_the_tables_domains(name):
     """By the table's shares, the evaluated domain first where it is one of them."""
-    table = runs_of(SEVEN)
+    table = runs_of(SEVEN).assign(loss_before=3.0, source_loss_before=2.5)
     assert share_domains(find_law(name, table).covariates) == SEVEN
     of_github = find_law(name, table.assign(domain="github"))
     assert share_domains(of_github.covariates)[0] == "github"

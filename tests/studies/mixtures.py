@@ -185,6 +185,7 @@ def markdown(rows: pd.DataFrame) -> str:
         "| table | evaluation set | forecast by | runs | MAE | coverage | width | score |",
         "|---|---|---|---|---|---|---|---|",
     ]
+    rows = rows.sort_values(["table", "domain"], kind="stable")
     for row in rows.to_dict("records"):
         lines.append(
             f"| {TABLES[row['table']]}: {row['part']} | {row['domain']} "

@@ -1,0 +1,85 @@
+"""T0 + (T1 - T0) e^q (1 - (1 + D N^h/D1)^-beta), T1 = c S0: a domain's loss after adaptation
+on a mixture, from the checkpoint's own losses.
+
+e = p_1 + sum_j t_j p_j: a token of domain j counts as t_j < 1 of the loss's own. T0 =
+loss_before is the checkpoint's loss on the domain, S0 = source_loss_before its loss on
+what it was trained on. Of two domains whose tokens do not count for each other (t = 0) it
+is `state-target`, with e the target's share.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import jax.numpy as jnp
+
+from bayeslaw._law.law import Covariates, Law, Term, Values, power
+from bayeslaw._law.priors import beta
+
+from . import _state
+from ._mixture import (
+    EXAMPLE,
+    columns,
+    effective_share,
+    per_domain,
+    resting,
+)
+from .state_target import LAW as TARGET
+from .state_target import publish, unpublish
+
+
+@cache
+def law_of(domains: tuple[str, ...]) -> Law:
+    """The law of these domains, that of the loss first."""
+    share, shares = effective_share(domains), columns(domains)
+    one, floor = TARGET.terms
+    others = {e.name: e for e in TARGET.exponents}
+    own_power = replace(others.pop("q"), covariate=shares[0])
+
+    def way(x: Covariates, e: Values):
+        """The share of the way to the floor that was made, shape (run,)."""
+        tokens_seen = x["D"] * _state.factor(x, e, "h") / e["D1_ref"]
+        learned = -jnp.expm1(-e["beta"] * jnp.log1p(tokens_seen))
+        return power(share(x, e), e["q"]) * learned
+
+    transfer = beta(
+        0.7, 2.5, "below one; between domains of one pre-training table .01-.5"
+    )
+    equal = dict.fromkeys(shares, 1 / len(domains))
+    measured = {c: v for c, v in TARGET.reference.items() if c != "replay"}
+    return Law(
+        name="mixture-state",
+        title="loss after adaptation on a mixture, from the checkpoint's own",
+        source=_state.OURS,
+        latex=r"T_0 + (c S_0 - T_0)\,e^{q}"
+        r"\left(1-\left(1+\frac{D N^{h}}{D_1}\right)^{-\beta}\right),"
+        r"\quad e = p_1 + \sum_j t_j p_j",
+        covariates=("N", "D", *shares, "loss_before", "source_loss_before"),
+        terms=(
+            Term(
+                one.coefficient,
+                lambda x, e: x["loss_before"] * (1 - way(x, e)),
+                one.prior,
+                one.latex,
+                in_nats=False,
+            ),
+            Term(
+                floor.coefficient,
+                lambda x, e: x["source_loss_before"] * way(x, e),
+                floor.prior,
+                floor.latex,
+                in_nats=False,
+            ),
+        ),
+        exponents=(
+            *resting(own_power, *others.values()),
+            *per_domain("t", domains[1:], transfer, "t"),
+        ),
+        reference=measured | equal,
+        plausible=dict(TARGET.plausible) | {f"t_{name}": 0.1 for name in domains[1:]},
+        publish=publish,
+        unpublish=unpublish,
+        monotone={"loss_before": 1, "source_loss_before": 1},
+    )
+
+
+LAW = law_of(EXAMPLE)
