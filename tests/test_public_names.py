@@ -83,6 +83,7 @@ NAMES = [
     "cost_of_forgetting",
     "critical_point",
     "drift_parts",
+    "exchange_rate",
     "extrapolation",
     "find_law",
     "finetuning_grid",

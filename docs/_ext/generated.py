@@ -46,6 +46,7 @@ TUTORIALS = (
     "measured_runs",
     "paper_with_uncertainty",
     "plan",
+    "campaign",
     "follow",
     "anchors",
     "schedules",

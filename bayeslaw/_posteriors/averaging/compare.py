@@ -39,6 +39,7 @@ from bayeslaw._posteriors.averaging.folds import (
     folds,
 )
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
+from bayeslaw._posteriors.experience import HANDFUL
 from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
 from bayeslaw._tables import fitting
@@ -222,7 +223,9 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
         # with one checkpoint only a law of its losses can be told from others
-        of_size = ["dcpt"] if levels["N"] > 1 else []
+        # of a handful of mixes at one size, the curve in replay
+        is_handful = len(runs) <= HANDFUL
+        of_size = ["dcpt"] if levels["N"] > 1 or is_handful else []
         of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
         staged = of_size and levels.get("ptpp", 0) > 1
         names = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]

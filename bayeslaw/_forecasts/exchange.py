@@ -1,0 +1,91 @@
+"""What a better source loss costs on the target, as replay rises: the exchange rate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import RunTableError
+from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._tables.runs import as_runs
+
+
+def exchange_rate(
+    target: Posterior | str | Path,
+    source: Posterior | str | Path,
+    runs: pd.DataFrame | str | Path,
+    *,
+    prob: float = 0.9,
+    step: float = 0.01,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Estimate how many nats the target loss rises for each that the source loss falls,
+    where a little more of the data is replay.
+
+    Three mixes at one size say something: fits of a handful of runs lean on priors for
+    the rest, and the interval says how much.
+
+    Parameters
+    ----------
+    target, source
+        Posteriors of both losses, whose laws read ``replay``, or the paths of their
+        files. Their draws are taken in pairs, at random.
+    runs
+        Mixes at which to say it: ``replay`` and what else the laws read.
+    prob
+        Probability inside the central interval.
+    step
+        Share of the data by which replay differs for the slope.
+
+    Returns
+    -------
+    DataFrame
+        The table's index; ``rate`` (median), ``low``, ``high``; and ``chance`` that more
+        replay does exchange one for the other: the target rises and the source falls.
+        The rate is of the draws in which it does; NaN where fewer than one in ten do.
+
+    Raises
+    ------
+    RunTableError
+        The table lacks a column that a law reads, or ``replay``.
+
+    Examples
+    --------
+    >>> mixes = large.assign(replay=0.25)
+    >>> rates = bayeslaw.exchange_rate(target, source, mixes.head(2))
+    >>> rates.columns.tolist()
+    ['rate', 'low', 'high', 'chance']
+    """
+    table = as_runs(runs)
+    if "replay" not in table:
+        raise RunTableError("an exchange rate is along replay: give a column 'replay'")
+    slopes = [_slopes(as_posterior(p), table, step) for p in (target, source)]
+    rng = np.random.default_rng(seed)
+    count = max(len(slope) for slope in slopes)
+    # the shorter side's draws are taken again
+    of_target, of_source = (
+        slope[np.resize(rng.permutation(len(slope)), count)] for slope in slopes
+    )
+    exchanges = (of_target > 0) & (of_source < 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = np.where(exchanges, -of_target / of_source, np.nan)
+    chance = exchanges.mean(axis=0)
+    tail = (1 - prob) / 2
+    rows = [
+        np.nanquantile(draws, [0.5, tail, 1 - tail]) if share >= 0.1 else [np.nan] * 3
+        for draws, share in zip(rates.T, chance, strict=True)
+    ]
+    found = pd.DataFrame(rows, columns=["rate", "low", "high"], index=table.index)
+    return found.assign(chance=chance)
+
+
+def _slopes(posterior: Posterior, runs: pd.DataFrame, step: float) -> np.ndarray:
+    """Draws of the loss's slope along replay, shape (draw, run)."""
+    low = np.clip(runs["replay"] - step, 0.0, 1.0)
+    high = np.clip(runs["replay"] + step, 0.0, 1.0)
+    below = np.exp(posterior.log_loss(runs.assign(replay=low)))
+    above = np.exp(posterior.log_loss(runs.assign(replay=high)))
+    return (above - below) / (high - low).to_numpy()
