@@ -318,9 +318,17 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     ends = np.minimum(a_end[:, :, None], b_end[:, None, :])
     is_empty = starts > ends
     draws = len(starts)
+    starts = np.where(is_empty, np.inf, starts).reshape(draws, -1)
+    ends = np.where(is_empty, np.inf, ends).reshape(draws, -1)
+    # without the empty ones their number does not multiply from constraint to
+    # constraint: n and m intervals have at most n + m - 1 in common
+    most = max(int(np.isfinite(starts).sum(axis=1).max()), 1)
+    if starts.shape[1] <= most:
+        return starts, ends
+    order = np.argsort(starts, axis=1, kind="stable")[:, :most]
     return (
-        np.where(is_empty, np.inf, starts).reshape(draws, -1),
-        np.where(is_empty, np.inf, ends).reshape(draws, -1),
+        np.take_along_axis(starts, order, axis=1),
+        np.take_along_axis(ends, order, axis=1),
     )
 
 

@@ -172,7 +172,7 @@ class Problem:
     ) -> list[Result]:
         """Apply a function to each constraint, in parallel threads."""
         # compiled programs, and the compiler, release Python's lock
-        with runtime.threads(len(self.constraints)) as pool:
+        with runtime.threads(min(len(self.constraints), runtime.cores())) as pool:
             return list(pool.map(function, self.constraints))
 
     @cached_property
