@@ -161,9 +161,12 @@ def _most(runs: pd.DataFrame) -> float | None:
 
 def can_explore(problem: Problem) -> bool:
     """Whether the page can plan this: it has a slider for one confidence of all limits
-    together.
+    together, and for limits on the loss of one domain each.
     """
-    return isinstance(problem.confidence, float)
+    is_plain = all(
+        not c.constraint.weights and c.unit != "error" for c in problem.constraints
+    )
+    return is_plain and isinstance(problem.confidence, float)
 
 
 def _middle(problem: Problem, answer: Plan) -> float:
