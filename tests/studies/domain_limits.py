@@ -5,7 +5,7 @@
 A 70M model adapted from the Pile to Python code (Ye et al. 2024), measured along four runs of different replay. Each share of replay is left out in
 turn; `state-source` is fitted to each Pile domain and `state-target` to code, by previews of the laws alone, and adaptations of that share are planned. Limits are what
 the fits forecast at 5,000 steps: of the target its median loss, of each domain its median rise, of the weighted mean the mean of those, loosened by
-the least of 0, .2, .5, 1, 2 and 4 points with which a plan of all limits exists. Plans are made by all limits, with domains' errors correlated and
+the least of 0, .2, .5, 1, 2 and 4 points with which a plan of all limits exists within the steps measured. Plans are made by all limits, with domains' errors correlated and
 independent, and by the mean alone; kept is what was measured, between steps by a straight line.
 """
 
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "schedules"))
 from test_replay_curves import FITS, TARGET, TOKENS_PER_STEP, N
 
 STEPS, CONFIDENCES = 5000, (0.5, 0.9)
+MEASURED = np.log(10_000 * TOKENS_PER_STEP)  # the last point of the curves
 LOOSER = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04)
 
 
@@ -109,7 +110,8 @@ def plans(measured: Measured, replay: float) -> list[dict]:
     for confidence in CONFIDENCES:
         for looser in LOOSER:
             everything = asked_for(correlated, confidence, looser)
-            if everything.at(replay).margin >= 0:
+            choice = everything.at(replay)
+            if choice.margin >= 0 and choice.log_tokens <= MEASURED:
                 break
         few = ("target", "mean")
         ways = {
@@ -147,7 +149,7 @@ def outcome(
     """What the cheapest plan promises, of its limits and of all, and what was kept."""
     choice = problem.at(replay)
     D = float(np.exp(choice.log_tokens))
-    if choice.margin < 0 or D > 10_000 * TOKENS_PER_STEP:
+    if choice.margin < 0 or choice.log_tokens > MEASURED:
         return {"D": None}
 
     def promised(of: Problem) -> float:
