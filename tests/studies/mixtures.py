@@ -195,7 +195,7 @@ def markdown(rows: pd.DataFrame) -> str:
         )
     five_domains = rows[rows["table"] == "five"]
     if len(five_domains):
-        lines += ["", f"R2 over the five domains: {r2(five_domains):.3f}."]
+        lines += ["", f"R2 over the five domains: {r2(five_domains):.4f}."]
     return "\n".join(lines)
 
 
