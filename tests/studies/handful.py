@@ -101,7 +101,7 @@ def anchored(law: bayeslaw.Law, cheap: pd.DataFrame, dear: pd.DataFrame) -> Any:
 def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]:
     """A row of a table, a number of runs, and whose priors."""
     table = TABLES[name]
-    cheap, dear = split(table.runs(data)[["N", "D", "loss"]])
+    cheap, dear = split(table.runs(data)[["N", "D", "loss"]].astype(float))
     none = cheap[:0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
