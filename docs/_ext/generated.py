@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import drift_prior
+import learned_scales
 import measured_grid
 import measured_tables
 import mixtures
@@ -502,6 +504,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "pools_short": Kept("pool_study.csv", by_rows(summaries.pools)),
     "real_tables": Kept("real_tables.csv", by_rows(markdown)),
     "mixtures": Kept("mixtures.csv", by_rows(mixtures.markdown)),
+    "learned_scales": Kept("learned_judged.csv", by_rows(learned_scales.markdown)),
+    "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
     "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
     "measured_grid_fr": Kept(
