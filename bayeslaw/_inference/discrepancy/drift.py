@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-TAU = lognormal(0.0015, 0.6, "forecasts of 31 public tables, each lab's left out")
+TAU = lognormal(0.0015, 0.6, "score and cover of forecasts of 31 public tables")
 STATE_TAU = lognormal(0.003, 1.0, "sizes left out of two grids of tiny models")
 SIDE = 1.0  # sd of the log of a side's scale around the common one
 WIDENED, PROPOSAL_DOF, ROUNDS, TRIES = 1.3, 6, 2, 4000  # of the importance sampling
