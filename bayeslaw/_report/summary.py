@@ -204,7 +204,9 @@ def _measured(promise: Mapping[str, Any], value: float | None) -> str:
     if value is None:
         return "unknown"
     if promise["unit"] == "relative":
-        return f"{100 * value:+.2f}%"
+        ends = [promise[name] or 0.0 for name in ("low", "mean", "high")]
+        digits = 1 if max(map(abs, ends)) >= 0.1 else 2
+        return f"{100 * value:+.{digits}f}%"
     return f"{value:#.4g}" if promise["unit"] == "loss" else f"{value:+.3f}"
 
 

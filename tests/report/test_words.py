@@ -40,6 +40,8 @@ def test_ends_of_an_interval_have_the_same_digits():
     promise |= {"mean": 0.0251, "low": 0.00924, "high": 0.04, "probability": 0.978}
     row = _expected(promise)
     assert (row.limit, row.low, row.high) == ("+4.5%", "+0.92%", "+4.00%")
+    wide = _expected(promise | {"high": 0.12})
+    assert (wide.low, wide.high) == ("+0.9%", "+12.0%")
     loss = promise | {"unit": "loss", "mean": 2.339, "low": 2.2906, "high": 2.39}
     assert (_expected(loss).low, _expected(loss).high) == ("2.291", "2.390")
 
