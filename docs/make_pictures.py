@@ -75,6 +75,55 @@ def draw_costs(folder: Path) -> Path:
     return path
 
 
+def draw_accuracy() -> Path:
+    """A simulated table of nine evaluated models, and the accuracy by the loss."""
+    rng = np.random.default_rng(0)
+    losses = np.linspace(1.7, 2.6, 9)
+    curve = 0.25 + 0.67 / (1 + np.exp((losses - 2.05) / 0.12))
+    accuracy = curve + 0.015 * rng.standard_normal(9)
+    evaluated = pd.DataFrame({"loss": losses, "accuracy": accuracy})
+    link = bayeslaw.accuracy_link(evaluated, chance=0.25)
+    grid = np.linspace(1.5, 2.8, 90)
+    draws = link.accuracy(np.tile(grid, (link.draws, 1)))
+    low, middle, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=0)
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    ax = figure.subplots()
+    ax.fill_between(grid, low, high, color="C0", alpha=0.25, linewidth=0)
+    ax.plot(grid, middle, color="C0")
+    ax.plot(losses, accuracy, "o", color="k", markersize=4)
+    ax.axhline(0.25, color="0.6", linestyle="--", linewidth=1)
+    ax.set_xlabel("loss (nats per token)")
+    ax.set_ylabel("accuracy")
+    path = HERE / "howto" / "accuracy.png"
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return path
+
+
+def draw_whatif(folder: Path) -> Path:
+    """Scenarios of a plan for minicpt's largest model: fits of the stages before 279."""
+    target, source = (bayeslaw.load(folder / f"{n}.nc") for n in ("target", "source"))
+    looked_at = bayeslaw.what_if(
+        target,
+        source,
+        {
+            "forget at most 8%": {"max_forgetting": "8%"},
+            "target at 1.3": {"max_target_loss": 1.3},
+        },
+        N=2102688,
+        ptpp=279,
+        max_target_loss=1.25,
+        max_forgetting="12%",
+        baseline_loss=1.189,
+        draws=1000,
+    )
+    print(looked_at.sentence())
+    figure = Figure(figsize=(6.4, 2.6), layout="constrained")
+    plots.scenarios(figure.subplots(), looked_at)
+    path = HERE / "howto" / "whatif.png"
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    return path
+
+
 def sweeps() -> pd.DataFrame:
     """Five sweeps of seven sizes from Chinchilla's law (Besiroglu 2024), noise .3%."""
     rng = np.random.default_rng(0)
@@ -227,6 +276,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path)
     parser.add_argument("--costs", type=Path, help="folder of target.nc and source.nc")
+    parser.add_argument("--whatif", type=Path, help="folder of such fits of minicpt")
+    parser.add_argument("--accuracy", action="store_true", help="of a simulated table")
     parser.add_argument("--optimum", action="store_true", help="of simulated sweeps")
     parser.add_argument("--finetuning", action="store_true", help="simulated, too")
     parser.add_argument("--sweeps", action="store_true", help="simulated, too")
@@ -243,6 +294,12 @@ def main() -> None:
         return
     if asked.optimum:
         print(draw_optimum())
+        return
+    if asked.whatif:
+        print(draw_whatif(asked.whatif))
+        return
+    if asked.accuracy:
+        print(draw_accuracy())
         return
     if asked.costs:
         print(draw_costs(asked.costs))
