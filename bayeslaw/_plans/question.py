@@ -577,8 +577,8 @@ def _of_targets(
         yield Constraint(name, *loss_limit(what, limit, arguments.bytes_of(name)))
     if (least is None) != (arguments.accuracy is None):
         raise PlanError(
-            "min_accuracy needs accuracy, a table of losses and accuracies, and it the "
-            "other (--min-accuracy 60% --accuracy evaluated.csv)"
+            "min_accuracy needs accuracy, a table of losses and accuracies, and "
+            "accuracy needs min_accuracy (--min-accuracy 60% --accuracy evaluated.csv)"
         )
     if least is not None:
         wrong = 1 - checked("min_accuracy", least, ACCURACY)

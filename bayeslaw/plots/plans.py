@@ -293,7 +293,7 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
         )
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.margins(x=0.3, y=0.15)
+    ax.margins(x=0.5, y=0.15)
     ax.set_xlabel(unit)
     ax.set_ylabel("scenario")
     return ax
