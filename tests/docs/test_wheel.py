@@ -20,7 +20,6 @@ SHIPPED = (  # of which a wheel without one would import, and fail later
     "bayeslaw/__init__.pyi",
     "bayeslaw/_report/templates/page/page.html.jinja",
     "bayeslaw/_report/templates/page/uplot.min.js",
-    "bayeslaw/_law/experience/learned.toml",
     "bayeslaw/datasets/microcpt.csv",
     "bayeslaw/models/chinchilla.py",
 )

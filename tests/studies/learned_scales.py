@@ -50,7 +50,6 @@ from bayeslaw._inference.discrepancy import drift, marginal
 from bayeslaw._inference.discrepancy.axes import STARTS
 from bayeslaw._inference.discrepancy.learning import TRIES, Misfit, Powers
 from bayeslaw._inference.discrepancy.process import Process
-from bayeslaw._law.experience.record import LEARNED
 from bayeslaw._law.priors import Prior, lognormal, normal
 from bayeslaw._posteriors.averaging import judge
 from bayeslaw._posteriors.fits import misfit as misfits
@@ -670,7 +669,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=docs / "learned_scales.csv")
     parser.add_argument("--judged", type=Path, default=docs / "learned_judged.csv")
     parser.add_argument("--cache", type=Path, default=Path("learned_scales_cache"))
-    parser.add_argument("--toml", type=Path, default=LEARNED)
+    parser.add_argument("--toml", type=Path, default=Path("docs/learned_scales.toml"))
     parser.add_argument("--without", default="", help="labs that the TOML leaves out")
     options = parser.parse_args()
     options.cache.mkdir(exist_ok=True)

@@ -281,7 +281,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (_DRIFT, "scales * self.product[is_tested]", "self.product[is_tested]"),
     (_DRIFT, "_without_outliers(miss.residual)", "miss.residual"),
-    (_DRIFT, '0.0015, 1.0, "left', '0.015, 1.0, "left'),
+    (_DRIFT, '0.0015, 0.6, "score', '0.015, 0.6, "score'),
     # the model
     (
         "bayeslaw/_inference/noise.py",

@@ -1,14 +1,14 @@
-"""Priors learned from real tables: the file, its reader, and the populations in it."""
+"""Scales learned from real tables: populations, and the file that the study writes."""
+
+import tomllib
 
 import numpy as np
 import pandas as pd
 import pytest
-from learned_scales import LABS, Learned, population, toml
+from learned_scales import Learned, population, toml
 
-import bayeslaw
-from bayeslaw._base.errors import LawError
 from bayeslaw._inference.discrepancy.process import process_of
-from bayeslaw._law.experience.record import experience, experiences
+from bayeslaw._law.priors import parse_prior
 
 PRIOR = {"prior_mean": 0.0, "prior_sd": 1.0}
 
@@ -56,19 +56,6 @@ def test_tables_that_say_nothing_leave_the_prior():
     assert found.spread == pytest.approx(1, abs=0.02)
 
 
-def test_the_file_names_parameters_of_the_laws_it_names():
-    """Every law's own parameters are there, with a lab at least; all priors are sound."""
-    for kind, by_law in experiences().items():
-        for name, found in by_law.items():
-            law = bayeslaw.law(name)
-            assert set(law.free_priors) <= set(found.learned), (kind, name)
-            assert set(found.reference) == set(law.reference)
-            for learned in found.learned.values():
-                assert 1 <= learned.labs <= min(learned.tables, len(LABS))
-            for parameter, prior in law.free_priors.items():
-                assert found.priors()[parameter].family == prior.family
-
-
 def told(name, law, mean, **about):
     """A row of the study: a sure statement of one lab."""
     prior = {"prior_mean": np.log(0.005), "prior_sd": 1.0}
@@ -99,19 +86,10 @@ def test_learned_scales_replace_those_that_tables_told_of():
     assert Learned.of(rows, "both").scale_priors(state, [])["N"] == state.priors["N"]
 
 
-def test_the_file_that_the_study_writes_reads_back(tmp_path):
-    """What `toml` writes of two rows, the reader reads, with names that need quotes."""
+def test_what_the_study_writes_is_toml_with_names_that_need_quotes():
     rows = [told("alpha", "chinchilla", -1.0), told("walk N*D", "chinchilla", -6.0)]
-    path = tmp_path / "learned.toml"
-    path.write_text(toml(pd.DataFrame(rows)))
-    found = experience("web-text", "chinchilla", path)
-    assert found.reference == {"N": 1e9, "D": 2e10}
-    assert list(found.learned) == ["alpha", "walk N*D"]
-    assert found.learned["alpha"].tables == 1
-
-
-def test_an_unknown_kind_or_law_is_refused_by_those_that_there_are():
-    with pytest.raises(LawError, match="web-text, code, adaptation, fine-tuning"):
-        experience("poetry", "chinchilla")
-    with pytest.raises(LawError, match="chinchilla, coupled"):
-        experience("web-text", "finetune")
+    found = tomllib.loads(toml(pd.DataFrame(rows)))["web-text"]["chinchilla"]
+    assert found.pop("reference") == {"N": 1e9, "D": 2e10}
+    assert list(found) == ["alpha", "walk N*D"]
+    assert found["alpha"]["tables"] == 1
+    parse_prior(found["alpha"]["prior"])
