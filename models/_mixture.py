@@ -72,7 +72,7 @@ def effective_share(domains: tuple[str, ...], saturation: str | None = None):
     """The basis p_1^s + sum_j t_j p_j^s, shape (run,); s is 1, or the exponent of this
     name.
     """
-    first, *others = domains
+    first, *further = domains
 
     def share(x: Covariates, e: Values):
         s = e[saturation] if saturation else None
@@ -81,7 +81,7 @@ def effective_share(domains: tuple[str, ...], saturation: str | None = None):
             p = clip_replay(x[f"{SHARE}{name}"])
             return p if s is None else power(p, s)
 
-        counted = (e[f"t_{name}"] * saturated(name) for name in others)
+        counted = (e[f"t_{name}"] * saturated(name) for name in further)
         return jnp.asarray(sum(counted, saturated(first)))
 
     return share

@@ -21,13 +21,13 @@ from .chinchilla import BETA, data
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
     """The law of these domains, that of the loss first."""
-    first, *others = domains
+    first, *further = domains
 
     def mixture(x, e):
         def saturated(name):
             return power(clip_replay(x[f"{SHARE}{name}"]), e[f"gamma_{name}"])
 
-        weighed = (e[f"c_{name}"] * saturated(name) for name in others)
+        weighed = (e[f"c_{name}"] * saturated(name) for name in further)
         return 1 / jnp.asarray(sum(weighed, saturated(first)))
 
     worth = lognormal(0.1, 1.5, "unpublished; as factors of transfer between domains")
@@ -57,7 +57,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
         exponents=(
             *resting(ALPHA, BETA),
             *per_domain("gamma", domains, bend, r"\gamma"),
-            *per_domain("c", tuple(others), worth, "c"),
+            *per_domain("c", tuple(further), worth, "c"),
         ),
         reference=reference(domains),
         plausible={
@@ -69,7 +69,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
             "beta": 0.3658,
         }
         | {f"gamma_{name}": 0.5 for name in domains}
-        | {f"c_{name}": 0.1 for name in others},
+        | {f"c_{name}": 0.1 for name in further},
         monotone={"N": -1, "D": -1},
     )
 

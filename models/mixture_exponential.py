@@ -21,10 +21,10 @@ from .chinchilla import BETA, data
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
     """The law of these domains, that of the loss first."""
-    others = domains[1:]
+    further = domains[1:]
 
     def mixture(x, e):
-        rates = (e[f"k_{name}"] * x[f"{SHARE}{name}"] for name in others)
+        rates = (e[f"k_{name}"] * x[f"{SHARE}{name}"] for name in further)
         return jnp.exp(jnp.asarray(sum(rates)))
 
     rate = normal(
@@ -55,7 +55,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
         ),
         exponents=(
             *resting(ALPHA, BETA),
-            *per_domain("k", others, rate, "k"),
+            *per_domain("k", further, rate, "k"),
         ),
         reference=reference(domains),
         plausible={
@@ -66,7 +66,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
             "alpha": 0.3478,
             "beta": 0.3658,
         }
-        | {f"k_{name}": 1.5 for name in others},
+        | {f"k_{name}": 1.5 for name in further},
         monotone={"N": -1, "D": -1},
     )
 

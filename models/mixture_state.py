@@ -31,9 +31,9 @@ from .state_target import publish, unpublish
 def law_of(domains: tuple[str, ...]) -> Law:
     """The law of these domains, that of the loss first."""
     share, shares = effective_share(domains), columns(domains)
-    one, floor = TARGET.terms
-    others = {e.name: e for e in TARGET.exponents}
-    own_power = replace(others.pop("q"), covariate=shares[0])
+    gap, floor = TARGET.terms
+    exponents = {e.name: e for e in TARGET.exponents}
+    own_power = replace(exponents.pop("q"), covariate=shares[0])
 
     def way(x: Covariates, e: Values):
         """The share of the way to the floor that was made, shape (run,)."""
@@ -56,10 +56,10 @@ def law_of(domains: tuple[str, ...]) -> Law:
         covariates=("N", "D", *shares, "loss_before", "source_loss_before"),
         terms=(
             Term(
-                one.coefficient,
+                gap.coefficient,
                 lambda x, e: x["loss_before"] * (1 - way(x, e)),
-                one.prior,
-                one.latex,
+                gap.prior,
+                gap.latex,
                 in_nats=False,
             ),
             Term(
@@ -71,7 +71,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
             ),
         ),
         exponents=(
-            *resting(own_power, *others.values()),
+            *resting(own_power, *exponents.values()),
             *per_domain("t", domains[1:], transfer, "t"),
         ),
         reference=measured | equal,

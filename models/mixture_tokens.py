@@ -26,7 +26,7 @@ from .chinchilla import BETA
 def law_of(domains: tuple[str, ...]) -> Law:
     """The law of these domains, that of the loss first."""
     share = effective_share(domains)
-    others = domains[1:]
+    further = domains[1:]
     return Law(
         name="mixture-tokens",
         title="law of a mixture's effective tokens",
@@ -57,8 +57,8 @@ def law_of(domains: tuple[str, ...]) -> Law:
             "alpha": 0.3478,
             "beta": 0.3658,
         }
-        | {f"t_{name}": 0.1 for name in others},
-        reduces_to=(("chinchilla", {f"t_{name}": 1.0 for name in others}),),
+        | {f"t_{name}": 0.1 for name in further},
+        reduces_to=(("chinchilla", {f"t_{name}": 1.0 for name in further}),),
         monotone={"N": -1, "D": -1},
     )
 

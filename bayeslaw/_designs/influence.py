@@ -229,7 +229,7 @@ def _step(
     draws: Float[np.ndarray, "chain draw ..."],
     kept: Float[np.ndarray, "chain kept row"],
 ) -> int:
-    """Of how many draws one keeps its likelihood."""
+    """Count the draws of which one keeps its likelihood."""
     return -(-draws.shape[1] // kept.shape[1])
 
 

@@ -181,7 +181,7 @@ def check(
         n=len(y),
         **{k: float(v[0]) for k, v in point_metrics(point[None], y).items()},
         intervals=intervals,
-        coverage={name: float(held.mean()) for name, held in inside.items()},
+        coverage={name: float(is_inside.mean()) for name, is_inside in inside.items()},
         crps=float(crps(np.exp(new), np.exp(y)).mean()),
         width90=float(((np.exp(high) - np.exp(low)) / np.exp(point)).mean()),
         interval_score90=float(interval_score(low, high, y).mean()),
@@ -215,9 +215,9 @@ def _verdict(
     """
     what = "runs" if fitted else "held-out runs"
     bias = measured.bias_log, measured.intervals["bias_log"]
-    held = measured.coverage["0.9"]
+    coverage90 = measured.coverage["0.9"]
     verdict, reason = judge(
-        measured.n, held, measured.stretch, *bias, measured.reasons, what
+        measured.n, coverage90, measured.stretch, *bias, measured.reasons, what
     )
     lines = [reason]
     if verdict == "trust":

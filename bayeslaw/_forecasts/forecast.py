@@ -78,8 +78,8 @@ def forecast(
     rows = pd.concat(blocks).iloc[: len(runs)].set_index(runs.index)
     if not keep:
         return rows
-    own = runs.drop(columns=[name for name in rows if name in runs])
-    return pd.concat([own, rows], axis=1)
+    columns = runs.drop(columns=[name for name in rows if name in runs])
+    return pd.concat([columns, rows], axis=1)
 
 
 def _blocks(runs: pd.DataFrame, size: int = 2000) -> list[pd.DataFrame]:
@@ -120,8 +120,10 @@ def _of_block(
     }
     if link is not None:
         rng = np.random.default_rng(seed)
-        drawn = link.take(shuffled(rng, link.draws, len(new))).of_new_evaluation(rng)
-        accuracy = np.clip(drawn.accuracy(np.exp(new)), 0.0, 1.0)
+        evaluations = link.take(shuffled(rng, link.draws, len(new))).of_new_evaluation(
+            rng
+        )
+        accuracy = np.clip(evaluations.accuracy(np.exp(new)), 0.0, 1.0)
         middle, least, most = np.quantile(accuracy, [0.5, low, high], axis=0)
         columns |= {"accuracy": middle, "accuracy_low": least, "accuracy_high": most}
     return pd.DataFrame(columns)

@@ -61,7 +61,7 @@ class Recipes:
     prob
         Probability inside the intervals.
     unit
-        Of the costs: FLOPs, or money.
+        Unit of the costs: FLOPs, or money.
     notes
         What is not as in the table given.
     warnings
@@ -178,11 +178,11 @@ def recipes(
     domains, notes = [], _unequal(names, price, unit)
     for number, (name, one) in enumerate(posteriors.items()):
         runs = of_source(offered) if name == "source" else offered
-        runs, told = _with_starts(runs, one, seed)
+        runs, lines = _with_starts(runs, one, seed)
         rng = generator(seed, Stream.RECIPES, number)
         interval = forecast(one, runs, prob=prob, seed=seed)
         domains.append(_Domain(name, *_draw_losses(one, runs, rng), interval))
-        notes += told
+        notes += lines
     domains = _paired(domains, seed)
     return Recipes(
         rows=_rows(offered, names, price, domains),
@@ -275,8 +275,8 @@ def _with_starts(
     for column in columns:
         measured = runs.groupby(keys)[column].mean().rename("measured")
         there = offered.join(measured, on=keys)["measured"]
-        given = offered.get(column, np.nan)
-        offered = offered.assign(**{column: given})
+        losses = offered.get(column, np.nan)
+        offered = offered.assign(**{column: losses})
         offered[column] = offered[column].fillna(there)
     return fill_losses(offered, runs, columns, seed=seed)
 
@@ -305,12 +305,12 @@ def _names(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> list[str]:
         )
     if RECIPE not in offered:
         return names
-    given = offered[RECIPE]
-    if given.isna().any() or given.astype(str).duplicated().any():
+    recipes = offered[RECIPE]
+    if recipes.isna().any() or recipes.astype(str).duplicated().any():
         raise RunTableError(
             f"{WHAT}, column {RECIPE!r}: give each recipe a name of its own"
         )
-    return given.astype(str).tolist()
+    return recipes.astype(str).tolist()
 
 
 def _read(parts: Sequence[Draws]) -> list[str]:
@@ -373,8 +373,8 @@ def _draw_losses(
     parts = all_draws(posterior.pieces())
     law = log_losses(parts, runs, WHAT)
     noise = noise_of(parts)
-    own = noise.draw(len(runs), rng) * error_sizes(parts, runs, WHAT)
-    return law, law + noise.draw_shared(runs, _read(parts), rng) + own
+    noise_draws = noise.draw(len(runs), rng) * error_sizes(parts, runs, WHAT)
+    return law, law + noise.draw_shared(runs, _read(parts), rng) + noise_draws
 
 
 def _paired(domains: Sequence[_Domain], seed: int) -> list[_Domain]:
@@ -461,16 +461,16 @@ def _law_wins(
 def _pair_sentence(pair: Mapping[str, Any], prob: float) -> str:
     """Say what a pair's probability is, and by how much."""
     domains = pair["domains"]
-    both = " on both losses" if len(domains) > 1 else ""
+    suffix = " on both losses" if len(domains) > 1 else ""
     parts = [
         f"{'' if len(domains) == 1 else f'{name} '}"
         f"{d['difference']['median']:+.2%} "
         f"({d['difference']['low']:+.2%} to {d['difference']['high']:+.2%}, {prob:.0%})"
-        + (f", better with {format_probability(d['probability'])}" if both else "")
+        + (f", better with {format_probability(d['probability'])}" if suffix else "")
         for name, d in domains.items()
     ]
     return (
-        f"{pair['recipe']} beats {pair['other']}{both} with probability "
+        f"{pair['recipe']} beats {pair['other']}{suffix} with probability "
         f"{format_probability(pair['probability'])} run against run, "
         f"{format_probability(pair['law_probability'])} on average: {'; '.join(parts)}."
     )

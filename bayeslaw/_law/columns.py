@@ -38,9 +38,9 @@ def powers_of(axis: str) -> dict[str, int]:
 
 def axis_product(axis: str, columns: Mapping[str, Any]) -> Any:
     """Multiply an axis out of its columns, each an array of shape (run,)."""
-    first, *others = powers_of(axis).items()
+    first, *factors = powers_of(axis).items()
     column, _ = first
     product = columns[column]
-    for column, power in others:
+    for column, power in factors:
         product = product * columns[column] if power > 0 else product / columns[column]
     return product

@@ -123,7 +123,7 @@ def law_at(
     unknown = [name for name in errors if name not in constants]
     if unknown:
         raise LawError(f"sd names {unknown[0]!r}, which is none of the constants")
-    drawn = {}
+    by_name = {}
     for name, value in constants.items():
         center = np.full(draws, float(value))
         if errors.get(name):
@@ -133,9 +133,9 @@ def law_at(
                 )
             spread = checked(f"sd of {name}", errors[name], POSITIVE) / value
             center = center * np.exp(spread * rng.standard_normal(draws))
-        drawn[name] = center
+        by_name[name] = center
     runtime.start()
-    values = {name: np.asarray(x) for name, x in record.from_paper(drawn).items()}
+    values = {name: np.asarray(x) for name, x in record.from_paper(by_name).items()}
     values = {name: np.broadcast_to(x, (draws,)) for name, x in values.items()}
     if sigma is not None:
         values["sigma"] = np.full(draws, checked("sigma", sigma, POSITIVE))

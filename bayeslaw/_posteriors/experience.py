@@ -28,7 +28,7 @@ HANDFUL = 24  # rows up to which priors are learned ones unless another is asked
 FEWEST_LABS = 3  # whose tables make priors that nobody asked for
 
 
-class Chosen(NamedTuple):
+class ChosenPriors(NamedTuple):
     """A law with its priors; ``name`` of the experience they are from, and ``why``."""
 
     law: Law
@@ -43,7 +43,7 @@ def choose_priors(
     *,
     reference: Mapping[str, float] | None = None,
     experience: TableFits | None = None,
-) -> Chosen:
+) -> ChosenPriors:
     """Take a law's priors from fits of other tables.
 
     Parameters
@@ -65,21 +65,21 @@ def choose_priors(
     if name is None:
         many = runs is not None and len(runs) > HANDFUL
         if many or not _is_unchanged(law):
-            return Chosen(law, NONE, "the law's own priors")
+            return ChosenPriors(law, NONE, "the law's own priors")
         name, why = kind_of(law, runs)
     if name == NONE:
-        return Chosen(law, NONE, why)
+        return ChosenPriors(law, NONE, why)
     found = populations(law, name, experience)
     labs = max((population.labs for population in found.values()), default=0)
     if not labs or (asked is None and labs < FEWEST_LABS):
-        return Chosen(law, NONE, f"{labs} labs of {name} teach of law {law.name}")
+        return ChosenPriors(law, NONE, f"{labs} labs of {name} teach of law {law.name}")
     measured = None
     if runs is not None and "loss" in runs:
         measured = Measured(fitting.covariates(law, runs), fitting.losses(runs))
     learned = experienced(
         law, name, reference=reference, measured=measured, experience=experience
     )
-    return Chosen(learned, name, why)
+    return ChosenPriors(learned, name, why)
 
 
 def _is_unchanged(law: Law) -> bool:

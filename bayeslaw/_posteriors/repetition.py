@@ -75,8 +75,8 @@ def repeating(pieces: Sequence[Piece], unique_tokens: float) -> tuple[Piece, ...
 
 
 def _with_replay(covariates: Sequence[str]) -> tuple[str, ...]:
-    others = [column for column in covariates if column != UNIQUE]
-    return tuple(dict.fromkeys([*others, "replay"]))
+    columns = [column for column in covariates if column != UNIQUE]
+    return tuple(dict.fromkeys([*columns, "replay"]))
 
 
 def epochs_measured(table: pd.DataFrame | None) -> float | None:

@@ -144,13 +144,13 @@ def choose_runs(
     if offered is None:
         return None
     columns = read_before(fits["target"], fits["source"])
-    offered, told = fill_losses(offered, runs, columns, seed=int(question["seed"]))
+    offered, lines = fill_losses(offered, runs, columns, seed=int(question["seed"]))
     offered = known_starts(offered, columns)
     budget = RULE.budget * price
     if budget < _first_costs(offered).min():
-        return Purchase(offered, None, price, unit, tuple(told))
+        return Purchase(offered, None, price, unit, tuple(lines))
     # Anchors have a seed of their own.
-    goal = {n: given for n, given in question.items() if n not in ("seed", "costs")}
+    goal = {n: value for n, value in question.items() if n not in ("seed", "costs")}
     picked = anchors(
         fits["target"],
         offered,
@@ -162,7 +162,7 @@ def choose_runs(
         checks=0,
         costs=costs,
     )
-    return Purchase(offered, picked, price, unit, tuple(told))
+    return Purchase(offered, picked, price, unit, tuple(lines))
 
 
 def worth_buying(
@@ -340,10 +340,10 @@ def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         There are none.
     """
     there = [column for column in columns if column in offered]
-    known = offered.dropna(subset=there)
-    if known.empty:
+    complete = offered.dropna(subset=there)
+    if complete.empty:
         raise RunTableError(
             f"no checkpoint on offer has {' and '.join(there)}, measured or forecast: "
             "measure it at six checkpoints at least, from which others are forecast"
         )
-    return known
+    return complete

@@ -121,7 +121,8 @@ class DomainResult:
     def at_tokens(self, tokens: float | None) -> DomainResult:
         """With a plan's tokens: whether its checks lie in the plan's direction."""
         tested = [
-            one._replace(hold_out=one.hold_out.at_tokens(tokens)) for one in self.tested
+            test._replace(hold_out=test.hold_out.at_tokens(tokens))
+            for test in self.tested
         ]
         return replace(self, tested=tuple(tested))
 
@@ -131,9 +132,9 @@ class DomainResult:
         within, the main one.
         """
         checks = [
-            one.check
-            for one in self.tested
-            if one.hold_out.is_in_direction and one.check is not None
+            test.check
+            for test in self.tested
+            if test.hold_out.is_in_direction and test.check is not None
         ]
         return checks or [self.check]
 
@@ -236,7 +237,7 @@ def judge(
     along_tokens = {"N", "D"} <= set(runs.runs)
 
     # Pictures in the order of the page: what was not seen comes first.
-    drawn = [
+    pictures = [
         figures.best_sizes(posterior, runs.runs, setting.unit),
         figures.calibration(runs.held, rows, result, setting.unit),
         figures.width_parts(judged, runs.held),
@@ -261,7 +262,7 @@ def judge(
         check=result,
         printed=printed,
         panels=numbers,
-        pictures=tuple(picture for picture in drawn if picture is not None),
+        pictures=tuple(picture for picture in pictures if picture is not None),
         inside=tuple(picture for picture in inside if picture is not None),
         fitted=len(fitted),
         tested=(Tested(setting.main, result),),
@@ -280,12 +281,12 @@ def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
 def _held_out_picture(
     name: str, runs: Split, rows: pd.DataFrame, setting: PageSetting
 ) -> figures.Picture:
-    held = setting.main.name
+    main = setting.main.name
     return figures.forecast_grid(
         runs.held,
         rows,
-        title=f"{name}: {held}, held out",
-        caption=f"Forecasts at {held} (dashed: median; band: 90% "
+        title=f"{name}: {main}, held out",
+        caption=f"Forecasts at {main} (dashed: median; band: 90% "
         "interval of a new run) against observations the fit has not seen (dots), as "
         "Goffinet 2025, fig. 1, with intervals.",
         unit=setting.unit,

@@ -58,7 +58,7 @@ class MapSize(NamedTuple):
     largest_forgetting: float = 1.0
 
 
-class Approximation(NamedTuple):
+class LowRank(NamedTuple):
     """How near `low_rank` comes to a matrix of draws.
 
     Parameters
@@ -78,7 +78,7 @@ class Approximation(NamedTuple):
     rows: int = 800
 
 
-MAP, NEARNESS = MapSize(), Approximation()
+MAP, NEARNESS = MapSize(), LowRank()
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
@@ -100,15 +100,15 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     grid_tokens = np.linspace(low, high, MAP.tokens)
     # Beyond the fitted replays it may be looked at, but no plan is sought.
     least = 0.0 if "min_replay" in problem.fitted else problem.min_replay
-    shown = replace(problem, min_replay=least, max_replay=1.0)
+    wide = replace(problem, min_replay=least, max_replay=1.0)
     # Even in the planner's search coordinate, dense where replay or its rest is small.
-    grid_replay = shown.replay(np.linspace(0, 1, MAP.replays))
+    grid_replay = wide.replay(np.linspace(0, 1, MAP.replays))
     lies_inside = (problem.min_replay <= grid_replay) & (
         grid_replay <= problem.max_replay
     )
-    seen = _most(runs)
+    largest = _most(runs)
     promises = problem.by_constraint(
-        lambda promise: _packed(promise, grid_tokens, grid_replay, lies_inside, seen)
+        lambda promise: _packed(promise, grid_tokens, grid_replay, lies_inside, largest)
     )
     return {
         "N": problem.N,
@@ -155,8 +155,8 @@ def _most(runs: pd.DataFrame) -> float | None:
     """The largest loss that is told: beyond it a law says nothing that was measured."""
     columns = [c for c in ("loss", *LOSSES_BEFORE) if c in runs]
     losses = runs[columns].to_numpy(float)
-    known = losses[np.isfinite(losses)]
-    return MAP.loss_factor * float(known.max()) if len(known) else None
+    finite = losses[np.isfinite(losses)]
+    return MAP.loss_factor * float(finite.max()) if len(finite) else None
 
 
 def can_explore(problem: Problem) -> bool:
@@ -337,11 +337,11 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # A few hundred rows span the same space as thousands.
     stride = _stride(matrix)
     axes = _principal_axes(matrix[::stride])
-    others = matrix[stride // 2 :: stride]
-    weights_of_others = others @ axes.T
+    test_rows = matrix[stride // 2 :: stride]
+    weights_of_others = test_rows @ axes.T
 
     def is_near(rank: int) -> bool:
-        error = weights_of_others[:, :rank] @ axes[:rank] - others
+        error = weights_of_others[:, :rank] @ axes[:rank] - test_rows
         return bool(np.abs(error).mean() < NEARNESS.tolerance)
 
     # The error falls with the rank, so that the least rank is found by halving.

@@ -463,13 +463,13 @@ def _warn_nothing_to_buy(
     runs
         The target's, of whose checkpoints runs would be offered.
     """
-    read = [
+    columns = [
         column
         for domain in ("target", "source")
         for law in laws_of(runs, names[domain])
         for column in law.covariates
     ]
-    why = why_not_offered(runs, asked.keywords, list(dict.fromkeys(read)))
+    why = why_not_offered(runs, asked.keywords, list(dict.fromkeys(columns)))
     if why is not None:
         warnings.warn(
             f"the page will not tell which runs to buy: {why}",
@@ -492,7 +492,7 @@ def _shares(
 ) -> dict[Any, float]:
     """Stages of the page by the seconds they took where they were measured."""
     kinds = [FINAL] if is_planned else []
-    kinds += [one.axis for one in tested]
+    kinds += [hold_out.axis for hold_out in tested]
     shares: dict[Any, float] = {(name, kind): FIT for name in parts for kind in kinds}
     shares |= {(name, "drawn"): DRAWN for name in parts}
     if is_planned:
@@ -522,8 +522,8 @@ def _fit_all(
     is_alone = any(len(names) == 1 for names in laws.values())
     fits_at_once = 1 if is_alone else len(parts)
     splits = {
-        (name, one.axis): Split(runs, one.is_held(runs))
-        for one in setting.hold_outs
+        (name, hold_out.axis): Split(runs, hold_out.is_held(runs))
+        for hold_out in setting.hold_outs
         for name, runs in parts.items()
     }
     # first those to plan with: the plan is made while the others are judged
@@ -532,21 +532,21 @@ def _fit_all(
     fitted |= {key: ~split.is_held for key, split in splits.items()}
 
     def drawn(name: str) -> DomainResult:
-        main, *others = setting.hold_outs
+        main, *further = setting.hold_outs
         judged = fits[name, main.axis].result()
         final = fits[name, FINAL].result() if refit else None
         domain = judge(name, judged, final, splits[name, main.axis], setting)
-        beside = [_tested(name, one) for one in others]
+        beside = [_tested(name, hold_out) for hold_out in further]
         stages.finish((name, "drawn"))
         return replace(domain, tested=(*domain.tested, *beside)) if beside else domain
 
-    def _tested(name: str, one: HoldOut) -> Tested:
+    def _tested(name: str, hold_out: HoldOut) -> Tested:
         """A hold-out beside the main one: the page can do without."""
         try:
-            judged = fits[name, one.axis].result()
-            return checked(judged, splits[name, one.axis], one, setting.seed)
+            judged = fits[name, hold_out.axis].result()
+            return checked(judged, splits[name, hold_out.axis], hold_out, setting.seed)
         except BayeslawError as error:
-            return Tested(one, None, reason_of(error))
+            return Tested(hold_out, None, reason_of(error))
 
     with (
         runtime.threads() as cores,
@@ -601,7 +601,7 @@ def _render(contents: _Contents) -> str:
     setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
     laws = {law.name: law for fit in contents.fits.values() for law in laws_in(fit)}
-    read = {column for law in laws.values() for column in law.covariates}
+    columns = {column for law in laws.values() for column in law.covariates}
     verdict, trust = verdict_of(domains, planned.untested)
     # pictures for print are drawn once, when all is there
     pictures = (
@@ -622,10 +622,11 @@ def _render(contents: _Contents) -> str:
         coming=contents.coming,
         verdict=verdict,
         trust=trust,
-        settings=alike_but_settings(table, read),
+        settings=alike_but_settings(table, columns),
         laws=list(laws.values()),
         hold_outs=[
-            one.at_tokens(plan.D if plan else None) for one in setting.hold_outs
+            hold_out.at_tokens(plan.D if plan else None)
+            for hold_out in setting.hold_outs
         ],
         rows=len(table),
         unit=setting.unit,
@@ -679,9 +680,11 @@ def _quoted(word: str) -> str:
 def _plan_words(question: Mapping[str, Any]) -> list[str]:
     """The options that ask for a plan."""
     covariates = question.get("covariates") or {}
-    given = {n: x for n, x in question.items() if n != "covariates"} | dict(covariates)
+    settings = {n: x for n, x in question.items() if n != "covariates"} | dict(
+        covariates
+    )
     words = []
-    for name, value in given.items():
+    for name, value in settings.items():
         if isinstance(value, Mapping):
             value = ",".join(f"{domain}={limit}" for domain, limit in value.items())
         if isinstance(value, float):

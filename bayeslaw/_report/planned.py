@@ -162,17 +162,17 @@ def completed(
     question = {"seed": seed, **asked.keywords}
     if not asked.forecast:
         return question, list(asked.told)
-    drawn, told = forecast_losses(
+    draws, told = forecast_losses(
         parts, asked.forecast, question["N"], question["ptpp"], seed=seed
     )
-    covariates = {**(question.get("covariates") or {}), **drawn}
+    covariates = {**(question.get("covariates") or {}), **draws}
     return question | {"covariates": covariates}, [*asked.told, *told]
 
 
 def _not_covered(answer: Plan, runs: pd.DataFrame, setting: PageSetting) -> list[str]:
     """The plan's tokens, where they lie beyond the table and no check tests that."""
     tokens = answer.D or 0.0
-    is_tested = any(one.axis == "D" for one in setting.hold_outs)
+    is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
     if "D" not in runs or tokens <= runs["D"].max() or is_tested:
         return []
     return [
@@ -191,7 +191,9 @@ def _if_as_checked(
         _promise(domain): max(map(_stretch, failed))
         for domain, results in checks.items()
         if domain in ("target", "source")
-        and (failed := [one for one in results if one.verdict in SAYS_HOW_WIDE])
+        and (
+            failed := [result for result in results if result.verdict in SAYS_HOW_WIDE]
+        )
     }
     if answer.D is None or not stretch:
         return None

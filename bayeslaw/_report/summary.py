@@ -171,8 +171,8 @@ def _confidence(plan: Plan) -> str:
     # One for all limits together, or one for each.
     if not isinstance(plan.confidence, dict):
         return f"{100 * plan.confidence:.3g}%"
-    each = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
-    return " and ".join(each)
+    levels = [f"{100 * p:.3g}% for {name}" for name, p in plan.confidence.items()]
+    return " and ".join(levels)
 
 
 def _answer(plan: Plan) -> dict[str, str]:
@@ -288,15 +288,15 @@ def _cheaper_or_safer(plan: Plan) -> list[str]:
     """The confidences next to the plan's, and what they cost."""
     if not plan.D or not isinstance(plan.confidence, float) or not plan.feasible:
         return []
-    asked, lines = plan.confidence, []
+    confidence, lines = plan.confidence, []
     rows = [row for row in plan.frontier if row["D"]]
-    under = [row for row in rows if row["confidence"] < asked]
-    over = [row for row in rows if row["confidence"] > asked]
+    under = [row for row in rows if row["confidence"] < confidence]
+    over = [row for row in rows if row["confidence"] > confidence]
     if under:
         lines.append(f"Cheaper: {_other(under[-1], plan.D)}")
     if over:
         lines.append(f"Safer: {_other(over[0], plan.D)}")
-    elif asked < max(row["confidence"] for row in plan.frontier):
+    elif confidence < max(row["confidence"] for row in plan.frontier):
         lines.append("Safer: no number of tokens reaches the next higher probability.")
     return lines
 

@@ -24,9 +24,9 @@ from bayeslaw.cli.options import (
     Column,
     CostOptions,
     Experience,
-    FitOptions,
     PriorsAlone,
     Reference,
+    SavedFitOptions,
     Seed,
     Where,
     command,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(AccuracyOptions, CostOptions, FitOptions):
+class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
     """Options of ``plan``."""
 
     target: Annotated[
@@ -369,7 +369,7 @@ def _covariates(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorsOptions(CostOptions, FitOptions):
+class AnchorsOptions(CostOptions, SavedFitOptions):
     """Options of ``anchors``."""
 
     fit_file: Annotated[

@@ -23,9 +23,9 @@ from bayeslaw.cli.options import (
     CostOptions,
     Experience,
     FitFile,
-    FitOptions,
     PriorsAlone,
     Runs,
+    SavedFitOptions,
     Where,
     command,
     complete_law,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecastOptions(AccuracyOptions, FitOptions):
+class ForecastOptions(AccuracyOptions, SavedFitOptions):
     """Options of ``forecast``."""
 
     fit_file: FitFile
@@ -170,7 +170,7 @@ def _with_own(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimumOptions(CostOptions, FitOptions):
+class OptimumOptions(CostOptions, SavedFitOptions):
     """Options of ``optimum``."""
 
     fit_file: FitFile
@@ -242,7 +242,7 @@ def _draw_optimum(best: Any, runs: Any, path: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipesOptions(CostOptions, FitOptions):
+class RecipesOptions(CostOptions, SavedFitOptions):
     """Options of ``recipes``."""
 
     fit_file: FitFile
@@ -319,7 +319,7 @@ def recipes(options: RecipesOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(FitOptions):
+class CheckOptions(SavedFitOptions):
     """Options of ``check``."""
 
     fit_file: FitFile
@@ -422,7 +422,7 @@ def _further_checks(posterior: Any, table: Any, options: CheckOptions) -> dict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReviewOptions(FitOptions):
+class ReviewOptions(SavedFitOptions):
     """Options of ``review``."""
 
     paths: Annotated[

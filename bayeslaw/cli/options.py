@@ -177,7 +177,7 @@ AsJson = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions:
+class SavedFitOptions:
     """What every command that reads fits takes."""
 
     seed: Seed = 0

@@ -151,11 +151,11 @@ class Miss(NamedTuple):
     distance: Float[np.ndarray, "run side"]
 
 
-def scale_prior(known: Range) -> Prior:
+def scale_prior(training: Range) -> Prior:
     """The prior of a drift's common scale, an e-fold: larger of a law that starts from
     the checkpoint's losses, whose misfit is larger too.
     """
-    starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(known.axes)
+    starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(training.axes)
     return STATE_TAU if starts else TAU
 
 
@@ -172,19 +172,19 @@ def draw_scales(
     to which no stage was left out follows the common scale. ``prior``: of the common
     scale (`scale_prior`).
     """
-    found = [_Summary.of(miss) for miss in misses]
-    told = np.zeros(sides, bool)
+    summaries = [_Summary.of(miss) for miss in misses]
+    is_tested = np.zeros(sides, bool)
     for miss in misses:
-        told |= np.any(miss.distance > 0, axis=0)
+        is_tested |= np.any(miss.distance > 0, axis=0)
     # the common scale and the departures of the sides that some stage tells of, each
     # over its prior sd
-    size = 1 + int(told.sum())
+    size = 1 + int(is_tested.sum())
 
     def log_density(standard: Float[np.ndarray, "draw scale"]):
         scales = _scales(standard, prior)
         log_p = -0.5 * np.sum(standard**2, axis=1)
-        for summary in found:
-            log_p = log_p + summary.log_likelihood(scales, told)
+        for summary in summaries:
+            log_p = log_p + summary.log_likelihood(scales, is_tested)
         return log_p
 
     centre, root = np.zeros(size), WIDENED * np.eye(size)
@@ -201,10 +201,10 @@ def draw_scales(
         centre = weight @ tried
         away = (tried - centre) * np.sqrt(weight)[:, None]
         root = np.linalg.cholesky(away.T @ away + 1e-3 * np.eye(size))
-    kept = tried[by_weight(weight, DRAWS, rng)]
+    draws = tried[by_weight(weight, DRAWS, rng)]
     everywhere = rng.standard_normal((DRAWS, 1 + sides))
-    everywhere[:, 0] = kept[:, 0]
-    everywhere[:, 1:][:, told] = kept[:, 1:]
+    everywhere[:, 0] = draws[:, 0]
+    everywhere[:, 1:][:, is_tested] = draws[:, 1:]
     return _scales(everywhere, prior)
 
 

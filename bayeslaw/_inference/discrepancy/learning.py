@@ -231,12 +231,12 @@ def _blocks(draws: int, rows: int, cells: int = 4_000_000) -> list[slice]:
 
 
 def _some_residuals(
-    y: Float[np.ndarray, " row"], means: Means, draws: int, some: int = 500
+    y: Float[np.ndarray, " row"], means: Means, draws: int, sample: int = 500
 ) -> Float[np.ndarray, "draw row"]:
     """Compute residuals for about ``some`` draws of the law, shape (draw, row): enough
     for their mean and covariance.
     """
-    step = max(1, draws // some)
+    step = max(1, draws // sample)
     blocks = _blocks(draws, len(y))
     parts = [y - means(block)[::step] for block in blocks]
     return np.concatenate(parts)

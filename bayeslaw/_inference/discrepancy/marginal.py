@@ -217,7 +217,7 @@ class Marginal:
             return -log_p, -slope
 
         reach = FARTHEST * self.spread
-        found = optimize.minimize(
+        optimum = optimize.minimize(
             negative,
             start,
             jac=True,
@@ -225,7 +225,7 @@ class Marginal:
             bounds=optimize.Bounds(self.centre - reach, self.centre + reach),
             options={"maxiter": 60},
         )
-        return found.x
+        return optimum.x
 
     def scaled_squares(
         self, log_scales: Float[np.ndarray, " scale"]

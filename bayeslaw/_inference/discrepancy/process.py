@@ -395,14 +395,14 @@ def process_to_dict(process: Process | None) -> dict | None:
     return asdict(process)
 
 
-def process_from_dict(given: Mapping[str, Any] | None) -> Process | None:
+def process_from_dict(content: Mapping[str, Any] | None) -> Process | None:
     """Convert the output of `process_to_dict` back to a process."""
-    if given is None:
+    if content is None:
         return None
-    axes = [Axis(**axis) for axis in given["axes"]]
-    pairs = [(int(i), int(j)) for i, j in given["pairs"]]
-    walks = [Walk(walk["name"], tuple(walk["edges"])) for walk in given["walks"]]
-    fading = given.get("fading")
+    axes = [Axis(**axis) for axis in content["axes"]]
+    pairs = [(int(i), int(j)) for i, j in content["pairs"]]
+    walks = [Walk(walk["name"], tuple(walk["edges"])) for walk in content["walks"]]
+    fading = content.get("fading")
     return Process(
         tuple(axes),
         tuple(pairs),

@@ -159,7 +159,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     shares, least = search.best()
     losses = search.draws(shares)
     low, median, top = np.quantile(losses, [0.05, 0.5, 0.95])
-    each = np.quantile(search.best_of_each(shares), [0.05, 0.5, 0.95], axis=0).T
+    quantiles = np.quantile(search.best_of_each(shares), [0.05, 0.5, 0.95], axis=0).T
     free = [
         search.reach(j, shares, least * (1 + tolerance)) for j in range(len(shares))
     ]
@@ -171,7 +171,7 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
         loss={"median": float(median), "low": float(low), "high": float(top)},
         optimum={
             name: dict(zip(("low", "median", "high"), map(float, row), strict=True))
-            for name, row in zip(names, each, strict=True)
+            for name, row in zip(names, quantiles, strict=True)
         },
         free={
             name: {"low": ends[0], "high": ends[1]}
@@ -211,14 +211,14 @@ class _MeanLoss:
         rng = np.random.default_rng(0)
         tilted = rng.dirichlet(np.ones(len(self.low)), starts)
         middle = np.full(len(self.low), 1 / len(self.low))
-        found = [self._least(self._within(p)) for p in (middle, *tilted)]
-        return min(found, key=lambda pair: pair[1])
+        minima = [self._least(self._within(p)) for p in (middle, *tilted)]
+        return min(minima, key=lambda pair: pair[1])
 
     def _least(
         self, start: Float[np.ndarray, " domain"]
     ) -> tuple[Float[np.ndarray, " domain"], float]:
-        found = self._slsqp(self, start)
-        shares = self._within(found)
+        optimum = self._slsqp(self, start)
+        shares = self._within(optimum)
         return shares, self(shares)[0]
 
     def reach(
@@ -240,23 +240,23 @@ class _MeanLoss:
                 "fun": lambda p: left(p)[0],
                 "jac": lambda p: left(p)[1],
             }
-            found = self._slsqp(lambda p, s=slope: (s @ p, s), best, [near])
-            ends.append(float(self._within(found)[domain]))
+            optimum = self._slsqp(lambda p, s=slope: (s @ p, s), best, [near])
+            ends.append(float(self._within(optimum)[domain]))
         return min(ends), max(ends)
 
     def _slsqp(self, function, start, further=()):
         total = np.ones(len(start))
-        whole = {"type": "eq", "fun": lambda p: p.sum() - 1, "jac": lambda p: total}
-        found = optimize.minimize(
+        simplex = {"type": "eq", "fun": lambda p: p.sum() - 1, "jac": lambda p: total}
+        optimum = optimize.minimize(
             function,
             start,
             jac=True,
             method="SLSQP",
             bounds=list(zip(self.low, self.high, strict=True)),
-            constraints=[whole, *further],
+            constraints=[simplex, *further],
             options={"maxiter": 60, "ftol": 1e-7},
         )
-        return found.x
+        return optimum.x
 
     def best_of_each(
         self, start: Float[np.ndarray, " domain"], steps: int = 150

@@ -35,7 +35,7 @@ def mixture_candidates(
     N, D
         Levels of model parameters and of tokens.
     steps
-        Of the lattice of shares (a simplex lattice design, Scheffe 1958): multiples of
+        Fineness of the lattice of shares (simplex lattice design, Scheffe 1958): multiples of
         one over it.
 
     Returns

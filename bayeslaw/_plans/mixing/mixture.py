@@ -27,8 +27,8 @@ from bayeslaw._plans.mixing.question import (
     unknown_name,
 )
 from bayeslaw._plans.mixing.search import (
-    Limits,
     MixtureChoice,
+    SetLimits,
     SimplexProblem,
     onto_simplex,
     search,
@@ -77,7 +77,7 @@ class MixturePlan:
         By domain: ``share`` over its bounds, and the ``probability`` at the plan's tokens
         with the nearest mixture of that share.
     region
-        Of three domains, over the simplex at the plan's tokens: ``shares`` of each
+        For three domains, over the simplex at the plan's tokens: ``shares`` of each
         mixture and its ``probability``; empty of more.
     settings, warnings
         What was asked, and what to know of the plan.
@@ -219,13 +219,13 @@ def _problem(arguments: MixtureArguments, simplex: Simplex) -> SimplexProblem:
     )
 
 
-def _limits(arguments: MixtureArguments, sets: tuple[str, ...]) -> Limits:
+def _limits(arguments: MixtureArguments, sets: tuple[str, ...]) -> SetLimits:
     names, weights, most = [], [], []
     for name, limit in arguments.max_loss.items():
         if name not in sets:
             raise PlanError(unknown_name("max_loss", name, sets))
         names.append(name)
-        weights.append([float(one == name) for one in sets])
+        weights.append([float(single == name) for single in sets])
         most.append(checked(f"max_loss of {name}", limit, LOSS))
     if arguments.max_mean_loss is not None:
         names.append(MEAN)
@@ -233,7 +233,7 @@ def _limits(arguments: MixtureArguments, sets: tuple[str, ...]) -> Limits:
         most.append(checked("max_mean_loss", arguments.max_mean_loss, LOSS))
     if not names:
         raise PlanError("give a limit: max_loss by evaluation set, or max_mean_loss")
-    return Limits(tuple(names), np.array(weights), np.array(most))
+    return SetLimits(tuple(names), np.array(weights), np.array(most))
 
 
 def _tokens(

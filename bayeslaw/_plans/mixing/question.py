@@ -65,7 +65,9 @@ class Simplex:
         PlanError
             They make no question.
         """
-        posteriors = {name: as_posterior(one) for name, one in question.losses.items()}
+        posteriors = {
+            name: as_posterior(posterior) for name, posterior in question.losses.items()
+        }
         if not posteriors:
             raise PlanError("give a posterior of at least one evaluation set")
         domains = _domains(posteriors)
@@ -99,17 +101,17 @@ def _supply(
 
 def _domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
     """Domains of the laws' shares, which must be the same for all."""
-    found: dict[str, set[str]] = {}
+    domains_of: dict[str, set[str]] = {}
     for name, posterior in posteriors.items():
         columns = [c for piece in posterior.pieces() for c in piece.covariates]
-        found[name] = set(share_domains(columns))
-        if not found[name]:
+        domains_of[name] = set(share_domains(columns))
+        if not domains_of[name]:
             raise PlanError(
                 f"the law of {name} reads no shares: fit a law of mixtures "
                 "(mixture-coupled) to a table with columns share_NAME"
             )
-    first, domains = next(iter(found.items()))
-    for name, others in found.items():
+    first, domains = next(iter(domains_of.items()))
+    for name, others in domains_of.items():
         if others != domains:
             apart = ", ".join(sorted(others ^ domains))
             raise PlanError(
@@ -128,14 +130,14 @@ def mean_weights(
     PlanError
         A set is unknown, or no weight is above 0.
     """
-    given = dict.fromkeys(sets, 1.0) if weights is None else dict(weights)
-    unknown = [name for name in given if name not in sets]
+    by_set = dict.fromkeys(sets, 1.0) if weights is None else dict(weights)
+    unknown = [name for name in by_set if name not in sets]
     if unknown:
         raise PlanError(unknown_name("weights", unknown[0], sets))
-    total = sum(given.values())
-    if min(given.values()) < 0 or not 0 < total < math.inf:
+    total = sum(by_set.values())
+    if min(by_set.values()) < 0 or not 0 < total < math.inf:
         raise PlanError("weights must be at least 0, and one of them above")
-    return [given.get(name, 0.0) / total for name in sets]
+    return [by_set.get(name, 0.0) / total for name in sets]
 
 
 def unknown_name(what: str, name: str, there: tuple[str, ...]) -> str:

@@ -143,10 +143,10 @@ class SampledLosses:
 
     def _check_columns(self) -> None:
         """Refuse laws that read what is neither planned nor given."""
-        given = {"D", *self.fixed, *(f"{SHARE}{name}" for name in self.domains)}
+        settings = {"D", *self.fixed, *(f"{SHARE}{name}" for name in self.domains)}
         for name, parts in zip(self.sets, self.parts, strict=True):
             for part in parts:
-                missing = [c for c in part.piece.covariates if c not in given]
+                missing = [c for c in part.piece.covariates if c not in settings]
                 if missing:
                     raise PlanError(
                         f"the law of {name} reads {missing[0]!r}: "

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class SetLimits:
     """Upper limits on losses, and on weighted means of them.
 
     ``weights``: of each evaluation set in each limit, (limit, set), rows summing to one;
@@ -75,7 +75,7 @@ class SimplexProblem:
     """
 
     losses: SampledLosses
-    limits: Limits
+    limits: SetLimits
     confidence: float
     low: Float[np.ndarray, " domain"]
     high: Float[np.ndarray, " domain"]
@@ -129,11 +129,11 @@ class SimplexProblem:
         """Probabilities at evenly spaced log tokens of a mixture, and those."""
         rungs = np.linspace(low, high, 32)
         log_losses = self.losses.along_tokens(rungs, shares)
-        kept = [
+        probabilities = [
             (self.limits.margins(log_losses[..., rung]) >= 0).all(axis=0).mean()
             for rung in range(len(rungs))
         ]
-        return rungs, np.array(kept)
+        return rungs, np.array(probabilities)
 
     def cheapest(
         self, shares: Float[np.ndarray, " domain"], rounds: int = 3
@@ -146,10 +146,10 @@ class SimplexProblem:
             return None
         for _ in range(rounds):
             rungs, probabilities = self.ladder(low, high, shares)
-            kept = np.flatnonzero(probabilities >= self.confidence)
-            if not len(kept):
+            safe_rungs = np.flatnonzero(probabilities >= self.confidence)
+            if not len(safe_rungs):
                 return None
-            high, low = rungs[kept[0]], rungs[max(kept[0] - 1, 0)]
+            high, low = rungs[safe_rungs[0]], rungs[max(safe_rungs[0] - 1, 0)]
         return float(high)
 
     def safest(self, shares: Float[np.ndarray, " domain"]) -> MixtureChoice:
@@ -177,10 +177,12 @@ def search(problem: SimplexProblem, starts: int = 3, seed: int = 0) -> MixtureCh
     """The cheapest choice that keeps the limits; else the most probable one."""
     firsts = _starts(problem, starts, seed)
     safest = [_safest_from(problem, first) for first in firsts]
-    found = [_cheapest_from(problem, one) for one in (*firsts, *safest) if one.is_kept]
-    kept = [choice for choice in found if choice is not None]
-    if kept:
-        return min(kept, key=lambda choice: choice.log_tokens)
+    candidates = [
+        _cheapest_from(problem, start) for start in (*firsts, *safest) if start.is_kept
+    ]
+    choices = [choice for choice in candidates if choice is not None]
+    if choices:
+        return min(choices, key=lambda choice: choice.log_tokens)
     return max(safest, key=lambda choice: choice.probability)
 
 
@@ -229,7 +231,7 @@ def _cheapest_from(
     log_low, log_high = map(math.log, problem.tokens)
     keeps = _memo(problem.quantile)
     slope = np.eye(1 + size)[0]
-    found = optimize.minimize(
+    solution = optimize.minimize(
         lambda point: (point[0], slope),
         np.array([start.log_tokens, *start.shares]),
         jac=True,
@@ -246,7 +248,7 @@ def _cheapest_from(
         ],
         options={"maxiter": 60, "ftol": 1e-5},
     )
-    mixture = onto_simplex(found.x[1:], problem.low, problem.high)
+    mixture = onto_simplex(solution.x[1:], problem.low, problem.high)
     log_tokens = problem.cheapest(mixture)
     if log_tokens is None:
         return None
@@ -267,11 +269,11 @@ def _safest_from(
     for _ in range(rounds):
         if choice.is_kept:
             break
-        found = _choice(problem, *_largest_margin(aim, choice))
-        if found.probability > choice.probability:
-            choice = found
+        safer = _choice(problem, *_largest_margin(aim, choice))
+        if safer.probability > choice.probability:
+            choice = safer
         # a quantile far in a tail has few draws
-        aim = replace(problem, confidence=float(np.clip(found.probability, 0.02, 0.98)))
+        aim = replace(problem, confidence=float(np.clip(safer.probability, 0.02, 0.98)))
     return choice
 
 
@@ -294,7 +296,7 @@ def _largest_margin(
         margin, slopes = problem.quantile(point)
         return -100 * margin, -100 * slopes
 
-    found = optimize.minimize(
+    solution = optimize.minimize(
         loss,
         np.array([start.log_tokens, *start.shares]),
         jac=True,
@@ -303,8 +305,8 @@ def _largest_margin(
         constraints=_of_supply(problem),
         options={"maxiter": 60, "ftol": 1e-5},
     )
-    mixture = onto_simplex(found.x[1:], problem.low, problem.high)
-    return min(found.x[0], problem.most_tokens(mixture)), mixture
+    mixture = onto_simplex(solution.x[1:], problem.low, problem.high)
+    return min(solution.x[0], problem.most_tokens(mixture)), mixture
 
 
 def _of_supply(problem: SimplexProblem) -> list[dict]:

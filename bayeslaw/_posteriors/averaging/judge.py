@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 SHARED, INDEPENDENT = "shared", "independent"  # errors within a checkpoint or run
 
 
-class Effort(NamedTuple):
+class PosteriorEffort(NamedTuple):
     """Settings of the samplers of a posterior.
 
     Parameters
@@ -68,12 +68,12 @@ class Effort(NamedTuple):
     tries: int
 
 
-OF_THE_TABLE = Effort(
+OF_THE_TABLE = PosteriorEffort(
     Importance(draws=4000, min_ess=MIN_ESS),
     NUTS(chains=4, warmup=WARMUP, draws=500, max_draws=2000),
     TRIES,
 )
-OF_A_STAGE = Effort(
+OF_A_STAGE = PosteriorEffort(
     Importance(draws=1000, min_ess=50, enough=800),
     NUTS(chains=4, warmup=WARMUP, draws=300, max_draws=300),
     TRIES // 2,
@@ -228,7 +228,7 @@ def _posterior(
     weights: Float[np.ndarray, " row"],
     starts: tuple[list[dict], float] | None,
     seed: int,
-    effort: Effort,
+    effort: PosteriorEffort,
 ) -> Refit:
     """Draw the posterior given rows of positive weight. The mode is searched from
     ``starts`` (values of the law, and the noise scale), by default from many points.

@@ -34,7 +34,7 @@ SHORTER = (64, 32, 16)  # times, the runs on offer from a plan's checkpoint
 PER_PARAMETER = (5.0, 20.0, 80.0)
 
 
-class Picture(NamedTuple):
+class PriorPicture(NamedTuple):
     """A picture as a data URI, with its caption and what it shows in words."""
 
     uri: str
@@ -53,7 +53,7 @@ class PriorPage:
     warnings
         That nothing is measured, and where priors are from.
     forecast
-        Of the goal's runs, as `forecast` gives it; None of a plan.
+        Forecast of the goal's runs, as `forecast` gives it; None where a plan is the goal.
     plan
         What would be planned now; None without a question.
     first
@@ -183,7 +183,7 @@ def _shorter(goal: pd.DataFrame) -> pd.DataFrame:
 # -- the page --------------------------------------------------------------------------
 
 
-def _render(page: PriorPage, pictures: list[Picture], budget: float) -> str:
+def _render(page: PriorPage, pictures: list[PriorPicture], budget: float) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -207,7 +207,7 @@ def _render(page: PriorPage, pictures: list[Picture], budget: float) -> str:
 
 def _pictures(
     posterior: Posterior, goal: pd.DataFrame, offered: pd.DataFrame
-) -> list[Picture]:
+) -> list[PriorPicture]:
     """What the priors expect along tokens, and of every run that comes up."""
     dearest = goal.loc[[(goal["N"] * goal["D"]).idxmax()]]
     size = format_count(float(dearest["N"].iloc[0]))
@@ -270,10 +270,10 @@ def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axe
     return ax
 
 
-def _drawn(draw: Callable[[Axes], Any], caption: str, alt: str) -> Picture:
+def _drawn(draw: Callable[[Axes], Any], caption: str, alt: str) -> PriorPicture:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     draw(figure.subplots())
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     data = base64.b64encode(buffer.getvalue()).decode()
-    return Picture(f"data:image/png;base64,{data}", caption, alt)
+    return PriorPicture(f"data:image/png;base64,{data}", caption, alt)

@@ -184,7 +184,7 @@ def _of_tokens(
     if usual < 0.5 * near:
         return None
     tried = [(factor, *_shortened(runs, columns, factor)) for factor in factors]
-    factor, short, distance = min(tried, key=lambda one: one[-1])
+    factor, short, distance = min(tried, key=lambda row: row[-1])
     is_near = distance < min(usual / closer, near)
     if not is_near or not 2 <= short.sum() <= len(runs) / 2:
         return None

@@ -42,15 +42,15 @@ def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
     if not columns:
         return runs
     shares = _with_gaps_filled(_as_fractions(runs[columns].astype(float)))
-    rest = 1 - shares.sum(axis=1, skipna=False)
+    remainder = 1 - shares.sum(axis=1, skipna=False)
     slack = rounding(shares)
-    if (rest > slack).any():
+    if (remainder > slack).any():
         _say(
-            f"{' + '.join(columns)} is less than 1 in {(rest > slack).sum()} of "
+            f"{' + '.join(columns)} is less than 1 in {(remainder > slack).sum()} of "
             f"{len(runs)} rows: what is left is taken as one more domain, {REST!r}"
         )
-        shares[REST] = rest.where(rest.abs() > slack, 0.0)
-        rest = rest.where(rest < -slack, 0.0)
+        shares[REST] = remainder.where(remainder.abs() > slack, 0.0)
+        remainder = remainder.where(remainder < -slack, 0.0)
     totals = shares.sum(axis=1, skipna=False)
     is_rounded = (totals - 1).abs() <= slack
     shares = shares.div(totals.where(is_rounded, 1.0), axis=0)
@@ -83,9 +83,9 @@ def _as_fractions(shares: pd.DataFrame, fewest_tokens: float = 1000.0) -> pd.Dat
 
 def _with_gaps_filled(shares: pd.DataFrame) -> pd.DataFrame:
     """Fill the one empty share of a row with what the others leave."""
-    left = (1 - shares.sum(axis=1)).clip(lower=0.0)
+    remainder = (1 - shares.sum(axis=1)).clip(lower=0.0)
     has_one_gap = shares.isna().sum(axis=1) == 1
-    return shares.apply(lambda share: share.mask(share.isna() & has_one_gap, left))
+    return shares.apply(lambda share: share.mask(share.isna() & has_one_gap, remainder))
 
 
 def check_shares(runs: pd.DataFrame) -> None:

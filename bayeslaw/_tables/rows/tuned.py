@@ -68,15 +68,16 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     y = np.log(runs["loss"].to_numpy(float))
     kept = _near_the_best(cells, x, y, near)
     rows = pd.Series(x[kept]).groupby(cells[kept]).nunique()
-    whole = rows.index[rows >= NEEDED]
-    if len(whole) < 2:
+    cells_with_enough = rows.index[rows >= NEEDED]
+    if len(cells_with_enough) < 2:
         raise RunTableError(
-            f"--best-of {setting}: {len(whole)} cells have {NEEDED} or more levels of "
+            f"--best-of {setting}: {len(cells_with_enough)} cells have {NEEDED} or more levels of "
             f"{setting!r}, and two are needed; keep the runs you will use, by --where"
         )
-    vertices = _vertices(cells, x, y, kept & np.isin(cells, whole), setting)
+    vertices = _vertices(cells, x, y, kept & np.isin(cells, cells_with_enough), setting)
     best = [
-        int(np.flatnonzero(cells == cell)[y[cells == cell].argmin()]) for cell in whole
+        int(np.flatnonzero(cells == cell)[y[cells == cell].argmin()])
+        for cell in cells_with_enough
     ]
     order = np.argsort(best)
     table = runs.iloc[[best[i] for i in order]].copy()

@@ -22,7 +22,7 @@ from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     Column,
     FitFile,
-    FitOptions,
+    SavedFitOptions,
     Where,
     command,
 )
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowOptions(FitOptions):
+class FollowOptions(SavedFitOptions):
     """Options of ``follow``."""
 
     fit_file: FitFile

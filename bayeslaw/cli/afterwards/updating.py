@@ -14,8 +14,8 @@ from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     Column,
-    FitOptions,
     Runs,
+    SavedFitOptions,
     Where,
     command,
 )
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateOptions(FitOptions):
+class UpdateOptions(SavedFitOptions):
     """Options of ``update``."""
 
     fit_file: Annotated[
