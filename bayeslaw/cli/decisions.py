@@ -272,7 +272,7 @@ def plan(options: PlanOptions) -> None:
     target, source, question = posteriors_and_question(options)
     with progress_bar("plan", expected=30):
         answer = bayeslaw.plan(target, source, **question)
-    record = answer.to_dict() | {"prior_only": options.prior_only}
+    record = answer.to_dict()
     unmeasured = target.warnings if options.prior_only else ()
     shown = [*unmeasured, answer.sentence()]
     if options.influence:
@@ -285,6 +285,8 @@ def plan(options: PlanOptions) -> None:
             part.write_text(json.dumps(finite(record), indent=1) + "\n")
     for line in answer.warnings:
         keep_warning(line)
+    # not in the file, which is read as a `Plan`, whose warnings say it
+    record |= {"prior_only": True} if options.prior_only else {}
     emit(record, options.as_json, lambda: say_block("\n".join(shown)))
 
 

@@ -121,8 +121,11 @@ def forecast(options: ForecastOptions) -> None:
     record = {
         "law": posterior.name,
         "prob": options.prob,
-        "prior_only": options.prior_only,
-        "warnings": list(posterior.warnings),
+        **(
+            {"prior_only": True, "warnings": list(posterior.warnings)}
+            if options.prior_only
+            else {}
+        ),
         "rows": _with_own(table, rows).reset_index().to_dict(orient="records"),
     }
 

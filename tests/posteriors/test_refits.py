@@ -44,6 +44,7 @@ def test_a_refit_is_the_posterior_of_the_rows_that_count(runs, folds, found):
             "chinchilla",
             independent=True,
             discrepancy=False,
+            experience="none",  # as the refit has
             seed=2,
         ).posterior
         for name in ("E_nats", "A_nats", "alpha", "beta", "sigma"):
