@@ -121,7 +121,7 @@ def influence(
     several = isinstance(source, Mapping)
     sources = source if isinstance(source, Mapping) else {FORGETTING: source}
     posteriors = {TARGET: as_posterior(target)}
-    posteriors |= {name: as_posterior(one) for name, one in sources.items()}
+    posteriors |= {name: as_posterior(posterior) for name, posterior in sources.items()}
     cases = {name: _cases(p) for name, p in posteriors.items() if _keeps_likelihood(p)}
     if not cases:
         raise PlanError(
@@ -134,13 +134,13 @@ def influence(
     }
     first = tagged.pop(TARGET)
     problem = problem_of(first, tagged if several else tagged[FORGETTING], **question)
-    kept = problem.kept(float(np.log(plan.D)), plan.replay).all(axis=0)
-    now = float(kept.mean())
+    is_kept = problem.kept(float(np.log(plan.D)), plan.replay).all(axis=0)
+    now = float(is_kept.mean())
     rows, weights = [], []
     for constraint in problem.constraints:
         for k, case in enumerate(cases.get(constraint.name, ())):
             of_case = _weights_of(constraint)[:, k]
-            chance = float(np.average(kept, weights=of_case))
+            chance = float(np.average(is_kept, weights=of_case))
             weights.append(of_case)
             rows.append(
                 {
@@ -200,8 +200,8 @@ def _cases(fit: Any) -> list[_Case]:
         cases.append(_Case("run", name, weights, k_hat))
     for name, density in tree["log_prior"].data_vars.items():
         draws = density.to_numpy()
-        kept = draws[:, :: _step(draws, likelihood)]
-        log_prior = kept.reshape(len(by_row), -1).sum(axis=1)
+        thinned = draws[:, :: _step(draws, likelihood)]
+        log_prior = thinned.reshape(len(by_row), -1).sum(axis=1)
         if log_prior.std() > 0:  # fixed ones weigh nothing
             weights, k_hat = pareto_smoothed((POWER - 1) * log_prior)
             cases.append(_Case("prior", str(name), weights, k_hat))
@@ -227,10 +227,10 @@ def _runs(table: pd.DataFrame) -> dict[str, list[int]]:
 
 def _step(
     draws: Float[np.ndarray, "chain draw ..."],
-    kept: Float[np.ndarray, "chain kept row"],
+    thinned: Float[np.ndarray, "chain kept row"],
 ) -> int:
     """Count the draws of which one keeps its likelihood."""
-    return -(-draws.shape[1] // kept.shape[1])
+    return -(-draws.shape[1] // thinned.shape[1])
 
 
 @dataclass(frozen=True)

@@ -470,8 +470,8 @@ def _of_errors(question: Question, solution: Solution) -> dict[str, Any]:
     independent = replace(independent, max_tokens=solution.problem.max_tokens)
     probability = None
     if solution.is_plan:
-        kept = independent.kept(choice.log_tokens, choice.replay).all(axis=0)
-        probability = float(kept.mean())
+        is_kept = independent.kept(choice.log_tokens, choice.replay).all(axis=0)
+        probability = float(is_kept.mean())
     alternative = search(independent)
     is_reached = alternative.margin >= 0
     return {

@@ -75,10 +75,10 @@ def _posed(
         assert link is not None
         rng = generator(question.seed, Stream.PLAN_ACCURACY)
         index = shuffled(rng, link.draws, question.draws)
-        drawn = link.take(index)
+        by_draw = link.take(index)
         if question.new_run:
-            drawn = drawn.of_new_evaluation(rng)
-        return replace(domains[name], constraint=constraint, link=drawn)
+            by_draw = by_draw.of_new_evaluation(rng)
+        return replace(domains[name], constraint=constraint, link=by_draw)
     if constraint.weights:
         return mean_constraint(constraint, domains)
     return domains[constraint.name]

@@ -294,14 +294,18 @@ class PlanArguments:
     def targets(self) -> dict[str, Posterior]:
         """Posteriors of targets by name; one without a name is ``target``."""
         if isinstance(self.target, Mapping):
-            return {name: as_posterior(one) for name, one in self.target.items()}
+            return {
+                name: as_posterior(posterior) for name, posterior in self.target.items()
+            }
         return {TARGET: as_posterior(self.target)}
 
     @property
     def sources(self) -> dict[str, Posterior]:
         """Posteriors of sources by name; of one without a name, the forgetting's."""
         if isinstance(self.source, Mapping):
-            return {name: as_posterior(one) for name, one in self.source.items()}
+            return {
+                name: as_posterior(posterior) for name, posterior in self.source.items()
+            }
         return {FORGETTING: as_posterior(self.source)}
 
     def bytes_of(self, name: str) -> float | None:
@@ -375,10 +379,10 @@ def _excess_prices(
             f"{', '.join(names)}"
         )
     budgets = ("max_flops", "max_tokens", "max_cost", "max_days")
-    given = [name for name in budgets if getattr(arguments, name) is not None]
-    if prices and given:
+    caps = [name for name in budgets if getattr(arguments, name) is not None]
+    if prices and caps:
         raise PlanError(
-            f"excess_price weighs cost and excess, and {given[0]} caps the cost: give one"
+            f"excess_price weighs cost and excess, and {caps[0]} caps the cost: give one"
         )
     return {
         name: checked(f"excess_price of {name}", price, POSITIVE)
@@ -403,9 +407,11 @@ def _check_names(
         raise PlanError(
             f"name at least one source, and none {TARGET!r}; got {list(sources)}"
         )
-    both = [name for name in targets if name in sources]
-    if both:
-        raise PlanError(f"{both[0]!r} is a target and a source; give each its own name")
+    twice = [name for name in targets if name in sources]
+    if twice:
+        raise PlanError(
+            f"{twice[0]!r} is a target and a source; give each its own name"
+        )
     if MEAN in {*targets, *sources}:
         raise PlanError(
             f"no domain can be named {MEAN!r}: that is the limit on their mean"
@@ -562,18 +568,18 @@ def _of_targets(
     arguments: PlanArguments, targets: Sequence[str]
 ) -> Iterator[Constraint]:
     """Read the limits on the targets' losses, and on the accuracy that the first has."""
-    given, least = arguments.max_target_loss, arguments.min_accuracy
-    if given is None and least is None:
+    limits, least = arguments.max_target_loss, arguments.min_accuracy
+    if limits is None and least is None:
         raise PlanError(
             "give max_target_loss (--max-target-loss 1.8), or min_accuracy with accuracy"
         )
     for name in targets:
-        if given is None or (
-            isinstance(given, Mapping) and name not in given and least
+        if limits is None or (
+            isinstance(limits, Mapping) and name not in limits and least
         ):
             continue
         what = "max_target_loss" if name == TARGET else f"max_target_loss of {name}"
-        limit = of_source(given, name)
+        limit = of_source(limits, name)
         yield Constraint(name, *loss_limit(what, limit, arguments.bytes_of(name)))
     if (least is None) != (arguments.accuracy is None):
         raise PlanError(

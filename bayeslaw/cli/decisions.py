@@ -272,22 +272,23 @@ def plan(options: PlanOptions) -> None:
     target, source, question = posteriors_and_question(options)
     with progress_bar("plan", expected=30):
         answer = bayeslaw.plan(target, source, **question)
+    if options.output is not None:
+        # a `Plan`, as `anchors --goal` and `update` read it, and nothing beside
+        with atomic_write(options.output) as part:
+            part.write_text(json.dumps(finite(answer.to_dict()), indent=1) + "\n")
     record = answer.to_dict()
-    unmeasured = target.warnings if options.prior_only else ()
-    shown = [*unmeasured, answer.sentence()]
+    lines = [answer.sentence()]
+    if options.prior_only:
+        record["prior_only"] = True
+        lines = [*target.warnings, *lines]
     if options.influence:
         with progress_bar("runs that carry the plan", expected=30):
             carried = bayeslaw.influence(answer, target, source, **question)
         record["influence"] = carried.to_dict()
-        shown.append(carried.sentence())
-    if options.output is not None:
-        with atomic_write(options.output) as part:
-            part.write_text(json.dumps(finite(record), indent=1) + "\n")
+        lines.append(carried.sentence())
     for line in answer.warnings:
         keep_warning(line)
-    # not in the file, which is read as a `Plan`, whose warnings say it
-    record |= {"prior_only": True} if options.prior_only else {}
-    emit(record, options.as_json, lambda: say_block("\n".join(shown)))
+    emit(record, options.as_json, lambda: say_block("\n".join(lines)))
 
 
 def posteriors_and_question(options: PlanOptions) -> tuple[Any, Any, dict[str, Any]]:

@@ -167,9 +167,9 @@ def _runs_to_forecast(options: ForecastOptions) -> Path:
 
 def _with_own(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """The table's own columns before those of the forecast."""
-    own = table.drop(columns=[name for name in rows if name in table])
-    dates = own.select_dtypes("datetime").columns
-    return own.astype(dict.fromkeys(dates, str)).join(rows)
+    columns = table.drop(columns=[name for name in rows if name in table])
+    dates = columns.select_dtypes("datetime").columns
+    return columns.astype(dict.fromkeys(dates, str)).join(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

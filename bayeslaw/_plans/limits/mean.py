@@ -42,8 +42,8 @@ class MeanLogLoss:
     ) -> jax.Array:
         """Log of the mean at one run, shape (run,) = (1,)."""
         tokens = covariates["D"][0]
-        others = {name: v[0] for name, v in covariates.items() if name != "D"}
-        return self.along_tokens(draw, others)(tokens)[None]
+        constants = {name: v[0] for name, v in covariates.items() if name != "D"}
+        return self.along_tokens(draw, constants)(tokens)[None]
 
     def along_tokens(
         self, draw: Mapping[str, Any], covariates: Mapping[str, Float[Any, ""]]
@@ -56,8 +56,8 @@ class MeanLogLoss:
                 along_tokens(log_loss, _under(f"{name}:{k}", draw), columns)
                 for k, log_loss in enumerate(log_losses)
             ]
-            own = _under(name, draw)
-            domains.append((losses_at, own["which"], own["noise"], own["weight"]))
+            draws = _under(name, draw)
+            domains.append((losses_at, draws["which"], draws["noise"], draws["weight"]))
         return Partial(_mean_at, domains)
 
 
@@ -116,8 +116,8 @@ def mean_constraint(
             for column, leaf in part.fixed.items():
                 full = fixed.setdefault(f"{name}:{column}", leaf[place])
                 full[part.rows] = leaf
-        own = {"which": which, "noise": domain.noise, "weight": weights[name]}
-        values |= {f"{name}:{n}": leaf for n, leaf in own.items()}
+        draws = {"which": which, "noise": domain.noise, "weight": weights[name]}
+        values |= {f"{name}:{n}": leaf for n, leaf in draws.items()}
         formulas.append((name, tuple(part.log_loss for part in domain.parts)))
     rows = np.arange(first.draws)
     part = Part(MeanLogLoss(tuple(formulas)), values, fixed, rows)

@@ -79,8 +79,8 @@ def least_expected_cost(
     u, x = np.linspace(0, 1, size), np.linspace(*problem.span, 2 * size)
     replay = thin.replay(u)
     tokens_cost = [
-        problem.costs.of_run(problem.N, math.exp(each), problem.ptpp).price
-        for each in x
+        problem.costs.of_run(problem.N, math.exp(log_token), problem.ptpp).price
+        for log_token in x
     ]
     cost = np.broadcast_to(np.array(tokens_cost), (size, len(x))).copy()
     is_kept = []
@@ -117,8 +117,8 @@ def _polished(
         short = -hard_margin(problem, prices, log_tokens, replay)
         if short > 0:  # dearer than all that keep them, the more the fewer do
             return 1e6 * (1 + short)
-        found = expected_cost(problem, prices, log_tokens, replay)
-        return math.log(max(found["cost"], 1e-300))
+        expected = expected_cost(problem, prices, log_tokens, replay)
+        return math.log(max(expected["cost"], 1e-300))
 
     inward = 0.03 if u < 0.5 else -0.03
     down = -0.3 if x - 0.3 > low else 0.3

@@ -211,7 +211,7 @@ def _sampled(
     modes = [
         optimize.minimize(lambda u: -float(log_density(u)), start) for start in starts
     ]
-    mode = min(modes, key=lambda found: found.fun)
+    mode = min(modes, key=lambda optimum: optimum.fun)
     proposals = [stats.multivariate_t(mode.x, 2 * mode.hess_inv, df=4)]
     rounds: list[np.ndarray] = []
     k_hat = np.inf

@@ -75,7 +75,7 @@ class ErrorCorrelation:
 
 
 def error_correlation(
-    posteriors: Mapping[str, Posterior], given: float | None = None
+    posteriors: Mapping[str, Posterior], correlation: float | None = None
 ) -> ErrorCorrelation | None:
     """Estimate the correlation of the errors of several domains' forecasts, from
     residuals at rows that are measured in each pair of them; None where nothing says it.
@@ -98,8 +98,8 @@ def error_correlation(
         The given one is none, or of more than two domains.
     """
     names = tuple(posteriors)
-    if given is not None:
-        return _given(names, given)
+    if correlation is not None:
+        return _given(names, correlation)
     residuals = {name: _residuals(p) for name, p in posteriors.items()}
     matrix, variance, counts = np.eye(len(names)), 0.0, []
     for i, j in itertools.combinations(range(len(names)), 2):
@@ -113,8 +113,8 @@ def error_correlation(
     size = float((matrix[np.triu_indices(len(names), 1)] ** 2).sum())
     if not counts or size == 0:
         return None
-    kept = 1 - min(variance / size, 1.0)
-    shrunk = np.where(np.eye(len(names)) > 0, 1.0, kept * matrix)
+    share = 1 - min(variance / size, 1.0)
+    shrunk = np.where(np.eye(len(names)) > 0, 1.0, share * matrix)
     least = min(counts, key=len)
     middle = (
         np.log(least["D"] / least["N"]).mean() if {"D", "N"} <= set(least) else None
@@ -130,16 +130,16 @@ def error_correlation(
     return None if result.is_none else result
 
 
-def _given(names: tuple[str, ...], given: float) -> ErrorCorrelation | None:
-    if given == 0:
+def _given(names: tuple[str, ...], correlation: float) -> ErrorCorrelation | None:
+    if correlation == 0:
         return None
-    is_possible = isinstance(given, int | float) and -1 < given < 1
+    is_possible = isinstance(correlation, int | float) and -1 < correlation < 1
     if not is_possible or len(names) != 2:
         raise PlanError(
             "correlation is a number between -1 and 1, of a target and one source (0: "
-            f"independent, of any number of them); got {given!r} for {', '.join(names)}"
+            f"independent, of any number of them); got {correlation!r} for {', '.join(names)}"
         )
-    return ErrorCorrelation(names, np.array([[1.0, given], [given, 1.0]]))
+    return ErrorCorrelation(names, np.array([[1.0, correlation], [correlation, 1.0]]))
 
 
 def _residuals(posterior: Posterior) -> pd.DataFrame | None:

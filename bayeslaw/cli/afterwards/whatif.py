@@ -75,25 +75,25 @@ def whatif(options: WhatIfOptions) -> None:
     scenarios = {}
     for name, texts in changed.items():
         other = _with_changes(options, name, texts)
-        _, _, asked = posteriors_and_question(other)
+        _, _, keywords = posteriors_and_question(other)
         scenarios[name] = {
             key: value
-            for key, value in asked.items()
+            for key, value in keywords.items()
             if key not in question or not _is_same(value, question[key])
         }
     with progress_bar(f"plans of {len(scenarios) + 1} scenarios", expected=60):
-        found = bayeslaw.what_if(target, source, scenarios, **question)
+        answers = bayeslaw.what_if(target, source, scenarios, **question)
     if options.output is not None:
         with atomic_write(options.output) as part:
-            part.write_text(json.dumps(finite(found.to_dict()), indent=1) + "\n")
+            part.write_text(json.dumps(finite(answers.to_dict()), indent=1) + "\n")
     if options.picture is not None:
-        _draw(found, options.picture)
+        _draw(answers, options.picture)
 
     def show() -> None:
-        say_block(found.table().drop(columns="feasible").to_string())
-        say_block(found.sentence())
+        say_block(answers.table().drop(columns="feasible").to_string())
+        say_block(answers.sentence())
 
-    emit(found.to_dict(), options.as_json, show)
+    emit(answers.to_dict(), options.as_json, show)
 
 
 def _is_same(value: Any, other: Any) -> bool:
@@ -161,13 +161,13 @@ def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
                 f"scenario {scenario!r}: {key} is true or false, got {value!r}"
             )
         return str(value).lower() == "true"
-    each = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str | int | float) for one in each):
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float) for one in values):
         raise LawError(
             f"scenario {scenario!r}: {key} is a number or text, as on the command line; "
             f"got {value!r}"
         )
-    texts = [str(one) for one in each]
+    texts = [str(one) for one in values]
     if "list" in hint:
         return texts
     if len(texts) > 1:
@@ -175,13 +175,13 @@ def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
     return Path(texts[0]) if "Path" in hint else texts[0]
 
 
-def _draw(found: Any, path: Path) -> None:
+def _draw(answers: Any, path: Path) -> None:
     from matplotlib.figure import Figure
 
     from bayeslaw import plots
 
-    height = 1.2 + 0.4 * len(found.plans)
+    height = 1.2 + 0.4 * len(answers.plans)
     figure = Figure(figsize=(6.4, height), layout="constrained")
-    plots.scenarios(figure.subplots(), found)
+    plots.scenarios(figure.subplots(), answers)
     with atomic_write(path) as part:
         figure.savefig(part, format=path.suffix[1:] or "png", dpi=110)
