@@ -85,5 +85,7 @@ def choose_priors(
 def _is_unchanged(law: Law) -> bool:
     if law.name not in law_names():
         return False
-    own = law_by_name(law.name)
-    return law.priors == own.priors and dict(law.reference) == dict(own.reference)
+    shipped = law_by_name(law.name)
+    return law.priors == shipped.priors and dict(law.reference) == dict(
+        shipped.reference
+    )

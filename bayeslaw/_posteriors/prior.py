@@ -130,10 +130,10 @@ def prior_only(
     >>> bool((wide["high"] > 1.3 * wide["low"]).all())
     True
     """
-    found = find_law(law, runs) if isinstance(law, str) else law
-    stated = reference or (found.reference if priors else None)
+    record = find_law(law, runs) if isinstance(law, str) else law
+    stated = reference or (record.reference if priors else None)
     unmeasured = None if runs is None else runs.drop(columns="loss", errors="ignore")
-    chosen = choose_priors(found, unmeasured, experience, reference=stated)
+    chosen = choose_priors(record, unmeasured, experience, reference=stated)
     changed = chosen.law.with_priors(priors or {}).with_reference(reference or {})
     return from_priors([changed], unmeasured, seed, draws, chosen.name)
 

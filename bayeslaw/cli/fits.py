@@ -258,8 +258,8 @@ def _print_narrowed(posterior: Any) -> None:
     table = posterior.narrowed()
     reference = [f"{c} {v:g}" for c, v in posterior.law.reference.items()]
     say(f"what the runs narrowed (nats at {', '.join(reference)}):")
-    shown = table.assign(narrowed=[f"{share:.0%}" for share in table["narrowed"]])
-    say_block(shown.to_string(float_format=lambda v: f"{v:.3g}"))
+    printed = table.assign(narrowed=[f"{share:.0%}" for share in table["narrowed"]])
+    say_block(printed.to_string(float_format=lambda v: f"{v:.3g}"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -268,13 +268,13 @@ def learned_priors(
     >>> bayeslaw.plots.learned_priors(ax, "chinchilla", "alpha").get_xlabel()
     'alpha'
     """
-    found = law_by_name(law) if isinstance(law, str) else law
-    site = name if name in found.priors else name + NATS
-    band = populations(found, kind)
-    of_law = learned().of_law(found.name)
+    record = law_by_name(law) if isinstance(law, str) else law
+    site = name if name in record.priors else name + NATS
+    band = populations(record, kind)
+    of_law = learned().of_law(record.name)
     tables = [t for t in of_law if t.kind == kind and site in t.logs]
     _check(name, site, band, tables)
-    own = own_populations(found)[site]
+    own = own_populations(record)[site]
     for population, style in ((band[site], "-"), (own, "--")):
         ends = population.mean + Z90 * population.sd * np.array([-1, 1])
         if style == "-":
@@ -294,7 +294,7 @@ def learned_priors(
         ax.plot(middle, len(labs), "D", color=BLACK, ms=5)
         names = [*labs, "yours"]
     ax.set_yticks(range(len(names)), names)
-    share = "" if site == name else f", share of the floor{_at(found)}"
+    share = "" if site == name else f", share of the floor{_at(record)}"
     ax.set(xscale="log", xlabel=f"{name}{share}", ylabel=None)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_formatter("{x:g}")

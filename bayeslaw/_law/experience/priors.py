@@ -138,7 +138,7 @@ def populations(
     tables = experience.of_law(law.name)
     sites = dict.fromkeys(site for table in tables for site in table.logs)
     base = own_populations(law, experience)
-    found = {}
+    learned_priors = {}
     for site in sites:
         if site not in base:
             continue
@@ -153,8 +153,8 @@ def populations(
             within = within_labs(experience.tables).sd(base[site].sd)
             of_kind = _alike(chosen, site, within)
         if of_kind is not None and of_kind.labs:
-            found[site] = of_kind
-    return found
+            learned_priors[site] = of_kind
+    return learned_priors
 
 
 class Measured(NamedTuple):
@@ -189,17 +189,17 @@ def experienced(
         amid the tables that teach.
     """
     experience = experience or learned()
-    found = populations(law, name, experience)
-    if not found:
+    learned_priors = populations(law, name, experience)
+    if not learned_priors:
         return law
     runtime.start()
     amid = _amid(law, experience)
     rng = np.random.default_rng(0)
     values = {site: prior.draw(rng, draws) for site, prior in amid.priors.items()}
-    for site, population in found.items():
+    for site, population in learned_priors.items():
         logs = population.mean + population.sd * rng.standard_normal(draws)
         values[site] = np.exp(logs)
-    sites = dict.fromkeys(found)
+    sites = dict.fromkeys(learned_priors)
     floors = [term.site for term in law.terms if term.is_floor]
     if floors:
         if measured is not None:
@@ -210,7 +210,7 @@ def experienced(
                 values[site] = values[site] * values[floors[0]]
     stated = amid.with_reference(dict(reference or {}))
     moved = _contributions(amid, stated, values)
-    source = _source(name, max(p.labs for p in found.values()))
+    source = _source(name, max(p.labs for p in learned_priors.values()))
     return stated.with_priors({s: _lognormal_of(moved[s], source) for s in sites})
 
 
@@ -322,11 +322,11 @@ def _is_share(law: Law, site: str) -> bool:
 
 
 def _contributions(
-    law: Law, other: Law, values: Mapping[str, Float[np.ndarray, " draw"]]
+    law: Law, target: Law, values: Mapping[str, Float[np.ndarray, " draw"]]
 ) -> dict[str, Float[np.ndarray, " draw"]]:
     """Restate values at the reference run of ``other``, the same law; (draw,) each."""
     coefficients = law.coefficients({n: jnp.asarray(v) for n, v in values.items()})
-    at_other = {c: jnp.asarray(v) for c, v in other.reference.items()}
+    at_other = {c: jnp.asarray(v) for c, v in target.reference.items()}
     moved = dict(values)
     for term in law.terms:
         if term.in_nats:

@@ -77,8 +77,8 @@ class TableFits:
 
     def without(self, lab: str) -> TableFits:
         """Leave all tables of a lab out."""
-        others = tuple(table for table in self.tables if table.lab != lab)
-        return TableFits(others, self.reference, self.same)
+        tables = tuple(table for table in self.tables if table.lab != lab)
+        return TableFits(tables, self.reference, self.same)
 
 
 @cache

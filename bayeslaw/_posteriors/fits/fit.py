@@ -54,10 +54,10 @@ class FitArguments(SamplingArguments):
 
     def find(self, law: Law | str, runs: pd.DataFrame) -> Law:
         """The law with learned priors, and those replaced that the user names."""
-        found = find_law(law, runs) if isinstance(law, str) else law
+        record = find_law(law, runs) if isinstance(law, str) else law
         # priors that a user states in nats are stated at the law's own run
-        reference = self.reference or (found.reference if self.priors else None)
-        chosen = choose_priors(found, runs, self.experience, reference=reference)
+        reference = self.reference or (record.reference if self.priors else None)
+        chosen = choose_priors(record, runs, self.experience, reference=reference)
         return super().find(chosen.law, runs)
 
     @property

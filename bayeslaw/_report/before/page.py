@@ -136,8 +136,8 @@ def prior_page(
     offered = _shorter(goal) if planned is not None else _smaller(goal)
     budget = SHARE * float((6 * goal["N"] * goal["D"]).max())
     first = anchors(posterior, offered, goal, budget, max_picks=6, checks=0)
-    found = None if planned is not None else forecast(posterior, goal, keep=True)
-    page = PriorPage(file, posterior.warnings, found, planned, first, offered)
+    table = None if planned is not None else forecast(posterior, goal, keep=True)
+    page = PriorPage(file, posterior.warnings, table, planned, first, offered)
     html = _render(page, _pictures(posterior, goal, offered), budget)
     with atomic_write(file) as part:
         part.write_text(html, encoding="utf-8")
@@ -229,7 +229,7 @@ def _pictures(
 
 
 def prior_curves(
-    ax: Axes, posterior: Posterior, run: pd.Series, shown: int = 40
+    ax: Axes, posterior: Posterior, run: pd.Series, count: int = 40
 ) -> Axes:
     """Draw losses along tokens that a posterior expects at one run's other columns."""
     tokens = np.geomspace(run["D"] / 100, run["D"] * 2, 40)
@@ -239,7 +239,7 @@ def prior_curves(
     ax.fill_between(tokens, bands[0], bands[4], color=COLOURS[0], alpha=0.15, lw=0)
     ax.fill_between(tokens, bands[1], bands[3], color=COLOURS[0], alpha=0.25, lw=0)
     ax.plot(tokens, bands[2], color=COLOURS[0])
-    for draw in losses[:: max(len(losses) // shown, 1)][:shown]:
+    for draw in losses[:: max(len(losses) // count, 1)][:count]:
         ax.plot(tokens, draw, color=COLOURS[1], lw=0.4, alpha=0.6)
     ax.set(xscale="log", xlabel="tokens D", ylabel="loss (nats per token)")
     low, high = bands[0].min(), bands[4].max()
