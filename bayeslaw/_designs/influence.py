@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -66,8 +66,9 @@ class Influence:
             part = self.rows[self.rows["kind"] == kind].head(most)
             if part.empty:
                 continue
-            told = [f"{without} {_said(row)}" for row in part.to_dict("records")]
-            lines.append(f"{kind}s that carry the plan: {'; '.join(told)}.")
+            rows = part.to_dict("records")
+            shifts = [f"{without} {_said(cast(Any, row))}" for row in rows]
+            lines.append(f"{kind}s that carry the plan: {'; '.join(shifts)}.")
         now = f"the plan keeps its promises with {self.probability:.1%} now"
         return "\n".join([now + ";", *lines])
 
@@ -156,7 +157,8 @@ def influence(
     table = pd.DataFrame(rows)
     order = table["shift"].abs().sort_values(ascending=False, kind="stable").index
     rng = np.random.default_rng(0)
-    for index in [i for i in order if table.loc[i, "kind"] == "run"][:again]:
+    is_run = (table["kind"] == "run").to_numpy()
+    for index in [i for i in order if is_run[i]][:again]:
         table.loc[index, "D"] = _tokens(problem, weights[index], rng)
     return Influence(table.loc[order].reset_index(drop=True), now)
 

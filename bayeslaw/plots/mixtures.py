@@ -50,7 +50,8 @@ def ternary(ax: Axes, plan: MixturePlan, levels: int = 10) -> Axes:
         plan.shares, CORNERS, ("right", "left", "center"), strict=True
     ):
         vertical = "bottom" if side == "center" else "top"
-        ax.text(*corner, f"all {name}", ha=side, va=vertical)
+        x_corner, y_corner = corner
+        ax.text(x_corner, y_corner, f"all {name}", ha=side, va=vertical)
     star = np.array([list(plan.shares.values())])
     ax.plot(*_on_triangle(star), **STAR)
     ax.set_aspect("equal")

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 NATS_PER_TOKEN = "nats per token"
 
@@ -84,7 +84,7 @@ class TableFits:
 @cache
 def learned() -> TableFits:
     """Read the fits that come with the package."""
-    path = files(__package__).joinpath("tables.toml")
+    path = Path(__file__).with_name("tables.toml")
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     tables = [
         LearnedTable(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -246,13 +246,17 @@ class _MeanLoss:
 
     def _slsqp(self, function, start, further=()):
         total = np.ones(len(start))
-        simplex = {"type": "eq", "fun": lambda p: p.sum() - 1, "jac": lambda p: total}
+        simplex: Any = {
+            "type": "eq",
+            "fun": lambda p: p.sum() - 1,
+            "jac": lambda p: total,
+        }
         optimum = optimize.minimize(
             function,
             start,
             jac=True,
             method="SLSQP",
-            bounds=list(zip(self.low, self.high, strict=True)),
+            bounds=optimize.Bounds(self.low, self.high),
             constraints=[simplex, *further],
             options={"maxiter": 60, "ftol": 1e-7},
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, special
@@ -149,8 +149,9 @@ class SimplexProblem:
             safe_rungs = np.flatnonzero(probabilities >= self.confidence)
             if not len(safe_rungs):
                 return None
-            high, low = rungs[safe_rungs[0]], rungs[max(safe_rungs[0] - 1, 0)]
-        return float(high)
+            first = int(safe_rungs[0])
+            high, low = float(rungs[first]), float(rungs[max(first - 1, 0)])
+        return high
 
     def safest(self, shares: Float[np.ndarray, " domain"]) -> MixtureChoice:
         """The most probable budget of a mixture, of a ladder's: more tokens are not always
@@ -228,24 +229,21 @@ def _cheapest_from(
 ) -> MixtureChoice | None:
     """Minimise tokens by SLSQP from a choice, then climb a ladder at the shares found."""
     size = len(start.shares)
-    log_low, log_high = map(math.log, problem.tokens)
     keeps = _memo(problem.quantile)
     slope = np.eye(1 + size)[0]
+    # in percent of the loss, the scale of the other constraints
+    keeps_limits: Any = {
+        "type": "ineq",
+        "fun": lambda point: 100 * keeps(point)[0],
+        "jac": lambda point: 100 * keeps(point)[1],
+    }
     solution = optimize.minimize(
         lambda point: (point[0], slope),
         np.array([start.log_tokens, *start.shares]),
         jac=True,
         method="SLSQP",
-        bounds=[(log_low, log_high), *zip(problem.low, problem.high, strict=True)],
-        constraints=[
-            *_of_supply(problem),
-            # in percent of the loss, the scale of the other constraints
-            {
-                "type": "ineq",
-                "fun": lambda point: 100 * keeps(point)[0],
-                "jac": lambda point: 100 * keeps(point)[1],
-            },
-        ],
+        bounds=_bounds(problem),
+        constraints=[*_of_supply(problem), keeps_limits],
         options={"maxiter": 60, "ftol": 1e-5},
     )
     mixture = onto_simplex(solution.x[1:], problem.low, problem.high)
@@ -290,7 +288,6 @@ def _largest_margin(
     problem: SimplexProblem, start: MixtureChoice
 ) -> tuple[float, Float[np.ndarray, " domain"]]:
     """Log tokens and shares of the largest smooth quantile within the budget."""
-    log_low, log_high = map(math.log, problem.tokens)
 
     def loss(point):
         margin, slopes = problem.quantile(point)
@@ -301,7 +298,7 @@ def _largest_margin(
         np.array([start.log_tokens, *start.shares]),
         jac=True,
         method="SLSQP",
-        bounds=[(log_low, log_high), *zip(problem.low, problem.high, strict=True)],
+        bounds=_bounds(problem),
         constraints=_of_supply(problem),
         options={"maxiter": 60, "ftol": 1e-5},
     )
@@ -309,7 +306,15 @@ def _largest_margin(
     return min(solution.x[0], problem.most_tokens(mixture)), mixture
 
 
-def _of_supply(problem: SimplexProblem) -> list[dict]:
+def _bounds(problem: SimplexProblem) -> optimize.Bounds:
+    """Bound log tokens and shares."""
+    log_low, log_high = map(math.log, problem.tokens)
+    return optimize.Bounds(
+        np.array([log_low, *problem.low]), np.array([log_high, *problem.high])
+    )
+
+
+def _of_supply(problem: SimplexProblem) -> list[Any]:
     """Constraints of SLSQP: shares sum to one, and no domain gives more than it has."""
     size = len(problem.low)
     total = np.concatenate([[0.0], np.ones(size)])

@@ -47,8 +47,9 @@ class WhatIf:
             cost = answer.cost or {}
             row |= {name: cost[name] for name in ("money", "days") if name in cost}
             row |= {"probability": answer.probability, "binding": answer.binding}
-            has_both = answer.flops is not None and first
-            row["dearer"] = answer.flops / first - 1 if has_both else None
+            row["dearer"] = None
+            if answer.flops is not None and first:
+                row["dearer"] = answer.flops / first - 1
             rows[scenario] = row
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("scenario")
 

@@ -137,11 +137,11 @@ def accuracy_link(
     """
     rows = _checked(table)
     guess = checked("chance", chance, CHANCE_LEVEL)
-    values = _sampled(
+    ceiling, middle, width, sigma = _sampled(
         rows["loss"].to_numpy(), rows["accuracy"].to_numpy(), guess, draws, seed
     )
     ends = float(rows["loss"].min()), float(rows["loss"].max())
-    return AccuracyLink(guess, *values, ends)
+    return AccuracyLink(guess, ceiling, middle, width, sigma, ends)
 
 
 def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
@@ -212,7 +212,7 @@ def _sampled(
         optimize.minimize(lambda u: -float(log_density(u)), start) for start in starts
     ]
     mode = min(modes, key=lambda optimum: optimum.fun)
-    proposals = [stats.multivariate_t(mode.x, 2 * mode.hess_inv, df=4)]
+    proposals = [stats.multivariate_t(mode.x, 2 * np.asarray(mode.hess_inv), df=4)]
     rounds: list[np.ndarray] = []
     k_hat = np.inf
     while len(rounds) < least_rounds or (

@@ -149,9 +149,10 @@ def prior_page(
 
 def _goal_of_plan(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     """The planned run, or where there is none the one that comes nearest."""
-    best = planned.explanation["best"] if planned.D is None else None
-    tokens = planned.D or best["atpp"] * planned.N
-    replay = planned.replay if best is None else best["replay"]
+    tokens, replay = planned.D, planned.replay
+    if tokens is None:
+        best = (planned.explanation or {})["best"]
+        tokens, replay = best["atpp"] * planned.N, best["replay"]
     columns = {"N": planned.N, "D": tokens, "replay": replay, "ptpp": planned.ptpp}
     return pd.DataFrame([columns | dict(question.get("covariates") or {})])
 
@@ -160,7 +161,7 @@ def _smaller(goal: pd.DataFrame) -> pd.DataFrame:
     """Models that are so many times smaller, at a few tokens per parameter; other
     columns as in the goal's dearest run.
     """
-    dearest = goal.loc[(goal["N"] * goal["D"]).idxmax()]
+    dearest = goal.iloc[int(np.argmax(goal["N"] * goal["D"]))]
     rows = [
         {**dearest, "N": dearest["N"] / times, "D": per * dearest["N"] / times}
         for times in SMALLER

@@ -56,7 +56,7 @@ def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
     shares = shares.div(totals.where(is_rounded, 1.0), axis=0)
     if SOURCE in shares and shares.shape[1] == 2 and "replay" not in runs:
         shares["replay"] = shares[SOURCE]
-    return runs.assign(**shares)
+    return runs.assign(**{str(name): shares[name] for name in shares})
 
 
 def rounding(shares: pd.DataFrame) -> float:
