@@ -294,6 +294,7 @@ def recipes(options: RecipesOptions) -> None:
     """
     import bayeslaw
 
+    options = with_file(options, options.table)
     if (options.table is None) == (not options.at):
         raise RunTableError("give a table of recipes, or each as --at; not both")
     if options.table is None:

@@ -132,4 +132,4 @@ def test_the_command_says_the_direction_below_its_table(tmp_path):
     assert "most of the width is drift along D/N below" in shown.stdout
     told = CliRunner().invoke(app, ["forecast", str(path), str(runs), "--json"])
     record = json.loads(told.stdout)
-    assert set(record) == {"law", "prob", "rows", "prior_only", "warnings"}
+    assert set(record) == {"law", "prob", "rows"}

@@ -21,6 +21,8 @@ X = {
     "source_loss": RNG.uniform(2.0, 3.0, 9),
     "target_loss": RNG.uniform(2.0, 3.0, 9),
 }
+SHARES = RNG.dirichlet((2.0, 2.0, 2.0), 9).T
+X |= dict(zip(("share_web", "share_code", "share_books"), SHARES, strict=True))
 
 
 def worth_of_repeats(p):
@@ -132,7 +134,62 @@ def state_target(p):
     return X["loss_before"] + (end - X["loss_before"]) * way
 
 
+def size_and_data(p):
+    """Chinchilla's law."""
+    return p["E"] + p["A"] / X["N"] ** p["alpha"] + p["B"] / X["D"] ** p["beta"]
+
+
+def effective(p, power=1.0):
+    """Own share, and what the others' tokens count for it."""
+    web, code, books = SHARES**power
+    return web + p["t_code"] * code + p["t_books"] * books
+
+
+def mixture_additive(p):
+    web, code, books = (
+        X[f"share_{name}"] ** p[f"gamma_{name}"] for name in ("web", "code", "books")
+    )
+    return size_and_data(p) + p["K"] / (web + p["c_code"] * code + p["c_books"] * books)
+
+
+def mixture_coupled(p):
+    of_size = p["A"] / X["N"] ** (p["alpha"] / p["k"])
+    of_data = p["B"] / X["D"] ** (p["beta"] / p["k"])
+    share = effective(p, p["q"])
+    return p["E"] + share ** -p["gamma"] * (of_size + of_data) ** p["k"]
+
+
+def mixture_dcpt(p):
+    e = effective(p)
+    size = p["A"] / X["N"] ** p["alpha"]
+    data = p["B"] * e ** p["nu"] / X["D"] ** p["beta"]
+    return p["E"] + size + data + p["C"] / (e + 1e-5) ** p["gamma"]
+
+
+def mixture_exponential(p):
+    of_code, of_books = p["k_code"] * X["share_code"], p["k_books"] * X["share_books"]
+    return size_and_data(p) + p["K"] * np.exp(of_code + of_books)
+
+
+def mixture_state(p):
+    way = 1 - (1 + X["D"] * X["N"] ** p["h"] / p["D1"]) ** -p["beta"]
+    end = p["c"] * X["source_loss_before"]
+    moved = (end - X["loss_before"]) * effective(p) ** p["q"] * way
+    return X["loss_before"] + moved
+
+
+def mixture_tokens(p):
+    data = p["B"] / (effective(p) * X["D"]) ** p["beta"]
+    return p["E"] + p["A"] / X["N"] ** p["alpha"] + data
+
+
 FORMULAS = {
+    "mixture-additive": mixture_additive,
+    "mixture-coupled": mixture_coupled,
+    "mixture-dcpt": mixture_dcpt,
+    "mixture-exponential": mixture_exponential,
+    "mixture-state": mixture_state,
+    "mixture-tokens": mixture_tokens,
     "anneal": lambda p: (
         p["L0"] + p["A"] / X["S1_pt"] ** p["alpha"] - p["C"] * X["S2_pt"]
     ),

@@ -70,7 +70,7 @@ def test_the_forecast_is_that_of_the_prior(page, nothing):
 
 
 def test_curves_show_the_priors_bands(nothing):
-    ax = prior_curves(Figure().subplots(), nothing, AHEAD.iloc[1], shown=7)
+    ax = prior_curves(Figure().subplots(), nothing, AHEAD.iloc[1], count=7)
     assert len(ax.lines) == 1 + 7
     at_goal = np.interp(1.4e11, *ax.lines[0].get_data())
     middle = np.exp(np.median(nothing.log_loss(AHEAD)[:, 1]))

@@ -193,8 +193,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "bayeslaw/_posteriors/links/joint.py",
-        "kept = 1 - min(variance / size, 1.0)",
-        "kept = 1.0",
+        "share = 1 - min(variance / size, 1.0)",
+        "share = 1.0",
     ),
     (f"{_PLANNING}/value.py", "tokens[is_kept]).mean()", "tokens).mean()"),
     (f"{_PLANNING}/value.py", "np.sort(tokens)[:count]", "tokens[:count]"),

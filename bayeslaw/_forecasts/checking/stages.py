@@ -149,6 +149,8 @@ def _forecast(
         raise RunTableError(f"{held} runs, and {FEW} are the fewest that tell")
     if kept < MIN_ROWS:
         raise RunTableError(f"{kept} runs below it, and {MIN_ROWS} are needed")
+    if len(np.unique(axis_values(runs[fold.kept], fold.column))) < 2:
+        raise RunTableError(f"column {fold.column!r} has one level only below it")
     with warnings.catch_warnings():
         # what a part of a table lacks is no news about the table
         warnings.simplefilter("ignore", RunTableWarning)

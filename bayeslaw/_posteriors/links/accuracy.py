@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, stats
 from scipy.special import expit, logit, logsumexp
 
 from bayeslaw._base.errors import FitWarning, RunTableError
@@ -187,6 +186,8 @@ def _sampled(
     multiple importance sampling (Cornuet et al. 2012) from Student-t around the mode,
     fitted again to the weighted draws, with Pareto-smoothed weights.
     """
+    from scipy import optimize, stats
+
     center, span = float(loss.mean()), float(np.ptp(loss))
     # prior means and sds of: logit of what the ceiling lacks (most of the way to all
     # right), middle, logs of width (the table says where it falls) and of sigma (2%)
