@@ -22,7 +22,7 @@ import pandas as pd
 from scipy import linalg
 
 from bayeslaw._law.columns import LOSSES_BEFORE
-from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._plans.question import FORGETTING, MEAN, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import SampledConstraint
 from bayeslaw._plans.search import Problem
@@ -248,8 +248,12 @@ def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
 
 def promise_label(name: str, unit: str) -> str:
     """What a limit is on, in words: "Target loss", "Forgetting of code"."""
+    if unit == "error":
+        return "Wrong answers"
     if name == TARGET:
-        return "Target loss"
+        return "Target loss" if unit == "loss" else "Target loss over the checkpoint's"
+    if name == MEAN:
+        return "Mean loss" if unit == "loss" else "Rise of the mean loss"
     if unit == "loss":
         return f"Loss of {name}"
     return "Forgetting" if name == FORGETTING else f"Forgetting of {name}"

@@ -25,6 +25,8 @@ SAFE_SIDE = (
     "Losses came out lower than forecast, which is the safe side of a limit on them."
 )
 NOT_CHECKED = "Not known: no forecast of runs that were held out is here."
+# units told in percent, and the sign that a share of each has: a rise, wrong answers
+SHARES = {"relative": "+", "error": ""}
 SAME_COST = 0.005  # plans whose costs differ by less are one
 
 
@@ -94,7 +96,7 @@ def summary(plan: Plan, unit: str) -> Summary:
     limits = tuple(
         (
             promise_label(p["name"], p["unit"]),
-            _text(p, p["limit"]) + ("" if p["unit"] == "relative" else f" {unit}"),
+            _text(p, p["limit"]) + ("" if p["unit"] in SHARES else f" {unit}"),
         )
         for p in plan.promises
     )
@@ -194,8 +196,8 @@ def _text(promise: Mapping[str, Any], value: float | None) -> str:
     """A loss, or a rise of one in percent; a rise in nats has its sign, too."""
     if value is None:
         return "unknown"
-    if promise["unit"] == "relative":
-        return f"{100 * value:+.3g}%"
+    if promise["unit"] in SHARES:
+        return f"{100 * value:{SHARES[promise['unit']]}.3g}%"
     return f"{value:.4g}" if promise["unit"] == "loss" else f"{value:+.3g}"
 
 
@@ -203,10 +205,10 @@ def _measured(promise: Mapping[str, Any], value: float | None) -> str:
     """The same of a forecast, with as many digits in each line."""
     if value is None:
         return "unknown"
-    if promise["unit"] == "relative":
+    if promise["unit"] in SHARES:
         ends = [promise[name] or 0.0 for name in ("low", "mean", "high")]
         digits = 1 if max(map(abs, ends)) >= 0.1 else 2
-        return f"{100 * value:+.{digits}f}%"
+        return f"{100 * value:{SHARES[promise['unit']]}.{digits}f}%"
     return f"{value:#.4g}" if promise["unit"] == "loss" else f"{value:+.3f}"
 
 
@@ -319,7 +321,7 @@ def _worth(plan: Plan) -> list[str]:
         if not worth or worth < SAME_COST or plan.settings["max_tokens"] is not None:
             continue
         label = promise_label(promise["name"], promise["unit"])
-        looser = "0.1 points" if promise["unit"] == "relative" else "0.1%"
+        looser = "0.1 points" if promise["unit"] in SHARES else "0.1%"
         lines.append(
             f"Looser: a limit on {label[0].lower()}{label[1:]} {looser} higher saves {100 * worth:.2g}% of "
             "the tokens."

@@ -213,35 +213,46 @@ def _line(
 
 
 def tradeoff(ax: Axes, plan: Plan) -> Axes:
-    """Forgetting (left) and target loss (right axis) along replay at the plan's ATPP.
+    """Forgetting (left) and losses (right axis) along replay at the plan's ATPP.
 
-    90% bands, limits dashed; after Goffinet 2025, fig. 2. The target's axis is the twin
-    of ``ax``.
+    90% bands, limits dashed; after Goffinet 2025, fig. 2. The losses' axis is the twin
+    of ``ax``; wrong answers, as a limit on an accuracy has them, are on the left.
     """
     percent = 100 * np.array(plan.tradeoff["replay"])
     bands = plan.tradeoff["bands"]
     twin = ax.twinx()
-    sources = [name for name in bands if name != "target"]
-    is_share = any(bands[name]["unit"] == "relative" for name in sources)
+    units = {name: band["unit"] for name, band in bands.items()}
     # The second colour is the target's.
-    for name, colour in zip(sources, cycle((COLOURS[0], *COLOURS[2:])), strict=False):
-        unit = bands[name]["unit"]
-        scale = 100 if unit == "relative" else 1
+    others = cycle((COLOURS[0], *COLOURS[2:]))
+    for name, unit in units.items():
+        is_target = name == "target" and unit == "loss"
+        scale = 100 if unit in ("relative", "error") else 1
+        colour = COLOURS[1] if is_target else next(others)
+        label = "target loss" if is_target else name
         on = twin if unit == "loss" else ax
-        _band(on, percent, _scaled(bands[name], scale), colour, name)
-    _band(twin, percent, _scaled(bands["target"], 1), COLOURS[1], "target loss")
+        _band(on, percent, _scaled(bands[name], scale), colour, label)
     if plan.replay is not None:
         ax.axvline(100 * plan.replay, color=BLACK, linewidth=1)
     ax.set_xlabel(f"replay (%) at {plan.tradeoff['atpp']:.3g} tokens per parameter")
-    ax.set_ylabel(f"forgetting ({'%' if is_share else 'nats per token'})")
-    has_others = any(bands[name]["unit"] == "loss" for name in sources)
-    twin.set_ylabel(f"{'loss' if has_others else 'target loss'} (nats per token)")
+    ax.set_ylabel(_left_axis(set(units.values())))
+    losses = [name for name, unit in units.items() if unit == "loss"]
+    twin.set_ylabel(
+        f"{'target loss' if losses == ['target'] else 'loss'} (nats per token)"
+    )
     # One legend for both axes; limits and the plan's replay have no name.
     lines = [*ax.get_lines(), *twin.get_lines()]
     labels = {str(line.get_label()): line for line in lines}
     named = {name: line for name, line in labels.items() if not name.startswith("_")}
     ax.legend(list(named.values()), list(named))
     return ax
+
+
+def _left_axis(units: set[str]) -> str:
+    """Name what rises beside the losses, and its unit."""
+    names = {"relative": "forgetting", "nats": "forgetting", "error": "wrong answers"}
+    there = dict.fromkeys(name for unit, name in names.items() if unit in units)
+    unit = "nats per token" if "nats" in units else "%"
+    return f"{', '.join(there) or 'forgetting'} ({unit})"
 
 
 def _scaled(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
