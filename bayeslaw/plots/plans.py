@@ -287,6 +287,8 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
     names = list(looked_at.plans)
     priced = [answer for answer in looked_at.plans.values() if answer.D]
     price, unit = _price_of(priced[0]) if priced else (None, ATPP)
+    costs = [price({"atpp": p.atpp, "cost": p.cost}) for p in priced] if price else []
+    middle = (min(costs) + max(costs)) / 2 if costs else 0.0
     for place, answer in enumerate(looked_at.plans.values()):
         if not answer.D or price is None or answer.probability is None:
             ax.text(
@@ -296,11 +298,14 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
         at = price({"atpp": answer.atpp, "cost": answer.cost})
         colour = COLOURS[0] if answer.feasible else COLOURS[1]
         ax.plot([at], [place], "o", color=colour)
+        # words go towards the middle, so that they stay inside the picture
+        is_right = at > middle
         ax.annotate(
             f"{answer.probability:.0%}, replay {answer.replay:.0%}",
             (at, place),
-            xytext=(6, 4),
+            xytext=(-6 if is_right else 6, 4),
             textcoords="offset points",
+            ha="right" if is_right else "left",
         )
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
