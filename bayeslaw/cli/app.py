@@ -21,7 +21,13 @@ from bayeslaw._base.terminal import say
 from bayeslaw.cli import decisions, fits, forecasts, laws, studies
 from bayeslaw.cli.afterwards import following, updating, whatif
 from bayeslaw.cli.mixing import mixtures
-from bayeslaw.cli.output import INTERRUPTED, Resumable, keep_warning, say_warnings
+from bayeslaw.cli.output import (
+    INTERRUPTED,
+    Resumable,
+    forget_warnings,
+    keep_warning,
+    say_warnings,
+)
 
 app = typer.Typer(
     name="bayeslaw",
@@ -93,6 +99,7 @@ def main() -> None:
     diagnostics exit 3.
     """
     warnings.showwarning = keep_warning
+    forget_warnings()  # of a command before, in the same process
     # Python forgets what it has shown wherever warnings are caught on the way:
     # `say_warnings` tells each once
     warnings.simplefilter("always")

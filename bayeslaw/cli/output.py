@@ -118,6 +118,11 @@ def keep_warning(message: Warning | str, *_: object) -> None:
     _kept.append(str(message))
 
 
+def forget_warnings() -> None:
+    """Let go of warnings that were kept and not printed."""
+    _kept.clear()
+
+
 def say_warnings() -> None:
     """Print the kept warnings on stderr, similar ones merged into one line."""
     for line in merge_alike(_kept):

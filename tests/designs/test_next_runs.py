@@ -60,7 +60,7 @@ def buy_all(first, offered):
 
 def test_the_first_batch_is_what_priors_choose_for_a_fifth_of_the_budget(sequence):
     first = sequence[0]
-    assert first.posterior.name == "priors"
+    assert first.posterior.name == "prior of chinchilla"
     assert first.spent == 0
     assert first.runs["cost"].sum() <= BuyingRules().first_share * BUDGET
     # enough to fit five values of the law and two rows more
@@ -289,7 +289,7 @@ def test_with_too_few_runs_for_stages_one_law_is_fitted_and_before_it_priors(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert what_is_known(offered, few, laws, 0).name == "chinchilla"
-    assert what_is_known(offered, fewer, laws, 0).name == "priors"
+    assert what_is_known(offered, fewer, laws, 0).name == "prior of chinchilla"
 
 
 # -- drift -----------------------------------------------------------------------------

@@ -132,7 +132,9 @@ class NextRuns:
             "stop": self.stop,
             "odd": self.odd,
             "failed": self.failed,
-            "known_from": self.posterior.name,
+            "known_from": "priors"
+            if is_prior_only(self.posterior)
+            else self.posterior.name,
             "plan": self.plan,
             "choice": self.choice,
             "gain": self.gain,
