@@ -89,7 +89,7 @@ def test_a_law_of_mixtures_is_found_again(name):
     assert pickle.loads(pickle.dumps(of_domains)).covariates == of_domains.covariates
 
 
-def test_a_tables_losses_are_fitted_by_the_law_of_its_domains():
+def test_a_tables_losses_are_fitted_by_the_law_of_its_domains(tmp_path):
     """Three simulated domains: a fit finds the parameters, forecasts, and is loaded."""
     truth = {"t_code": 0.05, "t_books": 0.3, "gamma": 0.25}
     runs = bayeslaw.simulate(
@@ -99,7 +99,7 @@ def test_a_tables_losses_are_fitted_by_the_law_of_its_domains():
     parameters = fitted.parameters(0.99)
     for name, value in truth.items():
         assert parameters.loc[name, "low"] < value < parameters.loc[name, "high"]
-    path = fitted.save("mixture.nc")
+    path = fitted.save(tmp_path / "mixture.nc")
     again = bayeslaw.load(path).log_loss(runs.head(3))
     np.testing.assert_array_equal(fitted.log_loss(runs.head(3)), again)
 
