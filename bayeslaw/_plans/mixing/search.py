@@ -12,7 +12,7 @@ draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -237,16 +237,9 @@ def _cheapest_from(
         "fun": lambda point: 100 * keeps(point)[0],
         "jac": lambda point: 100 * keeps(point)[1],
     }
-    solution = optimize.minimize(
-        lambda point: (point[0], slope),
-        np.array([start.log_tokens, *start.shares]),
-        jac=True,
-        method="SLSQP",
-        bounds=_bounds(problem),
-        constraints=[*_of_supply(problem), keeps_limits],
-        options={"maxiter": 60, "ftol": 1e-5},
+    _, mixture = _minimise(
+        problem, lambda point: (point[0], slope), start, [keeps_limits]
     )
-    mixture = onto_simplex(solution.x[1:], problem.low, problem.high)
     log_tokens = problem.cheapest(mixture)
     if log_tokens is None:
         return None
@@ -293,25 +286,39 @@ def _largest_margin(
         margin, slopes = problem.quantile(point)
         return -100 * margin, -100 * slopes
 
+    log_tokens, mixture = _minimise(problem, loss, start)
+    return min(log_tokens, problem.most_tokens(mixture)), mixture
+
+
+def _minimise(
+    problem: SimplexProblem,
+    objective: Callable,
+    start: MixtureChoice,
+    further: Sequence[Any] = (),
+) -> tuple[float, Float[np.ndarray, " domain"]]:
+    """Find log tokens and shares of the least objective by SLSQP, from a choice.
+
+    Parameters
+    ----------
+    objective
+        Value and slopes at a point: log tokens, then shares.
+    further
+        Constraints beside those of the simplex and of what there is.
+    """
+    log_low, log_high = map(math.log, problem.tokens)
     solution = optimize.minimize(
-        loss,
+        objective,
         np.array([start.log_tokens, *start.shares]),
         jac=True,
         method="SLSQP",
-        bounds=_bounds(problem),
-        constraints=_of_supply(problem),
+        bounds=optimize.Bounds(
+            np.array([log_low, *problem.low]), np.array([log_high, *problem.high])
+        ),
+        constraints=[*_of_supply(problem), *further],
         options={"maxiter": 60, "ftol": 1e-5},
     )
     mixture = onto_simplex(solution.x[1:], problem.low, problem.high)
-    return min(solution.x[0], problem.most_tokens(mixture)), mixture
-
-
-def _bounds(problem: SimplexProblem) -> optimize.Bounds:
-    """Bound log tokens and shares."""
-    log_low, log_high = map(math.log, problem.tokens)
-    return optimize.Bounds(
-        np.array([log_low, *problem.low]), np.array([log_high, *problem.high])
-    )
+    return float(solution.x[0]), mixture
 
 
 def _of_supply(problem: SimplexProblem) -> list[Any]:

@@ -120,9 +120,10 @@ def decide(
     elif early is not None:
         decision = Decision("go on", _end_keeps(chance))
     elif chance <= 1 - confidence:
-        decision = _stopped(tracks, chance, now, _changes(tracks, confidence, rules))
+        changes = _changes(tracks, chance, confidence, rules)
+        decision = _stopped(tracks, chance, now, changes)
     else:
-        changes = _changes(tracks, confidence, rules)
+        changes = _changes(tracks, chance, confidence, rules)
         decision = _waiting(tracks, chance, confidence, now, changes, rules)
     remaining = float(np.exp(end) - np.exp(now))
     regret = {
@@ -202,10 +203,10 @@ class Changes(NamedTuple):
 
 
 def _changes(
-    tracks: Sequence[Track], confidence: float, rules: DecisionRules
+    tracks: Sequence[Track], chance: float, confidence: float, rules: DecisionRules
 ) -> Changes:
     """Look for a longer run, another replay and another schedule."""
-    end, chance = tracks[0].end, together(tracks)
+    end = tracks[0].end
     longest = end + np.log(rules.longest)
     beyond = _first(tracks, confidence, end, longest, rules.places)
     if beyond is None:
