@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from bayeslaw._law.columns import SHARE
 from bayeslaw._law.law import Covariates, Exponent, Values, clip_replay, power
-from bayeslaw._law.priors import lognormal
+from bayeslaw._law.priors import Prior, lognormal
 
 EXAMPLE = ("web", "code", "books")
 YE = "Ye 2024 (data mixing laws)"
@@ -34,6 +34,12 @@ def reference(domains: tuple[str, ...]) -> dict[str, float]:
     """The run at which contributions are stated: equal shares."""
     equal = dict.fromkeys(columns(domains), 1 / len(domains))
     return {"N": 1e9, "D": 2e10} | equal
+
+
+def mixture_prior(median: float) -> Prior:
+    """The prior of what a mixture adds to the loss at the reference run, in nats."""
+    source = "mixtures move losses by tenths of a nat (Ye 2024)"
+    return lognormal(median, 1.0, source)
 
 
 def per_domain(symbol: str, domains: tuple[str, ...], prior, latex: str):

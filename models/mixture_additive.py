@@ -13,7 +13,15 @@ from bayeslaw._law.columns import SHARE
 from bayeslaw._law.law import Law, Term, clip_replay, power
 from bayeslaw._law.priors import lognormal
 
-from ._mixture import EXAMPLE, SHUKOR, covariates, per_domain, reference, resting
+from ._mixture import (
+    EXAMPLE,
+    SHUKOR,
+    covariates,
+    mixture_prior,
+    per_domain,
+    reference,
+    resting,
+)
 from ._terms import ALPHA, floor, size
 from .chinchilla import BETA, data
 
@@ -48,9 +56,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
             Term(
                 "K",
                 mixture,
-                lognormal(
-                    0.3, 1.0, "mixtures move losses by tenths of a nat (Ye 2024)"
-                ),
+                mixture_prior(0.3),
                 r"\frac{K}{p_1^{\gamma_1} + \sum_j c_j p_j^{\gamma_j}}",
             ),
         ),

@@ -16,6 +16,7 @@ from ._mixture import (
     EXAMPLE,
     covariates,
     effective_share,
+    mixture_prior,
     reference,
     resting,
     transfers,
@@ -60,9 +61,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
             Term(
                 "C",
                 lambda x, e: power(share(x, e) + EPS_REPLAY, -e["gamma"]),
-                lognormal(
-                    0.1, 1.0, "mixtures move losses by tenths of a nat (Ye 2024)"
-                ),
+                mixture_prior(0.1),
                 r"\frac{C}{(e+\epsilon)^{\gamma}}",
             ),
         ),

@@ -11,9 +11,17 @@ import jax.numpy as jnp
 
 from bayeslaw._law.columns import SHARE
 from bayeslaw._law.law import Law, Term
-from bayeslaw._law.priors import lognormal, normal
+from bayeslaw._law.priors import normal
 
-from ._mixture import EXAMPLE, YE, covariates, per_domain, reference, resting
+from ._mixture import (
+    EXAMPLE,
+    YE,
+    covariates,
+    mixture_prior,
+    per_domain,
+    reference,
+    resting,
+)
 from ._terms import ALPHA, floor, size
 from .chinchilla import BETA, data
 
@@ -47,9 +55,7 @@ def law_of(domains: tuple[str, ...]) -> Law:
             Term(
                 "K",
                 mixture,
-                lognormal(
-                    0.3, 1.0, "mixtures move losses by tenths of a nat (Ye 2024)"
-                ),
+                mixture_prior(0.3),
                 r"K \exp\left(\sum_j k_j p_j\right)",
             ),
         ),
