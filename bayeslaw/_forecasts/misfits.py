@@ -13,7 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.numbers import LARGEST_COUNT, Z90, format_count
 from bayeslaw._inference.discrepancy import drift
-from bayeslaw._inference.discrepancy.axes import STARTS
+from bayeslaw._inference.discrepancy.axes import AXES
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.posterior import DRIFT, WEIGHTS, LogLoss, Piece, Posterior
 from bayeslaw._tables import fitting
@@ -301,7 +301,7 @@ def misfit_along(
     x = np.asarray(columns[axis], float)
     grid = (
         np.linspace(x.min(), x.max(), points)
-        if axis == "replay" or axis in STARTS or x.min() <= 0
+        if axis == "replay" or axis in AXES.starts or x.min() <= 0
         else np.geomspace(x.min(), x.max(), points)
     )
     along = {name: np.full(points, value) for name, value in middle.items()}

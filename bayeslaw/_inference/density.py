@@ -53,7 +53,7 @@ def to_vector(
 
 def unsigned(sites: Unconstrained) -> Unconstrained:
     """Sites as they leave the sampler: a scale is never negative, also where its site
-    is signed (`noise.TAU_CHECKPOINT`).
+    is signed (`noise.ErrorPrior.tau_checkpoint`).
     """
     if "tau_checkpoint" not in sites:
         return sites
@@ -101,7 +101,7 @@ def error_start(
     start = {"sigma": log_noise, "dof_above_2": np.log(10.0)}
     if shared.kind == "checkpoint":
         xp = jnp if isinstance(log_noise, Array) else np
-        # Signed, see `noise.TAU_CHECKPOINT`: as it is, not its logarithm. Checkpoints
+        # Signed, see `noise.ErrorPrior.tau_checkpoint`: as it is, not its logarithm. Checkpoints
         # differ by no more than runs do.
         start["tau_checkpoint"] = xp.minimum(0.001, xp.exp(log_noise))
     if shared.kind == "run":

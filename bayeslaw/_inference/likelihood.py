@@ -19,7 +19,7 @@ from jax import Array
 from scipy.special import betaln
 
 from bayeslaw._inference.noise import (
-    DOF_MIN,
+    ERROR,
     constrain_error,
     error_priors,
     error_sites,
@@ -138,7 +138,7 @@ def model(
         # the law of what is new at a row, moved to where the row itself is observed
         new = innovations(mean, y, error, shared)
         centre, scale = y - new.value + new.share * effect, new.scale
-    dof = DOF_MIN + error["dof_above_2"]
+    dof = ERROR.dof_min + error["dof_above_2"]
     with numpyro.plate("row", mean.shape[0]), numpyro.handlers.mask(mask=measured):
         numpyro.sample("log_loss", dist.StudentT(dof, centre, scale), obs=y)
 
@@ -281,7 +281,7 @@ def _effect_modes(
     """
     value, _, _, counts = blocks
     share = error[f"tau_{shared.kind}"] * blocks.share
-    dof = DOF_MIN + error["dof_above_2"]
+    dof = ERROR.dof_min + error["dof_above_2"]
     of_slot = _of_slot(shared)
     z, precision = jnp.zeros(len(shared.group.slots)), jnp.ones(())
     weight = counts

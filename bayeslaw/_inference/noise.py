@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,34 +33,42 @@ if TYPE_CHECKING:
 # leaves of a posterior that say the error of a run: the fields of `RunNoise`
 NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length")
 
-# Scale of a run's own error on log loss. Measured between seeds: .1% (billions of
-# parameters; Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
-SIGMA = lognormal(0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%")
-# Scale below which there is no error: losses are printed to some five digits. Where a
-# law follows a table to the last one, the likelihood grows without end as the scale
-# falls (`log_wall`).
-ROUNDING = 1e-5
-# Tails: degrees of freedom - 2, so that the noise has a variance. Juarez and Steel 2010
-# use gamma(2, .1) on all of it.
-DOF_SHAPE, DOF_RATE, DOF_MIN = 2.0, 0.1, 2.0
-# Scale of what runs from one checkpoint share, half-normal. The sampler sees it signed,
-# so that the posterior has no edge at 0: effects are the scale times z, and a normal
-# scale times a symmetric z is a half-normal one. `density.unsigned` drops the sign.
-# Measured on tiny models: .36%. A loose prior swallows the law: with a half-normal of
-# .02 an effect took 4.6% and the forecast at a new stage went from 1.4% to 7% off.
-TAU_CHECKPOINT = 0.004
-# Scale of what the points of one learning curve share. Three curves cannot tell it; two
-# seeds of a configuration do.
-TAU_RUN = lognormal(
-    0.002, 0.5, "seeds differ by .1-.6% (Bethune 2025, Wang 2025, tiny models)"
-)
-# Correlation length of the rest along a run, in e-folds of steps or tokens.
-CURVE_LENGTH = lognormal(
-    0.1, 0.5, "unpublished; what is alike for longer is the effect of the run"
-)
-LADDER_LENGTH = lognormal(
-    1.0, 0.7, "unpublished; from one measurement to the next, to the whole run"
-)
+
+class ErrorPrior(NamedTuple):
+    """Priors of the scales and tails of a run's error on log loss."""
+
+    # Scale of a run's own error. Measured between seeds: .1% (billions of parameters;
+    # Bethune 2025 and Wang 2025 fit to .2-1%) to .6% (tiny models).
+    sigma: Prior = lognormal(
+        0.005, 1.0, "seeds differ by .1-.6%; published fits miss by .2-1%"
+    )
+    # Tails: gamma of degrees of freedom - 2, so that the noise has a variance. Juarez
+    # and Steel 2010 use gamma(2, .1) on all of it.
+    dof_shape: float = 2.0
+    dof_rate: float = 0.1
+    dof_min: float = 2.0
+    # Scale of what runs from one checkpoint share, half-normal. The sampler sees it
+    # signed, so that the posterior has no edge at 0: effects are the scale times z, and
+    # a normal scale times a symmetric z is a half-normal one. `density.unsigned` drops
+    # the sign. Measured on tiny models: .36%. A loose prior swallows the law: with a
+    # half-normal of .02 an effect took 4.6% and the forecast at a new stage went from
+    # 1.4% to 7% off.
+    tau_checkpoint: Prior = normal(0.0, 0.004)
+    # Scale of what the points of one learning curve share. Three curves cannot tell it;
+    # two seeds of a configuration do.
+    tau_run: Prior = lognormal(
+        0.002, 0.5, "seeds differ by .1-.6% (Bethune 2025, Wang 2025, tiny models)"
+    )
+    # Correlation length of the rest along a run, in e-folds of steps or tokens.
+    curve_length: Prior = lognormal(
+        0.1, 0.5, "unpublished; what is alike for longer is the effect of the run"
+    )
+    ladder_length: Prior = lognormal(
+        1.0, 0.7, "unpublished; from one measurement to the next, to the whole run"
+    )
+
+
+ERROR = ErrorPrior()
 # degrees of freedom at which a Student-t is a Gaussian
 GAUSSIAN = 1e9
 
@@ -77,12 +85,13 @@ def error_names(shared: SharedError) -> list[str]:
 
 def error_priors(shared: SharedError) -> dict[str, Prior]:
     """Priors of the scalar sites of the error, by name, but for ``dof_above_2``."""
-    length = CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH
     priors = {
-        "sigma": SIGMA,
-        "tau_checkpoint": normal(0.0, TAU_CHECKPOINT),
-        "tau_run": TAU_RUN,
-        "run_length": length,
+        "sigma": ERROR.sigma,
+        "tau_checkpoint": ERROR.tau_checkpoint,
+        "tau_run": ERROR.tau_run,
+        "run_length": (
+            ERROR.curve_length if shared.kind == "run" else ERROR.ladder_length
+        ),
     }
     return {name: priors[name] for name in error_names(shared) if name in priors}
 
@@ -94,7 +103,7 @@ def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
     import numpyro.distributions as dist
 
     priors = {name: p.distribution() for name, p in error_priors(shared).items()}
-    priors["dof_above_2"] = dist.Gamma(DOF_SHAPE, DOF_RATE)
+    priors["dof_above_2"] = dist.Gamma(ERROR.dof_shape, ERROR.dof_rate)
     return {name: priors[name] for name in error_names(shared)}
 
 
@@ -106,21 +115,26 @@ def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
     return of_dof | {name: p.log_density(error[name]) for name, p in priors.items()}
 
 
-def log_wall(log_sigma: Float[AnyArray, ""], steepness: float = 8) -> Float[Array, ""]:
-    """What the log density loses where the scale of an error nears `ROUNDING`: so steep
-    that at the noise of real runs it is 0 in double precision.
+def log_wall(
+    log_sigma: Float[AnyArray, ""], rounding: float = 1e-5, steepness: float = 8
+) -> Float[Array, ""]:
+    """What the log density loses where the scale of an error nears that of rounding: so
+    steep that at the noise of real runs it is 0 in double precision.
+
+    Losses are printed to some five digits. Where a law follows a table to the last one,
+    the likelihood grows without end as the scale falls.
     """
-    return -jnp.exp(steepness * (math.log(ROUNDING) - log_sigma))
+    return -jnp.exp(steepness * (math.log(rounding) - log_sigma))
 
 
 def log_prior_of_dof(
     above_2: Float[AnyArray, "*dof"], xp: ModuleType = jnp
 ) -> Float[AnyArray, "*dof"]:
     """Log prior density of the degrees of freedom, by how far they are above 2."""
-    # Gamma(shape, rate)
-    log_size = math.lgamma(DOF_SHAPE) - DOF_SHAPE * math.log(DOF_RATE)
-    log_power = (DOF_SHAPE - 1) * xp.log(above_2)
-    return log_power - DOF_RATE * above_2 - log_size
+    shape, rate = ERROR.dof_shape, ERROR.dof_rate
+    log_size = math.lgamma(shape) - shape * math.log(rate)
+    log_power = (shape - 1) * xp.log(above_2)
+    return log_power - rate * above_2 - log_size
 
 
 def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
@@ -146,7 +160,7 @@ def unconstrain_error(
 def error_values(sites: Values, shared: SharedError) -> dict[str, Array]:
     """`constrain_error`, and the degrees of freedom themselves as ``dof``."""
     error = constrain_error(sites, shared)
-    dof = DOF_MIN + error["dof_above_2"]
+    dof = ERROR.dof_min + error["dof_above_2"]
     return error | {"dof": dof}
 
 
@@ -160,7 +174,7 @@ def log_density_of_error(
     JAX's own density: NumPyro's takes two gamma functions of every row, though all rows
     have the same degrees of freedom, and they were most of a posterior's time.
     """
-    dof = DOF_MIN + error["dof_above_2"]
+    dof = ERROR.dof_min + error["dof_above_2"]
     return jax.scipy.stats.t.logpdf(residual, dof, 0.0, scale)
 
 
@@ -350,7 +364,7 @@ def draw_errors(
         tau = error[f"tau_{shared.kind}"]
         standard = rng.standard_normal(len(shared.group.slots))
         effect = tau * standard[shared.group.code]
-    dof = DOF_MIN + error["dof_above_2"]
+    dof = ERROR.dof_min + error["dof_above_2"]
     errors = error["sigma"] * rng.standard_t(dof, rows)
     if shared.previous is None or shared.gap is None:
         return effect + errors

@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 from jax import Array
 
 from bayeslaw._inference import coordinates, point
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.table import Padded
 from bayeslaw._law.law import LOSS_MIN, Law
 from bayeslaw._law.priors import Prior
@@ -88,7 +88,7 @@ def pooled_priors(law: Law) -> dict[str, Prior]:
     the order of a vector.
     """
     # The order of every vector of sites: what reads [-1] means the noise.
-    return law.free_priors | {"sigma": SIGMA}
+    return law.free_priors | {"sigma": ERROR.sigma}
 
 
 def prior_moments(
@@ -98,7 +98,7 @@ def prior_moments(
     of a share), shape (site,).
     """
     moments = point.prior_centre(law)
-    moments["sigma"] = (np.log(SIGMA.args[0]), SIGMA.args[1])
+    moments["sigma"] = (np.log(ERROR.sigma.args[0]), ERROR.sigma.args[1])
     centre, sd = np.array([moments[name] for name in pooled_priors(law)]).T
     return centre, sd
 
@@ -169,7 +169,7 @@ def row_log_likelihood(
     dof_above_2: Float[Array, ""],
 ) -> Float[Array, "block run"]:
     """Log density of every row given each domain's u."""
-    values, dof = values_of(law, u), DOF_MIN + dof_above_2
+    values, dof = values_of(law, u), ERROR.dof_min + dof_above_2
     miss = row_log_loss(law, domains, values) - domains.in_blocks(domains.table.y)
     sigma, log_sigma = domains.by_block(values["sigma"]), domains.by_block(u[:, -1])
     # t(miss; 0, sigma) = t(miss / sigma; 0, 1) / sigma, and log sigma is a site.
@@ -207,7 +207,9 @@ def log_density(
     half = dist.HalfNormal(half_normal).log_prob(state.spread)
     spread = jnp.sum(half + jnp.log(state.spread))
     above_2 = state.dof_above_2
-    tails = dist.Gamma(DOF_SHAPE, DOF_RATE).log_prob(above_2) + jnp.log(above_2)
+    tails = dist.Gamma(ERROR.dof_shape, ERROR.dof_rate).log_prob(above_2) + jnp.log(
+        above_2
+    )
     z = (state.u - state.mean[None]) / state.spread[None]
     domain = jnp.sum(jax.scipy.stats.norm.logpdf(z))
     rows = jnp.sum(row_log_likelihood(law, domains, state.u, above_2))

@@ -15,7 +15,7 @@ from jax import Array
 
 from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates, point
-from bayeslaw._inference.noise import DOF_MIN
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.law import Law
 from bayeslaw._pooling import leading
 from bayeslaw._pooling.coordinates import Expansion, WhitenedPool
@@ -76,7 +76,7 @@ def expand(
     information of a Student-t (Lange et al. 1989): (dof + 1) / (dof + 3) / scale^2 for
     its location, 2 dof / (dof + 3) for its log scale, nothing between them.
     """
-    dof = DOF_MIN + dof_above_2
+    dof = ERROR.dof_min + dof_above_2
 
     def total(v: Float[Array, "domain site"]) -> Float[Array, ""]:
         rows = row_log_likelihood(law, domains, v, dof_above_2)

@@ -22,7 +22,7 @@ import pandas as pd
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning, LawError, RunTableError
 from bayeslaw._base.machine import runtime
-from bayeslaw._inference.noise import DOF_MIN
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
 from bayeslaw._inference.table import Group, Padded, shared_error
 from bayeslaw._law.law import NATS, Law
@@ -428,7 +428,7 @@ def _posterior(
         name: np.asarray(jnp.broadcast_to(v, shape))
         for name, v in (values | law.to_paper(values)).items()
     }
-    common = {"dof": DOF_MIN + sites["dof_above_2"]}
+    common = {"dof": ERROR.dof_min + sites["dof_above_2"]}
     for i, name in enumerate(pooled_priors(law)):
         common[f"population_{name}"] = sites["mean"][..., i]
         common[f"spread_{name}"] = sites["spread"][..., i]

@@ -11,12 +11,10 @@ import pandas as pd
 
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.discrepancy.process import (
-    MISFIT,
-    STATE_MISFIT,
+    PRIORS,
     process_of,
 )
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
-from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
@@ -174,9 +172,11 @@ def _of_law(
         by_draw = np.stack(scales, axis=1)
         sds = np.exp(process.spectrum.log_variances(by_draw) / 2)
         values[WEIGHTS] = sds * rng.standard_normal(sds.shape)
-    values["sigma"] = SIGMA.draw(rng, draws)
+    values["sigma"] = ERROR.sigma.draw(rng, draws)
     if not columns:
-        total = STATE_MISFIT if set(LOSSES_BEFORE) & set(law.covariates) else MISFIT
+        total = PRIORS.of_all_pieces(law.covariates)
         values["sigma"] = np.hypot(values["sigma"], total.draw(rng, draws))
-    values["dof"] = DOF_MIN + rng.gamma(DOF_SHAPE, 1 / DOF_RATE, draws)
+    values["dof"] = ERROR.dof_min + rng.gamma(
+        ERROR.dof_shape, 1 / ERROR.dof_rate, draws
+    )
     return LogLoss(law, process).piece(values)

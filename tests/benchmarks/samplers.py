@@ -32,7 +32,7 @@ import bayeslaw
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.diagnostics import rhat_and_ess
 from bayeslaw._inference.likelihood import model
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.law import log_loss
 from bayeslaw._tables.rates.areas import schedule_areas
 from bayeslaw._tables.rates.schedules import constant, cosine, wsd
@@ -190,7 +190,7 @@ def pooled_model(
     """The model of several domains as one would write it; ``code``: each row's domain. Not centred, for few runs a domain."""
     maps = {"positive": (jnp.log, jnp.exp), "real": (jnp.asarray, jnp.asarray)}
     values, count = {}, int(np.max(code)) + 1
-    for name, prior in (law.priors | {"sigma": SIGMA}).items():
+    for name, prior in (law.priors | {"sigma": ERROR.sigma}).items():
         out, back = maps[prior.support]
         mean = out(numpyro.sample(f"mean_{name}", prior.distribution()))
         spread = numpyro.sample(f"spread_{name}", dist.HalfNormal(prior.args[1]))
@@ -203,7 +203,9 @@ def pooled_model(
                 f"z_{name}", dist.Normal(0, 1).expand([count]).to_event(1)
             )
         values[name] = numpyro.deterministic(name, back(u))[code]
-    dof = DOF_MIN + numpyro.sample("dof_above_2", dist.Gamma(DOF_SHAPE, DOF_RATE))
+    dof = ERROR.dof_min + numpyro.sample(
+        "dof_above_2", dist.Gamma(ERROR.dof_shape, ERROR.dof_rate)
+    )
     centre = log_loss(law, x, {n: values[n] for n in law.priors})
     with numpyro.handlers.mask(mask=measured):
         numpyro.sample("y", dist.StudentT(dof, centre, values["sigma"]), obs=y)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, axis_names, position
+from bayeslaw._inference.discrepancy.axes import AXES, axis_names, position
 from bayeslaw._inference.discrepancy.learning import independent_rows, learn
 from bayeslaw._inference.discrepancy.marginal import Marginal
 from bayeslaw._inference.discrepancy.process import (
@@ -142,7 +142,7 @@ def test_axes_of_laws():
         "source_loss_before", "D", "N", "replay",
     )  # fmt: skip
     assert axis_names(("N", "D", "U")) == ("D", "N", "U")
-    x = position("D", {"D": np.array([1e9, 1e9 * np.exp(COUNT_UNIT)])}, np)
+    x = position("D", {"D": np.array([1e9, 1e9 * np.exp(AXES.count_unit)])}, np)
     assert np.diff(x) == pytest.approx(1.0)
 
 

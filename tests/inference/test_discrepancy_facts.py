@@ -140,7 +140,7 @@ def missed(*distance, off, runs=12, noise=0.002):
 def test_without_stages_scales_have_their_prior():
     """Log-normal around .0015 in all, and around a common scale each."""
     scales = drift.draw_scales([], 6, np.random.default_rng(0))
-    assert scales.shape == (drift.DRAWS, 6)
+    assert scales.shape == (drift.ScaleSampler().draws, 6)
     standard = np.log(scales / 0.0015)
     common = standard.mean(axis=1)
     apart = standard - common[:, None]

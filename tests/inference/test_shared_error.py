@@ -9,9 +9,8 @@ import pytest
 from scipy import integrate, stats
 
 import bayeslaw
-from bayeslaw._inference import likelihood
+from bayeslaw._inference import likelihood, noise
 from bayeslaw._inference.likelihood import (
-    DOF_MIN,
     draw_effects,
     log_likelihood,
     pointwise,
@@ -181,7 +180,7 @@ def test_a_new_checkpoint_widens_the_forecast_a_known_one_does_not():
     )  # a plan is a new checkpoint's
     inside = bayeslaw.check(fit, runs).coverage["0.9"]
     assert inside > 0.85
-    assert fit.posterior["dof"].min() > DOF_MIN
+    assert fit.posterior["dof"].min() > noise.ERROR.dof_min
 
 
 def test_runs_of_a_new_checkpoint_share_its_effect():

@@ -9,7 +9,7 @@ from scipy import stats
 
 import bayeslaw
 from bayeslaw._forecasts.checking.replicates import Ranked
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE, SIGMA
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._posteriors.fits import artifact
 
 ROWS, NOISE = 12, 0.01
@@ -95,16 +95,20 @@ def fit_on_a_grid(draws: int = 4000, shift: float = 0.0) -> bayeslaw.Fit:
     sigma, dof = np.geomspace(0.002, 0.06, 60), np.geomspace(0.05, 120, 60)
     grid = np.meshgrid(E, sigma, dof, indexing="ij")
     residual = np.log(runs["loss"].to_numpy()) - np.log(grid[0][..., None] + without)
-    log_p = stats.t.logpdf(residual / grid[1][..., None], DOF_MIN + grid[2][..., None])
+    log_p = stats.t.logpdf(
+        residual / grid[1][..., None], ERROR.dof_min + grid[2][..., None]
+    )
     log_p = log_p.sum(axis=-1) - ROWS * np.log(grid[1])
     log_p += stats.lognorm.logpdf(
         grid[0], law.priors["E_nats"].args[1], scale=rest["E_nats"]
     )
     # a cell of these axes is as wide as its value is large
-    log_p += stats.norm.logpdf(np.log(grid[1]), np.log(SIGMA.args[0]), SIGMA.args[1])
-    log_p += stats.gamma.logpdf(grid[2], DOF_SHAPE, scale=1 / DOF_RATE) + np.log(
-        grid[2]
+    log_p += stats.norm.logpdf(
+        np.log(grid[1]), np.log(ERROR.sigma.args[0]), ERROR.sigma.args[1]
     )
+    log_p += stats.gamma.logpdf(
+        grid[2], ERROR.dof_shape, scale=1 / ERROR.dof_rate
+    ) + np.log(grid[2])
     p = np.exp(log_p - log_p.max()).ravel()
     rng = np.random.default_rng(0)
     cells = rng.choice(p.size, draws, p=p / p.sum())

@@ -25,7 +25,7 @@ from bayeslaw import (
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._forecasts.check import crps
 from bayeslaw._inference import nuts
-from bayeslaw._inference.likelihood import DOF_MIN
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._law.law import log_loss
 from bayeslaw._pooling import coordinates, hierarchy, modes
 from bayeslaw._pooling.pool import _check, _domains
@@ -153,7 +153,9 @@ def test_own_runs_weigh_what_the_formula_of_shrinkage_says(world):
         jnp.array([0.02, 0.5]),
         8.0,
     )
-    own = np.asarray(modes.own_shares(law, domains, u, dof - DOF_MIN, spread[None]))
+    own = np.asarray(
+        modes.own_shares(law, domains, u, dof - ERROR.dof_min, spread[None])
+    )
     for d, (name, each) in enumerate(rows.groupby("domain")):
         x = {c: each[c].to_numpy() for c in law.covariates}
 
@@ -172,7 +174,9 @@ def test_own_runs_weigh_what_the_formula_of_shrinkage_says(world):
     rows_only_of_one = domains._replace(code=np.zeros_like(domains.code))
     assert (
         np.asarray(
-            modes.own_shares(law, rows_only_of_one, u, dof - DOF_MIN, spread[None])
+            modes.own_shares(
+                law, rows_only_of_one, u, dof - ERROR.dof_min, spread[None]
+            )
         )[1]
         == 0
     ).all()

@@ -14,7 +14,7 @@ from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import potential_energy
 
 import bayeslaw
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.table import pad
 from bayeslaw._law.law import log_loss
 from bayeslaw._pooling import coordinates, hierarchy, leading
@@ -94,11 +94,11 @@ def hierarchical(law, problem):
         with numpyro.plate("domain", count):
             u = numpyro.sample(f"u_{name}", dist.Normal(mean, spread))
         values[name] = to_value(u)[code]
-    above_2 = numpyro.sample("dof_above_2", dist.Gamma(DOF_SHAPE, DOF_RATE))
+    above_2 = numpyro.sample("dof_above_2", dist.Gamma(ERROR.dof_shape, ERROR.dof_rate))
     sigma = values.pop("sigma")
     centre = log_loss(law, table.covariates, values)
     with numpyro.handlers.mask(mask=table.weight > 0):
-        noise = dist.StudentT(DOF_MIN + above_2, centre, sigma)
+        noise = dist.StudentT(ERROR.dof_min + above_2, centre, sigma)
         numpyro.sample("log_loss", noise, obs=table.y)
 
 

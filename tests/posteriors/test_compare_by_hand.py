@@ -15,7 +15,7 @@ from bayeslaw._inference import diagnostics
 from bayeslaw._inference.coordinates import contrast_points
 from bayeslaw._inference.discrepancy.drift import Miss, Range, _Summary, draw_scales
 from bayeslaw._inference.importance import Approximation
-from bayeslaw._inference.noise import SIGMA, RunNoise
+from bayeslaw._inference.noise import ERROR, RunNoise
 from bayeslaw._inference.table import NONE, pad
 from bayeslaw._posteriors.averaging import compare as comparing
 from bayeslaw._posteriors.averaging import judge as judging
@@ -592,8 +592,8 @@ def test_the_chance_to_forecast_best_is_that_of_dirichlet_weights():
 
 def test_the_scale_of_noise_is_expected_at_half_a_percent():
     """Published fits miss by .2-1%, seeds differ by .1-.6%: 90% of the prior around."""
-    assert SIGMA.quantile(0.5) == pytest.approx(0.005)
-    assert SIGMA.quantile(0.95) == pytest.approx(0.005 * np.exp(1.645), rel=1e-3)
+    assert ERROR.sigma.quantile(0.5) == pytest.approx(0.005)
+    assert ERROR.sigma.quantile(0.95) == pytest.approx(0.005 * np.exp(1.645), rel=1e-3)
 
 
 def test_a_capped_variance_and_what_a_run_tells():

@@ -12,7 +12,7 @@ import xarray
 import bayeslaw
 from bayeslaw import FitFileError
 from bayeslaw._base.errors import BayeslawError, FitWarning
-from bayeslaw._posteriors.fits.artifact import CHECKSUM
+from bayeslaw._posteriors.fits.artifact import NAMES
 from known.saved import runs, save_average, save_fit
 
 BITS, EDITS = 60, 67
@@ -137,7 +137,7 @@ def test_a_file_of_an_earlier_version_is_read_and_not_vouched_for(saved, far, tm
     old = tmp_path / "old.nc"
     old.write_bytes(path.read_bytes())
     with h5py.File(old, "r+") as file:
-        del file.attrs[CHECKSUM]
+        del file.attrs[NAMES.checksum]
     with pytest.warns(FitWarning, match="has no checksum.*fit again"):
         loaded = bayeslaw.load(old)
     np.testing.assert_array_equal(loaded.log_loss(far), sound.log_loss(far))
@@ -147,7 +147,7 @@ def test_a_file_of_an_earlier_version_is_read_and_not_vouched_for(saved, far, tm
 def test_draws_that_are_gone_are_named(lost, tmp_path):
     path = save_fit(tmp_path / "fit.nc")
     with h5py.File(path, "r+") as file:
-        del file.attrs[CHECKSUM]
+        del file.attrs[NAMES.checksum]
         del file["posterior"][lost]
     with (
         pytest.warns(FitWarning, match="no checksum"),

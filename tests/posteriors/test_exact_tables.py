@@ -6,7 +6,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.errors import FitWarning
-from bayeslaw._inference.noise import ROUNDING, SIGMA, log_wall
+from bayeslaw._inference.noise import ERROR, log_wall
 
 TRUTH = {"E": 1.69, "A": 406.4, "B": 410.7, "alpha": 0.34, "beta": 0.28}
 SMALL = {"chains": 2, "warmup": 300, "draws": 500}
@@ -57,7 +57,7 @@ def test_noisy_tables_are_not_called_exact():
 
 def test_the_wall_is_nothing_at_the_noise_of_real_runs():
     """To the last digit of a log density of hundreds, from a tenth of what seeds differ by."""
-    for sigma in (5e-4, 1e-3, SIGMA.median):
+    for sigma in (5e-4, 1e-3, ERROR.sigma.median):
         assert 1000.0 + float(log_wall(np.asarray(np.log(sigma)))) == 1000.0
-    assert float(log_wall(np.asarray(np.log(ROUNDING)))) == pytest.approx(-1.0)
-    assert float(log_wall(np.asarray(np.log(ROUNDING / 3)))) < -1000
+    assert float(log_wall(np.asarray(np.log(1e-5)))) == pytest.approx(-1.0)
+    assert float(log_wall(np.asarray(np.log(1e-5 / 3)))) < -1000

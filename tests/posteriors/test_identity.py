@@ -23,7 +23,7 @@ from bayeslaw._law.recipe import law_of, recipe_of
 from bayeslaw._pooling.pool import Pool
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits import artifact, misfit
-from bayeslaw._posteriors.fits.record import MISFIT, Fit
+from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.posterior import WEIGHTS
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -165,7 +165,9 @@ def _fit(law, rng):
         {"length N/D": rng.random(DRAWS)},
         rng.random(),
     )
-    tree[MISFIT] = xarray.DataTree(misfit.to_dataset(learned, {"run": ["1.10", "b"]}))
+    tree[artifact.NAMES.misfit] = xarray.DataTree(
+        misfit.to_dataset(learned, {"run": ["1.10", "b"]})
+    )
     return Fit(law, tree), table
 
 

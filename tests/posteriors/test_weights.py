@@ -67,7 +67,7 @@ def test_the_drift_scale_is_learned_from_misses():
     ]
     of_bad, prior, of_good = (middle(misses) for misses in (bad, [], good))
     assert 0.015 < of_bad < 0.06
-    assert prior == pytest.approx(discrepancy.TAU.args[0], rel=0.2)
+    assert prior == pytest.approx(discrepancy.CommonScale().tau.args[0], rel=0.2)
     assert of_good < prior
 
 

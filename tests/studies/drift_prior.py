@@ -32,7 +32,7 @@ from real_tables import CASES, SEED
 import bayeslaw
 from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.check import interval_score
-from bayeslaw._inference.discrepancy.axes import STARTS
+from bayeslaw._inference.discrepancy.axes import AXES
 from bayeslaw._law.priors import lognormal
 from bayeslaw._posteriors.averaging import judge
 from bayeslaw._posteriors.averaging.average import of_comparison
@@ -56,7 +56,7 @@ def contest(case: str, data: Path, cache: Path) -> list[dict[str, Any]]:
     with replaced(judge, _posterior=partial(kept_posterior, cache), **ours):
         compared = bayeslaw.compare(fitted, laws, reference=at, seed=SEED)
     y = np.log(forecast["loss"].to_numpy())
-    about = {"lab": lab_of(case), "state": bool(set(STARTS) & read)}
+    about = {"lab": lab_of(case), "state": bool(set(AXES.starts) & read)}
 
     rows = []
     for median, sd in product(MEDIANS, SPREADS):

@@ -47,7 +47,7 @@ from bayeslaw._base.files import atomic_write
 from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.check import interval_score
 from bayeslaw._inference.discrepancy import drift, marginal
-from bayeslaw._inference.discrepancy.axes import STARTS
+from bayeslaw._inference.discrepancy.axes import AXES
 from bayeslaw._inference.discrepancy.learning import TRIES, Misfit, Powers
 from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._law.priors import Prior, lognormal, normal
@@ -518,7 +518,7 @@ class Learned(NamedTuple):
 
 
 def reads_losses(axes: Iterable[str]) -> bool:
-    return bool(set(STARTS) & set(axes))
+    return bool(set(AXES.starts) & set(axes))
 
 
 def power_sd(rows: pd.DataFrame) -> float:

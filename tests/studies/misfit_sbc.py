@@ -21,9 +21,9 @@ from sbc import design, draw_posterior, draw_table
 import bayeslaw
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates
-from bayeslaw._inference.discrepancy.marginal import SIGMA
+from bayeslaw._inference.discrepancy.marginal import RemainingError
 from bayeslaw._inference.discrepancy.process import process_of
-from bayeslaw._inference.noise import DOF_MIN, DOF_RATE, DOF_SHAPE
+from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.ranks import uniformity
 from bayeslaw._inference.table import NONE, Sharing, pad
 from bayeslaw._law.law import Law, log_loss
@@ -46,8 +46,8 @@ def simulate_one(law: Law, x: dict, right: bool, seed: int) -> dict[str, float]:
     sd = np.exp(0.5 * process.spectrum.log_variances(scales))
     weights = sd * rng.standard_normal(process.size) * (not right)
     missed = process.features(runs, np) @ weights
-    sigma = float(SIGMA.draw(rng, 1)[0])
-    dof = DOF_MIN + rng.gamma(DOF_SHAPE, 1 / DOF_RATE)
+    sigma = float(RemainingError().sigma.draw(rng, 1)[0])
+    dof = ERROR.dof_min + rng.gamma(ERROR.dof_shape, 1 / ERROR.dof_rate)
     mean = np.asarray(log_loss(law, runs, truth)) + missed
     y = mean[:-2] + sigma * rng.standard_t(dof, len(mean) - 2)
 

@@ -285,8 +285,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     # the model
     (
         "bayeslaw/_inference/noise.py",
-        "SIGMA = lognormal(0.005",
-        "SIGMA = lognormal(0.02",
+        "sigma: Prior = lognormal(\n        0.005",
+        "sigma: Prior = lognormal(\n        0.02",
     ),
     (
         "bayeslaw/_inference/likelihood.py",

@@ -29,16 +29,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates
 from bayeslaw._inference import nuts as sampler
 from bayeslaw._inference.importance import approximate
-from bayeslaw._inference.noise import (
-    CURVE_LENGTH,
-    DOF_RATE,
-    DOF_SHAPE,
-    LADDER_LENGTH,
-    SIGMA,
-    TAU_CHECKPOINT,
-    TAU_RUN,
-    draw_errors,
-)
+from bayeslaw._inference.noise import ERROR, draw_errors
 from bayeslaw._inference.ranks import ALPHA, shares_below, uniformity
 from bayeslaw._inference.table import NONE, Padded, SharedError, pad, shared_error
 from bayeslaw._law.law import Law, log_loss
@@ -115,16 +106,18 @@ def _curve(i: int, rng: np.random.Generator) -> pd.DataFrame:
 def draw_error(shared: SharedError, rng: np.random.Generator) -> dict[str, float]:
     """The error's parameters from their priors."""
     error = {
-        "sigma": float(SIGMA.draw(rng, 1)[0]),
-        "dof_above_2": float(rng.gamma(DOF_SHAPE, 1 / DOF_RATE)),
+        "sigma": float(ERROR.sigma.draw(rng, 1)[0]),
+        "dof_above_2": float(rng.gamma(ERROR.dof_shape, 1 / ERROR.dof_rate)),
     }
     if shared.kind == "checkpoint":
-        error["tau_checkpoint"] = TAU_CHECKPOINT * rng.standard_normal()
+        error["tau_checkpoint"] = ERROR.tau_checkpoint.args[1] * rng.standard_normal()
     if shared.kind == "run":
-        error["tau_run"] = float(TAU_RUN.draw(rng, 1)[0])
+        error["tau_run"] = float(ERROR.tau_run.draw(rng, 1)[0])
     if shared.along_run:
         error["run_length"] = float(
-            (CURVE_LENGTH if shared.kind == "run" else LADDER_LENGTH).draw(rng, 1)[0]
+            (ERROR.curve_length if shared.kind == "run" else ERROR.ladder_length).draw(
+                rng, 1
+            )[0]
         )
     return error
 

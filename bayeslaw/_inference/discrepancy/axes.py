@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,29 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-LOSS_UNIT, SHARE_UNIT, COUNT_UNIT = 0.45, 0.9, 2.0
-STARTS = (SOURCE_LOSS_BEFORE, LOSS_BEFORE)  # the checkpoint's loss: one is enough
 
-COUNTS = ("D", "N", "ptpp", "S1_pt")
-KNOWN = (*STARTS, *COUNTS, "replay", "S2_pt", "S1_cpt", "S2_cpt")
-AREAS = ("S1_pt", "S1_cpt")  # under the learning rate
-WALKS = ("N*D", "D/N")  # what a walk goes along
+class Axes(NamedTuple):
+    """Columns by the kind of axis they make, and how much of a log a unit of each is.
+
+    ``starts``: losses of the checkpoint, of which one is enough; ``areas``: under the
+    learning rate; ``walks``: what a walk goes along.
+    """
+
+    starts: tuple[str, ...] = (SOURCE_LOSS_BEFORE, LOSS_BEFORE)
+    counts: tuple[str, ...] = ("D", "N", "ptpp", "S1_pt")
+    areas: tuple[str, ...] = ("S1_pt", "S1_cpt")
+    walks: tuple[str, ...] = ("N*D", "D/N")
+    loss_unit: float = 0.45
+    share_unit: float = 0.9
+    count_unit: float = 2.0
+
+    @property
+    def of_laws(self) -> tuple[str, ...]:
+        """Columns of the package's laws: any further one is the user's."""
+        return (*self.starts, *self.counts, "replay", "S2_pt", "S1_cpt", "S2_cpt")
+
+
+AXES = Axes()
 
 
 def axis_names(columns: Collection[str]) -> tuple[str, ...]:
@@ -40,11 +56,11 @@ def axis_names(columns: Collection[str]) -> tuple[str, ...]:
 
     A column of the user's own is an axis of its own.
     """
-    start = [c for c in STARTS if c in columns][:1]
-    counts = [c for c in COUNTS if c in columns]
+    start = [c for c in AXES.starts if c in columns][:1]
+    counts = [c for c in AXES.counts if c in columns]
     replay = [c for c in ("replay",) if c in columns]
     losses = ("source_loss", "target_loss")
-    further = [c for c in columns if c not in KNOWN and c not in losses]
+    further = [c for c in columns if c not in (*AXES.of_laws, *losses)]
     return (*start, *counts, *replay, *further)
 
 
@@ -52,7 +68,7 @@ def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:
     """The unit of an axis that is no logarithm: half of the range of a column of the
     user's own that reaches 0 or less; 0 of other axes.
     """
-    if axis in KNOWN or is_share(axis) or values.min() > 0:
+    if axis in AXES.of_laws or is_share(axis) or values.min() > 0:
         return 0.0
     return float(np.ptp(values)) / 2
 
@@ -70,7 +86,8 @@ def position(
     if is_share(axis):
         return share_position(xp.asarray(covariates[axis], float), xp)
     value = xp.log(xp.maximum(xp.asarray(covariates[axis], float), 1e-12))
-    return xp.asarray(value / (LOSS_UNIT if axis in STARTS else COUNT_UNIT))
+    unit = AXES.loss_unit if axis in AXES.starts else AXES.count_unit
+    return xp.asarray(value / unit)
 
 
 def share_position(
@@ -81,7 +98,7 @@ def share_position(
     """
     log_share = xp.log(xp.clip(share, least, 1.0))
     # NumPy makes scalars of arrays without axes
-    return xp.asarray(log_share / SHARE_UNIT)
+    return xp.asarray(log_share / AXES.share_unit)
 
 
 def walk_position(

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayeslaw._inference.diagnostics import by_weight, pareto_smoothed
-from bayeslaw._inference.discrepancy.axes import COUNT_UNIT, SHARE_UNIT, position
+from bayeslaw._inference.discrepancy.axes import AXES, position
 from bayeslaw._law.columns import (
     LOSS_BEFORE,
     SOURCE_LOSS_BEFORE,
@@ -34,18 +34,50 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-TAU = lognormal(0.0015, 0.6, "score and cover of forecasts of 31 public tables")
-STATE_TAU = lognormal(0.003, 1.0, "sizes left out of two grids of tiny models")
-SIDE = 1.0  # sd of the log of a side's scale around the common one
-WIDENED, PROPOSAL_DOF, ROUNDS, TRIES = 1.3, 6, 2, 4000  # of the importance sampling
-DRAWS = 1000  # of the scales
+
+class CommonScale(NamedTuple):
+    """Priors of the scale that a drift to all sides has in common, an e-fold.
+
+    ``tau``: of most laws; ``state_tau``: of a law that starts from the checkpoint's
+    losses, whose misfit is larger too.
+    """
+
+    tau: Prior = lognormal(
+        0.0015, 0.6, "score and cover of forecasts of 31 public tables"
+    )
+    state_tau: Prior = lognormal(
+        0.003, 1.0, "sizes left out of two grids of tiny models"
+    )
 
 
-# Axes along which a drift goes by e-folds. Along others it goes by what moves a loss about
-# as much: .45 of the log of the target's share, as of the misfit; a tenth of a loss.
-_BY_E_FOLDS = ("N", "D", "D/N", "N*D", "ptpp", "S1_pt", "S1_cpt")
-_LOSS = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "source_loss", "target_loss")
-SHARE, LOSS_UNIT = "1 - replay", 0.1
+class ScaleSampler(NamedTuple):
+    """Settings of the importance sampling of a drift's scales (`draw_scales`)."""
+
+    draws: int = 1000
+    tries: int = 4000  # of each round
+    rounds: int = 2
+    dof: int = 6  # of the proposals, Student-t
+    widened: float = 1.3  # sd of the first proposal over the prior's
+
+
+class DriftAxes(NamedTuple):
+    """What a drift goes along: axes by e-folds, others by what moves a loss about as
+    much: half a unit of the misfit along the target's share, a tenth of a loss.
+    """
+
+    by_e_folds: tuple[str, ...] = ("N", "D", "D/N", "N*D", "ptpp", "S1_pt", "S1_cpt")
+    target_share: str = "1 - replay"
+    losses: tuple[str, ...] = (
+        LOSS_BEFORE,
+        SOURCE_LOSS_BEFORE,
+        "source_loss",
+        "target_loss",
+    )
+    loss_unit: float = 0.1
+    share_unit: float = AXES.share_unit / AXES.count_unit
+
+
+ALONG = DriftAxes()
 
 
 class Range(NamedTuple):
@@ -74,16 +106,17 @@ def positions(
             (power * logs[column] for column, power in powers_of(axis).items()),
             xp.zeros(()),
         )
-        for axis in _BY_E_FOLDS
+        for axis in ALONG.by_e_folds
         if set(powers_of(axis)) <= set(logs)
     }
-    at |= {column: logs[column] / LOSS_UNIT for column in _LOSS if column in logs}
+    losses = [column for column in ALONG.losses if column in logs]
+    at |= {column: logs[column] / ALONG.loss_unit for column in losses}
     # of the misfit's units two make an e-fold
     shares = filter(is_share, covariates)
-    at |= {share: COUNT_UNIT * position(share, covariates, xp) for share in shares}
+    at |= {share: AXES.count_unit * position(share, covariates, xp) for share in shares}
     if "replay" in covariates:
         # the less target data, the farther
-        at[SHARE] = -COUNT_UNIT * position("replay", covariates, xp)
+        at[ALONG.target_share] = -AXES.count_unit * position("replay", covariates, xp)
     return at
 
 
@@ -97,22 +130,22 @@ def of_saved(saved: Mapping[str, Any]) -> Range:
         pairs = zip(axes, of_axes, strict=True)
         return tuple(_of_quarters(x) if axis == "replay" else x for axis, x in pairs)
 
-    named = tuple(SHARE if axis == "replay" else axis for axis in axes)
+    named = tuple(ALONG.target_share if axis == "replay" else axis for axis in axes)
     return Range(named, ends(saved["low"]), ends(saved["high"]))
 
 
 def _of_quarters(end: float) -> float:
     at = positions({"replay": np.array([end / 4])}, np)
-    return float(at[SHARE][0])
+    return float(at[ALONG.target_share][0])
 
 
 def value_at(axis: str, position: float) -> float:
     """The value of an axis at a position of `positions`."""
-    if axis == SHARE:
-        return float(np.exp(-position * SHARE_UNIT / COUNT_UNIT))
+    if axis == ALONG.target_share:
+        return float(np.exp(-position * ALONG.share_unit))
     if is_share(axis):
-        return float(np.exp(position * SHARE_UNIT / COUNT_UNIT))
-    return float(np.exp(position * (LOSS_UNIT if axis in _LOSS else 1.0)))
+        return float(np.exp(position * ALONG.share_unit))
+    return float(np.exp(position * (ALONG.loss_unit if axis in ALONG.losses else 1.0)))
 
 
 def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range:
@@ -151,19 +184,18 @@ class Miss(NamedTuple):
     distance: Float[np.ndarray, "run side"]
 
 
-def scale_prior(training: Range) -> Prior:
-    """The prior of a drift's common scale, an e-fold: larger of a law that starts from
-    the checkpoint's losses, whose misfit is larger too.
-    """
+def scale_prior(training: Range, priors: CommonScale = CommonScale()) -> Prior:
+    """Choose the prior of a drift's common scale by what the law reads."""
     starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(training.axes)
-    return STATE_TAU if starts else TAU
+    return priors.state_tau if starts else priors.tau
 
 
 def draw_scales(
     misses: Sequence[Miss],
     sides: int,
     rng: np.random.Generator,
-    prior: Prior = TAU,
+    prior: Prior = CommonScale().tau,
+    sampler: ScaleSampler = ScaleSampler(),
 ) -> Float[np.ndarray, "draw side"]:
     """Draw the scale of the drift to each side, given forecasts of stages left out.
 
@@ -187,34 +219,34 @@ def draw_scales(
             log_p = log_p + summary.log_likelihood(scales, is_tested)
         return log_p
 
-    centre, root = np.zeros(size), WIDENED * np.eye(size)
-    for _ in range(ROUNDS):
-        mixed = rng.chisquare(PROPOSAL_DOF, (TRIES, 1)) / PROPOSAL_DOF
-        step = rng.standard_normal((TRIES, size)) / np.sqrt(mixed)
-        log_q = (
-            -0.5
-            * (PROPOSAL_DOF + size)
-            * np.log1p(np.sum(step**2, axis=1) / PROPOSAL_DOF)
-        )
+    centre, root = np.zeros(size), sampler.widened * np.eye(size)
+    dof = sampler.dof
+    for _ in range(sampler.rounds):
+        mixed = rng.chisquare(dof, (sampler.tries, 1)) / dof
+        step = rng.standard_normal((sampler.tries, size)) / np.sqrt(mixed)
+        square = np.sum(step**2, axis=1)
+        log_q = -0.5 * (dof + size) * np.log1p(square / dof)
         tried = centre + step @ root.T
         weight, _ = pareto_smoothed(log_density(tried) - log_q)
         centre = weight @ tried
         away = (tried - centre) * np.sqrt(weight)[:, None]
         root = np.linalg.cholesky(away.T @ away + 1e-3 * np.eye(size))
-    draws = tried[by_weight(weight, DRAWS, rng)]
-    everywhere = rng.standard_normal((DRAWS, 1 + sides))
+    draws = tried[by_weight(weight, sampler.draws, rng)]
+    everywhere = rng.standard_normal((sampler.draws, 1 + sides))
     everywhere[:, 0] = draws[:, 0]
     everywhere[:, 1:][:, is_tested] = draws[:, 1:]
     return _scales(everywhere, prior)
 
 
 def _scales(
-    standard: Float[np.ndarray, "draw scale"], prior: Prior
+    standard: Float[np.ndarray, "draw scale"], prior: Prior, side: float = 1.0
 ) -> Float[np.ndarray, "draw side"]:
-    """Scales of sides from the common one and their departures, over prior sds."""
+    """Scales of sides from the common one and their departures, over prior sds;
+    ``side``: sd of the log of a side's scale around the common one.
+    """
     median, spread = prior.args
     common = np.log(median) + spread * standard[:, :1]
-    return np.exp(common + SIDE * standard[:, 1:])
+    return np.exp(common + side * standard[:, 1:])
 
 
 class _Summary(NamedTuple):

@@ -22,7 +22,7 @@ from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._inference.discrepancy.fading import Fading
 from bayeslaw._inference.discrepancy.marginal import Marginal, Rows, tau_name
 from bayeslaw._inference.discrepancy.process import Process
-from bayeslaw._inference.noise import DOF_MIN, log_prior_of_dof, log_student
+from bayeslaw._inference.noise import ERROR, log_prior_of_dof, log_student
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -267,7 +267,7 @@ def _draw_dof(
     """Draw the noise's degrees of freedom from residuals at the mode, shape (draw,)."""
     standard = np.sqrt(problem.scaled_squares(mode))
     log_likelihood = [np.sum(log_student(standard, dof)) for dof in DOF]
-    log_prior = log_prior_of_dof(DOF - DOF_MIN, np)
+    log_prior = log_prior_of_dof(DOF - ERROR.dof_min, np)
     log_p = np.array(log_likelihood) + log_prior
     chance = np.exp(log_p - log_p.max())
     chance = chance / chance.sum()

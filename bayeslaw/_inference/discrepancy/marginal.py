@@ -26,22 +26,22 @@ from bayeslaw._law.priors import Prior, lognormal
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# A run's own error once the misfit has its place: seeds differ by .05-.1% (large
-# models) to .6% (tiny ones).
-SIGMA = lognormal(0.003, 0.8, "seeds differ by .05-.6%")
-# What rows of one group share beside the misfit.
-TAUS = {
-    "checkpoint": lognormal(0.003, 0.7, "seeds of tiny models: .36% of a checkpoint"),
-    "run": lognormal(
-        0.002, 0.7, "seeds of large models differ by .05-.1%, tiny .4-.9%"
-    ),
-    "setting": lognormal(0.003, 0.8, "settings lie .2-1% off a smooth law"),
-}
-FIRST_DOF = 8.0  # of the noise while rows are reweighted
-ROUNDS = 4  # of reweighting the rows
-PROPOSAL_DOF = 6  # of the importance sampling of the scales
 
-FARTHEST = 5.0  # prior sds of a log scale from its centre
+class RemainingError(NamedTuple):
+    """Priors of the errors once the misfit has its place.
+
+    ``sigma``: scale of a run's own error; the others: of what rows of one group share.
+    """
+
+    # .05-.1% of large models, .6% of tiny ones
+    sigma: Prior = lognormal(0.003, 0.8, "seeds differ by .05-.6%")
+    checkpoint: Prior = lognormal(
+        0.003, 0.7, "seeds of tiny models: .36% of a checkpoint"
+    )
+    run: Prior = lognormal(
+        0.002, 0.7, "seeds of large models differ by .05-.1%, tiny .4-.9%"
+    )
+    setting: Prior = lognormal(0.003, 0.8, "settings lie .2-1% off a smooth law")
 
 
 class Rows(NamedTuple):
@@ -194,29 +194,33 @@ class Marginal:
         of_prior = (log_scales - self.centre) / self.spread**2
         return log_p, slope - of_prior
 
-    def mode(self) -> Float[np.ndarray, " scale"]:
-        """The most probable log scales; the rows are reweighted on the way.
+    def mode(self, rounds: int = 4, dof: float = 8.0) -> Float[np.ndarray, " scale"]:
+        """The most probable log scales; the rows are reweighted so many times.
 
         A row's weight is the mean precision of Student-t noise given what is left of
         it: (dof + 1) / (dof + (residual^2 + leverage) / sigma^2).
         """
         at = self.centre
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             at = self.climb(at)
             # The E step of Student-t noise at the scales found; then scales again.
             square = self.scaled_squares(at)
-            heavy = (FIRST_DOF + 1) / (FIRST_DOF + square)
+            heavy = (dof + 1) / (dof + square)
             self.weigh(self.precision * heavy)
         return at
 
-    def climb(self, start: Float[np.ndarray, " scale"]) -> Float[np.ndarray, " scale"]:
-        """Maximise the log density from a start by L-BFGS, weights of rows given."""
+    def climb(
+        self, start: Float[np.ndarray, " scale"], farthest: float = 5.0
+    ) -> Float[np.ndarray, " scale"]:
+        """Maximise the log density from a start by L-BFGS, weights of rows given, in a
+        box of ``farthest`` prior sds around the centre.
+        """
 
         def negative(log_scales):
             log_p, slope = self.gradient(log_scales)
             return -log_p, -slope
 
-        reach = FARTHEST * self.spread
+        reach = farthest * self.spread
         optimum = optimize.minimize(
             negative,
             start,
@@ -248,11 +252,13 @@ class Marginal:
         rng: np.random.Generator,
         step: float = 1e-2,
         flattest: float = 0.15,
+        dof: int = 6,
     ) -> tuple[Float[np.ndarray, "draw scale"], float]:
         """Draw equally weighted log scales, shape (count, scale), and k-hat of the
         weights.
 
-        Importance sampling of so many tries from a Student-t around the mode.
+        Importance sampling of so many tries from a Student-t around the mode, of
+        ``dof`` degrees of freedom.
         """
         size = len(mode)
         steps = step * np.eye(size)
@@ -265,10 +271,10 @@ class Marginal:
         sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
         root = axes / np.sqrt(np.maximum(sizes, flattest))
         # Student-t: a normal over the root of a chi-square.
-        mixed = rng.chisquare(PROPOSAL_DOF, (tries, 1)) / PROPOSAL_DOF
+        mixed = rng.chisquare(dof, (tries, 1)) / dof
         standard = rng.standard_normal((tries, size)) / np.sqrt(mixed)
         square = np.sum(standard**2, axis=1)
-        log_q = -0.5 * (PROPOSAL_DOF + size) * np.log1p(square / PROPOSAL_DOF)
+        log_q = -0.5 * (dof + size) * np.log1p(square / dof)
         tried = mode + standard @ root.T
         log_p = np.array([self.log_density(log_scales) for log_scales in tried])
         weight, khat = pareto_smoothed(log_p - log_q)
@@ -301,12 +307,14 @@ class Marginal:
         return (root * coefficients).T
 
 
-def scale_priors(process: Process, kinds: Sequence[str]) -> dict[str, Prior]:
+def scale_priors(
+    process: Process, kinds: Sequence[str], error: RemainingError = RemainingError()
+) -> dict[str, Prior]:
     """Name the priors of all scales: of the process, of a run's own error, and of what
     groups of each of these kinds share.
     """
-    taus = {tau_name(kind): TAUS[kind] for kind in kinds}
-    return {**process.priors, "sigma": SIGMA, **taus}
+    taus = {tau_name(kind): getattr(error, kind) for kind in kinds}
+    return {**process.priors, "sigma": error.sigma, **taus}
 
 
 def tau_name(kind: str) -> str:

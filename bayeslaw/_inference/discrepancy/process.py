@@ -13,7 +13,7 @@ so a draw of weights is a draw of the process: a pure function of the run, for J
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from types import ModuleType
@@ -24,9 +24,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from bayeslaw._inference.discrepancy.axes import (
-    AREAS,
-    STARTS,
-    WALKS,
+    AXES,
     axis_names,
     linear_unit,
     position,
@@ -34,7 +32,7 @@ from bayeslaw._inference.discrepancy.axes import (
     walk_position,
 )
 from bayeslaw._inference.discrepancy.fading import Fading
-from bayeslaw._law.columns import powers_of
+from bayeslaw._law.columns import LOSSES_BEFORE, powers_of
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -43,15 +41,32 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 
-LENGTH = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
-WIGGLE = lognormal(
-    0.002, 1.0, "public tables of N and D: .001-.003 an e-fold to the power 1.5"
-)
-# Sd of all pieces together, in log loss; the pieces share the variance equally.
-MISFIT = lognormal(0.005, 1.0, "laws of N and D miss public tables by .1-1%")
-STATE_MISFIT = lognormal(
-    0.028, 1.0, "state laws miss tiny models by 3% in replay, 2.5% in D, 2% in S0 x D"
-)
+class MisfitPriors(NamedTuple):
+    """Priors of a misfit's scales.
+
+    ``length``: of a piece, in units of its axis; ``wiggle``: of a walk;
+    ``misfit``: sd of all pieces together, in log loss, which share the variance
+    equally; ``state_misfit``: the same of a law that starts from the checkpoint's loss.
+    """
+
+    length: Prior = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
+    wiggle: Prior = lognormal(
+        0.002, 1.0, "public tables of N and D: .001-.003 an e-fold to the power 1.5"
+    )
+    misfit: Prior = lognormal(0.005, 1.0, "laws of N and D miss public tables by .1-1%")
+    state_misfit: Prior = lognormal(
+        0.028,
+        1.0,
+        "state laws miss tiny models by 3% in replay, 2.5% in D, 2% in S0 x D",
+    )
+
+    def of_all_pieces(self, columns: Iterable[str]) -> Prior:
+        """Choose the prior of the misfit's sd of a law that reads these columns."""
+        starts = set(LOSSES_BEFORE) & set(columns)
+        return self.state_misfit if starts else self.misfit
+
+
+PRIORS = MisfitPriors()
 
 
 @dataclass(frozen=True)
@@ -202,16 +217,15 @@ class Process:
     @cached_property
     def priors(self) -> dict[str, Prior]:
         """Priors of length scales (units of the axis) and of the pieces' sds."""
-        state = any(axis.name in STARTS for axis in self.axes)
-        total = STATE_MISFIT if state else MISFIT
+        total = PRIORS.of_all_pieces(axis.name for axis in self.axes)
         smooth = len(self.axes) + len(self.pairs)
         median, spread = total.args
         # Variances add up: divided by sqrt(pieces), the misfit's sd is the same for any
         # number of pieces.
         piece = lognormal(median / np.sqrt(max(smooth, 1)), spread, total.source)
-        lengths = {f"length {axis.name}": LENGTH for axis in self.axes}
+        lengths = {f"length {axis.name}": PRIORS.length for axis in self.axes}
         sizes = dict.fromkeys(self.pieces[:smooth], piece)
-        return lengths | sizes | dict.fromkeys(self.pieces[smooth:], WIGGLE)
+        return lengths | sizes | dict.fromkeys(self.pieces[smooth:], PRIORS.wiggle)
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -321,19 +335,19 @@ def process_of(
     """
     names = axis_names(covariates)
     if along_run:
-        names = tuple(name for name in names if name not in AREAS)
+        names = tuple(name for name in names if name not in AXES.areas)
     units = {name: linear_unit(name, covariates[name]) for name in names}
     at = {name: position(name, covariates, np, units[name]) for name in names}
     at = {name: x for name, x in at.items() if varies(x)}
     if not at:
         return None
-    start = next((name for name in STARTS if name in at), None)
+    start = next((name for name in AXES.starts if name in at), None)
     # Width of the interval beyond the data, in units. Narrower where the checkpoint's
     # loss is an axis: an unseen model size lies far outside the data on that axis.
     margin = 1.0 if start is None else 0.7
     axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
-    walks = [_walk(name, covariates) for name in WALKS]
+    walks = [_walk(name, covariates) for name in AXES.walks]
     return Process(tuple(axes), pairs, tuple(walk for walk in walks if walk))
 
 

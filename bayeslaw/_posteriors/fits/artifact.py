@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,20 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
     from xarray import DataTree
 
-SLASH = "\u2215"  # in place of / in the names of columns
+
+class Names(NamedTuple):
+    """Names in the file of a fit; of the misfit's variables, how they begin."""
+
+    slash: str = "\u2215"  # in place of / in the names of columns
+    checksum: str = "checksum"  # attribute of the file
+    misfit: str = "misfit"  # group of the tree
+    scale: str = "scale: "
+    tau: str = "tau "
+    effects: str = "effects "
+    group: str = "group "
+
+
+NAMES = Names()
 # leaves: effects of the groups of rows that share one, by kind
 EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}
 
@@ -53,7 +66,7 @@ def runs_of(tree: DataTree) -> pd.DataFrame:
     data = tree["constant_data"].to_dataset()
     columns = {}
     for name, values in data.data_vars.items():
-        column = str(name).replace(SLASH, "/")
+        column = str(name).replace(NAMES.slash, "/")
         array = values.to_numpy()
         columns[column] = array if array.dtype.kind in "biuf" else _with_gaps(array)
     rows = data["run_row"].to_index()
@@ -65,7 +78,7 @@ def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:
     a cell is; a tree's names hold no slash.
     """
     return {
-        str(c).replace("/", SLASH): v.to_numpy(float, na_value=np.nan)
+        str(c).replace("/", NAMES.slash): v.to_numpy(float, na_value=np.nan)
         if pd.api.types.is_numeric_dtype(v)
         else np.where(v.isna(), "", v.astype(str)).astype(object)
         for c, v in runs.items()
@@ -210,14 +223,12 @@ def warn_each(lines: Iterable[str], stacklevel: int = 4) -> None:
 
 # -- the file --------------------------------------------------------------------------
 
-CHECKSUM = "checksum"  # attribute of a file
-
 
 def write(tree: DataTree, path: str | Path) -> Path:
     """Write to a netCDF file, whole or not at all, with a checksum of what is in it."""
     path = Path(path)
     sealed = tree.copy()
-    sealed.attrs[CHECKSUM] = checksum(tree)
+    sealed.attrs[NAMES.checksum] = checksum(tree)
     # in memory first: where a disk is full, HDF5 ends the process; as it is: draws
     # compressed by a seventh took three times as long
     content = sealed.to_netcdf(None, engine="h5netcdf")
@@ -250,7 +261,7 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
             f"{path}: not a {wanted} saved by bayeslaw, or a damaged one ({failure}); "
             f"{make}"
         )
-    saved_checksum = tree.attrs.pop(CHECKSUM, None)
+    saved_checksum = tree.attrs.pop(NAMES.checksum, None)
     if saved_checksum is not None and saved_checksum != checksum(tree):
         raise FitFileError(
             f"{path}: damaged: it no longer holds what was saved (its checksum differs); "

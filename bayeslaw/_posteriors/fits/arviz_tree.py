@@ -14,7 +14,7 @@ import pandas as pd
 from bayeslaw._base.programs.compiled import compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.likelihood import (
-    DOF_MIN,
+    ERROR,
     constrain_error,
     draw_effects,
     log_prior,
@@ -49,7 +49,7 @@ def _derived(law: Law, batch: int, u, seed, table: Padded):
             )
         # scales of errors may come with either sign
         scalars = {name: jnp.abs(v) for name, v in error.items()}
-        scalars["dof"] = DOF_MIN + error["dof_above_2"]
+        scalars["dof"] = ERROR.dof_min + error["dof_above_2"]
         return {
             "posterior": law.to_paper(values) | values | scalars | effects,
             "log_prior": log_prior(law, values, error, shared),

@@ -33,7 +33,7 @@ from bayeslaw._posteriors.fits.misfit import (
     learn_misfit,
     to_dataset,
 )
-from bayeslaw._posteriors.fits.record import MISFIT, Fit
+from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import outliers
@@ -199,7 +199,7 @@ def _add_misfit(
     if misfit is None:
         return
     groups = group_names(misfit, result.law, runs)
-    result.inference_data[MISFIT] = DataTree(to_dataset(misfit, groups))
+    result.inference_data[artifact.NAMES.misfit] = DataTree(to_dataset(misfit, groups))
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:

@@ -38,7 +38,7 @@ from bayeslaw._inference.table import (
 )
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.fits.artifact import SLASH
+from bayeslaw._posteriors.fits.artifact import NAMES
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
 from bayeslaw._tables import fitting
 
@@ -164,9 +164,6 @@ def with_misfit(
 
 # -- in a saved fit --------------------------------------------------------------------
 
-# prefixes of the names of variables in the file
-SCALE, TAU, EFFECTS, GROUP = "scale: ", "tau ", "effects ", "group "
-
 
 def group_names(
     misfit: Misfit, law: Law, runs: pd.DataFrame
@@ -190,12 +187,14 @@ def to_dataset(misfit: Misfit, groups: Mapping[str, Sequence[str]]) -> Dataset:
         "dof": ("draw_index", misfit.dof),
     }
     for name, draws in misfit.scales.items():
-        arrays[SCALE + name.replace("/", SLASH)] = ("draw_index", draws)
+        scale = NAMES.scale + name.replace("/", NAMES.slash)
+        arrays[scale] = ("draw_index", draws)
     coords = {}
     for kind, tau in misfit.tau.items():
-        arrays[TAU + kind] = ("draw_index", tau)
-        of_kind = GROUP + kind
-        arrays[EFFECTS + kind] = (("draw_index", of_kind), misfit.effects[kind])
+        arrays[NAMES.tau + kind] = ("draw_index", tau)
+        of_kind = NAMES.group + kind
+        effects = misfit.effects[kind]
+        arrays[NAMES.effects + kind] = (("draw_index", of_kind), effects)
         coords[of_kind] = np.asarray(groups[kind], object)
     attrs = {
         "process": json.dumps(process_to_dict(misfit.process)),
@@ -217,15 +216,15 @@ def from_dataset(saved: Dataset) -> Misfit:
     process = process_from_dict(json.loads(saved.attrs["process"]))
     if process is None:
         raise ValueError("the saved misfit has no process")
-    scales = _after(SCALE, arrays)
+    scales = _after(NAMES.scale, arrays)
     return Misfit(
         process,
         arrays["weights"],
         arrays["sigma"],
         arrays["dof"],
-        _after(TAU, arrays),
-        _after(EFFECTS, arrays),
-        {name.replace(SLASH, "/"): v for name, v in scales.items()},
+        _after(NAMES.tau, arrays),
+        _after(NAMES.effects, arrays),
+        {name.replace(NAMES.slash, "/"): v for name, v in scales.items()},
         float(saved.attrs["khat"]),
         bool(saved.attrs["along_run"]),
     )

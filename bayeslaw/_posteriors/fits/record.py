@@ -21,9 +21,9 @@ from bayeslaw._inference.noise import NOISE, RunNoise, draw_new_effects
 from bayeslaw._inference.table import KINDS, group_labels
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits import artifact
-from bayeslaw._posteriors.fits.artifact import EFFECTS
+from bayeslaw._posteriors.fits.artifact import EFFECTS, NAMES
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
-from bayeslaw._posteriors.fits.misfit import GROUP, from_dataset, with_misfit
+from bayeslaw._posteriors.fits.misfit import from_dataset, with_misfit
 from bayeslaw._posteriors.fits.narrowing import narrowed
 from bayeslaw._posteriors.posterior import LogLoss, Piece
 from bayeslaw._tables import fitting
@@ -31,12 +31,6 @@ from bayeslaw._tables import fitting
 if TYPE_CHECKING:
     from jaxtyping import Float
     from xarray import DataTree
-
-MISFIT = "misfit"  # group of the tree
-REMEDY = (
-    "the posterior has a corner the sampler cannot enter; give the weakest exponent a "
-    "tighter prior, or take a smaller law"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +72,9 @@ class Fit:
     @cached_property
     def misfit(self) -> Misfit | None:
         """The law's smooth misfit, learned; None of a plain fit."""
-        if MISFIT not in self.inference_data.children:
+        if NAMES.misfit not in self.inference_data.children:
             return None
-        return from_dataset(self.inference_data[MISFIT].to_dataset())
+        return from_dataset(self.inference_data[NAMES.misfit].to_dataset())
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -202,8 +196,12 @@ class Fit:
         """
         if self.is_preview:
             return self._doubts_of_preview()
+        remedy = (
+            "the posterior has a corner the sampler cannot enter; give the weakest "
+            "exponent a tighter prior, or take a smaller law"
+        )
         return artifact.failed_diagnostics(
-            f"law {self.law.name}", self.diagnostics, REMEDY, dash="--"
+            f"law {self.law.name}", self.diagnostics, remedy, dash="--"
         )
 
     def _doubts_of_preview(self) -> tuple[str, ...]:
@@ -293,7 +291,7 @@ class Fit:
         if self.misfit is not None:
             if kind not in self.misfit.effects:
                 return [], None
-            names = self.inference_data[MISFIT][GROUP + kind].to_numpy()
+            names = self.inference_data[NAMES.misfit][NAMES.group + kind].to_numpy()
             return list(map(str, names)), self.misfit.effects[kind]
         name, posterior = EFFECTS.get(kind, ""), self.inference_data["posterior"]
         if name not in posterior:

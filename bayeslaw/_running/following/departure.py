@@ -73,7 +73,7 @@ class PointNoise:
     ----------
     length
         Correlation length of the OU noise, in e-folds of tokens, as in fits
-        (`noise.CURVE_LENGTH`).
+        (`noise.ErrorPrior.curve_length`).
     independent
         Sd of the independent noise, relative to the OU noise.
     spikes, spike
