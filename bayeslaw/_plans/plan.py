@@ -19,18 +19,15 @@ import numpy as np
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
 from bayeslaw._plans import value
+from bayeslaw._plans.arguments.plan_arguments import PlanArguments
+from bayeslaw._plans.arguments.reading import question_of
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.frontier import frontier
 from bayeslaw._plans.limits.soft import expected_cost, least_expected_cost
 from bayeslaw._plans.posing import ATPP_RANGE, point_pieces, pose
-from bayeslaw._plans.question import (
-    Model,
-    PlanArguments,
-    Question,
-    question_of,
-)
+from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.result import Plan
-from bayeslaw._plans.search import AT_A_BOUND, Choice, Problem, search
+from bayeslaw._plans.search import SEARCH, Choice, Problem, search
 from bayeslaw._posteriors.pairs import doubts
 from bayeslaw._posteriors.posterior import Piece
 
@@ -180,7 +177,9 @@ def _at_fitted_replay(answer: Plan) -> list[str]:
     for name, at in (("min_replay", "least"), ("max_replay", "largest")):
         bound = answer.settings[name]
         is_fitted = name in answer.settings["fitted"]
-        if is_fitted and replay is not None and abs(replay - bound) < AT_A_BOUND:
+        if not is_fitted or replay is None:
+            continue
+        if abs(replay - bound) < SEARCH.at_a_bound:
             end = "0" if name == "min_replay" else "1"
             lines.append(
                 f"{what} is at the {at} fitted replay, {bound:.4g}: beyond it nothing was "

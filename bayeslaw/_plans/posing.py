@@ -18,10 +18,7 @@ from bayeslaw._base.limits import KINDS, TOKENS, checked
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import UNITS, Constraint
 from bayeslaw._plans.limits.mean import mean_constraint
-from bayeslaw._plans.question import (
-    Model,
-    Question,
-)
+from bayeslaw._plans.question import Model, Question
 from bayeslaw._plans.sampled import Part, SampledConstraint
 from bayeslaw._plans.search import Problem
 from bayeslaw._posteriors.draws import shuffled, take_draws

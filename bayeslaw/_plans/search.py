@@ -37,11 +37,19 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SCAN = np.linspace(0.0, 1.0, 32)
-THIN = 8  # the scan uses one draw in eight
-SMALL = 1600  # below this number of draws the scan uses all of them
-XATOL = 2e-4  # accuracy of the search coordinate
-ALL_REPLAY = 1 - 1e-9  # no target token is seen
-AT_A_BOUND = 1e-4  # distance in replay at which a plan counts as at a bound
+
+
+class ReplaySearch(NamedTuple):
+    """Settings of the search over replay."""
+
+    thin: int = 8  # the scan uses one draw in eight
+    small: int = 1600  # below this number of draws it uses all of them
+    xatol: float = 2e-4  # accuracy of the search coordinate
+    all_replay: float = 1 - 1e-9  # no target token is seen
+    at_a_bound: float = 1e-4  # distance at which a plan counts as at a bound
+
+
+SEARCH = ReplaySearch()
 
 
 class Choice(NamedTuple):
@@ -138,9 +146,9 @@ class Problem:
     def bounds_met(self, replay: float) -> list[str]:
         """Name the bounds of replay that this replay meets."""
         met = []
-        if self.min_replay > 0 and replay < self.min_replay + AT_A_BOUND:
+        if self.min_replay > 0 and replay < self.min_replay + SEARCH.at_a_bound:
             met.append("min_replay")
-        if self.max_replay < 1 and replay > self.max_replay - AT_A_BOUND:
+        if self.max_replay < 1 and replay > self.max_replay - SEARCH.at_a_bound:
             met.append("max_replay")
         return met
 
@@ -155,7 +163,7 @@ class Problem:
         by_target_tokens = math.log(self.unique_tokens) - np.log(target_share)
         by_budget = min(math.log(self.max_tokens), self.span[1])
         cap = np.minimum(by_budget, by_target_tokens)
-        return np.where(np.asarray(replay) < ALL_REPLAY, cap, -np.inf)
+        return np.where(np.asarray(replay) < SEARCH.all_replay, cap, -np.inf)
 
     # -- shares of draws ---------------------------------------------------------------
 
@@ -177,8 +185,8 @@ class Problem:
 
     @cached_property
     def quick_scan(self) -> Scan:
-        """Scan that starts a search; one draw in `THIN` where there are many."""
-        return scan(self, 1 if self.draws < SMALL else THIN)
+        """Scan that starts a search; one draw in eight where there are many."""
+        return scan(self, 1 if self.draws < SEARCH.small else SEARCH.thin)
 
     def groups(self, intervals: Sequence[Intervals]) -> list[Intervals]:
         """Group intervals by confidence: one group per constraint, or one of all."""
@@ -294,7 +302,7 @@ def search(problem: Problem, most_challenges: int = 6) -> Choice:
         best, window = _search_scan(problem, scan(problem, 1))
     better = challenge(problem, best, window)
     if problem.score(better) >= problem.score(best):
-        near = refine(problem, problem.coordinate(best.replay), 10 * XATOL)
+        near = refine(problem, problem.coordinate(best.replay), 10 * SEARCH.xatol)
         return settle(problem, near)
     for _ in range(most_challenges):
         best, better = better, challenge(problem, better, window)
@@ -341,12 +349,14 @@ def _search_scan(
     scores = _scores(problem, scanned)
     lowest = _lowest(scores)
     step = float(SCAN[1] - SCAN[0])
-    refinements = [refine(problem, float(SCAN[i]), step, 10 * XATOL) for i in lowest]
+    refinements = [
+        refine(problem, float(SCAN[i]), step, 10 * SEARCH.xatol) for i in lowest
+    ]
     best = min(refinements, key=problem.score)
     inside = [*SCAN[_is_near(scores)], problem.coordinate(best.replay)]
     low, high = np.clip([min(inside) - step / 2, max(inside) + step / 2], 0, 1)
     # few draws: the cost along replay is rougher, so more replays are tried
-    challengers = 256 if problem.draws < SMALL else 64
+    challengers = 256 if problem.draws < SEARCH.small else 64
     return best, np.linspace(low, high, challengers)
 
 
@@ -385,7 +395,9 @@ def challenge(
     return refine(problem, float(u[np.argmax(margin)]), float(u[1] - u[0]))
 
 
-def refine(problem: Problem, u: float, width: float, xatol: float = XATOL) -> Choice:
+def refine(
+    problem: Problem, u: float, width: float, xatol: float = SEARCH.xatol
+) -> Choice:
     """Find the best choice with a search coordinate within ``width`` of ``u``.
 
     Brent's bounded search (1973, chapter 5); returns the best of all evaluations.

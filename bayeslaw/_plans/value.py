@@ -22,7 +22,7 @@ from bayeslaw._plans.sampled import (
     intersect,
 )
 from bayeslaw._plans.search import (
-    ALL_REPLAY,
+    SEARCH,
     Choice,
     Problem,
     refine,
@@ -193,7 +193,7 @@ def region(problem: Problem, log_tokens: float, size: int = 31) -> dict:
     replay = np.linspace(problem.min_replay, problem.max_replay, size)
     is_kept = problem.by_constraint(lambda c: c.kept_on_grid(x, replay))
     all_kept = np.all(is_kept, axis=0)
-    all_kept[:, replay >= ALL_REPLAY] = False
+    all_kept[:, replay >= SEARCH.all_replay] = False
     return {
         "atpp": (np.exp(x) / problem.N).tolist(),
         "replay": replay.tolist(),
@@ -241,7 +241,7 @@ def cheapest_if_known(
     x = log_tokens_needed(problem, problem.replay(u))
     grid = np.linspace(0, 1, 17)
     # 100% replay is no plan: evaluate a point just below
-    last = 1.0 if problem.replay(1.0) < ALL_REPLAY else 0.999
+    last = 1.0 if problem.replay(1.0) < SEARCH.all_replay else 0.999
     for at in np.minimum(grid, last):
         u, x = _better(problem, u, x, np.full(problem.draws, at))
     low, high = np.clip([u - grid[1], u + grid[1]], 0, 1)

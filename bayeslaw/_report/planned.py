@@ -15,8 +15,9 @@ from bayeslaw._base.machine.blas import one_thread
 from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._forecasts.check import Check
+from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.plan import posed_and_solved
-from bayeslaw._plans.question import FORGETTING, TARGET, PlanArguments
+from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.search import Problem
 from bayeslaw._plans.value import stretched_probability

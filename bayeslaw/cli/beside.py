@@ -220,7 +220,7 @@ def _costs(path: Path, said: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def _plan_names() -> tuple[str, ...]:
     """List what ``--plan`` takes: the planner's numbers, and columns that laws read."""
-    from bayeslaw._plans.question import NAMES
+    from bayeslaw._plans.arguments.plan_arguments import NAMES
     from bayeslaw._tables.runs import NUMERIC
 
     no_number = ("covariates", "point", "forgetting_unit", "costs")

@@ -8,8 +8,10 @@ import pytest
 from scipy import stats
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._plans.arguments.plan_arguments import PlanArguments
+from bayeslaw._plans.arguments.reading import question_of
 from bayeslaw._plans.posing import _columns_read, point_pieces, pose
-from bayeslaw._plans.question import Model, PlanArguments, question_of
+from bayeslaw._plans.question import Model
 from bayeslaw._posteriors.posterior import Piece
 
 MODEL = Model(1e9, 20.0, {}, {}, {}, further_domains=("math",))

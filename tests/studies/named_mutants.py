@@ -45,6 +45,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "bayeslaw/_plans/plan.py": (*ASKED, "tests/plans/test_plan.py"),
     "bayeslaw/_plans/posing.py": PLANNING,
     "bayeslaw/_plans/question.py": ASKED,
+    "bayeslaw/_plans/arguments/": ASKED,
     "bayeslaw/_plans/roots.py": ROOTS,
     "bayeslaw/_plans/sampled.py": ROOTS,
     "bayeslaw/_plans/search.py": ROOTS,
@@ -416,7 +417,7 @@ REASONS: dict[tuple[str, str], str] = {
     ): "a point of a grid of degrees of freedom: its neighbours tell as much",
     (
         f"{_AVERAGING}/folds.py",
-        "value >= LARGEST_COUNT -> (value > LARGEST_COUNT)",
+        "value >= largest_count -> (value > largest_count)",
     ): "how a budget is written at exactly that count",
     (
         "bayeslaw/_inference/noise.py",

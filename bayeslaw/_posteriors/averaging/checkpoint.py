@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 LAW = "chinchilla"  # the law of pre-training
 FEWEST = 6  # checkpoints from which its five parameters are forecast
-SAME = 0.01  # relative difference of N or ptpp: people round
 
 
 class Before(NamedTuple):
@@ -75,10 +74,15 @@ def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None
     return runs if has_all else None
 
 
-def _measured(runs: pd.DataFrame, column: str, N: float, ptpp: float) -> float | None:
-    """The mean over the checkpoints of this size and stage; None where there is none."""
-    is_near = (abs(runs["N"] / N - 1) < SAME) & (abs(runs["ptpp"] / ptpp - 1) < SAME)
-    losses = runs.loc[is_near, column].dropna().unique()
+def _measured(
+    runs: pd.DataFrame, column: str, N: float, ptpp: float, rounding: float = 0.01
+) -> float | None:
+    """The mean over the checkpoints of this size and stage, which people round by so
+    much; None where there is none.
+    """
+    has_size = abs(runs["N"] / N - 1) < rounding
+    has_stage = abs(runs["ptpp"] / ptpp - 1) < rounding
+    losses = runs.loc[has_size & has_stage, column].dropna().unique()
     return float(losses.mean()) if len(losses) else None
 
 

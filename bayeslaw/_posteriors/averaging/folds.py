@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 FROM = " >= "  # between a fold's column and the edge of what is held out
-LARGEST_COUNT = 1e15  # beyond it is compute
-MIN_ROWS, MIN_SHARE = 8, 0.3  # least rows to fit, and their least share
+MIN_ROWS = 8  # least rows to fit
 
 
 class Fold(NamedTuple):
@@ -85,17 +84,20 @@ def default_axes(runs: pd.DataFrame) -> list[str]:
 
 
 def folds(
-    runs: pd.DataFrame, columns: Sequence[str], parameters: int = 0
+    runs: pd.DataFrame,
+    columns: Sequence[str],
+    parameters: int = 0,
+    least_share: float = 0.3,
 ) -> list[Fold]:
     """Leave out the largest level of each column, where enough is left to fit as many
-    parameters.
+    parameters: ``least_share`` of the rows at least.
     """
     stages: list[Fold] = []
     for column in columns:
         x = axis_values(runs, column)
         levels, _ = _levels(x)
         held = x >= levels[-1]
-        enough = max(parameters, MIN_ROWS, MIN_SHARE * len(x))
+        enough = max(parameters, MIN_ROWS, least_share * len(x))
         is_double = any(np.array_equal(held, stage.held) for stage in stages)
         if len(levels) > 1 and not is_double and (~held).sum() >= enough:
             stages.append(Fold(_from(column, levels[-1]), column, ~held, held))
@@ -141,6 +143,6 @@ def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:
     return [stage for stage in folds(runs, list(columns)) if stage.name in names]
 
 
-def _edge(value: float) -> str:
+def _edge(value: float, largest_count: float = 1e15) -> str:
     """Where a stage begins: a count as people say it, compute in powers of ten."""
-    return f"{value:.2g}" if value >= LARGEST_COUNT else format_count(value)
+    return f"{value:.2g}" if value >= largest_count else format_count(value)

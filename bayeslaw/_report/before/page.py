@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -27,11 +27,6 @@ from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw.plots.axes import COLOURS
-
-SHARE = 0.02  # of what the goal's dearest run costs, for the first runs
-SMALLER = (128, 64, 32, 16, 8)  # times, the sizes on offer beside the goal's largest
-SHORTER = (64, 32, 16)  # times, the runs on offer from a plan's checkpoint
-PER_PARAMETER = (5.0, 20.0, 80.0)
 
 
 class PriorPicture(NamedTuple):
@@ -134,7 +129,8 @@ def prior_page(
     if goal is None or not len(goal) or not {"N", "D"} <= set(goal):
         raise PlanError("give runs to forecast (with N and D), or what to plan for")
     offered = _shorter(goal) if planned is not None else _smaller(goal)
-    budget = SHARE * float((6 * goal["N"] * goal["D"]).max())
+    dearest = float((6 * goal["N"] * goal["D"]).max())
+    budget = 0.02 * dearest  # for the first runs
     first = anchors(posterior, offered, goal, budget, max_picks=6, checks=0)
     table = None if planned is not None else forecast(posterior, goal, keep=True)
     page = PriorPage(file, posterior.warnings, table, planned, first, offered)
@@ -157,26 +153,34 @@ def _goal_of_plan(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([columns | dict(question.get("covariates") or {})])
 
 
-def _smaller(goal: pd.DataFrame) -> pd.DataFrame:
-    """Models that are so many times smaller, at a few tokens per parameter; other
-    columns as in the goal's dearest run.
+def _smaller(
+    goal: pd.DataFrame,
+    times_smaller: Sequence[int] = (128, 64, 32, 16, 8),
+    tokens_per_parameter: Sequence[float] = (5.0, 20.0, 80.0),
+) -> pd.DataFrame:
+    """Models that are so many times smaller; other columns as in the goal's dearest
+    run.
     """
     dearest = goal.iloc[int(np.argmax(goal["N"] * goal["D"]))]
     rows = [
         {**dearest, "N": dearest["N"] / times, "D": per * dearest["N"] / times}
-        for times in SMALLER
-        for per in PER_PARAMETER
+        for times in times_smaller
+        for per in tokens_per_parameter
     ]
     return pd.DataFrame(rows)
 
 
-def _shorter(goal: pd.DataFrame) -> pd.DataFrame:
-    """Short runs of the plan's checkpoint, at three shares of replay."""
+def _shorter(
+    goal: pd.DataFrame,
+    times_shorter: Sequence[int] = (64, 32, 16),
+    replays: Sequence[float] = (0.1, 0.25, 0.5),
+) -> pd.DataFrame:
+    """Runs of the plan's checkpoint that are so many times shorter."""
     (run,) = goal.to_dict(orient="records")
     rows = [
         {**run, "D": run["D"] / times, "replay": replay}
-        for times in SHORTER
-        for replay in (0.1, 0.25, 0.5)
+        for times in times_shorter
+        for replay in replays
     ]
     return pd.DataFrame(rows)
 

@@ -17,10 +17,17 @@ except ModuleNotFoundError as error:
         f'{error}; training needs the extra: pip install "bayeslaw[train]"'
     ) from None
 
-VOCABULARY = 256
-CONTEXT = 128
-LAYERS = 2
-HEADS = 2
+
+class Layout(NamedTuple):
+    """What models of all sizes share; vocabulary and context in bytes."""
+
+    vocabulary: int = 256
+    context: int = 128
+    layers: int = 2
+    heads: int = 2
+
+
+LAYOUT = Layout()
 
 
 class Size(NamedTuple):
@@ -92,7 +99,7 @@ def _embedded(weight: Array, text: Array) -> Array:
     if jax.default_backend() == "cpu":
         return weight[text]
     # A GPU adds up the gradient of a look-up slowly, that of a product fast.
-    return jax.nn.one_hot(text, VOCABULARY, dtype=weight.dtype) @ weight
+    return jax.nn.one_hot(text, LAYOUT.vocabulary, dtype=weight.dtype) @ weight
 
 
 class Block(eqx.Module):
@@ -112,7 +119,7 @@ class Block(eqx.Module):
         k1, k2, k3, k4 = jax.random.split(key, 4)
         # Two additions a layer: so scaled, the stream's variance does not grow with
         # depth (Radford 2019, section 2.3).
-        into_stream = (2 * LAYERS) ** -0.5
+        into_stream = (2 * LAYOUT.layers) ** -0.5
         self.norm_attention, self.norm_hidden = _norm(width), _norm(width)
         self.queries_keys_values = _linear(width, 3 * width, 1.0, k1)
         self.attended = _linear(width, width, into_stream, k2)
@@ -123,7 +130,7 @@ class Block(eqx.Module):
         """Shape (byte, width) to the same."""
         normed = jax.vmap(self.norm_attention)(x)
         heads = jax.vmap(self.queries_keys_values)(normed)
-        by_kind = heads.reshape(len(x), 3, HEADS, -1)
+        by_kind = heads.reshape(len(x), 3, LAYOUT.heads, -1)
         q, k, v = jnp.moveaxis(by_kind, 1, 0)
         attended = attention(q, k, v).reshape(x.shape)
         x = x + jax.vmap(self.attended)(attended)
@@ -142,12 +149,14 @@ class Decoder(eqx.Module):
     norm: eqx.nn.LayerNorm
 
     def __init__(self, width: int, key: Array) -> None:
-        k1, k2, *block_keys = jax.random.split(key, 2 + LAYERS)
+        k1, k2, *block_keys = jax.random.split(key, 2 + LAYOUT.layers)
         # With the usual sd of .02 it learns late, and seeds differ.
-        normal = jax.random.normal(k1, (VOCABULARY, width), jnp.float32)
+        normal = jax.random.normal(k1, (LAYOUT.vocabulary, width), jnp.float32)
         embedding = width**-0.5 * normal
         self.embedding = eqx.nn.Embedding(weight=embedding)
-        self.position = 0.02 * jax.random.normal(k2, (CONTEXT, width), jnp.float32)
+        self.position = 0.02 * jax.random.normal(
+            k2, (LAYOUT.context, width), jnp.float32
+        )
         self.blocks = [Block(width, k) for k in block_keys]
         self.norm = _norm(width)
 

@@ -17,13 +17,20 @@ from jax import Array
 from bayeslaw._base.files import atomic_write
 from bayeslaw.datasets.microcpt.adaptation import Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus
-from bayeslaw.datasets.microcpt.model import CONTEXT, SIZES, Decoder, loss, parameters
+from bayeslaw.datasets.microcpt.model import LAYOUT, SIZES, Decoder, loss, parameters
 
-RATE = 0.04  # learning rate times width, of a batch of one window
-WARM_UP = 10  # steps
-WEIGHT_DECAY = 0.01
-# the average weighs step t by t^7: about the last eighth of a phase
-AVERAGE_POWER = 7.0
+
+class Optimizer(NamedTuple):
+    """Settings that all runs share."""
+
+    rate_times_width: float = 0.04  # learning rate, of a batch of one window
+    warm_up: int = 10  # steps
+    weight_decay: float = 0.01
+    # the average weighs step t by t^7: about the last eighth of a phase
+    average_power: float = 7.0
+
+
+OPTIMIZER = Optimizer()
 
 
 class TrainingState(NamedTuple):
@@ -81,7 +88,7 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
     text = jnp.concatenate([jnp.asarray(source.train), jnp.asarray(target.train)])
     boundary = jnp.int32(len(source.train))
     # four batches are evaluated together
-    together = (-1, 4 * SIZES[size].batch, CONTEXT + 1)
+    together = (-1, 4 * SIZES[size].batch, LAYOUT.context + 1)
     windows = {
         domain: jnp.asarray(corpus.validation, jnp.int32).reshape(together)
         for domain, corpus in (("source", source), ("target", target))
@@ -109,9 +116,10 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
 def _optimizer(size: str) -> optax.GradientTransformation:
     # The rate falls with width and rises with the root of the batch, so that one number
     # serves all sizes.
-    rate = RATE * SIZES[size].batch ** 0.5 / SIZES[size].width
-    schedule = optax.linear_schedule(0.0, rate, WARM_UP)
-    adamw = optax.adamw(schedule, b1=0.9, b2=0.99, weight_decay=WEIGHT_DECAY)
+    rate = OPTIMIZER.rate_times_width * SIZES[size].batch ** 0.5 / SIZES[size].width
+    schedule = optax.linear_schedule(0.0, rate, OPTIMIZER.warm_up)
+    decay = OPTIMIZER.weight_decay
+    adamw = optax.adamw(schedule, b1=0.9, b2=0.99, weight_decay=decay)
     return optax.chain(optax.clip_by_global_norm(1.0), adamw)
 
 
@@ -198,7 +206,8 @@ def average_share(step: Array) -> Array:
     The power-function average of Karras et al. 2024, section 3.1. It follows the run's
     own length, so that at every step of one run it stands in for an annealed rate.
     """
-    return -jnp.expm1((AVERAGE_POWER + 1) * jnp.log1p(-1 / step.astype(jnp.float32)))
+    power = OPTIMIZER.average_power + 1
+    return -jnp.expm1(power * jnp.log1p(-1 / step.astype(jnp.float32)))
 
 
 def batch(
@@ -221,11 +230,13 @@ def batch(
     passed = turn.astype(jnp.uint32) * part + start
     from_source = (passed < part) | (replay >= 1)
     k1, k2 = jax.random.split(jax.random.fold_in(course.key, step + 1))
-    in_source = jax.random.randint(k1, (windows,), 0, boundary - CONTEXT, jnp.int32)
-    last = boundary + course.unique - CONTEXT
+    in_source = jax.random.randint(
+        k1, (windows,), 0, boundary - LAYOUT.context, jnp.int32
+    )
+    last = boundary + course.unique - LAYOUT.context
     in_target = jax.random.randint(k2, (windows,), boundary, last, jnp.int32)
     first = jnp.where(from_source, in_source, in_target)  # (window,)
-    window = jnp.arange(CONTEXT + 1, dtype=jnp.int32)
+    window = jnp.arange(LAYOUT.context + 1, dtype=jnp.int32)
     places = first[:, None] + window[None, :]
     return text[places].astype(jnp.int32)
 
@@ -276,7 +287,7 @@ def pretraining(seed: int, available: int) -> Courses:
 
 
 def tokens_per_step(size: str) -> int:
-    return SIZES[size].batch * CONTEXT
+    return SIZES[size].batch * LAYOUT.context
 
 
 def steps_for(size: str, tokens: float) -> int:

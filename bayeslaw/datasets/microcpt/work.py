@@ -64,7 +64,7 @@ def open_work(
         Too little text, or the folder's states come from other text or another recipe.
     """
     corpora = {
-        domain: read_corpus(path, context=model.CONTEXT, windows=windows)
+        domain: read_corpus(path, context=model.LAYOUT.context, windows=windows)
         for domain, path in zip(DOMAINS, (source, target), strict=True)
     }
     recipe = _recipe(corpora, windows)
@@ -83,14 +83,11 @@ def _recipe(corpora: dict[str, Corpus], windows: int) -> dict[str, Any]:
     """What losses depend on besides levels and seeds."""
     return {
         "text": {domain: _facts(corpus) for domain, corpus in corpora.items()},
-        "rate_times_width": train.RATE,
-        "warm_up": train.WARM_UP,
-        "weight_decay": train.WEIGHT_DECAY,
-        "average_power": train.AVERAGE_POWER,
+        **train.OPTIMIZER._asdict(),
         "windows": windows,
-        "context": model.CONTEXT,
-        "layers": model.LAYERS,
-        "heads": model.HEADS,
+        "context": model.LAYOUT.context,
+        "layers": model.LAYOUT.layers,
+        "heads": model.LAYOUT.heads,
         "sizes": {name: list(size) for name, size in model.SIZES.items()},
     }
 

@@ -1,0 +1,82 @@
+"""The arguments of `bayeslaw.plan` as one record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.question import FORGETTING, TARGET
+from bayeslaw._posteriors.averaging.loading import as_posterior
+from bayeslaw._posteriors.links.accuracy import AccuracyLink
+from bayeslaw._posteriors.posterior import Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class PlanArguments:
+    # arguments of `bayeslaw.plan`, which says what they are, before they are checked
+
+    target: Posterior | str | Path | Mapping[str, Posterior | str | Path]
+    source: Posterior | str | Path | Mapping[str, Posterior | str | Path]
+    _: KW_ONLY
+    N: float | Sequence[float]
+    ptpp: float | Sequence[float]
+    max_target_loss: float | str | Mapping[str, float | str] | None = None
+    min_accuracy: float | str | None = None
+    accuracy: AccuracyLink | pd.DataFrame | str | Path | None = None
+    max_forgetting: float | str | Mapping[str, float | str] | None = None
+    max_loss: Mapping[str, float | str] | None = None
+    max_mean_loss: float | str | None = None
+    mean_weights: Mapping[str, float] | None = None
+    excess_price: Mapping[str, float] | None = None
+    confidence: float | Mapping[str, float] = 0.9
+    forgetting_unit: Literal["relative", "nats"] = "relative"
+    baseline_loss: Any = None
+    baseline_tokens: float | Mapping[str, float] | None = None
+    baseline_run: Mapping[str, float] | None = None
+    correlation: float | None = None
+    covariates: Mapping[str, Any] | None = None
+    max_flops: float | None = None
+    max_tokens: float | None = None
+    costs: Costs | None = None
+    max_cost: float | None = None
+    max_days: float | None = None
+    unique_target_tokens: float | None = None
+    max_epochs: float | None = None
+    bytes_per_token: float | Mapping[str, float] | None = None
+    min_replay: float | None = None
+    max_replay: float | None = None
+    new_run: bool = True
+    point: Mapping[str, Mapping[str, float]] | None = None
+    draws: int = 4000
+    seed: int = 0
+
+    @property
+    def targets(self) -> dict[str, Posterior]:
+        """Posteriors of targets by name; one without a name is ``target``."""
+        if isinstance(self.target, Mapping):
+            return {
+                name: as_posterior(posterior) for name, posterior in self.target.items()
+            }
+        return {TARGET: as_posterior(self.target)}
+
+    @property
+    def sources(self) -> dict[str, Posterior]:
+        """Posteriors of sources by name; of one without a name, the forgetting's."""
+        if isinstance(self.source, Mapping):
+            return {
+                name: as_posterior(posterior) for name, posterior in self.source.items()
+            }
+        return {FORGETTING: as_posterior(self.source)}
+
+    def bytes_of(self, name: str) -> float | None:
+        """Bytes of a token of one domain's text."""
+        by_name = self.bytes_per_token
+        return by_name.get(name) if isinstance(by_name, Mapping) else by_name
+
+
+NAMES = tuple(f.name for f in fields(PlanArguments) if f.kw_only)

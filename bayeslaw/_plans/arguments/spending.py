@@ -1,0 +1,109 @@
+"""Read the budget, the costs and the bounds of replay among the arguments of
+`bayeslaw.plan`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._base.limits import KINDS, checked
+from bayeslaw._costs.costs import Costs
+from bayeslaw._plans.arguments.plan_arguments import PlanArguments
+from bayeslaw._plans.question import Budget, Model
+
+
+def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
+    def most(name: str) -> float:
+        limit = getattr(arguments, name)
+        if limit is None:
+            return math.inf
+        return checked(name, limit, KINDS[name])
+
+    budget = Budget(
+        max_flops=most("max_flops"),
+        max_tokens=most("max_tokens"),
+        max_cost=most("max_cost"),
+        max_days=most("max_days"),
+        unique_target_tokens=most("unique_target_tokens"),
+        epochs=1.0
+        if arguments.max_epochs is None
+        else checked("max_epochs", arguments.max_epochs, KINDS["max_epochs"]),
+    )
+    return _with_replays(budget, arguments, fitted)
+
+
+def _with_replays(
+    budget: Budget, arguments: PlanArguments, fitted: tuple[float, float]
+) -> Budget:
+    """Bound replay by what was asked for, else by what was fitted."""
+    bounds = {}
+    requests = {"min_replay": arguments.min_replay, "max_replay": arguments.max_replay}
+    for (name, share), end in zip(requests.items(), fitted, strict=True):
+        bounds[name] = end if share is None else checked(name, share, KINDS[name])
+    least, most = bounds.values()
+    if least > most:
+        reason = f"min_replay {least:.4g} is over max_replay {most:.4g}"
+        if arguments.max_replay is None:
+            reason = (
+                f"min_replay {least:.4g} is over the largest fitted replay, {most:.4g}: "
+                "to plan where nothing was checked, give max_replay too"
+            )
+        elif arguments.min_replay is None:
+            reason = (
+                f"max_replay {most:.4g} is under the least fitted replay, {least:.4g}: "
+                "to plan where nothing was checked, give min_replay too"
+            )
+        raise PlanError(reason)
+    are_fitted = tuple(
+        name for name, end in bounds.items() if requests[name] is None and 0 < end < 1
+    )
+    return replace(budget, **bounds, fitted=are_fitted)
+
+
+def read_costs(arguments: PlanArguments) -> Costs:
+    """Check what training costs, once what limits it is known.
+
+    Raises
+    ------
+    PlanError
+        ``costs`` is no `Costs`, or lacks what a limit is on.
+    """
+    costs = Costs() if arguments.costs is None else arguments.costs
+    if not isinstance(costs, Costs):
+        raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
+    if arguments.max_cost is not None and not costs.has_money:
+        raise PlanError(
+            "max_cost is in money: give a price per device-hour, "
+            "Costs(hardware='64xH100', price=2.5) (--hardware 64xH100 --price 2.5)"
+        )
+    if arguments.max_days is not None and not costs.has_time:
+        raise PlanError(
+            "max_days needs hardware or measured tokens per second: "
+            "Costs(hardware='64xH100') (--hardware 64xH100)"
+        )
+    return costs
+
+
+def payable(
+    models: tuple[Model, ...], budget: Budget, costs: Costs
+) -> tuple[Model, ...]:
+    """Keep the models for which anything is left once checkpoint and fixed cost are
+    paid.
+
+    Raises
+    ------
+    PlanError
+        There is none.
+    """
+    payable = tuple(
+        model for model in models if min(budget.paid_tokens(model, costs).values()) > 0
+    )
+    if not payable:
+        once = costs.once(models[0].N, models[0].ptpp)
+        raise PlanError(
+            "max_cost and max_days do not pay for what comes before the first token "
+            f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
+        )
+    return payable

@@ -1,0 +1,118 @@
+"""Complete the arguments of `bayeslaw.plan` from the tables that the fits kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from bayeslaw._base.limits import KINDS, checked
+from bayeslaw._law.columns import LOSS_BEFORE, LOSSES_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._plans.arguments.limits import read_loss_limits
+from bayeslaw._plans.arguments.plan_arguments import PlanArguments
+from bayeslaw._plans.constraint import says_rise
+from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
+from bayeslaw._posteriors.pairs import table_of
+from bayeslaw._posteriors.posterior import Piece, Posterior
+from bayeslaw._posteriors.repetition import UNIQUE, epochs_allowed, repeating
+
+
+def with_kept_losses(
+    arguments: PlanArguments,
+    targets: Mapping[str, Posterior],
+    sources: Mapping[str, Posterior],
+    pieces: Mapping[str, tuple[Piece, ...]],
+) -> tuple[PlanArguments, tuple[str, ...]]:
+    """Complete the arguments with the checkpoint's losses before adaptation that are
+    not given but in the tables that the fits kept; and say where each comes from, a
+    line each.
+    """
+    covariates, notes = dict(arguments.covariates or {}), []
+    models = arguments.N, arguments.ptpp
+
+    def loss_in_table(posterior: Posterior, column: str, *columns: str) -> Any:
+        """Look a column up in a table, if it has it or one of the others."""
+        runs = getattr(posterior, "runs", None)
+        if not isinstance(runs, pd.DataFrame) or not {column, *columns} & set(runs):
+            return None
+        parts = dict.fromkeys(LOSSES_BEFORE.values(), runs)
+        losses = losses_at_hand(parts, [column], *models)
+        notes.extend(line for line in losses.told if line not in notes)
+        return losses.measured.get(column)
+
+    baselines: Any = arguments.baseline_loss
+    has_baseline = baselines is not None or arguments.baseline_tokens is not None
+    if not has_baseline and SOURCE_LOSS_BEFORE not in covariates:
+        limits = read_loss_limits(arguments, list(sources))
+        # a source's loss_before is its own; so is that of a domain that is none
+        kept_losses = {
+            name: loss_in_table(p, LOSS_BEFORE)
+            if name in limits
+            else loss_in_table(p, SOURCE_LOSS_BEFORE, LOSS_BEFORE)
+            for name, p in sources.items()
+        }
+        if any(loss is not None for loss in kept_losses.values()):
+            baselines = kept_losses
+    by_source = baselines if isinstance(baselines, Mapping) else {"": baselines}
+    target_columns = {
+        column
+        for name in targets
+        for piece in pieces[name]
+        for column in piece.covariates
+    }
+    target_columns |= {LOSS_BEFORE} & _read_by_limits(arguments)
+    missing = [c for c in LOSSES_BEFORE if c in target_columns and c not in covariates]
+    for column in missing:
+        loss = None
+        # a baseline that was given is the one source's for the target's law, too
+        if column == SOURCE_LOSS_BEFORE and len(by_source) == len(sources) == 1:
+            (loss,) = by_source.values()
+        if loss is None:
+            losses = {name: loss_in_table(p, column) for name, p in targets.items()}
+            loss = _one_or_by_name(losses, column)
+        if loss is not None:
+            covariates[column] = loss
+    completed = replace(arguments, covariates=covariates, baseline_loss=baselines)
+    return completed, tuple(notes)
+
+
+def _read_by_limits(arguments: PlanArguments) -> set[str]:
+    """List what limits of targets read beside the laws: a rise its baseline."""
+    limits = arguments.max_target_loss
+    limits = limits.values() if isinstance(limits, Mapping) else [limits]
+    is_rise = any(says_rise(limit) for limit in limits)
+    return {LOSS_BEFORE} if is_rise and arguments.baseline_run is None else set()
+
+
+def _one_or_by_name(losses: Mapping[str, Any], column: str) -> Any:
+    """Take the targets' losses by name, or one where they share it; None where there is
+    none.
+    """
+    present = {name: loss for name, loss in losses.items() if loss is not None}
+    if not present:
+        return None
+    shared = next(iter(present.values()))
+    return shared if len(losses) == 1 or column == SOURCE_LOSS_BEFORE else present
+
+
+def with_repetition(
+    arguments: PlanArguments,
+    targets: Mapping[str, Posterior],
+    pieces: dict[str, tuple[Piece, ...]],
+) -> tuple[PlanArguments, tuple[str, ...]]:
+    """The arguments with as many epochs as are allowed, and what to know of that; laws
+    of repetition among the target's ``pieces`` read the target tokens there are.
+    """
+    unique, epochs = arguments.unique_target_tokens, arguments.max_epochs
+    if unique is None:
+        return arguments, ()
+    unique = checked("unique_target_tokens", unique, KINDS["unique_target_tokens"])
+    if epochs is not None:
+        epochs = checked("max_epochs", epochs, KINDS["max_epochs"])
+    first = next(iter(targets))
+    allowed, lines = epochs_allowed(epochs, pieces[first], table_of(targets[first]))
+    if UNIQUE not in (arguments.covariates or {}):
+        pieces.update({name: repeating(pieces[name], unique) for name in targets})
+    return replace(arguments, max_epochs=allowed), tuple(lines)
