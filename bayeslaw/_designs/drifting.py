@@ -41,7 +41,7 @@ def less_drift(
     rng = np.random.default_rng(seed)
     for part in parts:
         formula = part.piece.log_loss
-        if not isinstance(formula, LogLoss) or formula.known is None:
+        if not isinstance(formula, LogLoss) or formula.training_range is None:
             continue
         drifts = np.asarray(part.piece.values[DRIFT])
         offered = _distances(formula, candidates)
@@ -57,8 +57,8 @@ def less_drift(
 def _distances(formula: LogLoss, table: pd.DataFrame) -> Float[np.ndarray, "row side"]:
     """E-folds of each row beyond the runs, to each side."""
     columns = {c: table[c].to_numpy(float) for c in formula.law.covariates}
-    assert formula.known is not None
-    return np.asarray(distances(columns, formula.known, np))
+    assert formula.training_range is not None
+    return np.asarray(distances(columns, formula.training_range, np))
 
 
 def covariance(

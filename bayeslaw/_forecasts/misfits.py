@@ -146,11 +146,15 @@ def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, flo
     for piece in _pieces(posterior):
         formula = _law_of(piece)
         assert formula is not None
-        if formula.known is None or axis not in formula.known.axes:
+        if formula.training_range is None or axis not in formula.training_range.axes:
             continue
         at = drift.positions(fitting.covariates(formula.law, run), np)[axis]
-        ends = formula.known.high if way == "above" else formula.known.low
-        edge = ends[formula.known.axes.index(axis)]
+        ends = (
+            formula.training_range.high
+            if way == "above"
+            else formula.training_range.low
+        )
+        edge = ends[formula.training_range.axes.index(axis)]
         low, high = sorted((edge, float(at[0])))
         return drift.value_at(axis, low), drift.value_at(axis, high)
     raise LookupError(side)
@@ -221,15 +225,17 @@ def _of_piece(
     alone = draws(LogLoss(full.law))
     with_misfit = alone
     if full.process:
-        with_misfit = draws(replace(full, known=None))
+        with_misfit = draws(replace(full, training_range=None))
     centre, by_side = with_misfit.mean(axis=0), {}
-    if full.known is not None:
-        away = np.asarray(drift.distances(columns, full.known, np))
+    if full.training_range is not None:
+        away = np.asarray(drift.distances(columns, full.training_range, np))
         away = np.broadcast_to(away, (len(runs), away.shape[-1]))
         rates = np.asarray(piece.values[DRIFT])
         centre = centre + away @ rates.mean(axis=0)
         sides = [
-            f"{axis} {way}" for axis in full.known.axes for way in ("above", "below")
+            f"{axis} {way}"
+            for axis in full.training_range.axes
+            for way in ("above", "below")
         ]
         by_side = dict(zip(sides, (away**2 * rates.var(axis=0)).T, strict=True))
     # Each draw's misfit takes back what its parameters are off by amid the data. So what

@@ -29,7 +29,7 @@ from bayeslaw._base.programs.compiled import OFTEN, compiled
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints, Unconstrained
 from bayeslaw._inference.table import Padded, pad
-from bayeslaw._law.find import find_law
+from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
@@ -99,7 +99,7 @@ class PointFit:
 
 def point_fit(
     runs: pd.DataFrame | str | Path,
-    law: Law | str,
+    law: Law | str | None = None,
     *,
     delta: float = 0.02,
     bootstrap: int = 0,
@@ -135,7 +135,7 @@ def point_fit(
     ['A', 'B', 'E', 'alpha', 'beta']
     """
     runs = as_runs(runs)
-    law = find_law(law, runs) if isinstance(law, str) else law
+    law = as_law(law, runs)
     fitting.warn_domains(runs)
     covariates = fitting.covariates(law, runs)
     runtime.start()

@@ -54,6 +54,24 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     return law_from_formula(text, columns=columns)
 
 
+def as_law(law: Law | str | None, runs: pd.DataFrame | None = None) -> Law:
+    """Take a law, or find the one that a text means (`find_law`).
+
+    Raises
+    ------
+    LawError
+        It is neither, or the text means none.
+    """
+    if isinstance(law, Law):
+        return law
+    if isinstance(law, str):
+        return find_law(law, runs)
+    raise LawError(
+        "name a law: one that laws() lists, such as 'chinchilla', a formula, or a Python "
+        f"file that defines LAW; got {'none' if law is None else type(law).__name__}"
+    )
+
+
 def mixed_domains(runs: pd.DataFrame) -> tuple[str, ...]:
     """Name the domains of a table's mixtures; that of its losses first, where it has one
     domain's losses and a share of that name.

@@ -249,7 +249,7 @@ class PoolArguments(SamplingArguments):
     # arguments of `pool`, which says what they are
 
     runs: pd.DataFrame
-    law: Law | str
+    law: Law | str | None = None
     by: str = "domain"
     _: KW_ONLY
     spread: float = 1.0

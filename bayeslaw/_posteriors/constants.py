@@ -16,7 +16,7 @@ from bayeslaw._base.errors import LawError, RunTableError
 from bayeslaw._base.limits import POSITIVE, checked
 from bayeslaw._base.machine import runtime
 from bayeslaw._base.numbers import parse_number
-from bayeslaw._law.catalogue import law as law_by_name
+from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import LogLoss, Piece, log_loss_at
 
@@ -117,7 +117,7 @@ def law_at(
     >>> round(float(np.exp(law.log_loss(run)).mean()), 3)
     1.937
     """
-    record = law_by_name(law) if isinstance(law, str) else law
+    record = as_law(law)
     rng = np.random.default_rng(seed)
     errors = dict(sd or {})
     unknown = [name for name in errors if name not in constants]

@@ -101,14 +101,14 @@ class LogLoss:
     process
         Basis of the misfit, with weights in the leaf `WEIGHTS` of shape (function,).
         None: no misfit.
-    known
+    training_range
         Range of the training runs. Outside it the leaf `DRIFT`, shape (side,), times
         the distance is added. None: no drift.
     """
 
     law: Law
     process: Process | None = None
-    known: Range | None = None
+    training_range: Range | None = None
 
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
@@ -118,8 +118,8 @@ class LogLoss:
         value = log_loss(self.law, columns, draw)
         if self.process is not None:
             value = value + self.process.features(columns) @ draw[WEIGHTS]
-        if self.known is not None:
-            value = value + distances(columns, self.known) @ draw[DRIFT]
+        if self.training_range is not None:
+            value = value + distances(columns, self.training_range) @ draw[DRIFT]
         return value
 
     def error_size(
@@ -150,7 +150,7 @@ class LogLoss:
         The other covariates, each of shape (), are fixed. Their part of the misfit is
         computed once.
         """
-        of_law = LogLoss(self.law, known=self.known)
+        of_law = LogLoss(self.law, training_range=self.training_range)
         values = {name: leaf for name, leaf in draw.items() if name != WEIGHTS}
         beside_misfit = Partial(partial(_at_tokens, of_law), values, covariates)
         if self.process is None:

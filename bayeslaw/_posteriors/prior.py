@@ -15,7 +15,7 @@ from bayeslaw._inference.discrepancy.process import (
     process_of,
 )
 from bayeslaw._inference.noise import ERROR
-from bayeslaw._law.find import find_law
+from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
 from bayeslaw._posteriors.experience import choose_priors
@@ -88,7 +88,7 @@ class PriorOnly:
 
 
 def prior_only(
-    law: Law | str,
+    law: Law | str | None = None,
     runs: pd.DataFrame | None = None,
     *,
     priors: Mapping[str, Prior | str] | None = None,
@@ -128,7 +128,7 @@ def prior_only(
     >>> bool((wide["high"] > 1.3 * wide["low"]).all())
     True
     """
-    record = find_law(law, runs) if isinstance(law, str) else law
+    record = as_law(law, runs)
     stated = reference or (record.reference if priors else None)
     unmeasured = None if runs is None else runs.drop(columns="loss", errors="ignore")
     chosen = choose_priors(record, unmeasured, experience, reference=stated)

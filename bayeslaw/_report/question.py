@@ -20,7 +20,7 @@ from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
-from bayeslaw._posteriors.averaging.compare import default_laws
+from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._posteriors.repetition import UNIQUE
 

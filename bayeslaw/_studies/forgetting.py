@@ -16,7 +16,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._inference.point import point_fit
-from bayeslaw._law.find import find_law
+from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables import fitting
@@ -87,7 +87,7 @@ def simulate_domains(
     >>> runs["domain"].unique().tolist()
     ['web', 'code']
     """
-    law = find_law(law) if isinstance(law, str) else law
+    law = as_law(law)
     seeds = np.random.default_rng(seed).integers(2**31, size=len(parameters))
     # mean size of a standard normal: the MRE of noise over its sd
     normal_mre = math.sqrt(2 / math.pi)
@@ -186,7 +186,7 @@ def mean_relative_error(posterior: Posterior, runs: pd.DataFrame) -> RelativeErr
 
 def bootstrapped_mre(
     runs: pd.DataFrame,
-    law: Law | str,
+    law: Law | str | None = None,
     *,
     resamples: int = 128,
     delta: float = 1e-4,
@@ -217,7 +217,7 @@ def bootstrapped_mre(
     >>> error.draws.shape
     (4,)
     """
-    law = find_law(law) if isinstance(law, str) else law
+    law = as_law(law)
     runs = as_runs(runs)
     point = point_fit(runs, law, delta=delta, bootstrap=resamples, seed=seed)
     # as `point_fit` draws them: how often each run is in each resample, (resample, run)

@@ -14,7 +14,7 @@ import pandas as pd
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.machine import runtime
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
-from bayeslaw._law.find import find_law
+from bayeslaw._law.find import as_law, find_law
 from bayeslaw._law.law import Law, log_loss
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
@@ -67,7 +67,7 @@ DESIGNS = {"ptpp": ptpp_grid, "mixtures": mixture_grid}
 
 
 def simulate(
-    law: Law | str,
+    law: Law | str | None = None,
     *,
     design: str | Path | pd.DataFrame = "ptpp",
     seed: int = 0,
@@ -104,7 +104,7 @@ def simulate(
     if isinstance(design, Path) or (isinstance(design, str) and Path(design).suffix):
         design = as_runs(design)
     table = None if isinstance(design, str) else design
-    law = find_law(law, table) if isinstance(law, str) else law
+    law = as_law(law, table)
     if isinstance(design, str) and design not in DESIGNS:
         raise LawError(
             f"unknown design {design!r}; known: {', '.join(DESIGNS)}; "

@@ -174,7 +174,7 @@ def _law_of_few(table: pd.DataFrame) -> list[str] | None:
     left out, and say so; None where they are not.
     """
     from bayeslaw._law.catalogue import law as law_by_name
-    from bayeslaw._posteriors.averaging.compare import default_laws
+    from bayeslaw._posteriors.fits.candidates import default_laws
 
     names = default_laws(table)
     if len(table) >= max(len(law_by_name(name).free_priors) for name in names):

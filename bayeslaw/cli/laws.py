@@ -267,7 +267,7 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
     refuse one.
     """
     from bayeslaw._law.find import find_law
-    from bayeslaw._posteriors.averaging.compare import default_laws
+    from bayeslaw._posteriors.fits.candidates import default_laws
     from bayeslaw._tables.fitting import by_domain, check_fittable
 
     suited: dict[str, list[str]] = {}

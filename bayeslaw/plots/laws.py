@@ -12,9 +12,9 @@ import pandas as pd
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.numbers import Z90, format_count
 from bayeslaw._base.programs.compiled import compiled
-from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.experience.priors import as_learned, own_populations, populations
 from bayeslaw._law.experience.tables import LearnedTable, learned
+from bayeslaw._law.find import as_law
 from bayeslaw._law.law import NATS
 from bayeslaw.plots.axes import BLACK, COLOURS, GREY
 
@@ -268,7 +268,7 @@ def learned_priors(
     >>> bayeslaw.plots.learned_priors(ax, "chinchilla", "alpha").get_xlabel()
     'alpha'
     """
-    record = law_by_name(law) if isinstance(law, str) else law
+    record = as_law(law)
     site = name if name in record.priors else name + NATS
     band = populations(record, kind)
     of_law = learned().of_law(record.name)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import RunTableError, datasets
-from bayeslaw._posteriors.averaging.compare import default_laws
+from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw.datasets import make_simulated
 
 STAGES, REPLAYS, LADDER = (

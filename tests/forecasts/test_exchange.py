@@ -8,7 +8,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import RunTableError, datasets
-from bayeslaw._posteriors.averaging.compare import default_laws
+from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._posteriors.posterior import Piece
 from known.lines import Known
 

@@ -128,10 +128,11 @@ def test_a_stage_is_forecast_from_the_runs_kept_alone(runs, calls):
         judged.values["E_nats"], draws_of_law(seed=1)["E_nats"]
     )
     low, high = np.log(runs["N"][fitted].min()), np.log(runs["N"][fitted].max())
-    place = judged.known.axes.index("N")
-    assert (judged.known.low[place], judged.known.high[place]) == pytest.approx(
-        (low, high)
-    )
+    place = judged.training_range.axes.index("N")
+    assert (
+        judged.training_range.low[place],
+        judged.training_range.high[place],
+    ) == pytest.approx((low, high))
 
 
 def test_each_stage_is_scored_with_the_draws_of_its_own_fit(runs, calls):

@@ -257,9 +257,9 @@ def test_averages_saved_and_pickled_are_the_same(laws, tmp_path):
     for other in _ways(average, bayeslaw.load, tmp_path):
         for ours, theirs in zip(average.members, other.members, strict=True):
             _same_law(ours.law, theirs.law)
-            assert (ours.weight, ours.known, ours.process) == (
+            assert (ours.weight, ours.training_range, ours.process) == (
                 theirs.weight,
-                theirs.known,
+                theirs.training_range,
                 theirs.process,
             )
         _same_draws(average, other, table)

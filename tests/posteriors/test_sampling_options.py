@@ -9,6 +9,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base import arguments
+from bayeslaw._base.errors import LawError
 from bayeslaw._inference.nuts import NUTS
 from bayeslaw._pooling.pool import PoolArguments
 from bayeslaw._posteriors.averaging.average import AverageArguments
@@ -41,8 +42,30 @@ def test_an_unknown_argument_is_refused(function):
 
 
 def test_a_missing_argument_is_named():
-    with pytest.raises(TypeError, match=r"fit\(\): missing a required argument: 'law'"):
-        bayeslaw.fit(pd.DataFrame())  # pyright: ignore[reportCallIssue]
+    with pytest.raises(
+        TypeError, match=r"fit\(\): missing a required argument: 'runs'"
+    ):
+        bayeslaw.fit()  # pyright: ignore[reportCallIssue]
+
+
+def test_without_a_law_those_that_suit_the_table_are_named():
+    runs = bayeslaw.simulate("chinchilla")
+    suited = (
+        r"name a law: fit\(runs, 'dcpt'\); this table suits dcpt, .*average\(runs\)"
+    )
+    for function in (bayeslaw.fit, bayeslaw.pool):
+        with pytest.raises(LawError, match=suited):
+            function(runs)
+    for function in (bayeslaw.point_fit, bayeslaw.bootstrapped_mre):
+        with pytest.raises(
+            LawError, match=r"name a law: one that laws\(\) lists.*none"
+        ):
+            function(runs)
+    for of_nothing in (bayeslaw.prior_only, bayeslaw.simulate):
+        with pytest.raises(LawError, match=r"name a law: .*; got none"):
+            of_nothing()
+    with pytest.raises(LawError, match=r"name a law: .*; got int"):
+        bayeslaw.fit(runs, 3)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_sampler_gets_what_was_asked():

@@ -16,13 +16,12 @@ from bayeslaw._posteriors.averaging.compare import (
     Stacking,
     among,
     best,
-    candidate_laws,
-    default_laws,
     informed,
     weigh,
 )
 from bayeslaw._posteriors.averaging.folds import folds
 from bayeslaw._posteriors.averaging.judge import Judged
+from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 
 
 def test_distances_are_those_beyond_the_range():

@@ -36,7 +36,7 @@ from bayeslaw._inference.discrepancy.axes import AXES
 from bayeslaw._law.priors import lognormal
 from bayeslaw._posteriors.averaging import judge
 from bayeslaw._posteriors.averaging.average import of_comparison
-from bayeslaw._posteriors.averaging.compare import default_laws
+from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._studies.resumable import study
 
 MEDIANS, SPREADS = (0.0012, 0.0015, 0.002, 0.003, 0.004), (0.3, 0.6, 1.0)

@@ -6,7 +6,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw._base.errors import RunTableError, RunTableWarning
-from bayeslaw._posteriors.averaging.compare import default_laws
+from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._tables import fitting
 
 RUNS = bayeslaw.simulate("state-target", seed=1)

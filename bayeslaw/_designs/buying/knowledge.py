@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw._law.find import find_law
+from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.average import average_part
-from bayeslaw._posteriors.averaging.compare import Comparing, default_laws
+from bayeslaw._posteriors.averaging.compare import Comparing
+from bayeslaw._posteriors.fits.candidates import default_laws
 from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._posteriors.prior import from_priors
@@ -33,7 +34,7 @@ def laws_for(table: pd.DataFrame, laws: Sequence[Law | str] | None) -> list[Law]
         A law is unknown, or none suits the columns.
     """
     wanted = default_laws(table) if laws is None else list(laws)
-    return [find_law(law, table) if isinstance(law, str) else law for law in wanted]
+    return [as_law(law, table) for law in wanted]
 
 
 def what_is_known(

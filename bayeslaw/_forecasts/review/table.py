@@ -23,8 +23,8 @@ from bayeslaw._forecasts.review.reach import review_reach, tested
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.averaging.compare import candidate_laws
 from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
+from bayeslaw._posteriors.fits.candidates import candidate_laws
 from bayeslaw._posteriors.fits.goodness import (
     LARGE_MISS,
     REASONS,

@@ -22,12 +22,11 @@ from bayeslaw._posteriors.averaging.compare import (
     CompareArguments,
     Comparing,
     Comparison,
-    candidate_laws,
     compare_part,
-    default_laws,
 )
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.artifact import raise_or_warn, versions, warn_each
+from bayeslaw._posteriors.fits.candidates import candidate_laws, default_laws
 from bayeslaw._posteriors.posterior import DRIFT
 from bayeslaw._tables.runs import as_runs
 
@@ -166,12 +165,14 @@ def of_comparison(
         shuffled = rng.permutation(len(result.values["sigma"]))
         chosen = rng.permutation(np.resize(shuffled, draws))
         values = {name: leaf[chosen] for name, leaf in result.values.items()}
-        drifts = np.zeros((draws, 2 * len(result.known.axes)))
+        drifts = np.zeros((draws, 2 * len(result.training_range.axes)))
         if drift:
             drifts = draw_drift(result.tau, int(draws), drifting)
         values[DRIFT] = drifts
         members.append(
-            Member(result.law, float(weight), result.process, result.known, values)
+            Member(
+                result.law, float(weight), result.process, result.training_range, values
+            )
         )
     return Average(tuple(members), judged.table, runs, dict(attrs or {"seconds": 0.0}))
 

@@ -25,12 +25,9 @@ from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.table import shared_error
 from bayeslaw._law.columns import (
-    LOSS_BEFORE,
     LOSSES_BEFORE,
-    SOURCE_LOSS_BEFORE,
-    is_share,
 )
-from bayeslaw._law.find import find_law
+from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import (
     Fold,
@@ -39,11 +36,10 @@ from bayeslaw._posteriors.averaging.folds import (
     folds,
 )
 from bayeslaw._posteriors.averaging.judge import Judged, Setting, judge
-from bayeslaw._posteriors.experience import HANDFUL
+from bayeslaw._posteriors.fits.candidates import candidate_laws
 from bayeslaw._posteriors.fits.refits import spread
 from bayeslaw._posteriors.posterior import KeptPosterior, is_kept
 from bayeslaw._tables import fitting
-from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.runs import as_runs
 
 if TYPE_CHECKING:
@@ -200,64 +196,6 @@ class Comparison:
         )
 
 
-def default_laws(runs: pd.DataFrame) -> list[str]:
-    """Name the laws that are averaged by default: of `candidate_laws` those that start
-    from the checkpoint's losses, where every run tells them (`informed`).
-    """
-    candidates = candidate_laws(runs)
-    return [name for name in candidates if name in _state_laws(runs)] or candidates
-
-
-def candidate_laws(runs: pd.DataFrame) -> list[str]:
-    """Name the laws that are compared by default: those whose columns the table has,
-    the separable and the coupled among them.
-
-    Raises
-    ------
-    LawError
-        No law of the default sets suits the table's columns.
-    """
-    mixtures = [runs[c].nunique() for c in runs if is_share(c)]
-    if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
-        return ["mixture-coupled", "mixture-exponential"]
-    levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
-    if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
-        # with one checkpoint only a law of its losses can be told from others
-        # of a handful of mixes at one size, the curve in replay
-        is_handful = len(runs) <= HANDFUL
-        of_size = ["dcpt"] if levels["N"] > 1 or is_handful else []
-        of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
-        staged = of_size and levels.get("ptpp", 0) > 1
-        names = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]
-        if names:
-            return names
-    if {"N", "D", "U"} <= set(runs) and (runs["D"] > runs["U"]).any():
-        return ["data-constrained", "data-constrained-coupled"]
-    if {"N", "D"} <= set(runs):
-        return ["chinchilla", "coupled"]
-    if {"S1_pt", "S2_pt"} <= set(runs):
-        adapted = "S1_cpt" in runs and runs["S1_cpt"].nunique() > 1
-        return ["cpt-dynamics", "cpt-dynamics-power"] if adapted else ["anneal"]
-    missing = " and ".join(c for c in ("N", "D") if c not in runs)
-    raise LawError(
-        f"no law is compared by default on a table without {missing}; map columns, or "
-        f"name laws (--law, --laws); {it_has(runs)}"
-    )
-
-
-def _state_laws(runs: pd.DataFrame) -> list[str]:
-    """The law of checkpoint state that suits: a table whose ``loss_before`` is its
-    ``source_loss_before`` is of the source.
-    """
-    if SOURCE_LOSS_BEFORE not in runs:
-        return []
-    if LOSS_BEFORE not in runs or np.allclose(
-        runs[LOSS_BEFORE], runs[SOURCE_LOSS_BEFORE]
-    ):
-        return ["state-source"]
-    return ["state-target"]
-
-
 @dataclass(frozen=True, eq=False)
 class CompareArguments(Comparing):
     # arguments of `compare`, which says what they are
@@ -399,10 +337,7 @@ def _chosen(
     reference: Mapping[str, float],
 ) -> list[Law]:
     """The laws to compare, each once."""
-    chosen = [
-        find_law(law, runs) if isinstance(law, str) else law
-        for law in laws or candidate_laws(runs)
-    ]
+    chosen = [as_law(law, runs) for law in laws or candidate_laws(runs)]
     chosen = [fitting.settled(law, runs) for law in at_reference(chosen, reference)]
     counts = Counter(law.name for law in chosen)
     repeated = [name for name, count in counts.items() if count > 1]

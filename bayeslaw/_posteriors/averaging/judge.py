@@ -118,7 +118,7 @@ class Judged:
         Equally weighted draws, by name, each of shape (draw, ...).
     tau
         Draws of the drift's scale to each side, shape (draw, side).
-    known
+    training_range
         Range of the training runs.
     held_out
         Scores on each held-out stage, drift included.
@@ -135,7 +135,7 @@ class Judged:
     process: Process | None
     values: dict[str, Float[np.ndarray, "draw ..."]]
     tau: Float[np.ndarray, "scale_draw side"]
-    known: Range
+    training_range: Range
     held_out: tuple[HeldOutScore, ...]
     errors: str
     failed: tuple[str, ...]

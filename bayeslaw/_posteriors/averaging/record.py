@@ -64,7 +64,7 @@ class Member:
         The law and its weight.
     process
         Basis of its misfit; None without one.
-    known
+    training_range
         Range of the runs, beyond which it drifts.
     values
         Its draws by name: parameters and noise (draw,), weights of the misfit (draw,
@@ -74,7 +74,7 @@ class Member:
     law: Law
     weight: float
     process: Process | None
-    known: Range
+    training_range: Range
     values: Mapping[str, Float[np.ndarray, "draw ..."]]
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class Member:
 
     @property
     def piece(self) -> Piece:
-        formula = LogLoss(self.law, self.process, self.known)
+        formula = LogLoss(self.law, self.process, self.training_range)
         return formula.piece(self.values)
 
     def draws(self) -> pd.DataFrame:
@@ -325,7 +325,7 @@ class Average:
             }
             recipe = recipe_of(member.law) | {
                 "weight": member.weight,
-                "known": member.known._asdict(),
+                "known": member.training_range._asdict(),
                 "process": process_to_dict(member.process),
             }
             nodes[f"/law{i}_{UNNAMABLE.sub('-', member.law.name)}"] = xr.Dataset(

@@ -21,11 +21,11 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.table import NONE, Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
-from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.experience import HANDFUL, choose_priors
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.arviz_tree import to_arviz
+from bayeslaw._posteriors.fits.candidates import law_for
 from bayeslaw._posteriors.fits.misfit import (
     TrainingRuns,
     fitted_errors,
@@ -45,16 +45,16 @@ class FitArguments(SamplingArguments):
     # arguments of `fit`, which says what they are
 
     runs: pd.DataFrame | str | Path
-    law: Law | str
+    law: Law | str | None = None
     _: KW_ONLY
     independent: bool = False
     discrepancy: bool = True
     preview: bool = False
     experience: str | None = None
 
-    def find(self, law: Law | str, runs: pd.DataFrame) -> Law:
+    def find(self, law: Law | str | None, runs: pd.DataFrame) -> Law:
         """The law with learned priors, and those replaced that the user names."""
-        record = find_law(law, runs) if isinstance(law, str) else law
+        record = law_for(law, runs)
         # priors that a user states in nats are stated at the law's own run
         reference = self.reference or (record.reference if self.priors else None)
         chosen = choose_priors(record, runs, self.experience, reference=reference)

@@ -26,8 +26,8 @@ from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.importance import Importance, approximate
 from bayeslaw._inference.nuts import NUTS, draw, prepare, whitened_at
 from bayeslaw._inference.table import NONE, Padded, pad, shared_error
-from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
+from bayeslaw._posteriors.fits.candidates import law_for
 from bayeslaw._tables import fitting
 from bayeslaw._tables.runs import as_runs
 
@@ -132,7 +132,7 @@ def refits(
     (3, (100,))
     """
     runs = as_runs(runs)
-    law = find_law(law, runs) if isinstance(law, str) else law
+    law = law_for(law, runs)
     fitting.check_fittable(law, runs)
     weights = _checked_weights(weights, len(runs))
     runtime.start()

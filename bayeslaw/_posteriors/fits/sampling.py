@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bayeslaw._inference.nuts import NUTS
-from bayeslaw._law.find import find_law
 from bayeslaw._law.law import NATS, Law
 from bayeslaw._law.priors import Prior
+from bayeslaw._posteriors.fits.candidates import law_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class SamplingArguments:
         """Parameters whose priors were replaced."""
         return [name.removesuffix(NATS) for name in self.priors or {}]
 
-    def find(self, law: Law | str, runs: pd.DataFrame) -> Law:
+    def find(self, law: Law | str | None, runs: pd.DataFrame) -> Law:
         """The law with its priors replaced."""
-        law = find_law(law, runs) if isinstance(law, str) else law
+        law = law_for(law, runs)
         if not (self.priors or self.reference):
             return law
         return law.with_priors(self.priors or {}).with_reference(self.reference or {})
