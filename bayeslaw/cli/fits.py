@@ -81,6 +81,14 @@ class FitOptions:
     ] = 4000
     independent: Independent = False
     plain: Plain = False
+    drift: Annotated[
+        bool,
+        typer.Option(
+            "--drift",
+            help="One law with its drift beyond the runs, learned from stages left out, "
+            "as the laws of an average have it: --law rectified --drift.",
+        ),
+    ] = False
     experience: Experience = None
     preview: Annotated[
         bool,
@@ -117,7 +125,7 @@ def fit(options: FitOptions) -> None:
     table = read_table(options.runs, options.where, options.column)
     table = best_of(table, options.best_of)
     laws = options.law or _law_of_few(table)
-    if laws is not None and len(laws) == 1:
+    if laws is not None and len(laws) == 1 and not options.drift:
         posterior = _one_law(table, laws[0], settings, options)
         name = posterior.name
         narrowed = posterior.narrowed().drop(columns="source")
@@ -193,7 +201,11 @@ def _several_laws(
     import bayeslaw
 
     if settings["priors"]:
-        raise LawError("priors belong to one law; name it (--law)")
+        raise LawError("priors belong to one law; name it (--law), without --drift")
+    if options.drift and options.preview:
+        raise LawError(
+            "--preview is of one law by itself: leave out --preview or --drift"
+        )
     laws = options.law or None
     which = len(laws) if laws else "the default"
     with progress_bar(f"{which} laws on {len(table)} runs") as progress:

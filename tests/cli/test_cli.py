@@ -6,8 +6,10 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw._base.errors import FitWarning
@@ -713,3 +715,25 @@ def test_lines_that_differ_in_names_and_numbers_become_one():
 
 def test_lines_that_differ_in_words_stay_apart():
     assert merge_alike(["3 are odd", "3 are even"]) == ["3 are odd", "3 are even"]
+
+
+def test_one_law_may_drift_beyond_a_curve(tmp_path):
+    """Its 90% interval is wider beyond the runs than the law's and its misfit's, by what
+    stages left out teach; and drift is no part of a preview.
+    """
+    tokens = 200.0 * 2.0 ** np.arange(11)
+    # a law with a floor, of losses that fall ever faster
+    losses = 3.0 - 0.001 * np.log(tokens) ** 3
+    path, planned = tmp_path / "curve.csv", tmp_path / "planned.csv"
+    pd.DataFrame({"D": tokens, "loss": losses}).to_csv(path, index=False)
+    pd.DataFrame({"D": [1_638_400]}).to_csv(planned, index=False)
+    asked = ["fit", str(path), "--law", "rectified", "--drift"]
+    saved = tmp_path / "fit.nc"
+    out = CliRunner().invoke(cli.app, [*asked, "-o", str(saved), "--json"])
+    assert out.exit_code == 0, out.stderr
+    row = bayeslaw.forecast(bayeslaw.load(saved), planned).iloc[0]
+    without = bayeslaw.average(path, ["rectified"], drift=False)
+    narrow = bayeslaw.forecast(without, planned).iloc[0]
+    assert row["high"] - row["low"] > 1.2 * (narrow["high"] - narrow["low"])
+    refused = CliRunner().invoke(cli.app, [*asked, "--preview"])
+    assert "leave out --preview or --drift" in str(refused.exception)

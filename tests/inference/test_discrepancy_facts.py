@@ -281,6 +281,20 @@ def test_a_walk_needs_half_an_e_fold():
         assert [walk.name for walk in process.walks] == ["N*D"] * walks
 
 
+def test_a_law_of_one_model_walks_along_its_tokens():
+    """Its misfit widens beyond the runs, as along compute of laws that read N."""
+    process = process_of({"D": np.geomspace(200, 204_800, 11)})
+    assert [walk.name for walk in process.walks] == ["D"]
+    scales = np.log([prior.median for prior in process.priors.values()])
+    variances = np.exp(process.spectrum.log_variances(scales))
+    beyond = process.features({"D": 204_800 * np.array([1.0, 2.0, 8.0])}, np)
+    sds = np.sqrt(beyond**2 @ variances)
+    assert sds[0] < sds[1] < sds[2]
+    assert sds[2] > 1.3 * sds[0]
+    curves = {"S1_pt": np.exp(RNG.uniform(0, 4, RUNS))}
+    assert process_of(curves).walks == ()
+
+
 def test_prior_variances_are_spectral_densities():
     """sqrt(2 pi) l exp(-l^2 w^2 / 2) along each axis, times the piece's variance."""
     names = list(PROCESS.priors)

@@ -558,6 +558,17 @@ def test_many_levels_are_cut_into_six_bins():
     assert fold.held.sum() == 2
 
 
+def test_a_single_curve_leaves_out_its_two_and_three_largest_levels_too():
+    """One run, one level ahead, says little of how a law goes astray farther on."""
+    curve = pd.DataFrame({"N": 1e9, "D": np.geomspace(200, 204_800, 11)})
+    stages = folds(curve, default_axes(curve))
+    assert [stage.held.sum() for stage in stages] == [1, 2, 3]
+    assert all(stage.held[-1] for stage in stages)
+    # eight are needed to fit
+    assert [stage.held.sum() for stage in folds(curve[1:], ["D"])] == [1, 2]
+    assert len(folds(pd.concat([curve, curve]), ["D"])) == 1
+
+
 def test_products_and_stages_that_are_the_same_count_once():
     grid = pd.DataFrame({"N": np.repeat([1e8, 1e9], 8), "D": np.tile([1e9, 4e9], 8)})
     assert default_axes(grid) == ["N", "D", "D/N", "N*D"]

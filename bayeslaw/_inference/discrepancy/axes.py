@@ -31,13 +31,12 @@ class Axes(NamedTuple):
     """Columns by the kind of axis they make, and how much of a log a unit of each is.
 
     ``starts``: losses of the checkpoint, of which one is enough; ``areas``: under the
-    learning rate; ``walks``: what a walk goes along.
+    learning rate.
     """
 
     starts: tuple[str, ...] = (SOURCE_LOSS_BEFORE, LOSS_BEFORE)
     counts: tuple[str, ...] = ("D", "N", "ptpp", "S1_pt")
     areas: tuple[str, ...] = ("S1_pt", "S1_cpt")
-    walks: tuple[str, ...] = ("N*D", "D/N")
     loss_unit: float = 0.45
     share_unit: float = 0.9
     count_unit: float = 2.0
@@ -62,6 +61,16 @@ def axis_names(columns: Collection[str]) -> tuple[str, ...]:
     losses = ("source_loss", "target_loss")
     further = [c for c in columns if c not in (*AXES.of_laws, *losses)]
     return (*start, *counts, *replay, *further)
+
+
+def walk_names(columns: Collection[str]) -> tuple[str, ...]:
+    """What walks go along: compute, and tokens per parameter.
+
+    Of one model, whose size a law does not read, both are tokens times a constant.
+    """
+    if {"N", "D"} <= set(columns):
+        return ("N*D", "D/N")
+    return ("D",) if "D" in columns else ()
 
 
 def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:

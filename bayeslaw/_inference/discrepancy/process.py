@@ -29,10 +29,11 @@ from bayeslaw._inference.discrepancy.axes import (
     linear_unit,
     position,
     varies,
+    walk_names,
     walk_position,
 )
 from bayeslaw._inference.discrepancy.fading import Fading
-from bayeslaw._law.columns import LOSSES_BEFORE, powers_of
+from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -347,7 +348,7 @@ def process_of(
     margin = 1.0 if start is None else 0.7
     axes = [_axis(name, x, margin, units[name]) for name, x in at.items()]
     pairs = _pairs(tuple(at), start)
-    walks = [_walk(name, covariates) for name in AXES.walks]
+    walks = [_walk(name, covariates) for name in walk_names(tuple(covariates))]
     return Process(tuple(axes), pairs, tuple(walk for walk in walks if walk))
 
 
@@ -388,8 +389,6 @@ def _walk(
     name: str, covariates: Mapping[str, Float[np.ndarray, " run"]]
 ) -> Walk | None:
     """Build a walk from the data to 14 e-folds beyond; None if its range is short."""
-    if not set(powers_of(name)) <= set(covariates):
-        return None
     x = walk_position(name, covariates, np)
     # runs within half an e-fold do not inform the walk
     if not varies(x, 0.5):

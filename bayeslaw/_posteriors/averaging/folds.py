@@ -91,16 +91,37 @@ def folds(
 ) -> list[Fold]:
     """Leave out the largest level of each column, where enough is left to fit as many
     parameters: ``least_share`` of the rows at least.
+
+    On a single curve that is one run, a level ahead, which says little of how a law goes
+    astray farther on: its two and three largest levels are then left out, too.
     """
+    stages = _largest(runs, columns, parameters, least_share)
+    if len(stages) == 1 and stages[0].held.sum() == 1:
+        for levels in (2, 3):
+            column = stages[0].column
+            stages += _largest(runs, [column], parameters, least_share, levels)
+    return stages
+
+
+def _largest(
+    runs: pd.DataFrame,
+    columns: Sequence[str],
+    parameters: int,
+    least_share: float,
+    most: int = 1,
+) -> list[Fold]:
+    """Leave out so many of the largest levels of each column."""
     stages: list[Fold] = []
     for column in columns:
         x = axis_values(runs, column)
         levels, _ = _levels(x)
-        held = x >= levels[-1]
+        if len(levels) <= most:
+            continue
+        held = x >= levels[-most]
         enough = max(parameters, MIN_ROWS, least_share * len(x))
         is_double = any(np.array_equal(held, stage.held) for stage in stages)
-        if len(levels) > 1 and not is_double and (~held).sum() >= enough:
-            stages.append(Fold(_from(column, levels[-1]), column, ~held, held))
+        if not is_double and (~held).sum() >= enough:
+            stages.append(Fold(_from(column, levels[-most]), column, ~held, held))
     return stages
 
 
