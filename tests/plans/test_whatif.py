@@ -20,27 +20,31 @@ SCENARIOS = {
     "cheap": {"costs": Costs(hardware="8xH100", price=1.0)},
     "none": {"max_target_loss": 0.5},
 }
-LOOKED_AT = what_if(of_target(), WEB, SCENARIOS, **SHARED)
 
 
-def test_each_scenario_is_the_plan_of_its_own_question():
-    assert list(LOOKED_AT.plans) == [BASE, *SCENARIOS]
+@pytest.fixture(scope="module")
+def what():
+    return what_if(of_target(), WEB, SCENARIOS, **SHARED)
+
+
+def test_each_scenario_is_the_plan_of_its_own_question(what):
+    assert list(what.plans) == [BASE, *SCENARIOS]
     for name, changes in SCENARIOS.items():
         alone = plan(of_target(), WEB, **(SHARED | changes))
-        assert LOOKED_AT.plans[name].to_dict() == alone.to_dict()
-    table = LOOKED_AT.table()
+        assert what.plans[name].to_dict() == alone.to_dict()
+    table = what.table()
     assert table.loc["cheap", "money"] == pytest.approx(0.4 * table.loc[BASE, "money"])
     assert table.loc["stricter", "dearer"] > 0 == table.loc["cheap", "dearer"]
     assert not table.loc["none", "feasible"]
-    assert json.dumps(LOOKED_AT.to_dict())
-    assert "none: no plan (target in the way)" in LOOKED_AT.sentence()
+    assert json.dumps(what.to_dict())
+    assert "none: no plan (target in the way)" in what.sentence()
 
 
-def test_the_picture_has_each_plan_at_its_cost():
-    ax = plots.scenarios(Figure().subplots(), LOOKED_AT)
-    money = LOOKED_AT.table()["money"].dropna()
+def test_the_picture_has_each_plan_at_its_cost(what):
+    ax = plots.scenarios(Figure().subplots(), what)
+    money = what.table()["money"].dropna()
     assert [line.get_xdata()[0] for line in ax.lines] == pytest.approx(list(money))
-    assert [t.get_text() for t in ax.get_yticklabels()] == list(LOOKED_AT.plans)
+    assert [t.get_text() for t in ax.get_yticklabels()] == list(what.plans)
     assert ax.get_xlabel() == "cost of the plan"
 
 
