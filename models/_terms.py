@@ -98,6 +98,14 @@ ETA = Exponent(
 )
 
 
+ADAPTED = lognormal(
+    0.4,
+    1.0,
+    "unpublished; adaptation moves the target loss by tenths of a nat "
+    "(Goffinet 2025, fig. 1)",
+)
+
+
 def adaptation_data(
     exponent=lambda x, e: e["beta"], latex: str = r"\frac{B\,r^{\nu}}{D^{\beta}}"
 ) -> Term:
@@ -110,11 +118,6 @@ def adaptation_data(
             power(clip_replay(x["replay"]), e["nu"])
             * jnp.exp(-exponent(x, e) * jnp.log(x["D"]))
         ),
-        lognormal(
-            0.4,
-            1.0,
-            "unpublished; adaptation moves the target loss by tenths of a nat "
-            "(Goffinet 2025, fig. 1)",
-        ),
+        ADAPTED,
         latex,
     )

@@ -249,6 +249,20 @@ def test_rectified_begins_flat_and_ends_as_a_power():
     assert last - p["E"] == pytest.approx(p["B"] / 1e14 ** p["beta"], rel=1e-3)
 
 
+def test_transferred_tokens_bend_the_curve_and_leave_its_power():
+    """D + D_T tokens of `ptpp-floor`: finite before the first token, and the same law far
+    beyond what pre-training was worth (Hernandez 2021, eq. 1.1).
+    """
+    tokens = jnp.array([0.0, 5e7, 1e14])
+    run = {"N": 1e9, "replay": 0.25, "ptpp": 30.0}
+    columns = {c: jnp.full(3, value) for c, value in run.items()}
+    worth = law("ptpp-transfer").plausible["D_T"]
+    bent = losses("ptpp-transfer", columns | {"D": tokens})
+    straight = losses("ptpp-floor", columns | {"D": tokens + worth})
+    np.testing.assert_allclose(bent, straight, rtol=1e-12)
+    assert bent[2] == pytest.approx(losses("ptpp-floor", columns | {"D": tokens})[2])
+
+
 def test_published_replay_laws_shift_the_source_up_and_the_target_down():
     """Eq. 8 with the coefficients of fig. 19: none at step 0 or replay 1, source up, target down, most at replay 0."""
     for name, sign in (

@@ -102,11 +102,11 @@ def forgetting_complement(p):
     return p["E"] + p["A"] * X["D"] ** p["beta"] * share / X["N"] ** p["alpha"]
 
 
-def mixed(p, beta, ptpp=0.0):
+def mixed(p, beta, ptpp=0.0, tokens=X["D"]):
     """The forms of Goffinet 2025 around their exponent along tokens."""
     r = X["replay"]
     size = p["A"] / X["N"] ** p["alpha"]
-    data = p["B"] * r ** p["nu"] / X["D"] ** beta
+    data = p["B"] * r ** p["nu"] / tokens**beta
     return p["E"] + size + data + p["C"] / (r + 1e-5) ** p["gamma"] + ptpp
 
 
@@ -224,6 +224,9 @@ FORMULAS = {
     "ptpp-floor": lambda p: mixed(p, p["beta"], stage_floor(p)),
     "ptpp-gate": lambda p: mixed(p, gated(p)),
     "ptpp-gate-floor": lambda p: mixed(p, gated(p), stage_floor(p)),
+    "ptpp-transfer": lambda p: mixed(
+        p, p["beta"], stage_floor(p), tokens=X["D"] + p["D_T"]
+    ),
     "state-source": state_source,
     "state-target": state_target,
 }

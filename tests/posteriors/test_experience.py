@@ -184,3 +184,17 @@ def test_learned_priors_narrow_a_handful():
         row = bayeslaw.forecast(quick(runs, experience=experience), ahead).iloc[0]
         widths[experience] = math.log(row["high"] / row["low"])
     assert widths["web-text"] < 0.9 * widths["none"]
+
+
+def test_a_handful_of_runs_drifts_as_the_prior_of_averages_has_it(tmp_path):
+    """No stage can be left out of them; of more than 24 runs an average learns it."""
+    handful = quick(few(6))
+    beyond = few(2, largest=3e10).drop(columns="loss").tail(1)
+    parts = bayeslaw.width_parts(handful, beyond).iloc[0]
+    assert parts["drift"] > 0
+    inside = bayeslaw.width_parts(handful, few(6).drop(columns="loss")).iloc[2]
+    assert inside["drift"] == 0
+    again = bayeslaw.load(handful.save(tmp_path / "fit.nc"))
+    np.testing.assert_array_equal(again.log_loss(beyond), handful.log_loss(beyond))
+    assert quick(few(25)).drift is None
+    assert quick(few(6), discrepancy=False).drift is None

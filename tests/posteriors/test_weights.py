@@ -191,8 +191,11 @@ def test_laws_of_stages_need_several_sizes_too():
     one_size = runs[runs["N"] == runs["N"].min()]
     assert one_size["ptpp"].nunique() > 1
     assert default_laws(one_size) == ["state-target"]
-    of_stages = ["dcpt", "ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
-    assert candidate_laws(runs)[:4] == of_stages
+    of_stages = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]
+    assert candidate_laws(runs)[:5] == ["dcpt", *of_stages]
+    # a law that is blind to stages is compared, and not averaged with those that are not
+    blind = runs.drop(columns=["loss_before", "source_loss_before"])
+    assert default_laws(blind) == of_stages
 
 
 def test_laws_blind_to_the_checkpoint_s_losses_have_no_weight_beside_one_that_reads_them():

@@ -306,3 +306,12 @@ def draw_drift(
     """Draw drifts, shape (draw, side): normal with the scales of one of their draws."""
     chosen = scales[rng.integers(len(scales), size=draws)]
     return chosen * rng.standard_normal(chosen.shape)
+
+
+def draw_from_prior(
+    training: Range, draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, "draw side"]:
+    """Draw drifts of a law of which no stage was left out, shape (draw, side)."""
+    sides = 2 * len(training.axes)
+    scales = draw_scales((), sides, rng, scale_prior(training))
+    return draw_drift(scales, draws, rng)

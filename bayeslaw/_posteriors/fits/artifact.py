@@ -41,6 +41,7 @@ class Names(NamedTuple):
     slash: str = "\u2215"  # in place of / in the names of columns
     checksum: str = "checksum"  # attribute of the file
     misfit: str = "misfit"  # group of the tree
+    drift: str = "drift"
     scale: str = "scale: "
     tau: str = "tau "
     effects: str = "effects "

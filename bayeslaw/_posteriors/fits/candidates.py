@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import LawError
+from bayeslaw._law import catalogue
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
@@ -49,7 +50,7 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         # of a handful of mixes at one size, the curve in replay
         is_handful = len(runs) <= HANDFUL
         of_size = ["dcpt"] if levels["N"] > 1 or is_handful else []
-        of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
+        of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]
         staged = of_size and levels.get("ptpp", 0) > 1
         names = [*of_size, *(of_stage if staged else []), *_state_laws(runs)]
         if names:
@@ -70,10 +71,13 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
 
 def default_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are averaged by default: of `candidate_laws` those that start
-    from the checkpoint's losses, where every run tells them (`informed`).
+    from the checkpoint's losses, where every run tells them (`informed`), else those
+    that read the stage, where it varies.
     """
     candidates = candidate_laws(runs)
-    return [name for name in candidates if name in _state_laws(runs)] or candidates
+    starts = [name for name in candidates if name in _state_laws(runs)]
+    stages = [name for name in candidates if "ptpp" in catalogue.law(name).covariates]
+    return starts or stages or candidates
 
 
 def _state_laws(runs: pd.DataFrame) -> list[str]:

@@ -19,6 +19,7 @@ from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import FitWarning
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates, density, nuts, point
+from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_range
 from bayeslaw._inference.table import NONE, Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
 from bayeslaw._law.law import Law
@@ -90,7 +91,8 @@ def fit(arguments: FitArguments) -> Fit:
         ``checkpoint``, else N and ptpp) share an effect, those of one ``run`` another,
         and neighbours on a learning curve are correlated.
     discrepancy
-        Learn the law's smooth misfit too, and let the noise be what is left. Without,
+        Learn the law's smooth misfit too, and let the noise be what is left; of up to 24
+        runs, also let it drift beyond them, as the prior of averages has it. Without,
         the fit is the plain posterior of the law. With it a law that reads the
         checkpoint's losses is itself fitted with independent errors.
     seed
@@ -198,8 +200,14 @@ def _add_misfit(
     misfit = learn_misfit(result.law, draws, training, seed=seed)
     if misfit is None:
         return
-    groups = group_names(misfit, result.law, runs)
-    result.inference_data[artifact.NAMES.misfit] = DataTree(to_dataset(misfit, groups))
+    saved = to_dataset(misfit, group_names(misfit, result.law, runs))
+    if len(runs) <= HANDFUL:
+        # too few to leave a stage out: how far the law drifts is for the prior to say
+        known = training_range(training.covariates)
+        rng = np.random.default_rng([seed, len(runs)])
+        drifts = draw_from_prior(known, len(misfit.sigma), rng)
+        saved[artifact.NAMES.drift] = (("draw_index", "side"), drifts)
+    result.inference_data[artifact.NAMES.misfit] = DataTree(saved)
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:

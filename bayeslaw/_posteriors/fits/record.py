@@ -16,6 +16,7 @@ import pandas as pd
 from bayeslaw._base.html import paragraphs, table_html
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.diagnostics import MIN_ESS, TRUSTED_K
+from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._inference.discrepancy.learning import Misfit
 from bayeslaw._inference.noise import NOISE, RunNoise, draw_new_effects
 from bayeslaw._inference.table import KINDS, group_labels
@@ -25,7 +26,7 @@ from bayeslaw._posteriors.fits.artifact import EFFECTS, NAMES
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.fits.misfit import from_dataset, with_misfit
 from bayeslaw._posteriors.fits.narrowing import narrowed
-from bayeslaw._posteriors.posterior import LogLoss, Piece
+from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -67,7 +68,18 @@ class Fit:
         With a misfit: its weights, and the noise that it leaves in place of the law's.
         """
         draws = artifact.draws_of(self.inference_data)
-        return with_misfit(draws, self.misfit)
+        drifts = {} if self.drift is None else {DRIFT: self.drift}
+        return with_misfit(draws, self.misfit) | drifts
+
+    @property
+    def drift(self) -> Float[np.ndarray, "draw side"] | None:
+        """Drifts beyond the runs, as the prior has them; None of many runs, whose
+        drift an average learns from stages left out, and of a plain fit.
+        """
+        if NAMES.misfit not in self.inference_data.children:
+            return None
+        saved = self.inference_data[NAMES.misfit]
+        return saved[NAMES.drift].to_numpy() if NAMES.drift in saved else None
 
     @cached_property
     def misfit(self) -> Misfit | None:
@@ -223,7 +235,10 @@ class Fit:
         checkpoint and a new run, whose scales are told beside it.
         """
         process = None if self.misfit is None else self.misfit.process
-        formula = LogLoss(self.law, process)
+        beyond = None
+        if self.drift is not None:
+            beyond = training_range(fitting.covariates(self.law, self.runs))
+        formula = LogLoss(self.law, process, beyond)
         return (formula.piece(self.posterior),)
 
     def log_loss(
