@@ -18,8 +18,9 @@ import typer
 
 from bayeslaw._base.errors import BayeslawError, DiagnosticsError
 from bayeslaw._base.terminal import say
-from bayeslaw.cli import decisions, fits, forecasts, laws, studies
+from bayeslaw.cli import fits, forecasts, laws, studies
 from bayeslaw.cli.afterwards import following, updating, whatif
+from bayeslaw.cli.decisions import buying, planning, reporting
 from bayeslaw.cli.mixing import mixtures
 from bayeslaw.cli.output import (
     INTERRUPTED,
@@ -78,15 +79,15 @@ COMMANDS = (
     forecasts.forecast,
     forecasts.check,
     forecasts.review,
-    decisions.plan,
+    planning.plan,
     mixtures.mixture,
     forecasts.optimum,
     forecasts.recipes,
     following.follow,
     updating.update,
     whatif.whatif,
-    decisions.anchors,
-    decisions.report,
+    buying.anchors,
+    reporting.report,
 )
 for command in COMMANDS:
     app.command()(command)

@@ -18,7 +18,8 @@ from bayeslaw._plans.plan import plan
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.afterwards.updating import UpdateOptions
 from bayeslaw.cli.beside import columns_there, read_file, with_file
-from bayeslaw.cli.decisions import AnchorsOptions, ReportOptions
+from bayeslaw.cli.decisions.buying import AnchorsOptions
+from bayeslaw.cli.decisions.reporting import ReportOptions
 from bayeslaw.cli.fits import CompareOptions, FitOptions
 from bayeslaw.cli.forecasts import ForecastOptions
 
@@ -212,7 +213,7 @@ def test_names_that_need_quotes_are_quoted(tmp_path):
 
 def test_the_page_repeats_what_came_from_the_file(folder):
     """Its command holds the mapping itself, so that it is true without the file, too."""
-    from bayeslaw.cli.decisions import _reading
+    from bayeslaw.cli.decisions.reporting import _reading
 
     path = folder / "mine.csv"
     options = with_file(ReportOptions(runs=path), path)

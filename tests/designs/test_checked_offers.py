@@ -13,8 +13,8 @@ from bayeslaw._plans import example
 from bayeslaw._report import page as page_file
 from bayeslaw._report.buying import why_not_offered
 from bayeslaw._tables.simulate import ptpp_grid
-from bayeslaw.cli import decisions
 from bayeslaw.cli.app import app
+from bayeslaw.cli.decisions import buying
 from known import saved
 from known.lines import spread
 
@@ -92,7 +92,7 @@ def test_next_checks_the_goal_before_what_was_measured_is_fitted(column, monkeyp
 def test_the_command_reads_budget_and_goal_before_checkpoints_are_forecast(
     words, told, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(decisions, "_candidates", lambda *_: pytest.fail("too early"))
+    monkeypatch.setattr(buying, "_candidates", lambda *_: pytest.fail("too early"))
     fit = saved.save_fit(tmp_path / "fit.nc")
     saved.runs().to_csv(tmp_path / "runs.csv", index=False)
     if "--goal" not in words:

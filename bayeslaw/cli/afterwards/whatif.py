@@ -17,7 +17,11 @@ from bayeslaw._base.files import atomic_write
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
 from bayeslaw.cli.beside import with_file
-from bayeslaw.cli.decisions import PlanOptions, first_file, posteriors_and_question
+from bayeslaw.cli.decisions.planning import (
+    PlanOptions,
+    first_file,
+    posteriors_and_question,
+)
 from bayeslaw.cli.options import command
 from bayeslaw.cli.output import check_writable, emit, finite
 from bayeslaw.cli.parsing import name_values

@@ -1,0 +1,357 @@
+"""The command ``plan``: options, posteriors, and the question they make."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.files import atomic_write
+from bayeslaw._base.limits import KINDS
+from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say_block
+from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.options import (
+    AccuracyOptions,
+    Before,
+    CostOptions,
+    Experience,
+    PriorsAlone,
+    SavedFitOptions,
+    command,
+    complete_law,
+)
+from bayeslaw.cli.output import check_writable, emit, finite, keep_warning
+from bayeslaw.cli.parsing import (
+    bytes_per_token,
+    costs_of,
+    limit,
+    limits_by_name,
+    link_of,
+    load_befores,
+    load_sources,
+    loss_limit,
+    prior_of,
+    question_value,
+    values_by_name,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
+    """Options of ``plan``."""
+
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Fit of the target loss; several as NAME=T.nc (repeatable).",
+            metavar="T.nc",
+        ),
+    ] = None
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Fit of the source loss; several as NAME=S.nc (repeatable).",
+            metavar="S.nc",
+        ),
+    ] = None
+    prior_only: PriorsAlone = False
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --prior-only: law of the target loss.",
+            autocompletion=complete_law,
+        ),
+    ] = None
+    source_law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --prior-only: law of the source loss.",
+            autocompletion=complete_law,
+        ),
+    ] = None
+    experience: Experience = None
+    N: Annotated[
+        list[str],
+        typer.Option(
+            "--N", help="Model parameters: 8.1B (repeatable: the cheapest model wins)."
+        ),
+    ]
+    ptpp: Annotated[
+        list[str],
+        typer.Option(
+            help="Pre-training tokens per parameter (one, or one for each --N)."
+        ),
+    ]
+    max_target_loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Target loss to reach: nats per token; 0.9bpb (with --bytes-per-token); "
+            "6.5ppl; with a sign over the checkpoint's: -10%, -0.2nats; of several "
+            "targets fi=1.8,sv=-5%. Not needed with --min-accuracy."
+        ),
+    ] = None
+    min_accuracy: Annotated[
+        str | None,
+        typer.Option(
+            help="Least accuracy of an evaluation, by the chain of --accuracy: 60%."
+        ),
+    ] = None
+    max_forgetting: Annotated[
+        str | None,
+        typer.Option(
+            help="Rise of the source loss: 2%, 0.05nats, 0.03bpb, 3%ppl; or by source, "
+            "code=2%,en=1%. Not needed with --max-mean-loss or --max-loss."
+        ),
+    ] = None
+    max_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Loss of a domain named by --source, in place of its forgetting: "
+            "--source code=c.nc --max-loss code=1.2 (repeatable)."
+        ),
+    ] = None
+    max_mean_loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Limit on the mean of all sources: +0.03bpb or +2% of their rises, 2.9 "
+            "of their losses."
+        ),
+    ] = None
+    mean_weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Weights of that mean, by domain: web=2,code=1; default: all sources "
+            "alike."
+        ),
+    ] = None
+    excess_price: Annotated[
+        str | None,
+        typer.Option(
+            help="Soft limits: price of a nat over each, in money (with --price) or "
+            "FLOPs: forgetting=50000; the least expected cost is then sought."
+        ),
+    ] = None
+    bytes_per_token: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Bytes of a token, for limits in bits per byte: 4.2, or target=4.2 and "
+            "code=3.1 (repeatable)."
+        ),
+    ] = None
+    confidence: Annotated[
+        str,
+        typer.Option(
+            help="Probability of keeping all promises together; or of each, "
+            "target=0.9,forgetting=0.95 (several sources: their names)."
+        ),
+    ] = "0.9"
+    baseline_loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Measured source loss before adaptation; or by source, web=1.64,code=0.92."
+        ),
+    ] = None
+    baseline_tokens: Annotated[
+        str | None,
+        typer.Option(help="Else the source law at this budget of pure replay: 1B."),
+    ] = None
+    baseline_run: Annotated[
+        str | None,
+        typer.Option(
+            help="Limits on a rise compare with another run of this model, by the same "
+            "laws: D=10B,replay=30%."
+        ),
+    ] = None
+    correlation: Annotated[
+        str | None,
+        typer.Option(
+            help="Correlation of the errors of target and source; default: that of their "
+            "residuals at common rows; 0: independent."
+        ),
+    ] = None
+    before: Before = None
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another column the laws read: "
+            "--covariate loss_before=2.3 (repeatable)."
+        ),
+    ] = None
+    max_flops: Annotated[
+        str | None, typer.Option(help="Budget: then the most probable plan within it.")
+    ] = None
+    max_tokens: Annotated[
+        str | None, typer.Option(help="Budget of adaptation tokens, likewise.")
+    ] = None
+    max_cost: Annotated[
+        str | None,
+        typer.Option(help="Money that the plan may cost at most (with --price)."),
+    ] = None
+    max_days: Annotated[
+        str | None,
+        typer.Option(help="Days that it may take at most (with --hardware)."),
+    ] = None
+    unique_target_tokens: Annotated[
+        str | None, typer.Option(help="Target tokens there are.")
+    ] = None
+    max_epochs: Annotated[
+        str | None,
+        typer.Option(
+            help="How often each of them may be seen; default: once, or with a law of "
+            "repetition as often as the fitted runs saw theirs."
+        ),
+    ] = None
+    min_replay: Annotated[
+        str | None,
+        typer.Option(help="Least replay; default: the least fitted; 0: any."),
+    ] = None
+    max_replay: Annotated[
+        str | None,
+        typer.Option(
+            help="Largest replay; default: the largest fitted, beyond which nothing was "
+            "checked; 100%: any."
+        ),
+    ] = None
+    law_mean: Annotated[
+        bool,
+        typer.Option(
+            "--law-mean",
+            help="Promises about the law's mean, not the run that will be made.",
+        ),
+    ] = False
+    influence: Annotated[
+        bool,
+        typer.Option(
+            "--influence",
+            help="Which measured run and which prior carry the plan: what it would be "
+            "without them. Of fits of one law.",
+        ),
+    ] = False
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="JSON file for the plan.")
+    ] = None
+
+
+@command
+def plan(options: PlanOptions) -> None:
+    """The cheapest adaptation that keeps its promises with a stated probability, or why
+    there is none.
+
+    Example: bayeslaw plan --target t.nc --source s.nc --N 8.1B --ptpp 279
+    --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9 --hardware 64xH100
+    --mfu 0.4 --price 2.5 --max-days 3
+    """
+    import bayeslaw
+
+    options = with_file(options, first_file(options.target))
+    if options.output is not None:
+        check_writable(options.output)
+    target, source, question = posteriors_and_question(options)
+    with progress_bar("plan", expected=30):
+        answer = bayeslaw.plan(target, source, **question)
+    if options.output is not None:
+        # a `Plan`, as `anchors --goal` and `update` read it, and nothing beside
+        with atomic_write(options.output) as part:
+            part.write_text(json.dumps(finite(answer.to_dict()), indent=1) + "\n")
+    record = answer.to_dict()
+    lines = [answer.sentence()]
+    if options.prior_only:
+        record["prior_only"] = True
+        lines = [*target.warnings, *lines]
+    if options.influence:
+        with progress_bar("runs that carry the plan", expected=30):
+            carried = bayeslaw.influence(answer, target, source, **question)
+        record["influence"] = carried.to_dict()
+        lines.append(carried.sentence())
+    for line in answer.warnings:
+        keep_warning(line)
+    emit(record, options.as_json, lambda: say_block("\n".join(lines)))
+
+
+def posteriors_and_question(options: PlanOptions) -> tuple[Any, Any, dict[str, Any]]:
+    """Load the fits, and collect the keyword arguments of `bayeslaw.plan`."""
+    question = _question(options)
+    target, source = _target_and_source(options)
+    posteriors = [*_each(target), *_each(source)]
+    covariates = _covariates(options, posteriors, question["N"], question["ptpp"])
+    return target, source, question | {"covariates": covariates}
+
+
+def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
+    """The fits to plan with, or what the priors of two laws say."""
+    if options.prior_only:
+        if options.target or options.source:
+            raise LawError("with --prior-only there are no fits: leave --target out")
+        apart = replace(options, seed=options.seed + 1)  # drawn on its own
+        return (
+            prior_of("--law", options.law, None, options),
+            prior_of("--source-law", options.source_law, None, apart),
+        )
+    if not options.target or not options.source:
+        raise LawError(
+            "give --target T.nc and --source S.nc; before the first run --prior-only "
+            "--law state-target --source-law state-source"
+        )
+    trusted = options.trust_law_file
+    return load_sources(options.target, trusted), load_sources(options.source, trusted)
+
+
+def first_file(targets: list[str] | None) -> Path | None:
+    """Find the file of the first target, named or not; None without one."""
+    if not targets:
+        return None
+    first = targets[0]
+    return Path(first if Path(first).exists() else first.rpartition("=")[2])
+
+
+def _each(posteriors: Any) -> list[Any]:
+    return list(posteriors.values()) if isinstance(posteriors, dict) else [posteriors]
+
+
+def _question(options: PlanOptions) -> dict[str, Any]:
+    """Collect what `bayeslaw.plan` is asked, but for the columns that the laws read."""
+    names = [name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE)]
+    of_lists = ("max_loss", "bytes_per_token")
+    names += ["max_forgetting", "mean_weights", "baseline_run", "correlation"]
+    names += ["min_accuracy", "excess_price"]
+    texts = {n: getattr(options, n) for n in names if n not in of_lists}
+    return {
+        "N": [limit("--N", text) for text in options.N],
+        "ptpp": [limit("--ptpp", text) for text in options.ptpp],
+        "max_loss": {
+            name: loss_limit(f"--max-loss {name}", text)
+            for name, text in values_by_name(options.max_loss, "--max-loss").items()
+        },
+        "bytes_per_token": bytes_per_token(
+            "--bytes-per-token", options.bytes_per_token
+        ),
+        **{
+            name: question_value(f"--{name.replace('_', '-')}", text)
+            for name, text in texts.items()
+            if text is not None
+        },
+        "accuracy": link_of(options, options.seed),
+        "new_run": not options.law_mean,
+        "seed": options.seed,
+        "costs": costs_of(options),
+    }
+
+
+def _covariates(
+    options: PlanOptions, posteriors: list, sizes: list[float], ptpp: list[float]
+) -> dict[str, Any]:
+    """Collect columns that the laws read beside N, D, replay and ptpp."""
+    from bayeslaw._posteriors.chain import losses_before
+
+    befores = load_befores(options.before, posteriors, options.trust_law_file)
+    losses = losses_before(befores, sizes, ptpp, seed=options.seed)
+    return losses | limits_by_name("--covariate", options.covariate)

@@ -1,0 +1,239 @@
+"""The command ``report``: its page, before the first run and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._base.progress.bar import progress_bar
+from bayeslaw._base.terminal import say, say_block
+from bayeslaw.cli.beside import with_file
+from bayeslaw.cli.options import (
+    AsJson,
+    Column,
+    CostOptions,
+    Experience,
+    PriorsAlone,
+    Reference,
+    Seed,
+    Where,
+    command,
+    complete_law,
+)
+from bayeslaw.cli.output import check_writable, emit
+from bayeslaw.cli.parsing import (
+    assignments,
+    costs_of,
+    prior_of,
+    question_of,
+    read_table,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(CostOptions):
+    """Options of ``report``."""
+
+    runs: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Table of runs; without it, the bundled one.", metavar="[RUNS]"
+        ),
+    ] = None
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the page.")
+    ] = Path("report")
+    law: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Law to fit; several: their average; default: the average of those "
+            "that suit the columns. With --prior-only the law, or for a plan the "
+            "target's and then the source's.",
+            autocompletion=complete_law,
+        ),
+    ] = None
+    prior_only: PriorsAlone = False
+    experience: Experience = None
+    hold_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Column whose largest level is held out of the check (N*ptpp: tokens of "
+            "pre-training); default: that along which the plan lies farthest beyond the "
+            "table."
+        ),
+    ] = None
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Leave out what the answer does not need: further hold-outs, and runs "
+            "to buy.",
+        ),
+    ] = False
+    question: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plan",
+            help="What to plan for: --plan N=8.1B --plan max_forgetting=0.05nats --plan "
+            "loss_before=2.3 ... (repeatable).",
+        ),
+    ] = None
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Unit of the losses, as the page names it: 'nats per byte'; default: "
+            "nats per token."
+        ),
+    ] = None
+    where: Where = None
+    column: Column = None
+    reference: Reference = None
+    seed: Seed = 0
+    accept_diagnostics: Annotated[
+        bool,
+        typer.Option(
+            "--accept-diagnostics", help="Report fits whose diagnostics fail."
+        ),
+    ] = False
+    as_json: AsJson = False
+
+
+def _reading(options: ReportOptions) -> list[str]:
+    """Write the options that read the table, as words of a command."""
+    words = ["--where", options.where] if options.where else []
+    for column in options.column or []:
+        words += ["--column", column]
+    return words
+
+
+def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
+    """Name what the page is made of, as far as that tells how long it takes."""
+    words = ["report"]
+    if table is not None:
+        words.append(f"on {len(table)} runs")
+    if options.law:
+        words.append(f"by {', '.join(options.law)}")
+    if options.question:
+        words.append("with a plan")
+    return " ".join(words)
+
+
+def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
+    """What the page plans for, and what that costs."""
+    costs = costs_of(options)
+    if not options.question:
+        if costs is not None:
+            raise LawError("costs are those of a plan: say which (--plan N=8.1B ...)")
+        return None
+    question = question_of(options.question, "--plan")
+    return question if costs is None else question | {"costs": costs}
+
+
+def _say_shown(path: Path, coming: Sequence[str]) -> None:
+    """Say that the page is there before all of it is."""
+    if coming:
+        say(f"-> {path} is there; to come: {', '.join(coming)}", to_stderr=True)
+
+
+def _report_of_priors(options: ReportOptions) -> None:
+    """Write the page before the first run: a forecast, or a plan."""
+    import bayeslaw
+
+    path, laws = options.runs, options.law or []
+    table = None if path is None else read_table(path, options.where, options.column)
+    question = _question_of_page(options)
+    target = prior_of("--law", laws[:1], table, options)
+    source = None
+    if question is not None:
+        apart = replace(options, seed=options.seed + 1)  # drawn on its own
+        source = prior_of("--law of the source", laws[1:2], None, apart)
+    with progress_bar("what priors say", expected=30):
+        page = bayeslaw.prior_page(
+            target,
+            table,
+            options.output / "report.html",
+            source=source,
+            question=question,
+        )
+
+    def show() -> None:
+        say_block("\n".join(page.warnings))
+        if page.plan is not None:
+            say_block(page.plan.sentence())
+        say_block(page.first.sentence())
+        say(f"-> {page.path}")
+
+    emit(page.to_dict(), options.as_json, show)
+
+
+@command
+def report(options: ReportOptions) -> None:
+    """Fit, forecast the held-out stage, check it, plan, and show it all on one page
+    that works offline.
+
+    Example: bayeslaw report runs.csv -o report --plan N=8.1B --plan ptpp=279 --plan
+    max_target_loss=1.8 --plan max_forgetting=2% --plan baseline_loss=1.64 (before the
+    first run: bayeslaw report planned.csv --law chinchilla --prior-only)
+    """
+    import bayeslaw
+
+    options = with_file(options, options.runs)
+    check_writable(options.output / "report.html")
+    if options.prior_only:
+        _report_of_priors(options)
+        return
+    if options.experience:
+        raise LawError("--experience belongs to --prior-only: fits choose theirs")
+    path = options.runs
+    table = None if path is None else read_table(path, options.where, options.column)
+    if table is not None:
+        table.attrs["read_with"] = _reading(options)
+    if table is not None and options.unit:
+        table.attrs["loss_unit"] = options.unit
+    with progress_bar(_name_of(options, table), expected=170) as progress:
+        page = bayeslaw.report(
+            table,
+            options.output,
+            law=options.law,
+            reference=assignments(options.reference) or None,
+            hold_out=options.hold_out,
+            quick=options.quick,
+            seed=options.seed,
+            progress=progress,
+            shown=_say_shown,
+            on_failure="warn" if options.accept_diagnostics else "raise",
+            name=None if path is None else path.name,
+            question=_question_of_page(options),
+        )
+
+    def show() -> None:
+        for domain, result in page.checks.items():
+            say(f"{domain}: {result.verdict.upper()}: {result.reason}")
+            say(f"-> {result.next} (docs/verdicts.md)")
+        if page.plan:
+            say_block(page.plan.sentence())
+        if page.probability_if_as_checked is not None:
+            say(
+                "if intervals were as wide as the checks say they should be, this plan "
+                f"would keep all promises with {page.probability_if_as_checked:.1%}"
+            )
+        say(f"-> {page.path} ({page.seconds:.0f} s)")
+        say(f"-> {', '.join(map(str, page.saved.values()))}")
+
+    record = {
+        "report": str(page.path),
+        "fits": {domain: str(path) for domain, path in page.saved.items()},
+        "seconds": page.seconds,
+        "checks": {domain: c.to_dict() for domain, c in page.checks.items()},
+        "plan": page.plan.to_dict() if page.plan else None,
+        "probability_if_as_checked": page.probability_if_as_checked,
+    }
+    emit(record, options.as_json, show)
