@@ -79,20 +79,19 @@ class SampledLosses:
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> tuple[Float[np.ndarray, "set draw"], Float[np.ndarray, "set draw slope"]]:
         """Log losses at a mixture, and their slopes in log tokens and in each share."""
-        columns = [f"{SHARE}{name}" for name in self.domains]
-        point = dict(zip(columns, map(jnp.asarray, shares), strict=True))
-        point |= {"log_D": jnp.asarray(log_tokens)}
-        fixed = {name: jnp.asarray(value) for name, value in self.fixed.items()}
+        # of one type, however they come: another type is another program
+        point = np.array([log_tokens, *shares], float)
+        fixed = {name: np.float64(value) for name, value in self.fixed.items()}
+        columns = tuple(f"{SHARE}{name}" for name in self.domains)
         losses = self.noise.copy()
-        slopes = np.zeros((*losses.shape, 1 + len(columns)))
+        slopes = np.zeros((*losses.shape, len(point)))
         for i, parts in enumerate(self.parts):
             for part in parts:
-                values, by_name = _with_slopes(
-                    part.piece.log_loss, dict(part.piece.values), fixed, point
+                values, along = _with_slopes(
+                    part.piece.log_loss, columns, dict(part.piece.values), fixed, point
                 )
                 losses[i, part.rows] += np.asarray(values)
-                along = [by_name[name] for name in ("log_D", *columns)]
-                slopes[i, part.rows] = np.stack(along, axis=-1)
+                slopes[i, part.rows] = np.asarray(along).T
         return losses, slopes
 
     def along_tokens(
@@ -101,13 +100,18 @@ class SampledLosses:
         shares: Float[np.ndarray, " domain"],
     ) -> Float[np.ndarray, "set draw rung"]:
         """Log losses at several budgets of one mixture."""
+        return self.over(log_tokens, np.tile(shares, (len(log_tokens), 1)))
+
+    def over(
+        self,
+        log_tokens: Float[np.ndarray, " run"],
+        shares: Float[np.ndarray, "run domain"],
+    ) -> Float[np.ndarray, "set draw run"]:
+        """Log losses at runs, each with a budget and a mixture of its own."""
         size = len(log_tokens)
-        columns = {
-            f"{SHARE}{name}": p for name, p in zip(self.domains, shares, strict=True)
-        }
-        run = {
-            name: np.full(size, value)
-            for name, value in {**self.fixed, **columns}.items()
+        run = {name: np.full(size, value) for name, value in self.fixed.items()}
+        run |= {
+            f"{SHARE}{name}": p for name, p in zip(self.domains, shares.T, strict=True)
         }
         run["D"] = np.exp(log_tokens)
         losses = np.repeat(self.noise[..., None], size, axis=2)
@@ -163,21 +167,26 @@ def _at_point(
     return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
 
 
-@compiled(static_argnums=0)
+# a plan calls it some hundred times, which costs less than to compile it any better
+@compiled(static_argnums=(0, 1), many=10_000_000)
 def _with_slopes(
     log_loss: Callable,
+    columns: tuple[str, ...],
     draws: Draw,
     fixed: Mapping[str, Float[Array, ""]],
-    point: Mapping[str, Float[Array, ""]],
-) -> tuple[Float[Array, " draw"], dict[str, Float[Array, " draw"]]]:
-    """Log loss of each draw at one run, and its slopes."""
+    point: Float[Array, " slope"],
+) -> tuple[Float[Array, " draw"], Float[Array, "slope draw"]]:
+    """Log loss of each draw at log tokens and shares, and its slopes."""
 
-    def of_draws(point: Mapping[str, Any]) -> Any:
-        at_run = partial(_at_point, log_loss, fixed, point)
+    def of_draws(point: Any) -> Any:
+        named = {"log_D": point[0], **dict(zip(columns, point[1:], strict=True))}
+        at_run = partial(_at_point, log_loss, fixed, named)
         return jax.vmap(at_run)(dict(draws))
 
     # forwards, what all draws share (a misfit's functions) is differentiated once
-    return of_draws(point), jax.jacfwd(of_draws)(dict(point))
+    along = partial(jax.jvp, of_draws, (point,))
+    directions = jnp.eye(len(point))
+    return jax.vmap(lambda way: along((way,)), out_axes=(None, 0))(directions)
 
 
 @compiled(static_argnums=0)
