@@ -48,6 +48,7 @@ TUTORIALS = (
     "measured_runs",
     "paper_with_uncertainty",
     "plan",
+    "three_domains",
     "campaign",
     "follow",
     "anchors",
@@ -480,7 +481,7 @@ def gallery_page() -> str:
 
 KEPT_AS_TEXT = (
     *("misfit_sbc", "misfit_sbc_right", "missed_worlds", "simulated_grids"),
-    "repeated_settings",
+    *("repeated_settings", "mixtures_sbc"),
     *("learning_curves", "kills", "follow_runs", "follow_runs_de", "follow_plans"),
     *("follow_curves", "follow_forks", "follow_wrong", "bought_worlds"),
     *("measured_pool", "measured_pool_de", "wrong_law", "look_ahead", "promised"),

@@ -32,8 +32,9 @@ from bayeslaw._inference.importance import approximate
 from bayeslaw._inference.noise import ERROR, draw_errors
 from bayeslaw._inference.ranks import ALPHA, shares_below, uniformity
 from bayeslaw._inference.table import NONE, Padded, SharedError, pad, shared_error
+from bayeslaw._law.columns import share_domains
 from bayeslaw._law.law import Law, log_loss
-from bayeslaw._tables.simulate import ptpp_grid
+from bayeslaw._tables.simulate import mixture_grid, ptpp_grid
 
 ROWS = 48
 MEASURED = (0.01, 100.0)  # nats per token: losses somebody could have measured
@@ -69,7 +70,7 @@ def design(law: Law, shared: bool = False) -> pd.DataFrame:
     if "S1_pt" in columns:
         curves = [_curve(i, rng) for i in range(4)]
         return pd.concat(curves, ignore_index=True)
-    grid = ptpp_grid()
+    grid = mixture_grid() if share_domains(law.covariates) else ptpp_grid()
     if law.reference.get("N") == 334e6:
         ranges = FINETUNING
     else:
@@ -80,7 +81,7 @@ def design(law: Law, shared: bool = False) -> pd.DataFrame:
             {c: np.exp(rng.uniform(*np.log(v), ROWS)) for c, v in spans.items()}
         )
     runs = grid.sample(ROWS, random_state=0).sort_index()
-    return runs if shared else runs.drop(columns=["checkpoint", "run"])
+    return runs if shared else runs[list(law.covariates)]
 
 
 def _curve(i: int, rng: np.random.Generator) -> pd.DataFrame:
