@@ -207,25 +207,28 @@ def sliders(
     """
     assert isinstance(problem.confidence, float)
     rows = [_limit_slider(i, promise) for i, promise in enumerate(promises)]
-    rows.append(
-        _slider(
-            "confidence",
-            "Probability at least",
-            "%",
-            ends=(50.0, 99.0),
-            step=0.5,
-            start=100 * problem.confidence,
-        )
-    )
+    rows.append(confidence_slider(problem.confidence))
     # In log tokens; at its end nothing is capped.
     least, most = log_tokens
     start = min(math.log(problem.max_tokens), most) if problem.most_probable else most
     rows.append(
-        _slider(
+        slider(
             "budget", "Tokens at most", "", ends=(least, most), step=0.01, start=start
         )
     )
     return rows
+
+
+def confidence_slider(confidence: float) -> dict[str, Any]:
+    """The slider of the probability asked for."""
+    return slider(
+        "confidence",
+        "Probability at least",
+        "%",
+        ends=(50.0, 99.0),
+        step=0.5,
+        start=100 * confidence,
+    )
 
 
 def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,7 +239,7 @@ def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
         # Without replay all may be forgotten, which leaves no room for what is asked.
         high = min(high, max(limit, 0.0) + MAP.more_forgetting)
     scale = 100 if is_share else 1
-    return _slider(
+    return slider(
         f"limit-{index}",
         f"{promise_label(promise['name'], unit)} at most",
         "%" if is_share else "nats",
@@ -259,7 +262,7 @@ def promise_label(name: str, unit: str) -> str:
     return "Forgetting" if name == FORGETTING else f"Forgetting of {name}"
 
 
-def _slider(
+def slider(
     name: str,
     label: str,
     unit: str,
@@ -316,9 +319,9 @@ def _packed(
         "range": [float(low), float(high if most is None else min(high, most))],
         "most": most,
         "rank": len(surfaces),
-        "mean": _encoded(mean, "<f4"),
-        "surfaces": _whole_numbers(surfaces),
-        "weights": _whole_numbers(weights.T),
+        "mean": encoded(mean, "<f4"),
+        "surfaces": whole_numbers(surfaces),
+        "weights": whole_numbers(weights.T),
     }
 
 
@@ -372,14 +375,14 @@ def _stride(rows: np.ndarray) -> int:
     return max(1, len(rows) // NEARNESS.rows)
 
 
-def _whole_numbers(rows: np.ndarray) -> dict[str, Any]:
+def whole_numbers(rows: np.ndarray) -> dict[str, Any]:
     """Rows as whole numbers of two bytes, with the step of each row."""
     # A row of zeros has a step, too.
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
     steps = largest / np.iinfo(np.int16).max
     rounded = np.round(rows / steps[:, None])
-    return {"steps": steps.tolist(), "whole": _encoded(rounded, "<i2")}
+    return {"steps": steps.tolist(), "whole": encoded(rounded, "<i2")}
 
 
-def _encoded(array: np.ndarray, kind: str) -> str:
+def encoded(array: np.ndarray, kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(array, kind).tobytes()).decode()

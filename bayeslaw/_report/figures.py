@@ -19,6 +19,7 @@ from bayeslaw._forecasts.misfits import misfit_along
 from bayeslaw._forecasts.misfits import width_parts as width_parts_of
 from bayeslaw._forecasts.optimum import optimum, sweeps_of
 from bayeslaw._law.law import Law
+from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average, Member
 from bayeslaw._posteriors.fits.record import Fit
@@ -380,3 +381,36 @@ def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, .
         unit,
     )
     return (picture,)
+
+
+def mixture_pictures(plan: MixturePlan, unit: str) -> tuple[Picture, ...]:
+    """Probabilities over the mixtures of three domains; along each share; and the losses
+    along the share that moves the probability most.
+    """
+    spread = {name: np.ptp(row["probability"]) for name, row in plan.along.items()}
+    steepest = max(spread, key=lambda name: spread[name])
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plots.share_probability(left, plan)
+    plots.mixture_tradeoff(right, plan, steepest)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in plan.shares.items())
+    along = _picture(
+        figure,
+        "Left: probability of all limits along each domain's share, the others as near "
+        f"to the plan's (dots) as can be. Right: the losses along the share of {steepest}, "
+        "which moves it most, with 90% bands; limits dashed, the plan dotted.",
+        f"Probability along the share of each domain around the plan: {shares}",
+        unit,
+    )
+    if not plan.region:
+        return (along,)
+    figure = Figure(figsize=(5.4, 4.2), layout="constrained")
+    plots.ternary(figure.subplots(), plan)
+    over = _picture(
+        figure,
+        "Probability of all limits over the mixtures of the three domains within their "
+        "bounds, at the plan's tokens; the star is the plan, each corner one domain alone.",
+        f"Probability over mixtures of three domains; the plan lies at {shares}",
+        unit,
+    )
+    return (over, along)

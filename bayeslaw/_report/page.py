@@ -32,10 +32,11 @@ from bayeslaw._base.errors import (
 )
 from bayeslaw._base.files import atomic_write, file_names
 from bayeslaw._base.machine import runtime
-from bayeslaw._base.numbers import format_count
+from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._base.progress.time_left import Progress, Stages
 from bayeslaw._forecasts.check import Check
 from bayeslaw._forecasts.checking.holdouts import MOST, HoldOut, hold_outs, untested
+from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import versions
@@ -54,10 +55,13 @@ from bayeslaw._report.domains import (
     laws_in,
 )
 from bayeslaw._report.planned import (
+    CHECKS,
     PLANNING,
     Planned,
+    make_mixture_plan,
     make_plan,
     reason_of,
+    with_mixtures,
 )
 from bayeslaw._report.question import Checked, check_question, laws_of
 from bayeslaw._report.summary import summary, verdict_of
@@ -99,7 +103,7 @@ class Report:
     checks: Mapping[str, Check]
     fits: Mapping[str, Fit | Average]
     saved: Mapping[str, Path]
-    plan: Plan | None
+    plan: Plan | MixturePlan | None
     probability_if_as_checked: float | None = None
 
 
@@ -208,8 +212,9 @@ def report(arguments: ReportArguments) -> Report:
         Leave out what the answer does not need: the other hold-outs, and the runs to
         buy.
     question
-        What to plan for, where the table has the domains ``target`` and ``source``:
-        keyword arguments of `plan`, and other columns of the table, such as
+        What to plan for. Of a table of mixtures (columns ``share_NAME``) keyword
+        arguments of `plan_mixture`. Where the table has the domains ``target`` and
+        ``source`` those of `plan`, and other columns of the table, such as
         ``loss_before``, which become its ``covariates``. The checkpoint's losses before
         adaptation need not be given where the table has them, or other checkpoints
         from which to forecast them. By default that of the bundled table, if that is
@@ -274,7 +279,7 @@ def report(arguments: ReportArguments) -> Report:
         {domain.name: domain.check for domain in results.domains},
         dict(results.fits),
         results.saved,
-        results.planned.plan,
+        results.planned.answer,
         results.planned.probability_if_as_checked,
     )
 
@@ -315,7 +320,7 @@ def _check(arguments: ReportArguments) -> _Checked:
     )
     _check_columns(parts, laws)
     nothing_to_buy = None
-    if asked:
+    if asked and not asked.mixes:
         nothing_to_buy = _warn_nothing_to_buy(asked, parts["target"], laws)
     offers_runs = not arguments.quick
     return _Checked(runs, parts, laws, setting, asked, nothing_to_buy, offers_runs)
@@ -341,6 +346,10 @@ def _fit_and_plan(
         unfitted = _kept(finals, saved)
         if unfitted:
             planned = Planned(failure="; ".join(unfitted.values()))
+        elif checked.asked and checked.asked.mixes:
+            fits = {name: fit.result() for name, fit in finals.items()}
+            planned = make_mixture_plan(fits, checked.asked, checked.setting, stages)
+            write(planned=planned, fits=fits, coming=[CHECKS])
         elif checked.asked:
             fits = {name: fit.result() for name, fit in finals.items()}
             planned = make_plan(
@@ -357,11 +366,11 @@ def _fit_and_plan(
                 offers_runs=checked.offers_runs,
                 show=lambda made, coming: write(planned=made, fits=fits, coming=coming),
             )
-        domains, failures = _made(drawn, is_needed=planned.plan is None)
-    tokens = planned.plan.D if planned.plan else None
+        domains, failures = _made(drawn, is_needed=planned.answer is None)
+    tokens = planned.answer.D if planned.answer else None
     domains = [domain.at_tokens(tokens) for domain in domains]
     beyond: tuple[str, ...] = ()
-    if planned.plan and checked.asked:
+    if planned.answer and checked.asked:
         tested = checked.setting.hold_outs
         beyond = untested(checked.asked.keywords, checked.parts, tested)
     planned = replace(
@@ -370,6 +379,7 @@ def _fit_and_plan(
         left_out={**planned.left_out, **_unchecked(failures)},
     )
     fits = fits or {domain.name: domain.fit for domain in domains}
+    planned = with_mixtures(planned, fits, checked.runs, checked.setting.seed)
     return _Results(domains, planned, fits, saved, failures)
 
 
@@ -592,7 +602,7 @@ def _render(contents: _Contents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"count": format_count}
+    environment.filters |= {"count": format_count, "chance": format_chance}
     environment.globals["inline"] = _inline
     environment.globals["TERMS"] = tomllib.loads(_inline("glossary.toml"))
     page = environment.get_template("page.html.jinja")
@@ -617,6 +627,7 @@ def _render(contents: _Contents) -> str:
         plan=plan,
         summary=summary(plan, setting.unit) if plan else None,
         explorer=planned.explorer,
+        mixture=planned.mixture,
         bought=planned.bought,
         plan_pictures=pictures,
         coming=contents.coming,
@@ -625,7 +636,7 @@ def _render(contents: _Contents) -> str:
         settings=alike_but_settings(table, columns),
         laws=list(laws.values()),
         hold_outs=[
-            hold_out.at_tokens(plan.D if plan else None)
+            hold_out.at_tokens(planned.answer.D if planned.answer else None)
             for hold_out in setting.hold_outs
         ],
         rows=len(table),
@@ -680,9 +691,14 @@ def _quoted(word: str) -> str:
 def _plan_words(question: Mapping[str, Any]) -> list[str]:
     """The options that ask for a plan."""
     covariates = question.get("covariates") or {}
-    settings = {n: x for n, x in question.items() if n != "covariates"} | dict(
-        covariates
-    )
+    bounds = question.get("bounds") or {}
+    settings = {
+        name: value
+        for name, value in question.items()
+        if name not in ("covariates", "bounds")
+    }
+    settings |= dict(covariates)
+    settings |= {f"share_{n}": f"{low}:{high}" for n, (low, high) in bounds.items()}
     words = []
     for name, value in settings.items():
         if isinstance(value, Mapping):

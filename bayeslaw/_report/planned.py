@@ -16,6 +16,7 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._base.progress.time_left import Stages
 from bayeslaw._forecasts.check import Check
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
+from bayeslaw._plans.mixing.mixture import MixturePlan
 from bayeslaw._plans.plan import posed_and_solved
 from bayeslaw._plans.question import FORGETTING, TARGET
 from bayeslaw._plans.result import Plan
@@ -25,6 +26,12 @@ from bayeslaw._posteriors.averaging.checkpoint import forecast_losses
 from bayeslaw._report.buying import Fits, worth_buying
 from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.explorer import can_explore, explorer
+from bayeslaw._report.mixing.part import (
+    MixturePart,
+    explored_mixture,
+    mixes,
+    planned_mixture,
+)
 from bayeslaw._report.question import Checked
 
 # stages of planning, by the seconds they took on microcpt and two cores
@@ -42,6 +49,8 @@ class Planned:
 
     Parameters
     ----------
+    mixture
+        In their place, where the laws read shares.
     explorer, bought
         What the page's template reads.
     untested
@@ -58,6 +67,7 @@ class Planned:
     """
 
     plan: Plan | None = None
+    mixture: MixturePart | None = None
     explorer: dict[str, Any] | None = None
     bought: dict[str, Any] | None = None
     untested: tuple[str, ...] = ()
@@ -65,6 +75,11 @@ class Planned:
     probability_if_as_checked: float | None = None
     failure: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def answer(self) -> Plan | MixturePlan | None:
+        """The plan, of one replay or of a mixture."""
+        return self.plan or (self.mixture.plan if self.mixture else None)
 
 
 # laws may be judged meanwhile, on one thread: numbers are the same with and without
@@ -134,6 +149,32 @@ def make_plan(
     )
     stages.finish("checked")
     return replace(made, probability_if_as_checked=if_as_checked)
+
+
+def make_mixture_plan(
+    fits: Fits, asked: Checked, setting: PageSetting, stages: Stages
+) -> Planned:
+    """Plan a mixture from the fits of its evaluation sets."""
+    try:
+        part = planned_mixture(fits, asked.keywords, setting.seed, setting.unit)
+    except BayeslawError as error:
+        return Planned(failure=str(error))
+    for stage in PLANNING:
+        stages.finish(stage)
+    return Planned(mixture=part)
+
+
+def with_mixtures(
+    planned: Planned, fits: Fits, runs: pd.DataFrame, seed: int
+) -> Planned:
+    """Let mixtures be tried on the page, where no plan was asked for."""
+    if planned.mixture is not None or not all(map(mixes, fits.values())):
+        return planned
+    left_out = dict(planned.left_out)
+    part = _optional(
+        lambda: explored_mixture(fits, runs, seed), "The sliders of shares", left_out
+    )
+    return replace(planned, mixture=part, left_out=left_out)
 
 
 def _optional(

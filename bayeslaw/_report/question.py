@@ -15,9 +15,10 @@ import pandas as pd
 from bayeslaw._base.errors import FitWarning, PlanError
 from bayeslaw._base.limits import KINDS, checked
 from bayeslaw._base.machine import runtime
-from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSSES_BEFORE, SOURCE_LOSS_BEFORE, share_domains
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
+from bayeslaw._plans.mixing.mixture import MixtureArguments, posed
 from bayeslaw._plans.plan import plan, problem_of
 from bayeslaw._posteriors.averaging.checkpoint import losses_at_hand
 from bayeslaw._posteriors.fits.candidates import default_laws
@@ -31,13 +32,15 @@ class Checked(NamedTuple):
     """A question that nothing is left to be refused of after fits.
 
     ``keywords``: as `plan` takes them, with what the table says of the checkpoint's
-    losses before adaptation; ``forecast``: columns that are still to be forecast
-    (`checkpoint`); ``told``: where those losses come from, a line each.
+    losses before adaptation, or as `plan_mixture` does where the laws read shares
+    (``mixes``); ``forecast``: columns that are still to be forecast (`checkpoint`);
+    ``told``: where those losses come from, a line each.
     """
 
     keywords: dict[str, Any]
     forecast: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    mixes: bool = False
 
 
 def check_question(
@@ -50,7 +53,8 @@ def check_question(
     Parameters
     ----------
     question
-        Keyword arguments of `plan`; any other column of the table is a covariate.
+        Keyword arguments of `plan`, where any other column of the table is a covariate;
+        of `plan_mixture` where the laws read shares.
     parts
         The runs of each domain.
     names
@@ -62,6 +66,9 @@ def check_question(
         A domain, an argument, or something that the laws read is missing, or a number
         is out of range.
     """
+    laws = {domain: laws_of(runs, names[domain]) for domain, runs in parts.items()}
+    if all(len(share_domains(_read(some))) > 1 for some in laws.values()):
+        return _check_mixture(question, parts, laws)
     if not {"target", "source"} <= set(parts):
         raise PlanError(
             "a plan needs rows of domain 'target' and 'source'; the table has: "
@@ -77,9 +84,7 @@ def check_question(
         ) from None
     keywords = _with_numbers(keywords)
     runtime.start()
-    target, source = (
-        laws_of(parts[domain], names[domain]) for domain in ("target", "source")
-    )
+    target, source = laws["target"], laws["source"]
     baseline = keywords.get("baseline_loss")
     if isinstance(baseline, int | float):  # the loss that the target's laws read, too
         keywords = _with_losses(keywords, {SOURCE_LOSS_BEFORE: baseline})
@@ -97,6 +102,27 @@ def check_question(
     ]
     problem_of(*unfitted, **{**stand_ins, **few})
     return Checked(keywords, before.forecast, before.told)
+
+
+def _check_mixture(
+    question: Mapping[str, Any],
+    parts: Mapping[str, pd.DataFrame],
+    laws: Mapping[str, Sequence[Law]],
+) -> Checked:
+    """Refuse a question of a mixture's plan, by the planner itself."""
+    unfitted = {
+        name: _Unfitted(name, runs, tuple(_read(laws[name])))
+        for name, runs in parts.items()
+    }
+    try:
+        arguments = MixtureArguments(unfitted, **question)
+    except TypeError as error:
+        raise PlanError(
+            f"what to plan for: {error}; a mixture's plan needs N and max_loss or "
+            "max_mean_loss, and takes what `plan_mixture` takes"
+        ) from None
+    posed(arguments)
+    return Checked(dict(question), mixes=True)
 
 
 def _with_numbers(keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._base.errors import LawError, PlanError, RunTableError
 from bayeslaw._base.limits import KINDS, Kind, checked
-from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._base.limits import SHARE as SHARE_KIND
+from bayeslaw._law.columns import LOSSES_BEFORE, SHARE, is_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -368,11 +369,30 @@ def question_value(option: str, text: str) -> Any:
 
 
 def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
-    """Read what to plan for, in the keywords of `bayeslaw.plan`."""
+    """Read what to plan for, in the keywords of `bayeslaw.plan`, or of `plan_mixture`:
+    bounds of shares are those of the columns ``share_NAME``.
+    """
     texts = values_by_name(options, option)
+    shares = {name: texts.pop(name) for name in list(texts) if is_share(name)}
     question = {name: question_value(name, text) for name, text in texts.items()}
     before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
+    if shares:
+        question["bounds"] = {
+            name.removeprefix(SHARE): share_bounds(f"{option} {name}", text)
+            for name, text in shares.items()
+        }
     return question | {"covariates": before}
+
+
+def share_bounds(option: str, text: str) -> tuple[float, float]:
+    """Read the least and the largest share of a domain, ``5%:30%``, or one that is fixed."""
+    ends = text.split(":")
+    if len(ends) > 2:
+        raise PlanError(
+            f"{option}={text}: write least and largest, 5%:30%, or one share"
+        )
+    shares = [limit(option, end, SHARE_KIND) for end in ends]
+    return shares[0], shares[-1]
 
 
 def prior_file(path: Path | None) -> dict[str, dict]:

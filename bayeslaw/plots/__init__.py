@@ -36,6 +36,7 @@ from bayeslaw.plots.laws import weights as weights
 from bayeslaw.plots.misfits import misfit_curve as misfit_curve
 from bayeslaw.plots.misfits import width_parts as width_parts
 from bayeslaw.plots.mixtures import best_shares as best_shares
+from bayeslaw.plots.mixtures import mixture_tradeoff as mixture_tradeoff
 from bayeslaw.plots.mixtures import share_probability as share_probability
 from bayeslaw.plots.mixtures import ternary as ternary
 from bayeslaw.plots.plans import beyond as beyond

@@ -81,6 +81,33 @@ def share_probability(ax: Axes, plan: MixturePlan) -> Axes:
     return ax
 
 
+def mixture_tradeoff(ax: Axes, plan: MixturePlan, domain: str) -> Axes:
+    """The losses under limits along a domain's share, the others as near to the plan's as
+    can be: medians, 90% bands, limits dashed; the plan's share is the dotted line.
+
+    Raises
+    ------
+    ValueError
+        The plan mixes no such domain.
+    """
+    if domain not in plan.along:
+        raise ValueError(
+            f"the plan mixes no {domain!r}; there are: {', '.join(plan.along)}"
+        )
+    row = plan.along[domain]
+    for i, limit in enumerate(plan.limits):
+        colour, losses = COLOURS[i % len(COLOURS)], row["losses"][limit["name"]]
+        ax.fill_between(
+            row["share"], losses["low"], losses["high"], color=colour, alpha=0.2
+        )
+        ax.plot(row["share"], losses["median"], color=colour, label=limit["name"])
+        ax.axhline(limit["limit"], color=colour, linestyle="--", linewidth=1)
+    ax.axvline(plan.shares[domain], color=GREY, linestyle=":", linewidth=1)
+    ax.set(xlabel=f"share of {domain}", ylabel="loss (nats per token)")
+    ax.legend(fontsize=8)
+    return ax
+
+
 def best_shares(ax: Axes, best: BestMixture) -> Axes:
     """The best mixture's shares (dots), where the best lies with 90% (thick), and where
     some mixture is as good within the tolerance (thin).

@@ -45,10 +45,12 @@ def test_the_best_mixture_of_a_budget_is_told_in_words(web):
 
 
 def test_what_is_no_question_is_refused_in_a_line(web):
-    words = ("--max-loss", "web=2.5", "--share", "code=5%")
+    words = ("--max-loss", "web=2.5", "--share", "code=5%:10%:20%")
     answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", *words)
     assert answer.returncode == 2
-    line = "error: --share code=5%: write least and largest, 5%:30%"
+    line = (
+        "error: --share code=5%:10%:20%: write least and largest, 5%:30%, or one share"
+    )
     assert answer.stderr.strip() == line
 
 

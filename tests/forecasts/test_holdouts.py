@@ -71,6 +71,15 @@ def test_the_farthest_direction_comes_first(question, axis):
     assert hold_outs(by_domain(read_stranger(1)), question=question)[0].axis == axis
 
 
+def test_a_size_without_a_stage_is_a_direction():
+    """Plans of mixtures say N alone."""
+    runs = grid((1e8, 3e8, 1e9), (20,), (1e9, 2e9, 4e9, 8e9)).drop(columns="ptpp")
+    many = pd.concat([runs] * 4, ignore_index=True)
+    main, *_ = hold_outs({"web": many}, None, {"N": 4e9, "max_loss": {"web": 2.0}})
+    assert (main.axis, main.planned) == ("N", 4e9)
+    assert main.is_in_direction
+
+
 def test_the_fewest_levels_with_enough_rows_are_held_out():
     """Two runs of the largest model tell nothing: those of the next are held out, too."""
     table = grid([1e8, 2e8, 4e8], [20.0], np.geomspace(1e9, 1e10, 6))

@@ -8,7 +8,8 @@ import pytest
 import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._law.catalogue import law
-from bayeslaw._plans.mixing.mixture import MixtureArguments, _problem
+from bayeslaw._plans.mixing.mixture import MixtureArguments
+from bayeslaw._plans.mixing.mixture import posed as posed_with_draws
 from bayeslaw._plans.mixing.question import Simplex
 from bayeslaw._plans.mixing.search import onto_simplex, rank_weights, search
 from bayeslaw._posteriors.posterior import LogLoss
@@ -50,7 +51,8 @@ def question(posteriors, **options):
 
 
 def posed(arguments):
-    return _problem(arguments, Simplex.of(arguments))
+    _, problem = posed_with_draws(arguments)
+    return problem
 
 
 def planned(posteriors, **options):
@@ -115,6 +117,31 @@ def test_bounds_are_kept_and_cost_tokens(posteriors):
     bound = planned(posteriors, bounds=BOUNDS | {"books": (0.2, 0.5)})
     assert bound.shares["books"] >= 0.2 - 1e-9
     assert bound.D > free.D
+
+
+def test_of_fixed_shares_the_tokens_are_planned(posteriors):
+    """One is fixed, and the others are free; all are, and only tokens are searched."""
+    free = planned(posteriors)
+    one = planned(posteriors, bounds=BOUNDS | {"books": (0.15, 0.15)})
+    assert one.shares["books"] == pytest.approx(0.15)
+    assert free.D < one.D
+    shares = {"web": 0.4, "code": 0.4, "books": 0.2}
+    every = planned(posteriors, bounds={n: (p, p) for n, p in shares.items()})
+    assert every.feasible
+    assert every.shares == pytest.approx(shares)
+    assert every.D > one.D
+    assert 0.9 <= every.probability < 0.92
+
+
+def test_losses_along_a_share_are_those_of_its_mixtures(posteriors):
+    """At the plan's own share they are the plan's; more code lowers the loss on code."""
+    plan = planned(posteriors)
+    row = plan.along["code"]
+    medians = row["losses"]["code"]["median"]
+    assert medians[0] > medians[-1]
+    at_plan = np.interp(plan.shares["code"], row["share"], medians)
+    (limit,) = [one for one in plan.limits if one["name"] == "code"]
+    assert at_plan == pytest.approx(limit["median"], rel=0.002)
 
 
 def test_without_a_plan_the_most_probable_mixture_is_told(posteriors):

@@ -11,6 +11,8 @@ from bayeslaw._plans.mixing.mixture import MixturePlan
 
 matplotlib.use("Agg")
 SHARES = {"books": 0.1, "code": 0.3, "web": 0.6}
+ENDS = {"median": [2.6, 2.4], "low": [2.5, 2.3], "high": [2.7, 2.5]}
+LOSSES = {"losses": {"web": ENDS, "code": ENDS}}
 
 
 def plan(region):
@@ -24,9 +26,12 @@ def plan(region):
         tokens={},
         epochs={},
         probability=0.9,
-        limits=[],
+        limits=[{"name": "web", "limit": 2.5}, {"name": "code", "limit": 1.9}],
         binding="web",
-        along={n: {"share": [0.0, 0.9], "probability": [0.2, 0.8]} for n in SHARES},
+        along={
+            n: {"share": [0.0, 0.9], "probability": [0.2, 0.8], **LOSSES}
+            for n in SHARES
+        },
         region=region,
         settings={"confidence": 0.9},
         warnings=[],
@@ -63,6 +68,19 @@ def test_each_share_has_a_line_and_the_plans_dot(ax):
     assert [tuple(dot) for dot in dots] == [(share, 0.9) for share in SHARES.values()]
     assert "share" in ax.get_xlabel()
     assert "probability" in ax.get_ylabel()
+
+
+def test_a_tradeoff_has_the_losses_along_a_share_and_their_limits(ax):
+    plots.mixture_tradeoff(ax, plan({}), "code")
+    curves = [line for line in ax.lines if line.get_label() in ("web", "code")]
+    assert [line.get_xydata().tolist() for line in curves] == [
+        [[0.0, 2.6], [0.9, 2.4]]
+    ] * 2
+    flat = [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == "--"]
+    assert flat == [2.5, 1.9]
+    assert ax.get_xlabel() == "share of code"
+    with pytest.raises(ValueError, match="no 'wiki'"):
+        plots.mixture_tradeoff(ax, plan({}), "wiki")
 
 
 def test_best_shares_are_dots_between_their_ends(ax):

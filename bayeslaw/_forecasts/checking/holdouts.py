@@ -130,7 +130,7 @@ def hold_outs(
         and tokens that leaves two levels to fit in every domain, else the first that
         leaves one.
     question
-        What is planned for, with ``N`` and ``ptpp``.
+        What is planned for, with ``N`` and, unless shares are mixed, ``ptpp``.
     most
         So many at most; without a plan there is one.
 
@@ -157,10 +157,10 @@ def hold_outs(
 
 def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
     """Where the largest of the models planned for lies, by axis."""
-    if not {"N", "ptpp"} <= set(question):
-        return {}
-    size, stage = (np.atleast_1d(question[name]) for name in ("N", "ptpp"))
-    places = {"N": size, "ptpp": stage, "N*ptpp": size * stage}
+    names = [name for name in ("N", "ptpp") if name in question]
+    places = {name: np.atleast_1d(question[name]) for name in names}
+    if len(places) == 2:
+        places["N*ptpp"] = places["N"] * places["ptpp"]
     return {axis: float(np.max(x)) for axis, x in places.items()}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,9 @@ from bayeslaw._plans.mixing.search import (
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 MEAN = "mean"  # what the limit on the weighted mean is called
 
@@ -74,8 +77,9 @@ class MixturePlan:
     binding
         The limit that most draws miss.
     along
-        By domain: ``share`` over its bounds, and the ``probability`` at the plan's tokens
-        with the nearest mixture of that share.
+        By domain: ``share`` over its bounds, and at the plan's tokens with the nearest
+        mixture of that share the ``probability``, and ``losses``: by limit ``median``,
+        ``low``, ``high`` (90%).
     region
         For three domains, over the simplex at the plan's tokens: ``shares`` of each
         mixture and its ``probability``; empty of more.
@@ -94,7 +98,7 @@ class MixturePlan:
     probability: float
     limits: list[dict[str, Any]]
     binding: str
-    along: dict[str, dict[str, list[float]]]
+    along: dict[str, dict[str, Any]]
     region: dict[str, list[Any]]
     settings: dict[str, Any]
     warnings: list[str]
@@ -186,14 +190,39 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     >>> planned.feasible, round(sum(planned.shares.values()), 6)
     (True, 1.0)
     """
+    simplex, problem = posed(arguments)
+    choice = search(problem, seed=arguments.seed)
+    _, fresh = posed(with_other_draws(arguments))
+    return _answer(arguments, simplex, fresh, _verified(fresh, choice))
+
+
+def posed(arguments: MixtureArguments) -> tuple[Simplex, SimplexProblem]:
+    """Check a question, and pose it over paired draws.
+
+    Raises
+    ------
+    PlanError
+        As `plan_mixture` does.
+    """
     runtime.start()
     simplex = Simplex.of(arguments)
-    problem = _problem(arguments, simplex)
-    choice = search(problem, seed=arguments.seed)
-    # what is best for some draws looks better by them than it is
-    other_draws = Simplex.of(replace(arguments, seed=arguments.seed + 1))
-    fresh = _problem(arguments, other_draws)
-    return _answer(arguments, simplex, fresh, _verified(fresh, choice))
+    problem = SimplexProblem(
+        simplex.losses,
+        _limits(arguments, simplex.losses.sets),
+        checked("confidence", arguments.confidence, KINDS["confidence"]),
+        simplex.low,
+        simplex.high,
+        _tokens(arguments, simplex.posteriors),
+        simplex.supply,
+    )
+    return simplex, problem
+
+
+def with_other_draws(arguments: MixtureArguments) -> MixtureArguments:
+    """The question for draws that were not searched: what is best for some draws looks
+    better by them than it is.
+    """
+    return replace(arguments, seed=arguments.seed + 1)
 
 
 def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
@@ -207,20 +236,12 @@ def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
     return choice._replace(probability=probability, is_kept=is_kept)
 
 
-def _problem(arguments: MixtureArguments, simplex: Simplex) -> SimplexProblem:
-    return SimplexProblem(
-        simplex.losses,
-        _limits(arguments, simplex.losses.sets),
-        checked("confidence", arguments.confidence, KINDS["confidence"]),
-        simplex.low,
-        simplex.high,
-        _tokens(arguments, simplex.posteriors),
-        simplex.supply,
-    )
-
-
 def _limits(arguments: MixtureArguments, sets: tuple[str, ...]) -> SetLimits:
     names, weights, most = [], [], []
+    if not isinstance(arguments.max_loss, Mapping):
+        raise PlanError(
+            f"max_loss is by evaluation set, {sets[0]}=2.5; got {arguments.max_loss!r}"
+        )
     for name, limit in arguments.max_loss.items():
         if name not in sets:
             raise PlanError(unknown_name("max_loss", name, sets))
@@ -290,45 +311,60 @@ def _answer(
     )
 
 
-def _limit_rows(
-    problem: SimplexProblem, choice: MixtureChoice, tail: float = 0.05
-) -> list[dict[str, Any]]:
+def _limit_rows(problem: SimplexProblem, choice: MixtureChoice) -> list[dict[str, Any]]:
     """Describe each limit at the plan."""
     margins = problem.margins(choice.log_tokens, choice.shares)
     rows = []
     limits = problem.limits
     for name, most, margin in zip(limits.names, limits.most, margins, strict=True):
-        losses = most * np.exp(-margin)
-        low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
         rows.append(
             {
                 "name": name,
                 "limit": float(most),
                 "probability": float((margin >= 0).mean()),
-                "median": float(median),
-                "low": float(low),
-                "high": float(high),
+                **_quantiles(most * np.exp(-margin)),
             }
         )
     return rows
 
 
+def _quantiles(
+    losses: Float[np.ndarray, " draw"], tail: float = 0.05
+) -> dict[str, float]:
+    """The median and the 90% interval of a loss."""
+    low, median, high = np.quantile(losses, [tail, 0.5, 1 - tail])
+    return {"median": float(median), "low": float(low), "high": float(high)}
+
+
 def _along(
     problem: SimplexProblem, choice: MixtureChoice, points: int = 13
-) -> dict[str, dict[str, list[float]]]:
-    """Probabilities along each share, the others as near to the plan's as can be."""
+) -> dict[str, dict[str, Any]]:
+    """Probabilities and losses along each share, the others as near to the plan's as can
+    be.
+    """
     rows = {}
+    limits = problem.limits
     for j, name in enumerate(problem.losses.domains):
-        row: dict[str, list[float]] = {"share": [], "probability": []}
         most = min(problem.high[j], 1 - (problem.low.sum() - problem.low[j]))
         least = max(problem.low[j], 1 - (problem.high.sum() - problem.high[j]))
-        for share in np.linspace(least, most, points):
+        shares = np.linspace(least, most, points)
+        margins = []
+        for share in shares:
             low, high = problem.low.copy(), problem.high.copy()
             low[j] = high[j] = share
-            shares = onto_simplex(choice.shares, low, high)
-            row["share"].append(float(share))
-            row["probability"].append(problem.probability(choice.log_tokens, shares))
-        rows[name] = row
+            mixture = onto_simplex(choice.shares, low, high)
+            margins.append(problem.margins(choice.log_tokens, mixture))
+        losses = limits.most[:, None] * np.exp(-np.array(margins))
+        rows[name] = {
+            "share": shares.tolist(),
+            "probability": [float((m >= 0).all(axis=0).mean()) for m in margins],
+            "losses": {
+                limit: pd.DataFrame(
+                    [_quantiles(of_point) for of_point in losses[:, i]]
+                ).to_dict("list")
+                for i, limit in enumerate(limits.names)
+            },
+        }
     return rows
 
 

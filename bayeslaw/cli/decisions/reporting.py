@@ -83,7 +83,8 @@ class ReportOptions(CostOptions):
         typer.Option(
             "--plan",
             help="What to plan for: --plan N=8.1B --plan max_forgetting=0.05nats --plan "
-            "loss_before=2.3 ... (repeatable).",
+            "loss_before=2.3 ... (repeatable); of mixtures: --plan N=1B --plan "
+            "max_loss=web=2.5,code=1.9 --plan share_code=5%:40%.",
         ),
     ] = None
     unit: Annotated[

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bayeslaw._base.errors import PlanError
 from bayeslaw._base.files import atomic_write
-from bayeslaw._base.limits import LOSS, SHARE
+from bayeslaw._base.limits import LOSS
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
 from bayeslaw.cli.options import AsJson, Seed, TrustLawFile, command
@@ -21,6 +20,7 @@ from bayeslaw.cli.parsing import (
     limit,
     load_fit,
     number_or_none,
+    share_bounds,
     values_by_name,
 )
 
@@ -65,8 +65,8 @@ class MixtureOptions:
     share: Annotated[
         list[str] | None,
         typer.Option(
-            help="Least and largest share of a domain: code=5%:30% (repeatable); "
-            "default: those fitted."
+            help="Least and largest share of a domain: code=5%:30%, or one that is "
+            "fixed: code=30% (repeatable); default: those fitted."
         ),
     ] = None
     unique_tokens: Annotated[
@@ -131,7 +131,9 @@ def _question(options: MixtureOptions) -> dict[str, Any]:
     return {
         "N": limit("--N", options.N),
         "weights": assignments(options.weight, "--weight") or None,
-        "bounds": {name: _bounds(name, text) for name, text in shares.items()},
+        "bounds": {
+            name: share_bounds(f"--share {name}", text) for name, text in shares.items()
+        },
         "unique_tokens": assignments(options.unique_tokens, "--unique-tokens"),
         "max_epochs": limit("--max-epochs", options.max_epochs),
         "new_run": not options.law_mean,
@@ -152,12 +154,3 @@ def _limits(options: MixtureOptions) -> dict[str, Any]:
         "confidence": limit("--confidence", options.confidence),
         "max_tokens": number_or_none("--max-tokens", options.max_tokens),
     }
-
-
-def _bounds(name: str, text: str) -> tuple[float, float]:
-    """Read the least and the largest share of a domain: 5%:30%."""
-    ends = text.split(":")
-    if len(ends) != 2:
-        raise PlanError(f"--share {name}={text}: write least and largest, 5%:30%")
-    low, high = (limit(f"--share {name}", end, SHARE) for end in ends)
-    return low, high

@@ -210,5 +210,5 @@ const Planner = (function () {
 
     return { at, shares, best, cap, fillLine, x, mapReplay, lineOf: (replay) => lineOf(replay) * FINER };
   }
-  return { planner };
+  return { planner, bytes, rows, quantile };
 })();

@@ -1,0 +1,172 @@
+"""What the page shows of mixtures: the plan, pictures of it, and the data of its sliders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import PlanError
+from bayeslaw._costs.costs import Costs
+from bayeslaw._law.columns import share_domains
+from bayeslaw._plans.mixing.mixture import (
+    MixtureArguments,
+    MixturePlan,
+    plan_mixture,
+    posed,
+    with_other_draws,
+)
+from bayeslaw._plans.mixing.question import Simplex, fitted_range
+from bayeslaw._plans.mixing.search import SetLimits, onto_simplex
+from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._report.explorer import MAP, confidence_slider, slider
+from bayeslaw._report.figures import Picture, mixture_pictures
+from bayeslaw._report.mixing.surrogate import Surrogate
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class MixturePart:
+    """Mixtures on the page.
+
+    Parameters
+    ----------
+    explorer
+        Data of the sliders, as JSON types.
+    plan, pictures
+        The plan, where one was asked for, and pictures of it.
+    """
+
+    explorer: Mapping[str, Any]
+    plan: MixturePlan | None = None
+    pictures: tuple[Picture, ...] = field(default=())
+
+
+def mixes(posterior: Posterior) -> bool:
+    """Whether the laws of a posterior read shares."""
+    return all(len(share_domains(piece.covariates)) > 1 for piece in posterior.pieces())
+
+
+def planned_mixture(
+    fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int, unit: str
+) -> MixturePart:
+    """Plan the mixture that is asked for, and explore around it.
+
+    Raises
+    ------
+    PlanError
+        As `plan_mixture` does.
+    """
+    question = {"seed": seed, **question}
+    plan = plan_mixture(fits, **question)
+    arguments = MixtureArguments(fits, **question)
+    # the draws by which the plan's probability was found
+    simplex, problem = posed(with_other_draws(arguments))
+    x = math.log(plan.D)
+    start = _Start(x, np.array(list(plan.shares.values())), problem.confidence)
+    costs = arguments.costs or Costs()
+    explorer = _explorer(
+        simplex, problem.limits, start, costs.flops_per_token(plan.N), plan
+    )
+    return MixturePart(explorer, plan, mixture_pictures(plan, unit))
+
+
+def explored_mixture(
+    fits: Mapping[str, Posterior], runs: pd.DataFrame, seed: int
+) -> MixturePart:
+    """Explore mixtures of the largest model of a table, from the middle of those that
+    were fitted; each limit starts at an even chance.
+    """
+    size = float(runs["N"].max())
+    simplex = Simplex.of(MixtureArguments(fits, N=size, seed=seed))
+    middle = np.full(len(simplex.domains), 1 / len(simplex.domains))
+    shares = onto_simplex(middle, simplex.low, simplex.high)
+    x = math.log(runs["D"].max())
+    log_losses, _ = simplex.losses.at(x, shares)
+    sets = simplex.losses.sets
+    limits = SetLimits(sets, np.eye(len(sets)), np.exp(np.median(log_losses, axis=1)))
+    start = _Start(x, shares, MixtureArguments.confidence)
+    return MixturePart(_explorer(simplex, limits, start, Costs().flops_per_token(size)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Where the sliders start: log tokens, shares, (domain,), and confidence."""
+
+    x: float
+    shares: Float[np.ndarray, " domain"]
+    confidence: float
+
+
+def _explorer(
+    simplex: Simplex,
+    limits: SetLimits,
+    start: _Start,
+    flops_per_token: float,
+    plan: MixturePlan | None = None,
+    beyond: float = 3.0,
+) -> dict[str, Any]:
+    """The sliders' data as JSON types: tokens reach so many times ``beyond`` the start's
+    and those fitted.
+    """
+    fitted = fitted_range(simplex.posteriors, "D")
+    if fitted is None:
+        raise PlanError("the fits keep no table, whose tokens the sliders would span")
+    low = min(math.log(fitted[0]), start.x)
+    high = max(math.log(fitted[1]), start.x) + math.log(beyond)
+    surrogate = Surrogate.of(simplex, (low, high))
+    losses = simplex.losses
+    return {
+        "N": losses.fixed["N"],
+        "draws": losses.noise.shape[1],
+        "sets": list(losses.sets),
+        "domains": list(losses.domains),
+        "low": simplex.low.tolist(),
+        "high": simplex.high.tolist(),
+        "logTokens": [low, high],
+        "fittedTokens": list(fitted),
+        "start": {"x": start.x, "shares": start.shares.tolist()},
+        "probability": plan.probability if plan else None,
+        "flopsPerToken": flops_per_token,
+        "limits": [
+            {"name": name, "weights": weights.tolist()}
+            for name, weights in zip(limits.names, limits.weights, strict=True)
+        ],
+        "sliders": _sliders(surrogate, limits, start),
+        "error": surrogate.error(simplex, (low, high)),
+        **surrogate.packed(),
+    }
+
+
+def _sliders(
+    surrogate: Surrogate, limits: SetLimits, start: _Start
+) -> list[dict[str, Any]]:
+    """The sliders of what is asked: a limit's ends are those of the losses."""
+    losses = np.exp(surrogate.at_nodes())
+    rows = []
+    for i, (name, most) in enumerate(zip(limits.names, limits.most, strict=True)):
+        means = np.einsum("s,sdn->dn", limits.weights[i], losses)
+        low, high = np.quantile(means, MAP.quantiles)
+        rows.append(
+            slider(
+                f"limit-{i}",
+                f"{label(name)} at most",
+                "nats",
+                ends=(float(low), float(high)),
+                step=0.001,
+                start=float(most),
+            )
+        )
+    rows.append(confidence_slider(start.confidence))
+    return rows
+
+
+def label(name: str) -> str:
+    """What a limit is on, in words."""
+    return "Mean loss" if name == "mean" else f"Loss of {name}"

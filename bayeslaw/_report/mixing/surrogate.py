@@ -1,0 +1,203 @@
+"""Losses over tokens and shares, packed small: what the page's linked sliders read.
+
+Log losses of all draws at some hundred mixtures are of low rank, as on the map of
+replay (`explorer`): draws are weights of a few surfaces. Over a simplex of many domains
+no grid is possible, so that mean and surfaces are interpolated between scattered
+mixtures, by cubic radial functions with a quadratic tail (Duchon 1977), in the square
+roots of the shares and the logarithm of the tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bayeslaw._plans.mixing.question import Simplex
+from bayeslaw._plans.mixing.search import onto_simplex
+from bayeslaw._report.explorer import encoded, low_rank, whole_numbers
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class Nodes(NamedTuple):
+    """How many mixtures are interpolated between, and how.
+
+    Parameters
+    ----------
+    count, tests
+        Mixtures at which draws are taken, and others at which the error is measured.
+    batch
+        Runs evaluated in one call.
+    along_tokens
+        What a nat of log tokens counts beside the root of a share.
+    """
+
+    count: int = 384
+    tests: int = 64
+    batch: int = 32
+    along_tokens: float = 0.25
+
+
+NODES = Nodes()
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """Log losses of draws, interpolated between mixtures.
+
+    Parameters
+    ----------
+    places
+        Where the mixtures lie (`places_of`), (node, axis).
+    coefficients
+        By evaluation set: of the radial functions and of the tail, for the mean and each
+        surface, (node + tail, 1 + rank).
+    weights
+        By evaluation set: of each draw, (draw, rank).
+    """
+
+    places: Float[np.ndarray, "node axis"]
+    coefficients: tuple[Float[np.ndarray, "basis surface"], ...]
+    weights: tuple[Float[np.ndarray, "draw rank"], ...]
+
+    @classmethod
+    def of(
+        cls, simplex: Simplex, log_tokens: tuple[float, float], seed: int = 0
+    ) -> Surrogate:
+        """Take draws at mixtures within the bounds, and interpolate between them."""
+        budgets, shares = scattered(simplex, log_tokens, NODES.count, seed)
+        places = places_of(budgets, shares)
+        losses = draws_at(simplex, budgets, shares)
+        system = _system(places)
+        coefficients, weights = [], []
+        for log_losses in losses:
+            mean = log_losses.mean(axis=0)
+            of_draws, surfaces = low_rank(log_losses - mean)
+            heights = np.column_stack([mean, surfaces.T])
+            tail = np.zeros((len(system) - len(places), heights.shape[1]))
+            # least squares: corners of the simplex repeat, and a fixed share never moves
+            solution, *_ = np.linalg.lstsq(system, np.vstack([heights, tail]))
+            coefficients.append(solution)
+            weights.append(of_draws)
+        return cls(places, tuple(coefficients), tuple(weights))
+
+    def at(
+        self,
+        log_tokens: Float[np.ndarray, " run"],
+        shares: Float[np.ndarray, "run domain"],
+    ) -> Float[np.ndarray, "set draw run"]:
+        """Log losses at runs, as the page computes them."""
+        return self._at(places_of(log_tokens, shares))
+
+    def at_nodes(self) -> Float[np.ndarray, "set draw node"]:
+        """Log losses at the mixtures between which they are interpolated."""
+        return self._at(self.places)
+
+    def _at(
+        self, places: Float[np.ndarray, "run axis"]
+    ) -> Float[np.ndarray, "set draw run"]:
+        basis = np.hstack([_radial(places, self.places), _tail(places)])
+        sets = []
+        for coefficients, weights in zip(self.coefficients, self.weights, strict=True):
+            mean, *surfaces = (basis @ coefficients).T
+            sets.append(mean + weights @ np.array(surfaces))
+        return np.stack(sets)
+
+    def error(
+        self, simplex: Simplex, log_tokens: tuple[float, float], seed: int = 1
+    ) -> float:
+        """The largest error of a loss's median or of an end of its 90% interval, at
+        mixtures that were not interpolated between, as a share of the loss.
+        """
+        runs = scattered(simplex, log_tokens, NODES.tests, seed)
+        tails = [0.05, 0.5, 0.95]
+        exact = np.quantile(draws_at(simplex, *runs), tails, axis=1)
+        near = np.quantile(self.at(*runs), tails, axis=1)
+        return float(np.abs(np.expm1(near - exact)).max())
+
+    def packed(self) -> dict[str, Any]:
+        """As JSON types; arrays are in base64, little-endian."""
+        return {
+            "alongTokens": NODES.along_tokens,
+            "places": encoded(self.places, "<f4"),
+            "surfaces": [
+                {"coefficients": encoded(c.T, "<f4"), "weights": whole_numbers(w.T)}
+                for c, w in zip(self.coefficients, self.weights, strict=True)
+            ],
+        }
+
+
+def scattered(
+    simplex: Simplex, log_tokens: tuple[float, float], count: int, seed: int
+) -> tuple[Float[np.ndarray, " run"], Float[np.ndarray, "run domain"]]:
+    """Mixtures within the bounds, half of them on their edges, with budgets of which a
+    fourth are the least and a fourth the largest.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = simplex.low, simplex.high
+    inside = low + rng.dirichlet(np.full(len(low), 0.7), count) * (1 - low.sum())
+    beyond = rng.dirichlet(np.full(len(low), 0.3), count) * 1.3 - 0.3 / len(low)
+    is_inside = np.arange(count) % 2 == 0
+    mixtures = np.where(is_inside[:, None], inside, beyond)
+    budgets = rng.uniform(*log_tokens, count)
+    place = rng.integers(4, size=count)
+    budgets = np.where(place == 0, log_tokens[0], budgets)
+    budgets = np.where(place == 1, log_tokens[1], budgets)
+    return budgets, onto_simplex(mixtures, low, high)
+
+
+def draws_at(
+    simplex: Simplex,
+    log_tokens: Float[np.ndarray, " run"],
+    shares: Float[np.ndarray, "run domain"],
+) -> Float[np.ndarray, "set draw run"]:
+    """Log losses of the draws, in calls of one size, so that one program serves all."""
+    batches = math.ceil(len(log_tokens) / NODES.batch)
+    parts = [
+        simplex.losses.over(budgets, mixtures)
+        for budgets, mixtures in zip(
+            np.array_split(log_tokens, batches),
+            np.array_split(shares, batches),
+            strict=True,
+        )
+    ]
+    return np.concatenate(parts, axis=2)
+
+
+def places_of(
+    log_tokens: Float[np.ndarray, " run"], shares: Float[np.ndarray, "run domain"]
+) -> Float[np.ndarray, "run axis"]:
+    """Where runs lie: log tokens, and the root of each share, in which laws bend little."""
+    places = np.column_stack([NODES.along_tokens * log_tokens, np.sqrt(shares)])
+    return places.astype(np.float32).astype(float)  # as the page has them
+
+
+def _system(
+    places: Float[np.ndarray, "node axis"],
+) -> Float[np.ndarray, "basis basis"]:
+    """The matrix whose solution interpolates: radial functions that no tail explains."""
+    tail = _tail(places)
+    corner = np.zeros((tail.shape[1], tail.shape[1]))
+    return np.block([[_radial(places, places), tail], [tail.T, corner]])
+
+
+def _radial(
+    places: Float[np.ndarray, "run axis"], nodes: Float[np.ndarray, "node axis"]
+) -> Float[np.ndarray, "run node"]:
+    """Cubed distances."""
+    apart = places[:, None] - nodes[None]
+    return (apart**2).sum(axis=2) ** 1.5
+
+
+def _tail(places: Float[np.ndarray, "run axis"]) -> Float[np.ndarray, "run tail"]:
+    """One, each axis, and products of axes; squared roots sum to one, so that the last
+    share's square is no basis of its own.
+    """
+    axes = places.shape[1]
+    rows, columns = np.triu_indices(axes)
+    products = (places[:, rows] * places[:, columns])[:, :-1]
+    return np.hstack([np.ones((len(places), 1)), places, products])

@@ -1,0 +1,247 @@
+// Linked sliders of shares: what a mixture would do, from draws interpolated between mixtures. Data: mixing/surrogate.py.
+"use strict";
+(function () {
+  const field = (id) => document.getElementById(id);
+  const data = JSON.parse(field("mixture-data").textContent);
+  const { count, percent, flops, chance, colour, axis, redraw } = Words, { bytes, rows, quantile } = Planner;
+  const { low, high, domains } = data, axes = 1 + domains.length;
+  const places = new Float32Array(bytes(data.places)), nodes = places.length / axes;
+  const sets = data.surfaces.map((s) => ({
+    rank: s.weights.steps.length, weights: rows(s.weights), coefficients: new Float32Array(bytes(s.coefficients)),
+  }));
+  const draws = data.draws, size = sets[0].coefficients.length / (1 + sets[0].rank);
+  const HUES = 8, POINTS = 24, FEW = 400;  // colours; places along a share; draws of the pictures
+  const NEAR = 0.002;  // of a probability, between these draws as they are packed and the planner's
+  const stride = Math.max(1, Math.floor(draws / FEW));
+
+  const shareInputs = domains.map((_, j) => field("m-share-" + j)), tokensInput = field("m-tokens");
+  const limitInputs = data.limits.map((_, i) => field("m-limit-" + i)), confidenceInput = field("m-confidence");
+  const domainInput = field("m-domain"), box = field("mix");
+  const shown = { x: data.start.x, shares: data.start.shares, moved: -1, base: data.start.shares };
+
+  const clamp = (v, from, to) => Math.min(Math.max(v, from), to);
+  const limits = () => limitInputs.map((e) => Number(e.value));
+  const confidence = () => Number(confidenceInput.value) / 100;
+  const isAsAsked = () => limitInputs.every((e) => Math.abs(Number(e.value) - Number(e.defaultValue)) < Number(e.step) / 2);
+  const loss = (v) => v.toPrecision(4);
+  const number = (share) => percent(share, 1);
+
+  // -- shares that sum to one ----------------------------------------------------------
+
+  // From where to where a domain's share goes, within all bounds.
+  function reach(j) {
+    const others = (ends) => ends.reduce((sum, v, k) => sum + (k === j ? 0 : v), 0);
+    return [Math.max(low[j], 1 - others(high)), Math.min(high[j], 1 - others(low))];
+  }
+
+  // The mixture in which a domain has this share and the others keep their proportions as far as bounds let them.
+  function linked(base, j, wanted) {
+    const share = clamp(wanted, ...reach(j));
+    const scaled = (s) => base.map((p, k) => (k === j ? share : clamp(s * Math.max(p, 1e-9), low[k], high[k])));
+    const total = (shares) => shares.reduce((sum, p) => sum + p, 0);
+    let under = 0, over = 1;
+    while (total(scaled(over)) < 1 && over < 1e12) over *= 2;
+    for (let n = 0; n < 60; n++) {
+      const middle = (under + over) / 2;
+      if (total(scaled(middle)) < 1) under = middle; else over = middle;
+    }
+    return scaled(over);
+  }
+
+  // -- losses --------------------------------------------------------------------------
+
+  // Cubed distances to the nodes, then one, each axis, and products of axes but the last.
+  function basisAt(x, shares) {
+    const at = [Math.fround(data.alongTokens * x), ...shares.map((p) => Math.fround(Math.sqrt(p)))];
+    const basis = new Float64Array(size);
+    for (let n = 0; n < nodes; n++) {
+      let square = 0;
+      for (let k = 0; k < axes; k++) square += (at[k] - places[n * axes + k]) ** 2;
+      basis[n] = square * Math.sqrt(square);
+    }
+    let place = nodes;
+    basis[place++] = 1;
+    for (let k = 0; k < axes; k++) basis[place++] = at[k];
+    for (let i = 0; i < axes; i++) for (let k = i; k < axes && place < size; k++) basis[place++] = at[i] * at[k];
+    return basis;
+  }
+
+  // Log losses of every so-manieth draw, an array for each evaluation set.
+  function logLosses(x, shares, step) {
+    const basis = basisAt(x, shares), some = Math.ceil(draws / step);
+    return sets.map(({ rank, weights, coefficients }) => {
+      const out = new Float64Array(some);
+      for (let k = 0; k <= rank; k++) {
+        let height = 0;
+        for (let n = 0; n < size; n++) height += basis[n] * coefficients[k * size + n];
+        if (k === 0) out.fill(height);
+        else for (let d = 0; d < some; d++) out[d] += height * weights[(k - 1) * draws + d * step];
+      }
+      return out;
+    });
+  }
+
+  // Draws of the loss that a limit is on: of a set, or of a weighted mean.
+  function limited(losses, { weights }) {
+    return losses[0].map((_, d) => weights.reduce((sum, w, s) => (w ? sum + w * Math.exp(losses[s][d]) : sum), 0));
+  }
+
+  const shareKept = (values, most) => values.reduce((sum, v) => sum + (v <= most), 0) / values.length;
+
+  function probability(x, shares, most, step) {
+    const losses = logLosses(x, shares, step), values = data.limits.map((limit) => limited(losses, limit));
+    let kept = 0;
+    for (let d = 0; d < values[0].length; d++) kept += values.every((v, i) => v[d] <= most[i]) ? 1 : 0;
+    return kept / values[0].length;
+  }
+
+  function interval(values) {
+    const sorted = values.slice().sort();
+    return { median: quantile(sorted, 0.5), low: quantile(sorted, 0.05), high: quantile(sorted, 0.95) };
+  }
+
+  // -- what is said --------------------------------------------------------------------
+
+  function say(id, found, kept) {
+    field(id).textContent = loss(found.median);
+    field(id + "-interval").textContent = `${loss(found.low)} to ${loss(found.high)}`;
+    field(id + "-kept").textContent = kept === null ? "–" : chance(kept);
+  }
+
+  function tell() {
+    const { x, shares } = shown, most = limits(), tokens = Math.exp(x);
+    const losses = logLosses(x, shares, 1);
+    const found = losses.map((values) => interval(values.map(Math.exp)));
+    const limitAt = (name) => data.limits.findIndex((limit) => limit.name === name);
+    const kept = data.limits.map((limit, i) => shareKept(limited(losses, limit), most[i]));
+    data.sets.forEach((name, s) => say("m-set-" + s, found[s], limitAt(name) < 0 ? null : kept[limitAt(name)]));
+    if (field("m-mean")) say("m-mean", interval(limited(losses, data.limits[limitAt("mean")])), kept[limitAt("mean")]);
+    // at the plan what the planner says, so that it reads the same everywhere on the page
+    const isPlan = data.probability !== null && isAsAsked() && x === data.start.x && shares === data.start.shares;
+    const all = isPlan ? data.probability : probability(x, shares, most, 1);
+    field("m-now-all").textContent = chance(all);
+    field("m-now-all").className = all >= confidence() - NEAR ? "enough" : "short";
+    const medians = data.sets.map((name, s) => `${name} ${loss(found[s].median)}`).join(", ");
+    field("m-line").textContent = `Losses: ${medians}; all limits kept with ${chance(all)}`;
+    const [fewest, largest] = data.fittedTokens, isBeyond = tokens > 1.001 * largest || tokens < fewest / 1.001;
+    field("m-now-tokens").textContent = `${count(tokens)} (${Number((tokens / data.N).toPrecision(3))} per parameter)` + (isBeyond ? ` (beyond the table's ${count(fewest)} to ${count(largest)})` : "");
+    field("m-now-cost").textContent = flops(data.flopsPerToken * tokens);
+    shareInputs.forEach((e, j) => {
+      e.value = shares[j];
+      e.setAttribute("aria-valuetext", number(shares[j]));
+      field(e.id + "-now").textContent = number(shares[j]);
+    });
+    tokensInput.value = x;
+    tokensInput.setAttribute("aria-valuetext", count(tokens));
+    field("m-tokens-now").textContent = count(tokens);
+    limitInputs.forEach((e, i) => {
+      field(e.id + "-now").textContent = loss(most[i]) + " nats";
+      e.setAttribute("aria-valuetext", loss(most[i]) + " nats");
+    });
+    field("m-confidence-now").textContent = percent(confidence(), 1);
+    confidenceInput.setAttribute("aria-valuetext", percent(confidence(), 1));
+    box.dataset.point = JSON.stringify({ x, shares, probability: all, sets: found, kept });
+    later();
+  }
+
+  // -- pictures ------------------------------------------------------------------------
+
+  const hue = (k) => colour("hue-" + (k % HUES));
+  const lines = { along: null, trade: null };
+
+  function key(id, names) {
+    field(id).replaceChildren(...names.map((name, k) => {
+      const item = document.createElement("li"), patch = document.createElement("i");
+      patch.style.background = `var(--hue-${k % HUES})`;
+      item.append(patch, name);
+      return item;
+    }));
+  }
+
+  function chart(id, columns, series, bands, y) {
+    if (lines[id]) lines[id].destroy();
+    const inside = field("m-" + id);
+    lines[id] = new uPlot({
+      width: inside.clientWidth, height: 230, series, bands,
+      padding: [8, 18, 0, 0],
+      legend: { show: false },
+      cursor: { show: false },
+      scales: { x: { time: false, range: (u, from, to) => [from, to] }, y },
+      axes: [
+        axis({ label: "share of the tokens", size: 28, values: (u, v) => v.map((e) => percent(e)), grid: { show: false } }),
+        axis({ size: 46, values: (u, v) => v.map((e) => (id === "along" ? percent(e) : String(Number(e.toPrecision(4))))) }),
+      ],
+    }, columns, inside);
+  }
+
+  const evenly = ([from, to]) => Array.from({ length: POINTS + 1 }, (_, k) => from + ((to - from) * k) / POINTS);
+  const line = (stroke, more) => ({ stroke, width: 1.7, points: { show: false }, spanGaps: true, ...more });
+  const dot = (fill) => ({ stroke: fill, paths: () => null, points: { show: true, size: 9, fill, stroke: colour("paper"), width: 1.5 } });
+
+  function drawAlong(x, shares, most) {
+    const places = domains.map((_, j) => [...new Set([...evenly(reach(j)), shares[j]])]);
+    const all = [...new Set(places.flat())].sort((a, b) => a - b), index = new Map(all.map((v, k) => [v, k]));
+    const columns = [all], series = [{}];
+    domains.forEach((_, j) => {
+      const chances = all.map(() => null), here = all.map(() => null);
+      for (const v of places[j]) chances[index.get(v)] = probability(x, v === shares[j] ? shares : linked(shares, j, v), most, stride);
+      here[index.get(shares[j])] = chances[index.get(shares[j])];
+      columns.push(chances, here);
+      series.push(line(hue(j)), dot(hue(j)));
+    });
+    columns.push(all.map(() => confidence()));
+    series.push(line(colour("soft"), { width: 1, dash: [5, 4] }));
+    chart("along", columns, series, [], { range: () => [0, 1] });
+    field("m-along").setAttribute("aria-label", `Probability of all limits along the share of each of ${domains.join(", ")}`);
+    key("m-along-key", domains);
+  }
+
+  function drawTrade(x, shares, most) {
+    const j = Number(domainInput.value), at = evenly(reach(j)), columns = [at], series = [{}], bands = [];
+    const found = at.map((v) => {
+      const losses = logLosses(x, linked(shares, j, v), stride);
+      return data.limits.map((limit) => interval(limited(losses, limit)));
+    });
+    data.limits.forEach((_, i) => {
+      const first = series.length, edge = line("transparent");
+      columns.push(found.map((f) => f[i].low), found.map((f) => f[i].high), found.map((f) => f[i].median), at.map(() => most[i]));
+      bands.push({ series: [first + 1, first], fill: hue(i) + "33" });
+      series.push(edge, edge, line(hue(i)), line(hue(i), { width: 1, dash: [5, 4] }));
+    });
+    chart("trade", columns, series, bands, {});
+    field("m-trade").setAttribute("aria-label", `Losses along the share of ${domains[j]}, with 90% bands and limits`);
+    key("m-trade-key", data.limits.map((limit) => (limit.name === "mean" ? "mean loss" : limit.name)));
+  }
+
+  function draw() {
+    const most = limits();
+    drawAlong(shown.x, shown.shares, most);
+    drawTrade(shown.x, shown.shares, most);
+    box.dataset.ready = "";
+  }
+
+  let waiting = 0;
+  function later() {
+    clearTimeout(waiting);
+    waiting = setTimeout(draw, 40);
+  }
+
+  // -- what moves ----------------------------------------------------------------------
+
+  shareInputs.forEach((e, j) => e.addEventListener("input", () => {
+    // while one share moves the others keep the proportions that they had before
+    if (shown.moved !== j) [shown.moved, shown.base, domainInput.value] = [j, shown.shares, String(j)];
+    shown.shares = linked(shown.base, j, Number(e.value));
+    tell();
+  }));
+  tokensInput.addEventListener("input", () => { shown.x = Number(tokensInput.value); tell(); });
+  for (const e of [...limitInputs, confidenceInput]) e.addEventListener("input", tell);
+  domainInput.addEventListener("change", later);
+  field("m-reset").addEventListener("click", () => {
+    for (const e of [...limitInputs, confidenceInput]) e.value = e.defaultValue;
+    Object.assign(shown, { x: data.start.x, shares: data.start.shares, moved: -1, base: data.start.shares });
+    tell();
+  });
+  tell();
+  redraw(field("m-along"), draw);
+})();

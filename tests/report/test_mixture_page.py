@@ -1,0 +1,237 @@
+"""Mixtures on the page: linked sliders in a browser that say what Python says."""
+
+import json
+import shutil
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import PlanError
+from bayeslaw._plans.mixing.mixture import MixtureArguments, posed, with_other_draws
+from bayeslaw._report import page as page_file
+from bayeslaw.cli.parsing import question_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DOMAINS = ("web", "code", "books")
+QUESTION = {"N": 1e9, "max_loss": {"web": 2.6, "code": 2.0}}
+
+
+def simulated() -> pd.DataFrame:
+    """Losses of two evaluation sets on mixtures of three domains."""
+    parts = []
+    for seed, (own, changes) in enumerate(
+        {"web": {}, "code": {"E": 1.3, "t_web": 0.25}}.items()
+    ):
+        law = bayeslaw.law("mixture-coupled", (own, *(d for d in DOMAINS if d != own)))
+        runs = bayeslaw.simulate(law, design="mixtures", seed=seed, parameters=changes)
+        parts.append(runs.assign(domain=own))
+    return pd.concat(parts, ignore_index=True)
+
+
+@contextmanager
+def quick_fits():
+    """Previews in place of chains and averages."""
+
+    def preview(runs, fitted, *_):
+        with warnings.catch_warnings():
+            # without the largest size there are two
+            warnings.filterwarnings("ignore", message="column 'N' has two levels only")
+            return bayeslaw.fit(runs[fitted], "mixture-coupled", preview=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_file, "fit_laws", preview)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    with quick_fits():
+        return bayeslaw.report(
+            simulated(),
+            tmp_path_factory.mktemp("mixed"),
+            law="mixture-coupled",
+            quick=True,
+            question=QUESTION,
+        )
+
+
+def data_of(report) -> dict:
+    text = report.path.read_text()
+    return json.loads(text.split('id="mixture-data">')[1].split("</script>")[0])
+
+
+def test_the_page_plans_the_mixture_and_asks_for_nothing(made):
+    """The plan is that of `plan_mixture`; page, pictures and data are one file."""
+    again = bayeslaw.plan_mixture(made.fits, **QUESTION)
+    assert made.plan.to_dict() == again.to_dict()
+    text = made.path.read_text()
+    assert "Which mixture, and how many tokens?" in text
+    assert "--plan N=1000000000" in text
+    assert "--plan max_loss=web=2.6,code=2.0" in text
+    assert 'alt="Probability over mixtures of three domains' in text
+    assert made.path.stat().st_size < 2e6
+
+
+def test_sliders_start_at_the_plan_and_say_how_far_they_are_off(made):
+    data = data_of(made)
+    assert data["start"]["shares"] == pytest.approx(list(made.plan.shares.values()))
+    assert np.exp(data["start"]["x"]) == pytest.approx(made.plan.D)
+    assert data["error"] < 0.003
+
+
+def test_without_a_plan_mixtures_of_the_largest_model_can_be_tried(tmp_path):
+    with quick_fits():
+        page = bayeslaw.report(simulated(), tmp_path, law="mixture-coupled", quick=True)
+    data = data_of(page)
+    assert page.plan is None
+    assert data["N"] == 1e9
+    assert data["start"]["shares"] == pytest.approx([1 / 3] * 3)
+    assert data["probability"] is None
+
+
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        ({"N": 1e9}, "give a limit"),
+        ({"N": 1e9, "max_loss": {"french": 2.0}}, "no 'french'"),
+        ({"N": 1e9, "max_loss": 2.0}, "by evaluation set"),
+        ({"max_loss": {"web": 2.0}}, "'N'"),
+        ({"N": 1e9, "max_loss": {"web": 2.0}, "ptpp": 30}, "ptpp"),
+        ({**QUESTION, "bounds": {"wiki": (0.0, 1.0)}}, "no 'wiki'"),
+    ],
+)
+def test_a_question_is_refused_before_anything_is_fitted(tmp_path, question, line):
+    with pytest.raises(PlanError, match=line) as refusal:
+        bayeslaw.report(simulated(), tmp_path, law="mixture-coupled", question=question)
+    assert "\n" not in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_typed_is_read_as_bounds():
+    words = ["N=1B", "max_loss=web=2.5,code=1.9", "share_code=5%:30%", "share_web=.5"]
+    assert question_of(words, "--plan") == {
+        "N": 1e9,
+        "max_loss": {"web": 2.5, "code": 1.9},
+        "bounds": {"code": (0.05, 0.3), "web": (0.5, 0.5)},
+        "covariates": {},
+    }
+
+
+# -- in a browser ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(made):
+    if CHROMIUM is None:
+        pytest.skip("needs a Chromium to drive")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 844}, bypass_csp=True)
+        page.complaints = []
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda m: page.complaints.append(m.text) if m.type == "error" else None,
+        )
+        page.goto(made.path.as_uri())
+        page.wait_for_selector("#mix[data-ready]")
+        yield page
+        browser.close()
+
+
+def slide(page, name: str, position: float) -> dict:
+    """Move a slider, and read what is said."""
+    page.eval_on_selector(
+        f"#m-{name}",
+        "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', {bubbles: true})); }",
+        str(position),
+    )
+    return json.loads(page.get_attribute("#mix", "data-point"))
+
+
+@pytest.fixture(scope="module")
+def exact(made):
+    """The draws that the page interpolates, and the limits."""
+    return posed(with_other_draws(MixtureArguments(made.fits, **QUESTION)))
+
+
+def assert_as_python(point, exact):
+    """Losses within .3%, probabilities within two in a hundred."""
+    _, problem = exact
+    shares = np.array(point["shares"])
+    log_losses, _ = problem.losses.at(point["x"], shares)
+    tails = np.quantile(np.exp(log_losses), [0.05, 0.5, 0.95], axis=1).T
+    for said, (low, median, high) in zip(point["sets"], tails, strict=True):
+        assert said["median"] == pytest.approx(median, rel=0.003)
+        assert said["low"] == pytest.approx(low, rel=0.003)
+        assert said["high"] == pytest.approx(high, rel=0.003)
+    probability = problem.probability(point["x"], shares)
+    assert point["probability"] == pytest.approx(probability, abs=0.02)
+
+
+def test_shares_are_linked_and_read_out_as_python(page, exact):
+    """At twenty mixtures and budgets: shares sum to one within their bounds."""
+    simplex, _ = exact
+    rng = np.random.default_rng(0)
+    page.click("#m-reset")
+    for _ in range(20):
+        j = int(rng.integers(3))
+        slide(page, "tokens", rng.uniform(np.log(3e9), np.log(5e10)))
+        wanted = rng.uniform(simplex.low[j], simplex.high[j])
+        point = slide(page, f"share-{j}", wanted)
+        shares = np.array(point["shares"])
+        assert shares.sum() == pytest.approx(1, abs=1e-6)
+        assert shares[j] == pytest.approx(wanted, abs=1e-6)
+        assert (shares >= simplex.low - 1e-9).all()
+        assert (shares <= simplex.high + 1e-9).all()
+        assert_as_python(point, exact)
+
+
+def test_the_others_keep_their_proportions_and_come_back(page):
+    page.click("#m-reset")
+    before = slide(page, "share-0", 0.3)["shares"]
+    moved = slide(page, "share-1", 0.35)["shares"]
+    assert moved[0] / moved[2] == pytest.approx(before[0] / before[2])
+    slide(page, "share-1", 0.1)
+    assert slide(page, "share-1", before[1])["shares"] == pytest.approx(before)
+
+
+def test_a_limit_moves_the_probability_and_reset_brings_the_plan_back(page, made):
+    page.click("#m-reset")
+    start = json.loads(page.get_attribute("#mix", "data-point"))
+    assert start["probability"] == pytest.approx(made.plan.probability, abs=0.02)
+    tight = slide(page, "limit-0", 2.5)
+    assert tight["probability"] < start["probability"] - 0.2
+    assert page.get_attribute("#m-now-all", "class") == "short"
+    slide(page, "share-0", 0.2)
+    page.click("#m-reset")
+    assert json.loads(page.get_attribute("#mix", "data-point")) == start
+
+
+def test_keys_move_a_share(page):
+    page.click("#m-reset")
+    before = json.loads(page.get_attribute("#mix", "data-point"))["shares"]
+    page.focus("#m-share-1")
+    page.keyboard.press("ArrowRight")
+    after = json.loads(page.get_attribute("#mix", "data-point"))["shares"]
+    assert after[1] > before[1]
+    assert sum(after) == pytest.approx(1, abs=1e-6)
+
+
+def test_pictures_are_drawn_and_nothing_goes_wrong(page):
+    """A line for each domain, the trade-off of the domain moved last; no wider than a phone."""
+    page.click("#m-reset")
+    slide(page, "share-2", 0.3)
+    page.wait_for_timeout(300)
+    assert page.locator("#m-along canvas").count() == 1
+    assert page.locator("#m-trade canvas").count() == 1
+    assert page.locator("#m-along-key li").all_inner_texts() == sorted(DOMAINS)
+    assert page.input_value("#m-domain") == "2"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.complaints == []
