@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayeslaw._law.columns import SHARE
+from bayeslaw._tables.rows.shares import share_columns
+
 
 def panels(
     unseen: tuple[pd.DataFrame, pd.DataFrame], fitted: tuple[pd.DataFrame, pd.DataFrame]
@@ -19,9 +22,12 @@ def panels(
         Runs that the forecast had not seen, and that it had; each with what `forecast`
         returned for them.
     """
+    unseen, fitted = (
+        (with_mixtures(runs), forecasts) for runs, forecasts in (unseen, fitted)
+    )
     runs, _ = unseen
     # columns that tell panels or lines apart, if they vary
-    names = ("replay", "N", "ptpp")
+    names = ("replay", "mixture", "N", "ptpp")
     keys = [key for key in names if key in runs and runs[key].nunique() > 1]
     return {
         "keys": keys,
@@ -30,10 +36,22 @@ def panels(
     }
 
 
+def with_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add a column ``mixture``, the shares of each run as a text, where there are some."""
+    columns = share_columns(runs)
+    if len(columns) < 2:
+        return runs
+    parts = [
+        column.removeprefix(SHARE) + " " + runs[column].map("{:.0%}".format)
+        for column in columns
+    ]
+    return runs.assign(mixture=parts[0].str.cat(parts[1:], sep=", "))
+
+
 def _columns(
     runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str], most_rows: int = 2000
-) -> dict[str, list[float]]:
-    """Write each column as a list, in the order of tokens, to six digits."""
+) -> dict[str, list[float | str]]:
+    """Write each column as a list, in the order of tokens, numbers to six digits."""
     table = pd.concat(
         [runs[["D", "loss", *keys]], rows[["median", "low", "high"]]], axis=1
     )
@@ -43,7 +61,8 @@ def _columns(
     step = -(-len(table) // most_rows)
     table = table.iloc[::step].sort_values("D")
     return {
-        str(name): [float(f"{x:.6g}") for x in column] for name, column in table.items()
+        str(name): [x if name == "mixture" else float(f"{x:.6g}") for x in column]
+        for name, column in table.items()
     }
 
 
@@ -51,7 +70,7 @@ def _some_levels(column: pd.Series, most: int = 8) -> np.ndarray:
     """The levels of a column, or some from the least to the most: more panels or lines
     cannot be read.
     """
-    levels = np.sort(column.dropna().unique())
+    levels = np.array(sorted(column.dropna().unique()))
     if len(levels) <= most:
         return levels
     places = np.linspace(0, len(levels) - 1, most).round().astype(int)

@@ -13,6 +13,7 @@ import bayeslaw
 from bayeslaw import PlanError
 from bayeslaw._plans.mixing.mixture import MixtureArguments, posed, with_other_draws
 from bayeslaw._report import page as page_file
+from bayeslaw._report.panels import panels
 from bayeslaw.cli.parsing import question_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -119,6 +120,19 @@ def test_what_is_typed_is_read_as_bounds():
         "bounds": {"code": (0.05, 0.3), "web": (0.5, 0.5)},
         "covariates": {},
     }
+
+
+def test_forecasts_are_drawn_by_mixture():
+    """A line joins runs of one mixture, whose shares it is named by."""
+    runs = bayeslaw.simulate("mixture-coupled", design="mixtures", seed=1)
+    rows = runs[["loss"]].set_axis(["median"], axis=1).assign(low=1.0, high=9.0)
+    data = panels((runs, rows), (runs, rows))
+    assert data["keys"] == ["mixture", "N"]
+    names = set(data["held"]["mixture"])
+    assert "web 10%, code 10%, books 80%" in names
+    assert len(names) == 8  # of ten: more cannot be read
+    table = pd.DataFrame(data["held"])
+    assert not table.duplicated(["mixture", "N", "D"]).any()
 
 
 # -- in a browser ----------------------------------------------------------------------

@@ -3,11 +3,12 @@
 (function () {
   const { count, percent, marks, colour, axis } = Words;
   const HUES = 8;  // --hue-0 ... of the style sheet
-  const FORMAT = { N: (v) => `N = ${count(v)}`, replay: (v) => `replay ${percent(v)}`, ptpp: (v) => `ptpp ${count(v)}` };
-  const NAMES = { N: "model size", replay: "replay", ptpp: "stage (ptpp)" };
+  const FORMAT = { N: (v) => `N = ${count(v)}`, replay: (v) => `replay ${percent(v)}`, ptpp: (v) => `ptpp ${count(v)}`, mixture: (v) => v };
+  const NAMES = { N: "model size", replay: "replay", ptpp: "stage (ptpp)", mixture: "mixture" };
   const loss = (v) => v.toPrecision(4);
 
-  const levels = (rows, key) => [...new Set(rows.map((row) => row[key]))].sort((a, b) => a - b);
+  const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);  // of numbers, or of texts
+  const levels = (rows, key) => [...new Set(rows.map((row) => row[key]))].sort(order);
 
   // Rows of a panel by line: by the columns that do not tell the panels apart.
   function linesOf(rows, keys) {
@@ -110,11 +111,11 @@
   function show(figure, data, chosen) {
     const [other] = data.keys.filter((key) => key !== chosen.key), others = data.keys.filter((key) => key !== chosen.key);
     const all = rowsOf(data[chosen.kind]);
-    const rows = chosen.level === "all" ? all : all.filter((row) => row[other] === Number(chosen.level));
+    const rows = chosen.level === "all" ? all : all.filter((row) => String(row[other]) === chosen.level);
     const ends = rows.flatMap((row) => [row.low, row.high, row.loss]), least = Math.min(...ends), most = Math.max(...ends);
     const more = 0.04 * (most - least) || 0.01, yRange = [least - more, most + more];
     figure.replaceChildren();
-    const names = linesOf([...all].sort((a, b) => a[other] - b[other]), others).map((line) => line.name);  // a line keeps its colour
+    const names = linesOf([...all].sort((a, b) => order(a[other], b[other])), others).map((line) => line.name);  // a line keeps its colour
     const hueOf = (name) => Math.max(names.indexOf(name), 0);
     const groups = chosen.key ? levels(rows, chosen.key).map((level) => [FORMAT[chosen.key](level), rows.filter((row) => row[chosen.key] === level)]) : [["all runs", rows]];
     for (const [title, some] of groups) panel(figure, title, linesOf(some, others), hueOf, yRange);
