@@ -269,7 +269,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "drifts = draw_drift(result.tau, int(draws), drifting)",
         "pass",
     ),
-    (f"{_AVERAGING}/folds.py", "held = x >= levels[-1]", "held = x <= levels[0]"),
+    (f"{_AVERAGING}/folds.py", "held = x >= levels[-most]", "held = x <= levels[0]"),
     (
         "bayeslaw/_posteriors/fits/refits.py",
         "if approximation.is_trusted(importance.min_ess):",
