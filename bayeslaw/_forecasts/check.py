@@ -162,7 +162,7 @@ def check(
     (63, True)
     """
     posterior, runs = as_posterior(posterior), as_runs(runs)
-    y = np.log(fitting.losses(runs))
+    y = fitting.log_losses(runs)
     table = table_of(posterior)
     fitting.warn_other_domain(table, runs)
     law, new = posterior.log_loss(runs), posterior.log_loss(runs, noise=True, seed=seed)

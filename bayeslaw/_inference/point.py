@@ -139,7 +139,7 @@ def point_fit(
     fitting.warn_domains(runs)
     covariates = fitting.covariates(law, runs)
     runtime.start()
-    table = pad(covariates, np.log(fitting.losses(runs)))
+    table = pad(covariates, fitting.log_losses(runs))
     points = coordinates.contrast_points(law, covariates)
     # As in variable projection (Golub and Pereyra 1973): a law is linear in its coefficients,
     # so that starts need exponents only.

@@ -370,7 +370,7 @@ def _warn(message: str) -> None:
 def _domains(
     law: Law, runs: pd.DataFrame, names: pd.Series
 ) -> tuple[Domains, Shaped[np.ndarray, " domain"]]:
-    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
     code, levels = pd.factorize(names, sort=True)
     slots = np.zeros(len(levels))
     group = Group.of(code, slots)
@@ -398,7 +398,7 @@ def _to_arviz(
     groups = {
         "posterior": by_domain | common,
         "sample_stats": dict(chains.stats),
-        "observed_data": {"log_loss": np.log(fitting.losses(runs))},
+        "observed_data": {"log_loss": fitting.log_losses(runs)},
     }
     dims = {"log_loss": ["run_row"]} | {name: ["domain"] for name in by_domain}
     coords = {"run_row": runs.index.to_numpy(), "domain": levels}

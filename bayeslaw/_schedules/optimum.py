@@ -152,7 +152,7 @@ def best_replay(
     grid = _range("replay", low, high, 0.0, 1.0)
     areas = {name: float(area) for name, area in after_both(phases).items()}
     constants = dict(phases.covariates) | areas
-    return _best("replay", sides, grid, {"replay": grid}, constants)
+    return _least_loss("replay", sides, grid, {"replay": grid}, constants)
 
 
 def best_peak_lr(
@@ -341,10 +341,10 @@ def _over_schedules(
     schedules = [phases_at(float(value)) for value in grid]
     areas = [after_both(phases) for phases in schedules]
     columns = {name: np.array([area[name] for area in areas]) for name in areas[0]}
-    return _best(name, sides, grid, columns, dict(schedules[0].covariates))
+    return _least_loss(name, sides, grid, columns, dict(schedules[0].covariates))
 
 
-def _best(
+def _least_loss(
     name: str,
     sides: tuple[WeightedDomain, ...],
     grid: Float[np.ndarray, " value"],

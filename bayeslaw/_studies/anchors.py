@@ -209,7 +209,7 @@ def fit_world(
     from bayeslaw._inference import nuts
 
     law = find(world.law)
-    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
     size = -(-len(runs) // multiple) * multiple  # the next one
     table = pad(x, y, shared_error(runs) if world.tau else NONE, size)
     at = coordinates.contrast_points(law, x)

@@ -150,6 +150,11 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     return runs["loss"].to_numpy(float)
 
 
+def log_losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
+    """Take the logarithms of `losses`, shape (run,)."""
+    return np.log(losses(runs))
+
+
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
     """Propose a reference run amid the table's, to one digit, for models so far from a
     billion parameters that priors in nats there do not suit; else nothing.

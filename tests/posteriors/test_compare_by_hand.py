@@ -23,7 +23,7 @@ from bayeslaw._posteriors.averaging.average import DRAWS, of_comparison, shares
 from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Comparison,
-    best,
+    best_probabilities,
     weigh,
 )
 from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
@@ -592,7 +592,7 @@ def test_the_chance_to_forecast_best_is_that_of_dirichlet_weights():
     """Two groups: the first law is better by 3 in one and worse by 1 in the other, so it
     wins where the first of two exponential weights is over a third of the other.
     """
-    chance = best(
+    chance = best_probabilities(
         [np.array([3.0, 0.0, 0.0]), np.array([0.0, 0.4, 0.6])], np.array([7, 2, 2])
     )
     assert chance[0] == pytest.approx(0.75, abs=0.025)
@@ -662,7 +662,9 @@ def test_a_comparison_hands_on_what_is_known_and_weighs_what_comes_back(
         np.concatenate([score.density for score in one.held_out]) for one in made.judged
     ]
     rows = np.concatenate([np.flatnonzero(stage.held) for stage in seen[0][2]])
-    np.testing.assert_array_equal(made.probabilities, best(joined, rows, 3))
+    np.testing.assert_array_equal(
+        made.probabilities, best_probabilities(joined, rows, 3)
+    )
     assert made.n == 15
     assert made.folds == ("N >= 800M", "D >= 64B")
 
@@ -690,4 +692,4 @@ def test_one_law_is_compared_with_nothing_left_out():
     """Where nothing can be: weight and chance are its own."""
     made = comparison([1.0], judged(held_out=()))
     assert np.isnan(made.table.loc["chinchilla", "score"])
-    assert best([np.zeros(0)], np.zeros(0)).tolist() == [1.0]
+    assert best_probabilities([np.zeros(0)], np.zeros(0)).tolist() == [1.0]

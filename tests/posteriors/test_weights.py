@@ -15,7 +15,7 @@ from bayeslaw._posteriors.averaging.compare import (
     Comparing,
     Stacking,
     among,
-    best,
+    best_probabilities,
     informed,
     weigh,
 )
@@ -235,19 +235,19 @@ def test_a_table_without_adaptation_is_not_one_of_adaptation():
 
 def test_probability_of_forecasting_best_counts_groups_not_runs():
     """Two checkpoints that disagree are two witnesses however many runs they have."""
-    assert best(
+    assert best_probabilities(
         [np.array([1.0, 1.0]), np.array([0.0, 0.0])], np.array([0, 1])
     ).tolist() == [1.0, 0.0]
     apart = np.where(np.arange(100) < 50, 1.0, -1.0)
-    few = best([apart, -apart], np.arange(100) // 50, seed=1)
+    few = best_probabilities([apart, -apart], np.arange(100) // 50, seed=1)
     assert few[0] == pytest.approx(0.5, abs=0.03)
     slightly = np.where(np.arange(100) < 55, 1.0, -1.0)
     as_runs, as_groups = (
-        best([slightly, 0 * slightly], g)[0]
+        best_probabilities([slightly, 0 * slightly], g)[0]
         for g in (np.arange(100), np.arange(100) >= 55)
     )
     assert as_runs > 0.8  # 55 against 45
     assert as_groups == pytest.approx(
         0.55, abs=0.03
     )  # of two weights, the larger times 55 against the other times 45
-    assert best([np.zeros(0)] * 4, np.zeros(0)).tolist() == [0.25] * 4
+    assert best_probabilities([np.zeros(0)] * 4, np.zeros(0)).tolist() == [0.25] * 4

@@ -180,7 +180,7 @@ class FittedLaw:
         return cls(
             law,
             fitting.covariates(law, fit.runs),
-            np.log(fitting.losses(fit.runs)),
+            fitting.log_losses(fit.runs),
             shared,
             draws,
             columns,

@@ -167,7 +167,7 @@ def _forecast(
 
 def _stage(name: str, below: KeptPosterior, held: pd.DataFrame, seed: int) -> Stage:
     """How the forecast of a stage came out."""
-    y = np.log(fitting.losses(held))
+    y = fitting.log_losses(held)
     new = below.log_loss(held, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)
     reach = reaches(y, low, point, high)

@@ -326,7 +326,7 @@ def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
 def _signal(
     runs: pd.DataFrame, columns: Collection[str], misses: np.ndarray
 ) -> Finding:
-    y = np.log(fitting.losses(runs))
+    y = fitting.log_losses(runs)
     # a surface of many terms explains some of anything
     rows, terms = surface(runs, columns).shape
     residuals = misses * np.sqrt(rows / max(1, rows - terms))

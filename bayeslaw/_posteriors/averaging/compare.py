@@ -112,7 +112,7 @@ class Comparison:
     """Laws, and how they forecast what was left out.
 
     ``weights``: of stacking, shape (law,); ``probabilities``: that a law forecasts
-    unseen stages best, shape (law,) (`best`); ``folds``: names of the stages left out;
+    unseen stages best, shape (law,) (`best_probabilities`); ``folds``: names of the stages left out;
     ``table``: score, weight, probability, coverage, mae, interval score, drift (per
     e-fold), errors and sampler of each law, in order of weight.
     """
@@ -397,7 +397,7 @@ def _probabilities(
     stages: Sequence[Fold],
     settings: Comparing,
 ) -> Float[np.ndarray, " law"]:
-    """As `best`, of the laws' forecasts of all stages."""
+    """As `best_probabilities`, of the laws' forecasts of all stages."""
     groups = _groups(runs, settings.independent)
     none = groups[:0]  # so that there is something to join where there are no stages
     densities = [
@@ -405,7 +405,7 @@ def _probabilities(
         for result in judged
     ]
     blocks = np.concatenate([none, *(groups[stage.held] for stage in stages)])
-    return best(densities, blocks, settings.seed)
+    return best_probabilities(densities, blocks, settings.seed)
 
 
 def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
@@ -505,7 +505,7 @@ def weigh(
     return weight / weight.sum()
 
 
-def best(
+def best_probabilities(
     held_out: Sequence[Real[np.ndarray, " run"]],
     group: Shaped[np.ndarray, " run"],
     seed: int = 0,

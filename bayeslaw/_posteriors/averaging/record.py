@@ -252,7 +252,7 @@ class Average:
         tree = tree_of(
             {
                 "posterior_predictive": {"log_loss": new[None].astype(np.float32)},
-                "observed_data": {"log_loss": np.log(fitting.losses(self.runs))},
+                "observed_data": {"log_loss": fitting.log_losses(self.runs)},
             },
             {"log_loss": ["run_row"]},
             {"run_row": self.runs.index.to_numpy()},

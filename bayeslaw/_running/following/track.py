@@ -309,6 +309,16 @@ class Track:
             as_planned.weight,
         )
 
+    def _end_at(self, outlook: Outlook) -> tuple[float, float, float, float]:
+        """Median, low and high of the loss, and the probability of the limit; NaN
+        without one.
+        """
+        low, median, high = np.exp(outlook.quantiles(self._tails))
+        probability = float("nan")
+        if self.limit is not None:
+            probability = outlook.below(float(np.log(self.limit)))
+        return median, low, high, probability
+
     @cached_property
     def replays(self) -> pd.DataFrame:
         """The end at other shares of replay from here on, a row each: ``replay``,
@@ -318,12 +328,7 @@ class Track:
         rows = []
         early = self.clock <= self.end + np.log(self.rules.latest)
         for replay in self.course.ends if early else ():
-            there = self.at_replay(replay)
-            low, median, high = np.exp(there.quantiles(self._tails))
-            chance = float("nan")
-            if self.limit is not None:
-                chance = there.below(float(np.log(self.limit)))
-            rows.append([replay, median, low, high, chance])
+            rows.append([replay, *self._end_at(self.at_replay(replay))])
         columns = ["replay", "median", "low", "high", "probability"]
         return pd.DataFrame(rows, columns=columns, dtype=float)
 
@@ -344,13 +349,9 @@ class Track:
             clock = float(course.clock[-1])
             carried = Outlook.of(self.departure, clock, course.at(clock))
             there = replace(carried, sd=np.hypot(carried.sd, self.rules.switched))
-            low, median, high = np.exp(there.quantiles(self._tails))
-            chance = float("nan")
-            if self.limit is not None:
-                chance = there.below(float(np.log(self.limit)))
             # whole, but for the logarithm's own digits
             at = float(round(np.exp(clock)))
-            rows.append([name, at, median, low, high, chance, self.until - at])
+            rows.append([name, at, *self._end_at(there), self.until - at])
         columns = ["schedule", unit, "median", "low", "high", "probability", "saved"]
         return pd.DataFrame(rows, columns=columns)
 
