@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import drift_prior
+import handful
 import learned_scales
 import measured_grid
 import measured_tables
@@ -481,7 +482,7 @@ def gallery_page() -> str:
 
 KEPT_AS_TEXT = (
     *("misfit_sbc", "misfit_sbc_right", "missed_worlds", "simulated_grids"),
-    *("repeated_settings", "mixtures_sbc"),
+    *("repeated_settings", "mixtures_sbc", "stranger_worlds"),
     *("learning_curves", "kills", "follow_runs", "follow_runs_de", "follow_plans"),
     *("follow_curves", "follow_forks", "follow_wrong", "bought_worlds"),
     *("measured_pool", "measured_pool_de", "wrong_law", "look_ahead", "promised"),
@@ -509,6 +510,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "learned_scales": Kept("learned_judged.csv", by_rows(learned_scales.markdown)),
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
+    "handful": Kept("handful.csv", by_rows(handful.markdown)),
     "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
     "measured_grid_fr": Kept(
         "measured_grids.csv", by_rows(partial(measured_grid.markdown, table="microcpt"))

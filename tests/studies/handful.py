@@ -1,7 +1,7 @@
 """A handful of runs: forecasts of dear runs from nothing, 3, 6, 12 and 24 cheap ones.
 
     python tests/studies/handful.py [--data ../shared/data] [--only chinchilla]
-        [--processes 16] [--cache cache/handful.csv]
+        [--processes 16] [--rows docs/handful.csv]
 
 Every published table of sizes and tokens is cut to its cheapest runs, and the dearest
 tenth of its runs (by N D) is forecast by `chinchilla` with its misfit: with priors learned
@@ -111,7 +111,7 @@ def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]
             runs = cheap[: int(count.removeprefix("first "))]
         law = law_for(table, priors, runs)
         known = posterior(law, runs.reset_index(drop=True), dear)
-        result = score(known, dear)
+        result = {k: round(v, 5) for k, v in score(known, dear).items()}
     reach = (
         float((dear["N"] * dear["D"]).median() / (runs["N"] * runs["D"]).max())
         if len(runs)
@@ -120,33 +120,47 @@ def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]
     return [{"lab": table.lab, "rows": len(runs), "reach": reach, **result}]
 
 
-def summary(rows: pd.DataFrame) -> str:
-    """A line for each number of runs and whose priors: labs count alike."""
+def markdown(rows: pd.DataFrame) -> str:
+    """A line for each number of runs: labs count alike, however many tables they have."""
     wide = rows.pivot_table(index=["lab", "name", "count"], columns="priors")
     lines = [
-        "| runs | cover | error | score, learned | score, own | lower by | least cover of a table |",
-        "|" + "---|" * 7,
+        "| runs | tables (labs) | cover, learned | own | labs under 60% | error, learned | own "
+        "| score, learned | own | lower by |",
+        "|" + "---|" * 10,
     ]
-    for count in rows["count"].unique():
+    for count in sorted(rows["count"].unique(), key=place):
         group = wide.xs(count, level="count")
         by_lab = group.groupby(level="lab").mean()
         mean = by_lab.mean()
-        gain = 1 - np.exp(
-            np.log(by_lab["score"]["learned"] / by_lab["score"]["own"]).mean()
-        )
+        ratios = np.log(by_lab["score"]["learned"] / by_lab["score"]["own"])
+        under = int((by_lab["cover"]["learned"] < 0.6).sum())
         lines.append(
-            f"| {count} | {mean['cover']['learned']:.0%} (own {mean['cover']['own']:.0%}) "
-            f"| {mean['error']['learned']:.1%} (own {mean['error']['own']:.1%}) "
-            f"| {mean['score']['learned']:.1%} | {mean['score']['own']:.1%} | {gain:.0%} "
-            f"| {group['cover']['learned'].min():.0%} |"
+            f"| {named(count)} | {len(group)} ({len(by_lab)}) | {mean['cover']['learned']:.0%} "
+            f"| {mean['cover']['own']:.0%} | {under} "
+            f"| {mean['error']['learned']:.1%} | {mean['error']['own']:.1%} "
+            f"| {mean['score']['learned']:.1%} | {mean['score']['own']:.1%} "
+            f"| {1 - np.exp(ratios.mean()):.0%} |"
         )
     return "\n".join(lines)
+
+
+def place(count: str) -> float:
+    """Order of a number of runs in the table: bought ones last."""
+    return np.inf if count == "bought" else int(count.removeprefix("first "))
+
+
+def named(count: str) -> str:
+    """A number of runs in words."""
+    if count == "bought":
+        return "5 that `anchors` names from nothing"
+    rows = int(place(count))
+    return f"{rows} cheapest" if rows else "none"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--cache", type=Path, default=Path("cache/handful.csv"))
+    parser.add_argument("--rows", type=Path, default=Path("docs/handful.csv"))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", action="append")
     parser.add_argument(
@@ -161,15 +175,14 @@ def main() -> None:
         for count in options.counts.split(",")
         for priors in PRIORS
     ]
-    options.cache.parent.mkdir(parents=True, exist_ok=True)
     task = partial(case, data=options.data)
 
     def progress(done: int, total: int) -> None:
         print(f"{done}/{total}", end="\r", file=sys.stderr, flush=True)
 
     with processes(options.processes) as executor:
-        rows = study(task, jobs, options.cache, executor=executor, progress=progress)
-    print(summary(rows))
+        rows = study(task, jobs, options.rows, executor=executor, progress=progress)
+    print(markdown(rows))
 
 
 if __name__ == "__main__":
