@@ -1,0 +1,159 @@
+"""Campaigns from nothing on measured grids: does a tenth of the runs decide as all do?
+
+    python tests/studies/campaigns.py [-o docs/campaigns.csv]
+
+In each language (`microcpt`, `microcpt-de`; one seed) the adaptation of the largest model
+at its largest stage is planned, none of whose runs is for sale. As in the tutorial
+(docs/tutorials/campaign.md) runs are bought with `anchors`, a fiftieth of the grid's FLOPs
+by the prior alone, then up to a tenth; a run that is bought is looked up. Five questions
+are asked of each campaign, at 90%: the losses that measured runs of the largest model
+came out at, with 2% to spare on the target and 15% of forgetting more. The same questions
+are asked of the fits of all runs but the planned ones. Decisions are the same where both
+have a plan, tokens within a quarter and replay within .1, or where neither has one.
+"""
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import bayeslaw
+from bayeslaw import datasets
+from bayeslaw._base.machine import runtime
+
+NEAR = {"N": 1e5, "D": 1e6}  # a run near these models, at which priors are stated
+LANGUAGES = ("microcpt", "microcpt-de")
+DOMAINS = ("target", "source")
+SHARES = (0.1, 0.25, 0.5)  # replays that runs are bought for
+ASKED = ((2.0, 0.25), (4.0, 0.1), (5.0, 0.25), (5.0, 0.5), (8.0, 0.25))  # D/N, replay
+TOKENS, REPLAY = 1.25, 0.1  # that decisions may differ by
+
+
+def fitted(grid: pd.DataFrame, points: pd.DataFrame) -> list[bayeslaw.Fit]:
+    """A fit for each domain, of the points that were paid for."""
+    rows = grid.merge(points[["run", "D"]].drop_duplicates(), on=["run", "D"])
+    return [
+        bayeslaw.fit(
+            rows[rows["domain"] == domain],
+            f"state-{domain}",
+            reference=NEAR,
+            preview=True,
+            on_failure="ignore",
+        )
+        for domain in DOMAINS
+    ]
+
+
+def bought(
+    grid: pd.DataFrame, small: pd.DataFrame, big: pd.DataFrame, total: float
+) -> pd.DataFrame:
+    """Points of the runs that `anchors` names from nothing, for a tenth of the grid."""
+    before = {c: big[c].iloc[0] for c in ("loss_before", "source_loss_before")}
+    N = float(big["N"].iloc[0])
+    stage = {"replay": list(SHARES), "ptpp": big["ptpp"].iloc[0]}
+    goal = pd.DataFrame({"N": N, "D": 5 * N} | stage | before)
+    on_offer = small[small["domain"] == "target"].drop(columns="loss")
+    on_offer = on_offer.reset_index(drop=True)
+    nothing = bayeslaw.prior_only(
+        "state-target", pd.concat([on_offer, goal]), reference=NEAR
+    )
+    quick: Any = {"replicates": 1, "checks": 0, "least": 0.0}
+    first = bayeslaw.anchors(nothing, on_offer, goal, 0.02 * total, **quick)
+    paid = first.runs(on_offer)
+    target, _ = fitted(grid, paid)
+    rest = on_offer[~on_offer["run"].isin(paid["run"])].reset_index(drop=True)
+    second = bayeslaw.anchors(target, rest, goal, 0.08 * total, **quick)
+    return pd.concat([paid, second.runs(rest)])
+
+
+def question(big: pd.DataFrame, atpp: float, replay: float) -> dict[str, Any]:
+    """What a measured run of the largest model came to, as limits."""
+    of_replay = big[big["replay"] == replay]
+    away = np.abs(np.log(of_replay["D"] / of_replay["N"] / atpp))
+    nearest = of_replay[away == away.min()]
+    loss = nearest.set_index("domain")["loss"]
+    row = nearest[nearest["domain"] == "target"].iloc[0]
+    before = {c: float(row[c]) for c in ("loss_before", "source_loss_before")}
+    forgotten = float(loss["source"]) - before["source_loss_before"]
+    return {
+        "N": float(row["N"]),
+        "ptpp": float(row["ptpp"]),
+        "max_target_loss": 1.02 * float(loss["target"]),
+        "max_forgetting": 1.15 * forgotten / before["source_loss_before"],
+        "baseline_loss": before["source_loss_before"],
+        "covariates": before,
+        "draws": 2000,
+    }
+
+
+def campaign(language: str) -> list[dict[str, Any]]:
+    """A row for each question."""
+    grid = datasets.load(language).query("seed == 0 and D > 4 * N")
+    is_big = (grid["N"] == grid["N"].max()) & (grid["ptpp"] == grid["ptpp"].max())
+    small, big = grid[~is_big], grid[is_big]
+    total = float(grid.groupby("run")["cost"].max().sum())
+    points = bought(grid, small, big, total)
+    spent = float(
+        grid.merge(points[["run"]].drop_duplicates()).groupby("run")["cost"].max().sum()
+    )
+    of_some, of_all = fitted(grid, points), fitted(grid, small)
+    rows = []
+    for atpp, replay in ASKED:
+        asked = question(big, atpp, replay)
+        some, every = (bayeslaw.plan(*fits, **asked) for fits in (of_some, of_all))
+        row = {"language": language, "asked_atpp": atpp, "asked_replay": replay}
+        row |= {"spent": spent / total, "runs": points["run"].nunique()}
+        for name, made in (("tenth", some), ("all", every)):
+            row |= {
+                f"{name}_{k}": getattr(made, k) for k in ("feasible", "atpp", "replay")
+            }
+        rows.append(row | {"same": is_same(some, every)})
+    return rows
+
+
+def is_same(some: bayeslaw.Plan, every: bayeslaw.Plan) -> bool:
+    """Whether two plans are one decision."""
+    if not (some.feasible and every.feasible):
+        return some.feasible == every.feasible
+    ratio = np.exp(abs(np.log(some.D / every.D)))
+    return bool(ratio <= TOKENS and abs(some.replay - every.replay) <= REPLAY)
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """A line for each question."""
+    lines = [
+        "| language | limits as a run at | spent | runs | decided by these | by all runs | same |",
+        "|" + "---|" * 7,
+    ]
+    for row in rows.itertuples():
+        lines.append(
+            f"| {row.language} | {row.asked_atpp:g} at {row.asked_replay:.0%} | {row.spent:.1%} "
+            f"| {row.runs} | {decided(row, 'tenth')} | {decided(row, 'all')} "
+            f"| {'yes' if row.same else '**no**'} |"
+        )
+    return "\n".join(lines)
+
+
+def decided(row: Any, name: str) -> str:
+    """A plan's tokens per parameter and replay."""
+    if not getattr(row, f"{name}_feasible"):
+        return "no plan"
+    return f"{getattr(row, f'{name}_atpp'):.1f} at {getattr(row, f'{name}_replay'):.0%}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, default=Path("docs/campaigns.csv"))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # what a handful of runs cannot say
+    runtime.start()
+    rows = pd.DataFrame([row for name in LANGUAGES for row in campaign(name)])
+    rows.round(4).to_csv(options.output, index=False)
+    print(markdown(rows))
+
+
+if __name__ == "__main__":
+    main()
