@@ -195,8 +195,11 @@ def table(rows: pd.DataFrame) -> str:
     bought = plans[plans.get("feasible_after", pd.Series(index=plans.index)).eq(True)]
     if bought.empty:
         return "\n".join(lines) + "\n"
-    lines += [line("with the runs bought", bought, "_after"), ""]
+    lines += [line("with the runs bought", bought, "_after")]
+    if len(bought) < 2:
+        return "\n".join(lines) + "\n"
     lines += [
+        "",
         "| runs bought | worlds | promised saving (mean) | realised (mean) | slope (standard error) |",
         "|---|---|---|---|---|",
     ]
