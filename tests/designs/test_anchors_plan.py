@@ -16,6 +16,7 @@ from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._plans import example
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece
 from bayeslaw._tables.simulate import ptpp_grid
+from bayeslaw.cli.parsing import question_of
 from known.lines import Known, spread
 
 
@@ -138,7 +139,7 @@ ILL_POSED = {
     "kept without adapting at all": QUESTION
     | {"max_target_loss": 19.0, "max_forgetting": "900%"},
     "needs ptpp, max_target_loss, max_forgetting": {"N": 8.1e9},
-    "'budgte' is not part": QUESTION | {"budgte": 1.0},
+    "'budgte' is not part of a question that plan": QUESTION | {"budgte": 1.0},
 }
 
 
@@ -175,3 +176,58 @@ def test_a_plan_that_cannot_be_improved_or_posed_is_refused(plan_posteriors, mes
     offered = candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1,))
     with pytest.raises(PlanError, match=message):
         anchors(target, offered, ILL_POSED[message], 1e19, source=source)
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("max_mean_loss=+2%", "limit each source in place of their mean"),
+        ("mean_weights=web=2,code=1", "limit each source in place of their mean"),
+        ("min_accuracy=60%", "give the loss that has this accuracy"),
+        ("accuracy=evaluated.csv", "give the loss that has this accuracy"),
+        ("excess_price=forgetting=50000", "leave the price out"),
+        ("max_cost=5000", "leave the budget out"),
+        ("max_days=3", "leave the budget out"),
+    ],
+)
+def test_plans_that_runs_are_not_chosen_for_say_what_to_ask(typed, instead):
+    """In one line, as typed after --goal."""
+    question = question_of([f"{n}={v}" for n, v in PLAIN.items()] + [typed], "--goal")
+    with pytest.raises(PlanError, match=instead) as refused:
+        plan_goal.check_keywords(question)
+    assert str(refused.value).startswith(f"{typed.partition('=')[0]} is no part")
+    assert "\n" not in str(refused.value)
+
+
+PLAIN = {"N": 8.1e9, "ptpp": 279, "max_target_loss": 1.83, "max_forgetting": "3%"}
+
+
+def test_runs_are_chosen_for_a_limit_over_another_run(plan_posteriors):
+    """What is uncertain of it is the loss over that run's, by the same draws."""
+    target, source = plan_posteriors
+    question = {k: v for k, v in QUESTION.items() if k != "baseline_loss"} | {
+        "baseline_run": {"D": 2e9, "replay": 0.5},
+        "max_forgetting": "0%",
+    }
+    offered = candidates(ptpp_grid().query("N < 1e9"), ptpp=(279,), atpp=(1, 5, 20))
+    goal = plan_goal.cheapest_plan(target, source, question)
+    _, of_source = plan_goal.domains_of(goal, menu(offered), None)
+    _, limit = goal.problem.constraints
+    planned = limit.log_losses(goal.choice.log_tokens, goal.choice.replay)
+    other = limit.log_losses(np.log(2e9), 0.5)
+    np.testing.assert_allclose(of_source.goal[:, 0], planned - other, rtol=1e-9)
+    made = anchors(
+        target, offered, question, 2e19, source=source, checks=0, max_picks=2
+    )
+    assert made.picks
+    assert made.goal_sd_after < made.goal_sd_before
+
+
+def test_runs_are_chosen_where_losses_of_sources_are_limited(plan_posteriors):
+    target, source = plan_posteriors
+    question = {k: v for k, v in QUESTION.items() if k != "max_forgetting"} | {
+        "max_loss": {"web": 1.03 * QUESTION["baseline_loss"]}
+    }
+    goal = plan_goal.cheapest_plan(target, {"web": source}, question)
+    as_rise = plan_goal.cheapest_plan(target, {"web": source}, QUESTION)
+    assert goal.flops == pytest.approx(as_rise.flops, rel=1e-6)

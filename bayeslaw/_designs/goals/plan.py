@@ -36,17 +36,18 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 REQUIRED = ("N", "ptpp", "max_target_loss", "max_forgetting")
-NOT_OF_A_GOAL = (
-    *("max_flops", "max_tokens", "max_cost", "max_days", "point"),
-    *(
-        "max_mean_loss",
-        "mean_weights",
-        "min_accuracy",
-        "accuracy",
-        "baseline_run",
-        "excess_price",
-    ),
-)
+# what runs cannot be chosen for, and what to ask in its place
+NOT_OF_A_GOAL = {
+    ("max_flops", "max_tokens", "max_cost", "max_days"): "runs are chosen for the "
+    "cheapest plan: leave the budget out",
+    ("max_mean_loss", "mean_weights"): "limit each source in place of their mean: "
+    "max_forgetting=web=2%,code=1%",
+    ("min_accuracy", "accuracy"): "give the loss that has this accuracy as "
+    "max_target_loss",
+    ("excess_price",): "a limit with a price is kept with no stated confidence, which "
+    "runs would make cheaper: leave the price out",
+    ("point",): "a point has no uncertainty that runs would lower: leave it out",
+}
 
 
 class PlanGoal(NamedTuple):
@@ -165,16 +166,22 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
     PlanError
         A keyword is missing, or no part of such a question.
     """
-    missing = [name for name in REQUIRED if name not in keywords]
+    unknown = [name for name in keywords if name not in NAMES]
+    if unknown:
+        raise PlanError(f"{unknown[0]!r} is not part of a question that plan() is asked")
+    for names, instead in NOT_OF_A_GOAL.items():
+        refused = [name for name in names if name in keywords]
+        if refused:
+            raise PlanError(
+                f"{refused[0]} is no part of a plan that runs are chosen for: {instead}"
+            )
+    # losses of sources may be limited in place of their forgetting
+    given = {*keywords} | ({"max_forgetting"} if "max_loss" in keywords else set())
+    missing = [name for name in REQUIRED if name not in given]
     if missing:
         raise PlanError(
             f"the plan as a goal needs {', '.join(missing)}, as plan() does; got "
             f"{', '.join(keywords) or 'nothing'}"
-        )
-    unknown = [n for n in keywords if n not in NAMES or n in NOT_OF_A_GOAL]
-    if unknown:
-        raise PlanError(
-            f"{unknown[0]!r} is not part of a question that anchors can be chosen for"
         )
 
 
