@@ -51,6 +51,14 @@ def test_the_loss_of_an_accuracy_is_the_inverse():
     assert (LINK.loss_at(0.999) == 0).mean() > 0.9
 
 
+def test_a_table_without_noise_is_a_curve():
+    """Accuracies are told to a tenth of a percent, which bounds what it can say."""
+    link = accuracy_link(evaluated(sd=0.0), chance=CHANCE)
+    for loss in (2.1, 2.35, 2.6):
+        reached = link.accuracy(np.full(link.draws, loss))
+        np.testing.assert_allclose(np.median(reached), truth(loss), atol=0.003)
+
+
 def test_a_plan_promises_the_accuracy_that_its_draws_have():
     asked = {**ASKED, "max_target_loss": None, "max_forgetting": 0.03}
     found = plan(of_target(), WEB, min_accuracy="60%", accuracy=LINK, **asked)

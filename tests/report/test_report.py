@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -377,6 +378,36 @@ def test_where_there_is_no_plan_the_map_shows_the_best(without_fits, tmp_path):
         assert point(page)["probability"] == found["probability"]
         assert "There is no plan. No plan keeps" in page.inner_text("#no-plan")
         assert "against the plan" not in page.inner_text("main")
+        assert page.complaints == []
+
+
+def test_the_map_reads_out_money_and_days(without_fits, tmp_path):
+    """Of the point wherever it is dragged, FLOPs on hover; as arithmetic by hand has it."""
+    # a device of 1 GFLOP/s: tiny models would cost nothing on a real one
+    costs = bayeslaw.Costs(hardware="2x0.001TFLOP/s", mfu=0.5, price=3.0)
+    made = bayeslaw.report(output=tmp_path, question=QUESTION | {"costs": costs})
+
+    def said(page) -> str:
+        return page.inner_text("#x-now-cost").partition(" (")[0]
+
+    def by_hand(tokens: float) -> str:
+        seconds = 6 * QUESTION["N"] * tokens / (2 * 1e9 * 0.5)
+        money, days = 2 * seconds / 3600 * 3.0, seconds / 86_400
+        price = f"{money:,.0f}" if money >= 100 else f"{float(f'{money:.3g}'):g}"
+        if days >= 1:
+            return f"{price}, {float(f'{days:.3g}'):g} days"
+        return f"{price}, {float(f'{24 * days:.2g}'):g} hours"
+
+    assert by_hand(made.plan.D).partition(",")[0] in made.path.read_text()
+    with opened(made.path) as page:
+        assert said(page) == by_hand(math.exp(point(page)["x"]))
+        before = point(page)["x"]
+        page.focus("#x-point")
+        page.keyboard.press("Shift+ArrowRight")
+        assert point(page)["x"] > before
+        assert said(page) == by_hand(math.exp(point(page)["x"]))
+        flops = page.get_attribute("#x-now-cost", "title")
+        assert float(flops.split()[0]) == pytest.approx(point(page)["flops"], rel=0.05)
         assert page.complaints == []
 
 

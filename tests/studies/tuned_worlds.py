@@ -73,13 +73,15 @@ def world(
     return runs, lowest(**GOAL)
 
 
-def told(runs: pd.DataFrame, truth: float, plain: bool) -> tuple[float, bool]:
+def told(
+    runs: pd.DataFrame, truth: float, plain: bool, experience: str | None
+) -> tuple[float, bool]:
     """Relative error of the forecast, and whether its 90% interval holds."""
     fit = bayeslaw.fit(
         runs[["N", "D", "loss"]],
         "chinchilla",
         discrepancy=not plain,
-        experience="none",
+        experience=experience,
         seed=0,
         on_failure="ignore",
     )
@@ -97,7 +99,9 @@ def main() -> None:
     parser.add_argument("--as-priors", action="store_true")
     parser.add_argument("--plain", action="store_true", help="the law alone")
     asked = parser.parse_args()
-    draw = as_priors if asked.as_priors else near_published
+    draw, experience = near_published, None
+    if asked.as_priors:
+        draw, experience = as_priors, "none"
     warnings.simplefilter("ignore")
     results: dict[str, list[tuple[float, bool]]] = {}
     for seed in range(asked.worlds):
@@ -107,7 +111,9 @@ def main() -> None:
             tables["all runs"] = runs
             tables["least"] = runs.loc[runs.groupby(["N", "D"])["loss"].idxmin()]
         for name, table in tables.items():
-            results.setdefault(name, []).append(told(table, truth, asked.plain))
+            results.setdefault(name, []).append(
+                told(table, truth, asked.plain, experience)
+            )
         if seed % 10 == 9 or seed == asked.worlds - 1:
             for name, pairs in results.items():
                 error = np.array([e for e, _ in pairs])

@@ -168,7 +168,9 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
     """
     unknown = [name for name in keywords if name not in NAMES]
     if unknown:
-        raise PlanError(f"{unknown[0]!r} is not part of a question that plan() is asked")
+        raise PlanError(
+            f"{unknown[0]!r} is not part of a question that plan() is asked"
+        )
     for names, instead in NOT_OF_A_GOAL.items():
         refused = [name for name in names if name in keywords]
         if refused:

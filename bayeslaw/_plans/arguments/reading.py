@@ -49,6 +49,8 @@ def question_of(arguments: PlanArguments) -> Question:
     runtime.start()
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(arguments.covariates or {}, pieces)
+    # before losses that the tables kept, which laws may read, stand beside it
+    baseline_run = _baseline_run(arguments)
     arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
     arguments, repeats = with_repetition(arguments, targets, pieces)
     budget, costs = (
@@ -59,7 +61,11 @@ def question_of(arguments: PlanArguments) -> Question:
     return Question(
         pieces=pieces,
         constraints=constraints,
-        models=payable(_models(arguments, list(targets), list(sources)), budget, costs),
+        models=payable(
+            _models(arguments, list(targets), list(sources), baseline_run),
+            budget,
+            costs,
+        ),
         confidence=_confidence(arguments.confidence, [c.name for c in constraints]),
         budget=budget,
         costs=costs,
@@ -140,12 +146,14 @@ def _link(accuracy: Any, seed: int) -> AccuracyLink | None:
 
 
 def _models(
-    arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
+    arguments: PlanArguments,
+    targets: Sequence[str],
+    sources: Sequence[str],
+    baseline_run: tuple[float, float] | None,
 ) -> tuple[Model, ...]:
     loss, tokens = arguments.baseline_loss, arguments.baseline_tokens
     if loss is not None and tokens is not None:
         raise PlanError("give baseline_loss or baseline_tokens, not both")
-    baseline_run = _baseline_run(arguments)
     sizes = models_of(arguments.N, arguments.ptpp)
     count = len(sizes)
     covariates = arguments.covariates or {}

@@ -179,12 +179,16 @@ def _sampled(
     chance: float,
     draws: int,
     seed: int,
+    rounding: float = 5e-4,
     least_rounds: int = 4,
     most_rounds: int = 14,
 ) -> tuple[Float[np.ndarray, " draw"], ...]:
     """Draws of ceiling, middle, width and sigma, each of shape (draw,): adaptive
     multiple importance sampling (Cornuet et al. 2012) from Student-t around the mode,
     fitted again to the weighted draws, with Pareto-smoothed weights.
+
+    ``rounding``: sd of an accuracy that is told to a tenth of a percent; without it a
+    table that a curve meets exactly would have no scale.
     """
     from scipy import optimize, stats
 
@@ -202,7 +206,8 @@ def _sampled(
     def log_density(u: Float[np.ndarray, "*draw 4"]) -> Float[Any, "*draw"]:
         ceiling, middle, width, sigma = split(u)
         curve = chance + (ceiling - chance) * expit((middle - loss) / width)
-        log_likelihood = -0.5 * ((accuracy - curve) / sigma) ** 2 - np.log(sigma)
+        size = np.hypot(sigma, rounding)
+        log_likelihood = -0.5 * ((accuracy - curve) / size) ** 2 - np.log(size)
         log_prior = -0.5 * ((u - means) / sds) ** 2
         return log_likelihood.sum(axis=-1) + log_prior.sum(axis=-1)
 
