@@ -49,7 +49,7 @@ def parse(text: str, most_characters: int = 1000) -> ast.expr:
             f"the formula has {len(text)} characters; at most {most_characters}"
         )
     try:
-        tree = ast.parse(text.strip().replace("^", "**"), mode="eval").body
+        tree = _tree(text)
         _check(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, LawError):
@@ -58,7 +58,39 @@ def parse(text: str, most_characters: int = 1000) -> ast.expr:
             f"formula {text!r} is not understood; "
             'write it like "E + A/N^alpha + B/D^beta"'
         ) from None
-    return tree
+    return _WithoutUnits().visit(tree)
+
+
+def _tree(text: str) -> ast.expr:
+    return ast.parse(text.strip().replace("^", "**"), mode="eval").body
+
+
+def units(text: str) -> dict[str, str]:
+    """Collect the units that a formula states of its columns: ``heat[degC]``.
+
+    Raises
+    ------
+    LawError
+        A column has two.
+    """
+    stated: dict[str, str] = {}
+    for node in ast.walk(_tree(text)):
+        match node:
+            case ast.Subscript(value=ast.Name(id=column), slice=unit):
+                said = ast.unparse(unit).strip("'\"").replace(" ", "")
+                if stated.setdefault(column, said) != said:
+                    raise LawError(
+                        f"the formula has {column!r} in {stated[column]} and in {said}; "
+                        "state one unit"
+                    )
+    return stated
+
+
+class _WithoutUnits(ast.NodeTransformer):
+    """Take the units off: ``heat[degC]`` is the column ``heat``."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return node.value
 
 
 def _check(node: ast.AST, depth: int = 0) -> None:
@@ -78,6 +110,10 @@ def _check(node: ast.AST, depth: int = 0) -> None:
         case ast.Constant(value=value) if _is_number(value):
             pass
         case ast.Name(id=name) if name not in FUNCTIONS:
+            pass
+        case ast.Subscript(
+            value=ast.Name(), slice=ast.Name() | ast.BinOp() | ast.Constant()
+        ):  # a column with its unit
             pass
         case _:
             text = type(node).__name__

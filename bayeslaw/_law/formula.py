@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from bayeslaw._base.errors import LawError
-from bayeslaw._law.expression import latex, names, parse
+from bayeslaw._law.expression import latex, names, parse, units
 from bayeslaw._law.formula_parts import REFERENCE, Offset, split
 from bayeslaw._law.formula_priors import (
     exponents_of,
@@ -45,7 +45,7 @@ def law_from_formula(
     """Build a law from its formula, in the column names of a run table.
 
     ``columns`` names further columns of the user's table, with the value of each at the
-    reference run.
+    reference run. A formula may state their units, ``heat[degC]``, which messages repeat.
 
     The reference run has 1e9 parameters, 2e10 tokens, 25% replay and 30 pre-training
     tokens per parameter (change it by `Law.with_reference`). A parameter with the name
@@ -69,6 +69,7 @@ def law_from_formula(
     own_columns = columns or {}
     for word in sorted(names(tree) - set(own_columns)):
         _check_name(word)
+    _check_units(text, own_columns)
     at_reference = {**REFERENCE, **own_columns}
     reference = {c: value for c, value in at_reference.items() if c in names(tree)}
     if not reference:
@@ -141,6 +142,34 @@ def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
             )
         columns[name] = float(f"{statistics.median(values):.3g}")
     return columns
+
+
+def units_of(law: Law) -> dict[str, str]:
+    """Units of the user's own columns, by column, as the law's formula states them.
+
+    Examples
+    --------
+    >>> from bayeslaw._law.formula import law_from_formula, units_of
+    >>> heated = "E + A/N^0.3 + B*heat[degC]"
+    >>> units_of(law_from_formula(heated, columns={"heat": 20.0}))
+    {'heat': 'degC'}
+    """
+    kind, _, text = law.origin.partition(":")
+    return units(text) if kind == "formula" else {}
+
+
+def _check_units(text: str, own_columns: Collection[str]) -> None:
+    for name, unit in units(text).items():
+        if name in REFERENCE:
+            raise LawError(
+                f"{name}[{unit}]: the unit of {name} is the schema's; convert your column "
+                f'(--column "{name}=yours*1e9")'
+            )
+        if name not in own_columns:
+            raise LawError(
+                f"{name}[{unit}]: a unit belongs to a column of your table, and {name!r} "
+                "is none"
+            )
 
 
 def _check_name(name: str) -> None:

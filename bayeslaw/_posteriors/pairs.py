@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError, RunTableWarning
+from bayeslaw._law.formula import units_of
 from bayeslaw._posteriors.posterior import Posterior
 from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.checks.slopes import CLEAR, partial_slope
@@ -68,7 +69,11 @@ def _own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
     if table is None:
         return []
     covariates = [c for piece in posterior.pieces() for c in piece.covariates]
-    return own_beyond(table, runs, covariates)
+    laws = [member.law for member in getattr(posterior, "members", ())]
+    law = getattr(posterior, "law", None)
+    stated = [units_of(law) for law in [*laws, law] if law is not None]
+    units = {column: unit for by_law in stated for column, unit in by_law.items()}
+    return own_beyond(table, runs, covariates, units=units)
 
 
 def doubts_of_tables(

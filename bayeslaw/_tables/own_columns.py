@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,11 @@ from bayeslaw._tables.runs import NUMERIC
 
 
 def own_beyond(
-    table: object, runs: pd.DataFrame, inputs: Collection[str], far: float = FAR
+    table: object,
+    runs: pd.DataFrame,
+    inputs: Collection[str],
+    far: float = FAR,
+    units: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Write a line for each column apart from the schema along which runs lie so many
     times beyond the table; of one that reaches 0 or less, so many halves of its range.
@@ -21,15 +25,23 @@ def own_beyond(
     ----------
     inputs
         The columns that laws read.
+    units
+        Their units, where a formula states them.
     """
     if not isinstance(table, pd.DataFrame):
         return []
     names = [c for c in inputs if c not in NUMERIC and c in table and c in runs]
-    lines = [_line(name, table[name], runs[name], far) for name in dict.fromkeys(names)]
+    said = units or {}
+    lines = [
+        _line(name, table[name], runs[name], far, said.get(name, ""))
+        for name in dict.fromkeys(names)
+    ]
     return [line for line in lines if line is not None]
 
 
-def _line(name: str, fitted: pd.Series, new: pd.Series, far: float) -> str | None:
+def _line(
+    name: str, fitted: pd.Series, new: pd.Series, far: float, unit: str
+) -> str | None:
     low, high = float(fitted.min()), float(fitted.max())
     x = new.to_numpy(float)
     if low > 0:
@@ -45,6 +57,7 @@ def _line(name: str, fitted: pd.Series, new: pd.Series, far: float) -> str | Non
     if not times[worst] > far:
         return None
     return (
-        f"{name} = {x[worst]:g} (a column of your own) lies {times[worst]:.3g} {how} "
+        f"{name} = {x[worst]:g}{unit and f' {unit}'} (a column of your own) lies "
+        f"{times[worst]:.3g} {how} "
         f"beyond the runs that were fitted ({low:g} to {high:g})"
     )

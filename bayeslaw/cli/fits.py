@@ -14,7 +14,7 @@ from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
 from bayeslaw.cli.beside import with_file
-from bayeslaw.cli.laws import priors_record
+from bayeslaw.cli.laws import priors_record, reference_run
 from bayeslaw.cli.options import (
     AsJson,
     BestOf,
@@ -47,7 +47,8 @@ class FitOptions:
         list[str] | None,
         typer.Option(
             help="Name of a law (see `bayeslaw laws`), a formula, or a Python file; "
-            "several, or none: their average.",
+            "several, or none: their average. A formula reads any numeric column, with its "
+            'unit: "E + A/N^alpha + B*heat[degC]".',
             autocompletion=complete_law,
         ),
     ] = None
@@ -237,7 +238,7 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
         else:
             _print_of_the_prior(record["narrowed"])
     if "priors" in record and posterior.law.origin.startswith("formula:"):
-        say("priors:")
+        say(f"priors (contributions in nats at {reference_run(posterior.law)}):")
         for name, prior in record["priors"].items():
             say(f"  {name} {prior['prior']}: {prior['source']}")
     if "preview" in record:
@@ -268,8 +269,7 @@ def _print_of_the_prior(narrowed: dict[str, dict[str, Any]]) -> None:
 def _print_narrowed(posterior: Any) -> None:
     """Print what a handful of runs narrowed, and where the priors are from."""
     table = posterior.narrowed()
-    reference = [f"{c} {v:g}" for c, v in posterior.law.reference.items()]
-    say(f"what the runs narrowed (nats at {', '.join(reference)}):")
+    say(f"what the runs narrowed (nats at {reference_run(posterior.law)}):")
     printed = table.assign(narrowed=[f"{share:.0%}" for share in table["narrowed"]])
     say_block(printed.to_string(float_format=lambda v: f"{v:.3g}"))
 

@@ -92,11 +92,21 @@ def priors_record(law) -> dict[str, dict[str, Any]]:
     }
 
 
+def reference_run(law) -> str:
+    """Write the run at which contributions are stated, with units of own columns."""
+    from bayeslaw._law.formula import units_of
+
+    units = units_of(law)
+    return ", ".join(
+        f"{column} {value:g} {units.get(column, '')}".rstrip()
+        for column, value in law.reference.items()
+    )
+
+
 def _print_law(law) -> None:
     """Print a law for people."""
     say(f"{law.name}: {law.title}", f"  loss = {law.latex}", f"  {law.source}")
-    reference = [f"{column} {value:g}" for column, value in law.reference.items()]
-    say(f"  reference run: {', '.join(reference)}")
+    say(f"  reference run: {reference_run(law)}")
     say("  priors (contributions in nats at the reference run):")
     for name, prior in law.priors.items():
         low, high = prior.quantile(0.05), prior.quantile(0.95)

@@ -12,7 +12,9 @@ import bayeslaw
 from bayeslaw._base.errors import FitWarning, LawError
 from bayeslaw._law.catalogue import law
 from bayeslaw._law.find import find_law, law_from_file
-from bayeslaw._law.formula import law_from_formula
+from bayeslaw._law.formula import law_from_formula, units_of
+from bayeslaw._law.recipe import law_of, recipe_of
+from bayeslaw.cli.laws import reference_run
 
 jax.config.update("jax_enable_x64", True)
 
@@ -280,3 +282,44 @@ def test_a_rate_is_read_as_a_column_of_the_table():
     assert {"C", "g"} <= set(own.parameters)
     with pytest.raises(LawError, match="'lr' as a name: it is read as a column"):
         law_from_formula("E + A/N^alpha + C*lr^g")
+
+
+# -- units of own columns --------------------------------------------------------------
+
+
+HEATED = "E + A/N^alpha + B*heat[degC]"
+
+
+def test_a_unit_is_stated_and_changes_no_number():
+    columns = {"heat": 20.0}
+    with pytest.warns(FitWarning, match="guessed"):
+        law = law_from_formula(HEATED, columns=columns)
+    with pytest.warns(FitWarning, match="guessed"):
+        plain = law_from_formula(HEATED.replace("[degC]", ""), columns=columns)
+    assert units_of(law) == {"heat": "degC"}
+    assert units_of(plain) == {}
+    assert law.priors == plain.priors
+    assert law.covariates == ("N", "heat")
+    # found again in a saved fit
+    assert units_of(law_of(recipe_of(law))) == {"heat": "degC"}
+    assert reference_run(law) == "N 1e+09, heat 20 degC"
+    quoted = "E + A/N^alpha + B*heat['tokens / s']"
+    with pytest.warns(FitWarning, match="guessed"):
+        assert units_of(law_from_formula(quoted, columns=columns)) == {
+            "heat": "tokens/s"
+        }
+
+
+@pytest.mark.parametrize(
+    ("formula", "says"),
+    [
+        ("E + A/N[B]^alpha", "the unit of N is the schema's"),
+        ("E + A/N^alpha[degC]", "'alpha' is none"),
+        ("E + B*heat[degC] + C*heat[K]^2", "in degC and in K"),
+        ("E + B*heat[1:2]", "cannot contain 'heat\\[1:2\\]'"),
+    ],
+)
+def test_units_that_make_no_sense_are_refused_in_one_line(formula, says):
+    with pytest.raises(LawError, match=says) as refused:
+        law_from_formula(formula, columns={"heat": 20.0})
+    assert "\n" not in str(refused.value)

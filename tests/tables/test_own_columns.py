@@ -91,6 +91,14 @@ def test_only_columns_that_laws_read_count():
     ]
 
 
+def test_a_unit_that_a_formula_states_is_repeated():
+    fitted = pd.DataFrame({"N": 1e9, "heat": [1.0, 2.0]})
+    (line,) = own_beyond(
+        fitted, fitted.assign(heat=500.0), ("N", "heat"), units={"heat": "degC"}
+    )
+    assert line.startswith("heat = 500 degC (a column of your own) lies 250 times")
+
+
 def test_a_plan_far_beyond_an_own_column_is_told():
     run = {"N": 1e8, "D": 2e9, "heat": 500.0}
     (line,) = doubts(heated([1.0, 2.0]), {}, run)
