@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import campaigns
 import drift_prior
 import handful
 import learned_scales
@@ -510,6 +511,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "learned_scales": Kept("learned_judged.csv", by_rows(learned_scales.markdown)),
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),
+    "campaigns": Kept("campaigns.csv", by_rows(campaigns.markdown)),
     "handful": Kept("handful.csv", by_rows(handful.markdown)),
     "unlike_worlds": Kept("unlike_worlds.csv", by_rows(unlike_worlds.told)),
     "measured_grid_fr": Kept(

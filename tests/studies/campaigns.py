@@ -28,7 +28,7 @@ NEAR = {"N": 1e5, "D": 1e6}  # a run near these models, at which priors are stat
 LANGUAGES = ("microcpt", "microcpt-de")
 DOMAINS = ("target", "source")
 SHARES = (0.1, 0.25, 0.5)  # replays that runs are bought for
-ASKED = ((2.0, 0.25), (4.0, 0.1), (5.0, 0.25), (5.0, 0.5), (8.0, 0.25))  # D/N, replay
+ASKED = ((12.0, 0.1), (4.0, 0.1), (5.0, 0.25), (5.0, 0.5), (8.0, 0.25))  # D/N, replay
 TOKENS, REPLAY = 1.25, 0.1  # that decisions may differ by
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 from experience import Table, tables
@@ -112,6 +113,7 @@ def case(name: str, count: str, priors: str, data: Path) -> list[dict[str, Any]]
         law = law_for(table, priors, runs)
         known = posterior(law, runs.reset_index(drop=True), dear)
         result = {k: round(v, 5) for k, v in score(known, dear).items()}
+    jax.clear_caches()  # else programs of every table stay in memory
     reach = (
         float((dear["N"] * dear["D"]).median() / (runs["N"] * runs["D"]).max())
         if len(runs)

@@ -21,6 +21,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 from processes import processes
@@ -170,6 +171,7 @@ def tried(*, world_number: int, most_replay: float) -> list[dict]:
         made = planned(fits, truth, beyond, most_replay, noise, seed)
         rows += [row | one for one in made]
     seconds = time.process_time() - began
+    jax.clear_caches()  # else programs of every table stay in memory
     return [row | {"seconds": round(seconds, 1)} for row in rows]
 
 
