@@ -90,16 +90,18 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
 
 def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     """Write a line if runs have a replay outside the table's range. The distance is a
-    factor of the target's share, because losses are smooth in its logarithm.
+    factor of the share that they have less of than any fitted run: the target's above,
+    the source's below.
     """
     fitted, new = _numbers(table, "replay"), _numbers(runs, "replay")
     fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]
     if not len(fitted) or not len(new):
         return None
     low, high = float(fitted.min()), float(fitted.max())
-    # a target share of 0 counts as 1e-3
-    share, least, most = (np.maximum(1 - r, 1e-3) for r in (new, high, low))
-    times = np.maximum(least / share, share / most)
+    least = 1e-3  # what a share of 0 counts as
+    less_target = np.maximum(1 - high, least) / np.maximum(1 - new, least)
+    less_source = np.maximum(low, least) / np.maximum(new, least)
+    times = np.maximum(less_target, less_source)
     outside = times > 1.01  # tolerance for rounded values
     if not outside.any():
         return None
@@ -107,8 +109,8 @@ def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     rows = f" in {outside.sum()} of {len(new)} rows" if len(new) > 1 else ""
     return (
         f"replay {100 * worst:.4g}%{rows} lies outside that of the runs that were fitted "
-        f"({low:.0%} to {high:.0%}): {times.max():.3g} times "
-        f"{'less' if worst > high else 'more'} target data in a token"
+        f"({low:.0%} to {high:.0%}): {times.max():.3g} times less "
+        f"{'target' if worst > high else 'source'} data in a token"
     )
 
 

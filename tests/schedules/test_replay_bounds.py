@@ -94,15 +94,15 @@ def test_without_a_plan_the_bound_is_said_too():
 
 
 @pytest.mark.parametrize(
-    ("runs", "asked", "side"),
-    [(LOW, {"max_replay": 1}, "less"), (HIGH, {"min_replay": 0.0}, "more")],
+    ("runs", "asked", "share"),
+    [(LOW, {"max_replay": 1}, "target"), (HIGH, {"min_replay": 0.0}, "source")],
 )
-def test_a_plan_asked_for_beyond_them_is_found_and_warned_of(free, runs, asked, side):
+def test_a_plan_asked_for_beyond_them_is_found_and_warned_of(free, runs, asked, share):
     made = planned(runs, runs, **asked)
     assert pytest.approx(free.D, rel=2e-3) == made.D
     (line,) = said(made)
     assert line.startswith(f"the plan's replay {100 * made.replay:.4g}% lies outside")
-    assert f"times {side} target data" in line
+    assert f"times less {share} data" in line
 
 
 def test_the_bounds_are_those_that_all_tables_hold():
@@ -155,11 +155,13 @@ def test_all_replay_is_no_plan_however_little_is_asked():
     [
         ([0.9], "replay 90% lies outside .*10% to 50%.*: 5 times less"),
         ([0.3, 0.99, 0.7], "replay 99% in 2 of 3 rows lies outside .*: 50 times less"),
-        ([0.0], "replay 0% lies outside .*: 1.11 times more"),
+        ([0.0], "replay 0% lies outside .*: 100 times less source data"),
+        # 2% more target data, and a fifth of the source's gone
+        ([0.08], "replay 8% lies outside .*: 1.25 times less source data"),
         ([1.0], "replay 100% lies outside .*: 500 times less"),
     ],
 )
-def test_replay_is_told_by_the_share_of_target_data(replay, told):
+def test_replay_outside_is_told_by_the_share_that_there_is_less_of(replay, told):
     line = replay_outside(table(0.1, 0.5), pd.DataFrame({"replay": replay}))
     assert line is not None
     assert re.search(told, line)
