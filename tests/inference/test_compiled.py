@@ -272,6 +272,44 @@ def test_switched_off_nothing_is_kept_and_the_numbers_are_the_same(tmp_path):
     assert not list((tmp_path / "off").glob("*.executable"))
 
 
+WITHOUT_CODE = """
+import os
+from pathlib import Path
+import jax, jax.numpy as jnp
+from bayeslaw._base.programs import store
+
+folder = Path(os.environ["FOLDER"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.config.update("jax_compilation_cache_dir", str(folder))
+x = jnp.arange(5.0)
+function = jax.jit(lambda x: jnp.concatenate([jnp.sin(x) * 2, jnp.exp(x[:3])]))
+expected = function(x)
+lowering = lambda: function.lower(x)
+jax.clear_caches()
+from_cache = lowering().compile()  # JAX's own: what is written of it has no machine code
+path = folder / (store._digest("words" + store._surroundings()) + store.SUFFIX)
+store._keep(from_cache, path)
+poisoned = path.read_bytes()
+program = store.load_or_compile(lowering, "words")
+assert (program(x) == expected).all() and (program(x) == expected).all()
+assert not path.exists() or path.read_bytes() != poisoned
+"""
+
+
+def test_a_program_written_without_its_machine_code_is_made_again(tmp_path):
+    """XLA loads it, and refuses its first call."""
+    tmp_path.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT_CODE],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "FOLDER": str(tmp_path)},
+    )
+    assert not done.returncode, done.stderr
+
+
 def test_a_folder_that_cannot_be_written_to_costs_nothing_but_time(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

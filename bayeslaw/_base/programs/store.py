@@ -2,9 +2,9 @@
 
 A file holds a SHA-256 digest and the serialized executable. Its name is a digest of the
 program's name, the package's source, the versions of Python, JAX and solvers, the
-processor and JAX's settings. A file that cannot be loaded is deleted and the program is
-compiled again. JAX's own cache gets no copy, because an executable loaded from there
-cannot be serialized.
+processor and JAX's settings. A file that cannot be loaded, or whose program fails when it is
+first called, is deleted and the program is compiled again. JAX's own cache gets no copy,
+because an executable loaded from there cannot be serialized.
 
 Executables are loaded by pickle, so anyone who may write to the folder can run code. A
 folder or file is used only if it belongs to the user alone (`folder.why_not_ours`).
@@ -43,19 +43,52 @@ def load_or_compile(lowering: Callable[[], Any], words: str) -> Callable:
         return lowering().compile()
     path = Path(named, _digest(words + _surroundings()) + SUFFIX)
     program = _loaded(path)
-    if program is not None:
-        return program
+    if program is None:
+        return _compiled(lowering, path)
+    return _OnTrial(program, lowering, path)
+
+
+def _compiled(lowering: Callable[[], Any], path: Path) -> Callable:
+    """Compile a program and keep it on disk."""
     lowered = lowering()
-    _count_hits()
-    hits = _hits.count
+    _count_compilations()
+    made, hits = _compilations.made, _compilations.hits
     with _without_jax_cache():
         program = lowered.compile()
-    # An executable that JAX loaded from its own cache cannot be serialized.
-    if _hits.count == hits:
+    # What JAX loaded from its own cache, now or earlier in this process, cannot be
+    # serialized: its machine code is not there
+    if _compilations.made > made and _compilations.hits == hits:
         # on a full disk or in another user's folder nothing is written
         with contextlib.suppress(OSError):
             _keep(program, path)
     return program
+
+
+class _OnTrial:
+    """A program from disk: compiled again where its first call fails. XLA has written one
+    without its machine code, which loads as others do and ends every process that calls it.
+    """
+
+    def __init__(self, program: Callable, lowering: Callable[[], Any], path: Path):
+        self._program = program
+        self._lowering = lowering
+        self._path = path
+        self._is_tried = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        import jax
+
+        if self._is_tried:
+            return self._program(*arguments)
+        try:
+            result = jax.block_until_ready(self._program(*arguments))
+        except jax.errors.JaxRuntimeError:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            self._program = _compiled(self._lowering, self._path)
+            result = self._program(*arguments)
+        self._is_tried = True
+        return result
 
 
 # -- JAX's own cache ---------------------------------------------------------------------
@@ -63,22 +96,27 @@ def load_or_compile(lowering: Callable[[], Any], words: str) -> Callable:
 MIN_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
 
-class _Hits(threading.local):
-    count = 0
+class _Compilations(threading.local):
+    made = 0  # or loaded from JAX's own cache
+    hits = 0  # of JAX's own cache
 
 
-_hits = _Hits()
+_compilations = _Compilations()
 
 
 @cache
-def _count_hits() -> None:
-    """Count hits of JAX's own cache from now on, per thread."""
+def _count_compilations() -> None:
+    """Count compilations and hits of JAX's own cache from now on, per thread."""
     import jax
 
-    def count(event: str, **_: Any) -> None:
-        _hits.count += event == "/jax/compilation_cache/cache_hits"
+    def count_hit(event: str, **_: Any) -> None:
+        _compilations.hits += event == "/jax/compilation_cache/cache_hits"
 
-    jax.monitoring.register_event_listener(count)
+    def count_made(event: str, seconds: float, **_: Any) -> None:
+        _compilations.made += event == "/jax/core/compile/backend_compile_duration"
+
+    jax.monitoring.register_event_listener(count_hit)
+    jax.monitoring.register_event_duration_secs_listener(count_made)
 
 
 class _WithoutJaxCache:
