@@ -41,11 +41,12 @@ def with_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
     columns = share_columns(runs)
     if len(columns) < 2:
         return runs
-    parts = [
-        column.removeprefix(SHARE) + " " + runs[column].map("{:.0%}".format)
-        for column in columns
+    names = [column.removeprefix(SHARE) for column in columns]
+    texts = [
+        ", ".join(f"{name} {share:.0%}" for name, share in zip(names, row, strict=True))
+        for row in runs[columns].to_numpy(float)
     ]
-    return runs.assign(mixture=parts[0].str.cat(parts[1:], sep=", "))
+    return runs.assign(mixture=texts)
 
 
 def _columns(

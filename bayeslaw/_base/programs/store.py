@@ -112,7 +112,7 @@ def _count_compilations() -> None:
     def count_hit(event: str, **_: Any) -> None:
         _compilations.hits += event == "/jax/compilation_cache/cache_hits"
 
-    def count_made(event: str, seconds: float, **_: Any) -> None:
+    def count_made(event: str, duration_secs: float, **_: Any) -> None:
         _compilations.made += event == "/jax/core/compile/backend_compile_duration"
 
     jax.monitoring.register_event_listener(count_hit)
