@@ -18,7 +18,8 @@ def test_python_runs_the_package_as_its_command_line():
 
 
 def test_the_shell_completes_names_of_laws():
-    assert complete_law("ptpp") == ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor"]
+    of_stages = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]
+    assert complete_law("ptpp") == of_stages
     assert complete_law("") == [law.name for law in bayeslaw.laws()]
     assert complete_laws("dcpt,ptpp-g") == ["dcpt,ptpp-gate", "dcpt,ptpp-gate-floor"]
     assert complete_laws("ptpp-gate,ptpp-g") == ["ptpp-gate,ptpp-gate-floor"]

@@ -22,7 +22,8 @@ def present_question(of_target, of_source, asked):
 
 def present_problem(of_target, of_source, asked):
     """As `anchors` and the page ask."""
-    names = [name for name in asked if name not in NOT_OF_A_GOAL]
+    refused = {name for names in NOT_OF_A_GOAL for name in names}
+    names = [name for name in asked if name not in refused]
     of_goal = {name: asked[name] for name in names}
     if len(names) < len(asked):  # which no goal has
         return problem_of(of_target, of_source, **asked)
