@@ -57,7 +57,7 @@ def goodness(
     runs
         The table it was fitted to.
     """
-    x, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    x, y = fitting.covariates(law, runs), fitting.log_losses(runs)
     residuals = y - _centre(law, values, x)
     miss = median_distance(residuals)
     explained = explained_share(residuals, y)

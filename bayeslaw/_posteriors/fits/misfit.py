@@ -62,7 +62,7 @@ class TrainingRuns(NamedTuple):
     def of(cls, law: Law, runs: pd.DataFrame, independent: bool) -> TrainingRuns:
         """Read the columns of a law from a table of runs."""
         shared = Sharing() if independent else sharing(runs, law.covariates)
-        y = np.log(fitting.losses(runs))
+        y = fitting.log_losses(runs)
         return cls(fitting.covariates(law, runs), y, shared)
 
     @property

@@ -136,7 +136,7 @@ def refits(
     fitting.check_fittable(law, runs)
     weights = _checked_weights(weights, len(runs))
     runtime.start()
-    covariates, y = fitting.covariates(law, runs), np.log(fitting.losses(runs))
+    covariates, y = fitting.covariates(law, runs), fitting.log_losses(runs)
     table = pad(covariates, y, NONE if independent else shared_error(runs))
     points = coordinates.contrast_points(law, covariates)
     problem = RefitProblem(uuid4().hex, law, table, points, seed)
