@@ -98,26 +98,26 @@ ETA = Exponent(
 )
 
 
-ADAPTED = lognormal(
-    0.4,
-    1.0,
-    "unpublished; adaptation moves the target loss by tenths of a nat "
-    "(Goffinet 2025, fig. 1)",
-)
-
-
 def adaptation_data(
-    exponent=lambda x, e: e["beta"], latex: str = r"\frac{B\,r^{\nu}}{D^{\beta}}"
+    exponent=lambda x, e: e["beta"],
+    latex: str = r"\frac{B\,r^{\nu}}{D^{\beta}}",
+    tokens=lambda x, e: x["D"],
 ) -> Term:
-    """B r^nu / D^exponent(run); the exponent may depend on the run's stage. It is
-    infinite at no tokens, which tells a plan that it needs a baseline; `power` is not.
+    """B r^nu / tokens(run)^exponent(run); the exponent may depend on the run's stage. Of D
+    alone it is infinite at no tokens, which tells a plan that it needs a baseline; `power`
+    is not.
     """
     return Term(
         "B",
         lambda x, e: (
             power(clip_replay(x["replay"]), e["nu"])
-            * jnp.exp(-exponent(x, e) * jnp.log(x["D"]))
+            * jnp.exp(-exponent(x, e) * jnp.log(tokens(x, e)))
         ),
-        ADAPTED,
+        lognormal(
+            0.4,
+            1.0,
+            "unpublished; adaptation moves the target loss by tenths of a nat "
+            "(Goffinet 2025, fig. 1)",
+        ),
         latex,
     )

@@ -7,15 +7,13 @@ curve bends into its power law later (Hernandez 2021). Without D_T a fit pays fo
 bend with a slope that is too flat and a floor that is too low.
 """
 
-import jax.numpy as jnp
-
-from bayeslaw._law.law import Exponent, Law, Term, clip_replay, power
+from bayeslaw._law.law import Exponent, Law
 from bayeslaw._law.priors import lognormal
 
 from ._terms import (
-    ADAPTED,
     GOFFINET,
     REFERENCE,
+    adaptation_data,
     floor,
     ptpp_floor,
     replay_barrier,
@@ -25,14 +23,9 @@ from .ptpp_floor import LAW as FLOOR
 
 HERNANDEZ = "Hernandez 2021 (scaling laws for transfer)"
 
-TRANSFERRED = Term(
-    "B",
-    lambda x, e: (
-        power(clip_replay(x["replay"]), e["nu"])
-        * jnp.exp(-e["beta"] * jnp.log(x["D"] + e["D_T"]))
-    ),
-    ADAPTED,
-    r"\frac{B\,r^{\nu}}{(D_T + D)^{\beta}}",
+TRANSFERRED = adaptation_data(
+    latex=r"\frac{B\,r^{\nu}}{(D_T + D)^{\beta}}",
+    tokens=lambda x, e: x["D"] + e["D_T"],
 )
 
 LAW = Law(

@@ -21,6 +21,11 @@ COMPOUND = {
 SHARE = "share_"  # begins a column with a domain's share of the tokens
 
 
+def starts_from_losses(columns: Iterable[str]) -> bool:
+    """Tell whether a law that reads these columns starts from the checkpoint's losses."""
+    return not set(LOSSES_BEFORE).isdisjoint(columns)
+
+
 def is_share(column: object) -> bool:
     """Tell whether a column is a domain's share, by its name."""
     return str(column).startswith(SHARE) and str(column) != SHARE

@@ -23,7 +23,7 @@ def panels(
         returned for them.
     """
     unseen, fitted = (
-        (with_mixtures(runs), forecasts) for runs, forecasts in (unseen, fitted)
+        (with_mixture_column(runs), forecasts) for runs, forecasts in (unseen, fitted)
     )
     runs, _ = unseen
     # columns that tell panels or lines apart, if they vary
@@ -36,7 +36,7 @@ def panels(
     }
 
 
-def with_mixtures(runs: pd.DataFrame) -> pd.DataFrame:
+def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
     """Add a column ``mixture``, the shares of each run as a text, where there are some."""
     columns = share_columns(runs)
     if len(columns) < 2:

@@ -11,7 +11,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import PlanError
-from bayeslaw._plans.mixing.mixture import MixtureArguments, posed, with_other_draws
+from bayeslaw._plans.mixing.mixture import MixtureArguments, posed_and_solved
 from bayeslaw._report import page as page_file
 from bayeslaw._report.panels import panels
 from bayeslaw.cli.parsing import question_of
@@ -175,7 +175,9 @@ def slide(page, name: str, position: float) -> dict:
 @pytest.fixture(scope="module")
 def exact(made):
     """The draws that the page interpolates, and the limits."""
-    return posed(with_other_draws(MixtureArguments(made.fits, **QUESTION)))
+    arguments = MixtureArguments(made.fits, **QUESTION)
+    _, simplex, problem = posed_and_solved(arguments)
+    return simplex, problem
 
 
 def assert_as_python(point, exact):

@@ -45,7 +45,12 @@ def load_or_compile(lowering: Callable[[], Any], words: str) -> Callable:
     program = _loaded(path)
     if program is None:
         return _compiled(lowering, path)
-    return _OnTrial(program, lowering, path)
+
+    def again() -> Callable:
+        _delete(path)
+        return _compiled(lowering, path)
+
+    return _OnTrial(program, again)
 
 
 def _compiled(lowering: Callable[[], Any], path: Path) -> Callable:
@@ -69,25 +74,22 @@ class _OnTrial:
     without its machine code, which loads as others do and ends every process that calls it.
     """
 
-    def __init__(self, program: Callable, lowering: Callable[[], Any], path: Path):
+    def __init__(self, program: Callable, again: Callable[[], Callable]):
         self._program = program
-        self._lowering = lowering
-        self._path = path
-        self._is_tried = False
+        self._again: Callable[[], Callable] | None = again
 
     def __call__(self, *arguments: Any) -> Any:
         import jax
 
-        if self._is_tried:
+        again = self._again  # of this call: another thread may succeed meanwhile
+        if again is None:
             return self._program(*arguments)
         try:
             result = jax.block_until_ready(self._program(*arguments))
         except jax.errors.JaxRuntimeError:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            self._program = _compiled(self._lowering, self._path)
+            self._program = again()
             result = self._program(*arguments)
-        self._is_tried = True
+        self._again = None  # it holds the arguments of the first call
         return result
 
 
@@ -184,12 +186,17 @@ def _loaded(path: Path) -> Any:
             *parts, execution_devices=devices
         )
     except Exception:  # damaged, or written by another build of XLA: errors of any type
-        with contextlib.suppress(OSError):
-            path.unlink()
+        _delete(path)
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
     return program
+
+
+def _delete(path: Path) -> None:
+    """Delete a file, where that is possible."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _own_bytes(path: Path) -> bytes:

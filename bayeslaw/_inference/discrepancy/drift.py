@@ -26,6 +26,7 @@ from bayeslaw._law.columns import (
     SOURCE_LOSS_BEFORE,
     is_share,
     powers_of,
+    starts_from_losses,
 )
 from bayeslaw._law.priors import Prior, lognormal
 
@@ -186,8 +187,8 @@ class Miss(NamedTuple):
 
 def scale_prior(training: Range, priors: CommonScale = CommonScale()) -> Prior:
     """Choose the prior of a drift's common scale by what the law reads."""
-    starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(training.axes)
-    return priors.state_tau if starts else priors.tau
+    is_state = starts_from_losses(training.axes)
+    return priors.state_tau if is_state else priors.tau
 
 
 def draw_scales(

@@ -33,7 +33,7 @@ from bayeslaw._inference.discrepancy.axes import (
     walk_position,
 )
 from bayeslaw._inference.discrepancy.fading import Fading
-from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.priors import Prior, lognormal
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ class MisfitPriors(NamedTuple):
 
     def of_all_pieces(self, columns: Iterable[str]) -> Prior:
         """Choose the prior of the misfit's sd of a law that reads these columns."""
-        starts = set(LOSSES_BEFORE) & set(columns)
-        return self.state_misfit if starts else self.misfit
+        return self.state_misfit if starts_from_losses(columns) else self.misfit
 
 
 PRIORS = MisfitPriors()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from bayeslaw._plans.mixing.search import (
     MixtureChoice,
     SetLimits,
     SimplexProblem,
+    kept_share,
     onto_simplex,
     search,
 )
@@ -190,10 +191,31 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     >>> planned.feasible, round(sum(planned.shares.values()), 6)
     (True, 1.0)
     """
+    return posed_and_solved(arguments).plan
+
+
+class PosedMixture(NamedTuple):
+    """A plan, and the problem over the draws by which its probability was found."""
+
+    plan: MixturePlan
+    simplex: Simplex
+    problem: SimplexProblem
+
+
+def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
+    """Find the plan of `plan_mixture`, and keep the problem for what is asked of it next.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed.
+    """
     simplex, problem = posed(arguments)
     choice = search(problem, seed=arguments.seed)
-    _, fresh = posed(with_other_draws(arguments))
-    return _answer(arguments, simplex, fresh, _verified(fresh, choice))
+    # what is best for some draws looks better by them than it is
+    others, fresh = posed(replace(arguments, seed=arguments.seed + 1))
+    plan = _answer(arguments, simplex, fresh, _verified(fresh, choice))
+    return PosedMixture(plan, others, fresh)
 
 
 def posed(arguments: MixtureArguments) -> tuple[Simplex, SimplexProblem]:
@@ -216,13 +238,6 @@ def posed(arguments: MixtureArguments) -> tuple[Simplex, SimplexProblem]:
         simplex.supply,
     )
     return simplex, problem
-
-
-def with_other_draws(arguments: MixtureArguments) -> MixtureArguments:
-    """The question for draws that were not searched: what is best for some draws looks
-    better by them than it is.
-    """
-    return replace(arguments, seed=arguments.seed + 1)
 
 
 def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
@@ -357,7 +372,7 @@ def _along(
         losses = limits.most[:, None] * np.exp(-np.array(margins))
         rows[name] = {
             "share": shares.tolist(),
-            "probability": [float((m >= 0).all(axis=0).mean()) for m in margins],
+            "probability": [kept_share(m) for m in margins],
             "losses": {
                 limit: pd.DataFrame(
                     [_quantiles(of_point) for of_point in losses[:, i]]

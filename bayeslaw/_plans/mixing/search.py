@@ -65,6 +65,11 @@ class MixtureChoice(NamedTuple):
     is_kept: bool
 
 
+def kept_share(margins: Float[np.ndarray, "limit draw"]) -> float:
+    """The share of draws that keep all limits."""
+    return float((margins >= 0).all(axis=0).mean())
+
+
 @dataclass(frozen=True, eq=False)
 class SimplexProblem:
     """What is searched: fixed draws, limits, and the tokens and shares there may be.
@@ -99,7 +104,7 @@ class SimplexProblem:
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> float:
         """The share of draws that keep all limits."""
-        return float(self.kept(log_tokens, shares).all(axis=0).mean())
+        return kept_share(self.margins(log_tokens, shares))
 
     def quantile(
         self, point: Float[np.ndarray, " slope"]
@@ -130,7 +135,7 @@ class SimplexProblem:
         rungs = np.linspace(low, high, 32)
         log_losses = self.losses.along_tokens(rungs, shares)
         probabilities = [
-            (self.limits.margins(log_losses[..., rung]) >= 0).all(axis=0).mean()
+            kept_share(self.limits.margins(log_losses[..., rung]))
             for rung in range(len(rungs))
         ]
         return rungs, np.array(probabilities)

@@ -75,7 +75,7 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     that read the stage, where it varies.
     """
     candidates = candidate_laws(runs)
-    starts = [name for name in candidates if name in _state_laws(runs)]
+    starts = [name for name in _state_laws(runs) if name in candidates]
     stages = [name for name in candidates if "ptpp" in catalogue.law(name).covariates]
     return starts or stages or candidates
 

@@ -36,7 +36,7 @@ from bayeslaw._inference.table import (
     shared_error,
     sharing,
 )
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.artifact import NAMES
 from bayeslaw._posteriors.posterior import WEIGHTS, LogLoss, over_draws
@@ -84,8 +84,7 @@ def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
     The misfit has its own checkpoint effect.
     """
     errors = shared_error(runs)
-    starts = {LOSS_BEFORE, SOURCE_LOSS_BEFORE} & set(law.covariates)
-    if starts or errors.kind != "checkpoint":
+    if starts_from_losses(law.covariates) or errors.kind != "checkpoint":
         return NONE
     return SharedError(checkpoint=errors.checkpoint)
 

@@ -71,7 +71,7 @@ class Fit:
         drifts = {} if self.drift is None else {DRIFT: self.drift}
         return with_misfit(draws, self.misfit) | drifts
 
-    @property
+    @cached_property
     def drift(self) -> Float[np.ndarray, "draw side"] | None:
         """Drifts beyond the runs, as the prior has them; None of many runs, whose
         drift an average learns from stages left out, and of a plain fit.

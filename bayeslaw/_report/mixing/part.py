@@ -16,9 +16,7 @@ from bayeslaw._law.columns import share_domains
 from bayeslaw._plans.mixing.mixture import (
     MixtureArguments,
     MixturePlan,
-    plan_mixture,
-    posed,
-    with_other_draws,
+    posed_and_solved,
 )
 from bayeslaw._plans.mixing.question import Simplex, fitted_range
 from bayeslaw._plans.mixing.search import SetLimits, onto_simplex
@@ -63,11 +61,8 @@ def planned_mixture(
     PlanError
         As `plan_mixture` does.
     """
-    question = {"seed": seed, **question}
-    plan = plan_mixture(fits, **question)
-    arguments = MixtureArguments(fits, **question)
-    # the draws by which the plan's probability was found
-    simplex, problem = posed(with_other_draws(arguments))
+    arguments = MixtureArguments(fits, **{"seed": seed, **question})
+    plan, simplex, problem = posed_and_solved(arguments)
     x = math.log(plan.D)
     start = _Start(x, np.array(list(plan.shares.values())), problem.confidence)
     costs = arguments.costs or Costs()
