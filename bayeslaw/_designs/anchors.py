@@ -22,7 +22,7 @@ from bayeslaw._designs import reweighting
 from bayeslaw._designs.anchor_list import Anchors as Anchors
 from bayeslaw._designs.appraisal import (
     Appraisal,
-    appraisal_of,
+    best_list,
     goal_sds,
     where_to_stop,
 )
@@ -40,7 +40,7 @@ from bayeslaw._designs.goals.goal import (
 )
 from bayeslaw._designs.goals.kinds import unit_of
 from bayeslaw._designs.menu import Menu, days_of, menu
-from bayeslaw._designs.search import Limits, choose
+from bayeslaw._designs.search import Limits
 from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.outcomes import check_readable
 from bayeslaw._posteriors.posterior import Posterior
@@ -98,9 +98,10 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         law reads. Rows of one ``run`` are points along it, and whoever buys one gets
         those before it. ``cost`` is of the run up to the row (else 6 N D FLOPs);
         ``checkpoint_cost`` is paid once by whatever starts from that ``checkpoint``
-        (else N and ptpp). Runs that the posterior was fitted to are not offered: those
+        (else N and ptpp). Rows that the posterior was fitted to are not offered: those
         of the same settings (and ``seed``, if there is such a column), unless the table
-        has losses, which says that it lists runs to be made again.
+        has losses, which says that it lists runs to be made again. Their runs go on
+        from there for the difference.
     goal
         Runs to be forecast (a table), or the plan: the keyword arguments of `plan` for
         one model.
@@ -174,11 +175,10 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     aim = _goal(posterior, goal, offered, arguments)
     approximation = gaussian(offered, aim.domains)
     criterion = aim.criterion(approximation)
-    picks = choose(approximation.offer, criterion, limits)
-    appraisal = appraisal_of(approximation, criterion, picks)
+    appraisal, is_chance = best_list(approximation, criterion, limits)
     least = _least_rate(arguments.least, aim.gain, criterion, limits)
     count, stop = where_to_stop(
-        approximation.offer, criterion, appraisal, limits, least
+        approximation.offer, criterion, appraisal, limits, least, is_chance
     )
     if not np.isfinite(offered.cost).any():
         stop = "all runs on offer are had already"
@@ -287,9 +287,10 @@ def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
             f"budget {budget:g} is below the cheapest candidate, row {row} at "
             f"{cheapest:g}; raise it, or offer smaller runs"
         )
-    runs = len(offered.cost)
-    most = int(max_picks or runs * replicates)
-    return Limits(budget, int(replicates), most)
+    # a run that is begun goes on once; of another seed nothing is begun
+    often = np.where(offered.is_begun, 1, int(replicates))
+    most = int(max_picks or often.sum())
+    return Limits(budget, often, most)
 
 
 def _check_count(name: str, count: float) -> None:
@@ -333,11 +334,11 @@ def _lines(
     replicates: dict[int, int] = {}
     for k, (run, stop) in enumerate(appraisal.picks):
         replicates[run] = replicates.get(run, 0) + 1
-        positions = offered.rows[run, : stop + 1]
-        rows = [_label(offered.table.index[i]) for i in positions]
+        measured = offered.measured_by((run, stop))
+        rows = [_label(offered.table.index[i]) for i in measured]
         lines.append(
             {
-                "row": rows[-1],
+                "row": _label(offered.table.index[offered.rows[run, stop]]),
                 "rows": rows,
                 "run": offered.names(run),
                 "replicate": replicates[run],

@@ -12,7 +12,13 @@ import numpy as np
 from bayeslaw._designs.criteria import Criterion, Variance
 from bayeslaw._designs.evidence import Gaussian
 from bayeslaw._designs.gaussian import Offer, Pick, Precision
-from bayeslaw._designs.search import Limits, what_fits
+from bayeslaw._designs.search import (
+    Limits,
+    choose,
+    greedy,
+    order_by_worth,
+    what_fits,
+)
 from bayeslaw._posteriors.outcomes import BATCHES
 
 if TYPE_CHECKING:
@@ -39,6 +45,28 @@ class Appraisal:
             self.gain[:count],
             self.gain_error[:count],
         )
+
+
+def best_list(
+    approximation: Gaussian, criterion: Criterion, limits: Limits, errors: float = 2.0
+) -> tuple[Appraisal, bool]:
+    """The best runs within the limits, each of which gains more than so many of its
+    Monte Carlo ``errors``; whether any was left out for that, and its cost spent anew.
+    """
+    offer = approximation.offer
+    picks = choose(offer, criterion, limits)
+    barred = np.zeros(offer.cost.shape, bool)
+    while True:
+        appraisal = appraisal_of(approximation, criterion, picks)
+        is_chance = appraisal.gain <= errors * appraisal.gain_error
+        if not is_chance.any():
+            return appraisal, bool(barred.any())
+        for i in np.flatnonzero(is_chance):
+            run, stop = picks[i]
+            barred[run, : stop + 1] = True
+        kept = [picks[i] for i in np.flatnonzero(~is_chance)]
+        more = greedy(offer, criterion, limits, 1.0, bought=kept, barred=barred)
+        picks = order_by_worth(offer, criterion, more)
 
 
 def appraisal_of(
@@ -110,29 +138,27 @@ def where_to_stop(
     appraisal: Appraisal,
     limits: Limits,
     least: float,
-    errors: float = 2.0,
+    is_chance: bool,
 ) -> tuple[int, str]:
-    """Count the picks before one that is not worth its cost; say why the list ends there.
-
-    A gain counts from ``least`` per cost, and from so many of its Monte Carlo
-    ``errors``.
+    """Count the picks that gain most beyond ``least`` for their cost; say why the list
+    ends there. ``is_chance``: whether runs were left out since what they gain may be.
     """
-    exhausted = "nothing left is worth buying"
-    terms = zip(appraisal.cost, appraisal.gain, appraisal.gain_error, strict=True)
-    for count, (cost, gain, error) in enumerate(terms):
-        if not gain > criterion.rounding():
-            return count, exhausted
-        if gain < least * cost:
-            return count, "the next run gains less for its cost than asked for"
-        if gain <= errors * error:
-            return count, "the next run's gain is within its Monte Carlo error"
+    # a run may be worth its cost only with those after it: of a checkpoint, say
+    beyond = np.cumsum(appraisal.gain - least * appraisal.cost)
+    count = int(np.argmax([0.0, *beyond]))
     picks = appraisal.picks
+    if count < len(picks):
+        return count, "the next run gains less for its cost than asked for"
     fits, allowed = what_fits(offer, picks, limits)
     if fits and not allowed:
         return len(picks), (
             "what fits the rest of the budget has been bought as often as allowed "
-            f"(replicates: {limits.replicates})"
+            f"(replicates: {np.max(limits.replicates)})"
         )
     if len(picks) == limits.picks:
         return len(picks), "the batch is full"
-    return len(picks), exhausted if fits else "nothing else fits the budget"
+    if not fits:
+        return len(picks), "nothing else fits the budget"
+    if is_chance:
+        return len(picks), "what else fits gains no more than its Monte Carlo error"
+    return len(picks), "nothing left is worth buying"

@@ -172,6 +172,9 @@ def gaussian(
         checkpoint_cost=menu.checkpoint_cost,
         effects=_loadings(menu, law[..., :0], other_effects),
     )
+    if menu.had.any():
+        had = menu.begun(menu.had)
+        offer = offer.given(np.repeat(had, len(domains), axis=1))
     goals = np.hstack([goals, np.concatenate(of_goals)])
     return Gaussian(offer, goals, draws, domains[0].batch)
 
@@ -280,10 +283,12 @@ class Measurements(NamedTuple):
 
 
 def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:
-    """All rows that a list of picks measures, in order."""
+    """All rows that a list of picks measures, in order. What a run that goes on shares
+    with its earlier points is left out.
+    """
     parts = []
     for i, (run, stop) in enumerate(picks):
-        rows = menu.rows[run, : stop + 1]
+        rows = menu.measured_by((run, stop))
         pick = np.full(len(rows), i)
         checkpoint = np.full(len(rows), menu.checkpoint[run])
         gap = np.diff(menu.along[rows], prepend=-np.inf)

@@ -19,14 +19,14 @@ out (Boyd and Vandenberghe 2004, appendix A.5.5). Other checkpoints cost nothing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 Pick = tuple[int, int]
 """Index of a run, and of the stop at which it ends."""
@@ -238,6 +238,44 @@ class Offer:
         # because L is triangular.
         all_loadings = np.concatenate([self.loadings, self._effects], axis=2)
         return np.linalg.solve(np.linalg.cholesky(self.noise), all_loadings)
+
+    def given(self, had: Bool[np.ndarray, "run measurement"]) -> Offer:
+        """The same runs once some of their measurements are had, shape (run,
+        measurement): the rest as it is given these, which tell nothing more.
+        """
+        # Conditioning of Gaussians (Rasmussen and Williams 2006, eq. A.6), with one and
+        # no covariance in place of what is not conditioned on.
+        is_had = had[:, :, None] * 1.0
+        eye = np.eye(had.shape[1])
+        known = self.noise * (is_had * had[:, None, :]) + eye * (1.0 - is_had)
+        weights = np.linalg.solve(known, is_had * self.noise).transpose(0, 2, 1)
+        # loadings of what is had cancel exactly but for rounding
+        rest = 1.0 - is_had
+        noise = rest * (self.noise - weights @ self.noise) * rest.transpose(0, 2, 1)
+        return replace(
+            self,
+            loadings=rest * (self.loadings - weights @ self.loadings),
+            noise=noise + eye * is_had,
+            effects=rest * (self._effects - weights @ self._effects),
+        )
+
+    def going_on(self, picks: Sequence[Pick]) -> Offer:
+        """What is on offer once these are bought: each run farther along, for the
+        difference, shape (pick, stop).
+        """
+        runs, stops = np.array(picks).T
+        paid = self.cost[runs, stops]
+        later = np.arange(self.cost.shape[1]) > stops[:, None]
+        offer = replace(
+            self,
+            loadings=self.loadings[runs],
+            noise=self.noise[runs],
+            cost=np.where(later, self.cost[runs] - paid[:, None], np.inf),
+            checkpoint=self.checkpoint[runs],
+            checkpoint_cost=np.zeros(len(self.checkpoint_cost)),
+            effects=self._effects[runs],
+        )
+        return offer.given(np.repeat(~later, self.per_stop, axis=1))
 
     def information(self, pick: Pick) -> Precision:
         """Compute the precision that a pick adds."""

@@ -37,8 +37,8 @@ class Menu:
         Position in the table of each run's stops in order, shape (run, stop); -1 past a
         run's end.
     cost
-        Cost of a run up to each stop, shape (run, stop); infinite past a run's end. The
-        checkpoint is not in it.
+        What is still to be paid for a run up to each stop, shape (run, stop); infinite
+        past a run's end. The checkpoint is not in it.
     along
         Logarithm of how far along its run each row is measured (steps, tokens or cost),
         shape (row,).
@@ -47,6 +47,8 @@ class Menu:
     checkpoint_cost
         What each checkpoint costs if it is used at all, shape (checkpoint,).
         A table that names none has one for each run.
+    had
+        Rows whose losses are there already, shape (row,).
     """
 
     table: pd.DataFrame
@@ -55,6 +57,7 @@ class Menu:
     along: Float[np.ndarray, " row"]
     checkpoint: Int[np.ndarray, " run"]
     checkpoint_cost: Float[np.ndarray, " checkpoint"]
+    had: Bool[np.ndarray, " row"]
 
     @property
     def first_cost(self) -> Float[np.ndarray, "run stop"]:
@@ -62,12 +65,29 @@ class Menu:
         return self.cost + self.checkpoint_cost[self.checkpoint][:, None]
 
     def without(self, had: Bool[np.ndarray, " row"]) -> Menu:
-        """The menu where a run up to a stop is not for sale if all its rows are had,
-        shape (row,).
+        """The menu once these rows are had, shape (row,). A run goes on from its last
+        such row for the difference, and points before it are free; a stop with nothing
+        to measure is not for sale, and who has paid for a checkpoint does not pay again.
         """
-        along_run = np.where(self.rows >= 0, had[self.rows], True)
-        all_had = np.logical_and.accumulate(along_run, axis=1)
-        return replace(self, cost=np.where(all_had, np.inf, self.cost))
+        begun = self.begun(had)
+        paid = np.where(begun, self.cost, 0.0).max(axis=1, keepdims=True)
+        rest = np.maximum(self.cost - paid, 0.0)
+        is_new = np.logical_or.accumulate((self.rows >= 0) & ~begun, axis=1)
+        due = self.checkpoint_cost.copy()
+        due[self.paid_checkpoints(had)] = 0.0
+        cost = np.where(is_new, rest, np.inf)
+        return replace(self, cost=cost, checkpoint_cost=due, had=self.had | had)
+
+    def measured_by(self, pick: tuple[int, int]) -> Int[np.ndarray, " row"]:
+        """Rows of the table that a run up to a stop adds to what is had."""
+        run, stop = pick
+        rows = self.rows[run, : stop + 1]
+        return rows[~self.had[rows]]
+
+    @property
+    def is_begun(self) -> Bool[np.ndarray, " run"]:
+        """Which runs have rows that are had, shape (run,)."""
+        return self.begun(self.had).any(axis=1)
 
     def begun(self, bought: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "run stop"]:
         """Which stops of each run are among the rows bought, shape (row,)."""
@@ -124,7 +144,8 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     _check_one_checkpoint(table, rows, codes)
     dearest = np.zeros(codes.max() + 1)
     np.maximum.at(dearest, codes, extra)
-    return Menu(table, rows, along_runs, along, codes[rows[:, 0]], dearest)
+    had = np.zeros(len(table), bool)
+    return Menu(table, rows, along_runs, along, codes[rows[:, 0]], dearest, had)
 
 
 def _stops(
@@ -358,12 +379,15 @@ def _priced(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float:
     """Days until all picked runs are done, as many at once as train side by side, each
-    after its checkpoint where that is paid for.
+    after its checkpoint where that is paid for. A run that is begun goes on.
     """
     days, begun = [], set()
     for run, stop in picks:
-        row = menu.table.iloc[menu.rows[run, stop]]
-        bill = costs.of_tokens(row["N"], row["D"])
+        rows = menu.rows[run, : stop + 1]
+        row = menu.table.iloc[rows[-1]]
+        before = menu.table["D"].iloc[rows[menu.had[rows]]].max()
+        tokens = row["D"] - (0.0 if np.isnan(before) else before)
+        bill = costs.of_tokens(row["N"], tokens)
         checkpoint = int(menu.checkpoint[run])
         price = menu.checkpoint_cost[checkpoint] if checkpoint not in begun else 0.0
         begun.add(checkpoint)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bayeslaw._designs.criteria import Criterion
-from bayeslaw._designs.gaussian import Offer, Pick, precision_of
+from bayeslaw._designs.gaussian import Offer, Pick, Precision, precision_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,47 @@ class Effort:
 
 
 class Limits(NamedTuple):
-    """Budget, how often one run may be bought, and how many picks."""
+    """Budget, how often each run may be bought, all alike or of shape (run,), and how
+    many picks.
+    """
 
     budget: float
-    replicates: int
+    replicates: int | Int[np.ndarray, " run"]
     picks: int
+
+
+class Rate(NamedTuple):
+    """What runs are compared by: gain / cost**power, with costs of at ``least`` so much.
+
+    Gain per cost is the greedy of a knapsack; a power of 0 the plain greedy.
+    """
+
+    power: float
+    least: float
+
+    @classmethod
+    def among(cls, offer: Offer, power: float) -> Rate:
+        """What costs nothing is taken to cost a trifle of the least cost."""
+        cost = offer.cost[np.isfinite(offer.cost) & (offer.cost > 0)]
+        return cls(power, 1e-9 * float(cost.min()) if len(cost) else 1.0)
+
+    def of(
+        self, gains: Float[np.ndarray, "run stop"], cost: Float[np.ndarray, "run stop"]
+    ) -> Float[np.ndarray, "run stop"]:
+        """Shape (run, stop). Past a run's end there is nothing to gain."""
+        finite = np.where(np.isfinite(cost), cost, 1.0)
+        return gains / np.maximum(finite, self.least) ** self.power
+
+
+class Step(NamedTuple):
+    """What a greedy search may do next: the list after it, the precision it adds, its
+    cost, and its score, by which steps are compared.
+    """
+
+    picks: list[Pick]
+    information: Precision
+    cost: float
+    score: float
 
 
 def choose(
@@ -122,44 +158,106 @@ def greedy(
     *,
     bought: Sequence[Pick] = (),
     paid: int | None = None,
+    barred: Bool[np.ndarray, "run stop"] | None = None,
 ) -> list[Pick]:
-    """Buy, while the budget lasts, what has the largest gain / cost**power; of that
-    list, the start worth most.
+    """Buy, while the budget lasts, what has the largest gain / cost**power; of all
+    lists on the way, the one worth most.
 
-    Nothing is bought of which the gain may be a rounding error, or is not a number.
-    ``bought`` is had already, and ``paid`` is a checkpoint to pay for first.
+    What is bought may be another run, or a run of the list farther along, which costs
+    the difference. Nothing is bought of which the gain may be a rounding error, or is
+    not a number. ``bought`` is on the list already, ``paid`` is a checkpoint to pay for
+    first, and no new run is bought up to a stop that is ``barred``.
     """
     picks, precision = list(bought), precision_of(offer, bought)
-    spent = offer.price(picks)
     used = {int(offer.checkpoint[run]) for run, _ in picks}
+    spent = offer.price(picks)
     if paid is not None and paid not in used:
         used.add(paid)
         spent += offer.checkpoint_cost[paid]
-    counts = np.bincount([run for run, _ in picks], minlength=len(offer.cost))
-    worth = [criterion.value(precision)]
-    while len(picks) < limits.picks:
-        cost = _costs_now(offer, used)
+    rate = Rate.among(offer, power)
+    lists, worth = [picks], [criterion.value(precision)]
+    while True:
         # sums of costs may miss the budget by rounding
-        affordable = cost <= (limits.budget - spent) * (1 + 1e-12)
-        allowed = (counts < limits.replicates)[:, None]
-        if not (affordable & allowed).any():
+        remaining = (limits.budget - spent) * (1 + 1e-12)
+        new = _costs_of_new(offer, limits, picks, used, barred)
+        step = _next_step(offer, criterion, precision, picks, new, remaining, rate)
+        if step is None:
             break
-        gains = criterion.gains(precision, offer)
-        possible = affordable & allowed & _counts(gains, criterion)
-        if not possible.any():
-            break
-        # Gain per cost is the greedy of a knapsack; a power of 0 the plain greedy.
-        scores = np.where(possible, _score(gains, cost, power), -np.inf)
-        run, stop = np.unravel_index(np.argmax(scores), cost.shape)
-        pick = (int(run), int(stop))
-        picks.append(pick)
-        precision = precision + offer.information(pick)
+        picks, precision = step.picks, precision + step.information
+        used.update(int(offer.checkpoint[run]) for run, _ in picks)
+        spent += step.cost
+        lists.append(picks)
         worth.append(criterion.value(precision))
-        spent += cost[pick]
-        counts[run] += 1
-        used.add(int(offer.checkpoint[run]))
-    # Gains for a plan can be negative on the way: the best start of the list.
-    return picks[: len(bought) + int(np.argmax(worth))]
+    # Gains for a plan can be negative on the way: the best list.
+    return lists[int(np.argmax(worth))]
+
+
+def _costs_of_new(
+    offer: Offer,
+    limits: Limits,
+    picks: Sequence[Pick],
+    used: set[int],
+    barred: Bool[np.ndarray, "run stop"] | None,
+) -> Float[np.ndarray, "run stop"]:
+    """Cost of each run up to each stop beside these picks, infinite where it is not
+    allowed, shape (run, stop).
+    """
+    counts = np.bincount([run for run, _ in picks], minlength=len(offer.cost))
+    is_allowed = (counts < limits.replicates) & (len(picks) < limits.picks)
+    cost = np.where(is_allowed[:, None], _costs_now(offer, used), np.inf)
+    return cost if barred is None else np.where(barred, np.inf, cost)
+
+
+def _next_step(
+    offer: Offer,
+    criterion: Criterion,
+    precision: Precision,
+    picks: list[Pick],
+    new: Float[np.ndarray, "run stop"],
+    remaining: float,
+    rate: Rate,
+) -> Step | None:
+    """The affordable step of the highest rate, if any gains anything: another run at
+    the costs ``new``, or one of the list farther along.
+    """
+    steps = []
+    best = _best(offer, criterion, precision, new, remaining, rate)
+    if best is not None:
+        pick, score = best
+        information = offer.information(pick)
+        steps.append(Step([*picks, pick], information, new[pick], score))
+    begun = list(dict.fromkeys(picks))
+    if begun and offer.cost.shape[1] > 1:
+        rest = offer.going_on(begun)
+        best = _best(rest, criterion, precision, rest.cost, remaining, rate)
+        if best is not None:
+            (which, stop), score = best
+            place = picks.index(begun[which])
+            farther = [*picks[:place], (begun[which][0], stop), *picks[place + 1 :]]
+            information = rest.information((which, stop))
+            steps.append(Step(farther, information, rest.cost[which, stop], score))
+    return max(steps, key=lambda step: step.score, default=None)
+
+
+def _best(
+    offer: Offer,
+    criterion: Criterion,
+    precision: Precision,
+    cost: Float[np.ndarray, "run stop"],
+    remaining: float,
+    rate: Rate,
+) -> tuple[Pick, float] | None:
+    """The affordable run of the highest rate, and this rate."""
+    is_affordable = cost <= remaining
+    if not is_affordable.any():
+        return None
+    gains = criterion.gains(precision, offer)
+    possible = is_affordable & _counts(gains, criterion)
+    if not possible.any():
+        return None
+    scores = np.where(possible, rate.of(gains, cost), -np.inf)
+    run, stop = np.unravel_index(np.argmax(scores), cost.shape)
+    return (int(run), int(stop)), float(scores[run, stop])
 
 
 def _counts(
@@ -193,23 +291,6 @@ def _costs_now(offer: Offer, used: set[int]) -> Float[np.ndarray, "run stop"]:
     # Once a checkpoint is paid for, its other runs are cheaper.
     due[list(used)] = 0.0
     return offer.cost + due[offer.checkpoint][:, None]
-
-
-def _score(
-    gains: Float[np.ndarray, "run stop"],
-    cost: Float[np.ndarray, "run stop"],
-    power: float,
-) -> Float[np.ndarray, "run stop"]:
-    """Divide gains by cost**power, shape (run, stop). Past a run's end there is nothing
-    to gain.
-    """
-    real = np.isfinite(cost)
-    # what costs nothing is taken to cost a trifle of the least cost
-    trifle = 1e-9 * np.min(cost[real & (cost > 0)], initial=np.inf)
-    least = trifle if np.isfinite(trifle) else 1.0
-    finite = np.where(real, cost, 1.0)
-    paid = np.maximum(finite, least)
-    return gains / paid**power
 
 
 def exchange(
@@ -255,13 +336,14 @@ def order_by_worth(
     """
     remaining, ordered = sorted(picks), []
     precision, used = precision_of(offer, []), set()
+    rate = Rate.among(offer, 1.0)
     while remaining:
         gains = criterion.gains(precision, offer)
         counts = _counts(gains, criterion)
         useful = [pick for pick in remaining if counts[pick]]
         if not useful:
             break
-        scores = _score(gains, _costs_now(offer, used), 1.0)
+        scores = rate.of(gains, _costs_now(offer, used))
         best = max(useful, key=lambda pick: scores[pick])
         ordered.append(best)
         remaining.remove(best)

@@ -199,6 +199,40 @@ def test_nothing_is_bought_for_gains_within_monte_carlo_error():
     assert made.goal_sd_after == made.goal_sd_before
 
 
+def test_a_gain_that_may_be_chance_does_not_end_the_list():
+    """A run that costs next to nothing is first in order of gain for cost; what it gains
+    is chance, and the dear run after it is bought all the same.
+    """
+
+    def apart(draw, x):
+        return jnp.where(x["x"] > 2, draw["level"], draw["slope"])
+
+    made = anchors(
+        straight(log_loss=apart),
+        table(x=[0.0, 3.0], cost=[0.01, 1.0]),
+        GOAL,
+        2.0,
+        replicates=1,
+        least=0.0,
+        checks=0,
+    )
+    assert [pick["row"] for pick in made.picks] == [2]
+    assert made.spent == 1.0
+    assert "Monte Carlo" in made.stop
+
+
+def test_a_run_that_pays_only_with_those_after_it_does_not_end_the_list():
+    """The first run of a checkpoint bears its cost, and alone gains too little for it."""
+    offered = table(x=3.0, cost=1e-3, checkpoint=["new"] * 8, checkpoint_cost=[1.0] * 8)
+    made = anchors(
+        straight(sigma=0.02), offered, GOAL, 2.0, replicates=1, checks=0, least=1.6
+    )
+    first = made.picks[0]
+    rate = 1.6 * made.goal_sd_before**2 / 2.0
+    assert first["gain"] < rate * first["cost"]
+    assert len(made.picks) > 1
+
+
 def test_a_batch_holds_as_many_runs_as_asked_for():
     made = anchors(
         straight(),

@@ -20,6 +20,7 @@ MENU = Menu(
     along=ALONG,
     checkpoint=np.array([0, 1]),
     checkpoint_cost=np.array([0.0, 5.0]),
+    had=np.zeros(4, bool),
 )
 NOISE = RunNoise(
     sigma=np.array([0.01, 0.02]),

@@ -84,8 +84,8 @@ def test_principal_coordinates_reproduce_covariances():
 
 
 def test_exchanges_find_what_no_greedy_search_does():
-    """Here the best of all greedy lists is worth 98% of the best set."""
-    offer, goal, limits = random_problem(50)
+    """Here the best of all greedy lists is worth 88% of the best set."""
+    offer, goal, limits = random_problem(21)
     best = exhaustive(offer, goal, limits)
     found = search.choose(offer, goal, limits)
     assert goal.value(gaussian.precision_of(offer, found)) == pytest.approx(best)

@@ -338,20 +338,21 @@ def _next(campaign: Campaign) -> NextRuns:
     offered = menu(campaign.candidates, campaign.costs)
     spent = offered.price(bought)
     aim = goal_now(campaign, posteriors, offered)
-    chosen = list_for(campaign, offered, bought, aim, campaign.budget - spent)
+    unsold = offered.without(bought)
+    chosen = list_for(campaign, unsold, aim, campaign.budget - spent)
     is_known = not any(is_prior_only(p) for p in posteriors.values())
     choice = None if aim.options is None else aim.options.now()
     unsure = chosen.sds[0] if choice is None else choice["regret"]
     stop = why_stop(campaign, chosen, aim.gain, unsure, is_known)
     now = [] if stop else to_buy_now(campaign, chosen, is_known, spent)
     costs = campaign.costs
-    days = None if costs is None else days_of(offered, now, costs)
+    days = None if costs is None else days_of(unsold, now, costs)
     losses = [*losses_of(campaign.goal).values()]
     measured = campaign.measured
     gave_none = measured[losses].isna().any(axis=1)
     failed = measured["row"][gave_none]
     return NextRuns(
-        runs=rows_of(offered, now, bought, losses),
+        runs=rows_of(offered, unsold, now, losses),
         goal_sd=chosen.sds[0],
         goal_sd_after=chosen.sds[-1],
         spent=spent,

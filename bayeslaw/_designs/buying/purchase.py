@@ -23,7 +23,7 @@ from bayeslaw._designs.menu import Menu
 from bayeslaw._designs.search import Limits, choose
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,21 +41,11 @@ class Chosen:
     worthwhile: bool
 
 
-def list_for(
-    campaign: Campaign,
-    offered: Menu,
-    bought: Bool[np.ndarray, " candidate"],
-    aim: Goal,
-    remaining: float,
-) -> Chosen:
+def list_for(campaign: Campaign, unsold: Menu, aim: Goal, remaining: float) -> Chosen:
     """The best list for what is ``remaining`` of the budget."""
     trifle = campaign.rules.trifle * campaign.budget
-    on_sale = _on_sale(offered, bought, trifle, remaining)
-    approximation = gaussian(on_sale, aim.domains)
-    # who has paid for a checkpoint does not pay again
-    due = offered.checkpoint_cost.copy()
-    due[offered.paid_checkpoints(bought)] = 0.0
-    offer = replace(approximation.offer, checkpoint_cost=due)
+    approximation = gaussian(_on_sale(unsold, trifle, remaining), aim.domains)
+    offer = approximation.offer
     criterion = aim.criterion(approximation)
     limits = Limits(remaining, 1, len(offer.cost))
     picks: list[Pick] = []
@@ -76,16 +66,10 @@ def list_for(
     return Chosen([picks[i] for i in order], cost[order], sds, gain, worthwhile)
 
 
-def _on_sale(
-    offered: Menu,
-    bought: Bool[np.ndarray, " candidate"],
-    trifle: float,
-    remaining: float,
-) -> Menu:
-    """Take what is bought off the menu, and runs that cost less than a ``trifle`` as
-    long as something else can be paid for.
+def _on_sale(unsold: Menu, trifle: float, remaining: float) -> Menu:
+    """Take runs that cost less than a ``trifle`` off the menu, as long as something else
+    can be paid for.
     """
-    unsold = offered.without(bought)
     worthwhile = np.where(unsold.cost < trifle, np.inf, unsold.cost)
     if not (worthwhile <= remaining).any():
         return unsold
@@ -133,21 +117,18 @@ def to_buy_now(
 
 
 def rows_of(
-    offered: Menu,
-    picks: Sequence[Pick],
-    bought: Bool[np.ndarray, " candidate"],
-    losses: Sequence[str],
+    offered: Menu, unsold: Menu, picks: Sequence[Pick], losses: Sequence[str]
 ) -> pd.DataFrame:
-    """The candidates' rows that these picks measure, in order, with label and cost."""
-    places, costs = [], []
-    for run, stop in picks:
-        for at in range(stop + 1):
-            place = int(offered.rows[run, at])
-            if not bought[place]:
-                places.append(place)
-                costs.append(float(offered.cost[run, at]))
+    """The candidates' rows that these picks measure, in order, with label and the cost
+    of their runs up to them.
+    """
+    measured = [unsold.measured_by(pick) for pick in picks]
+    places = np.concatenate([np.zeros(0, int), *measured])
+    costs = np.zeros(len(offered.table))
+    exists = offered.rows >= 0
+    costs[offered.rows[exists]] = offered.cost[exists]
     table = offered.table.iloc[places].copy()
-    table["cost"] = costs
+    table["cost"] = costs[places]
     labels = offered.table.index[places]
     if "row" in table:
         table = table.drop(columns="row")
