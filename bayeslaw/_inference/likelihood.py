@@ -76,12 +76,13 @@ def innovations(
 
     Along a run the errors are an autoregression of first order at uneven steps: two
     rows a gap apart correlate by exp(-gap / length), so that a row keeps the share
-    1 - exp(-2 gap / length) of the variance to itself.
+    1 - exp(-2 gap / length) of the variance to itself. The error that the table states
+    of a row is its own; of it, what the row before foretells is wrong by that row's.
     """
     residual = y - mean
     sigma = jnp.asarray(error["sigma"])
     if shared.previous is None or shared.gap is None:
-        return Innovations(residual, jnp.ones(()), sigma)
+        return Innovations(residual, jnp.ones(()), row_scale(sigma, shared))
     first = jnp.isinf(shared.gap)
     # Not infinity in the branch that is not taken: its gradient would be NaN.
     gap = jnp.where(first, 1.0, shared.gap) / error["run_length"]
@@ -92,7 +93,23 @@ def innovations(
     # An effect common to both rows is in the first with weight 1 and in what was
     # foretold with weight rho: what is new holds 1 - rho of it.
     value = residual - foretold * residual[shared.previous]
-    return Innovations(value, 1 - foretold, sigma * own_share)
+    scale = sigma * own_share
+    if shared.row_sd is not None:
+        row_sd = jnp.asarray(shared.row_sd)
+        before = foretold * row_sd[shared.previous]
+        scale = jnp.sqrt(scale**2 + row_sd**2 + before**2)
+    return Innovations(value, 1 - foretold, scale)
+
+
+def row_scale(
+    sigma: Float[AnyArray, ""], shared: SharedError
+) -> Float[AnyArray, "*row"]:
+    """Scale of each row's own error: sigma, and what the table states, in quadrature;
+    of shape () where it states nothing.
+    """
+    if shared.row_sd is None:
+        return sigma
+    return jnp.sqrt(sigma**2 + jnp.asarray(shared.row_sd) ** 2)
 
 
 def model(
@@ -127,7 +144,8 @@ def model(
         name: numpyro.sample(name, prior) for name, prior in error_sites(shared).items()
     }
     numpyro.factor("rounding", log_wall(jnp.log(error["sigma"])))
-    mean, scale = log_loss(law, covariates, values), error["sigma"]
+    mean = log_loss(law, covariates, values)
+    scale = row_scale(jnp.asarray(error["sigma"]), shared)
     effect = jnp.zeros_like(mean)
     if shared.kind is not None:
         with numpyro.plate(shared.kind, len(shared.group.slots)):

@@ -336,6 +336,18 @@ class RunNoise:
             total += draw_new_effects(scale, groups, rng)[:, code]
         return total
 
+    def size_with(
+        self,
+        size: Float[np.ndarray, "*#draw row"] | float,
+        row_sd: Float[np.ndarray, " row"],
+    ) -> Float[np.ndarray, "*draw_row"]:
+        """Size of rows' own errors over `sigma` where the table states sds ``row_sd`` of
+        log loss beside it, of shape (draw, row); as it is where it states none.
+        """
+        if not row_sd.any():
+            return np.asarray(size)
+        return np.hypot(size, row_sd / self.sigma[:, None])
+
     def density(
         self, error: Float[np.ndarray, "draw run"]
     ) -> Float[np.ndarray, "draw run"]:
@@ -366,6 +378,8 @@ def draw_errors(
         effect = tau * standard[shared.group.code]
     dof = ERROR.dof_min + error["dof_above_2"]
     errors = error["sigma"] * rng.standard_t(dof, rows)
+    if shared.row_sd is not None:
+        effect = effect + shared.row_sd * rng.standard_normal(rows)
     if shared.previous is None or shared.gap is None:
         return effect + errors
     previous, gap = np.asarray(shared.previous), np.asarray(shared.gap)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayeslaw._tables.fitting import losses, sds_of_log_loss
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
@@ -80,12 +82,15 @@ class SharedError(NamedTuple):
     gap
         E-folds of steps (or tokens) since then, infinite where there is none, shape
         (row,).
+    row_sd
+        Sd of each row's own error on log loss that the table states, shape (row,).
     """
 
     checkpoint: Group | None = None
     run: Group | None = None
     previous: Int[AnyArray, " row"] | None = None
     gap: Float[AnyArray, " row"] | None = None
+    row_sd: Float[AnyArray, " row"] | None = None
 
     @property
     def kind(self) -> str | None:
@@ -104,6 +109,11 @@ class SharedError(NamedTuple):
     @property
     def along_run(self) -> bool:
         return self.previous is not None
+
+    @property
+    def independent(self) -> SharedError:
+        """The same rows, sharing nothing."""
+        return SharedError(row_sd=self.row_sd)
 
 
 NONE = SharedError()
@@ -143,12 +153,20 @@ def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
     checkpoint or run has no effect that could be told from the law.
     """
     run, along = labels("run", runs), _efolds(runs)
+    row_sd = _row_sds(runs)
     if run is None or along is None or run.nunique() == len(run):
-        return SharedError(checkpoint=_group(labels("checkpoint", runs)))
+        checkpoint = _group(labels("checkpoint", runs))
+        return SharedError(checkpoint=checkpoint, row_sd=row_sd)
     previous, gap = _before(pd.factorize(run)[0], along)
     if run.value_counts().max() >= curve:
-        return SharedError(run=_group(run), previous=previous, gap=gap)
-    return SharedError(_group(labels("checkpoint", runs)), previous=previous, gap=gap)
+        return SharedError(run=_group(run), previous=previous, gap=gap, row_sd=row_sd)
+    checkpoint = _group(labels("checkpoint", runs))
+    return SharedError(checkpoint, previous=previous, gap=gap, row_sd=row_sd)
+
+
+def _row_sds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
+    """Sds of log loss that a table of measured runs states, shape (row,)."""
+    return sds_of_log_loss(runs, losses(runs)) if "loss" in runs else None
 
 
 class Sharing(NamedTuple):
@@ -261,6 +279,8 @@ def twice(shared: SharedError) -> SharedError:
         previous = np.asarray(shared.previous)
         doubled["previous"] = np.concatenate([previous, previous + len(previous)])
         doubled["gap"] = np.tile(np.asarray(shared.gap), 2)
+    if shared.row_sd is not None:
+        doubled["row_sd"] = np.tile(np.asarray(shared.row_sd), 2)
     return SharedError(**doubled)
 
 
@@ -359,6 +379,8 @@ def pad(
         groups[shared.kind] = shared.group._replace(code=shared.group.code[index])
     if shared.previous is not None and shared.gap is not None:
         groups |= {"previous": shared.previous[index], "gap": shared.gap[index]}
+    if shared.row_sd is not None:
+        groups["row_sd"] = shared.row_sd[index]
     padded = {c: np.asarray(v, float)[index] for c, v in covariates.items()}
     weight = (np.arange(size) < n) * 1.0
     return Padded(padded, y[index], weight, shared._replace(**groups))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 LOSS_BEFORE, SOURCE_LOSS_BEFORE = "loss_before", "source_loss_before"
+LOSS_SD = "loss_sd"  # standard error of a row's loss
 
 # column -> the domain whose rows have it
 LOSSES_BEFORE = {LOSS_BEFORE: "target", SOURCE_LOSS_BEFORE: "source"}

@@ -25,6 +25,7 @@ from bayeslaw._base.machine import runtime
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
 from bayeslaw._inference.table import Group, Padded, shared_error
+from bayeslaw._law.columns import LOSS_SD
 from bayeslaw._law.law import NATS, Law
 from bayeslaw._pooling.coordinates import POOLED
 from bayeslaw._pooling.domain import DomainPosterior
@@ -359,6 +360,11 @@ def _check(law: Law, runs: pd.DataFrame, by: str, requested: list[str]) -> pd.Se
             "rows of one checkpoint or one training run share their error, which pool "
             "takes as independent: intervals may be too narrow; thin learning curves "
             "to a few points a run"
+        )
+    if LOSS_SD in runs:
+        _warn(
+            f"pool takes the errors of all rows as alike: column {LOSS_SD!r} counts in a "
+            "domain's misfit only; fit one domain (fit) for it to count in full"
         )
     return names
 

@@ -204,6 +204,17 @@ def _over_draws(
     return jax.vmap(log_loss, in_axes=(0, None))(draws, covariates)
 
 
+def row_sds(
+    runs: pd.DataFrame, log_loss: Float[np.ndarray, "draw run"]
+) -> Float[np.ndarray, " run"]:
+    """Sds of runs' log losses that a table states as ``loss_sd``, at the median of the
+    draws of their log loss, shape (run,); 0 where it states none.
+    """
+    nats = np.exp(np.median(log_loss, axis=0))
+    row_sd = fitting.sds_of_log_loss(runs, nats)
+    return np.zeros(len(runs)) if row_sd is None else row_sd
+
+
 def log_loss_at(
     law: Law, piece: Piece, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
 ) -> Float[np.ndarray, "draw run"]:
@@ -219,7 +230,8 @@ def log_loss_at(
     log_loss = piece.at(fitting.covariates(law, runs))
     if not noise or "sigma" not in piece.values:
         return log_loss
-    return log_loss + piece.noise.draw(len(runs), seed)
+    size = piece.noise.size_with(np.ones(len(runs)), row_sds(runs, log_loss))
+    return log_loss + size * piece.noise.draw(len(runs), seed)
 
 
 class Posterior(Protocol):

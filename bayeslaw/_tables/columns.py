@@ -25,6 +25,8 @@ FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
 SIGN = re.compile(r"\s*([*/])\s*")
 # the natural logarithm of a column: of a perplexity it is a loss
 LOGARITHM = re.compile(r"ln\((.+)\)")
+# the square root of a column, a factor: of how many a mean is of
+ROOT = re.compile(r"sqrt\(([^()]+)\)")
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -38,8 +40,9 @@ def renamed(
 
     ``columns`` maps theirs to ours. Theirs is a column, a product or ratio of columns
     and factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), a
-    column's natural logarithm (``"ln(ppl)"``), or one number for all rows (``"124M"``). A product reads other new columns by their new
-    names. A tracker's prefix is dropped if the name without it is in the schema, not in
+    column's natural logarithm (``"ln(ppl)"``), or one number for all rows (``"124M"``).
+    A factor may be a column's square root (``"batch_sd/sqrt(batches)"``). A product reads
+    other new columns by their new names. A tracker's prefix is dropped if the name without it is in the schema, not in
     the table, and unique.
 
     Raises
@@ -49,7 +52,7 @@ def renamed(
     """
     check_repeated(table.columns)
     pairs = _pairs(columns)
-    table = _with_logarithms(table, pairs)
+    table = _with_roots(_with_logarithms(table, pairs), pairs)
     for theirs, ours in pairs:
         check_meaning(theirs, ours, table)
     original, table = table, _without_replaced(table, columns)
@@ -73,7 +76,9 @@ def renamed(
     scaled = {p.columns[0] for p in products.values() if p and len(p.columns) == 1}
     # drop columns that were only rescaled; columns of the schema, such as step, stay
     factored = [c for c in scaled if c in out and c in original and c not in schema]
-    out = out.drop(columns=[*factored, *(ours for ours in new_columns if ours in out)])
+    roots = [f"sqrt({name})" for theirs, _ in pairs for name in ROOT.findall(theirs)]
+    gone = {*factored, *roots, *new_columns}
+    out = out.drop(columns=[name for name in out if name in gone])
     out = out.assign(**new_columns)
     out = out.rename(columns=_exported(out.columns, schema))
     check_repeated(out.columns)
@@ -191,6 +196,28 @@ def _with_logarithms(
     return table
 
 
+def _with_roots(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Add the square roots that products read, each under the name that it has there.
+
+    Raises
+    ------
+    RunTableError
+        A number below 0 has no square root.
+    """
+    roots = {}
+    for inner in (name for theirs, _ in pairs for name in ROOT.findall(theirs)):
+        root = f"sqrt({inner})"
+        if root in table or inner not in table:
+            continue
+        numbers = _plain_numbers(table[inner], inner)
+        if (numbers < 0).any():
+            raise RunTableError(
+                f"column {root!r}: {numbers.min():g} has no square root"
+            )
+        roots[root] = np.sqrt(numbers)
+    return table.assign(**roots)
+
+
 def _shared_number(theirs: str) -> float | None:
     """Parse a number given in place of a column; None if ``theirs`` is no number."""
     try:
@@ -287,6 +314,7 @@ def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
         return (inner[1],)
     if theirs in names:
         return (theirs,)
+    theirs = ROOT.sub(r"\1", theirs)
     product = None if _shared_number(theirs) is not None else product_of(theirs, names)
     return product.columns if product else ()
 

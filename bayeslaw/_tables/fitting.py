@@ -12,6 +12,7 @@ import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
+from bayeslaw._law.columns import LOSS_SD
 from bayeslaw._law.priors import fixed
 from bayeslaw._tables.proposals import it_has
 from bayeslaw._tables.rows.settings import warn_settings
@@ -110,8 +111,9 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
     return values
 
 
-def check_full(runs: pd.DataFrame, name: str, who: str) -> None:
-    """Refuse a column that is empty at some row; ``who``: "law 'dcpt' needs".
+def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -> None:
+    """Refuse a column that is empty at some row; ``who``: "law 'dcpt' needs"; ``fill``:
+    what to do beside leaving such rows out.
 
     Raises
     ------
@@ -122,7 +124,7 @@ def check_full(runs: pd.DataFrame, name: str, who: str) -> None:
     if not empty.any():
         return
     rows = row_numbers(runs)[empty]
-    do = f"{who} it at every row: fill it, or leave such rows out"
+    do = f"{who} it at every row: {fill}, or leave such rows out"
     refuse(rows, name, "empty", f'{do} (--where "{quoted(name)}.notna()")')
 
 
@@ -153,6 +155,43 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
 def log_losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     """Take the logarithms of `losses`, shape (run,)."""
     return np.log(losses(runs))
+
+
+def sds_of_log_loss(
+    runs: pd.DataFrame, nats: Float[np.ndarray, " run"]
+) -> Float[np.ndarray, " run"] | None:
+    """Take the standard errors of ``loss_sd`` as sds of log loss, shape (run,), of runs
+    with losses of so many ``nats``; None where the table has no such column.
+
+    Raises
+    ------
+    RunTableError
+        The column is empty at a row, is no number, or is below 0.
+    """
+    if LOSS_SD not in runs:
+        return None
+    check_full(
+        runs,
+        LOSS_SD,
+        "a table with standard errors needs",
+        "write 0 where the loss is exact",
+    )
+    check_values(runs, [LOSS_SD])
+    return runs[LOSS_SD].to_numpy(float) / nats
+
+
+def _warn_large_errors(runs: pd.DataFrame, large: float = 0.05) -> None:
+    """Warn of standard errors that look like the spread of single batches."""
+    errors = sds_of_log_loss(runs, losses(runs))
+    if errors is None or errors.max() <= large:
+        return
+    warnings.warn(
+        f"column {LOSS_SD!r} is up to {errors.max():.0%} of the loss: it is the standard "
+        "error of a row's loss, not the spread of the batches that it is a mean of (divide "
+        "that by the square root of their number)",
+        RunTableWarning,
+        stacklevel=4,
+    )
 
 
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
@@ -286,6 +325,7 @@ def check_fittable(
     _warn_far(law, x)
     _warn_ladder(x)
     warn_settings(runs, law.covariates)
+    _warn_large_errors(runs)
     _check_finite(law, runs, x)
     # of fewer runs than parameters `_check_rows` has said whose the exponents are
     if len(runs) < len(free):

@@ -17,7 +17,7 @@ from bayeslaw._base.numbers import (
     format_count,
     parse_number,
 )
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
+from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._tables.before import (
     finished_query,
     warn_unfinished,
@@ -61,6 +61,7 @@ NUMERIC = {
     "ptpp": "pre-training tokens per parameter",
     "pretrain_tokens": "pre-training tokens, from which ptpp is reckoned",
     "loss": "nats per token",
+    LOSS_SD: "standard error of the loss, nats per token",
     LOSS_BEFORE: "loss of the checkpoint before adaptation, nats per token",
     SOURCE_LOSS_BEFORE: (
         "source loss of the checkpoint before adaptation, nats per token"
@@ -90,7 +91,7 @@ POSITIVE = (
     "U",
     "ptpp",
     "pretrain_tokens",
-    *(n for n in NUMERIC if "loss" in n),
+    *(n for n in NUMERIC if "loss" in n and n != LOSS_SD),
 )
 COUNTS = (
     "N",
@@ -530,7 +531,7 @@ def _problems(
     if name in POSITIVE:
         do = f"{name} is {NUMERIC[name]} and must be above 0"
         problems["not positive"] = x <= 0, do
-    if name in ("cost", "step", "lr"):
+    if name in ("cost", "step", "lr", LOSS_SD):
         problems["negative"] = x < 0, f"{name} must be at least 0"
     if name in ("N", "D", "ptpp"):
         do = f"{name} is {NUMERIC[name]}; mend the number or its unit"

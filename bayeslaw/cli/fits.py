@@ -13,6 +13,7 @@ from bayeslaw._base.machine.executors import executor_at
 from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say, say_block
+from bayeslaw._law.columns import LOSS_SD
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.laws import priors_record, reference_run
 from bayeslaw.cli.options import (
@@ -116,7 +117,8 @@ def fit(options: FitOptions) -> None:
     named, average them.
 
     Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
-    (or --best-of lr, where the table holds sweeps of learning rates)
+    (or --best-of lr, where the table holds sweeps of learning rates; or --column
+    "loss_sd=eval/stderr", where it has the standard error of each loss)
     """
     options = with_file(options, options.runs)
     if options.output is not None:
@@ -228,6 +230,8 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
 
     diagnostics = record["diagnostics"]
     say(f"{posterior.name} on {record['n']} runs: 90% intervals")
+    if LOSS_SD in posterior.runs:
+        say(f"beside sigma each row has its own error, {LOSS_SD}")
     say_block(posterior.parameters().to_string(float_format=lambda v: f"{v:.4g}"))
     if "weights" in record:
         weights = [f"{name} {w:.2f}" for name, w in record["weights"].items()]

@@ -9,7 +9,7 @@ from bayeslaw._base.errors import LawError
 from bayeslaw._law.catalogue import law, law_names
 from bayeslaw._law.columns import is_share
 from bayeslaw._law.law import NATS
-from bayeslaw._law.open_weights import open_weights
+from bayeslaw._law.variants.open_weights import open_weights
 from bayeslaw._tables.rates import areas, schedules
 
 jax.config.update("jax_enable_x64", True)

@@ -10,7 +10,7 @@ import pytest
 import bayeslaw
 from bayeslaw._base.errors import PlanError
 from bayeslaw._law.law import log_loss
-from bayeslaw._law.open_weights import open_weights
+from bayeslaw._law.variants.open_weights import open_weights
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._schedules.curve import loss_curve
 from bayeslaw._schedules.optimum import (

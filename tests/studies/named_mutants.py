@@ -320,8 +320,8 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     # tables
     (
         f"{_TABLES}/runs.py",
-        '*(n for n in NUMERIC if "loss" in n),',
-        '*(n for n in NUMERIC if "loss" in n and n != "loss_before"),',
+        '*(n for n in NUMERIC if "loss" in n and n != LOSS_SD),',
+        '*(n for n in NUMERIC if "loss" in n and n not in (LOSS_SD, "loss_before")),',
     ),
     (
         f"{_TABLES}/runs.py",

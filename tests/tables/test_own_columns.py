@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw
-from bayeslaw import RunTableWarning
+from bayeslaw import RunTableError, RunTableWarning
 from bayeslaw._inference.discrepancy.process import (
     process_from_dict,
     process_of,
@@ -104,3 +104,28 @@ def test_a_plan_far_beyond_an_own_column_is_told():
     (line,) = doubts(heated([1.0, 2.0]), {}, run)
     assert line.startswith("the plan's heat = 500 ")
     assert not doubts(heated([1.0, 2.0]), {}, run | {"heat": 4.0})
+
+
+def test_a_root_is_a_factor_of_a_column():
+    """A standard error is the spread of batches over the root of their number, or a number
+    over the root of the tokens; the root itself is no column of the table.
+    """
+    table = pd.DataFrame(
+        {
+            "N": [1e8, 2e8],
+            "loss": [3.0, 2.9],
+            "spread": [0.2, 0.4],
+            "batches": [100, 16],
+        }
+    )
+    runs = bayeslaw.read_runs(table, columns=["loss_sd=spread/sqrt(batches)"])
+    assert runs["loss_sd"].tolist() == pytest.approx([0.02, 0.1])
+    assert "sqrt(batches)" not in runs
+    runs = bayeslaw.read_runs(table, columns=["loss_sd=2/sqrt(batches)"])
+    assert runs["loss_sd"].tolist() == pytest.approx([0.2, 0.5])
+    with pytest.raises(RunTableError, match=r"-1 has no square root"):
+        bayeslaw.read_runs(
+            table.assign(batches=[-1, 4]), columns=["loss_sd=2/sqrt(batches)"]
+        )
+    with pytest.raises(RunTableError, match="batch"):
+        bayeslaw.read_runs(table, columns=["loss_sd=spread/sqrt(batch)"])

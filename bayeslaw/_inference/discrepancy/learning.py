@@ -161,7 +161,9 @@ def learn(
         chosen = np.flatnonzero(which == i)
         linear[chosen] = problem.draw_linear(log_scales, projected[chosen], rng)
     sizes = [process.size, *(matrix.shape[1] for matrix in rows.groups.values())]
-    weights, *effects = np.split(linear, np.cumsum(sizes)[:-1], axis=1)
+    ends = np.cumsum(sizes)
+    # beyond the last end are the rows' stated errors, which are no part of a misfit
+    weights, *effects = np.split(linear[:, : ends[-1]], ends[:-1], axis=1)
     draws_of_scales = np.exp(scales[which])
     named = {name: draws_of_scales[:, i] for i, name in enumerate(problem.names)}
     return Misfit(

@@ -50,7 +50,8 @@ class Rows(NamedTuple):
     ``features``: (row, function); ``groups``: one-hot by kind, each (row, group);
     ``combine``: turns residuals (draw, row) as measured into those of these rows;
     ``precision``: (row,), of a row relative to one at the start of its run;
-    ``along_run``: whether there are such neighbours.
+    ``along_run``: whether there are such neighbours; ``row_sd``: sd of each row's own
+    error that the table states, (row,) as measured, or None.
     """
 
     features: Float[np.ndarray, "row function"]
@@ -58,6 +59,7 @@ class Rows(NamedTuple):
     combine: Callable[[Float[np.ndarray, "draw row"]], Float[np.ndarray, "draw row"]]
     precision: Float[np.ndarray, " row"]
     along_run: bool = False
+    row_sd: Float[np.ndarray, " row"] | None = None
 
     def over(self, factor: Float[np.ndarray, " row"]) -> Rows:
         """The same rows with residuals divided by the size of their errors, shape
@@ -71,8 +73,8 @@ class Marginal:
     """The marginal likelihood of the log scales, weights of rows given.
 
     ``spectrum``: prior variances of all columns, in the scales of ``names``;
-    ``linear``: columns whose coefficients are drawn (basis functions, groups), shape
-    (row, column); ``law``: directions of the law's uncertainty, (row, direction);
+    ``linear``: columns whose coefficients are drawn (basis functions, groups, and of rows
+    whose error the table states that error), shape (row, column); ``law``: directions of the law's uncertainty, (row, direction);
     ``residual``: mean residual, (row,); ``weight``: of rows, (row,).
     """
 
@@ -94,9 +96,11 @@ class Marginal:
         sizes = [groups.shape[1] for groups in rows.groups.values()]
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])
         law = _directions(residuals)
+        row_sd = _stated_errors(rows)
+        of_unit_variance = row_sd.shape[1] + law.shape[1]
         return cls(
-            _spectrum(process, sizes, law.shape[1], len(priors)),
-            np.hstack([rows.features, *rows.groups.values()]),
+            _spectrum(process, sizes, of_unit_variance, len(priors)),
+            np.hstack([rows.features, *rows.groups.values(), row_sd]),
             law,
             residuals.mean(axis=0),
             rows.precision,
@@ -322,13 +326,23 @@ def tau_name(kind: str) -> str:
     return f"tau {kind}"
 
 
+def _stated_errors(rows: Rows) -> Float[np.ndarray, "row column"]:
+    """Columns that are each a row's stated error, for a weight of unit variance; without
+    those of rows that have none.
+    """
+    if rows.row_sd is None:
+        return np.zeros((len(rows.features), 0))
+    errors = np.diag(rows.row_sd)[rows.row_sd > 0]
+    return rows.combine(errors).T
+
+
 def _spectrum(
-    process: Process, groups: Sequence[int], directions: int, scales: int
+    process: Process, groups: Sequence[int], of_unit_variance: int, scales: int
 ) -> Spectrum:
     """Prior variances of the process's functions, then of groups, each kind with a scale
-    of its own among the last ones, then of directions of unit variance.
+    of its own among the last ones, then of columns of unit variance.
     """
-    columns = process.size + sum(groups) + directions
+    columns = process.size + sum(groups) + of_unit_variance
     offset = np.zeros(columns)
     linear, square = np.zeros((2, columns, scales))
     functions = slice(process.size)

@@ -32,7 +32,7 @@ from bayeslaw._inference.discrepancy.process import Process
 from bayeslaw._inference.importance import Importance, starts_near
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.nuts import NUTS, prepare
-from bayeslaw._inference.table import NONE, Padded, pad
+from bayeslaw._inference.table import Padded, pad
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import Fold
 from bayeslaw._posteriors.fits.misfit import (
@@ -174,7 +174,9 @@ def judge(
     """
     training = TrainingRuns.of(law, runs, setting.independent)
     x, y = training.covariates, training.y
-    errors = NONE if setting.independent else fitted_errors(law, runs)
+    errors = fitted_errors(law, runs)
+    if setting.independent:
+        errors = errors.independent
     table = pad(x, y, errors)
     weights = training.row_weights if setting.discrepancy else np.ones(len(y))
     whole, notes = _posterior(
@@ -215,7 +217,7 @@ def judge(
         tau,
         trained,
         tuple(_scored(forecast, tau, rng) for forecast in forecasts),
-        errors=INDEPENDENT if errors is NONE else SHARED,
+        errors=INDEPENDENT if errors.kind is None else SHARED,
         failed=tuple(failed),
         **notes,
     )
@@ -278,7 +280,8 @@ class Forecast(NamedTuple):
     ``mean``: log loss without noise and drift, (draw, run); ``draws``: all leaves;
     ``away``: distances beyond the training runs, (run, side); ``same``: by kind of
     group, whether two runs are in one group, (run, run); ``y``: measured log loss,
-    (run,); ``size``: scale of a run's error relative to the longest run, (run,).
+    (run,); ``size``: scale of a run's error relative to the longest run, (run,);
+    ``row_sd``: sd of a run's error that the table states, (run,).
     """
 
     mean: Float[np.ndarray, "draw run"]
@@ -287,6 +290,7 @@ class Forecast(NamedTuple):
     same: Mapping[str, Bool[np.ndarray, "run run"]]
     y: Float[np.ndarray, " run"]
     size: Float[np.ndarray, " run"]
+    row_sd: Float[np.ndarray, " run"]
 
 
 def _forecast(
@@ -314,18 +318,21 @@ def _forecast(
         held_code = code[stage.held]
         same[kind] = held_code[:, None] == held_code
     size = LogLoss(law, process).error_size(rows)
-    return Forecast(mean, values, away, same, training.y[stage.held], size)
+    row_sd = np.zeros(len(training.y)) if training.row_sd is None else training.row_sd
+    return Forecast(
+        mean, values, away, same, training.y[stage.held], size, row_sd[stage.held]
+    )
 
 
 def _miss(forecast: Forecast) -> Miss:
     """Compute held-out residuals and the predictive covariance: posterior + noise +
     effects of groups.
     """
-    mean, draws, away, same, y, size = forecast
+    mean, draws, away, same, y, size, row_sd = forecast
     variance = np.median(RunNoise.of(draws).capped_variance)
     # np.cov returns a scalar for one run
     of_law = np.cov(mean.T).reshape(len(y), len(y))
-    covariance = of_law + variance * np.diag(size**2)
+    covariance = of_law + np.diag(variance * size**2 + row_sd**2)
     for kind, pairs in same.items():
         if f"tau_{kind}" in draws:
             variance = np.mean(draws[f"tau_{kind}"] ** 2)
@@ -340,9 +347,10 @@ def _scored(
     rng: np.random.Generator,
 ) -> HeldOutScore:
     """Score the forecast of a held-out stage, with noise and drift."""
-    mean, draws, away, _, y, size = forecast
+    mean, draws, away, _, y, size, row_sd = forecast
     centre = mean + draw_drift(tau, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
+    size = noise.size_with(size, row_sd)
     # The predictive density is the mean of the draws' densities.
     densities = noise.density((y - centre) / size) / size
     new = centre + size * noise.draw(len(y), rng)

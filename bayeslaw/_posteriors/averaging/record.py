@@ -40,7 +40,7 @@ from bayeslaw._posteriors.fits.artifact import (
     write,
 )
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
-from bayeslaw._posteriors.posterior import LogLoss, Piece
+from bayeslaw._posteriors.posterior import LogLoss, Piece, row_sds
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -300,9 +300,11 @@ class Average:
             log_loss = piece.at(columns)
             if noise:
                 error = RunNoise.of(member.values)
+                size = piece.error_size(columns)
+                own_size = error.size_with(size, row_sds(runs, log_loss))
                 new_run = error.draw(len(runs), rng)
                 shared = error.draw_shared(runs, member.law.covariates, rng)
-                log_loss = log_loss + piece.error_size(columns) * (new_run + shared)
+                log_loss = log_loss + own_size * new_run + size * shared
             parts.append(log_loss)
         return np.concatenate(parts)
 

@@ -108,7 +108,12 @@ def to_arviz(
         table,
     )
     run_noise = RunNoise.of({name: v[at] for name, v in posterior.items()})
-    predictive = np.asarray(mean)[:, :n] + run_noise.draw(n, seed)
+    new_errors = run_noise.draw(n, seed)
+    if table.shared.row_sd is not None:
+        new_errors *= run_noise.size_with(
+            np.ones(n), np.asarray(table.shared.row_sd)[:n]
+        )
+    predictive = np.asarray(mean)[:, :n] + new_errors
     pointwise_shape = (*few.shape, n)
     groups = {
         "posterior": _by_chain(posterior, shape),

@@ -20,7 +20,7 @@ from bayeslaw._base.errors import FitWarning
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference import coordinates, density, nuts, point
 from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_range
-from bayeslaw._inference.table import NONE, Padded, pad, shared_error
+from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.experience import HANDFUL, choose_priors
@@ -166,9 +166,9 @@ def _table(
     """The training runs with the errors that they share, and their weights."""
     is_plain = not arguments.discrepancy
     errors = shared_error(runs) if is_plain else fitted_errors(law, runs)
-    table = pad(
-        training.covariates, training.y, NONE if arguments.independent else errors
-    )
+    if arguments.independent:
+        errors = errors.independent
+    table = pad(training.covariates, training.y, errors)
     return table if is_plain else table.weighed(training.row_weights)
 
 
@@ -216,7 +216,10 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     miss = point.misses(law, problem.table, problem.points, z)[:n]
     size = np.abs(miss)
     usual = np.median(size)
-    far = outliers(miss, 8.0)  # times what half of the rows lie off by
+    row_sd = problem.table.shared.row_sd
+    # a row may lie as far off as its stated error says, beside what half of them do
+    allowed = 1.0 if row_sd is None else np.hypot(1.0, row_sd[:n] / usual)
+    far = outliers(miss / allowed, 8.0)  # times what half of the rows lie off by
     if far.any():
         rows = ", ".join(str(row) for row in runs.index[far][:5])
         lie = f"row {rows} lies" if far.sum() == 1 else f"rows {rows} lie"

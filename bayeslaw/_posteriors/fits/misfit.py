@@ -27,7 +27,6 @@ from bayeslaw._inference.discrepancy.process import (
 )
 from bayeslaw._inference.noise import NOISE
 from bayeslaw._inference.table import (
-    NONE,
     RUN_LENGTH,
     SharedError,
     Sharing,
@@ -51,19 +50,22 @@ class TrainingRuns(NamedTuple):
     """Runs that a law was fitted to.
 
     ``covariates``: by column, (row,); ``y``: log losses, (row,); ``sharing``: groups of
-    rows with a common error.
+    rows with a common error; ``row_sd``: sd of each row's own error on log loss that the
+    table states, (row,), or None.
     """
 
     covariates: Mapping[str, Float[np.ndarray, " row"]]
     y: Float[np.ndarray, " row"]
     sharing: Sharing
+    row_sd: Float[np.ndarray, " row"] | None = None
 
     @classmethod
     def of(cls, law: Law, runs: pd.DataFrame, independent: bool) -> TrainingRuns:
         """Read the columns of a law from a table of runs."""
         shared = Sharing() if independent else sharing(runs, law.covariates)
         y = fitting.log_losses(runs)
-        return cls(fitting.covariates(law, runs), y, shared)
+        row_sd = fitting.sds_of_log_loss(runs, np.exp(y))
+        return cls(fitting.covariates(law, runs), y, shared, row_sd)
 
     @property
     def row_weights(self) -> Float[np.ndarray, " row"]:
@@ -73,7 +75,8 @@ class TrainingRuns(NamedTuple):
     def only(self, kept: Bool[np.ndarray, " row"]) -> TrainingRuns:
         """Select rows by a mask of shape (row,)."""
         covariates = {c: v[kept] for c, v in self.covariates.items()}
-        return TrainingRuns(covariates, self.y[kept], self.sharing.only(kept))
+        row_sd = None if self.row_sd is None else self.row_sd[kept]
+        return TrainingRuns(covariates, self.y[kept], self.sharing.only(kept), row_sd)
 
 
 def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
@@ -85,8 +88,8 @@ def fitted_errors(law: Law, runs: pd.DataFrame) -> SharedError:
     """
     errors = shared_error(runs)
     if starts_from_losses(law.covariates) or errors.kind != "checkpoint":
-        return NONE
-    return SharedError(checkpoint=errors.checkpoint)
+        return errors.independent
+    return errors.independent._replace(checkpoint=errors.checkpoint)
 
 
 def learn_misfit(
@@ -143,7 +146,8 @@ def _rows(process: Process, runs: TrainingRuns) -> Rows:
         for kind, code in runs.sharing.groups.items()
     }
     sharing = runs.sharing
-    return independent_rows(features, groups, sharing.previous, sharing.gap, RUN_LENGTH)
+    rows = independent_rows(features, groups, sharing.previous, sharing.gap, RUN_LENGTH)
+    return rows._replace(row_sd=runs.row_sd)
 
 
 def with_misfit(

@@ -26,7 +26,7 @@ from bayeslaw._posteriors.fits.artifact import EFFECTS, NAMES
 from bayeslaw._posteriors.fits.goodness import Goodness, goodness
 from bayeslaw._posteriors.fits.misfit import from_dataset, with_misfit
 from bayeslaw._posteriors.fits.narrowing import narrowed
-from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece
+from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece, row_sds
 from bayeslaw._tables import fitting
 
 if TYPE_CHECKING:
@@ -262,8 +262,9 @@ class Fit:
         if not noise:
             return log_loss
         rng = np.random.default_rng(seed)
-        new_run = RunNoise.of(self.posterior).draw(len(runs), rng)
-        return log_loss + piece.error_size(columns) * new_run + self.effects(runs, rng)
+        error = RunNoise.of(self.posterior)
+        size = error.size_with(piece.error_size(columns), row_sds(runs, log_loss))
+        return log_loss + size * error.draw(len(runs), rng) + self.effects(runs, rng)
 
     def effects(
         self, runs: pd.DataFrame, rng: np.random.Generator

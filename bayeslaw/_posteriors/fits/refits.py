@@ -25,7 +25,7 @@ from bayeslaw._inference import coordinates
 from bayeslaw._inference.coordinates import ContrastPoints
 from bayeslaw._inference.importance import Importance, approximate
 from bayeslaw._inference.nuts import NUTS, draw, prepare, whitened_at
-from bayeslaw._inference.table import NONE, Padded, pad, shared_error
+from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.fits.candidates import law_for
 from bayeslaw._tables import fitting
@@ -137,7 +137,8 @@ def refits(
     weights = _checked_weights(weights, len(runs))
     runtime.start()
     covariates, y = fitting.covariates(law, runs), fitting.log_losses(runs)
-    table = pad(covariates, y, NONE if independent else shared_error(runs))
+    errors = shared_error(runs)
+    table = pad(covariates, y, errors.independent if independent else errors)
     points = coordinates.contrast_points(law, covariates)
     problem = RefitProblem(uuid4().hex, law, table, points, seed)
     padded = np.zeros((len(weights), len(table.weight)))

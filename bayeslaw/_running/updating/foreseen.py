@@ -14,7 +14,7 @@ from bayeslaw._inference.noise import RunNoise
 from bayeslaw._inference.table import shared_error
 from bayeslaw._posteriors.draws import all_draws
 from bayeslaw._posteriors.outcomes import RowErrors, error_sizes, log_losses, noise_of
-from bayeslaw._posteriors.posterior import Posterior
+from bayeslaw._posteriors.posterior import Posterior, row_sds
 from bayeslaw._posteriors.streams import Stream, generator
 from bayeslaw._tables.fitting import losses
 
@@ -111,13 +111,14 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
         gap = np.full(len(rows), np.inf)
     law = log_losses(parts, rows, "the table")
     sizes = error_sizes(parts, rows, "the table")
+    own_sizes = noise.size_with(sizes, row_sds(rows, law))
     rng = generator(seed, Stream.FORESEEN_ROWS, 1)
     return Foreseen(
         rows=rows,
         y=np.log(losses(rows)),
         law=law,
         effects=np.zeros(law.shape) + _effects(posterior, noise, rows, sizes, rng),
-        errors=RowErrors.along_runs(noise, np.asarray(gap, float), sizes),
+        errors=RowErrors.along_runs(noise, np.asarray(gap, float), own_sizes),
     )
 
 

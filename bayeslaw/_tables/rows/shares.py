@@ -7,7 +7,7 @@ import warnings
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
-from bayeslaw._law.columns import LOSS_BEFORE, SHARE, is_share
+from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SHARE, is_share
 
 REST = f"{SHARE}rest"  # what the other shares of a table leave
 SOURCE = f"{SHARE}source"  # beside one other domain it is replay
@@ -24,8 +24,8 @@ def evaluation_columns(runs: pd.DataFrame) -> dict[str, str]:
     """
     if not share_columns(runs) or {"loss", "domain"} & set(runs):
         return {}
-    prefix = "loss_"
-    names = [str(c) for c in runs if str(c).startswith(prefix) and c != LOSS_BEFORE]
+    prefix, others = "loss_", (LOSS_BEFORE, LOSS_SD)
+    names = [str(c) for c in runs if str(c).startswith(prefix) and c not in others]
     return {name.removeprefix(prefix): name for name in names}
 
 
