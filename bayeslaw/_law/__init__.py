@@ -1,5 +1,5 @@
-"""Laws as values: terms and priors, the catalogue, formulas, and the recipe by which a
-law is found again.
+"""Define laws as values: terms and priors, the catalogue, formulas, and the recipe that
+finds a saved law again.
 
 Imports `_base`.
 """

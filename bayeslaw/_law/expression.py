@@ -1,7 +1,8 @@
-"""The formulas of own laws, as trees: parsed safely, evaluated, written in LaTeX.
+"""Parse the formulas of users' laws safely into trees, evaluate them, and write them in
+LaTeX.
 
-Read by Python's parser and never evaluated by it: numbers, names, + - * / ^,
-parentheses, exp, log and sqrt are allowed and interpreted here.
+Python's parser reads a formula, but Python never evaluates it. This module interprets
+the tree and allows only numbers, names, + - * / ^, parentheses, exp, log and sqrt.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from bayeslaw._law.law import power
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """Raise to a power as `power` does, which has no say of a base that is negative, or
-    0 below a fraction line: here, as everywhere, NaN and infinity.
+    """Raise to a power like `power`, which handles neither a negative base nor a base
+    of 0 in a denominator; here these give NaN and infinity, as usual.
     """
     at_zero = jnp.where(exponent < 0, jnp.inf, 0.0)
     elsewhere = jnp.where(base < 0, jnp.nan, at_zero)
@@ -42,7 +43,8 @@ def parse(text: str, most_characters: int = 1000) -> ast.expr:
     Raises
     ------
     LawError
-        It is none, is too long or too deep, or contains anything that is not allowed.
+        The text is no formula, is too long or too deep, or contains something that is
+        not allowed.
     """
     if len(text) > most_characters:
         raise LawError(
@@ -66,12 +68,12 @@ def _tree(text: str) -> ast.expr:
 
 
 def units(text: str) -> dict[str, str]:
-    """Collect the units that a formula states of its columns: ``heat[degC]``.
+    """Collect the units that a formula states for its columns: ``heat[degC]``.
 
     Raises
     ------
     LawError
-        A column has two.
+        A column has two units.
     """
     stated: dict[str, str] = {}
     for node in ast.walk(_tree(text)):
@@ -149,7 +151,7 @@ def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
     """
     match node:
         case ast.BinOp(left=left, op=ast.Pow(), right=right) if not names(right):
-            # a whole number, which may be of a negative base
+            # a whole exponent may have a negative base
             return evaluate(left, env) ** evaluate(right, env)
         case ast.BinOp(left=left, op=op, right=right):
             return OPERATORS[type(op)](evaluate(left, env), evaluate(right, env))

@@ -145,7 +145,8 @@ def table_columns(text: str, runs: pd.DataFrame) -> dict[str, float]:
 
 
 def units_of(law: Law) -> dict[str, str]:
-    """Units of the user's own columns, by column, as the law's formula states them.
+    """Collect the units that a law's formula states for the user's own columns, by
+    column.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""A formula split into its terms.
+"""Split a formula into its terms.
 
-A parameter that multiplies one term and occurs nowhere else is that term's coefficient,
-the others are exponents.
+A parameter that multiplies one term and occurs nowhere else is the coefficient of that
+term. All other parameters are exponents.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REFERENCE = {
 
 @dataclass(frozen=True)
 class Product:
-    """A product of factors, each to the power +1 or -1; itself a basis."""
+    """A product of factors, each to the power +1 or -1, as the basis of a term."""
 
     factors: tuple[tuple[ast.expr, bool], ...]  # (factor, in the numerator)
 
@@ -105,7 +105,9 @@ def _summands(node: ast.expr, sign: int = 1) -> Iterator[tuple[int, ast.expr]]:
 def _factors(
     node: ast.expr, above: bool = True
 ) -> Iterator[tuple[int, ast.expr | None, bool]]:
-    """Yield (sign, factor, in the numerator) of a product; signs come out of it."""
+    """Yield (sign, factor, in the numerator) for each factor of a product, with signs
+    taken out.
+    """
     match node:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             yield from _factors(left, above)

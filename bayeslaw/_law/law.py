@@ -1,4 +1,5 @@
-"""A law: a sum of terms, linear in its coefficients once its exponents are fixed.
+"""Define a law: a sum of terms, linear in its coefficients once its exponents are
+fixed.
 
 loss(run) = offset(run) + sum_k sign_k c_k basis_k(run; exponents)
 
@@ -6,10 +7,10 @@ A coefficient's prior is stated on its term's *contribution in nats at a fixed r
 run*: a person can judge nats, and the reference does not depend on the data. So a law
 has two sets of numbers:
 
-- ``values``: contributions in nats (``"A_nats"``) and exponents (``"alpha"``), which
-  are sampled.
-- ``parameters``: the paper's own units (``"A"``, ``"alpha"``), which are published and
-  compared.
+- ``values``, which are sampled: contributions in nats (``"A_nats"``) and exponents
+  (``"alpha"``).
+- ``parameters``, which are published and compared: the same in the paper's units
+  (``"A"``, ``"alpha"``).
 """
 
 from __future__ import annotations
@@ -119,11 +120,11 @@ class Term:
     basis
         Pure function of covariates (each of shape (run,)) and exponents (scalars).
     prior
-        Prior of the term's contribution, in nats, at the law's reference run; of the
-        coefficient itself where ``in_nats`` is false (a basis that may vanish at the
-        reference run).
+        Prior of the term's contribution, in nats, at the law's reference run. If
+        ``in_nats`` is false (the basis may vanish at the reference run), it is the
+        prior of the coefficient itself.
     latex
-        How the term is written.
+        The term in LaTeX.
     """
 
     coefficient: str
@@ -154,11 +155,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Exponent:
-    """A parameter in which the law is not linear.
+    """A parameter in which the law is nonlinear.
 
     ``covariate`` names the column on which the exponent acts; ``also``: further columns
-    on which it acts. If none of them varies, the exponent cannot be learned: a table is
-    refused, or with ``may_rest`` the exponent is fixed at its prior's median.
+    on which it acts. If none of them varies in a table, the exponent cannot be learned.
+    Then the table is refused, or with ``may_rest`` the exponent is fixed at its prior's
+    median.
     """
 
     name: str
@@ -200,8 +202,8 @@ class Law:
     offset
         Known part of the loss, shape (run,), for instance the loss before adaptation.
     publish, unpublish
-        From coefficients and exponents to the paper's own parameters and back, where
-        they differ.
+        Functions from coefficients and exponents to the paper's own parameters and
+        back, if these differ.
     reduces_to
         (parent law, parameters at which this law equals its parent): verified by the
         contract test.
@@ -209,9 +211,9 @@ class Law:
         Column -> -1 (loss falls) or +1 (loss rises) over the whole prior: verified by
         the contract test.
     version
-        Raised when a change of the law makes its saved fits wrong.
+        Number that increases when a change of the law makes its saved fits wrong.
     origin
-        Where a law that is not in the catalogue comes from: ``"formula:..."`` or
+        Origin of a law that is not in the catalogue: ``"formula:..."`` or
         ``"file:..."``.
     digest
         SHA-256 of the file of ``origin``.
@@ -263,14 +265,14 @@ class Law:
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """Prior by site, contributions first."""
+        """Priors by site, contributions first."""
         of_terms = {t.site: t.prior for t in self.terms}
         of_exponents = {e.name: e.prior for e in self.exponents}
         return of_terms | of_exponents
 
     @property
     def free_priors(self) -> dict[str, Prior]:
-        """Prior by sampled site, without fixed priors."""
+        """Priors by sampled site, without fixed ones."""
         return {name: p for name, p in self.priors.items() if not p.is_fixed}
 
     @property
@@ -358,8 +360,7 @@ class Law:
         Raises
         ------
         LawError
-            A name the law does not have, or a prior whose range does not fit the
-            parameter.
+            The law has no parameter of this name, or the prior's range does not fit it.
         """
         new = {name.removesuffix(NATS): parse_prior(p) for name, p in priors.items()}
         old = {t.coefficient: t.prior for t in self.terms} | {
@@ -389,13 +390,13 @@ class Law:
         )
 
     def with_reference(self, reference: Mapping[str, float]) -> Law:
-        """Make the same law with its contributions stated at another run (columns not
-        named stay).
+        """Restate the law's contributions at another reference run; columns that are
+        not named keep their values.
 
         Raises
         ------
         LawError
-            A column the law does not read.
+            The law does not read this column.
         """
         unknown = [c for c in reference if c not in self.covariates]
         if unknown:

@@ -1,5 +1,5 @@
-"""Priors as small frozen records that a person can read, write in a TOML file, and
-override one by one.
+"""Define priors as small frozen records, which a person can read, write in a TOML file,
+and override one by one.
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ class Prior:
         return np.full(size, self.args[0])
 
     def log_density(self, value: Float[Array, ""]) -> Float[Array, ""]:
-        """Compute the log density at a value inside the support; 0 of a fixed one.
+        """Compute the log density at a value inside the support; 0 for a fixed prior.
 
-        As that of `distribution`, in a fifth of the operations: every program of a
-        posterior holds one for each parameter.
+        It equals that of `distribution` and takes a fifth of the operations. Every
+        program of a posterior holds one such density for each parameter.
         """
         match self.family, self.args:
             case "lognormal", (median, sigma):
@@ -132,7 +132,7 @@ class Prior:
         return jnp.zeros(())
 
     def distribution(self) -> dist.Distribution:
-        """Make the NumPyro distribution. A fixed value has none."""
+        """Make the NumPyro distribution; a fixed prior has none."""
         import numpyro.distributions as dist
 
         match self.family, self.args:
@@ -167,7 +167,7 @@ def beta(a: float, b: float, source: str = "") -> Prior:
 
 
 def fixed(value: float, source: str = "") -> Prior:
-    """Fix a parameter at this value: it is not learned."""
+    """Make a prior that fixes a parameter at this value, so that it is not learned."""
     return Prior("fixed", (value,), source)
 
 
@@ -193,7 +193,7 @@ def parse_prior(text: object) -> Prior:
 
 
 def _numbers(text: str) -> tuple[float, ...] | None:
-    """Read numbers between commas; None where one is none."""
+    """Parse numbers between commas; None if a part is not a number."""
     try:
         return tuple(float(number) for number in text.split(","))
     except ValueError:

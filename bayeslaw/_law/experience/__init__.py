@@ -1,6 +1,6 @@
-"""What real tables taught of laws' parameters.
+"""Learn priors of laws' parameters from real tables.
 
-``tables.toml``: what each table says, made by `tests/studies/experience.py`; ``tables``:
-reads it; ``priors``: what they teach of a further lab's table, in any unit of the loss,
-also without one lab.
+``tables.toml`` has the posteriors of each table and is made by
+`tests/studies/experience.py`. ``tables`` reads it. ``priors`` predicts the parameters
+of another lab's table, in any unit of the loss; it can leave one lab out.
 """

@@ -1,9 +1,8 @@
-"""Priors of a law's parameters learned from fits of other tables.
+"""Learn priors of a law's parameters from fits of other tables.
 
-Between labs a parameter's log is normal; its mean and sd are those of the labs' means, of
-which there are few, so that the law's own prior counts as the labs that are missing to
-`FULL` (a normal with a conjugate prior, and its predictive sd: Gelman et al. 2013,
-section 3.3).
+Between labs a parameter's log is normal, with the mean and sd of the labs' means. There
+are few labs, so the law's own prior counts as the labs that are missing to `FULL` (a
+normal with a conjugate prior, and its predictive sd: Gelman et al. 2013, section 3.3).
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ class Population:
 def between_labs(
     by_lab: Mapping[str, Sequence[tuple[float, float]]], base: Population
 ) -> Population:
-    """Predict a new lab's parameter from the labs' own.
+    """Predict the parameter of a new lab from those of other labs.
 
     Parameters
     ----------
     by_lab
         Mean and sd of the log for each of a lab's tables.
     base
-        What is believed without any.
+        The population before any lab is seen.
     """
     means = [float(np.mean([mean for mean, _ in logs])) for logs in by_lab.values()]
     labs = len(means)
@@ -87,16 +86,17 @@ def between_labs(
 
 
 class Within(NamedTuple):
-    """How far parameters' logs differ between tables of one lab, all together (root mean
-    square): ``absolute``, and in sds of the laws' own priors, ``relative``.
+    """Spread of parameters' logs between tables of one lab, as a root mean square over
+    all parameters: ``absolute``, and ``relative`` to the sds of the laws' own priors.
     """
 
     absolute: float
     relative: float
 
     def sd(self, own_sd: float) -> float:
-        """Sd of a parameter whose own prior has this sd: the smaller of the two, as a
-        wide prior may be ignorance, and a narrow one knows that it varies little.
+        """Choose the sd within a lab for a parameter whose own prior has this sd: the
+        smaller of the absolute and the relative one. A wide prior may only mean
+        ignorance; a narrow prior means that the parameter varies little.
         """
         return min(self.absolute, self.relative * own_sd)
 
@@ -124,13 +124,13 @@ def populations(
     """Learn the distribution of each parameter's log, by site, from a kind of tables, a
     lab, or one table.
 
-    Contributions beside a floor are shares of it. A site of which nothing teaches is
-    left out.
+    In a law with a floor, contributions are shares of the floor. A site without any fit
+    is left out.
 
     Raises
     ------
     LawError
-        No kind, lab or table is called so.
+        No kind, lab or table has this name.
     """
     experience = experience or learned()
     _check_name(name, experience)
@@ -158,7 +158,9 @@ def populations(
 
 
 class Measured(NamedTuple):
-    """Runs whose losses say the level of a law: columns and losses, shape (run,) each."""
+    """Runs whose losses determine the level of a law: columns and losses, each of shape
+    (run,).
+    """
 
     covariates: Mapping[str, Float[np.ndarray, " run"]]
     losses: Float[np.ndarray, " run"]
@@ -173,20 +175,20 @@ def experienced(
     experience: TableFits | None = None,
     draws: int = 4000,
 ) -> Law:
-    """Replace a law's priors by those that other tables teach; parameters of which none
-    teaches keep theirs.
+    """Replace a law's priors by priors learned from other tables; a parameter that no
+    table has keeps its own.
 
-    Contributions are learned as shares of the floor. How large the floor is, in the unit
-    of the user's losses, these say: of each draw of the shares the median over the runs.
-    Before the first run it is that of the tables in nats per token.
+    Contributions are learned as shares of the floor. The user's losses determine the
+    floor in their own unit: for each draw of the shares, the median over the runs.
+    Before the first run, the floor is that of the tables in nats per token.
 
     Parameters
     ----------
     name
         A kind of tables (`KINDS`), a lab, or a table.
     reference
-        Columns of the run at which contributions in nats are to be stated; by default
-        amid the tables that teach.
+        Columns of the run at which contributions in nats are stated; by default a run
+        in the middle of the tables.
     """
     experience = experience or learned()
     learned_priors = populations(law, name, experience)
@@ -220,7 +222,9 @@ def _floors(
     shares: Mapping[str, Float[np.ndarray, " draw"]],
     measured: Measured,
 ) -> Float[np.ndarray, " draw"]:
-    """The floor that puts each draw of the shares at the level of the losses, (draw,)."""
+    """Compute the floor that brings each draw of the shares to the level of the losses,
+    shape (draw,).
+    """
     at_one = {n: jnp.asarray(v) for n, v in shares.items()}
     at_one[floor] = jnp.ones(len(shares[floor]))
     columns = {c: jnp.asarray(v) for c, v in measured.covariates.items()}
@@ -231,8 +235,9 @@ def _floors(
 def as_learned(
     law: Law, draws: Mapping[str, Float[np.ndarray, " draw"]]
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Restate draws of a law as tables that teach have theirs: contributions at the run
-    amid them, beside a floor as shares of it; (draw,) each.
+    """Restate draws of a law as the learned tables state theirs: contributions at the
+    run in the middle of the tables, as shares of the floor if there is one; each of
+    shape (draw,).
     """
     values = {site: np.asarray(draws[site]) for site in law.priors}
     moved = _contributions(law, _amid(law, learned()), values)
@@ -255,7 +260,9 @@ def _check_name(name: str, experience: TableFits) -> None:
 
 
 def _teaches(table: LearnedTable, site: str, law: Law) -> bool:
-    """Whether a table tells of a parameter: of a floor only in nats per token."""
+    """Tell whether a table informs a parameter; a floor is informed only by tables in
+    nats per token.
+    """
     floors = [term.site for term in law.terms if term.is_floor]
     return site not in floors or table.unit == NATS_PER_TOKEN
 
@@ -272,7 +279,7 @@ def _by_lab(
 def _alike(
     tables: Sequence[LearnedTable], site: str, within: float
 ) -> Population | None:
-    """What a further table of the same lab would have."""
+    """Predict the parameter of a further table of the same lab."""
     if not tables:
         return None
     logs = np.array([table.logs[site] for table in tables])
@@ -282,7 +289,7 @@ def _alike(
 
 
 def _amid(law: Law, experience: TableFits) -> Law:
-    """The law with contributions stated where the tables that teach have theirs."""
+    """Restate a law's contributions at the reference run of the learned tables."""
     teacher = experience.same.get(law.name, law.name)
     run = experience.reference.get(teacher, {})
     amid = law.with_reference({c: v for c, v in run.items() if c in law.covariates})
@@ -299,8 +306,8 @@ def _amid(law: Law, experience: TableFits) -> Law:
 def own_populations(
     law: Law, experience: TableFits | None = None
 ) -> dict[str, Population]:
-    """What a law's own priors say of the logs of its parameters, by site; contributions
-    beside a floor as shares of it.
+    """Compute the populations that a law's own priors imply for the logs of its
+    parameters, by site; contributions are shares of the floor if there is one.
     """
     runtime.start()
     amid = _amid(law, experience or learned())

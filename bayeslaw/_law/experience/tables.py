@@ -1,4 +1,4 @@
-"""Fits of measured tables in a few numbers each, from which priors are learned.
+"""Read the fits of measured tables, a few numbers each, from which priors are learned.
 
 ``tables.toml`` is written by ``python tests/studies/experience.py``.
 """
@@ -21,7 +21,7 @@ class LearnedTable:
     Parameters
     ----------
     name, lab, source
-        What the table is called, who made it, where it is published. Tables of one lab
+        The table's name, who made it, and where it is published. Tables of one lab
         count as one.
     kind
         ``"web-text"``, ``"code"``, ``"adaptation"`` or ``"fine-tuning"``.
@@ -31,8 +31,8 @@ class LearnedTable:
         Unit of the losses.
     logs
         Mean and sd of each parameter's log, by site. Contributions in nats are at the
-        run in `TableFits.reference`, and those beside a floor as shares of it, which
-        do not depend on the unit.
+        run in `TableFits.reference`. With a floor they are shares of it, which do not
+        depend on the unit.
     """
 
     name: str
@@ -45,8 +45,8 @@ class LearnedTable:
     logs: Mapping[str, tuple[float, float]]
 
     def is_called(self, name: str) -> bool:
-        """Whether a name means this table: its own, its lab's, or of both domains of
-        one table that without the domain.
+        """Tell whether a name means this table: its own name, its lab's, or the common
+        name of a table's two domains.
         """
         without_domain = self.name.removesuffix(" target").removesuffix(" source")
         return name in (self.lab, self.name, without_domain)
@@ -61,9 +61,9 @@ class TableFits:
     tables
         A record for each fit.
     reference
-        By law: the run at which contributions are stated, amid the tables.
+        By law: the run at which contributions are stated, in the middle of the tables.
     same
-        Laws whose parameters mean what those of another law do, by name.
+        Laws whose parameters mean the same as those of another law, by name.
     """
 
     tables: tuple[LearnedTable, ...]
@@ -71,7 +71,7 @@ class TableFits:
     same: Mapping[str, str]
 
     def of_law(self, law: str) -> tuple[LearnedTable, ...]:
-        """Select the tables that teach of a law."""
+        """Select the tables that inform a law."""
         teacher = self.same.get(law, law)
         return tuple(table for table in self.tables if table.law == teacher)
 
