@@ -1,5 +1,5 @@
-"""Tables of runs: read and checked, what a law may be fitted to, learning-rate
-schedules and their areas, simulated runs.
+"""Read and check tables of runs, decide what a law may be fitted to, compute
+learning-rate schedules and their areas, and simulate runs.
 
 Imports `_base` and `_law`.
 """

@@ -24,7 +24,7 @@ UNFINISHED = re.compile(
 
 
 def of_source(table: pd.DataFrame) -> pd.DataFrame:
-    """Replace ``loss_before`` by the source's, as laws of the source domain read it."""
+    """Replace ``loss_before`` by the source's loss, for laws of the source domain."""
     if SOURCE_LOSS_BEFORE not in table:
         return table.drop(columns=LOSS_BEFORE, errors="ignore")
     return table.assign(loss_before=table[SOURCE_LOSS_BEFORE])
@@ -70,7 +70,7 @@ def without_starts(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _warn_apart(starts: pd.DataFrame, keys: list[str], tolerance: float = 0.01) -> None:
-    """Warn where losses of no tokens, taken as those of one checkpoint, are far apart."""
+    """Warn if losses at D = 0, taken as those of one checkpoint, are far apart."""
     losses = starts.groupby(keys)["loss"]
     apart = (losses.max() / losses.min() - 1).max()
     if apart > tolerance:
@@ -112,7 +112,7 @@ def _keys(runs: pd.DataFrame) -> list[str]:
         return ["checkpoint"]
     if "ptpp" in runs:
         return [c for c in ("N", "ptpp") if c in runs]
-    # without ptpp all checkpoints are of one stage
+    # without ptpp all checkpoints belong to one stage
     return ["N"] if {"N", "replay"} <= set(runs) else []
 
 
@@ -139,7 +139,9 @@ def _filled(
 
 
 def unfinished(runs: pd.DataFrame) -> Iterator[tuple[str, list[str], int]]:
-    """Find columns of states: name, unfinished states, and number of rows with these."""
+    """Find columns of states: their name, their unfinished states, and the number of
+    such rows.
+    """
     for name in map(str, runs.columns):
         if set(name_words(name)[-1:]) & {"state", "status"}:
             cells = runs[name].dropna().astype(str)

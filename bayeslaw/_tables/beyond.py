@@ -43,7 +43,7 @@ class Reach(NamedTuple):
 
     @property
     def is_above(self) -> bool:
-        """Whether the farthest value is above the table's range."""
+        """Tell whether the farthest value is above the table's range."""
         return self.worst > self.high
 
     def sentence(self, far: float = FAR) -> str:
@@ -90,8 +90,8 @@ def far_beyond(table: object, runs: pd.DataFrame, far: float = FAR) -> list[str]
 
 def replay_outside(table: pd.DataFrame, runs: pd.DataFrame) -> str | None:
     """Write a line if runs have a replay outside the table's range. The distance is a
-    factor of the share that they have less of than any fitted run: the target's above,
-    the source's below.
+    factor of the share that is smaller than in any fitted run: the target's share above
+    the range, the source's below it.
     """
     fitted, new = _numbers(table, "replay"), _numbers(runs, "replay")
     fitted, new = fitted[np.isfinite(fitted)], new[np.isfinite(new)]

@@ -25,7 +25,7 @@ FACTOR = re.compile(r"\s*([*/])\s*([\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
 SIGN = re.compile(r"\s*([*/])\s*")
 # the natural logarithm of a column: of a perplexity it is a loss
 LOGARITHM = re.compile(r"ln\((.+)\)")
-# the square root of a column, a factor: of how many a mean is of
+# the square root of a column as a factor, such as the number of batches in a mean
 ROOT = re.compile(r"sqrt\(([^()]+)\)")
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
@@ -88,13 +88,13 @@ def renamed(
 def as_mapping(
     columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None,
 ) -> Mapping[str, str | Sequence[str]]:
-    """Theirs -> ours, of a mapping or of texts ``ours=theirs``, as the command line and
-    refusals write them.
+    """Read a mapping theirs -> ours, from a dictionary or from texts ``ours=theirs``,
+    as the command line and error messages write them.
 
     Raises
     ------
     RunTableError
-        A text names no column of the schema, or two say the same.
+        A text names no column of the schema, or two texts name the same.
     """
     if columns is None or isinstance(columns, Mapping):
         return columns or {}
@@ -114,12 +114,12 @@ def as_mapping(
 
 
 def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
-    """Turn ours -> theirs round; one of theirs may name runs, too.
+    """Invert a mapping ours -> theirs; one of their columns may also name runs.
 
     Raises
     ------
     RunTableError
-        Two columns that laws read are of one of theirs.
+        Two columns that laws read would be made from one of theirs.
     """
     turned: dict[str, str | tuple[str, ...]] = {}
     several: dict[str, tuple[str, ...]] = {}

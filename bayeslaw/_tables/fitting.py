@@ -1,4 +1,6 @@
-"""What a law reads of a run table, and what it may be fitted to."""
+"""Take the columns of a run table that a law reads, and check that the law may be
+fitted to it.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
-    """Tell which runs are rows of the table that a posterior was fitted to, by all
-    their numbers; shape (run,).
+    """Tell which runs are rows of a posterior's table, by comparing all their numbers;
+    shape (run,).
     """
     if not isinstance(table, pd.DataFrame):
         return np.zeros(len(runs), bool)
@@ -46,16 +48,16 @@ def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
 
 
 def _row_keys(table: pd.DataFrame, columns: list[str]) -> Iterable[tuple]:
-    """List the numbers of each row; -1 for those that are missing, as NaN equals
-    nothing.
-    """
+    """List the numbers of each row, with -1 for missing ones, since NaN equals nothing."""
     numbers = table[columns].astype(float)
     numbers = numbers.fillna(-1.0)  # NaN is not equal to itself
     return numbers.itertuples(index=False, name=None)
 
 
 def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Split rows by domain, target and source first; ``"runs"`` where none is named."""
+    """Split rows by domain, target and source first; all under ``"runs"`` if no domain
+    is named.
+    """
     if "domain" not in table:
         return {"runs": table}
     domain = table["domain"].astype(str)
@@ -66,7 +68,7 @@ def by_domain(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def warn_other_domain(table: object, runs: pd.DataFrame) -> None:
-    """Warn where a fit of one domain is asked about runs of another."""
+    """Warn if a fit of one domain is asked about runs of another."""
     if not (isinstance(table, pd.DataFrame) and "domain" in table and "domain" in runs):
         return
     domains = table["domain"].astype(str).unique()
@@ -112,13 +114,13 @@ def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " r
 
 
 def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -> None:
-    """Refuse a column that is empty at some row; ``who``: "law 'dcpt' needs"; ``fill``:
-    what to do beside leaving such rows out.
+    """Refuse a column that is empty at some row. ``who`` begins the message, for
+    example "law 'dcpt' needs"; ``fill`` names a remedy besides leaving such rows out.
 
     Raises
     ------
     RunTableError
-        It is; the message has the option that leaves such rows out.
+        A cell is empty; the message has the option that leaves such rows out.
     """
     empty = runs[name].isna().to_numpy()
     if not empty.any():
@@ -141,7 +143,7 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     Raises
     ------
     RunTableError
-        There is no loss column, or what it has at a row is no loss.
+        There is no loss column, or a cell of it is no loss.
     """
     if "loss" not in runs:
         raise RunTableError(
@@ -160,8 +162,8 @@ def log_losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
 def sds_of_log_loss(
     runs: pd.DataFrame, nats: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " run"] | None:
-    """Take the standard errors of ``loss_sd`` as sds of log loss, shape (run,), of runs
-    with losses of so many ``nats``; None where the table has no such column.
+    """Convert the standard errors ``loss_sd`` to sds of log loss, shape (run,), for
+    runs with losses ``nats``; None if the table has no such column.
 
     Raises
     ------
@@ -195,8 +197,9 @@ def _warn_large_errors(runs: pd.DataFrame, large: float = 0.05) -> None:
 
 
 def reference_near(runs: pd.DataFrame) -> dict[str, float]:
-    """Propose a reference run amid the table's, to one digit, for models so far from a
-    billion parameters that priors in nats there do not suit; else nothing.
+    """Propose a reference run in the middle of the table, rounded to one digit, if its
+    models are so far from a billion parameters that priors in nats there do not suit;
+    else nothing.
     """
     if "N" not in runs:
         return {}
@@ -209,8 +212,8 @@ def reference_near(runs: pd.DataFrame) -> dict[str, float]:
 
 
 def _are_far(low: float, high: float, reference: float, far: float = 100.0) -> bool:
-    """Tell whether models of these sizes are all so ``far`` from a reference run's that
-    priors in nats may not suit.
+    """Tell whether all models are over ``far`` times larger or smaller than the
+    reference run, so that priors in nats may not suit.
     """
     return bool(low > far * reference or high < reference / far)
 
@@ -237,7 +240,7 @@ def _warn_far(law: Law, x: Mapping[str, Float[np.ndarray, " run"]]) -> None:
 
 
 def warn_domains(runs: pd.DataFrame) -> None:
-    """Warn of two domains, whose two losses one law can only average."""
+    """Warn of two domains in one table, since one law can only average their losses."""
     if "domain" not in runs:
         return
     rows = runs.groupby(runs["domain"].astype(str)).groups
@@ -252,8 +255,8 @@ def warn_domains(runs: pd.DataFrame) -> None:
 
 
 def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> Law:
-    """Hold exponents that may rest at their prior's median where their column has one
-    level, and say so.
+    """Fix the exponents that may rest at their prior's median if their column has one
+    level, with a warning.
 
     Raises
     ------
@@ -279,14 +282,14 @@ def settled(law: Law, runs: pd.DataFrame, requested: Collection[str] = ()) -> La
 
 
 def _learned(law: Law, requested: Collection[str]) -> list[Exponent]:
-    """List exponents that are to be learned, and whose prior the user did not set."""
+    """List exponents to be learned whose prior the user did not set."""
     return [
         e for e in law.exponents if not e.prior.is_fixed and e.name not in requested
     ]
 
 
 def _column(exponent: Exponent, x: Mapping[str, Float[np.ndarray, " run"]]) -> str:
-    """Find the column that tells of an exponent: of those along which it acts, the one
+    """Find the column that informs an exponent: among those on which it acts, the one
     with most levels.
     """
     columns = (exponent.covariate, *exponent.also)
@@ -303,18 +306,18 @@ def check_fittable(
     one_domain: bool = True,
     handful: bool = False,
 ) -> None:
-    """Refuse a table from which the law's exponents cannot be learned, warn where they
+    """Refuse a table from which the law's exponents cannot be learned; warn if they
     barely can.
 
-    ``requested`` names the exponents whose prior the user set: along their column one
-    level is allowed. With ``one_domain`` runs of several domains are warned about. Of a
-    ``handful`` of runs what they do not say is left to the priors, and warned about.
+    ``requested`` names the exponents whose prior the user set: their column may have
+    one level. With ``one_domain``, runs of several domains give a warning. For a
+    ``handful`` of runs the priors decide what the runs cannot, with a warning.
 
     Raises
     ------
     RunTableError
-        Fewer rows than parameters, one level only of a covariate whose exponent is
-        asked for, or a row at which a formula has no finite loss.
+        There are fewer rows than parameters; or a covariate with an exponent has one
+        level only; or a formula has no finite loss at a row.
     """
     x = covariates(law, runs)
     losses(runs)
@@ -327,7 +330,7 @@ def check_fittable(
     warn_settings(runs, law.covariates)
     _warn_large_errors(runs)
     _check_finite(law, runs, x)
-    # of fewer runs than parameters `_check_rows` has said whose the exponents are
+    # for fewer runs than parameters, `_check_rows` has warned already
     if len(runs) < len(free):
         return
     for name in law.covariates:
@@ -337,7 +340,9 @@ def check_fittable(
 
 
 def _check_rows(law: Law, rows: int, parameters: int, handful: bool) -> None:
-    """Refuse fewer rows than parameters; of a handful say that the rest is the priors'."""
+    """Refuse fewer rows than parameters; for a handful, warn that priors decide the
+    rest.
+    """
     if rows >= parameters:
         return
     count = f"{rows} row{'s' * (rows != 1)} for the {parameters} parameters"
@@ -356,8 +361,8 @@ def _check_rows(law: Law, rows: int, parameters: int, handful: bool) -> None:
 def _warn_ladder(
     x: Mapping[str, Float[np.ndarray, " run"]], least: float = 0.05
 ) -> None:
-    """Warn of runs whose tokens follow their size, which tell of both together only: the
-    sd of log tokens given the size is under ``least``.
+    """Warn of runs whose tokens follow their size, so that the two effects cannot be
+    separated: the sd of log tokens given the size is under ``least``.
     """
     # two runs always lie on a line
     if not {"N", "D"} <= set(x) or len(x["N"]) < 3:
@@ -403,8 +408,9 @@ def _check_levels(
     tied: list[str],
     handful: bool,
 ) -> None:
-    """Refuse one level of a column whose exponents ``tied`` are to be learned, warn of
-    two, and of one in a handful of runs; ``levels`` of shape (level,).
+    """Refuse a single level of a column whose exponents ``tied`` are to be learned;
+    warn of two levels, and of one level in a handful of runs. ``levels`` has shape
+    (level,).
     """
     exponents = f"exponent{'s' * (len(tied) > 1)} {', '.join(tied)}"
     if len(levels) == 1 and handful:

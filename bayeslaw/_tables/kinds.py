@@ -1,4 +1,4 @@
-"""What kind of experience a table belongs to, by its columns."""
+"""Find the kind of experience that a table belongs to, by its columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ FINE_TUNING = ("finetune", "rectified", "forgetting")
 
 
 def kind_of(law: Law, runs: pd.DataFrame | None = None) -> tuple[str, str]:
-    """Name the kind of a table, and say why: what the law reads, else names in its texts.
+    """Name the kind of a table, with the reason: the law's columns, else names in the
+    table's texts.
 
     Examples
     --------

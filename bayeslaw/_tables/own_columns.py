@@ -1,4 +1,4 @@
-"""Columns of the user's own, which a formula reads: how far runs lie beyond the table."""
+"""Measure how far runs lie beyond the table along the user's own columns."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ def own_beyond(
     far: float = FAR,
     units: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Write a line for each column apart from the schema along which runs lie so many
-    times beyond the table; of one that reaches 0 or less, so many halves of its range.
+    """Write a line for each column outside the schema along which runs lie too many
+    times beyond the table. For a column that reaches 0 or less, the distance is in
+    halves of its range.
 
     Parameters
     ----------
     inputs
         The columns that laws read.
     units
-        Their units, where a formula states them.
+        Units of these columns, if a formula states them.
     """
     if not isinstance(table, pd.DataFrame):
         return []
@@ -45,7 +46,7 @@ def _line(
     low, high = float(fitted.min()), float(fitted.max())
     x = new.to_numpy(float)
     if low > 0:
-        # what is 0 or less lies endlessly far below
+        # a value of 0 or less lies infinitely far below
         share = np.divide(low, x, out=np.full(len(x), np.inf), where=x > 0)
         times = np.maximum(x / high, share)
         how = "times"

@@ -107,7 +107,7 @@ def mapping_hint(runs: pd.DataFrame) -> str:
 
 
 def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
-    """Write the query that leaves out unfinished runs, and rows without a loss or
+    """Write the query that leaves out unfinished runs, rows without a loss, and rows
     without the loss of their checkpoint.
     """
     parts = [finished_query(runs), *_gaps(runs, meant)]

@@ -1,4 +1,4 @@
-"""Run tables: columns, units, validation. One row per measured loss."""
+"""Read run tables: columns, units, validation. One row per measured loss."""
 
 from __future__ import annotations
 
@@ -116,15 +116,16 @@ def read_runs(
     ``summary/loss`` or ``metrics.loss``: they are read as ``N`` and ``loss`` where the
     table has no column of that name itself.
 
-    A table with both losses in one row, ``target_loss`` and ``source_loss``, and no
-    ``loss`` or ``domain``, becomes one with a row for each. So does a table of mixtures
-    with a column ``loss_NAME`` for each evaluation set. Its columns ``share_NAME``
-    (shares, percent, or the tokens of each domain) are completed to one: one empty cell
-    of a row is what the others leave, a rest in all of them is ``share_rest``.
+    If a table has both losses in one row, ``target_loss`` and ``source_loss``, and no
+    ``loss`` or ``domain``, each loss becomes a row. The same holds for a table of
+    mixtures with a column ``loss_NAME`` for each evaluation set. Its columns
+    ``share_NAME`` (shares, percent, or the tokens of each domain) are completed to one:
+    one empty cell of a row gets what the others leave, and a rest in all rows becomes
+    ``share_rest``.
 
-    Names (``run``, ``checkpoint``, ``domain``, ``schedule``) are text as it is spelled.
-    Where no column is called ``run``, one that is called as usual (``run_name``,
-    ``run_id``, ``Name``, ``exp``, ...) is taken; else, where most rows are points of
+    Names (``run``, ``checkpoint``, ``domain``, ``schedule``) stay text as spelled. If
+    no column is called ``run``, a column with a usual name for it (``run_name``,
+    ``run_id``, ``Name``, ``exp``, ...) is taken. Otherwise, if most rows are points of
     long curves of a few sizes, each curve is a run, with a warning. A row of means or
     totals at the end is left out, with a warning.
 
@@ -132,10 +133,10 @@ def read_runs(
     ``schedule``, ``curve``), gets its areas S1 and S2 if it has none; they sum over all
     rows of the curve, selected or not (`areas_from_table`).
 
-    The store of an experiment tracker is a table, too: a row for each run and step at
-    which a loss was logged, settings and metrics as columns. Where it has no ``D``, a
-    logged counter of tokens is, else steps times the tokens of a step as the settings
-    tell them, with a warning.
+    The store of an experiment tracker is a table, too: it has a row for each run and
+    step at which a loss was logged, and settings and metrics as columns. Without a
+    column ``D``, a logged counter of tokens is taken; without a counter, steps times
+    the tokens of a step from the settings, with a warning.
 
     Parameters
     ----------
@@ -148,11 +149,12 @@ def read_runs(
         A pandas query that selects rows, for instance ``"ptpp <= 31 and domain ==
         'target'"``.
     columns
-        Your column name -> name of the schema, for tables with other names; yours may
+        Your column name -> name of the schema, for tables with other names. Yours may
         end in a factor, for other units: ``{"tokens_B*1e9": "D", "replay_pct/100":
-        "replay"}``, or be a number that all rows share: ``{"124M": "N"}``. One column may
-        be several of the schema's: ``{"params": ("N", "run")}``. Or as refusals
-        propose it, and as the command line takes it: ``["N=params", "loss=ln(ppl)"]``.
+        "replay"}``. Or it is a number that all rows share: ``{"124M": "N"}``. One
+        column may be several of the schema's: ``{"params": ("N", "run")}``. A list is
+        written as on the command line and in error messages: ``["N=params",
+        "loss=ln(ppl)"]``.
 
     Returns
     -------
@@ -163,7 +165,7 @@ def read_runs(
     Raises
     ------
     RunTableError
-        What cannot be used, naming row and column.
+        A value cannot be used; the message names row and column.
 
     Examples
     --------
@@ -176,7 +178,7 @@ def read_runs(
 
 
 class Reading(NamedTuple):
-    """Runs that were read, and what was made of their source, a line each."""
+    """Runs that were read, and notes on how the source was read, one line each."""
 
     runs: pd.DataFrame
     notes: list[str]
@@ -189,13 +191,14 @@ def read_with_notes(
     columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
     grows: bool = False,
 ) -> Reading:
-    """Read runs as `read_runs` does, with notes on what was made of the source; of a
-    file that ``grows``, its whole lines.
+    """Read runs as `read_runs` does, with notes on how the source was read; from a file
+    that ``grows``, only whole lines.
     """
     columns = as_mapping(columns)
     table = load_table(source, grows=grows, names=names_of(columns))
     if is_tracker(source):
-        # a metric that is called like the schema's gives way to the one that is meant
+        # a metric with a name of the schema gives way to the column that was mapped to
+        # it
         table = table.drop(columns=replaced(table, columns))
     notes: list[str] = []
     runs = _with_names(renamed(table, columns, (*NUMERIC, *TEXT)), notes)
@@ -235,7 +238,7 @@ def read_with_notes(
 
 
 def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[int, str]]) -> None:
-    """Refuse cells that are no numbers, of the rows that are left."""
+    """Refuse cells that are not numbers, in the selected rows."""
     for name, reasons in unread.items():
         rows = [row for row in reasons if row in runs.index]
         if rows:
@@ -245,7 +248,7 @@ def _refuse_unread(runs: pd.DataFrame, unread: dict[str, dict[int, str]]) -> Non
 
 
 def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Read names as text, and make a column ``run`` where another is it."""
+    """Read names as text, and make a column ``run`` if another column names the runs."""
     texts = {name: as_names(runs[name]) for name in NAMES if name in runs}
     runs = runs.assign(**texts)
     theirs = run_column(runs)
@@ -256,7 +259,7 @@ def _with_names(runs: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """Name learning curves as runs, where no column names them."""
+    """Name learning curves as runs, if no column names them."""
     curves = unnamed_curves(runs)
     if curves is None:
         return runs
@@ -273,8 +276,8 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFrame:
-    """Keep points of a tracker's runs at which the loss was logged, if it is known
-    which metric that is, after the first token.
+    """Keep the points of a tracker's runs after the first token, and, if the loss
+    metric is known, only those at which it was logged.
     """
     if "D" in points:
         begun = ~(points["D"] == 0)
@@ -301,13 +304,13 @@ def _measured(points: pd.DataFrame, where: str, notes: list[str]) -> pd.DataFram
 
 
 def as_runs(source: object) -> pd.DataFrame:
-    """Take a table as it is, or read it from the path of its file: one place for all
-    functions that take a table.
+    """Return a table as it is, or read it from the path of its file; all functions that
+    take a table use this.
 
     Raises
     ------
     RunTableError
-        It is neither, or the file cannot be used.
+        The argument is neither, or the file cannot be used.
     """
     if isinstance(source, pd.DataFrame):
         return _of_frame(source)
@@ -322,8 +325,8 @@ def as_runs(source: object) -> pd.DataFrame:
 def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
     """Read a DataFrame as the same table from a file, its rows under their own labels.
 
-    One that was read before (its index is named ``row``) may have been changed since:
-    it is checked again, but warned of no more.
+    A table that was read before (its index is named ``row``) may have changed since. It
+    is checked again, but without warnings.
     """
     if table.index.name == "row" and len(table):
         check_repeated(table.columns)
@@ -349,8 +352,8 @@ def load_table(
     grows: bool = False,
     names: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Load a table under its own names, its cells as they are written but for numbers;
-    columns of ``names`` hold names, too.
+    """Load a table under its own names. Numbers are parsed; other cells stay as
+    written. Columns in ``names`` hold names, too.
     """
     if isinstance(source, pd.DataFrame):
         table = source.copy()
@@ -366,22 +369,22 @@ def load_table(
 
 
 def numeric_columns(runs: pd.DataFrame) -> list[str]:
-    """List the columns of a table that hold numbers by their names: of the schema,
-    shares, and losses by evaluation set.
+    """List the columns that hold numbers, by their names: those of the schema, shares,
+    and losses by evaluation set.
     """
     of_schema = [name for name in NUMERIC if name in runs]
     return [*of_schema, *share_columns(runs), *evaluation_columns(runs).values()]
 
 
 def _check_numbers(runs: pd.DataFrame) -> None:
-    """Refuse numbers out of their range, and shares beyond the simplex."""
+    """Refuse numbers out of their range, and shares outside the simplex."""
     check_values(runs, numeric_columns(runs))
     check_shares(runs)
 
 
 def _numbers(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[int, str]]]:
-    """Convert schema columns to floats, and say why cells are no numbers: column -> row
-    -> reason.
+    """Convert schema columns to floats. Also returns why cells are not numbers: column
+    -> row -> reason.
     """
     unread: dict[str, dict[int, str]] = {}
     for name in numeric_columns(runs):
@@ -405,7 +408,7 @@ def _are_numbers(cells: pd.Series) -> bool:
 
 
 def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
-    """Convert cells to numbers, NaN where they are none, and say why: row -> reason."""
+    """Convert cells to numbers, with NaN for others. Also returns why: row -> reason."""
     values = np.full(len(cells), np.nan)
     reasons = {}
     for i, cell in enumerate(cells):
@@ -421,14 +424,18 @@ def _parsed(name: str, cells: pd.Series) -> tuple[pd.Series, dict[int, str]]:
 
 
 def _suffixes(name: str) -> str:
-    """List what may follow a number of a column: thousands of tokens, but not of nats."""
+    """List the suffixes that a column's numbers may have: thousands for tokens, but not
+    for nats.
+    """
     if name in (*COUNTS, "ptpp"):
         return MULTIPLES_OF_COUNTS
     return "%" if name == "replay" or is_share(name) else ""
 
 
 def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
-    """Find rows of a count below 0 in integers of 32 bits, which hold 2.1 billion."""
+    """Find rows with a negative count in 32-bit integers, which overflow at 2.1
+    billion.
+    """
     kind = cells.dtype
     if name not in COUNTS or not pd.api.types.is_integer_dtype(kind):
         return {}
@@ -446,8 +453,8 @@ def _overflowed(name: str, cells: pd.Series) -> dict[int, str]:
 
 
 def _warn_nearly_full(name: str, cells: pd.Series) -> None:
-    """A count in 32 bits that comes near the most they hold may have gone beyond it, and
-    begun again from 0: nothing in the table tells.
+    """Warn of a 32-bit count near its maximum: other counts may have overflowed and
+    begun again from 0, and the table does not show that.
     """
     unsigned = str(cells.dtype).casefold().startswith("u")
     most = 2.0 ** (32 if unsigned else 31)
@@ -493,12 +500,14 @@ def refuse(rows: Iterable[object], column: str, what: str, do: str) -> None:
 
 
 def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
-    """Refuse what columns of numbers cannot hold; of ``names`` those that are there.
+    """Refuse values that columns of numbers cannot hold, in those columns of ``names``
+    that the table has.
 
     Raises
     ------
     RunTableError
-        A number is none, infinite or out of its range, naming row and column.
+        A number is missing, infinite or out of its range; the message names row and
+        column.
     """
     for name in (n for n in names if n in runs):
         x = runs[name].to_numpy(float)
@@ -510,7 +519,9 @@ def check_values(runs: pd.DataFrame, names: Iterable[str]) -> None:
 
 
 def row_numbers(runs: pd.DataFrame) -> pd.Index:
-    """Number the rows from 1: as in the file they were read from, else in the table."""
+    """Number the rows from 1, as in the file that they were read from, else as in the
+    table.
+    """
     if runs.index.name == "row":
         return runs.index
     return pd.RangeIndex(1, len(runs) + 1)
@@ -519,8 +530,8 @@ def row_numbers(runs: pd.DataFrame) -> pd.Index:
 def _problems(
     name: str, x: Float[np.ndarray, " run"], runs: pd.DataFrame
 ) -> dict[str, tuple[Bool[np.ndarray, " run"], str]]:
-    """List what may be wrong with a column ``x`` of shape (run,): rows where it is, and
-    what to do.
+    """List the possible faults of a column ``x`` of shape (run,): the rows with each
+    fault, and what to do.
     """
     problems = {}
     if name == "loss":
@@ -545,14 +556,16 @@ def _problems(
 
 
 def point_columns(runs: pd.DataFrame) -> list[str]:
-    """List columns that name a point of a run; there can be one loss there."""
+    """List columns that identify a point of a run; there can be only one loss at a
+    point.
+    """
     along = "step" if "step" in runs else "D"
     return [name for name in ("run", along, "domain") if name in runs]
 
 
 def _check_repeats(runs: pd.DataFrame) -> None:
-    """Refuse two losses of one run at one point; other runs with equal covariates are
-    replicates.
+    """Refuse two losses of one run at one point. Different runs with equal covariates
+    are replicates.
     """
     if not {"run", "loss"} <= set(runs):
         return
@@ -561,7 +574,7 @@ def _check_repeats(runs: pd.DataFrame) -> None:
     twice = counts.to_numpy() > 1
     if twice.any():
         first = runs[twice].iloc[0]
-        # a key that is missing equals one that is missing
+        # two missing keys are equal
         point_of = runs.groupby(keys, dropna=False).ngroup().to_numpy()
         rows = row_numbers(runs)[point_of == point_of[twice][0]]
         point = ", ".join(
@@ -573,7 +586,7 @@ def _check_repeats(runs: pd.DataFrame) -> None:
 
 
 def _warn_twins(runs: pd.DataFrame) -> None:
-    """Warn of rows exported twice, which would count as replicates: as that many more
+    """Warn of rows exported twice, which would count as replicates, that is, as more
     runs.
     """
     if "loss" not in runs:
@@ -619,8 +632,9 @@ def _warn_units(runs: pd.DataFrame) -> None:
 
 
 def _apart(column: pd.Series, least: float = 1e4) -> tuple[pd.Index, pd.Index] | None:
-    """Split rows at the widest gap of a column, if neighbours are ``least`` times apart
-    there (in measured tables: under 100 times); None if not.
+    """Split rows at the widest gap of a column, if neighbours there are at least
+    ``least`` times apart (in measured tables they are under 100 times apart); else
+    None.
     """
     values = column[column > 0].sort_values()
     logs = np.log(values.to_numpy(float))

@@ -1,4 +1,4 @@
-"""Runs from a law at known parameters, on the paper's grid; and runs from its prior."""
+"""Simulate runs from a law at known parameters, on the paper's grid, or from its prior."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def ptpp_grid() -> pd.DataFrame:
     """Lay the paper's grid: every stage, size, replay and adaptation budget; 252 runs
     without losses.
 
-    ``source_loss_before`` and ``loss_before`` are those of a checkpoint on a separable
-    pre-training law (Besiroglu 2024), the target domain 15% above the source domain:
-    stated, not measured.
+    ``source_loss_before`` and ``loss_before`` come from a separable pre-training law
+    (Besiroglu 2024), with the target domain 15% above the source domain. They are
+    assumed, not measured.
     """
     stages, sizes = (15, 31, 279), (241e6, 517e6, 1.4e9, 8.1e9)
     design = product(stages, sizes, REPLAYS, TOKENS_PER_PARAMETER)
     rows = [(n, t * n, r, p) for p, n, r, t in design]
     runs = pd.DataFrame(rows, columns=["N", "D", "replay", "ptpp"]).astype(float)
     tokens = runs["ptpp"] * runs["N"]
-    # the parameters of `chinchilla` that Besiroglu 2024 found
+    # parameters of `chinchilla` by Besiroglu 2024
     before = 1.8172 + 482.01 * runs["N"] ** -0.3478 + 2085.43 * tokens**-0.3658
     runs[SOURCE_LOSS_BEFORE] = before
     runs[LOSS_BEFORE] = 1.15 * before
@@ -87,8 +87,8 @@ def simulate(
     noise
         Standard deviation of the log loss of a run around the law.
     parameters
-        Parameters in the paper's units, in place of the law's plausible ones; those not
-        named stay.
+        Parameters in the paper's units, in place of the law's plausible ones.
+        Parameters that are not named stay plausible.
 
     Raises
     ------
@@ -132,20 +132,20 @@ def prior_predictive(
     draws: int = 1000,
     seed: int = 0,
 ) -> Float[np.ndarray, "draw run"]:
-    """Draw losses that the prior expects at a table of runs, without the noise of a
-    run, shape (draw, run).
+    """Draw losses at a table of runs from the prior, without the noise of a run, shape
+    (draw, run).
 
     Parameters
     ----------
     law
-        A law, its name, or the fit of one, whose priors are taken.
+        A law, its name, or a fit, whose law and priors are taken.
     runs
         A table, or the path of one.
 
     Raises
     ------
     LawError
-        It is none of these.
+        ``law`` is none of these.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a column's name says: its words, its unit, a tracker's prefix."""
+"""Read a column's name: its words, its unit, a tracker's prefix."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def name_words(name: str) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """Quote a column's name as a query has it."""
+    """Quote a column's name for a query."""
     return name if name.isidentifier() else f"`{name}`"
 
 
 def unit_of_name(name: str) -> str:
-    """Take the factor that a name's first or last word says; nothing of other names."""
+    """Find the factor that a name's first or last word states; empty for other names."""
     words = name_words(name)
     ends = [words[-1], words[0]] if len(words) > 1 else []
     units = [FACTORS[word] for word in ends if word in FACTORS]

@@ -1,1 +1,1 @@
-"""What looks wrong in a table of runs before any law is fitted."""
+"""Find what looks wrong in a table of runs before any law is fitted."""

@@ -1,8 +1,8 @@
-"""Single rows with N or D in another unit: at a tenth, a hundredth or a thousandth of what
-they say, or as many times it, they are where their neighbours are.
+"""Find single rows with N or D in another unit: divided or multiplied by ten, a hundred
+or a thousand, they agree with their neighbours.
 
-Such a row may lie so far out that it bends any surface towards itself, so each is judged
-by the others.
+Such a row may lie so far out that it bends any surface towards itself. So each row is
+judged by a surface fitted to the others.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ if TYPE_CHECKING:
 
 
 class Suspicion(NamedTuple):
-    """When a row is judged, and what is too far.
+    """Thresholds that decide which rows are judged and which are too far off.
 
     Parameters
     ----------
     factors
-        By which N or D may be wrong, up or down.
+        Factors by which N or D may be wrong, up or down.
     suspects
-        Rows that lie farthest off, and as many that lie farthest out, to be judged.
+        Number of rows to judge: so many that lie farthest off the surface, and as many
+        with the most extreme columns.
     fewest
-        Rows by which one is judged.
+        Least number of other rows by which a row is judged.
     far, least_far
-        How far off a row lies at least: in the median row's error, and in log loss.
+        Least distance of a suspect row from the surface: in median errors of rows, and
+        in log loss.
     near
-        How far off it lies at most once it is mended, in the median row's error.
+        Largest distance of the corrected row from the surface, in median errors of
+        rows.
     alone
-        Its N, D or D / N over that of its next neighbour, at least.
+        Least ratio of its N, D or D / N to that of its next neighbour.
     """
 
     factors: tuple[float, ...] = (10.0, 100.0, 1000.0)
@@ -51,13 +54,13 @@ class Suspicion(NamedTuple):
 def misplaced(
     runs: pd.DataFrame, columns: Collection[str], rule: Suspicion = Suspicion()
 ) -> list[str]:
-    """A line for each row that fits the others with N or D times a power of ten, and not
-    as it is.
+    """Write a line for each row that fits the others only with its N or D times a power
+    of ten.
 
     Parameters
     ----------
     columns
-        Those that laws read.
+        Columns that laws read.
     """
     numbers = [c for c in ("N", "D") if c in columns and (runs[c] > 0).all()]
     if len(runs) < rule.fewest or not numbers:
@@ -73,7 +76,7 @@ def misplaced(
 def _suspects(
     runs: pd.DataFrame, columns: Collection[str], count: int
 ) -> Int[np.ndarray, " i"]:
-    """Rows that lie farthest off a surface fitted without them, or farthest out."""
+    """Select rows that lie farthest off a surface fitted without them, or farthest out."""
     design = surface(runs, columns)
     basis, _ = np.linalg.qr(design)
     leverage = (basis**2).sum(axis=1)
@@ -127,7 +130,9 @@ def _of_row(
 
 
 def _is_alone(others: pd.DataFrame, row: pd.DataFrame, name: str, least: float) -> bool:
-    """Whether no other row has such a value, nor such a number of tokens per parameter."""
+    """Tell whether no other row has a similar value, or a similar number of tokens per
+    parameter.
+    """
     measures = [others[name].to_numpy(float)]
     own = [float(row[name].iloc[0])]
     if {"N", "D"} <= set(others):
@@ -140,5 +145,5 @@ def _is_alone(others: pd.DataFrame, row: pd.DataFrame, name: str, least: float) 
 
 
 def _gap(values: Float[np.ndarray, " run"], value: float) -> float:
-    """E-folds to the next of the values."""
+    """Measure the distance to the nearest of the values, in e-folds."""
     return float(np.abs(np.log(values / value)).min())

@@ -1,5 +1,5 @@
-"""Tables of which a part is another thing: other units, labels exchanged half way, a
-drift from the first row to the last. Judged by rows beside one another.
+"""Find tables in which one part differs from the rest: other units, labels exchanged
+half way, a drift from the first row to the last. Rows are judged by their neighbours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayeslaw._tables.runs import named_rows
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-FEWEST = 12  # rows by which a mixture is told
+FEWEST = 12  # least number of rows in which a mixture is looked for
 
 
 def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
@@ -26,7 +26,7 @@ def mixtures(runs: pd.DataFrame, columns: Collection[str]) -> list[str]:
     Parameters
     ----------
     columns
-        Those that laws read.
+        Columns that laws read.
     """
     if len(runs) < FEWEST or not (runs["loss"] > 0).all():
         return []
@@ -45,8 +45,8 @@ def _distance(misses: Float[np.ndarray, " run"]) -> float:
 def _of_columns(
     runs: pd.DataFrame, columns: Collection[str], closer: float = 3.0
 ) -> str | None:
-    """Tell whether rows of a column on one side of its widest gap fit their neighbours
-    once they are in another unit: lie so many times ``closer`` to a smooth surface.
+    """Tell whether the rows on one side of a column's widest gap fit their neighbours
+    in another unit: they must lie ``closer`` times nearer to a smooth surface.
     """
     usual = _distance(surface_misses(runs, columns))
     for name in ("N", "D", "ptpp"):
@@ -77,8 +77,8 @@ def _of_columns(
 def _below_gap(
     values: Float[np.ndarray, " run"], least: float = 5.0
 ) -> Bool[np.ndarray, " run"] | None:
-    """Tell which rows lie below the widest gap, where neighbours are ``least`` times
-    apart.
+    """Select the rows below the widest gap, if its neighbours are at least ``least``
+    times apart.
     """
     levels = np.unique(values)
     if len(levels) < 2 or levels[0] <= 0:
@@ -101,8 +101,8 @@ def _of_losses(
 ) -> str | None:
     """Tell whether losses lie at two levels, one shift apart.
 
-    With the shift, of ``least`` in log loss, they lie so many times ``closer`` to a
-    smooth surface; chance makes it 2.
+    With a shift of at least ``least`` in log loss, they must lie ``closer`` times
+    nearer to a smooth surface. By chance alone this ratio is 2.
     """
     design = surface(runs, columns)
     y = np.log(runs["loss"].to_numpy(float))
@@ -129,8 +129,9 @@ def _of_losses(
 def _split(
     design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
 ) -> tuple[float, Bool[np.ndarray, " run"], float] | None:
-    """Split log losses into two levels: their shift, which rows are on the upper one,
-    and the median distance from either; by turns of assignment and least squares.
+    """Split log losses into two levels, by alternating assignment and least squares.
+    Returns the shift, the rows on the upper level, and the median distance from the
+    nearer level.
     """
     best = None
     residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
@@ -172,11 +173,12 @@ def _of_tokens(
     near: float = 0.01,
     factors: tuple[float, ...] = (3.0, 10.0, 30.0),
 ) -> str | None:
-    """Tell whether the smaller part of the rows fits the others at a fraction of its D, as
-    runs do that ended before the tokens that were planned.
+    """Tell whether the smaller part of the rows fits the others at a fraction of its D,
+    like runs that ended before their planned tokens.
 
-    ``closer``: how many times nearer the surface half of the rows must come (chance makes
-    it 2), and ``near``: how near; ``factors``: of which one is near any fraction.
+    Half of the rows must come ``closer`` times nearer to the surface (by chance alone
+    2), and within ``near`` of it. ``factors`` are the fractions to try; one of them is
+    near any fraction.
     """
     if "D" not in columns or runs["D"].nunique() < 2 or not (runs["D"] > 0).all():
         return None
@@ -199,8 +201,9 @@ def _of_tokens(
 def _shortened(
     runs: pd.DataFrame, columns: Collection[str], factor: float, rounds: int = 20
 ) -> tuple[Bool[np.ndarray, " run"], float]:
-    """Assign rows to their D or a fraction of it, by turns of assignment and a surface:
-    which rows are nearer it at the fraction, and the median distance of all.
+    """Assign each row to its D or to a fraction of it, by alternating assignment and a
+    fit of the surface. Returns the rows that are nearer at the fraction, and the median
+    distance of all rows.
     """
     y = np.log(runs["loss"].to_numpy(float))
     tokens = runs["D"].to_numpy(float)
@@ -231,8 +234,9 @@ def _of_order(
     chance: float = 1e-6,
     least: float = 0.01,
 ) -> str | None:
-    """Tell whether losses drift from the first row to the last, beside their columns:
-    by ``least`` of the loss; ``chance`` that a table without a drift is told to have one.
+    """Tell whether losses drift from the first row to the last, given their columns, by
+    at least ``least`` of the loss. ``chance`` is the probability that a table without a
+    drift is said to have one.
     """
     design = surface(runs, columns)
     rows, terms = design.shape
@@ -240,12 +244,12 @@ def _of_order(
         return None
     order = np.linspace(-0.5, 0.5, rows)
     y = np.log(runs["loss"].to_numpy(float))
-    # the slope beside the columns, by residuals (Frisch and Waugh 1933): the surface may
-    # have terms that are not independent
+    # the slope given the columns, from residuals (Frisch and Waugh 1933), since terms
+    # of the surface may be dependent
     both_axes = np.column_stack([order, y])
     coefficients, *_ = np.linalg.lstsq(design, both_axes, rcond=None)
     order_left, y_left = (both_axes - design @ coefficients).T
-    # where columns tell the order, it says nothing of its own
+    # if the columns determine the order, the order adds nothing
     if order_left.var() < 0.1 * order.var():
         return None
     square = order_left @ order_left

@@ -1,4 +1,6 @@
-"""Parts of a table in which losses rise where laws fall: at one end, between two levels."""
+"""Find parts of a table in which losses rise where laws fall: at one end, or between
+two levels.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from bayeslaw._tables.checks.slopes import first_coefficient, standardised
 
 
 class Rise(NamedTuple):
-    """Where losses rise with a column: ``part`` says of which rows, "" for all;
-    ``rise``: from one end of the part to the other, of the loss.
+    """A rise of losses with a column. ``part`` describes the rows, "" for all; ``rise``
+    is the rise from one end of the part to the other, as a share of the loss.
     """
 
     part: str
@@ -29,10 +31,10 @@ def rise_along(
     other_columns: Collection[str],
     least: float = 0.01,
 ) -> Rise | None:
-    """Find the first part of a table in which losses clearly rise with a column beside
-    others, by ``least`` of the loss: all rows, each level of another column (thirds
-    where it has many, the highest first), each two neighbouring levels of the column
-    itself.
+    """Find the first part of a table in which losses clearly rise with a column, given
+    the other columns, by at least ``least`` of the loss. It tries all rows, then each
+    level of another column (thirds if there are many levels, the highest first), then
+    each two neighbouring levels of the column itself.
     """
     if not {"loss", column} <= set(runs) or runs[column].nunique() < 2:
         return None
@@ -82,10 +84,11 @@ def _clear_rise(
     chance: float = 1e-5,
     least_freedom: int = 6,
 ) -> float | None:
-    """Measure what losses rise by from one end of a column to the other.
+    """Measure by how much losses rise from one end of a column to the other.
 
-    None where they do not, or where the rows do not tell: ``chance`` is that of calling
-    so what does not rise, ``least_freedom`` how many rows there are more than terms.
+    None if they do not rise, or if the rows cannot tell. ``chance`` is the probability
+    of a false rise; ``least_freedom`` is the least number of rows beyond the number of
+    terms.
     """
     runs = runs.dropna(subset=[column, *beside, "loss"])
     if len(runs) < least_freedom or runs[column].nunique() < 2:

@@ -1,4 +1,6 @@
-"""How measured losses move with their columns, before any law: least squares in logs."""
+"""Measure how losses move with their columns, without any law, by least squares in
+logs.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ CLEAR = 4.0  # standard errors at which losses are taken to rise or to fall
 def partial_slope(
     runs: pd.DataFrame, column: str, other_columns: Collection[str]
 ) -> tuple[float, float]:
-    """Fit the slope of log loss in a column beside others, with its standard error.
+    """Fit the slope of log loss in a column, given the other columns, with its standard
+    error.
 
-    Replay is taken as it is, other columns in logs; of the others, those that the table
-    has and that vary. Both are 0 where the rows do not tell.
+    Replay is taken as it is, other columns in logs. The other columns are those that
+    the table has and that vary. Slope and error are 0 if the rows cannot tell.
     """
     if not {"loss", column} <= set(runs):
         return 0.0, 0.0
@@ -46,8 +49,8 @@ def _as_regressed(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
 def first_coefficient(
     design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
 ) -> tuple[float, float, int]:
-    """Fit the first coefficient of least squares: it, its standard error, and the
-    degrees of freedom; 0 where the terms are not independent.
+    """Fit the first coefficient by least squares. Returns the coefficient, its standard
+    error, and the degrees of freedom; 0 each if the terms are dependent.
     """
     rows, terms = design.shape
     if rows <= terms or np.linalg.matrix_rank(design) < terms:
@@ -63,13 +66,14 @@ def first_coefficient(
 def surface_misses(
     runs: pd.DataFrame, columns: Collection[str]
 ) -> Float[np.ndarray, " run"]:
-    """Measure what each log loss lies above a smooth surface in these columns, shape
+    """Measure how far each log loss lies above a smooth surface in these columns, shape
     (run,).
 
-    A quadratic in the columns' logs (replay, and a column that reaches 0, as they are),
-    fitted so that single wrong rows do not bend it; a plane where the table has few
-    rows. It is no law: it is there in milliseconds, and rough where losses bend.
-    Columns that do not vary, or are empty somewhere, are left out.
+    The surface is a quadratic in the columns' logs (replay, and a column that reaches
+    0, are taken as they are), or a plane if the table has few rows. The fit is robust:
+    single wrong rows do not bend it. The surface is not a law: it takes milliseconds,
+    and it is rough where losses bend. Columns that do not vary, or are empty somewhere,
+    are left out.
     """
     design = surface(runs, columns)
     y = np.log(runs["loss"].to_numpy(float))
@@ -79,8 +83,8 @@ def surface_misses(
 def unbent(
     design: Float[np.ndarray, "run term"], y: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " term"]:
-    """Coefficients of a surface that single wrong rows do not bend, shape (term,): least
-    squares near it, least absolute values far from it.
+    """Fit the coefficients of a surface robustly, shape (term,): by least squares near
+    the surface, by least absolute values far from it.
     """
     start, *_ = np.linalg.lstsq(design, y, rcond=None)
     scale = np.median(np.abs(y - design @ start))
@@ -115,8 +119,8 @@ def surface(
 def standardised(
     runs: pd.DataFrame, column: str, at: pd.DataFrame | None = None
 ) -> Float[np.ndarray, " run"]:
-    """A column in logs, where it is above 0, less its mean over the runs and by its sd;
-    of the rows of ``at``, where they are given.
+    """Standardise a column: its logs if it is above 0, minus the mean over the runs,
+    over their sd. With ``at``, these rows are returned in place of the runs.
     """
     values = runs[column].to_numpy(float)
     wanted = values if at is None else at[column].to_numpy(float)
@@ -128,9 +132,10 @@ def standardised(
 def outliers(
     misses: Float[np.ndarray, " run"], times: float, least: float = 0.02
 ) -> Bool[np.ndarray, " run"]:
-    """Tell which rows lie grossly off, shape (run,): so many times what half of the
-    rows lie off by, and over ``least`` in log loss. None where these are more than five
-    and one row in twenty, as then what they lie off is wrong.
+    """Tell which rows are gross outliers, shape (run,): their distance is a large
+    multiple of the median distance, and over ``least`` in log loss. If over five rows
+    and over one in twenty are outliers, there are none: then the surface is wrong, not
+    the rows.
     """
     size = np.abs(misses)
     far = size > max(times * np.median(size), least)

@@ -1,8 +1,8 @@
-"""Columns that look to be in other units than the schema's, judged by one another.
+"""Find columns that seem to be in other units than the schema's, judged by one another.
 
-A factor that all rows share can only be seen by what it makes of another column: tokens
-per parameter, compute, the loss that a model of that size has. Where nothing is seen
-nothing is proved: bits for nats differ by less than two corpora do.
+A factor that all rows share shows only in its relation to another column: tokens per
+parameter, compute, the usual loss of a model of that size. A pass proves nothing: bits
+and nats differ by less than two corpora do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def odd_units(runs: pd.DataFrame) -> list[str]:
-    """Write a line for each column whose values are not what its unit would have."""
+    """Write a line for each column whose values do not suit its unit."""
     return [
         *_of_losses(runs),
         *_of_sizes(runs),
@@ -31,8 +31,8 @@ def odd_units(runs: pd.DataFrame) -> list[str]:
 
 
 def clear_units(runs: pd.DataFrame) -> list[str]:
-    """Write those of `odd_units` that cannot be otherwise, said whenever a table is
-    read.
+    """Write the lines of `odd_units` that are certain; they are shown whenever a table
+    is read.
     """
     lines = _of_pretraining(runs)
     if "loss" in runs:
@@ -41,7 +41,7 @@ def clear_units(runs: pd.DataFrame) -> list[str]:
 
 
 def unjudged_units(runs: pd.DataFrame) -> str:
-    """Say what of a table in which nothing odd is seen was not, or cannot be, judged."""
+    """Describe what could not be judged in a table whose units seem right."""
     parts = ["losses in nats, in bits or another measure of that size"]
     if _tokens_per_parameter(runs) is None:
         parts += [f"the unit of {name}" for name in ("N", "D") if name in runs]
@@ -79,7 +79,7 @@ def _of_losses(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_high_losses(runs: pd.DataFrame) -> list[str]:
-    most = 13.0  # ln of a vocabulary of 440,000: what guessing loses
+    most = 13.0  # ln of a vocabulary of 440,000: the loss of guessing
     high = (runs["loss"] > most).to_numpy()
     if not high.any():
         return []
@@ -92,9 +92,7 @@ def _of_high_losses(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_level(runs: pd.DataFrame) -> list[str]:
-    """Judge losses by what models of Hoffmann 2022 lose at that size and as many
-    tokens.
-    """
+    """Judge losses by those of models of Hoffmann 2022 with the same size and tokens."""
     if not {"N", "D"} <= set(runs):
         return []
     # smaller models may read bytes
@@ -120,7 +118,9 @@ def _of_level(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_digits(runs: pd.DataFrame) -> list[str]:
-    """Judge the digits of losses: one decimal says less than seeds differ by."""
+    """Judge the digits of losses: one decimal is coarser than the difference between
+    seeds.
+    """
     loss = runs["loss"].to_numpy(float)
     tenths = 10 * loss
     if len(loss) < 8 or not np.allclose(tenths, np.round(tenths), atol=1e-9):
@@ -146,7 +146,7 @@ def _of_sizes(runs: pd.DataFrame) -> list[str]:
     ratio = _tokens_per_parameter(runs)
     if ratio is None:
         return lines
-    # no measured table but of fine-tuning has so few, or so many
+    # except for fine-tuning, no measured table has so few, or so many
     if ratio.max() < 0.1:
         lines.append(
             f"D is at most {ratio.max():.2g} tokens per parameter: D in steps, examples, "
@@ -207,7 +207,7 @@ def _of_replay(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_compute(runs: pd.DataFrame, far: float = 30.0) -> list[str]:
-    """Judge a column of FLOPs by 6 N D, from which it may be ``far`` times off."""
+    """Judge a column of FLOPs by 6 N D; it may differ by up to ``far`` times."""
     names = ("cost", "flops", "compute", "budget", "c")  # as people write them
     if _tokens_per_parameter(runs) is None:
         return []

@@ -1,1 +1,1 @@
-"""Learning-rate schedules: as functions, their areas, and those that logs show."""
+"""Make learning-rate schedules, compute their areas, and read them from logs."""

@@ -1,4 +1,4 @@
-"""Learning-rate schedules as functions.
+"""Make learning-rate schedules.
 
 A schedule is an array of learning rates at steps 1, 2, ..., shape (step,).
 """

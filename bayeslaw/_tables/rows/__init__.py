@@ -1,4 +1,4 @@
-"""What a table's cells and rows are: names, records, summaries, settings.
+"""Interpret a table's cells and rows: names, records, summaries, settings.
 
 Imports `_base`, and of the room itself `runs`.
 """

@@ -1,4 +1,6 @@
-"""Cells that are no single number or text, and rows that are no runs."""
+"""Convert cells that are not a single number or text, and leave out rows that are not
+runs.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,13 @@ from bayeslaw._base.errors import RunTableError, RunTableWarning
 
 
 def plain_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Make a column for each field of a record (``config.N``), and text of lists.
+    """Make a column for each field of a record (``config.N``), and convert lists to
+    text.
 
     Raises
     ------
     RunTableError
-        A field of a record is called like a column.
+        A field of a record has the name of a column.
     """
     columns: dict[Any, pd.Series] = {}
     if not table.columns.is_unique or not any(map(_is_nested, table.dtypes)):
@@ -56,7 +59,7 @@ def _record(cell: Any) -> Any:
 
 
 def _flat(cell: Any) -> Any:
-    """Convert a cell to text where it is no single value."""
+    """Convert a cell to text if it is not a single value."""
     if isinstance(cell, list | tuple | set | dict | np.ndarray):
         return str(cell.tolist() if isinstance(cell, np.ndarray) else cell)
     return cell
@@ -76,7 +79,9 @@ def _fields(name: str, records: pd.Series) -> dict[str, pd.Series]:
 
 
 def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield fields of a record that are no records, of nested ones by a dotted name."""
+    """Yield the fields of a record that are not records; fields of nested records get
+    dotted names.
+    """
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
@@ -85,7 +90,7 @@ def leaves(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of means or totals at the end, and say so."""
+    """Leave out rows of means or totals at the end, with a warning."""
     rows = _called_summary(runs) or int(_is_computed(runs))
     if not rows:
         return runs
@@ -99,7 +104,7 @@ def without_summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _called_summary(runs: pd.DataFrame) -> int:
-    """Count the rows at the end that are called a mean or total, as no row above is."""
+    """Count the rows at the end that are called a mean or total, if no row above is."""
     names = {
         *("mean", "average", "avg", "median", "total", "totals", "grand total", "sum"),
         *("std", "stdev", "std dev", "stddev", "min", "max", "count", "overall"),
@@ -114,8 +119,8 @@ def _called_summary(runs: pd.DataFrame) -> int:
 
 
 def _is_computed(runs: pd.DataFrame) -> bool:
-    """Tell whether the last row has no name, and the mean or the sum of each number
-    above.
+    """Tell whether the last row has no name and holds the mean or the sum of each
+    column above it.
     """
     numbers = runs.select_dtypes("number")
     varying = [c for c in numbers if numbers[c].iloc[:-1].nunique() > 1]

@@ -1,4 +1,4 @@
-"""Which columns name things, and which rows are the points of one run."""
+"""Find which columns name things, and which rows are the points of one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bayeslaw._tables.rates.areas import COLUMNS
 NAMES = ("run", "checkpoint", "domain", "schedule")
 # what people and trackers call a run, in small letters with spaces for signs
 RUN = ("run name", "run id", "runid", "runname", "run", "wandb run", "name", "id")
-# what may be a run, if each of its names has the points of one curve
+# columns that may name runs, if each name has the points of one curve
 PERHAPS_RUN = (
     *("experiment", "exp", "exp name", "experiment name", "exp id", "trial", "job"),
     *("trial id", "job id", "model", "model name", "curve"),
@@ -30,7 +30,7 @@ LOSSES = ("loss", "target_loss", "source_loss")
 def is_name(column: object) -> bool:
     """Tell whether a column of a file holds names, by its own name."""
     spelled = _spelled(column)
-    # a model is told by its size, too
+    # the size identifies a model, too
     return spelled in (*NAMES, *RUN, *PERHAPS_RUN) and spelled != "model"
 
 
@@ -44,7 +44,7 @@ def _spelled(column: object) -> str:
 
 
 def names_of(columns: Mapping[str, str | Sequence[str]]) -> set[str]:
-    """List the columns that are read as names of the schema."""
+    """List the columns that hold names in the schema."""
     return {
         theirs
         for theirs, ours in columns.items()
@@ -53,7 +53,7 @@ def names_of(columns: Mapping[str, str | Sequence[str]]) -> set[str]:
 
 
 def as_names(cells: pd.Series) -> pd.Series:
-    """Convert cells to text, those that are empty left so."""
+    """Convert cells to text; empty cells stay empty."""
     return cells.astype(object).map(_name, na_action="ignore")
 
 
@@ -64,7 +64,7 @@ def _name(cell: Any) -> str:
 
 
 def check_repeated(names: Iterable[object], where: str = "") -> None:
-    """Refuse two columns of one name."""
+    """Refuse two columns with the same name."""
     times = Counter(names)
     for name, count in times.items():
         if count > 1 and name != "":
@@ -74,8 +74,8 @@ def check_repeated(names: Iterable[object], where: str = "") -> None:
 
 
 def run_column(runs: pd.DataFrame) -> str | None:
-    """Find the column that names the runs under another name; None where ``run`` is
-    there, or no column or several do.
+    """Find the column that names the runs under another name; None if there is a column
+    ``run``, or if no column or several name runs.
     """
     if "run" in runs or "D" not in runs or not set(LOSSES) & set(runs):
         return None
@@ -91,7 +91,7 @@ def run_column(runs: pd.DataFrame) -> str | None:
 
 def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
     """Tell whether rows of one name are points of one run: no point has two losses, and
-    what is set before a run is alike.
+    settings made before a run are equal.
     """
     cells = runs[column]
     names = as_names(cells)
@@ -109,11 +109,12 @@ def _names_runs(runs: pd.DataFrame, column: Any) -> bool:
 
 
 def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
-    """Name each row's run, where no column names them and most rows are points of long
-    curves: rows alike in all that is set before a run, at different D.
+    """Name each row's run, if no column names runs and most rows are points of long
+    curves. A curve has the rows that are equal in all settings made before a run, at
+    different D.
 
-    None where there are names, few points, or two losses at one point (of runs that are
-    alike in all columns, which nothing tells apart).
+    None if there are names, few points, or two losses at one point (runs that are equal
+    in all columns cannot be told apart).
     """
     if not {"N", "D", "loss"} <= set(runs) or {"run", "schedule"} & set(runs):
         return None
@@ -137,14 +138,16 @@ def unnamed_curves(runs: pd.DataFrame) -> pd.Series | None:
 
 
 def _own_settings(runs: pd.DataFrame, keys: list[Any]) -> list[Any]:
-    """Find columns of the table's own with one value along each curve of the others."""
+    """Find columns outside the schema that have one value along each curve of the other
+    columns.
+    """
     settings = []
     along = ("D", "step", *LOSSES, "cost", "lr", *COLUMNS)
     for column in runs:
         if column in (*keys, *along) or runs[column].nunique() < 2:
             continue
         points = runs.groupby([*keys, column], dropna=False)["D"].nunique()
-        # what changes from point to point leaves no curve
+        # a column that changes from point to point leaves no curve
         if points.max() >= CURVE and points.median() >= CURVE:
             settings.append(column)
     return settings

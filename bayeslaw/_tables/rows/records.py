@@ -1,4 +1,4 @@
-"""JSON files of records: a line each, or an array of them."""
+"""Read JSON files of records: one record a line, or an array of records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayeslaw._base.errors import RunTableError
 
 
 class _Repeated(ValueError):
-    """A record has two values of one name."""
+    """A record has two values under one name."""
 
 
 def read_records(path: Path, text: str) -> pd.DataFrame:
@@ -22,7 +22,8 @@ def read_records(path: Path, text: str) -> pd.DataFrame:
     Raises
     ------
     RunTableError
-        It is not JSON, has no records, or one of two values under one name.
+        The file is not JSON, has no records, or has a record with two values under one
+        name.
     """
     if text.lstrip().startswith("["):
         records = _parsed(path, text, "")

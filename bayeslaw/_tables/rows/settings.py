@@ -1,4 +1,4 @@
-"""Settings of runs that no law reads: learning rate, weight decay, batch."""
+"""Find settings of runs that no law reads: learning rate, weight decay, batch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Alike(NamedTuple):
-    """Rows that are alike in what laws read, and differ in settings that they do not.
+    """Rows that are equal in all columns that laws read, and differ in other settings.
 
-    ``columns``: those settings; ``rows``: all such rows; ``apart``: largest ratio of
-    losses among rows that are alike, less one.
+    ``columns``: these settings; ``rows``: all such rows; ``apart``: largest ratio of
+    losses among rows that are equal for laws, minus one.
     """
 
     columns: tuple[str, ...]
@@ -30,7 +30,7 @@ class Alike(NamedTuple):
     apart: float
 
     def sentence(self) -> str:
-        """Say which rows, how far apart, and what to do."""
+        """Describe the rows, how far apart their losses are, and what to do."""
         names = ", ".join(map(repr, self.columns))
         return (
             f"{named_rows(self.rows)}: alike in all that laws read, and up to "
@@ -44,11 +44,11 @@ class Alike(NamedTuple):
 def alike_but_settings(
     runs: pd.DataFrame, inputs: Collection[str] = ()
 ) -> Alike | None:
-    """Find rows that are alike in all columns of the schema (and ``inputs`` of a law),
-    while other columns, such as ``lr``, differ.
+    """Find rows that are equal in all columns of the schema (and in ``inputs`` of a
+    law) but differ in other columns, such as ``lr``.
 
-    A setting is one of a whole run, with few levels; names, seeds and what is measured
-    are none. None where there are no such rows.
+    A setting belongs to a whole run and has few levels; names, seeds and measurements
+    are not settings. Returns None if there are no such rows.
     """
     if "loss" not in runs:
         return None
@@ -67,23 +67,25 @@ def alike_but_settings(
         return None
     group = group.to_numpy()
     mixed = (levels.loc[:, differ].max(axis=1) > 1).to_numpy()[group]
-    # by place, as tables that are put together repeat labels
+    # by position, because joined tables repeat labels
     losses = pd.Series(runs["loss"].to_numpy(float)[mixed]).groupby(group[mixed])
     apart = float((losses.max() / losses.min()).max() - 1)
     return Alike(tuple(map(str, differ)), tuple(runs.index[mixed]), apart)
 
 
-# what is alike of runs of one design; areas and steps follow from D and the schedule
+# columns that are equal for runs of one design; areas and steps follow from D and the
+# schedule
 _ALIKE_IN = ("N", "D", "U", "replay", "ptpp", "domain", "checkpoint", "schedule")
 
 
 def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
-    """Number of each row's cell: rows alike in all that laws read, shape (row,).
+    """Number the cell of each row, shape (row,): rows of a cell are equal in all
+    columns that laws read.
 
     Raises
     ------
     RunTableError
-        The table has no column that laws read.
+        The table has no column for laws.
     """
     keys = [column for column in runs if column in _ALIKE_IN]
     if not keys:
@@ -103,12 +105,12 @@ def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
         return False
     if "run" not in runs:
         return True
-    # what changes along a run is no setting of it
+    # a column that changes along a run is not a setting
     return bool((runs.groupby("run")[column].nunique() <= 1).all())
 
 
 def warn_settings(runs: pd.DataFrame, inputs: Collection[str] = ()) -> None:
-    """Warn of rows that are alike in all but settings that no law reads."""
+    """Warn of rows that differ only in settings that no law reads."""
     alike = alike_but_settings(runs, inputs)
     if alike is not None:
         warnings.warn(alike.sentence(), RunTableWarning, stacklevel=4)

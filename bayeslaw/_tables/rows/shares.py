@@ -1,4 +1,6 @@
-"""Shares of a mixture: columns ``share_NAME``, which sum to one in every row."""
+"""Complete and check shares of a mixture: columns ``share_NAME``, which sum to one in
+every row.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pandas as pd
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._law.columns import LOSS_BEFORE, LOSS_SD, SHARE, is_share
 
-REST = f"{SHARE}rest"  # what the other shares of a table leave
+REST = f"{SHARE}rest"  # the share that the other shares leave
 SOURCE = f"{SHARE}source"  # beside one other domain it is replay
 
 
@@ -32,11 +34,11 @@ def evaluation_columns(runs: pd.DataFrame) -> dict[str, str]:
 def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
     """Complete the shares of each row to one.
 
-    Percent become shares where rows sum to 100, and so do tokens by domain where rows
-    sum to a thousand and more. One empty cell of a row is what the others leave; where
-    rows sum to less than one, the rest is a column of its own, ``share_rest``. What
-    rounding leaves is divided among all. Rows beyond the simplex stay as they are, to
-    be refused where they are used. Of two domains the share of ``source`` is ``replay``.
+    If rows sum to 100, percent become shares; if they sum to a thousand or more, tokens
+    by domain do. One empty cell of a row gets what the others leave. If rows sum to
+    less than one, the rest becomes a column ``share_rest``. Errors of rounding are
+    divided among all shares. Rows outside the simplex stay as they are; they are
+    refused when they are used. With two domains, the share of ``source`` is ``replay``.
     """
     columns = share_columns(runs)
     if not columns:
@@ -60,7 +62,7 @@ def with_shares(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def rounding(shares: pd.DataFrame) -> float:
-    """How far a sum of shares may be off one, each rounded to percent."""
+    """Bound the error of a sum of shares, each rounded to percent."""
     return 0.005 * shares.shape[1] + 1e-9
 
 
@@ -82,20 +84,20 @@ def _as_fractions(shares: pd.DataFrame, fewest_tokens: float = 1000.0) -> pd.Dat
 
 
 def _with_gaps_filled(shares: pd.DataFrame) -> pd.DataFrame:
-    """Fill the one empty share of a row with what the others leave."""
+    """Fill the one empty share of a row with what the other shares leave."""
     remainder = (1 - shares.sum(axis=1)).clip(lower=0.0)
     has_one_gap = shares.isna().sum(axis=1) == 1
     return shares.apply(lambda share: share.mask(share.isna() & has_one_gap, remainder))
 
 
 def check_shares(runs: pd.DataFrame) -> None:
-    """Refuse rows whose shares lie beyond the simplex.
+    """Refuse rows whose shares lie outside the simplex.
 
     Raises
     ------
     RunTableError
-        Their sum is not one, naming row and columns; a share under 0 or over 1 is
-        refused as any number out of its range.
+        The shares of a row do not sum to one; the message names row and columns. A
+        share under 0 or over 1 is refused like any number out of its range.
     """
     columns = share_columns(runs)
     totals = runs[columns].sum(axis=1, skipna=False)

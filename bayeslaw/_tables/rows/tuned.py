@@ -1,9 +1,9 @@
-"""Sweeps of a setting (learning rate, batch, weight decay) to one row a cell: the loss of
-the tuned run.
+"""Reduce sweeps of a setting (learning rate, batch, weight decay) to one row a cell,
+with the loss of the tuned run.
 
-The least of k noisy runs is too low: the luckiest wins. In place of it stands the vertex of
-a parabola in the log of the setting through a cell's runs near its best, whose curvature all
-cells share; noise is pooled over cells.
+The lowest of k noisy runs is too low, because the luckiest wins. So a parabola in the
+log of the setting is fitted to a cell's runs near its best, and the loss is taken at
+its vertex. All cells share the curvature; noise is pooled over cells.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ NEEDED = 3  # levels in a cell, for a parabola
 
 
 def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
-    """Keep one row of each cell, the best, with the loss that a tuned run would have.
+    """Keep the best row of each cell, with the loss that a tuned run would have.
 
     Parameters
     ----------
     runs
-        A table as `read_runs` returns it. A cell is what is alike in all that laws read.
+        A table as `read_runs` returns it. A cell has the rows that are equal in all
+        columns that laws read.
     setting
         The numeric column that was swept, of positive numbers: ``"lr"``.
     near
-        Levels on each side of a cell's best that its parabola goes through.
+        Number of levels on each side of a cell's best to which its parabola is fitted.
 
     Returns
     -------
@@ -45,7 +46,7 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
     Raises
     ------
     RunTableError
-        There is no such column, or no numbers above 0 in it; fewer than two cells have
+        There is no such column, or it has no numbers above 0; fewer than two cells have
         three levels of it; or losses do not bend upwards along it.
 
     Examples
@@ -109,13 +110,13 @@ def _near_the_best(
     y: Float[np.ndarray, " row"],
     near: int,
 ) -> Any:
-    """Which rows lie within ``near`` levels of their cell's best, shape (row,)."""
+    """Select the rows within ``near`` levels of their cell's best, shape (row,)."""
     kept = np.zeros(len(x), bool)
     for cell in np.unique(cells):
         inside = cells == cell
         levels = np.unique(x[inside])
         place = np.searchsorted(levels, x[inside])
-        # seeds of one level are one: the best level is that of the least mean
+        # seeds of one level count as one: the best level has the lowest mean
         means = np.array([y[inside][place == k].mean() for k in range(len(levels))])
         low = min(max(means.argmin() - near, 0), max(len(levels) - 2 * near - 1, 0))
         kept[inside] = (place >= low) & (place <= low + 2 * near)
@@ -129,7 +130,9 @@ def _vertices(
     kept: Any,
     setting: str,
 ) -> pd.DataFrame:
-    """Vertex of each cell's parabola, by cell: ``at``, ``log_loss``, ``at_edge``."""
+    """Compute the vertex of each cell's parabola, by cell: ``at``, ``log_loss``,
+    ``at_edge``.
+    """
     names, code = np.unique(cells[kept], return_inverse=True)
     count = len(names)
     centre = np.array([x[kept][code == k].mean() for k in range(count)])
@@ -152,7 +155,7 @@ def _vertices(
     at = np.clip(vertex, ends[:, 0], ends[:, 1])
     at_edge = at != vertex
     lowest = a + b * at + g * at**2
-    # the square of a slope that is known with an error is too large by its variance
+    # the square of an estimated slope is too large by the variance of its error
     lowest = lowest + np.where(at_edge, 0.0, slope_variance / (4 * g))
     return pd.DataFrame(
         {"at": at + centre, "log_loss": lowest, "at_edge": at_edge}, index=names

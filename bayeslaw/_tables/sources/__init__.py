@@ -1,4 +1,4 @@
-"""Where tables come from: files, and the stores of experiment trackers.
+"""Read tables from files and from the stores of experiment trackers.
 
-Imports `_base`. A tracker's library is imported only where its store is read.
+Imports `_base`. A tracker's library is imported only when its store is read.
 """

@@ -1,4 +1,4 @@
-"""Files of tables: which columns and fields they have, before any number is read."""
+"""Read files of tables into columns and fields, before any number is parsed."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 def read_table_file(
     path: Path, *, grows: bool = False, names: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Read the table of a file, by the end of its name.
+    """Read the table of a file, in the format that the end of its name tells.
 
     Parameters
     ----------
     grows
-        Whether another process may be writing to it: a last line of text without its
-        end is then not read, since its number may be cut short.
+        Whether another process may be writing to the file. Then a last line without its
+        end is not read, since its number may be cut short.
     names
-        Columns of names beside those that are called so: names are kept as they are
-        written, ``1.10`` and ``NA`` among them.
+        Further columns that hold names. Names stay as they are written, also ``1.10``
+        and ``NA``.
 
     Raises
     ------
     RunTableError
-        Its fields are not under the names of its header. What codecs and parsers raise
-        goes on to the caller.
+        Its fields do not match the names of its header. Errors of codecs and parsers go
+        on to the caller.
     """
     kind = _kind(path)
     if kind in (".parquet", ".pq"):
@@ -62,7 +62,7 @@ def read_table_file(
     table = pd.read_csv(StringIO(text), **layout, float_precision=precision)
     of_names = [n for n in table if is_name(n) or str(n).strip() in names]
     if of_names:
-        # pandas takes NA for nothing and 1.10 for 1.1
+        # pandas reads NA as empty and 1.10 as 1.1
         written = pd.read_csv(
             StringIO(text), **layout, usecols=of_names, dtype=str, na_filter=False
         )
@@ -72,7 +72,7 @@ def read_table_file(
 
 
 def _refuse_other_format(path: Path, text: str) -> None:
-    """Refuse text that is no table of separated fields."""
+    """Refuse text that is not a table of separated fields."""
     begins = text.lstrip()[:1]
     formats = {"{": "JSON", "[": "JSON", "<": "HTML or XML"}
     if begins in formats:
@@ -83,7 +83,7 @@ def _refuse_other_format(path: Path, text: str) -> None:
 
 
 def sheet_of(path: str | Path) -> tuple[Path, str | None]:
-    """Split a path into its file, and the sheet that is named after a ``#``."""
+    """Split a path into its file and the sheet after a ``#``."""
     name, mark, sheet = str(path).rpartition("#")
     if mark and Path(name).suffix.lower() in EXCEL:
         return Path(name), sheet
@@ -91,12 +91,12 @@ def sheet_of(path: str | Path) -> tuple[Path, str | None]:
 
 
 def _excel(path: Path) -> pd.DataFrame:
-    """Read the sheet that is named, else the only one with rows.
+    """Read the named sheet, else the only sheet with rows.
 
     Raises
     ------
     RunTableError
-        There is none, or several; `openpyxl` is not installed.
+        There is no such sheet, or several have rows; or `openpyxl` is not installed.
     """
     imported("openpyxl", "excel")
     file, sheet = sheet_of(path)
@@ -114,7 +114,7 @@ def _excel(path: Path) -> pd.DataFrame:
 
 
 def _below_header(file: Path, cells: pd.DataFrame) -> pd.DataFrame:
-    """Read the rows of a sheet, its first row being names."""
+    """Read the rows of a sheet; the first row has the names."""
     if cells.empty:
         return pd.DataFrame()
     if cells.iloc[0].isna().any():
@@ -129,7 +129,7 @@ def _below_header(file: Path, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kind(path: Path) -> str:
-    """Take the end of a file's name, without that of a compressed one."""
+    """Return the suffix of a file's name, without the suffix of a compression."""
     compressed = (*OPENERS, ".zip")
     file, _ = sheet_of(path)
     ends = [suffix.lower() for suffix in file.suffixes]
@@ -151,8 +151,8 @@ def _text(path: Path) -> str:
 
 
 def _separator(text: str, kind: str) -> str:
-    """Choose a tab in .tsv files and where a header has nothing else; a semicolon
-    likewise.
+    """Choose the separator: a tab for .tsv files; a tab or semicolon for a header that
+    has no other; else a comma.
     """
     if kind == ".tsv":
         return "\t"
@@ -173,8 +173,8 @@ def _rows(text: str, separator: str) -> Iterator[list[str]]:
 
 
 def _check_fields(path: Path, rows: Iterator[Sequence[str]]) -> None:
-    """Refuse two columns of one name, and rows of more or fewer fields than the header,
-    of which some would be read under another's name.
+    """Refuse two columns with the same name, and rows with more or fewer fields than
+    the header, since their fields would be read under wrong names.
     """
     names = [name.strip() for name in next(rows, [])]
     check_repeated(names, f"{path}: ")

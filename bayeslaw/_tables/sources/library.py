@@ -1,6 +1,4 @@
-"""Libraries of trackers and of Excel: imported when they are needed, or said to be
-missing.
-"""
+"""Import the libraries of trackers and of Excel when they are needed."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ def imported(module: str, extra: str) -> ModuleType:
     Raises
     ------
     RunTableError
-        It is not installed.
+        The library is not installed; the message has the extra that installs it.
     """
     try:
         return importlib.import_module(module)

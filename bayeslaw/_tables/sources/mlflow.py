@@ -1,5 +1,5 @@
-"""Stores of MLflow: ``mlflow:PLACE#EXPERIMENT``, PLACE a folder of runs, a SQLite file or
-a server's address.
+"""Read stores of MLflow: ``mlflow:PLACE#EXPERIMENT``, where PLACE is a folder of runs,
+a SQLite file or a server's address.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, points
 
 
 def read(place: str) -> pd.DataFrame:
-    """Read the points of an experiment's runs; of the only experiment, if none is
-    named.
+    """Read the points of an experiment's runs, by default those of the only experiment.
 
     Raises
     ------
@@ -48,8 +47,8 @@ def read(place: str) -> pd.DataFrame:
 
 @contextmanager
 def _folders_allowed() -> Iterator[None]:
-    """Allow stores that are folders, which MLflow refuses so that people move; to read
-    one is all that is wanted here.
+    """Allow stores that are folders. MLflow refuses them so that people move to
+    databases, but here they are only read.
     """
     variable = "MLFLOW_ALLOW_FILE_STORE"
     before = os.environ.get(variable)
@@ -64,12 +63,12 @@ def _folders_allowed() -> Iterator[None]:
 
 
 def _address(store: str, where: str) -> str:
-    """Find the store's URI; a place that is not there would be made by MLflow."""
+    """Find the store's URI. A missing place is refused, because MLflow would create it."""
     if re.match(r"https?:/", store):
         # a path has lost one of the slashes on its way here
         return re.sub(r"^(https?):/+", r"\1://", store)
     path = Path(store)
-    # both are asked for before MLflow is, which would make what is not there
+    # both are checked before MLflow runs, which would create what is missing
     if path.is_dir():
         return path.resolve().as_uri()
     if path.is_file():
@@ -104,7 +103,7 @@ def _experiment(client: Any, name: str, where: str) -> Any:
 
 
 def _runs(client: Any, experiment_id: str) -> Iterator[Any]:
-    """Yield all runs that were not deleted, the oldest first."""
+    """Yield all runs that were not deleted, oldest first."""
     token = None
     while True:
         page = client.search_runs(
@@ -125,7 +124,7 @@ def _run(client: Any, run: Any) -> LoggedRun:
         for name in run.data.metrics
         for metric in client.get_metric_history(run.info.run_id, name)
     ]
-    # what was logged later for a step is what holds
+    # the value that was logged last for a step counts
     in_order = sorted(logged, key=lambda event: event[0])
     history = by_step([(step, {name: value}) for _, step, name, value in in_order])
     settings = {name: _number(text) for name, text in run.data.params.items()}
@@ -133,7 +132,7 @@ def _run(client: Any, run: Any) -> LoggedRun:
 
 
 def _number(text: str) -> float | str:
-    """Read a setting, all of which MLflow keeps as text."""
+    """Parse a setting, since MLflow keeps all settings as text."""
     try:
         return float(text)
     except ValueError:

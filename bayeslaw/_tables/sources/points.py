@@ -1,5 +1,5 @@
-"""Runs as trackers logged them, made into a table of points: a row for each run and
-step, with a column for each metric and each setting.
+"""Make a table of points from runs as trackers logged them: a row for each run and
+step, and a column for each metric and setting.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
     """Make a row for each step of each run, columns ``run``, ``step``, metrics,
     settings.
 
-    A setting that is called like a metric, a loss, ``run`` or ``step`` is
+    A setting that has the name of a metric, a loss, ``run`` or ``step`` becomes
     ``config.NAME``.
 
     Raises
     ------
     RunTableError
-        There are no runs, or none that logged a number.
+        There are no runs, or no run logged a number.
     """
     if not runs:
         raise RunTableError(f"{where}: no runs")
@@ -63,7 +63,7 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
         names = ", ".join(run.name for run in runs[:3])
         raise RunTableError(f"{where}: no run has logged a number (runs: {names})")
     metrics = {m for run in logged for row in run.history.values() for m in row}
-    # a setting may say which loss is minimised: it is no measured one
+    # a setting may name the loss that is minimised; it is not a measured loss
     reserved = {"run", "step", *LOSSES, *metrics}
     rows = []
     for run in logged:
@@ -80,20 +80,20 @@ def points(runs: Sequence[LoggedRun], where: str) -> pd.DataFrame:
 
 
 def _named_apart(runs: Sequence[LoggedRun]) -> list[LoggedRun]:
-    """Tell runs of one name apart by a number."""
+    """Add a number to the names of runs that have the same name."""
     times: Counter[str] = Counter()
     apart = []
     for run in runs:
         times[run.name] += 1
         count = times[run.name]
-        # the first keeps its name, which a query may hold
+        # the first run keeps its name, since a query may use it
         name = run.name if count == 1 else f"{run.name}#{count}"
         apart.append(replace(run, name=name))
     return apart
 
 
 def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield settings that are one number or text each, of nested ones by a dotted name."""
+    """Yield settings that are a number or text; nested ones get dotted names."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{above}{name}.")
@@ -102,7 +102,7 @@ def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 
 def name_below(folder: Path, place: Path) -> str:
-    """Name a run by the folder of it below the one that was given."""
+    """Name a run by its folder, relative to the folder that was given."""
     # one file, or one checkpoint, is below no folder that was given
     if place == folder or not place.is_relative_to(folder):
         return place.resolve().name
@@ -112,11 +112,11 @@ def name_below(folder: Path, place: Path) -> str:
 def by_step(
     logged: Sequence[tuple[float, Mapping[str, Any]]],
 ) -> dict[float, dict[str, float]]:
-    """Order metrics by step, of what was logged call by call; what was logged later for
-    a step holds.
+    """Order metrics by step, from values logged call by call; the last value for a step
+    counts.
 
-    A step that the training logs with all it logs goes before the tracker's, which may
-    count calls.
+    If the training logs its own step with every call, that step is used: the tracker's
+    step may count calls.
     """
     counters = ("train/global_step", "trainer/global_step", "global_step")
     rows = [row for _, row in logged]
@@ -140,7 +140,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _finite(value: Any) -> float:
-    """Take what a diverged run logs as infinite, so that it is refused where it is
+    """Turn the NaN of a diverged run into infinity, so that it is refused when it is
     read, and not taken for a step at which nothing was logged.
     """
     return math.inf if math.isnan(value) else float(value)
@@ -150,15 +150,17 @@ def _finite(value: Any) -> float:
 
 
 class Tokens(NamedTuple):
-    """How a column ``D`` came to be; whether that assumes what was not logged."""
+    """How a column ``D`` was made, and whether that assumes values that were not
+    logged.
+    """
 
     how: str
     assumed: bool = False
 
 
 def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
-    """Add a column ``D``: a counter that was logged, else steps times the tokens of a
-    step that the settings tell. As it was, without either.
+    """Add a column ``D``: a logged counter, else steps times the tokens of a step from
+    the settings. Without either the table is unchanged.
 
     Raises
     ------
@@ -172,7 +174,7 @@ def with_tokens(table: pd.DataFrame) -> tuple[pd.DataFrame, Tokens | None]:
         *("consumed_tokens", "tokens_consumed", "train_tokens", "trained_tokens"),
     }
     named = [name for name in map(str, table) if last_part(name) in names]
-    # a setting may be called so, too, as the tokens that were planned
+    # a setting may have this name, too, for the planned tokens
     counters = [name for name in named if _counts(table[name])]
     if counters:
         _check_counters(table, counters)
@@ -196,7 +198,9 @@ def last_part(name: object) -> str:
 
 
 def _counts(values: pd.Series) -> bool:
-    """Tell whether a column may count: numbers that are not the same at all rows."""
+    """Tell whether a column may be a counter: numbers that are not the same in all
+    rows.
+    """
     return pd.api.types.is_numeric_dtype(values) and values.nunique() > 1
 
 
@@ -209,7 +213,7 @@ def _check_counters(
         distance = (counts[first] - counts[second]).abs()
         # loggers round large counts
         apart = distance > tolerance * counts[first].abs()
-        # counters that no step shares cannot be compared, so neither is chosen
+        # counters without a common step cannot be compared, so neither is chosen
         if apart.any() or counts.empty:
             raise RunTableError(
                 f"{first!r} and {second!r} both count tokens, and differ; say which is "
@@ -218,8 +222,8 @@ def _check_counters(
 
 
 def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
-    """Interpolate a counter at each step of one run: on a line between steps that
-    logged it, beyond them unknown.
+    """Interpolate a counter linearly at each step of one run, between steps that logged
+    it; NaN beyond them.
     """
     logged = rows[["step", counter]].dropna()
     if logged.empty:
@@ -232,8 +236,8 @@ def _between(rows: pd.DataFrame, counter: str) -> pd.Series:
 
 
 def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None:
-    """Multiply the settings that make the tokens of one optimizer step of each row's
-    run, shape (row,); and name them.
+    """Multiply the settings that give the tokens of one optimizer step of each row's
+    run, shape (row,). Also returns their names.
     """
     per_step = _setting(table, PER_STEP)
     batch, length = _setting(table, BATCH), _setting(table, LENGTH)
@@ -243,7 +247,7 @@ def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None
         names = [batch, length]
     else:
         return None
-    # the batch of one device may be one of several, and several of them make a step
+    # there may be several devices, and several of their batches may make a step
     if batch in names and last_part(batch) not in BATCH[:2]:
         accumulated = ("gradient_accumulation_steps", "grad_accum_steps")
         devices = ("world_size", "num_processes", "n_gpus", "num_gpus", "n_gpu")
@@ -257,7 +261,7 @@ def _tokens_of_a_step(table: pd.DataFrame) -> tuple[pd.Series, list[str]] | None
 
 
 def _setting(table: pd.DataFrame, names: Sequence[str]) -> str | None:
-    """Find the column of the first of these names that all rows have as a number."""
+    """Find the column of the first of these names that holds a number in all rows."""
     for name in names:
         called = [str(c) for c in table if last_part(c) == name]
         full = []

@@ -1,4 +1,4 @@
-"""What a user names as a table: a file, or a tracker's store as ``SCHEME:PLACE``."""
+"""Read what a user names as a table: a file, or a tracker's store as ``SCHEME:PLACE``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMATS = "CSV, JSON lines, Parquet or Excel"
 
 
 def is_tracker(source: object) -> bool:
-    """Tell whether it names a tracker's store, not a file."""
+    """Tell whether a source names a tracker's store, not a file."""
     scheme, colon, _ = str(source).partition(":")
     return isinstance(source, str | Path) and bool(colon) and scheme in TRACKERS
 
@@ -39,13 +39,12 @@ def read_source(
     Parameters
     ----------
     grows, names
-        Whether another process may be writing to the file, and columns of names: see
-        `read_table_file`.
+        See `read_table_file`.
 
     Raises
     ------
     RunTableError
-        There is none, or it cannot be read.
+        There is no such table, or it cannot be read.
     """
     if is_tracker(source):
         scheme, _, place = str(source).partition(":")
@@ -69,9 +68,7 @@ def read_source(
 
 @contextmanager
 def _said_in_a_line(source: str | Path, remedy: str) -> Iterator[None]:
-    """Turn whatever fails while a source is read into an error of the table, in one
-    line.
-    """
+    """Turn any error while a source is read into a `RunTableError` of one line."""
     try:
         yield
     except RunTableError:

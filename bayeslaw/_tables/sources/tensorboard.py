@@ -1,4 +1,6 @@
-"""Event files of TensorBoard: ``tensorboard:FOLDER``, each folder of events a run."""
+"""Read event files of TensorBoard: ``tensorboard:FOLDER``; each folder of events is a
+run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def read(place: str) -> pd.DataFrame:
     Raises
     ------
     RunTableError
-        There are none, or `tensorboard` is not installed.
+        There are no runs, or `tensorboard` is not installed.
     """
     where, folder = f"tensorboard:{place}", Path(place)
     if not folder.exists():

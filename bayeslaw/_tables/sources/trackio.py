@@ -1,5 +1,5 @@
-"""Trackio's local projects: ``trackio:PROJECT``, in the folder that Trackio itself uses
-(its environment variable ``TRACKIO_DIR`` names another).
+"""Read Trackio's local projects: ``trackio:PROJECT``, in Trackio's own folder (its
+environment variable ``TRACKIO_DIR`` names another).
 """
 
 from __future__ import annotations

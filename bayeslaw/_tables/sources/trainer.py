@@ -1,5 +1,5 @@
-"""Folders of a Hugging Face Trainer: ``hf:FOLDER``, with the ``trainer_state.json`` of
-each run or of its checkpoints.
+"""Read folders of a Hugging Face Trainer: ``hf:FOLDER``, with the
+``trainer_state.json`` of each run or of its checkpoints.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bayeslaw._tables.sources.points import LoggedRun, by_step, name_below, poin
 def read(place: str) -> pd.DataFrame:
     """Read the points of all runs below a folder (or of one state file).
 
-    A run's checkpoints each hold its log so far: the longest is read.
+    Each checkpoint of a run holds the log so far; the longest is read.
 
     Raises
     ------
     RunTableError
-        There are none, or one is not what a Trainer writes.
+        There are no states, or one was not written by a Trainer.
     """
     where, folder = f"hf:{place}", Path(place)
     if not folder.exists():
@@ -59,8 +59,8 @@ def _state(file: Path) -> dict[str, Any]:
 
 
 def _called(metric: str) -> str:
-    """Call a metric as the Trainer's own loggers show it: its bare ``loss`` is of
-    training.
+    """Name a metric as the Trainer's own loggers do: a bare ``loss`` is the training
+    loss.
     """
     # as `rewrite_logs` of its integrations does
     if metric.startswith("eval_"):

@@ -1,9 +1,10 @@
-"""Runs of Weights & Biases: ``wandb:ENTITY/PROJECT`` by its API, ``wandb:FOLDER`` the
-files of offline runs (or those a run leaves on its machine).
+"""Read runs of Weights & Biases: ``wandb:ENTITY/PROJECT`` by its API, or
+``wandb:FOLDER`` with the files of offline runs (or those that a run leaves on its
+machine).
 
-An offline file is a log in the framing of LevelDB (with a plain CRC-32), whose records
-are the library's own messages. The library has given up its reader of the framing,
-which is therefore here.
+An offline file is a log in the framing of LevelDB (with a plain CRC-32). Its records
+are the library's own messages. The library has dropped its reader of the framing, so it
+is here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def read(place: str) -> pd.DataFrame:
     Raises
     ------
     RunTableError
-        There are none, they cannot be reached, or `wandb` is not installed.
+        There are no runs, they cannot be reached, or `wandb` is not installed.
     """
     where, folder = f"wandb:{place}", Path(place)
     wandb = imported("wandb", "wandb")
@@ -54,7 +55,7 @@ def read(place: str) -> pd.DataFrame:
 
 
 def _online_run(run: Any) -> LoggedRun:
-    """Read all that a run of `wandb.Api` has logged, not a sample of it."""
+    """Read the full log of a run of `wandb.Api`, not a sample of it."""
     logged = [
         (row.get("_step", number), row) for number, row in enumerate(run.scan_history())
     ]
@@ -94,13 +95,13 @@ def _key(item: Any) -> str:
 
 
 def _records(file: Path) -> Iterator[bytes]:
-    """Read the contents of a log's records; a run that is still going ends in half of
-    one.
+    """Read the contents of a log's records; the log of an unfinished run may end in
+    half a record.
 
     Raises
     ------
     RunTableError
-        It is no such log, or damaged.
+        The file is not such a log, or it is damaged.
     """
     content = file.read_bytes()
     if content[:4] != b":W&B":

@@ -1,4 +1,4 @@
-"""Tables whose headers hold settings: one column a run, or one a size."""
+"""Melt tables whose headers hold settings: one column for each run, or for each size."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pandas as pd
 
 
 def long(table: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
-    """Melt a table to a row for each loss, and say what was done; as it is where its
-    headers are names of columns.
+    """Melt a table to a row for each loss, and describe what was done. A table with
+    ordinary column names is unchanged.
     """
     return _panel(table) or _sizes(table) or (table, None)
 
 
 def _panel(table: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
-    """Melt a panel with a column for each run to columns ``run``, ``step`` (or what the
-    panel is drawn along) and a metric.
+    """Melt a panel with a column for each run to columns ``run``, ``step`` (or the
+    panel's other x axis) and a metric.
     """
     names = list(map(str, table.columns))
-    # as W&B downloads it: NAME - METRIC, with what was least and most there
+    # as W&B exports it: NAME - METRIC, with its minimum and maximum
     cells = {n: re.fullmatch(r"(.+) - (.+?)(__MIN|__MAX)?", n) for n in names}
     plain = [name for name, cell in cells.items() if cell is None]
     if len(plain) != 1 or len(names) < 2:
@@ -51,8 +51,8 @@ def _panel(table: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
 
 
 def _sizes(table: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
-    """Melt a table without N that has a column of losses for each size to a row for
-    each.
+    """Melt a table without N that has a column of losses for each size, to a row for
+    each loss.
     """
     names = list(map(str, table.columns))
     # 70M, loss_160M, loss 1.4B, N=410M
