@@ -1,4 +1,4 @@
-"""An answer that is a distribution over draws, and how its probability is written."""
+"""Represent an answer that is a distribution over draws, and format its probability."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Answer(ABC):
-    """A number for every posterior draw, shape (draw,); infinite where there is
-    none.
+    """A number for every posterior draw, shape (draw,); infinite for draws without an
+    answer.
     """
 
     draws: Float[np.ndarray, " draw"]
 
     @property
     def median(self) -> float:
-        # one of the draws, which may be infinite: nothing to interpolate
+        # take one of the draws: they may be infinite, so interpolation would fail
         middle = np.quantile(self.draws, 0.5, method="inverted_cdf")
         return float(middle)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The central 90%."""
+        """Compute the central 90% interval."""
         low, high = np.quantile(self.draws, [0.05, 0.95], method="inverted_cdf")
         return float(low), float(high)
 
     def probability(self, low: float = -math.inf, high: float = math.inf) -> float:
-        """That it lies between two values, both included."""
+        """Compute the probability that the answer lies between two values, both
+        included.
+        """
         return float(np.mean((self.draws >= low) & (self.draws <= high)))
 
     @abstractmethod
     def statement(self) -> str:
-        """The answer in words."""
+        """Describe the answer in words."""
 
 
 def format_probability(p: float) -> str:
-    """Two digits, and never a certainty that is none."""
+    """Format a probability with two digits, and never as a false certainty."""
     if 0.995 <= p < 1:
         return "over .99"
     if 0 < p < 0.005:

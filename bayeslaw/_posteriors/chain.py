@@ -1,9 +1,9 @@
-"""Chains: a law's covariate forecast by another fit where it is not measured, draws
-carried through.
+"""Build chains: if a law's covariate is not measured, another fit forecasts it, and its
+draws go into the law.
 
 The losses of a checkpoint before adaptation (``source_loss_before``, ``loss_before``)
-cost one evaluation. Where the checkpoint does not exist yet, a law of pre-training in N
-and D, fitted to the checkpoints there are, forecasts them.
+cost one evaluation. If the checkpoint does not exist yet, a law of pre-training in N
+and D forecasts them. It is fitted to the existing checkpoints.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# what forecasts a checkpoint's loss; its tokens D are ptpp * N
+# columns that forecast a checkpoint's loss; its tokens D are ptpp * N
 CHECKPOINT = ("N", "ptpp")
 # leaf: the checkpoint's own error on log loss, shape (draw,), or (draw, run) at a table
 ERROR = "error"
 
 
 class Link(NamedTuple):
-    """A covariate and the formula that forecasts it; its draws are leaves
+    """A covariate and the formula that forecasts it. Its draws are the leaves
     ``column:name``.
     """
 
@@ -45,7 +45,7 @@ class Link(NamedTuple):
     log_loss: Any
 
     def leaves(self, draw: Draw) -> dict[str, Float[Array, " ..."]]:
-        """The leaves of this link, under the names they had in its fit."""
+        """Select the leaves of this link, under their names in its fit."""
         prefix = f"{self.column}:"
         return {
             k.removeprefix(prefix): v for k, v in draw.items() if k.startswith(prefix)
@@ -54,7 +54,7 @@ class Link(NamedTuple):
     def prefixed(
         self, draw: Mapping[str, Float[np.ndarray, "draw ..."]]
     ) -> dict[str, Float[np.ndarray, "draw ..."]]:
-        """The inverse of `leaves`."""
+        """Add the column to names of leaves: the inverse of `leaves`."""
         return {f"{self.column}:{name}": leaf for name, leaf in draw.items()}
 
 
@@ -68,23 +68,23 @@ def chain(
     posterior
         A posterior whose law reads the columns of ``before``.
     before
-        Column -> posterior of a law in N and D, fitted to `checkpoints`: N of the chain
-        is its N, and its D, the tokens of pre-training, is ptpp * N.
+        Column -> posterior of a law in N and D, fitted to `checkpoints`. Its N is the N
+        of the chain. Its D, the tokens of pre-training, is ptpp * N.
     seed
-        Pairs the draws of the fits, which are independent, and draws the errors of
+        Seed that pairs the independent draws of the fits and draws the errors of
         checkpoints.
 
     Returns
     -------
     Chain
-        A posterior that forecasts, checks and plans like any other and reads N and ptpp
-        in place of the columns; a table may have them measured at some rows.
+        A posterior that forecasts, checks and plans like any other. It reads N and ptpp
+        in place of the columns; a table may have the columns measured at some rows.
 
     Raises
     ------
     LawError
-        The law does not read a column of ``before``, or a fit before reads something
-        that a checkpoint does not have.
+        The law does not read a column of ``before``, or a fit of ``before`` reads a
+        column that a checkpoint does not have.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _covariates(posterior: Posterior) -> set[str]:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A posterior some of whose covariates are forecast by others; made by `chain`."""
+    """A posterior with covariates that other posteriors forecast; made by `chain`."""
 
     posterior: Posterior
     before: Mapping[str, Posterior]
@@ -125,12 +125,12 @@ class Chain:
 
     @property
     def name(self) -> str:
-        """Name of the posterior whose covariates are forecast."""
+        """Name of the main posterior, whose covariates are forecast."""
         return self.posterior.name
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of every fit in the chain."""
+        """The warnings of every fit in the chain."""
         before = [
             f"{column}: {warning}"
             for column, fit in self.before.items()
@@ -139,8 +139,8 @@ class Chain:
         return (*self.posterior.warnings, *before)
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Joint draws of all fits. A draw has one error of the checkpoint, so these are
-        about one checkpoint at a time.
+        """Joint draws of all fits. A draw has one error of a checkpoint, so these draws
+        describe one checkpoint at a time.
 
         `plan` pairs the draws of its posteriors at random, so that two chains do not
         share a checkpoint there; `losses_before` as covariates do.
@@ -153,15 +153,15 @@ class Chain:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
         new run.
 
-        The error of a checkpoint that is forecast is in both, since the law is about a
+        Both include the error of a forecast checkpoint, since the law starts from a
         checkpoint's actual losses. Rows of one checkpoint (column ``checkpoint``, else
         N and ptpp) share it.
 
         Raises
         ------
         RunTableError
-            The table lacks a column that the chain reads, or has it empty where it is
-            needed.
+            The table lacks a column that the chain reads, or the column is empty at a
+            row that needs it.
         """
         runtime.start()
         codes = pd.factorize(_identity(runs))[0]
@@ -180,8 +180,8 @@ class Chain:
         return log_loss + self._noise(runs, seed) if noise else log_loss
 
     def _joint(self, checkpoints: int | None) -> list[Draws]:
-        """Joint draws of all fits, in the order of the posterior's; errors of so many
-        checkpoints, or of one without an axis.
+        """Build joint draws of all fits, in the order of the posterior's draws, with
+        errors of a number of checkpoints; None: of one checkpoint, without an axis.
         """
         rng = np.random.default_rng(self.seed)
         fits = [fit.pieces() for fit in (self.posterior, *self.before.values())]
@@ -205,8 +205,8 @@ class Chain:
         checkpoints: int | None,
         rng: np.random.Generator,
     ) -> Piece:
-        """One formula of the posterior's draws and of those that forecast, row by
-        row.
+        """Join the posterior's formula and the forecasting ones for draws that share
+        them, row by row.
         """
         formulas = [piece.log_loss for piece in before]
         links = tuple(map(Link, self.before, formulas))
@@ -224,8 +224,8 @@ class Chain:
     def _paired(
         fits: Sequence[Sequence[Piece]], rng: np.random.Generator
     ) -> tuple[Int[np.ndarray, "fit draw"], Int[np.ndarray, "fit draw"]]:
-        """For each joint draw, the piece of each fit and the place in it, each of shape
-        (fit, draw): in order of the first fit's, of the others in random order.
+        """Choose for each joint draw the piece of each fit and the place in it, each of
+        shape (fit, draw): the first fit's draws in order, the others in random order.
         """
         first, *further = fits
         size = sum(piece.draws for piece in first)
@@ -240,8 +240,8 @@ class Chain:
     def _table(
         self, runs: pd.DataFrame, covariates: list[str]
     ) -> dict[str, Float[np.ndarray, " run"]]:
-        """Columns of shape (run,): what every row has, and what was measured of the
-        chained ones, NaN where not.
+        """Read the columns, each of shape (run,): those that every row has, and the
+        measured values of the chained ones, with NaN for the rest.
         """
         measured = {c: _column(runs, c) for c in self.before}
         unknown = np.isnan(np.stack(list(measured.values()))).any(axis=0)
@@ -263,8 +263,8 @@ class Chain:
         return table | measured
 
     def _noise(self, runs: pd.DataFrame, seed: int) -> Float[np.ndarray, "draw run"]:
-        """A new run's noise on log loss, which does not depend on the losses before,
-        shape (draw, run).
+        """Draw a new run's noise on log loss, shape (draw, run); it does not depend on
+        the losses before.
         """
         at = runs
         if set(CHECKPOINT) <= set(runs):
@@ -282,15 +282,15 @@ class Chain:
 
 
 def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.DataFrame:
-    """The table of checkpoints in a table of runs: what a law of pre-training is fitted
-    to.
+    """Extract the table of checkpoints from a table of runs, to which a law of
+    pre-training is fitted.
 
     Returns
     -------
     DataFrame
-        A row per checkpoint at which ``column`` is measured: ``checkpoint`` where the
+        A row for each checkpoint at which ``column`` is measured: ``checkpoint`` if the
         table has it, ``N``, ``ptpp``, ``D`` (tokens of pre-training, ptpp * N) and
-        ``loss``, which is the column.
+        ``loss``, which is ``column``.
 
     Raises
     ------
@@ -336,11 +336,11 @@ def checkpoints(runs: pd.DataFrame, column: str = SOURCE_LOSS_BEFORE) -> pd.Data
 def losses_before(
     before: Mapping[str, Posterior], N: Any, ptpp: Any, *, seed: int = 0
 ) -> dict[str, Float[np.ndarray, " draw"] | list[Float[np.ndarray, " draw"]]]:
-    """Draws of the losses of models that do not exist yet, their own errors included:
+    """Draw the losses of models that do not exist yet, with their own errors, as
     ``covariates`` of a plan.
 
-    In a plan, target, source and baseline then share the checkpoint, which two chains
-    would not.
+    With these, target, source and baseline of a plan share the checkpoint. With two
+    chains they would not.
 
     Parameters
     ----------
@@ -375,16 +375,17 @@ def losses_before(
 
 @dataclass(frozen=True)
 class ChainLogLoss:
-    """A chain's log loss of one draw, given or forecast losses before; pure.
+    """A chain's log loss of one draw, with given or forecast losses before; a pure
+    function.
 
-    A frozen record, so that equal ones share a compiled program.
+    The record is frozen, so equal records share a compiled program.
 
     Parameters
     ----------
     main
         The log loss that starts from the checkpoint's.
     links
-        What is forecast of the checkpoint.
+        The covariates of the checkpoint that are forecast.
     """
 
     main: Callable[[Draw, Mapping[str, Float[AnyArray, " run"]]], Float[Array, " run"]]
@@ -393,13 +394,13 @@ class ChainLogLoss:
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
-        """Log loss at each run, shape (run,)."""
+        """Evaluate the log loss at each run, shape (run,)."""
         return self.main(draw, self._known(draw, covariates))
 
     def along_tokens(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, ""]]
     ) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
-        """As of `LogLoss`: the checkpoint is forecast once for all tokens."""
+        """As in `LogLoss`; the checkpoint is forecast once for all tokens."""
         run = {name: column[None] for name, column in covariates.items()}
         completed = self._known(draw, run)
         point = {name: column[0] for name, column in completed.items()}
@@ -408,7 +409,9 @@ class ChainLogLoss:
     def _known(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> dict[str, Float[AnyArray, " run"]]:
-        """The covariates with what is forecast of the checkpoint, each (run,)."""
+        """Complete the covariates by the forecasts of the checkpoint, each of shape
+        (run,).
+        """
         checkpoint = {**covariates, "D": covariates["ptpp"] * covariates["N"]}
         completed = dict(covariates)
         for link in self.links:
@@ -425,15 +428,15 @@ class ChainLogLoss:
 
 
 def _column(runs: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
-    """A column as numbers, shape (run,); not a number where the table lacks it."""
+    """Convert a column to numbers, shape (run,); NaN if the table lacks it."""
     if name not in runs:
         return np.full(len(runs), np.nan)
     return runs[name].to_numpy(float, copy=True)
 
 
 def _identity(runs: pd.DataFrame) -> pd.Series:
-    """What tells the checkpoints of a table apart: its column, else N and ptpp, else
-    nothing (all rows are one).
+    """Identify the checkpoints of a table: by its column, else by N and ptpp, else all
+    rows are one checkpoint.
     """
     if "checkpoint" in runs and runs["checkpoint"].notna().all():
         return runs["checkpoint"]
@@ -444,8 +447,8 @@ def _identity(runs: pd.DataFrame) -> pd.Series:
 
 
 def models_of(N: Any, ptpp: Any, fewest: int = 1000) -> list[tuple[float, float]]:
-    """List the candidate models, as (N, ptpp), of numbers or texts ("8.1B"); ``fewest``:
-    parameters of a model.
+    """List the candidate models as (N, ptpp), from numbers or texts ("8.1B").
+    ``fewest``: least number of parameters of a model.
     """
     sizes, stages = (np.atleast_1d(np.asarray(v)) for v in (N, ptpp))
     if 1 != len(sizes) != len(stages) != 1:

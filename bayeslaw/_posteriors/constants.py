@@ -1,5 +1,5 @@
-"""A law at given constants: a posterior without a table, of published or own parameters,
-with or without a stated uncertainty.
+"""Make a posterior from a law at given constants, without a table. The constants are
+published or your own, with or without a stated uncertainty.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class LawAt:
     law
         The law.
     values
-        Its sampled values, and ``sigma`` where a new run's noise was given, shape (draw,)
-        each.
+        Its sampled values, and ``sigma`` if a new run's noise was given, each of shape
+        (draw,).
     warnings
-        That the constants have no uncertainty, where none was stated.
+        A line if no uncertainty of the constants was stated.
     """
 
     law: Law
@@ -82,7 +82,7 @@ def law_at(
     draws: int = 2000,
     seed: int = 0,
 ) -> LawAt:
-    """Take a law at published or own constants, with no table.
+    """Make a posterior from a law at published or your own constants, without a table.
 
     Parameters
     ----------
@@ -91,18 +91,18 @@ def law_at(
     constants
         Every parameter in the paper's units.
     sd
-        Standard errors of some of them: draws are log-normal with that relative sd,
-        independent of each other (published errors rarely come with their correlations:
-        intervals are then too wide rather than too narrow).
+        Standard errors of some constants: draws are log-normal with that relative sd
+        and independent of each other. Published errors rarely come with their
+        correlations; without these, intervals are too wide rather than too narrow.
     sigma
         Relative noise of a new run; none if not given.
     draws, seed
-        How many draws, and their seed.
+        Number of draws, and their seed.
 
     Returns
     -------
     LawAt
-        For `forecast`, `optimum` and `plan`, as a `Fit` is.
+        A posterior that `forecast`, `optimum` and `plan` take like a `Fit`.
 
     Raises
     ------
@@ -144,12 +144,12 @@ def law_at(
 
 def law_as_written(text: str) -> LawAt | None:
     """Read ``chinchilla@E=1.69,A=406.4,B=410.7,alpha=0.34+-0.02,beta=0.28,sigma=0.5%``;
-    None of what is not written so.
+    None for any other text.
 
     Raises
     ------
     LawError
-        A constant is missing, unknown, or no number.
+        A constant is missing, unknown, or not a number.
     """
     written = WRITTEN.fullmatch(text.strip())
     if written is None:

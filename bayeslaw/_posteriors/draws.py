@@ -1,4 +1,4 @@
-"""Draws of a mixture: taken by their number among all, and grouped by formula."""
+"""Select draws of a mixture by their index among all draws, grouped by formula."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Draws of one formula among those of a posterior.
+    """The draws of one formula in a posterior.
 
     Parameters
     ----------
     piece
         The draws; leaves of shape (row, ...).
     rows
-        Which of all draws they are, shape (row,).
+        Their indices among all draws, shape (row,).
     """
 
     piece: Piece
@@ -31,7 +31,7 @@ class Draws:
 
 
 def all_draws(pieces: Sequence[Piece]) -> list[Draws]:
-    """The draws of each piece, in the order of the pieces."""
+    """List the draws of each piece, in the order of the pieces."""
     parts = []
     first = 0  # of a piece's draws among all
     for piece in pieces:
@@ -42,8 +42,8 @@ def all_draws(pieces: Sequence[Piece]) -> list[Draws]:
 
 
 def take_draws(pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]) -> list[Draws]:
-    """The draws ``index``, shape (draw,), of all that the pieces have; of each formula
-    that has some of them.
+    """Select the draws ``index``, shape (draw,), among all draws of the pieces, grouped
+    by formula.
     """
     which, place = places(pieces, index)
     parts = []
@@ -57,8 +57,8 @@ def take_draws(pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]) -> list
 def places(
     pieces: Sequence[Piece], index: Int[np.ndarray, " draw"]
 ) -> tuple[Int[np.ndarray, " draw"], Int[np.ndarray, " draw"]]:
-    """The piece that holds each draw, and the draw's place in it, each of shape
-    (draw,), as ``index``.
+    """Find the piece that holds each draw, and the draw's place in it, each of the
+    shape of ``index``, (draw,).
     """
     ends = np.cumsum([piece.draws for piece in pieces])
     which = np.searchsorted(ends, index, side="right")
@@ -69,10 +69,10 @@ def places(
 def shuffled(
     rng: np.random.Generator, draws: int, size: int
 ) -> Int[np.ndarray, " taken"]:
-    """Indices of draws in random order, shape (size,): permutations of all, one after
-    the other.
+    """Shuffle the indices of draws, shape (size,), by permutations of all draws, one
+    after the other.
 
-    Each draw so comes as often as any other, or once more.
+    So each draw comes as often as any other, or once more.
     """
     permutations = -(-size // draws)
     index = np.tile(np.arange(draws), (permutations, 1))

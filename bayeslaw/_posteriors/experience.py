@@ -1,5 +1,5 @@
-"""Which learned priors a fit takes: those asked for, or for a handful of runs those of the
-kind of table that the columns say.
+"""Choose the learned priors of a fit: those that were asked for; or, for a handful of
+runs, those for the kind of table that the columns show.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
     from bayeslaw._law.experience.tables import TableFits
 
-HANDFUL = 24  # rows up to which priors are learned ones unless another is asked for
-FEWEST_LABS = 3  # whose tables make priors that nobody asked for
+HANDFUL = 24  # up to so many rows, learned priors are the default
+FEWEST_LABS = 3  # least number of labs behind default priors
 
 
 class ChosenPriors(NamedTuple):
-    """A law with its priors; ``name`` of the experience they are from, and ``why``."""
+    """A law with its priors, the ``name`` of the experience that they come from, and
+    ``why`` it was chosen.
+    """
 
     law: Law
     name: str
@@ -49,17 +51,17 @@ def choose_priors(
     Parameters
     ----------
     runs
-        The table, whose losses say the level; None before there is one.
+        The table, whose losses determine the level; None before there is a table.
     asked
-        A kind of tables, a lab, a table, or ``"none"``; by default, of up to `HANDFUL`
-        runs, the kind that the columns say. A law whose priors were changed keeps them.
+        A kind of tables, a lab, a table, or ``"none"``. By default, for up to `HANDFUL`
+        runs, the kind that the columns show. A law with changed priors keeps them.
     reference
-        Columns of the run at which contributions are to be stated.
+        Columns of the run at which contributions are stated.
 
     Raises
     ------
     LawError
-        Nothing is called so.
+        No kind, lab or table has this name.
     """
     name, why = asked, "asked for"
     if name is None:

@@ -1,5 +1,5 @@
-"""Outcomes of new runs under the draws of a posterior: log losses, the noise around
-them, and errors that rows of one run share.
+"""Simulate outcomes of new runs under the draws of a posterior: log losses, the noise
+around them, and errors that rows of one run share.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bayeslaw._tables.runs import NUMERIC
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-# e-folds along a run over which its error changes, unless measured: the model's prior
+# e-folds along a run over which its error changes, if not learned: the model's prior
 # median
 RUN_LENGTH = 0.5
-SURE = 1e-6  # scale of the error of a posterior that states none
-BATCHES = 10  # of draws, for the Monte Carlo error of gains
+SURE = 1e-6  # error scale of a posterior without one
+BATCHES = 10  # batches of draws, for the Monte Carlo error of gains
 
 
 def _count(parts: Sequence[Draws]) -> int:
@@ -38,16 +38,16 @@ def _count(parts: Sequence[Draws]) -> int:
 def log_losses(
     parts: Sequence[Draws], table: pd.DataFrame, what: str
 ) -> Float[np.ndarray, "draw row"]:
-    """The law's log loss at each row of a table, shape (draw, row).
+    """Compute the law's log loss at each row of a table, shape (draw, row).
 
     Raises
     ------
     RunTableError
-        The table lacks a column a law reads, or a number in it; ``what`` names the
+        The table lacks a column that a law reads, or a number in it. ``what`` names the
         table.
     """
     log_loss = np.empty((_count(parts), len(table)))
-    # rows repeated up to one of few sizes, so that tables share compiled programs
+    # rows are repeated up to one of few sizes, so that tables share compiled programs
     padded = np.minimum(np.arange(padded_size(len(table))), len(table) - 1)
     for part in parts:
         names = part.piece.covariates
@@ -63,8 +63,8 @@ def log_losses(
 
 
 def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None:
-    """Refuse a table that lacks columns, or numbers in them, before draws are taken at
-    its rows; raises as `log_losses` does.
+    """Refuse a table that lacks columns, or numbers in them, before it is evaluated;
+    raises as `log_losses` does.
     """
     for name in names:
         _column(table, name, what)
@@ -73,7 +73,8 @@ def check_readable(table: pd.DataFrame, names: Iterable[str], what: str) -> None
 def error_sizes(
     parts: Sequence[Draws], table: pd.DataFrame, what: str
 ) -> Float[np.ndarray, "draw row"]:
-    """Size of each row's error over that of the longest runs fitted, shape (draw, row).
+    """Compute the scale of each row's error relative to the longest training runs,
+    shape (draw, row).
 
     Raises
     ------
@@ -88,7 +89,7 @@ def error_sizes(
 
 
 def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " row"]:
-    """A column as numbers, shape (row,), or a refusal that names the row."""
+    """Convert a column to numbers, shape (row,), or raise an error that names the row."""
     if name not in table:
         raise RunTableError(
             f"{what} lacks column {name!r} ({NUMERIC.get(name, 'covariate')}), which "
@@ -105,7 +106,7 @@ def _column(table: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " ro
 
 
 def _missing_checkpoint(column: str, row: pd.Series) -> str:
-    """What to do where a checkpoint that is yet to be trained has no loss."""
+    """Advise what to do if a checkpoint that is not trained yet has no loss."""
     of_checkpoint = column in (LOSS_BEFORE, SOURCE_LOSS_BEFORE)
     if not (of_checkpoint and row.get("checkpoint_cost", 0) > 0):
         return ""
@@ -118,7 +119,7 @@ def _missing_checkpoint(column: str, row: pd.Series) -> str:
 
 
 def batches(parts: Sequence[Draws]) -> Int[np.ndarray, " draw"]:
-    """The batch of each draw, shape (draw,)."""
+    """Assign each draw to a batch, shape (draw,)."""
     batch = np.empty(_count(parts), int)
     for part in parts:
         size = len(part.rows)
@@ -133,11 +134,11 @@ def noise_of(
     *,
     settings_apart: bool = False,
 ) -> RunNoise:
-    """Error of a run by draw, from leaves whose ``sigma`` is all of a new run's, of
-    which ``tau_checkpoint`` and ``tau_run`` are shared.
+    """Compute the error of a run by draw. The leaf ``sigma`` is the total error of a
+    new run; its parts ``tau_checkpoint`` and ``tau_run`` are shared.
 
-    ``run_length`` replaces the posterior's, or `RUN_LENGTH` where it has none. What a
-    setting shares is each row's own, unless ``settings_apart``.
+    ``run_length`` replaces the posterior's length, or `RUN_LENGTH` if it has none. The
+    effect of a setting counts as part of a row's own error, unless ``settings_apart``.
     """
     checkpoint = np.abs(_leaf(parts, "tau_checkpoint", 0.0))
     run = np.abs(_leaf(parts, "tau_run", 0.0))
@@ -156,7 +157,9 @@ def noise_of(
 def _leaf(
     parts: Sequence[Draws], name: str, otherwise: float
 ) -> Float[np.ndarray, " draw"]:
-    """One leaf of every draw, shape (draw,); of formulas without it ``otherwise``."""
+    """Collect one leaf of every draw, shape (draw,), with ``otherwise`` for formulas
+    without it.
+    """
     leaf = np.full(_count(parts), otherwise)
     for part in parts:
         if name in part.piece.values:
@@ -165,12 +168,12 @@ def _leaf(
 
 
 class RowErrors(NamedTuple):
-    """The own errors of rows, a first-order autoregression along each run, whose rows
-    follow each other in order.
+    """The own errors of rows: a first-order autoregression along each run, with its
+    rows in order.
 
-    ``carried``: correlation with the one before in its run, shape (draw, measurement);
-    ``scale``: of what is new in each, of the same shape; ``dof``: of that Student-t,
-    shape (draw,).
+    ``carried``: correlation with the previous row of the run, shape (draw,
+    measurement); ``scale``: scale of the innovation of each row, of the same shape;
+    ``dof``: degrees of freedom of its Student-t, shape (draw,).
     """
 
     carried: Float[np.ndarray, "draw measurement"]
@@ -184,24 +187,24 @@ class RowErrors(NamedTuple):
         gap: Float[np.ndarray, " measurement"],
         size: Float[np.ndarray, "*#draw measurement"],
     ) -> RowErrors:
-        """Errors of rows this many e-folds after the one before in their run, infinite
-        where there is none; ``size``: of a row's error over the noise's, shape
-        (measurement,) or (draw, measurement).
+        """Build the errors of rows from their distances in e-folds to the previous row
+        of the run (infinite for the first). ``size``: scale of a row's error over the
+        noise's, shape (measurement,) or (draw, measurement).
         """
         length = noise.run_length[:, None]
         decay = np.exp(-gap / np.where(length > 0, length, 1.0))
         carried = np.where(length > 0, decay, 0.0)
-        # So that every point along a run has the variance of one by itself.
+        # With this scale, every point along a run has the variance of a single point.
         scale = np.sqrt(1 - carried**2) * noise.sigma[:, None] * size
         return cls(carried, scale, noise.dof)
 
     def draw(
         self, truth: np.integer, rng: np.random.Generator
     ) -> Float[np.ndarray, " measurement"]:
-        """Errors of one draw's scale and correlation, shape (measurement,)."""
+        """Simulate errors with one draw's scale and correlation, shape (measurement,)."""
         carried, size = self.carried[truth], self.carried.shape[1]
         error = self.scale[truth] * rng.standard_t(self.dof[truth], size)
-        # In the order of the run: each carries what the one before has become.
+        # In the order of the run: each row carries a part of the previous error.
         for j in np.flatnonzero(carried > 0):
             error[j] += carried[j] * error[j - 1]
         return error
@@ -209,7 +212,7 @@ class RowErrors(NamedTuple):
     def draw_each(
         self, rng: np.random.Generator
     ) -> Float[np.ndarray, "draw measurement"]:
-        """Errors under every draw, shape (draw, measurement)."""
+        """Simulate errors under every draw, shape (draw, measurement)."""
         carried = self.carried
         error = self.scale * rng.standard_t(self.dof[:, None], carried.shape)
         for j in np.flatnonzero((carried > 0).any(axis=0)):
@@ -219,9 +222,12 @@ class RowErrors(NamedTuple):
     def log_density(
         self, error: Float[np.ndarray, "draw measurement"]
     ) -> Float[np.ndarray, " draw"]:
-        """Log density of all errors of each draw together, shape (draw, measurement) -> (draw,)."""
+        """Compute the joint log density of all errors of each draw, shape (draw,
+        measurement) -> (draw,).
+        """
         dof = self.dof[:, None]
-        # The first of a run has nothing carried, so what is rolled round is unused.
+        # The first row of a run carries nothing, so the value that rolls round is
+        # unused.
         before = np.roll(error, 1, axis=1)
         z2 = ((error - self.carried * before) / self.scale) ** 2
         constant = gammaln((dof + 1) / 2) - gammaln(dof / 2) - 0.5 * np.log(dof)

@@ -1,5 +1,5 @@
-"""The protocol of posteriors: draws of the log loss at any table of runs.
-Rooms above know nothing else about laws.
+"""Define the protocol of posteriors: draws of the log loss at any table of runs. Rooms
+above know nothing else about laws.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ def _over_draws(
 def row_sds(
     runs: pd.DataFrame, log_loss: Float[np.ndarray, "draw run"]
 ) -> Float[np.ndarray, " run"]:
-    """Sds of runs' log losses that a table states as ``loss_sd``, at the median of the
-    draws of their log loss, shape (run,); 0 where it states none.
+    """Convert the standard errors ``loss_sd`` of a table to sds of log loss, at the
+    median of the draws, shape (run,); 0 if the table has none.
     """
     nats = np.exp(np.median(log_loss, axis=0))
     row_sd = fitting.sds_of_log_loss(runs, nats)
@@ -218,8 +218,8 @@ def row_sds(
 def log_loss_at(
     law: Law, piece: Piece, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
 ) -> Float[np.ndarray, "draw run"]:
-    """Draws of a law's log loss at a table of runs, shape (draw, run): of the law, or
-    with ``noise`` of a new run, where the draws tell its scale.
+    """Draw a law's log loss at a table of runs, shape (draw, run): of the law, or with
+    ``noise`` of a new run, if the draws have its scale.
 
     Raises
     ------

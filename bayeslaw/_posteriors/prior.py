@@ -1,4 +1,4 @@
-"""What laws' priors say before any run is measured: a posterior of no data."""
+"""Make a posterior from laws' priors alone, before any run is measured."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ class PriorOnly:
     Parameters
     ----------
     parts
-        The laws, each with draws of its prior, of its misfit's and of the noise's.
+        The laws, each with draws from the priors of its parameters, its misfit and its
+        noise.
     laws
-        The laws with the priors that were drawn from.
+        The laws with the priors that were used.
     experience
-        What the priors were learned from; ``"none"`` for the laws' own.
+        Name of the tables that the priors were learned from; ``"none"`` for the laws'
+        own priors.
     """
 
     parts: tuple[Piece, ...]
@@ -52,12 +54,12 @@ class PriorOnly:
 
     @property
     def name(self) -> str:
-        """Which priors they are."""
+        """Name of the priors."""
         return f"prior of {', '.join(law.name for law in self.laws)}"
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """That nothing is measured, which all that is made of it says."""
+        """A line that nothing is measured, which every result repeats."""
         names = ", ".join(law.name for law in self.laws)
         learned = self.experience != "none"
         source = f", learned from {self.experience}" if learned else ""
@@ -70,7 +72,7 @@ class PriorOnly:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the log loss, shape (draw, run); with ``noise`` of a new run.
+        """Draw the log loss, shape (draw, run); with ``noise``, of a new run.
 
         Raises
         ------
@@ -97,29 +99,29 @@ def prior_only(
     draws: int = 2000,
     seed: int = 0,
 ) -> PriorOnly:
-    """Take a law's prior for a posterior, before any run is measured.
+    """Use a law's prior as a posterior, before any run is measured.
 
-    `forecast`, `plan`, `anchors` and `report` take it as they take a fit: intervals are
-    honestly wide, and warnings say that nothing is measured.
+    `forecast`, `plan`, `anchors` and `report` take it like a fit. Intervals are as wide
+    as the priors, and warnings say that nothing is measured.
 
     Parameters
     ----------
     law
         A law, its name, a formula, or a Python file that defines ``LAW``.
     runs
-        Runs that will be asked about, planned or on offer: the law's misfit has its
-        prior over what they span; without them a run's noise includes it.
+        Runs that will be asked about, planned or on offer. The law's misfit gets its
+        prior over their range. Without them, the noise of a run includes the misfit.
     priors, reference, experience
         As `fit` takes them.
     draws
-        How many draws of the prior.
+        Number of draws of the prior.
     seed
         Same seed, same machine: same numbers.
 
     Raises
     ------
     LawError
-        No such law or experience, or a prior that does not suit.
+        There is no such law or experience, or a prior does not suit its parameter.
 
     Examples
     --------
@@ -143,16 +145,16 @@ def from_priors(
     draws: int = 2000,
     experience: str = "none",
 ) -> PriorOnly:
-    """Draw from the priors what they say of losses anywhere, equally of each law.
+    """Draw from the priors of each law, in equal numbers.
 
     Parameters
     ----------
     offered
-        Runs on offer: the misfit's prior spans what they span.
+        Runs on offer; the misfit's prior spans their range.
     draws
         Draws of each law's prior.
     experience
-        What the priors were learned from.
+        Name of the tables that the priors were learned from.
     """
     rng = np.random.default_rng(seed)
     parts = tuple(_of_law(law, offered, draws, rng) for law in laws)
@@ -167,8 +169,8 @@ def _of_law(
     process = process_of(columns) if columns else None
     if process is not None:
         scales = [np.log(prior.draw(rng, draws)) for prior in process.priors.values()]
-        # Weights of the basis are normal given the scales, which each draw has of its
-        # own: so a draw is one function from the misfit's whole prior.
+        # Weights of the basis are normal given the scales, and each draw has its own
+        # scales. So a draw is one function from the misfit's whole prior.
         by_draw = np.stack(scales, axis=1)
         sds = np.exp(process.spectrum.log_variances(by_draw) / 2)
         values[WEIGHTS] = sds * rng.standard_normal(sds.shape)

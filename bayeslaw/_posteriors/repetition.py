@@ -1,5 +1,5 @@
-"""A small target set is seen again and again: what that is worth, where a law says so,
-and how often it may be, where none does.
+"""Handle small target sets that are seen repeatedly: a law of repetition says what
+repeated tokens are worth; without one, the number of epochs is limited.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-UNIQUE = "U"  # the column: tokens of a mixture that sees its target set once
-# repeated so often, tokens are nearly as good as new ones, and then not (Muennighoff et
+UNIQUE = "U"  # column: tokens in which a mixture sees its target set once
+# up to so many epochs, repeated tokens are nearly as good as new ones (Muennighoff et
 # al. 2023)
 FEW_EPOCHS = 4.0
 ROUNDING = 1.01  # times
@@ -31,15 +31,15 @@ LAWS = "data-constrained, or another that reads U"
 
 @dataclass(frozen=True)
 class Repeating:
-    """A piece's log loss in a mixture that repeats a target set: its law reads U, the
-    set over its share of the mixture, so that D / U is how often it is seen.
+    """A piece's log loss in a mixture that repeats a target set. Its law reads U, the
+    size of the set over its share of the mixture; D / U is the number of epochs.
 
-    A frozen record, so that equal ones share a compiled program.
+    The record is frozen, so equal records share a compiled program.
 
     Parameters
     ----------
     log_loss
-        As a `Piece` has it; reads U.
+        As in a `Piece`; it reads U.
     unique_tokens
         Tokens in the target set.
     """
@@ -50,18 +50,18 @@ class Repeating:
     def __call__(
         self, draw: Draw, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[Array, " run"]:
-        """Log loss at each run, shape (run,)."""
+        """Evaluate the log loss at each run, shape (run,)."""
         share = jnp.maximum(1 - covariates["replay"], 1e-9)
         return self.log_loss(draw, {**covariates, UNIQUE: self.unique_tokens / share})
 
 
 def is_of_repetition(pieces: Sequence[Piece]) -> bool:
-    """Whether all laws say what a repeated token is worth."""
+    """Tell whether all laws describe repeated tokens."""
     return all(UNIQUE in piece.covariates for piece in pieces)
 
 
 def repeating(pieces: Sequence[Piece], unique_tokens: float) -> tuple[Piece, ...]:
-    """The pieces, those whose law reads U at a target set of so many tokens."""
+    """Fix the number of unique target tokens in the pieces whose law reads U."""
     return tuple(
         replace(
             piece,
@@ -80,8 +80,8 @@ def _with_replay(covariates: Sequence[str]) -> tuple[str, ...]:
 
 
 def epochs_measured(table: pd.DataFrame | None) -> float | None:
-    """How often the runs of a table saw their corpus at most, at least once; None where
-    there is no table.
+    """Compute the largest number of epochs in a table, at least 1; None without a
+    table.
     """
     if table is None:
         return None
@@ -95,21 +95,22 @@ def epochs_measured(table: pd.DataFrame | None) -> float | None:
 def epochs_allowed(
     asked: float | None, pieces: Sequence[Piece], table: pd.DataFrame | None
 ) -> tuple[float, list[str]]:
-    """How often a plan may see the target set, and what to know of that, a line each.
+    """Decide how often a plan may see the target set. Also returns notes about that, a
+    line each.
 
     Parameters
     ----------
     asked
-        By the user; None: once, or with a law of repetition as often as the table's
-        runs did.
+        Number of epochs that the user allows. None: one, or with a law of repetition as
+        many as in the table.
     pieces, table
-        The target's draws, and the runs they were fitted to, where they are kept.
+        The target's draws, and its training runs if they are kept.
 
     Raises
     ------
     PlanError
-        No law says what repeated tokens are worth, and they are asked to be seen more
-        than `FEW_EPOCHS` times.
+        No law describes repeated tokens, and more than `FEW_EPOCHS` epochs are asked
+        for.
     """
     measured = epochs_measured(table)
     if is_of_repetition(pieces):

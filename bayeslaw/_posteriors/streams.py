@@ -1,4 +1,6 @@
-"""Streams of random numbers: what is drawn from one seed for several ends."""
+"""Name the streams of random numbers that are drawn from one seed for different
+purposes.
+"""
 
 from enum import IntEnum, unique
 
@@ -7,7 +9,7 @@ import numpy as np
 
 @unique
 class Stream(IntEnum):
-    """The word that is mixed with a seed; no two ends have the same.
+    """The word that is mixed with a seed; each purpose has its own.
 
     A plan's posteriors have their places among its constraints, from 0 on.
     """

@@ -1,4 +1,4 @@
-"""Laws judged by forecasts of stages left out, compared, weighed and averaged.
+"""Judge laws by forecasts of left-out stages; compare, weigh and average them.
 
 Imports `_posteriors` and the rooms below it.
 """

@@ -1,5 +1,5 @@
-"""``average``: the default posterior, several laws at their weights, each with its
-drift beyond the data.
+"""Average several laws at their weights, each with its drift beyond the data: the
+default posterior.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEAST = 1 / DRAWS  # weight below which a law has no draw
 
 @dataclass(frozen=True, eq=False)
 class AverageArguments(CompareArguments):
-    # arguments of `average`, which says what they are
+    # documented in `average`
 
     _: KW_ONLY
     drift: bool = True
@@ -48,17 +48,17 @@ class AverageArguments(CompareArguments):
 
 @takes(AverageArguments)
 def average(arguments: AverageArguments) -> Average:
-    """Fit laws, judge them by forecasts of stages left out, and average them at their
+    """Fit laws, judge them by forecasts of left-out stages, and average them at their
     weights.
 
     Parameters
     ----------
     runs, laws, reference, hold_out, independent, discrepancy, seed, executor, progress
-        As for `compare`; by default the laws that suit the table's columns. One law
-        alone is averaged with nothing, but has its drift.
+        As for `compare`; by default the laws that suit the table's columns. A single
+        law keeps all weight and gets its drift.
     drift
-        Let each law drift beyond the training runs; without, an average of one law is
-        the plain law.
+        Let each law drift beyond the training runs. Without drift, an average of one
+        law is that law with its misfit.
     on_failure
         ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics of a law with draws
         fail.
@@ -97,12 +97,12 @@ def average_part(
     drift: bool = True,
     on_failure: str = "raise",
 ) -> Average:
-    """As `average` of ``runs[fitted]``, in the programs that are compiled for all runs.
+    """Average ``runs[fitted]``, reusing the programs that are compiled for all runs.
 
     Parameters
     ----------
     fitted
-        Which runs are known, shape (run,).
+        Mask of the training runs, shape (run,).
     """
     began = time.perf_counter()
     if not laws:
@@ -131,7 +131,7 @@ def average_part(
 def _read_by(
     laws: Sequence[str], settings: Comparing, runs: pd.DataFrame
 ) -> dict[str, float]:
-    """The reference run without columns that only other `candidate_laws` read."""
+    """Drop the columns of a reference run that only other `candidate_laws` read."""
     columns = {c for name in laws for c in catalogue.law(name).covariates}
     candidates = {c for n in candidate_laws(runs) for c in catalogue.law(n).covariates}
     reference = settings.reference or {}
@@ -139,7 +139,9 @@ def _read_by(
 
 
 def _recipes(judged: Comparison) -> list[dict]:
-    """The laws that were compared, those without a share too, to compare them again."""
+    """List the recipes of all compared laws, also those without weight, so that they
+    can be compared again.
+    """
     return [recipe_of(member.law) for member in judged.judged]
 
 
@@ -151,7 +153,7 @@ def of_comparison(
     seed: int = 0,
     attrs: Mapping | None = None,
 ) -> Average:
-    """The average that a comparison gives."""
+    """Build the average from a comparison."""
     # Two streams: the same draws are chosen with drift and without.
     rng, drifting = np.random.default_rng(seed).spawn(2)
     members = []
@@ -161,7 +163,7 @@ def of_comparison(
     ):
         if not draws:
             continue
-        # each draw as often as any other, or once more
+        # each draw comes equally often, or once more
         shuffled = rng.permutation(len(result.values["sigma"]))
         chosen = rng.permutation(np.resize(shuffled, draws))
         values = {name: leaf[chosen] for name, leaf in result.values.items()}
@@ -178,7 +180,7 @@ def of_comparison(
 
 
 def shares(weights: Float[np.ndarray, " law"]) -> Int[np.ndarray, " law"]:
-    """Whole numbers of draws in proportion to the weights, by largest remainder; they
+    """Convert weights to whole numbers of draws by the largest-remainder method; they
     sum to `DRAWS`.
     """
     exact = np.where(weights < LEAST, 0.0, weights)

@@ -1,5 +1,5 @@
-"""The planned checkpoint's losses before adaptation, where the question does not give
-them: as the table has them, else forecast from its other checkpoints.
+"""Find the planned checkpoint's losses before adaptation if the question does not give
+them: take them from the table, else forecast them from its other checkpoints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Before(NamedTuple):
     """Losses before adaptation.
 
     ``measured``: column -> loss in nats per token, or one per model; ``forecast``:
-    columns that are to be forecast; ``told``: where each comes from, a line each.
+    columns to be forecast; ``told``: the origin of each, a line each.
     """
 
     measured: dict[str, Any]
@@ -38,14 +38,14 @@ class Before(NamedTuple):
 def losses_at_hand(
     parts: Mapping[str, pd.DataFrame], columns: Collection[str], N: Any, ptpp: Any
 ) -> Before:
-    """What the table says of each column for the models planned for.
+    """Look up the losses that the table has for the planned models.
 
     Parameters
     ----------
     parts
         The runs of each domain.
     columns
-        Columns of `LOSSES_BEFORE`: those the laws read and the question does not give.
+        Columns of `LOSSES_BEFORE` that the laws read and the question does not give.
     N, ptpp
         The model or models, as `plan` takes them.
     """
@@ -66,7 +66,9 @@ def losses_at_hand(
 
 
 def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None:
-    """Runs that have the column; a source's ``loss_before`` is its own."""
+    """Select the runs that have the column; for a source, ``loss_before`` is its own
+    loss.
+    """
     runs = parts[LOSSES_BEFORE[column]]
     if column not in runs and column == SOURCE_LOSS_BEFORE and LOSS_BEFORE in runs:
         runs = runs.rename(columns={LOSS_BEFORE: column})
@@ -77,8 +79,8 @@ def _rows(parts: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame | None
 def _measured(
     runs: pd.DataFrame, column: str, N: float, ptpp: float, rounding: float = 0.01
 ) -> float | None:
-    """The mean over the checkpoints of this size and stage, which people round by so
-    much; None where there is none.
+    """Average the losses of checkpoints of this size and stage, within a tolerance for
+    rounding; None if there is none.
     """
     has_size = abs(runs["N"] / N - 1) < rounding
     has_stage = abs(runs["ptpp"] / ptpp - 1) < rounding
@@ -87,7 +89,7 @@ def _measured(
 
 
 def _distinct(runs: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Checkpoints that have this column measured."""
+    """Select the distinct checkpoints with a measured value in this column."""
     return runs.dropna(subset=[column])[["N", "ptpp"]].drop_duplicates()
 
 
@@ -99,8 +101,8 @@ def forecast_losses(
     *,
     seed: int,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Draws of the losses of checkpoints that the table does not have, as `plan` takes
-    them, and a line about each column.
+    """Draw the losses of checkpoints that the table does not have, as `plan` takes
+    them, with a line about each column.
     """
     fits, lines = {}, []
     for column in columns:
@@ -122,21 +124,22 @@ def forecast_losses(
 def fill_losses(
     offered: pd.DataFrame, runs: pd.DataFrame, columns: Collection[str], *, seed: int
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Runs on offer with the losses of checkpoints that do not exist yet: medians of a
-    forecast from those that do, and a line about each column.
+    """Fill in the losses of checkpoints that do not exist yet in runs on offer, with
+    medians of a forecast from existing checkpoints. Also returns a line about each
+    column.
 
-    A checkpoint is measured before a run from it is: what a run is worth is reckoned as
-    if its loss were known, at the median.
+    A checkpoint is evaluated before a run starts from it. So the value of a run is
+    computed as if the checkpoint's loss were known, at its median.
 
     Parameters
     ----------
     offered
         As `candidates` makes them.
     runs
-        The table of their checkpoints; where fewer than `FEWEST` are measured, a column
-        stays as it is.
+        The table of existing checkpoints; if fewer than `FEWEST` have a column
+        measured, it stays as it is.
     columns
-        Columns of `LOSSES_BEFORE`: those that laws read.
+        Columns of `LOSSES_BEFORE` that laws read.
     """
     lines = []
     for column in columns:
@@ -160,19 +163,19 @@ def fill_losses(
 
 
 def can_fill(runs: pd.DataFrame, column: str) -> bool:
-    """Whether enough checkpoints have the column measured that others are forecast."""
+    """Tell whether enough checkpoints have the column measured to forecast others."""
     if not {column, "N", "ptpp"} <= set(runs):
         return False
     return len(_distinct(runs, column)) >= FEWEST
 
 
 def _fit_checkpoints(runs: pd.DataFrame, column: str, seed: int) -> Average:
-    """A law of pre-training of the checkpoints at which the column is measured."""
+    """Fit a law of pre-training to the checkpoints at which the column is measured."""
     # what loads samplers
     from bayeslaw._posteriors.averaging.average import average
 
     table = checkpoints(runs, column)
-    # priors in nats hold at a checkpoint amid these
+    # priors in nats are stated at a checkpoint in the middle of these
     middle = {name: float(table[name].median()) for name in ("N", "D")}
     return average(table, [LAW], reference=middle, seed=seed, on_failure="warn")
 

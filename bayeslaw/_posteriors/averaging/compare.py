@@ -1,8 +1,9 @@
-"""Laws compared and weighed by their forecasts of what was left out.
+"""Compare and weigh laws by their forecasts of left-out stages.
 
-A posterior of one law is not the uncertainty. Weights are those of stacking (Yao et al.
-2018): the mixture of laws whose forecasts of stages left out have the largest log
-density, a stage one witness among few.
+The posterior of one law understates the uncertainty, because other laws may hold.
+Weights come from stacking (Yao et al. 2018): they give the mixture of laws whose
+forecasts of left-out stages have the largest log density. Each stage counts as a few
+runs, not as all its rows.
 """
 
 from __future__ import annotations
@@ -47,18 +48,19 @@ if TYPE_CHECKING:
 
 
 class Stacking(NamedTuple):
-    """How `weigh` turns log densities of stages left out into weights of laws.
+    """Settings of `weigh`, which turns log densities of left-out stages into weights of
+    laws.
 
     Parameters
     ----------
     witnesses
-        Independent runs that a stage left out is worth: its level and slopes.
+        Number of independent runs that a left-out stage is worth: its level and slopes.
     prior_stages
-        Stages of the prior, on which all laws do equally well.
+        Number of stages that the prior counts as, on which all laws do equally well.
     window
         Share of the best law's weight below which a law is dropped.
     steps, tolerance
-        Steps of EM at most, and the change of a weight that ends them.
+        Most steps of EM, and the change of a weight below which EM stops.
     """
 
     witnesses: float = 3.0
@@ -70,7 +72,7 @@ class Stacking(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparing:
-    """How laws are compared; `compare` says what each field is."""
+    """Arguments of `compare`, which documents each field."""
 
     reference: Mapping[str, float] | None = None
     hold_out: str | Sequence[str] | None = None
@@ -81,13 +83,15 @@ class Comparing:
     progress: Callable[[int, int], None] | None = None
 
     def columns(self, runs: pd.DataFrame) -> list[str]:
-        """What stages are left out by."""
+        """List the columns by which stages are left out."""
         if isinstance(self.hold_out, str):
             return [self.hold_out]
         return list(self.hold_out or default_axes(runs))
 
     def kept(self) -> dict[str, Any]:
-        """What an average keeps of them, as JSON types, to be made again."""
+        """Convert to JSON types what an average keeps of its arguments, so that it can
+        be made again.
+        """
         left_out = self.hold_out
         if left_out is not None and not isinstance(left_out, str):
             left_out = list(left_out)
@@ -99,7 +103,7 @@ class Comparing:
 
     @property
     def setting(self) -> Setting:
-        """What each law is judged by."""
+        """Build the settings by which each law is judged."""
         return Setting(
             self.independent,
             self.discrepancy,
@@ -109,12 +113,12 @@ class Comparing:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Laws, and how they forecast what was left out.
+    """Laws, with scores of their forecasts of left-out stages.
 
-    ``weights``: of stacking, shape (law,); ``probabilities``: that a law forecasts
-    unseen stages best, shape (law,) (`best_probabilities`); ``folds``: names of the stages left out;
-    ``table``: score, weight, probability, coverage, mae, interval score, drift (per
-    e-fold), errors and sampler of each law, in order of weight.
+    ``weights``: stacking weights, shape (law,); ``probabilities``: that a law forecasts
+    unseen stages best, shape (law,) (`best_probabilities`); ``folds``: names of the
+    stages left out; ``table``: score, weight, probability, coverage, mae, interval
+    score, drift (per e-fold), errors and sampler of each law, in order of weight.
     """
 
     judged: tuple[Judged, ...]
@@ -156,11 +160,11 @@ class Comparison:
         return f"Comparison({self.sentence()})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: who forecasts best, and the table."""
+        """Show the best law and the table, in notebooks."""
         return paragraphs(self.sentence()) + table_html(self.table)
 
     def sentence(self) -> str:
-        """Who forecasts best, in words."""
+        """Describe in words which law forecasts best."""
         best, stages = self.table.index[0], ", ".join(self.folds)
         row = self.table.loc[best]
         return (
@@ -173,15 +177,15 @@ class Comparison:
         )
 
     def _too_wide(self, ratio: float, coverage: float, most: float = 10.0) -> str:
-        """Say that intervals which hold what they state are over ``most`` times as wide
-        as the errors; an ideal 90% interval is about four times.
+        """Write a line if intervals hold what they state but are over ``most`` times as
+        wide as the errors; an ideal 90% interval is about four times as wide.
         """
         if coverage < 0.9 or not ratio > most:
             return ""
         return f" and are {ratio:.0f} times as wide as its errors, where 4 would do"
 
     def _blind(self) -> str:
-        """Name the laws that have no weight for what they do not read."""
+        """Name the laws that have no weight because of columns that they do not read."""
         laws = [judged.law for judged in self.judged]
         blind = [
             law.name
@@ -198,18 +202,18 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class CompareArguments(Comparing):
-    # arguments of `compare`, which says what they are
+    # documented in `compare`
 
     runs: pd.DataFrame | str | Path | Sequence[KeptPosterior]
     laws: Sequence[Law | str] | None = None
 
     def of_laws(self) -> CompareArguments:
-        """The same of a table and laws, where posteriors were given: theirs.
+        """Replace given posteriors by their table and laws.
 
         Raises
         ------
         LawError
-            They are of different losses.
+            The posteriors are of different losses.
         """
         if isinstance(self.runs, pd.DataFrame | str | Path):
             return self
@@ -231,7 +235,7 @@ class CompareArguments(Comparing):
 
 @takes(CompareArguments)
 def compare(arguments: CompareArguments) -> Comparison:
-    """Judge laws by their forecasts of stages left out, and weigh them.
+    """Judge laws by their forecasts of left-out stages, and weigh them by stacking.
 
     Parameters
     ----------
@@ -247,18 +251,18 @@ def compare(arguments: CompareArguments) -> Comparison:
         parameter, ``N*D``: compute); by default ptpp, N, D, D/N and N*D, as far as the
         table has several levels of them.
     independent
-        Take every row's error as its own (see `fit`). By default errors are shared as
-        the table shows.
+        Take the errors of rows as independent (see `fit`). By default rows of one
+        checkpoint or run share errors.
     discrepancy
-        Learn the smooth misfit of each law; without, laws are judged as they are.
+        Learn the smooth misfit of each law; without it, plain laws are judged.
     seed
         Same seed, same machine: same numbers.
     executor
-        Where to judge the laws, each in a task of its own; by default here, as many at
-        once as there are cores.
+        Where to judge the laws, one law a task; by default in threads of this process,
+        as many at once as there are cores.
     progress
-        Called with posteriors done and to do (where workers are not threads of this
-        process: laws).
+        Called with the posteriors done and to do (with laws, if workers are not threads
+        of this process).
 
     Raises
     ------
@@ -283,12 +287,13 @@ def compare_part(
     laws: Sequence[Law | str] | None,
     settings: Comparing,
 ) -> Comparison:
-    """As `compare` of ``runs[fitted]``, in the programs that are compiled for all runs.
+    """Compare laws on ``runs[fitted]``, reusing the programs that are compiled for all
+    runs.
 
     Parameters
     ----------
     fitted
-        Which runs are known, shape (run,).
+        Mask of the training runs, shape (run,).
     """
     runtime.start()
     table = runs[fitted]
@@ -310,13 +315,14 @@ def compare_part(
 
 
 def informed(laws: Sequence[Law]) -> Bool[np.ndarray, " law"]:
-    """Which laws start from the checkpoint's losses, shape (law,); all where none does.
+    """Tell which laws start from the checkpoint's losses, shape (law,); if none does,
+    all are selected.
 
-    Stages left out say little of a checkpoint far beyond them, whose own losses say
-    much: on tiny models whose source loss falls from 2.7 to 1.8 between two stages, laws
-    of size and pre-training fitted below it were 24% off above it, the law of the
-    checkpoint's losses 5%, though both had forecast the stages left out alike
-    (docs/state_laws.md).
+    Left-out stages tell little about a checkpoint far beyond them, but its own losses
+    tell much. An example is a grid of tiny models whose source loss falls from 2.7 to
+    1.8 between two stages. Laws of size and pre-training, fitted below this fall, were
+    24% off above it; the law of the checkpoint's losses was 5% off. Both had forecast
+    the left-out stages equally well (docs/state_laws.md).
     """
     starts = np.array([bool(LOSSES_BEFORE.keys() & law.covariates) for law in laws])
     return starts if starts.any() else ~starts
@@ -325,7 +331,7 @@ def informed(laws: Sequence[Law]) -> Bool[np.ndarray, " law"]:
 def among(
     kept: Bool[np.ndarray, " law"], weights: Float[np.ndarray, " law"]
 ) -> Float[np.ndarray, " law"]:
-    """The weights of some laws, relative to each other as before; 0 of all others."""
+    """Restrict weights to some laws, in their old proportions; all others get 0."""
     weights = np.where(kept, weights, 0.0)
     total = weights.sum()
     return weights / total if total > 0 else kept / kept.sum()
@@ -336,7 +342,7 @@ def _chosen(
     laws: Sequence[Law | str] | None,
     reference: Mapping[str, float],
 ) -> list[Law]:
-    """The laws to compare, each once."""
+    """Collect the laws to compare, each once."""
     chosen = [as_law(law, runs) for law in laws or candidate_laws(runs)]
     chosen = [fitting.settled(law, runs) for law in at_reference(chosen, reference)]
     counts = Counter(law.name for law in chosen)
@@ -349,7 +355,7 @@ def _chosen(
 def _stages(
     runs: pd.DataFrame, columns: Sequence[str], laws: Sequence[Law]
 ) -> list[Fold]:
-    """What is left out in turn; nothing where there is one law."""
+    """Choose the stages to leave out in turn; none if there is one law."""
     missing = [c for axis in columns for c in columns_of(axis) if c not in runs]
     if missing:
         raise RunTableError(
@@ -374,13 +380,13 @@ def _judge_all(
     stages: Sequence[Fold],
     settings: Comparing,
 ) -> list[Judged]:
-    """Each law judged, where the executor says."""
+    """Judge each law, on the executor."""
     executor, progress = settings.executor, settings.progress
     setting = settings.setting
     if executor is not None and not isinstance(executor, ThreadPoolExecutor):
         jobs = [(law, runs, fitted, stages, setting) for law in laws]
         return spread(_judge, jobs, executor, progress)
-    # compiling and computing leave Python's lock: laws go side by side in threads
+    # compiling and computing release Python's lock, so laws run in parallel threads
     counter = ProgressCounter(len(laws) * (1 + len(stages)), progress)
     here = contextlib.nullcontext(executor) if executor else runtime.threads()
 
@@ -397,9 +403,9 @@ def _probabilities(
     stages: Sequence[Fold],
     settings: Comparing,
 ) -> Float[np.ndarray, " law"]:
-    """As `best_probabilities`, of the laws' forecasts of all stages."""
+    """Compute `best_probabilities` from the laws' forecasts of all stages."""
     groups = _groups(runs, settings.independent)
-    none = groups[:0]  # so that there is something to join where there are no stages
+    none = groups[:0]  # so that the join works without stages
     densities = [
         np.concatenate([none, *(score.density for score in result.held_out)])
         for result in judged
@@ -409,7 +415,7 @@ def _probabilities(
 
 
 def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[Law]:
-    """The laws with their priors stated at another run; each takes the columns that it
+    """Restate the laws' priors at another run; each law takes the columns that it
     reads.
     """
     unread = [c for c in reference if all(c not in law.covariates for law in laws)]
@@ -426,8 +432,8 @@ def at_reference(laws: Sequence[Law], reference: Mapping[str, float]) -> list[La
 
 
 def _groups(runs: pd.DataFrame, independent: bool) -> Int[np.ndarray, " run"]:
-    """Which runs share their error, shape (run,): the group's number, each its own
-    where none do.
+    """Number the groups of runs that share an error, shape (run,); without shared
+    errors each run is a group.
     """
     shared = shared_error(runs)
     return (
@@ -468,19 +474,19 @@ class ProgressCounter:
 def weigh(
     judged: Sequence[Judged], columns: Sequence[str], stacking: Stacking = Stacking()
 ) -> Float[np.ndarray, " law"]:
-    """Stacking weights over stages left out, regularised, shape (law,).
+    """Compute regularised stacking weights over left-out stages, shape (law,).
 
-    What a law says of the runs of one stage is right or wrong for all of them alike: a
-    stage counts as ``witnesses`` runs at the mean log density of its own, and stages
-    along one column, which overlap, as one. The prior is a quarter of a stage on which
-    all laws do as well (Dirichlet; for Bayesian stacking see Yao et al. 2022). Laws far
-    behind the best are left out, as their shares would be all of the intervals' tails
-    (Occam's window: Madigan and Raftery 1994).
+    A law's forecast is right or wrong for all runs of a stage together. So a stage
+    counts as ``witnesses`` runs at the mean log density of its runs. Stages along one
+    column overlap and count as one. The prior is a quarter of a stage on which all laws
+    do equally well (Dirichlet; for Bayesian stacking see Yao et al. 2022). Laws far
+    behind the best are dropped, because in the mixture they would decide the tails of
+    the intervals (Occam's window: Madigan and Raftery 1994).
 
     Parameters
     ----------
     columns
-        What each stage was left out by.
+        The column by which each stage was left out.
     """
     laws = len(judged)
     if not columns:
@@ -491,9 +497,9 @@ def weigh(
     counts = np.array([1 / columns.count(column) for column in columns])
     weight = np.full(laws, 1 / laws)
     for _ in range(stacking.steps):
-        # EM of a mixture whose components are given: the share of each law in each
-        # stage, then its weight as the mean of shares (concave, so the start does not
-        # matter; Yao et al. 2018).
+        # EM for the weights of a mixture with fixed components: compute the share of
+        # each law in each stage, then its weight as the mean of its shares. The problem
+        # is concave, so the start does not matter (Yao et al. 2018).
         share = weight * p
         share = share / share.sum(axis=1, keepdims=True)
         before, weight = weight, counts @ share + stacking.prior_stages / laws
@@ -511,25 +517,26 @@ def best_probabilities(
     seed: int = 0,
     resamples: int = 4000,
 ) -> Float[np.ndarray, " law"]:
-    """Probability that each law forecasts unseen stages best, shape (law,).
+    """Estimate the probability that each law forecasts unseen stages best, shape
+    (law,), by the Bayesian bootstrap (Rubin 1981).
 
-    How often its log density of the runs left out is the largest when their groups
-    (checkpoints or curves) get random weights, as in the Bayesian bootstrap (Rubin
-    1981); runs of one checkpoint are one witness, not many.
+    Groups of left-out runs (checkpoints or curves) get random weights. The probability
+    is the share of resamples in which the law's log density is the largest. Runs of one
+    checkpoint count as one group.
 
     Parameters
     ----------
     held_out
-        Log density of each run left out, shape (run,), for each law.
+        Log density of each left-out run, shape (run,), for each law.
     group
-        Which of them share their error, shape (run,).
+        Group of each run, shape (run,); runs of a group share their error.
     resamples
         Resamples of the bootstrap.
     """
     if not len(group):
         return np.full(len(held_out), 1 / len(held_out))
     code = np.unique(group, return_inverse=True)[1]
-    # Log densities of a group add up: it is weighed as one.
+    # Sum the log densities of each group, which is weighed as one.
     totals = np.stack([np.bincount(code, density) for density in held_out])
     # Exponentials over their sum are a flat Dirichlet; the sum is the same for all laws
     # and does not change which is largest.

@@ -1,5 +1,5 @@
-"""Stages left out in turn: a law is judged by forecasting the largest budgets, sizes
-and stages it has not seen.
+"""Choose the stages to leave out in turn: a law is judged by its forecasts of the
+largest budgets, sizes and stages, which it has not seen.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MIN_ROWS = 8  # least rows to fit
 
 
 class Fold(NamedTuple):
-    """``held`` and ``kept``: shape (run,), which runs are forecast and which fitted;
-    ``name``: what is held out.
+    """A left-out stage. ``held`` and ``kept``: masks of the runs to forecast and to
+    fit, shape (run,); ``name``: the stage that is held out.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Fold(NamedTuple):
     held: Bool[np.ndarray, " run"]
 
     def among(self, part: Bool[np.ndarray, " all"]) -> Fold:
-        """Extend to a table of which these runs are a part, shape (all,); no other run
+        """Extend to a larger table that contains these runs, shape (all,); no other run
         is kept or held.
         """
         is_kept, is_held = np.zeros((2, len(part)), bool)
@@ -41,7 +41,7 @@ class Fold(NamedTuple):
 
 
 def columns_of(axis: str) -> list[str]:
-    """The columns of a table that make up an axis to hold out by."""
+    """List the columns of a table that make up an axis to hold out by."""
     return list(powers_of(axis))
 
 
@@ -52,10 +52,11 @@ def axis_values(runs: pd.DataFrame, column: str) -> Float[np.ndarray, " run"]:
 
 
 def stage_axis(runs: pd.DataFrame) -> str:
-    """What tells the stages of pre-training apart: ``ptpp``, or ``N*ptpp`` where each
-    stage is a number of tokens, the same for several sizes.
+    """Choose the axis of pre-training stages: ``ptpp``, or ``N*ptpp`` if each stage is
+    a number of tokens that several sizes share.
 
-    Then ``ptpp`` has a level for each size, and its largest is no stage.
+    In the second case ``ptpp`` has a level for each size, and its largest level is not
+    a stage.
     """
     if not {"N", "ptpp"} <= set(runs):
         return "ptpp"
@@ -66,15 +67,15 @@ def stage_axis(runs: pd.DataFrame) -> str:
 
 
 def _rounded(x: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
-    """To three digits, as budgets are written."""
+    """Round to three digits, as budgets are written."""
     positive = x[np.isfinite(x) & (x > 0)]
     size = 10.0 ** (np.floor(np.log10(positive)) - 2)
     return np.round(positive / size) * size
 
 
 def default_axes(runs: pd.DataFrame) -> list[str]:
-    """Columns along which budgets grow, and shares of a mixture's domains, where the
-    table has several levels of them.
+    """List the columns along which budgets grow, and shares of a mixture's domains, if
+    the table has several levels of them.
     """
     have = [c for c in ("ptpp", "N", "D") if c in runs]
     if {"N", "D"} <= set(runs):
@@ -89,11 +90,11 @@ def folds(
     parameters: int = 0,
     least_share: float = 0.3,
 ) -> list[Fold]:
-    """Leave out the largest level of each column, where enough is left to fit as many
-    parameters: ``least_share`` of the rows at least.
+    """Leave out the largest level of each column, if enough rows are left to fit the
+    parameters: at least ``least_share`` of the rows.
 
-    On a single curve that is one run, a level ahead, which says little of how a law goes
-    astray farther on: its two and three largest levels are then left out, too.
+    On a single curve the largest level is one run, one level ahead. It tells little
+    about errors farther on, so the two and three largest levels are left out, too.
     """
     stages = _largest(runs, columns, parameters, least_share)
     if len(stages) == 1 and stages[0].held.sum() == 1:
@@ -110,7 +111,7 @@ def _largest(
     least_share: float,
     most: int = 1,
 ) -> list[Fold]:
-    """Leave out so many of the largest levels of each column."""
+    """Leave out a number of the largest levels of each column."""
     stages: list[Fold] = []
     for column in columns:
         x = axis_values(runs, column)
@@ -126,7 +127,9 @@ def _largest(
 
 
 def upper_stages(runs: pd.DataFrame, column: str) -> list[Fold]:
-    """Each level of a column above the first, to be forecast from all below it."""
+    """Make a fold for each level of a column above the first, to be forecast from all
+    lower levels.
+    """
     x = axis_values(runs, column)
     levels, exact = _levels(x)
     ends = [*levels, np.inf]
@@ -145,8 +148,9 @@ def upper_stages(runs: pd.DataFrame, column: str) -> list[Fold]:
 def _levels(
     x: Float[np.ndarray, " run"], most: int = 12, bins: int = 6
 ) -> tuple[Float[np.ndarray, " level"], bool]:
-    """Find the levels of a column, and whether they are levels: of a column that has more
-    than ``most``, where ``bins`` of equal counts begin.
+    """Find the levels of a column, and tell whether they are true levels. If there are
+    more than ``most``, the starts of ``bins`` groups of equal counts are returned
+    instead.
     """
     levels = np.unique(x)
     if len(levels) <= most:
@@ -159,11 +163,13 @@ def _from(column: str, low: float) -> str:
 
 
 def folds_named(runs: pd.DataFrame, names: Sequence[str]) -> list[Fold]:
-    """The folds of these names, of a table from which they were left out before."""
+    """Find the folds with these names, in a table from which they were left out before."""
     columns = dict.fromkeys(name.partition(FROM)[0] for name in names)
     return [stage for stage in folds(runs, list(columns)) if stage.name in names]
 
 
 def _edge(value: float, largest_count: float = 1e15) -> str:
-    """Where a stage begins: a count as people say it, compute in powers of ten."""
+    """Format the lower end of a stage: counts as people write them, compute in powers
+    of ten.
+    """
     return f"{value:.2g}" if value >= largest_count else format_count(value)

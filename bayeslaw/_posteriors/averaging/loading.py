@@ -1,4 +1,4 @@
-"""Kept posteriors read back: a fit or an average, whichever the file holds."""
+"""Load saved posteriors: a fit or an average, whichever the file holds."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def as_posterior(given: Posterior | str | Path) -> Posterior:
-    """A posterior as it was given, or read from the path of its file: one place for all
-    functions that take a posterior.
+    """Return a posterior as it is, or read it from the path of its file; all functions
+    that take a posterior use this.
 
     Raises
     ------
     FitFileError
-        The file is none of a fit or an average.
+        The file holds neither a fit nor an average.
     LawError
-        It is neither a posterior nor a path.
+        The argument is neither a posterior nor a path.
     """
     if isinstance(given, str | Path):
         return load(given)
@@ -38,18 +38,18 @@ def as_posterior(given: Posterior | str | Path) -> Posterior:
 
 
 def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:
-    """Read a saved `Fit` or `Average` back.
+    """Load a saved `Fit` or `Average`.
 
     Parameters
     ----------
     trust_law_file
-        Run the Python file that holds the law, where the law came from a file. Read
-        that file first: it can do all that you can.
+        If the law came from a Python file, run that file. Read it first: it can do
+        everything that you can.
 
     Raises
     ------
     FitFileError
-        The file is missing, is neither, or its law is no longer what it was.
+        The file is missing, holds neither, or its law has changed since.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""An `Average`: draws of several laws in proportion to their weights, and its file.
+"""Define `Average`: draws of several laws in proportion to their weights, and its file.
 
-Made by `bayeslaw.average`. Reading one and forecasting with it imports no sampler.
+`bayeslaw.average` makes it. Loading one and forecasting with it imports no sampler.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Member:
     process
         Basis of its misfit; None without one.
     training_range
-        Range of the runs, beyond which it drifts.
+        Range of the training runs; the law drifts beyond it.
     values
-        Its draws by name: parameters and noise (draw,), weights of the misfit (draw,
-        function), drifts (draw, side).
+        Draws by name: parameters and noise, shape (draw,); weights of the misfit,
+        (draw, function); drifts, (draw, side).
     """
 
     law: Law
@@ -88,11 +88,11 @@ class Member:
 
     @property
     def posterior(self) -> Mapping[str, Float[np.ndarray, "draw ..."]]:
-        """Draws by name, as a `Fit` has them."""
+        """The draws by name, as in a `Fit`."""
         return self.values
 
     def pieces(self) -> tuple[Piece, ...]:
-        """This law's draws alone."""
+        """The draws of this law alone."""
         return (self.piece,)
 
     @property
@@ -108,8 +108,8 @@ class Member:
 
     @property
     def inference_data(self) -> DataTree:
-        """ArviZ data (a DataTree) of this law's share: ``posterior``, its parameters as
-        in the paper, one chain.
+        """ArviZ data (a DataTree) of this law's share: ``posterior`` has the paper's
+        parameters in one chain.
         """
         values = {name: v[None] for name, v in _in_paper_units(self)}
         return tree_of({"posterior": values}, {}, {})
@@ -117,19 +117,18 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """A posterior over laws: draws of each in proportion to its weight.
+    """A posterior over several laws, with draws of each in proportion to its weight.
 
     Parameters
     ----------
     members
         The laws with their draws.
     table
-        Every law that was compared: score, weight, coverage, mae, drift, sampler, by
-        name.
+        Score, weight, coverage, mae, drift and sampler of every compared law, by name.
     runs
         The table the laws were fitted to.
     attrs
-        Seed, versions, seconds, stages left out.
+        Seed, versions, seconds, left-out stages.
     """
 
     members: tuple[Member, ...]
@@ -157,8 +156,8 @@ class Average:
 
     @property
     def diagnostics(self) -> dict[str, float]:
-        """The worst of the laws that have draws: R-hat (NaN where all were drawn by
-        importance), effective draws.
+        """The worst diagnostics of the laws with draws: R-hat (NaN if all were drawn by
+        importance sampling), effective draws.
         """
         used = self.table.loc[[m.law.name for m in self.members]]
         return {
@@ -171,7 +170,7 @@ class Average:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the diagnostics hold against the laws that have draws, a line each."""
+        """The failed diagnostics of the laws with draws, a line each."""
         lines = []
         columns = ["rhat", "ess", "divergences", "draws"]
         for member in self.members:
@@ -204,8 +203,9 @@ class Average:
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def parameter_draws(self) -> dict[str, pd.Series]:
-        """Draws of what `parameters` summarises, by name, each of shape (draw of the
-        law,) and labelled by the average's draws, so that a DataFrame of all lines up.
+        """Draws of the numbers that `parameters` summarises, by name, each of shape
+        (draw of the law,). They are labelled by the average's draws, so a DataFrame of
+        all aligns them.
         """
         draws, start = {}, 0
         for member in self.members:
@@ -232,7 +232,7 @@ class Average:
         Raises
         ------
         KeyError
-            It has no draws in this average.
+            The law has no draws in this average.
         """
         for member in self.members:
             if member.law.name == law:
@@ -261,7 +261,7 @@ class Average:
         return DataTree.from_dict(_under({"": tree} | nodes))
 
     def _repr_html_(self) -> str:
-        """For notebooks: the laws with what each is worth, and each parameter."""
+        """Show the laws with their weights and each parameter, in notebooks."""
         columns = [c for c in ("weight", "coverage", "mae", "drift") if c in self.table]
         laws = self.table[columns]
         return paragraphs(repr(self)) + table_html(laws) + table_html(self.parameters())
@@ -272,7 +272,7 @@ class Average:
         return max(self.members, key=lambda m: m.weight)
 
     def pieces(self) -> tuple[Piece, ...]:
-        """The draws of each law; a new run's noise includes the effects of a new
+        """The draws of each law. The noise of a new run includes the effects of a new
         checkpoint and a new run.
         """
         pieces = [member.piece for member in self.members]
@@ -284,8 +284,8 @@ class Average:
         """Draws of the log loss, shape (draw, run): of the laws with their drift, or
         with ``noise`` of a new run.
 
-        Rows of one checkpoint or run share its effect, as those of a `Fit` do; an
-        average keeps no effects, and takes each for a new one.
+        Rows of one checkpoint or run share its effect, as in a `Fit`. An average keeps
+        no learned effects, so each effect is drawn anew.
 
         Raises
         ------
@@ -310,7 +310,7 @@ class Average:
 
     @cached_property
     def goodness(self) -> Goodness:
-        """How the law of most weight by itself fits the runs."""
+        """Goodness of fit of the law with most weight, by itself."""
         heaviest = max(self.members, key=lambda member: member.weight)
         return goodness(heaviest.law, heaviest.values, self.runs)
 
@@ -346,7 +346,7 @@ class Average:
     def from_tree(
         cls, tree: DataTree, path: str | Path, trust_law_file: bool
     ) -> Average:
-        """Read from the netCDF file's groups; raises as `load`."""
+        """Read an average from the netCDF file's groups; raises as `load` does."""
         with readable(path):
             average = cls._of_groups(tree, path, trust_law_file)
             _ = average.diagnostics  # every law is in the table
@@ -383,7 +383,7 @@ class Average:
 
 
 def _under(nodes: Mapping[str, DataTree]) -> dict[str, Dataset]:
-    """The groups of trees, each under its name."""
+    """Collect the groups of trees, each under its name."""
     return {
         f"/{name}/{group}".replace("//", "/"): node.to_dataset()
         for name, tree in nodes.items()
@@ -392,13 +392,15 @@ def _under(nodes: Mapping[str, DataTree]) -> dict[str, Dataset]:
 
 
 def _of_draws(saved: DataArray) -> Float[np.ndarray, "draw ..."]:
-    """Draws as they were saved; files of earlier versions have no chain."""
+    """Read draws as they were saved; files of earlier versions have no chain."""
     values = saved.to_numpy()
     return values[0] if "chain" in saved.dims else values
 
 
 def _in_paper_units(member: Member) -> Iterator[tuple[str, Float[np.ndarray, " draw"]]]:
-    """A law's parameters and the scales of its noise, each with its draws."""
+    """Collect draws of a law's parameters in the paper's units and of the scales of its
+    noise.
+    """
     law, values = member.law, member.values
     of_law = {name: values[name] for name in law.priors}
     published = _published(law, of_law)

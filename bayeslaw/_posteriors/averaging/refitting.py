@@ -1,4 +1,4 @@
-"""The same laws with the same settings on another table."""
+"""Fit the same laws with the same settings to another table."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def refit_like(
     on_failure: str = "raise",
     progress: Progress | None = None,
 ) -> Fit | Average:
-    """Fit what ``old`` is to other runs: a law with its priors, or an average of the
-    same laws; what an older file does not tell of its settings is as by default.
+    """Fit the law of ``old`` with its priors, or an average of its laws, to other runs.
+    Settings that an older file does not have are the defaults.
 
     Raises
     ------
     LawError
-        It is neither a fit nor an average.
+        ``old`` is neither a fit nor an average.
     RunTableError
         The laws cannot be fitted to these runs.
     DiagnosticsError
@@ -55,19 +55,19 @@ def refit_like(
 
 
 def _settings(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """What a posterior keeps of how it was made."""
+    """Read the settings that a posterior keeps."""
     return json.loads(attrs.get("settings", "{}"))
 
 
 def _of_fit(old: Fit) -> dict[str, Any]:
     settings = _settings(old.inference_data.attrs)
-    # a preview that nobody asked for stands for chains that disagreed
+    # a preview that was not asked for replaced chains that disagreed
     preview = old.is_preview and "chains_rhat" not in old.inference_data.attrs
     return {"discrepancy": old.misfit is not None, "preview": preview} | settings
 
 
 def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
-    """The laws of an average, those without a share too."""
+    """List the laws of an average, also those without weight."""
     if recipes is not None:
         # files of laws were run when the average was read
         laws = [law_of(recipe, trust_law_file=True) for recipe in recipes]
@@ -82,8 +82,8 @@ def _compared(old: Average, recipes: list[dict] | None) -> list[Law]:
 
 
 def _awake(law: Law, runs: pd.DataFrame) -> Law:
-    """The law with exponents to be learned that were held only because their column had
-    one level (`settled`): at the prior's median.
+    """Free the exponents of a law that `settled` had fixed at the prior's median only
+    because their column had one level.
     """
     resting = [
         e.name

@@ -1,4 +1,4 @@
-"""Fits that outlive the session: one law on one table, its file, its refits.
+"""Fit one law to one table, save the fit to a file, and refit it.
 
 Imports `_posteriors` and the rooms below it.
 """

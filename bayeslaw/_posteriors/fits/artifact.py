@@ -1,4 +1,4 @@
-"""What saved posteriors of a law have in common: draws, run table, diagnostics,
+"""Share the parts of saved posteriors of a law: draws, run table, diagnostics,
 provenance, and the netCDF file.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Names(NamedTuple):
-    """Names in the file of a fit; of the misfit's variables, how they begin."""
+    """Names in the file of a fit, and prefixes of the misfit's variables."""
 
     slash: str = "\u2215"  # in place of / in the names of columns
     checksum: str = "checksum"  # attribute of the file
@@ -57,13 +57,13 @@ EFFECTS = {"checkpoint": "checkpoint_effect", "run": "run_effect"}
 
 
 def draws_of(tree: DataTree) -> dict[str, Float[np.ndarray, "draw ..."]]:
-    """Draws by name, each of shape (draw, ...), chains one after another."""
+    """Collect draws by name, each of shape (draw, ...), chains one after another."""
     arrays = {str(k): v.to_numpy() for k, v in tree["posterior"].data_vars.items()}
     return {k: v.reshape(-1, *v.shape[2:]) for k, v in arrays.items()}
 
 
 def runs_of(tree: DataTree) -> pd.DataFrame:
-    """The run table of ``constant_data``."""
+    """Read the run table from ``constant_data``."""
     data = tree["constant_data"].to_dataset()
     columns = {}
     for name, values in data.data_vars.items():
@@ -75,8 +75,8 @@ def runs_of(tree: DataTree) -> pd.DataFrame:
 
 
 def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:
-    """A run table for ``constant_data``: numbers as floats, all else as text, empty where
-    a cell is; a tree's names hold no slash.
+    """Convert a run table for ``constant_data``: numbers as floats, other cells as
+    text, empty cells as empty text. Names in a tree cannot hold a slash.
     """
     return {
         str(c).replace("/", NAMES.slash): v.to_numpy(float, na_value=np.nan)
@@ -87,7 +87,7 @@ def columns_of(runs: pd.DataFrame) -> dict[str, Shaped[np.ndarray, " run"]]:
 
 
 def _with_gaps(texts: Shaped[np.ndarray, " run"]) -> Shaped[np.ndarray, " run"]:
-    """Text of a table, none where it is empty."""
+    """Read the text of a table, with empty cells as missing."""
     return np.where(texts == "", np.nan, texts.astype(object))
 
 
@@ -96,17 +96,18 @@ def tree_of(
     dims: Mapping[str, Sequence[str]],
     coords: Mapping[str, Shaped[np.ndarray, " label"]],
 ) -> DataTree:
-    """ArviZ data of arrays by group and name, as its `from_dict` makes them: importing
-    that brings matplotlib, a tenth of a second.
+    """Build ArviZ data from arrays by group and name, like ArviZ's `from_dict`, which
+    would import matplotlib (a tenth of a second).
 
     Parameters
     ----------
     groups
-        Arrays begin with chain and draw but for those of ``..._data``.
+        Arrays by group. They begin with axes chain and draw, except in the groups
+        ``..._data``.
     dims
-        Further dimensions of an array, by its name.
+        Names of the further dimensions of an array, by the array's name.
     coords
-        Labels along a dimension, else 0, 1, ...
+        Labels along a dimension; by default 0, 1, ...
     """
     from xarray import Dataset, DataTree
 
@@ -127,8 +128,8 @@ def tree_of(
 
 
 def constant_data(runs: pd.DataFrame) -> DataTree:
-    """The run table as a group of ArviZ data, made apart from the draws: one of its
-    columns may be called as a parameter, which has other dimensions.
+    """Build the group of the run table in ArviZ data, apart from the draws, because a
+    column may have the name of a parameter with other dimensions.
     """
     columns = columns_of(runs)
     tree = tree_of(
@@ -140,7 +141,7 @@ def constant_data(runs: pd.DataFrame) -> DataTree:
 
 
 def provenance(law: Law, seed: int, kind: str) -> dict:
-    """Attributes that say what was fitted, and by what."""
+    """Collect attributes that record what was fitted, and with which versions."""
     recipe = json.dumps(recipe_of(law))
     named = {
         "kind": kind,
@@ -152,7 +153,7 @@ def provenance(law: Law, seed: int, kind: str) -> dict:
 
 
 def versions() -> str:
-    """Versions of what computed, as JSON."""
+    """Record the versions of the libraries used, as JSON."""
     packages = ("bayeslaw", "numpyro", "jax", "numpy", "arviz-base", "arviz-stats")
     installed = {name: version(name) for name in packages}
     return json.dumps(installed | {"python": platform.python_version()})
@@ -162,8 +163,8 @@ def versions() -> str:
 
 
 def diagnostics_of(tree: DataTree, sampled: Iterable[str]) -> dict[str, float]:
-    """Largest R-hat, smallest bulk ESS over the sampled sites, divergences, leapfrog
-    steps a draw, seconds.
+    """Compute the largest R-hat, the smallest bulk ESS over the sampled sites,
+    divergences, leapfrog steps a draw, and seconds.
     """
     stats = tree["sample_stats"]
     rhat, ess = rhat_and_ess({n: tree["posterior"][n].to_numpy() for n in sampled})
@@ -182,8 +183,8 @@ def diagnostics_of(tree: DataTree, sampled: Iterable[str]) -> dict[str, float]:
 def failed_diagnostics(
     what: str, diagnostics: Mapping[str, float], remedy: str, *, dash: str = ""
 ) -> tuple[str, ...]:
-    """Name the diagnostics that a posterior fails, a line each; ``remedy`` is for
-    divergences, ``dash`` before options.
+    """Describe the diagnostics that a posterior fails, a line each. ``remedy`` is the
+    advice for divergences, ``dash`` the prefix of options.
     """
     d, lines = diagnostics, []
     if not d["rhat"] <= MAX_RHAT:
@@ -202,13 +203,13 @@ def failed_diagnostics(
 
 
 def raise_or_warn(lines: tuple[str, ...], on_failure: str, accept: str) -> None:
-    """Raise, warn of, or ignore `failed_diagnostics`; ``accept`` says how to keep the
-    posterior all the same.
+    """Raise, warn of, or ignore `failed_diagnostics`. ``accept`` is the text that says
+    how to keep the posterior all the same.
 
     Raises
     ------
     DiagnosticsError
-        Some failed and ``on_failure`` is ``"raise"``.
+        A diagnostic failed and ``on_failure`` is ``"raise"``.
     """
     if lines and on_failure == "raise":
         raise DiagnosticsError(f"{'; '.join(lines)}; or accept as it is ({accept})")
@@ -217,7 +218,7 @@ def raise_or_warn(lines: tuple[str, ...], on_failure: str, accept: str) -> None:
 
 
 def warn_each(lines: Iterable[str], stacklevel: int = 4) -> None:
-    """A warning for each line."""
+    """Warn once for each line."""
     for line in lines:
         warnings.warn(line, FitWarning, stacklevel=stacklevel)
 
@@ -230,28 +231,29 @@ def write(tree: DataTree, path: str | Path) -> Path:
     path = Path(path)
     sealed = tree.copy()
     sealed.attrs[NAMES.checksum] = checksum(tree)
-    # in memory first: where a disk is full, HDF5 ends the process; as it is: draws
-    # compressed by a seventh took three times as long
+    # First in memory, because HDF5 ends the process if a disk is full. Uncompressed,
+    # because compression saved a seventh and took three times as long.
     content = sealed.to_netcdf(None, engine="h5netcdf")
     write_bytes(path, content)
     return path
 
 
 def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
-    """A saved posterior as it was written.
+    """Read a saved posterior, and check that it is as it was written.
 
     Parameters
     ----------
     kinds
-        What the file may be: ``"fit"``, ``"pool"``, ``"average"``; the first is what is
-        asked for.
+        Kinds of files that are accepted: ``"fit"``, ``"pool"``, ``"average"``; the
+        first is the one that the user wants.
     make
-        How to make one.
+        Text that says how to make such a file.
 
     Raises
     ------
     FitFileError
-        The file is missing, is no such posterior, or is not as it was written.
+        The file is missing, holds no such posterior, or has changed since it was
+        written.
     """
     wanted = kinds[0]
     if not Path(path).is_file():
@@ -287,17 +289,19 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
 
 
 def _opened(path: str | Path) -> tuple[DataTree | None, str]:
-    """What a netCDF file holds, or None and the name of the error."""
+    """Open a netCDF file. Returns its tree, or None and the name of the error."""
     import xarray
 
     before = sys.unraisablehook
     try:
         with xarray.open_datatree(path, engine="h5netcdf") as tree:
             return tree.load(), ""
-    except Exception as error:  # whatever HDF5 and its readers make of damage
+    except (
+        Exception
+    ) as error:  # HDF5 and its readers raise many errors for a damaged file
         failure = type(error).__name__
-        # the error holds h5netcdf's half-made reader, which prints another one as it
-        # goes: it goes here
+        # the error holds h5netcdf's half-made reader, which prints another error when
+        # it is deleted: it is deleted here
         sys.unraisablehook = lambda _: None
     gc.collect()
     sys.unraisablehook = before
@@ -312,18 +316,19 @@ def _kind_of(tree: DataTree) -> str | None:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Whatever cannot be made of what a file holds is said in one line.
+    """Turn any error while a file's content is converted into a `FitFileError` of one
+    line.
 
     Raises
     ------
     FitFileError
-        Something cannot.
+        The content cannot be converted.
     """
     try:
         yield
     except FitFileError:
         raise
-    except Exception as error:  # of a file that nobody vouches for: anything
+    except Exception as error:  # an untrusted file may cause any error
         said = " ".join(str(error).split())
         raise FitFileError(
             f"{path}: does not hold a whole posterior ({type(error).__name__}: {said}); "
@@ -334,12 +339,12 @@ def readable(path: str | Path) -> Iterator[None]:
 def check_draws(
     draws: Mapping[str, Shaped[np.ndarray, "draw ..."]], names: Iterable[str]
 ) -> None:
-    """Refuse draws that lack a name, or of which not all have one length.
+    """Refuse draws that lack a name, or that have different lengths.
 
     Raises
     ------
     ValueError
-        They do.
+        A name is missing, or lengths differ.
     """
     missing = [name for name in names if name not in draws]
     if missing:
@@ -349,12 +354,12 @@ def check_draws(
 
 
 def law_from_recipe(recipe: dict, path: str | Path, trust_law_file: bool) -> Law:
-    """The law as it was fitted.
+    """Find the law from its recipe, as it was fitted.
 
     Raises
     ------
     FitFileError
-        The law is not here, or is no longer what it was.
+        The law is missing, or has changed since.
     """
     try:
         return law_of(recipe, trust_law_file=trust_law_file)
@@ -363,6 +368,6 @@ def law_from_recipe(recipe: dict, path: str | Path, trust_law_file: bool) -> Law
 
 
 def law_of_tree(tree: DataTree, path: str | Path, trust_law_file: bool) -> Law:
-    """The law of a fit or a pool, as `law_from_recipe`."""
+    """Find the law of a fit's or a pool's tree by `law_from_recipe`."""
     recipe = json.loads(tree.attrs["law_recipe"])
     return law_from_recipe(recipe, path, trust_law_file)

@@ -1,5 +1,5 @@
-"""A fit as ArviZ data: draws of a law and its errors to a DataTree with everything that
-is kept about them.
+"""Convert a fit to ArviZ data: draws of a law and its errors become a DataTree with
+everything that is kept about them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @compiled(static_argnums=(0, 1))
 def _derived(law: Law, batch: int, u, seed, table: Padded):
-    """Unconstrained sites of draws to what the artifact keeps about each draw."""
+    """Compute what the artifact keeps about each draw, from its unconstrained sites."""
     shared = table.shared
 
     def one(draw):
@@ -60,11 +60,11 @@ def _derived(law: Law, batch: int, u, seed, table: Padded):
     return jax.lax.map(one, (u, keys), batch_size=batch)
 
 
-# of thinned draws: the faster program gains less than it takes to compile
+# for thinned draws the faster program would gain less than its compilation costs
 @compiled(static_argnums=(0, 1), many=60_000)
 def _at_runs(law: Law, batch: int, u, effects, table: Padded):
-    """Sites of draws, and effects of their groups, to mean and log likelihood of every
-    row, in float32.
+    """Compute the mean and log likelihood of every row in float32, from sites of draws
+    and the effects of their groups.
     """
     shared = table.shared
 
@@ -86,8 +86,8 @@ def _at_runs(law: Law, batch: int, u, effects, table: Padded):
 def to_arviz(
     law: Law, runs: pd.DataFrame, table: Padded, chains, seed: int, attrs: dict
 ) -> DataTree:
-    """The tree of a fit; ``chains`` has the draws' unconstrained sites and the sampler's
-    statistics, each of shape (chain, draw).
+    """Build the tree of a fit. ``chains`` has the draws' unconstrained sites and the
+    sampler's statistics, each of shape (chain, draw).
     """
     shape, n = chains.stats["n_steps"].shape, len(runs)
     draws, batch = shape[0] * shape[1], at_once(table)
@@ -148,5 +148,5 @@ def to_arviz(
 def _by_chain(
     draws: dict[str, Float[np.ndarray, "sample ..."]], shape: tuple[int, int]
 ) -> dict[str, Float[np.ndarray, "chain draw ..."]]:
-    """Draws of shape (chain x draw, ...) as (chain, draw, ...)."""
+    """Reshape draws from (chain x draw, ...) to (chain, draw, ...)."""
     return {name: v.reshape(*shape, *v.shape[1:]) for name, v in draws.items()}

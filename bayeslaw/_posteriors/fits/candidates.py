@@ -20,7 +20,7 @@ def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
     Raises
     ------
     LawError
-        There is no such law, or none is given: the error names those that suit.
+        There is no such law, or none is given; the message names those that suit.
     """
     if law is None:
         suited = default_laws(runs)
@@ -34,7 +34,7 @@ def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
 
 def candidate_laws(runs: pd.DataFrame) -> list[str]:
     """Name the laws that are compared by default: those whose columns the table has,
-    the separable and the coupled among them.
+    both separable and coupled ones.
 
     Raises
     ------
@@ -46,8 +46,8 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
         return ["mixture-coupled", "mixture-exponential"]
     levels = {c: runs[c].nunique() for c in ("N", "replay", "ptpp") if c in runs}
     if {"N", "D", "replay"} <= set(runs) and levels["replay"] > 1:
-        # with one checkpoint only a law of its losses can be told from others
-        # of a handful of mixes at one size, the curve in replay
+        # with one checkpoint, only a law of its losses can be told from others a
+        # handful of mixes at one size: only the curve in replay
         is_handful = len(runs) <= HANDFUL
         of_size = ["dcpt"] if levels["N"] > 1 or is_handful else []
         of_stage = ["ptpp-floor", "ptpp-gate", "ptpp-gate-floor", "ptpp-transfer"]
@@ -70,9 +70,9 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
 
 
 def default_laws(runs: pd.DataFrame) -> list[str]:
-    """Name the laws that are averaged by default: of `candidate_laws` those that start
-    from the checkpoint's losses, where every run tells them (`informed`), else those
-    that read the stage, where it varies.
+    """Name the laws that are averaged by default. If every run has its checkpoint's
+    losses, these are the `candidate_laws` that start from them (`informed`). Otherwise,
+    if the stage varies, they are the laws that read it.
     """
     candidates = candidate_laws(runs)
     starts = [name for name in _state_laws(runs) if name in candidates]
@@ -81,8 +81,8 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
 
 
 def _state_laws(runs: pd.DataFrame) -> list[str]:
-    """The law of checkpoint state that suits: a table whose ``loss_before`` is its
-    ``source_loss_before`` is of the source.
+    """Choose the law of checkpoint state: for the source if ``loss_before`` equals
+    ``source_loss_before``, else for the target.
     """
     if SOURCE_LOSS_BEFORE not in runs:
         return []

@@ -1,5 +1,5 @@
-"""``fit``: a table of runs and a law to a posterior, its diagnostics, and a file that
-outlives the session.
+"""Fit a law to a table of runs: sample its posterior, learn its misfit, and check the
+diagnostics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from bayeslaw._tables.runs import as_runs
 
 @dataclass(frozen=True, eq=False)
 class FitArguments(SamplingArguments):
-    # arguments of `fit`, which says what they are
+    # documented in `fit`
 
     runs: pd.DataFrame | str | Path
     law: Law | str | None = None
@@ -54,7 +54,7 @@ class FitArguments(SamplingArguments):
     experience: str | None = None
 
     def find(self, law: Law | str | None, runs: pd.DataFrame) -> Law:
-        """The law with learned priors, and those replaced that the user names."""
+        """Find the law with learned priors, and replace the priors that the user names."""
         record = law_for(law, runs)
         # priors that a user states in nats are stated at the law's own run
         reference = self.reference or (record.reference if self.priors else None)
@@ -63,7 +63,7 @@ class FitArguments(SamplingArguments):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a fit keeps of them, to be made again."""
+        """Collect the settings that a fit keeps, so that it can be made again."""
         return asdict(self.nuts) | {
             "preview": self.preview,
             "independent": self.independent,
@@ -87,29 +87,29 @@ def fit(arguments: FitArguments) -> Fit:
     reference
         Columns of the reference run to replace.
     independent
-        Take every row's error as its own. By default rows of one checkpoint (column
-        ``checkpoint``, else N and ptpp) share an effect, those of one ``run`` another,
-        and neighbours on a learning curve are correlated.
+        Take the errors of rows as independent. By default rows of one checkpoint
+        (column ``checkpoint``, else N and ptpp) share an effect, rows of one ``run``
+        share another, and neighbours on a learning curve are correlated.
     discrepancy
-        Learn the law's smooth misfit too, and let the noise be what is left; of up to 24
-        runs, also let it drift beyond them, as the prior of averages has it. Without,
-        the fit is the plain posterior of the law. With it a law that reads the
-        checkpoint's losses is itself fitted with independent errors.
+        Also learn the law's smooth misfit; the noise is then the remaining error. With
+        up to 24 runs, the law also drifts beyond them by the drift prior of averages.
+        Without ``discrepancy``, the fit is the plain posterior of the law. With it, a
+        law that reads the checkpoint's losses is fitted with independent errors.
     seed
         Same seed, same machine: same numbers.
     chains, warmup, draws, max_draws
-        Iterations per chain. While R-hat or ESS fail, ``draws`` more are added, up to
-        ``max_draws``; while too many diverge, they are drawn again at half the step
-        size.
+        Iterations of each chain. While R-hat or ESS fail, ``draws`` more are added, up
+        to ``max_draws``. While too many draws diverge, they are drawn again with half
+        the step size.
     experience
         Priors learned from fits of other tables: a kind of them (``"web-text"``, ``"code"``,
         ``"adaptation"``, ``"fine-tuning"``), a lab, a table, or ``"none"`` for the law's
         own. By default, for up to 24 runs, the kind that the columns say; the source
         of each prior in ``fit.law.priors`` tells.
     preview
-        Draw without chains, by importance sampling (`importance`): about a second once
-        compiled. The result says that it is a preview, and its diagnostics fail where
-        k-hat is .7 or more or fewer than 400 draws are effective.
+        Draw by importance sampling (`importance`), without chains: about a second once
+        compiled. The result says that it is a preview. Its diagnostics fail if k-hat is
+        .7 or more, or if fewer than 400 draws are effective.
     progress
         Called with iterations done and to do.
     on_failure
@@ -163,7 +163,7 @@ def fit(arguments: FitArguments) -> Fit:
 def _table(
     law: Law, runs: pd.DataFrame, training: TrainingRuns, arguments: FitArguments
 ) -> Padded:
-    """The training runs with the errors that they share, and their weights."""
+    """Build the training runs with their shared errors and their weights."""
     is_plain = not arguments.discrepancy
     errors = shared_error(runs) if is_plain else fitted_errors(law, runs)
     if arguments.independent:
@@ -175,7 +175,9 @@ def _table(
 def _sample(
     law: Law, problem: nuts.WhitenedPosterior, arguments: FitArguments
 ) -> tuple[nuts.Chains, dict[str, Any]]:
-    """Draws, and what is kept of how good weighted ones are."""
+    """Draw the posterior. Also returns the quality of the weights of importance-sampled
+    draws.
+    """
     seed = arguments.seed
     if arguments.preview:
         draws = arguments.chains * arguments.draws
@@ -202,7 +204,7 @@ def _add_misfit(
         return
     saved = to_dataset(misfit, group_names(misfit, result.law, runs))
     if len(runs) <= HANDFUL:
-        # too few to leave a stage out: how far the law drifts is for the prior to say
+        # too few runs to leave a stage out, so the prior decides how far the law drifts
         known = training_range(training.covariates)
         rng = np.random.default_rng([seed, len(runs)])
         drifts = draw_from_prior(known, len(misfit.sigma), rng)
@@ -217,7 +219,7 @@ def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
     size = np.abs(miss)
     usual = np.median(size)
     row_sd = problem.table.shared.row_sd
-    # a row may lie as far off as its stated error says, beside what half of them do
+    # a row may lie off by its stated error, in addition to the median distance
     allowed = 1.0 if row_sd is None else np.hypot(1.0, row_sd[:n] / usual)
     far = outliers(miss / allowed, 8.0)  # times what half of the rows lie off by
     if far.any():

@@ -1,4 +1,4 @@
-"""Whether a law fits its own runs, before anything is forecast with it."""
+"""Check whether a law fits its own runs, before anything is forecast with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from bayeslaw._tables.runs import NUMERIC, TEXT
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-LARGE_MISS = 0.05  # of half of the rows; laws miss tiny models by 3%, others by .1-1%
+LARGE_MISS = (
+    0.05  # median distance of rows; laws miss tiny models by 3%, others by .1-1%
+)
 
 REASONS = (
     "noise, an accuracy in place of a loss, losses of other domains or units, and a "
@@ -26,11 +28,11 @@ REASONS = (
 
 
 class Goodness(NamedTuple):
-    """How a law by itself, without its misfit, fits the runs it was fitted to.
+    """Goodness of fit of a law by itself, without its misfit, at its own runs.
 
     ``explained``: share of the losses' spread (squared median distance from their
-    median, in log) that the law explains; ``miss``: what half of the rows lie off by,
-    in log loss; ``doubts``: what speaks against the law, a line each.
+    median, in log) that the law explains; ``miss``: median distance of rows from the
+    law, in log loss; ``doubts``: reasons against the law, a line each.
     """
 
     explained: float
@@ -38,7 +40,7 @@ class Goodness(NamedTuple):
     doubts: tuple[str, ...]
 
     def sentence(self) -> str:
-        """In words, for people."""
+        """Describe the fit in words."""
         return (
             f"by itself the law explains {self.explained:.1%} of how the losses differ; "
             f"half of the rows lie within {self.miss:.2%} of it"
@@ -48,7 +50,7 @@ class Goodness(NamedTuple):
 def goodness(
     law: Law, values: Mapping[str, Float[np.ndarray, " draw"]], runs: pd.DataFrame
 ) -> Goodness:
-    """Look at a law's fit to its own runs.
+    """Measure a law's fit to its own runs.
 
     Parameters
     ----------
@@ -62,7 +64,7 @@ def goodness(
     miss = median_distance(residuals)
     explained = explained_share(residuals, y)
     doubts = []
-    # of fewer than two rows a parameter a law may say anything
+    # with fewer than two rows a parameter, a law fits anything
     has_enough = len(runs) >= 2 * len(law.priors)
     if explains_little(explained, y):
         doubts.append(
@@ -87,15 +89,15 @@ def goodness(
 
 
 def _digits(miss: float) -> int:
-    """Leading digits that are alike in numbers which differ by this share."""
+    """Count the leading digits that are equal in numbers which differ by this share."""
     return min(9, int(-np.log10(max(miss, 1e-9))))
 
 
 def explained_share(
     residuals: Float[np.ndarray, " row"], y: Float[np.ndarray, " row"]
 ) -> float:
-    """Share of the spread of log losses ``y`` that is gone in what is ``residuals`` of them,
-    both of shape (row,), by squared median distances.
+    """Compute the share of the spread of log losses ``y`` that their ``residuals`` no
+    longer have, by squared median distances. Both have shape (row,).
     """
     spread = median_distance(y - np.median(y))
     if spread == 0:
@@ -104,15 +106,15 @@ def explained_share(
 
 
 def explains_little(explained: float, y: Float[np.ndarray, " row"]) -> bool:
-    """Whether that share is under a half, of log losses of shape (row,) that differ by
-    more than a hundredth.
+    """Tell whether that share is under a half, for log losses of shape (row,) that
+    differ by more than a hundredth.
     """
     spread = median_distance(y - np.median(y))
     return explained < 0.5 and spread > 0.01
 
 
 def rise_with_size(runs: pd.DataFrame) -> str | None:
-    """A line where losses clearly rise with N, the other columns held."""
+    """Write a line if losses clearly rise with N, with the other columns held fixed."""
     slope, error = partial_slope(runs, "N", ("D", "replay", "ptpp"))
     if not slope > CLEAR * error > 0:
         return None
@@ -128,7 +130,7 @@ def _centre(
     x: Mapping[str, Float[np.ndarray, " row"]],
     most: int = 24,
 ) -> Float[np.ndarray, " row"]:
-    """Average the law's log loss at the runs over so many draws, at most."""
+    """Average the law's log loss at the runs over at most a number of draws."""
     first = next(iter(values.values()))
     draws = len(first)
     count = min(most, draws)
@@ -140,7 +142,7 @@ def _centre(
 
 
 def median_distance(away: Float[np.ndarray, " row"]) -> float:
-    """What half of the rows lie within, of distances of either sign, shape (row,)."""
+    """Compute the median absolute distance, from signed distances of shape (row,)."""
     distance = np.abs(away)
     return float(np.median(distance))
 
@@ -155,21 +157,21 @@ def unread_column(
     least_miss: float = 0.002,
     least_share: float = 0.5,
 ) -> str | None:
-    """Name a column apart from the schema that tells most of what a law misses.
+    """Name a column outside the schema that explains most of a law's residuals.
 
     Parameters
     ----------
     residuals
-        What each log loss lies above the law, shape (run,).
+        Distance of each log loss above the law, shape (run,).
     least_miss
-        What half of the rows lie off by, in log loss, from which one is looked for:
+        Least median distance of rows, in log loss, at which a column is looked for:
         seeds differ by .05-.6%.
     least_share
-        Share of what is missed, of ranks, that such a column tells.
+        Least share of the variance of the residuals' ranks that such a column explains.
     """
     if np.median(np.abs(residuals)) < least_miss:
         return None
-    # people know which laws read columns of the schema
+    # columns of the schema are read by laws, as users know
     schema = {*NUMERIC, *TEXT}
     shares = {}
     for name, column in runs.items():
@@ -194,14 +196,15 @@ def unread_column(
 
 
 def _is_plain(column: pd.Series) -> bool:
-    """Whether a column holds finite numbers, or words, without a gap."""
+    """Tell whether a column holds finite numbers, or words, without a gap."""
     if pd.api.types.is_numeric_dtype(column):
         return bool(np.isfinite(column.to_numpy(float, na_value=np.nan)).all())
     return all(isinstance(value, str) for value in column)
 
 
 def _levels(column: pd.Series) -> Int[np.ndarray, " run"] | None:
-    """The level of each row; None where there is one, or one of fewer than three rows.
+    """Find the level of each row; None if there is one level, or if a level has fewer
+    than three rows.
 
     A column of numbers with over eight levels is cut into four parts of equal counts.
     """
@@ -230,8 +233,8 @@ def _share_told(
 
 
 def _is_determined(law: Law, runs: pd.DataFrame, column: pd.Series) -> bool:
-    """Whether columns that the law reads say what this one is, as layers follow from N
-    and compute from N and D: then it is the law's form that misses.
+    """Tell whether columns that the law reads determine this one, as N determines
+    layers, and N and D determine compute. Then the law's form is at fault.
     """
     covariates = [c for c in law.covariates if c in runs]
     for covariate in covariates:

@@ -1,4 +1,4 @@
-"""What the runs narrowed of a law's parameters, and what is still as the prior says."""
+"""Measure how far the runs narrowed each parameter of a law from its prior."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def narrowed(
     draws
         Draws by site, shape (draw,) each: contributions in nats, and exponents.
     few, most
-        Shares of the interval taken away up to which a value is the ``prior``'s, and
-        from which it is the ``runs``'; between them it is of ``both``.
+        Up to the share ``few`` of the interval taken away, a value is the ``prior``'s;
+        from the share ``most`` on, the ``runs``'; between them it is of ``both``.
 
     Returns
     -------
@@ -57,6 +57,6 @@ def narrowed(
 
 
 def _length(ends: Float[np.ndarray, " 2"], prior: Prior) -> float:
-    """Length of an interval, on a logarithmic scale for positive values."""
+    """Measure the length of an interval, on a logarithmic scale for positive values."""
     low, high = np.log(ends) if prior.support == "positive" else ends
     return float(high - low)

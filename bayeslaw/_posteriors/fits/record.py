@@ -1,6 +1,6 @@
-"""A `Fit`: the posterior of one law on one table, its diagnostics, and its file.
+"""Define `Fit`: the posterior of one law on one table, its diagnostics, and its file.
 
-Made by `bayeslaw.fit`. Reading one and forecasting with it imports no sampler.
+`bayeslaw.fit` makes it. Loading one and forecasting with it imports no sampler.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ class Fit:
 
     @property
     def posterior(self) -> dict[str, Float[np.ndarray, "draw ..."]]:
-        """Draws by name, each of shape (draw, ...), chains one after another.
+        """The draws by name, each of shape (draw, ...), chains one after another.
 
-        With a misfit: its weights, and the noise that it leaves in place of the law's.
+        With a misfit, they include its weights, and the noise is that beside the
+        misfit.
         """
         draws = artifact.draws_of(self.inference_data)
         drifts = {} if self.drift is None else {DRIFT: self.drift}
@@ -73,8 +74,8 @@ class Fit:
 
     @cached_property
     def drift(self) -> Float[np.ndarray, "draw side"] | None:
-        """Drifts beyond the runs, as the prior has them; None of many runs, whose
-        drift an average learns from stages left out, and of a plain fit.
+        """Drifts beyond the runs, drawn from the prior. None for a plain fit, and for
+        more than a handful of runs: an average learns their drift from left-out stages.
         """
         if NAMES.misfit not in self.inference_data.children:
             return None
@@ -83,7 +84,7 @@ class Fit:
 
     @cached_property
     def misfit(self) -> Misfit | None:
-        """The law's smooth misfit, learned; None of a plain fit."""
+        """The law's learned smooth misfit; None for a plain fit."""
         if NAMES.misfit not in self.inference_data.children:
             return None
         return from_dataset(self.inference_data[NAMES.misfit].to_dataset())
@@ -99,8 +100,9 @@ class Fit:
         return float(seconds)
 
     def parameters(self, prob: float = 0.9) -> pd.DataFrame:
-        """Mean, sd and central interval of each parameter in the paper's units, of the
-        noise, and of the misfit: its root mean square over the runs, in log loss.
+        """Summarise each parameter in the paper's units, the noise and the misfit by
+        mean, sd and central interval. The misfit is its root mean square over the runs,
+        in log loss.
         """
         draws = self.parameter_draws()
         tail = (1 - prob) / 2
@@ -116,10 +118,10 @@ class Fit:
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def narrowed(self) -> pd.DataFrame:
-        """What the runs narrowed, and what is still as the priors say: a row for each
-        sampled value (contributions in nats at ``law.reference``, exponents) with the
-        prior's and the posterior's 90% interval, the share ``narrowed``, and ``whose``
-        it is: ``"runs"``, ``"both"`` or ``"prior"``.
+        """Show how far the runs narrowed the priors. Each sampled value (contributions
+        in nats at ``law.reference``, exponents) has a row with the 90% intervals of
+        prior and posterior, the share ``narrowed``, and ``whose`` the value is:
+        ``"runs"``, ``"both"`` or ``"prior"``.
 
         Examples
         --------
@@ -133,7 +135,9 @@ class Fit:
         return narrowed(self.law, artifact.draws_of(self.inference_data))
 
     def parameter_draws(self) -> dict[str, Float[np.ndarray, " draw"]]:
-        """Draws of what `parameters` summarises, by name, each of shape (draw,)."""
+        """Draws of the numbers that `parameters` summarises, by name, each of shape
+        (draw,).
+        """
         posterior = self.posterior
         names = [n for n in (*self.law.parameters, *NOISE) if n in posterior]
         draws = {name: posterior[name] for name in names}
@@ -162,14 +166,14 @@ class Fit:
 
     @cached_property
     def goodness(self) -> Goodness:
-        """How the law by itself fits its runs, and what speaks against it."""
+        """Goodness of fit of the law by itself, with reasons against it."""
         draws = artifact.draws_of(self.inference_data)
         return goodness(self.law, draws, self.runs)
 
     @property
     def is_preview(self) -> bool:
-        """Whether it was drawn without chains, by importance sampling: as asked for, or
-        because they disagreed.
+        """Whether the draws come from importance sampling, not from chains: because a
+        preview was asked for, or because the chains disagreed.
         """
         return "preview_khat" in self.inference_data.attrs
 
@@ -178,7 +182,8 @@ class Fit:
         """Largest R-hat, smallest bulk ESS over all sampled sites, divergences,
         leapfrog steps a draw, seconds.
 
-        A preview has no R-hat; it has effective draws of its weights, and their ``khat``.
+        A preview has no R-hat; it has the effective draws and the ``khat`` of its
+        weights.
         """
         if self.is_preview:
             attrs = self.inference_data.attrs
@@ -203,9 +208,7 @@ class Fit:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the diagnostics hold against this posterior, a line each; empty when
-        they pass.
-        """
+        """The failed diagnostics of this posterior, a line each; empty if all pass."""
         if self.is_preview:
             return self._doubts_of_preview()
         remedy = (
@@ -231,8 +234,8 @@ class Fit:
         return prior is not None and prior.is_fixed
 
     def pieces(self) -> tuple[Piece, ...]:
-        """All draws, under the one law; a new run's noise includes the effects of a new
-        checkpoint and a new run, whose scales are told beside it.
+        """All draws of the one law. A new run's noise includes the effects of a new
+        checkpoint and a new run; their scales are also given.
         """
         process = None if self.misfit is None else self.misfit.process
         beyond = None
@@ -247,8 +250,8 @@ class Fit:
         """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
         new run.
 
-        Rows of a checkpoint or a run that the fit has seen have its effect, those of
-        another a new one.
+        Rows of a checkpoint or run that the fit has seen have its learned effect; other
+        rows draw a new one.
 
         Raises
         ------
@@ -269,8 +272,9 @@ class Fit:
     def effects(
         self, runs: pd.DataFrame, rng: np.random.Generator
     ) -> Float[np.ndarray, "draw run"] | float:
-        """Draws of what rows of one checkpoint or run share, shape (draw, run): as
-        learned where the fit has seen it, else new; 0 where rows share nothing.
+        """Draw the effects that rows of one checkpoint or run share, shape (draw, run):
+        learned effects if the fit has seen them, else new ones; 0 if rows share
+        nothing.
         """
         shared = sum(self._effect(kind, runs, rng) for kind in KINDS)
         if not np.ndim(shared):
@@ -281,13 +285,13 @@ class Fit:
     def _effect(
         self, kind: str, runs: pd.DataFrame, rng: np.random.Generator
     ) -> Float[np.ndarray, "draw row"] | float:
-        """Draws of the effect of each row's checkpoint or run, shape (draw, row)."""
+        """Draw the effect of each row's checkpoint or run, shape (draw, row)."""
         names, learned = self._known_effects(kind)
         if learned is None:
             return 0.0
         tau, at = self.posterior[f"tau_{kind}"], {n: i for i, n in enumerate(names)}
         labels_of_rows = group_labels(kind, runs, self.law.covariates)
-        # untold, every row has its own
+        # without the column, every row has its own effect
         wanted = (
             np.arange(len(runs))
             if labels_of_rows is None
@@ -303,7 +307,9 @@ class Fit:
     def _known_effects(
         self, kind: str
     ) -> tuple[list[str], Float[np.ndarray, "draw group"] | None]:
-        """Checkpoints or runs that the fit has seen, and their effects (draw, group)."""
+        """List the checkpoints or runs that the fit has seen, with their effects, shape
+        (draw, group).
+        """
         if self.misfit is not None:
             if kind not in self.misfit.effects:
                 return [], None
@@ -321,13 +327,12 @@ class Fit:
 
     @classmethod
     def load(cls, path: str | Path, *, trust_law_file: bool = False) -> Fit:
-        """Read a fit back. ``trust_law_file``: as for `load`.
+        """Load a saved fit. ``trust_law_file``: as for `load`.
 
         Raises
         ------
         FitFileError
-            The file is missing, is not a saved fit, or its law is no longer what it
-            was.
+            The file is missing, is not a saved fit, or its law has changed since.
         """
         make = f"make it with `bayeslaw fit RUNS --law NAME -o {path}`"
         tree = artifact.read(path, ["fit"], make)
@@ -335,7 +340,7 @@ class Fit:
 
     @classmethod
     def from_tree(cls, tree: DataTree, path: str | Path, trust_law_file: bool) -> Fit:
-        """Read from the netCDF file's groups; raises as `load`."""
+        """Read a fit from the netCDF file's groups; raises as `load` does."""
         with artifact.readable(path):
             fit = cls(artifact.law_of_tree(tree, path, trust_law_file), tree)
             artifact.check_draws(fit.posterior, (*fit.law.priors, "sigma", "dof"))

@@ -1,9 +1,9 @@
-"""``refits``: many posteriors of one law, as folds, resamples and designs need them.
+"""Draw many posteriors of one law, for folds, resamples and designs.
 
-One compiled program serves them all: importance sampling around the mode where its
-k-hat allows, and NUTS, started at that mode, where not. They run here one after
-another, or on any `concurrent.futures.Executor`; each has its own seed, so that the
-numbers do not depend on who computed them, nor in what tasks.
+One compiled program serves all: importance sampling around the mode if its k-hat
+allows, else NUTS, started at that mode. Refits run here one after another, or on any
+`concurrent.futures.Executor`. Each has its own seed, so the numbers do not depend on
+where or in which task they are computed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Refit(NamedTuple):
     """A posterior of a table.
 
     ``values``: equally weighted draws of the law's values and of the error, each of
-    shape (draw,); ``note``: ``sampler`` in words, ``rhat`` (not a number without
-    chains), ``ess``, ``divergences`` and ``draws``, of which so many diverged.
+    shape (draw,); ``note``: ``sampler`` in words, ``rhat`` (NaN without chains),
+    ``ess``, ``divergences``, and the number of ``draws``.
     """
 
     values: dict[str, Float[np.ndarray, " draw"]]
@@ -61,15 +61,15 @@ def refit(
     importance: Importance = Importance(),
     nuts: NUTS | Mapping[str, int] = NUTS(draws=300, max_draws=1200),
 ) -> Refit:
-    """Draw from the posterior of a table, searching its mode from ``starts``, shape
+    """Draw from the posterior of a table. The mode is searched from ``starts``, shape
     (start, coordinate).
 
     Parameters
     ----------
     importance
-        How many draws, and how good their weights have to be.
+        Number of draws, and the limits that their weights must meet.
     nuts
-        The chains that take over where importance sampling will not do.
+        Settings of the chains that replace importance sampling where it fails.
     """
     approximation = approximate(
         law, table, points, starts, seed=seed, enough=importance.enough
@@ -99,23 +99,23 @@ def refits(
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Refit]:
-    """Posteriors of a law on a table whose rows count differently each time.
+    """Draw posteriors of a law on a table whose rows have different weights each time.
 
     Parameters
     ----------
     runs
         A table as `read_runs` returns it.
     weights
-        How often each row counts, shape (refit, row): 0 and 1 for folds, counts for a
-        bootstrap (`bootstrap_weights`).
+        Number of times that each row counts, shape (refit, row): 0 and 1 for folds,
+        counts for a bootstrap (`bootstrap_weights`).
     draws
-        Draws of each posterior where importance sampling will do; where not, as many as the
-        chains have.
+        Draws of each posterior by importance sampling; chains have as many as their own
+        settings say.
     independent
-        Take every row's error as its own (see `fit`).
+        Take the errors of rows as independent (see `fit`).
     executor
-        Where to run, in tasks of a few refits; by default here. Workers need this
-        package.
+        Where to run, in tasks of a few refits; by default in this process. Workers need
+        this package.
     progress
         Called with refits done and to do.
 
@@ -153,8 +153,9 @@ def refits(
 
 
 def _tasks(refits: int) -> list[slice]:
-    """Which refits go together in each task: a share of those not yet given out, so that
-    the last tasks are small and workers end together (Polychronopoulos and Kuck 1987).
+    """Divide refits into tasks by guided self-scheduling (Polychronopoulos and Kuck
+    1987): each task takes a share of the remaining refits, so the last tasks are small
+    and workers end together.
     """
     tasks, first = [], 0
     while first < refits:
@@ -168,7 +169,7 @@ def _tasks(refits: int) -> list[slice]:
 def _checked_weights(
     weights: Real[np.ndarray, "refit row"], rows: int
 ) -> Float[np.ndarray, "refit row"]:
-    """Weights of shape (refit, row), once they have been found to be counts."""
+    """Check that weights are counts of shape (refit, row), and return them."""
     weights = np.atleast_2d(np.asarray(weights, float))
     if weights.shape[1] != rows:
         raise RunTableError(
@@ -184,7 +185,7 @@ def _checked_weights(
 
 @dataclass(frozen=True)
 class RefitProblem:
-    """What all refits of a call share; ``key`` tells it from that of another call."""
+    """The problem that all refits of a call share; ``key`` identifies the call."""
 
     key: str
     law: Law = field(compare=False)
@@ -195,10 +196,10 @@ class RefitProblem:
 
 @lru_cache(maxsize=4)
 def _start(problem: RefitProblem) -> Float[np.ndarray, "1 coordinate"]:
-    """Where refits begin their search: the mode with every row counted once.
+    """Find the start of the refits' searches: the mode with every row counted once.
 
-    Searched once by every process that works on the problem. The client would keep all
-    workers waiting for it.
+    Every process that works on the problem searches it once. If the client did, all
+    workers would wait for it.
     """
     law, table, points = problem.law, problem.table, problem.points
     with one_thread():
@@ -212,7 +213,7 @@ def _refit_some(
     seeds: UInt[np.ndarray, " refit"],
     importance: Importance,
 ) -> list[Refit]:
-    """Refits one after another, here or in another process."""
+    """Compute some refits one after another, here or in another process."""
     runtime.start()
     start = _start(problem)
     posteriors = []
@@ -236,8 +237,8 @@ def spread(
     progress: Callable[[int, int], None] | None = None,
     total: int | None = None,
 ) -> list:
-    """Results of a task over jobs, in order, here or on an executor; each job returns a
-    list of results.
+    """Map a task over jobs, here or on an executor, and return the results in order;
+    each job returns a list.
     """
     results: dict[int, list] = {}
     calls = [partial(task, *job) for job in jobs]
@@ -253,8 +254,8 @@ def spread(
 def bootstrap_weights(
     rows: int, resamples: int, *, seed: int = 0, group: Sequence | None = None
 ) -> Float[np.ndarray, "resample row"]:
-    """How often each row is drawn in each resample, shape (resample, row); with
-    ``group`` whole groups are drawn.
+    """Count how often each row is drawn in each bootstrap resample, shape (resample,
+    row). With ``group``, whole groups are drawn.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Arguments that functions which sample share: priors, chains, and what follows."""
+"""Define the arguments that all sampling functions share: priors, chains, diagnostics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayeslaw._posteriors.fits.candidates import law_for
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingArguments:
-    """Arguments that `fit` and `pool` share; `fit` says what they are."""
+    """Arguments that `fit` and `pool` share, documented in `fit`."""
 
     priors: Mapping[str, Prior | str] | None = None
     reference: Mapping[str, float] | None = None
@@ -29,16 +29,16 @@ class SamplingArguments:
 
     @property
     def nuts(self) -> NUTS:
-        """How long chains run."""
+        """Build the settings of the chains."""
         return NUTS(self.chains, self.warmup, self.draws, self.max_draws)
 
     @property
     def requested(self) -> list[str]:
-        """Parameters whose priors were replaced."""
+        """List the parameters whose priors were replaced."""
         return [name.removesuffix(NATS) for name in self.priors or {}]
 
     def find(self, law: Law | str | None, runs: pd.DataFrame) -> Law:
-        """The law with its priors replaced."""
+        """Find the law and replace its priors."""
         law = law_for(law, runs)
         if not (self.priors or self.reference):
             return law

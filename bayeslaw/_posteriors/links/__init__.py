@@ -1,1 +1,1 @@
-"""What links losses: the errors of several domains, and a loss with an accuracy."""
+"""Link losses: correlate the errors of several domains, and map a loss to an accuracy."""

@@ -1,5 +1,5 @@
-"""A chain from loss to quality: the accuracy of an evaluation as a logistic of the loss,
-with its own posterior from a small table.
+"""Link loss and accuracy: the accuracy of an evaluation is a logistic function of the
+loss, with its own posterior from a small table.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class AccuracyLink:
     Parameters
     ----------
     chance
-        Accuracy of a guess, to which it falls with the loss.
+        Accuracy of guessing, to which the accuracy falls as the loss grows.
     ceiling, middle, width
-        The accuracy that it tends to, the loss half way between the two, and over how
-        many nats it falls, shape (draw,).
+        The accuracy at very low losses, the loss at half way between ceiling and
+        chance, and the scale of the fall in nats, each of shape (draw,).
     sigma
-        Sd of a measured accuracy around it, shape (draw,).
+        Sd of a measured accuracy around the curve, shape (draw,).
     losses
-        Least and largest loss of the table.
+        Smallest and largest loss of the table.
     error
-        What an evaluation adds to its accuracy, shape (draw,); none of the curve itself.
+        Error of an evaluation, shape (draw,); None for the curve itself.
     """
 
     chance: float
@@ -69,8 +69,8 @@ class AccuracyLink:
     def loss_at(
         self, accuracy: Float[np.ndarray, " draw"] | float
     ) -> Float[np.ndarray, " draw"]:
-        """Compute the largest loss with which each draw has this accuracy, shape
-        (draw,): infinite where chance has it, 0 where no loss is low enough.
+        """Compute the largest loss at which each draw has this accuracy, shape (draw,):
+        infinite if chance reaches it, 0 if no loss is low enough.
         """
         share = (accuracy - self.error - self.chance) / (self.ceiling - self.chance)
         loss = self.middle - self.width * logit(np.clip(share, 1e-12, 1 - 1e-12))
@@ -89,7 +89,7 @@ class AccuracyLink:
         return replace(self, error=self.sigma * rng.standard_normal(self.draws))
 
     def sentence(self) -> str:
-        """Say the curve in words."""
+        """Describe the curve in words."""
         low, high = np.quantile(self.middle, [0.05, 0.95])
         return (
             f"accuracy from {self.chance:.0%} by chance to {np.median(self.ceiling):.0%}, "
@@ -104,11 +104,12 @@ def accuracy_link(
     draws: int = 4000,
     seed: int = 0,
 ) -> AccuracyLink:
-    """Sample the posterior of an accuracy as a logistic of the loss, by importance.
+    """Sample the posterior of an accuracy as a logistic of the loss, by importance
+    sampling.
 
-    The second step of two-step forecasts of tasks (Llama 3, section 3.2.1; Bhagia et al.
-    2024): accuracy = chance + (ceiling - chance) / (1 + exp((loss - middle) / width)),
-    with normal errors.
+    This is the second step of two-step forecasts of tasks (Llama 3, section 3.2.1;
+    Bhagia et al. 2024): accuracy = chance + (ceiling - chance) / (1 + exp((loss -
+    middle) / width)), with normal errors.
 
     Parameters
     ----------
@@ -116,14 +117,14 @@ def accuracy_link(
         Columns ``loss`` (nats per token) and ``accuracy`` (0 to 1), a row for each model
         that was evaluated, or the path of such a CSV file.
     chance
-        Accuracy of a guess: 0.25 with four choices.
+        Accuracy of guessing: 0.25 with four choices.
     draws, seed
-        How many draws, and their seed.
+        Number of draws, and their seed.
 
     Raises
     ------
     RunTableError
-        A column is missing, a number is none of its kind, or there are fewer than four
+        A column is missing, a value is out of its range, or there are fewer than four
         rows.
 
     Examples
@@ -144,7 +145,7 @@ def accuracy_link(
 
 
 def _checked(table: pd.DataFrame | str | Path) -> pd.DataFrame:
-    """Read the two columns, each number of its kind."""
+    """Read the two columns and check their values."""
     if not isinstance(table, pd.DataFrame):
         try:
             table = pd.read_csv(table)
@@ -183,12 +184,12 @@ def _sampled(
     least_rounds: int = 4,
     most_rounds: int = 14,
 ) -> tuple[Float[np.ndarray, " draw"], ...]:
-    """Draws of ceiling, middle, width and sigma, each of shape (draw,): adaptive
-    multiple importance sampling (Cornuet et al. 2012) from Student-t around the mode,
-    fitted again to the weighted draws, with Pareto-smoothed weights.
+    """Draw ceiling, middle, width and sigma, each of shape (draw,), by adaptive
+    multiple importance sampling (Cornuet et al. 2012). The proposal is a Student-t
+    around the mode, fitted again to the weighted draws; weights are Pareto-smoothed.
 
-    ``rounding``: sd of an accuracy that is told to a tenth of a percent; without it a
-    table that a curve meets exactly would have no scale.
+    ``rounding``: sd of the rounding to a tenth of a percent. Without it, a table that
+    the curve meets exactly would have no scale.
     """
     from scipy import optimize, stats
 

@@ -1,12 +1,12 @@
-"""How errors of forecasts of several domains are correlated, and draws that are so.
+"""Estimate how the forecast errors of several domains are correlated, and pair draws
+with that correlation.
 
-Domains are fitted one by one, so their draws know nothing of each other. Their errors
-are not independent: what a run has too little of one domain it has too much of
-another. Of regressions on the same rows, errors of forecasts, parameters and noise
-together, are correlated as the residuals are (Zellner 1962, seemingly unrelated
-regressions): so the correlation of residuals at rows measured in both domains is what
-whole draws are paired by, without a change of any domain's own forecast (Iman and
-Conover 1982).
+Domains are fitted one by one, so their draws are independent. Their errors are not: a
+run that is short of one domain has too much of another. In regressions on the same
+rows, forecast errors (of parameters and noise together) are correlated like the
+residuals (Zellner 1962, seemingly unrelated regressions). So whole draws are paired
+with the correlation of residuals at rows measured in both domains. This changes no
+domain's own forecast (Iman and Conover 1982).
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class ErrorCorrelation:
     matrix
         Correlations, shape (domain, domain).
     rows, groups
-        Rows that are measured in two domains, the least of any pair, and of how many
-        checkpoints (else runs) they are; 0 of a correlation that was given.
+        Number of rows that are measured in two domains, the smallest of any pair, and
+        number of their checkpoints (else runs); 0 for a given correlation.
     atpp, replay
-        Middle of those rows, tokens per parameter and replay: where draws are paired.
+        Tokens per parameter and replay in the middle of those rows, where draws are
+        paired.
     """
 
     names: tuple[str, ...]
@@ -59,11 +60,13 @@ class ErrorCorrelation:
 
     @property
     def is_none(self) -> bool:
-        """Whether all are independent."""
+        """Tell whether all domains are independent."""
         return bool(np.allclose(self.matrix, np.eye(len(self.names))))
 
     def sentence(self) -> str:
-        """Say it in words: of two domains the number, of more the ends."""
+        """Describe the correlation in words: the number for two domains, the range for
+        more.
+        """
         away = self.matrix[np.triu_indices(len(self.names), 1)]
         size = f"{away[0]:+.2f}"
         if len(away) > 1:
@@ -77,25 +80,26 @@ class ErrorCorrelation:
 def error_correlation(
     posteriors: Mapping[str, Posterior], correlation: float | None = None
 ) -> ErrorCorrelation | None:
-    """Estimate the correlation of the errors of several domains' forecasts, from
-    residuals at rows that are measured in each pair of them; None where nothing says it.
+    """Estimate the correlation of the forecast errors of several domains, from
+    residuals at rows that are measured in both domains of each pair; None if there are
+    no such rows.
 
-    It is shrunk towards none by how well it is known: by the jackknife over checkpoints
-    (else runs, else rows), with one intensity for all pairs (Schaefer and Strimmer
-    2005), so that the matrix stays one of correlations.
+    The estimate is shrunk towards zero by its variance, from a jackknife over
+    checkpoints (else runs, else rows). All pairs share one intensity (Schaefer and
+    Strimmer 2005), so the matrix stays a correlation matrix.
 
     Parameters
     ----------
     posteriors
-        By domain; those without a table are independent of the others.
+        Posteriors by domain; those without a table are independent of the others.
     given
-        A correlation to take instead, of two domains; 0, of any number, for independent
-        ones.
+        A correlation to use instead, for two domains; 0 means independence, for any
+        number of domains.
 
     Raises
     ------
     PlanError
-        The given one is none, or of more than two domains.
+        The given number is not a correlation, or there are more than two domains.
     """
     names = tuple(posteriors)
     if correlation is not None:
@@ -143,21 +147,21 @@ def _given(names: tuple[str, ...], correlation: float) -> ErrorCorrelation | Non
 
 
 def _residuals(posterior: Posterior) -> pd.DataFrame | None:
-    """Measured log loss less the law's mean, a row for each model that was measured;
-    None of a posterior without a table.
+    """Compute measured log loss minus the law's mean, a row for each measured model;
+    None for a posterior without a table.
     """
     runs = table_of(posterior)
     if runs is None or "loss" not in runs:
         return None
     try:
         draws = log_losses(all_draws(posterior.pieces()), runs, "the fitted table")
-    except BayeslawError:  # of a table that lacks what a chain forecasts
+    except BayeslawError:  # the table may lack what a chain forecasts
         return None
     keys = [column for column in KEYS if column in runs]
     table = runs[keys].astype(float).fillna(-1.0)
     table["group"] = _groups(runs)
     table["residual"] = np.log(runs["loss"].to_numpy(float)) - draws.mean(axis=0)
-    # repeats that no column tells apart are one row
+    # repeats that no column separates are one row
     return table.groupby(keys, as_index=False).agg(
         {"group": "first", "residual": "mean"}
     )
@@ -173,7 +177,9 @@ def _groups(runs: pd.DataFrame) -> list[str]:
 
 
 def _common(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame | None:
-    """Rows that both have, with both residuals; None of fewer than four."""
+    """Join the rows that both domains have, with both residuals; None if there are
+    fewer than four.
+    """
     keys = [column for column in KEYS if column in left and column in right]
     if not keys:
         return None
@@ -189,7 +195,7 @@ def _correlation(pair: pd.DataFrame) -> float:
 
 
 def _jackknife(pair: pd.DataFrame) -> float:
-    """Variance of a correlation by the jackknife over groups of rows."""
+    """Estimate the variance of a correlation by the jackknife over groups of rows."""
     names = pair["group"].unique()
     without = [_correlation(pair[pair["group"] != name]) for name in names]
     spread = np.asarray(without) - np.mean(without)
@@ -199,8 +205,8 @@ def _jackknife(pair: pd.DataFrame) -> float:
 def _nearest(
     matrix: Float[np.ndarray, "domain domain"], least: float = 1e-6
 ) -> Float[np.ndarray, "domain domain"]:
-    """The matrix with its negative eigenvalues raised, which correlations of different
-    rows may have.
+    """Make a matrix positive semidefinite by raising negative eigenvalues; correlations
+    from different rows may have them.
     """
     values, vectors = np.linalg.eigh(matrix)
     raised = vectors @ np.diag(np.maximum(values, least)) @ vectors.T
@@ -219,8 +225,8 @@ def coupled(
     Parameters
     ----------
     scores
-        What is forecast under each draw, shape (domain, draw), domains as the
-        correlation names them.
+        The forecast under each draw, shape (domain, draw), with domains in the
+        correlation's order.
     """
     draws = scores.shape[1]
     root = np.linalg.cholesky(correlation.matrix + 1e-9 * np.eye(len(scores)))
