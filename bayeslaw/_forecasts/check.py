@@ -1,5 +1,5 @@
-"""Calibration on held-out runs: how far a posterior can be trusted where it was not
-fitted.
+"""Check calibration on held-out runs: how far a posterior can be trusted where it was
+not fitted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 FEW = 5  # held-out runs below which coverage says nothing
 TRUSTED_COVERAGE = 0.8  # of 90% intervals
 
-STRETCH_LIMIT = 3.0  # widening beyond this mends nothing: the law itself is off
+STRETCH_LIMIT = 3.0  # wider does not help: the law itself is off
 
 
 # what to do about each verdict
@@ -69,19 +69,19 @@ class Check:
         Mean of width + 20 x miss of the 90% interval, over the loss (Gneiting and Raftery
         2007): lower is better, and both faults cost.
     stretch, group_stretch
-        Factor by which 90% intervals would have to widen to hold 90% of the runs; the
-        same for the worst group of runs, where one fails.
+        Factor by which 90% intervals would have to widen to hold 90% of the runs; and
+        the same for the worst group of runs, if a group fails.
     verdict
-        ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, by what the
-        held-out runs show. Trust asks that 90% and 50% intervals hold, in each group of
-        runs too (by schedule, domain, size, stage, replay), and that the posterior's own
-        diagnostics passed.
+        ``"trust"``, ``"widen"``, ``"do not extrapolate"`` or ``"unknown"``, from the
+        held-out runs. Trust requires that 90% and 50% intervals hold, in each group of
+        runs, too (by schedule, domain, size, stage, replay), and that the posterior's
+        own diagnostics passed.
     reason
-        The verdict and all that speaks for it, in one line.
+        The verdict with all its reasons, in one line.
     reasons
-        What the forecast rests on if not on the runs, a line each
+        Reasons why the forecast rests on something other than the runs, a line each
         (`bayeslaw._forecasts.sensitivity.reasons`). They limit what trust means further
-        out, and decide where runs are too few.
+        out, and decide the verdict if there are too few runs.
     pit
         Probability integral transform, shape (run,).
     """
@@ -108,7 +108,7 @@ class Check:
 
     @property
     def next(self) -> str:
-        """What to do about the verdict, in a line (docs/verdicts.md has more)."""
+        """Advice about the verdict, in a line (docs/verdicts.md has more)."""
         factor = max(self.stretch, self.group_stretch or 0.0)
         if self.verdict == "widen" and factor > 1:
             return f"take intervals {factor:.1f} times as wide, or compare laws"
@@ -116,8 +116,8 @@ class Check:
 
     @property
     def is_on_the_safe_side(self) -> bool:
-        """Whether losses came out lower than the law says, beyond its uncertainty: a
-        limit on a loss is then kept more often than stated.
+        """Tell whether losses are lower than the law says, beyond its uncertainty. Then
+        a limit on a loss is kept more often than stated.
         """
         low, _ = self.intervals["bias_log"]
         return low > 0
@@ -136,7 +136,7 @@ class Check:
         return heading + table_html(metrics)
 
     def to_dict(self) -> dict:
-        """Everything as JSON types."""
+        """Convert the record to JSON types."""
         plain = {"reasons": list(self.reasons), "pit": self.pit.tolist()}
         return asdict(self) | plain | {"next": self.next}
 
@@ -147,8 +147,8 @@ def check(
     """Compare a posterior's forecasts with measured runs it has not seen: a table, or
     the path of one.
 
-    Runs that it was fitted to tell nothing of that: where they are half of the table or
-    more, the verdict is ``"unknown"``.
+    Training runs tell nothing about forecasts. If they are half of the table or more,
+    the verdict is ``"unknown"``.
 
     Raises
     ------
@@ -202,12 +202,12 @@ def check(
 def _verdict(
     measured: Check, worst: RunGroup | None, fitted: int, failures: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """Judge what was measured, and say what speaks for the verdict, a line each.
+    """Judge the measurements. Returns the verdict and its reasons, a line each.
 
     Parameters
     ----------
     worst
-        Group of runs whose intervals hold least.
+        Group of runs with the lowest coverage.
     fitted
         Runs that the posterior was fitted to.
     failures
@@ -234,8 +234,8 @@ def _verdict(
 
 
 def _remarks(measured: Check, wide: str | None) -> list[str]:
-    """Remark on intervals that are too wide, and on the slope of the calibration, where
-    there are runs enough to tell.
+    """Remark on intervals that are too wide, and on the slope of the calibration, if
+    there are enough runs.
     """
     if measured.n < FEW:
         return []
@@ -264,24 +264,26 @@ def reaches(
     point: Float[np.ndarray, " run"],
     high: Float[np.ndarray, " run"],
 ) -> Float[np.ndarray, " run"]:
-    """How far log losses lie from the median of their forecast, in half widths of the
-    90% interval on their side.
+    """Measure how far log losses lie from the median of their forecast, in half widths
+    of the 90% interval on their side.
     """
     return np.abs(y - point) / np.where(y > point, high - point, point - low)
 
 
 def stretch_of(reach: Float[np.ndarray, " run"]) -> float:
-    """What 90% of the runs lie within, in half widths of their intervals."""
+    """Compute the distance within which 90% of the runs lie, in half widths of their
+    intervals.
+    """
     return float(np.quantile(reach, 0.9))
 
 
 def worst_group(
     runs: pd.DataFrame, inside: Bool[np.ndarray, " run"], level: float = 0.05
 ) -> RunGroup | None:
-    """The group of runs whose 90% intervals hold least.
+    """Find the group of runs with the lowest coverage of 90% intervals.
 
-    None where no group fails: so few of its runs inside are no surprise at this level,
-    if its intervals held `TRUSTED_COVERAGE`. ``inside``: shape (run,).
+    None if no group fails. A group passes if so few runs inside are no surprise at this
+    level, given a true coverage of `TRUSTED_COVERAGE`. ``inside`` has shape (run,).
     """
     failing = []
     columns = ("schedule", "domain", "N", "ptpp", "replay")  # worst first named
@@ -300,9 +302,9 @@ def worst_group(
 
 
 def _doubts(half: float, worst: RunGroup | None) -> list[str]:
-    """What stands against trust although the 90% intervals hold over all."""
+    """List reasons against trust although the 90% intervals hold over all runs."""
     doubts = []
-    # with fewer inside, half of the risk is told wrongly
+    # with fewer inside, the medians misstate the risk
     if half < 0.3:
         doubts.append(f"but 50% intervals hold {half:.0%}")
     if worst is not None:
@@ -351,8 +353,8 @@ def point_metrics(
 def crps(
     draws: Float[np.ndarray, "draw run"], y: Float[np.ndarray, " run"]
 ) -> Float[np.ndarray, " run"]:
-    """Continuous ranked probability score of each run from draws of shape (draw, run)
-    (Gneiting and Raftery 2007).
+    """Compute the continuous ranked probability score of each run from draws of shape
+    (draw, run) (Gneiting and Raftery 2007).
     """
     n = len(draws)
     ordered = np.sort(draws, axis=0)
@@ -375,10 +377,10 @@ def slope_interval(
     log_loss: Float[np.ndarray, " run"],
     seed: int,
 ) -> tuple[float, float]:
-    """Central 90% interval of the slope of observed on forecast log loss, over draws of
-    the law and of the runs' noise.
+    """Compute the central 90% interval of the slope of observed on forecast log loss,
+    over draws of the law and of the runs' noise.
 
-    NaN with fewer than three runs, or where forecasts do not differ.
+    NaN with fewer than three runs, or if forecasts do not differ.
     """
     n = len(log_loss)
     if n < 3:
@@ -406,11 +408,10 @@ def judge(
     reasons: tuple[str, ...] = (),
     what: str = "held-out runs",
 ) -> tuple[str, str]:
-    """Verdict, and what the held-out runs show: ``trust``, ``widen`` or ``do not
-    extrapolate``.
+    """Judge the held-out runs: ``trust``, ``widen`` or ``do not extrapolate``.
 
-    On too few runs it is ``unknown``, or ``do not extrapolate`` where the forecast
-    rests on the prior.
+    With too few runs the verdict is ``unknown``, or ``do not extrapolate`` if the
+    forecast rests on the prior.
     """
     holds = f"90% intervals hold {coverage90:.0%} of {n} {what}"
     if n < FEW:

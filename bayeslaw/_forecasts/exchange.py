@@ -1,4 +1,4 @@
-"""What a better source loss costs on the target, as replay rises: the exchange rate."""
+"""Estimate the exchange rate of replay: what a better source loss costs on the target."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def exchange_rate(
     step: float = 0.01,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Estimate how many nats the target loss rises for each that the source loss falls,
-    where a little more of the data is replay.
+    """Estimate how many nats the target loss rises for each nat that the source loss
+    falls, if a little more of the data is replay.
 
-    Three mixes at one size say something: fits of a handful of runs lean on priors for
-    the rest, and the interval says how much.
+    Three mixes at one size are enough for an estimate. Fits of a handful of runs take
+    the rest from priors, and the interval shows how much.
 
     Parameters
     ----------
@@ -34,18 +34,19 @@ def exchange_rate(
         Posteriors of both losses, whose laws read ``replay``, or the paths of their
         files. Their draws are taken in pairs, at random.
     runs
-        Mixes at which to say it: ``replay`` and what else the laws read.
+        Mixes at which to estimate the rate: ``replay`` and the other columns that the
+        laws read.
     prob
         Probability inside the central interval.
     step
-        Share of the data by which replay differs for the slope.
+        Difference in replay, as a share of the data, over which the slope is taken.
 
     Returns
     -------
     DataFrame
-        The table's index; ``rate`` (median), ``low``, ``high``; and ``chance`` that more
-        replay does exchange one for the other: the target rises and the source falls.
-        The rate is of the draws in which it does; NaN where fewer than one in ten do.
+        The table's index; ``rate`` (median), ``low``, ``high``; and ``chance``, the
+        probability that more replay raises the target loss and lowers the source loss.
+        The rate is taken over such draws; NaN if they are fewer than one in ten.
 
     Raises
     ------
@@ -65,7 +66,7 @@ def exchange_rate(
     slopes = [_slopes(as_posterior(p), table, step) for p in (target, source)]
     rng = np.random.default_rng(seed)
     count = max(len(slope) for slope in slopes)
-    # the shorter side's draws are taken again
+    # draws of the shorter side are repeated
     of_target, of_source = (
         slope[np.resize(rng.permutation(len(slope)), count)] for slope in slopes
     )
@@ -83,7 +84,7 @@ def exchange_rate(
 
 
 def _slopes(posterior: Posterior, runs: pd.DataFrame, step: float) -> np.ndarray:
-    """Draws of the loss's slope along replay, shape (draw, run)."""
+    """Compute draws of the loss's slope along replay, shape (draw, run)."""
     low = np.clip(runs["replay"] - step, 0.0, 1.0)
     high = np.clip(runs["replay"] + step, 0.0, 1.0)
     below = np.exp(posterior.log_loss(runs.assign(replay=low)))

@@ -1,4 +1,6 @@
-"""Posterior predictive at any table of runs: the law's loss, and a new run's, apart."""
+"""Compute the posterior predictive at any table of runs, for the law's loss and for a
+new run's.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,10 @@ def forecast(
     prob
         Probability inside the central intervals.
     keep
-        Return the table's own columns, too, before those of the forecast.
+        Also return the table's own columns, before those of the forecast.
     accuracy
-        The chain from loss to the accuracy of an evaluation (`accuracy_link`): then
-        ``accuracy``, ``accuracy_low`` and ``accuracy_high`` of a new run, too.
+        The link from loss to the accuracy of an evaluation (`accuracy_link`); it adds
+        ``accuracy``, ``accuracy_low`` and ``accuracy_high`` of a new run.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def forecast(
         The table's index; ``median`` and the interval ``low``, ``high`` of a new run's
         loss, ``log_sd`` of its log (from the central 68%), and ``law_low``,
         ``law_high`` of the law's loss, which leaves out the noise of a run. A loss
-        whose log is Student-t has no mean and no sd, so none is told.
+        whose log is Student-t has no mean and no sd, so none is given.
 
     Raises
     ------
@@ -83,8 +85,9 @@ def forecast(
 
 
 def _blocks(runs: pd.DataFrame, size: int = 2000) -> list[pd.DataFrame]:
-    """Split a table into rows that are forecast together, so that memory does not grow
-    with it; the last block is filled up with its own last row: one size is one program.
+    """Split a table into blocks of rows that are forecast together, so that memory does
+    not grow with the table. The last block is filled up with its own last row, so that
+    all blocks share one program.
     """
     if len(runs) <= size:
         return [runs]

@@ -1,5 +1,5 @@
-"""The cost of forgetting: the share of pre-training that fine-tuning undoes, over
-posterior draws (Bethune 2025).
+"""Compute the cost of forgetting: the share of pre-training that fine-tuning undoes,
+over posterior draws (Bethune 2025).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Cost:
     Parameters
     ----------
     lost
-        1 less the share of its tokens at which pre-training had the source loss that is
-        left, shape (draw, run).
+        1 minus the share of the pre-training tokens at which pre-training had the
+        source loss after fine-tuning, shape (draw, run).
     runs
         The runs, with ``N`` and the tokens of pre-training ``pretraining_tokens``.
     """
@@ -43,9 +43,9 @@ class Cost:
     runs: pd.DataFrame
 
     def table(self, prob: float = 0.9) -> pd.DataFrame:
-        """A row per run: ``median``, ``low``, ``high`` of the share lost.
+        """Summarise each run in a row: ``median``, ``low``, ``high`` of the lost share.
 
-        And ``flops``: the median share of 6 N D.
+        And ``flops``, the median share of 6 N D.
         """
         tail = (1 - prob) / 2
         low, median, high = np.quantile(self.lost, [tail, 0.5, 1 - tail], axis=0)
@@ -55,7 +55,7 @@ class Cost:
         return pd.DataFrame(columns, index=self.runs.index)
 
     def statements(self) -> tuple[str, ...]:
-        """One line a run."""
+        """Describe each run in a line."""
         rows = zip(self.runs.itertuples(), self.table().itertuples(), strict=True)
         return tuple(
             f"{format_count(run.N)} parameters, "
@@ -71,16 +71,17 @@ def progress_lost(
     tokens: Float[np.ndarray, " point"],
     losses: Float[np.ndarray, " point"] | Float[np.ndarray, "draw point"],
 ) -> Float[np.ndarray, " draw"]:
-    """Share of pre-training progress lost by a model whose source loss has risen.
+    """Compute the share of pre-training progress lost by a model whose source loss has
+    risen.
 
-    1 - t/T, where pre-training had that loss, or less for the first time, at t of its T
-    tokens: between two points, by interpolation in log tokens. 0 where the loss is no
-    higher than at the end; a loss above the curve's first point counts as that point.
+    The share is 1 - t/T, if pre-training first reached that loss at t of its T tokens.
+    Between two points, t is interpolated in log tokens. The share is 0 if the loss is
+    not above the final loss; a loss above the curve's first point counts as that point.
 
     Parameters
     ----------
     after
-        The loss it has risen to, shape (draw,).
+        The source loss after fine-tuning, shape (draw,).
     tokens, losses
         The curve of pre-training: increasing tokens, shape (point,); losses of shape
         (point,) or (draw, point).
@@ -92,7 +93,8 @@ def progress_lost(
     [0.684, 0.9]
     """
     curves = np.broadcast_to(losses, (len(after), len(tokens)))
-    # The lowest loss so far never rises; backwards it never falls, as `interp` needs.
+    # The lowest loss so far never rises, so in reverse order it never falls, as
+    # `interp` requires.
     lowest = np.minimum.accumulate(curves, axis=1)[:, ::-1]
     log_tokens = np.log(np.asarray(tokens, float))[::-1]
     reached = [
@@ -109,26 +111,26 @@ def cost_of_forgetting(
     *,
     seed: int = 0,
 ) -> Cost:
-    """Share of pre-training progress lost in each run, in every draw.
+    """Compute the share of pre-training progress lost in each run, for every draw.
 
     Parameters
     ----------
     posterior
         Posterior of the source loss after fine-tuning, for instance a fit of `forgetting`.
     runs
-        The columns its law reads, and N.
+        Table with the columns that its law reads, and N.
     pretraining
-        The measured curves of pre-training, rows of ``N``, ``D`` and ``loss``: the loss
-        is looked up as it is, so that what warming up again costs is lost too. Or a
-        posterior of a law in N and D, of which the shape is taken: the curve of
-        ``ptpp`` N tokens is moved to end at the run's ``loss_before``.
+        Either measured curves of pre-training, with rows of ``N``, ``D`` and ``loss``.
+        Then losses are looked up as they are, so the cost of re-warming counts as lost,
+        too. Or a posterior of a law in N and D. Then its curve over ``ptpp`` N tokens
+        is shifted to end at the run's ``loss_before``.
     seed
-        Pairs the draws of the two posteriors, which are independent.
+        Seed that pairs the independent draws of the two posteriors.
 
     Raises
     ------
     RunTableError
-        A column is missing, or no curve is that of a run's model.
+        A column is missing, or a run's model has no curve.
 
     Examples
     --------
@@ -159,7 +161,7 @@ def cost_of_forgetting(
 def _measured_curve(
     curves: pd.DataFrame, runs: pd.DataFrame, i: int
 ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
-    """Tokens and losses of the run's model, shape (point,) both."""
+    """Find the measured tokens and losses of a run's model, each of shape (point,)."""
     size = _column(runs, "N", "the model's parameters")[i]
     missing = [c for c in ("N", "D", "loss") if c not in curves]
     if missing:
@@ -181,7 +183,9 @@ def _measured_curve(
 def _forecast_curve(
     posterior: Posterior, runs: pd.DataFrame, i: int, draws: int, seed: int
 ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "draw point"]]:
-    """Tokens, shape (point,), and losses, shape (draw, point), that end as measured."""
+    """Forecast tokens, shape (point,), and losses, shape (draw, point), of a curve that
+    ends at the measured loss.
+    """
     size = _column(runs, "N", "the model's parameters")[i]
     end = _column(runs, LOSS_BEFORE, "where its curve ends")[i]
     ptpp = _column(runs, "ptpp", "pre-training tokens per parameter")[i]

@@ -1,4 +1,4 @@
-"""Where a law is off, and what a forecast's width is made of."""
+"""Show where a law is off, and split a forecast's width into its parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS = ("noise", "parameters", "misfit", "drift", "laws")
 def width_parts(
     posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path
 ) -> pd.DataFrame:
-    """What the 90% interval of each run's forecast is made of, as shares of its loss.
+    """Split the 90% interval of each run's forecast into parts, as shares of its loss.
 
     Parameters
     ----------
@@ -40,11 +40,11 @@ def width_parts(
     Returns
     -------
     DataFrame
-        The table's index; columns ``noise`` (of the run, with a new checkpoint's or
-        curve's effect), ``parameters`` of the laws, less what their misfit takes back
-        of them, their ``misfit`` given the parameters, ``drift`` beyond the data, and
-        ``laws`` (that differ). They add up to the width of a normal interval of the
-        same variance, each in proportion to its variance.
+        The table's index; columns ``noise`` (of the run, with the effect of a new
+        checkpoint or curve), ``parameters`` of the laws (without the part that the
+        misfit compensates), ``misfit`` given the parameters, ``drift`` beyond the data,
+        and ``laws`` (their differences). They add up to the width of a normal interval
+        of the same variance, each in proportion to its variance.
 
     Examples
     --------
@@ -62,8 +62,8 @@ def width_parts(
 def drift_parts(
     posterior: Posterior | str | Path, runs: pd.DataFrame | str | Path
 ) -> pd.DataFrame:
-    """What the drift to each side of the data adds to the 90% interval of each run's
-    forecast, as shares of its loss.
+    """Split the drift in the 90% interval of each run's forecast by side of the data,
+    as shares of its loss.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def drift_parts(
     -------
     DataFrame
         The table's index; a column for each side of each axis of drift, ``N above``,
-        ``N below``, ``D/N below`` and so on; none where nothing drifts. They add up to
-        the ``drift`` of `width_parts`.
+        ``N below``, ``D/N below`` and so on; no columns if nothing drifts. They add up
+        to the ``drift`` of `width_parts`.
 
     Examples
     --------
@@ -94,7 +94,8 @@ def drift_parts(
 def drift_sentence(
     posterior: Posterior, runs: pd.DataFrame, forecasts: pd.DataFrame
 ) -> str | None:
-    """Say which direction makes the widest forecast wide, None unless drift does.
+    """Name the direction of drift that makes the widest forecast wide; None if drift is
+    not the reason.
 
     ``forecasts``: of the runs, from `forecast`.
     """
@@ -123,8 +124,9 @@ def too_wide(
     error: float,
     most: float = 10.0,
 ) -> str | None:
-    """Say that 90% intervals are over ``most`` times as wide as the mean error of the
-    runs, and which part of them costs most; an ideal one is about four times as wide.
+    """Write a line if 90% intervals are over ``most`` times as wide as the mean error
+    of the runs, with the largest part of the width. An ideal interval is about four
+    times as wide.
 
     ``width`` and ``error``: means over the runs, relative to the loss.
     """
@@ -141,7 +143,7 @@ def too_wide(
 
 
 def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, float]:
-    """Values of a side's axis between the fitted runs and a run beyond them."""
+    """List the values of a side's axis between the training runs and a run beyond them."""
     axis, _, way = side.rpartition(" ")
     for piece in _pieces(posterior):
         formula = _law_of(piece)
@@ -161,7 +163,7 @@ def _gap(posterior: Posterior, run: pd.DataFrame, side: str) -> tuple[float, flo
 
 
 def _level(axis: str, value: float) -> str:
-    """A value of an axis as it is read."""
+    """Format a value of an axis."""
     is_count = axis in ("N", "D") and value < LARGEST_COUNT
     return format_count(value) if is_count else f"{value:.3g}"
 
@@ -171,13 +173,13 @@ def _law_of(piece: Piece) -> LogLoss | None:
 
 
 def _pieces(posterior: Posterior) -> list[Piece]:
-    """The pieces that are of a law and say what they are made of."""
+    """Select the pieces that belong to a law and have its parts."""
     return [piece for piece in posterior.pieces() if _law_of(piece) is not None]
 
 
 def _width_by_variance(variance: Mapping[str, Any]) -> Float[np.ndarray, " run"]:
-    """Width of a normal 90% interval over its variance, shape (run,): parts of the
-    variance times it are parts of the width.
+    """Compute the width of a normal 90% interval over its variance, shape (run,). Parts
+    of the variance times this ratio are parts of the width.
     """
     total = variance["drift"].to_numpy().sum(axis=1)
     total = total + sum(variance[name] for name in PARTS if name != "drift")
@@ -185,8 +187,8 @@ def _width_by_variance(variance: Mapping[str, Any]) -> Float[np.ndarray, " run"]
 
 
 def _variances(posterior: Posterior, runs: pd.DataFrame) -> dict[str, Any]:
-    """Variance of log loss by part, each of shape (run,), and of the drift a table with
-    a column for each side.
+    """Compute the variance of log loss by part, each of shape (run,), and a table of
+    the drift's variance with a column for each side.
     """
     pieces = _pieces(posterior)
     if not pieces:
@@ -212,8 +214,8 @@ def _variances(posterior: Posterior, runs: pd.DataFrame) -> dict[str, Any]:
 def _of_piece(
     piece: Piece, runs: pd.DataFrame
 ) -> tuple[Float[np.ndarray, " run"], dict[str, Any]]:
-    """Mean log loss of a law's draws, and variances by part, each of shape (run,), of
-    the drift by side.
+    """Compute the mean log loss of a law's draws and the variances by part, each of
+    shape (run,), with the drift by side.
     """
     full = _law_of(piece)
     assert full is not None
@@ -238,9 +240,10 @@ def _of_piece(
             for way in ("above", "below")
         ]
         by_side = dict(zip(sides, (away**2 * rates.var(axis=0)).T, strict=True))
-    # Each draw's misfit takes back what its parameters are off by amid the data. So what
-    # of the misfit the law's own loss foretells is the parameters' part, and the rest
-    # is the misfit's: together the variance of the sum.
+    # Inside the data, each draw's misfit compensates the error of its parameters. So
+    # the part of the misfit that is predictable from the law's own loss counts to the
+    # parameters, and the rest is the misfit's. Together they are the variance of the
+    # sum.
     misfit = _apart(with_misfit - alone, alone)
     return centre, {
         "noise": piece.error_size(columns) ** 2 * np.mean(piece.noise.capped_variance),
@@ -253,7 +256,9 @@ def _of_piece(
 def _apart(
     values: Float[np.ndarray, "draw run"], foretelling: Float[np.ndarray, "draw run"]
 ) -> Float[np.ndarray, " run"]:
-    """Variance of draws that a straight line in others leaves, by run."""
+    """Compute the residual variance of draws after a linear regression on others, by
+    run.
+    """
     x = foretelling - foretelling.mean(axis=0)
     y = values - values.mean(axis=0)
     spread = np.maximum(np.mean(x**2, axis=0), 1e-300)
@@ -267,16 +272,17 @@ def misfit_along(
     axis: str,
     points: int = 60,
 ) -> pd.DataFrame:
-    """A law's misfit along one column over the data, the others at a middle run.
+    """Evaluate a law's misfit along one column over the range of the data, with the
+    other columns at a middle run.
 
     Parameters
     ----------
     posterior
-        A `Fit`, or an `Average`, of which the law with most draws is shown.
+        A `Fit`, or an `Average`, whose law with most draws is shown.
     runs
-        The runs that it was fitted to.
+        The training runs.
     axis
-        The column that moves.
+        The column that varies.
 
     Returns
     -------
@@ -320,8 +326,8 @@ def misfit_along(
 def misfit_and_noise(
     posterior: Posterior, runs: pd.DataFrame
 ) -> tuple[float, float] | None:
-    """Root mean square of a law's misfit over runs, and sd of the noise of one of them,
-    in log loss; of the law with most draws, None where it has no misfit.
+    """Compute the root mean square of a law's misfit over runs, and the sd of a run's
+    noise, both in log loss, for the law with most draws; None if it has no misfit.
     """
     piece = max(posterior.pieces(), key=lambda piece: piece.draws)
     formula = _law_of(piece)
@@ -335,7 +341,7 @@ def misfit_and_noise(
 
 
 def _middle_run(columns: Mapping[str, Float[np.ndarray, " run"]]) -> dict[str, float]:
-    """The run nearest to the median of every column, by ranks."""
+    """Find the run nearest to the median of every column, by ranks."""
     ranks = [pd.Series(v).rank(pct=True).to_numpy() for v in columns.values()]
     nearest = int(np.argmin(np.sum((np.array(ranks) - 0.5) ** 2, axis=0)))
     return {name: float(v[nearest]) for name, v in columns.items()}

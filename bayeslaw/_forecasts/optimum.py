@@ -1,9 +1,10 @@
-"""The best model for a budget: size, tokens and loss where compute is spent best.
+"""Find the best model for a budget: the size, tokens and loss at which compute is spent
+best.
 
-At a budget C, a model of N parameters can be trained on D(N) tokens; the optimum is where
-the loss at (N, D(N)) is least. Hoffmann et al. 2022, section 3, here for each draw of a
-posterior, so that all that is told has an interval; their second approach, a parabola
-through each sweep at equal compute, stands beside it as a second opinion.
+At a budget C, a model of N parameters can be trained on D(N) tokens. The optimum is the
+N with the lowest loss at (N, D(N)) (Hoffmann et al. 2022, section 3). Here it is found
+for each draw of a posterior, so every number has an interval. Their second approach, a
+parabola through each sweep at equal compute, is given as a second opinion.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best model at each budget. Every field survives JSON.
+    """The best model at each budget. Every field can be stored in JSON.
 
     Parameters
     ----------
     rows
-        By budget: ``budget``; ``N``, ``D``, ``tokens_per_parameter`` and ``loss`` (of the
-        law), each with ``_low`` and ``_high``; ``new_run_low`` and ``new_run_high``, the
-        interval of a new run's loss there; and ``refused``, why there is none (then the
-        others are None).
+        By budget: ``budget``; ``N``, ``D``, ``tokens_per_parameter`` and ``loss`` (of
+        the law), each with ``_low`` and ``_high``; ``new_run_low`` and
+        ``new_run_high``, the interval of a new run's loss there; and ``refused``, the
+        reason if there is no optimum (then the others are None).
     exponent
-        Exponent a of N ~ C^a, C the budget: ``median``, ``low``, ``high``; None where there
-        are fewer than three budgets.
+        Exponent a of N ~ C^a, with C the budget: ``median``, ``low``, ``high``; None
+        with fewer than three budgets.
     parabolas
         By sweep of the table at equal compute: ``flops``, ``runs``, ``N`` with ``N_low`` and
         ``N_high``, ``loss``; and ``refused``.
@@ -51,7 +52,7 @@ class Optimum:
     unit
         Unit of the budgets: FLOPs, or money.
     warnings
-        What the table cannot carry.
+        Conclusions that the table is too small for.
     """
 
     rows: list[dict[str, Any]]
@@ -63,11 +64,11 @@ class Optimum:
     warnings: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
+        """Convert the record to JSON types."""
         return asdict(self)
 
     def table(self) -> pd.DataFrame:
-        """A line for each budget, as people read it."""
+        """Show a line for each budget."""
         lines = []
         for row in self.rows:
             line = {f"budget ({self.unit})": f"{row['budget']:.3g}"}
@@ -80,7 +81,7 @@ class Optimum:
         return pd.DataFrame(lines)
 
     def sentence(self) -> str:
-        """The answer in words."""
+        """Describe the answer in words."""
         sentences = [row["refused"] for row in self.rows if row["refused"]]
         if self.exponent is not None:
             a = self.exponent
@@ -114,9 +115,9 @@ SHOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How the best size is sought: sizes between the table's ends times ``reach``, ``sizes``
-    of them, evenly in log N; where more than ``edge`` of the draws have their minimum at an
-    end of them, there is none.
+    """Settings of the search: ``sizes`` sizes, evenly spaced in log N, between the
+    table's ends times ``reach``. If more than the share ``edge`` of the draws have
+    their minimum at an end, there is no optimum.
     """
 
     reach: float = 30.0
@@ -142,26 +143,27 @@ def optimum(
     posterior
         A `Fit` or an `Average` of a law that reads N and D.
     budgets
-        In FLOPs, or in money where ``costs`` have a price; by default the sweeps of equal
+        In FLOPs, or in money if ``costs`` have a price. By default the sweeps of equal
         compute in the table, and ten times the largest.
     costs
         The formula of the FLOPs (`Costs`), and their price.
     served_tokens
-        Tokens that the model will serve, whose 2 N FLOPs each the budget pays for, too
+        Tokens that the model will serve. The budget also pays for them, 2 N FLOPs each
         (Sardana et al. 2024).
     covariates
         Further columns that the law reads, such as ``replay``.
     prob
         Probability inside the intervals.
     search
-        Where sizes are sought.
+        Settings of the search over sizes.
     seed
         Seed of a new run's noise.
 
     Raises
     ------
     PlanError
-        A budget or ``served_tokens`` is no such number, or pays for no model.
+        A budget or ``served_tokens`` is out of its range, or the budget pays for no
+        model.
     RunTableError
         The law does not read N and D, or reads a column that is not given.
 
@@ -206,14 +208,14 @@ def optimum(
 
 
 class Spending(NamedTuple):
-    """What a budget is spent on: training, and the tokens that the model will serve."""
+    """The uses of a budget: training, and the tokens that the model will serve."""
 
     costs: Costs
     served: float
 
     def tokens(self, budget: float, N: float) -> float:
-        """Tokens that a model of ``N`` parameters can be trained on once the served ones are
-        paid; 0 or less where nothing is left.
+        """Compute the training tokens that a model of ``N`` parameters gets after the
+        served ones are paid; 0 or less if nothing is left.
         """
         costs = self.costs
         if costs.has_money:
@@ -225,8 +227,9 @@ class Spending(NamedTuple):
 
 
 class Best(NamedTuple):
-    """A budget's row and curve, and each draw's best log N, shape (draw,): NaN where it lies
-    at an end of the sizes looked at, None where that is so of too many.
+    """A budget's row and curve, and each draw's best log N, shape (draw,): NaN for
+    draws with their minimum at an end of the searched sizes, None if there are too many
+    of these.
     """
 
     row: dict[str, Any]
@@ -245,7 +248,7 @@ def _at_budget(
     search: Search,
     seed: int,
 ) -> Best:
-    """The best model at one budget."""
+    """Find the best model at one budget."""
     tokens = np.array([spending.tokens(budget, N) for N in grid])
     sizes, tokens = grid[tokens > 0], tokens[tokens > 0]
     if len(sizes) < 3:
@@ -301,7 +304,9 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
 def _budgets(
     budgets: Sequence[float] | None, sweeps: Sequence[pd.DataFrame], costs: Costs
 ) -> list[float]:
-    """The budgets asked for, else those of the sweeps and ten times the largest."""
+    """Choose the budgets: the given ones, else those of the sweeps and ten times the
+    largest.
+    """
     if budgets is not None:
         return [checked("budget", budget, COST) for budget in budgets]
     if costs.has_money:
@@ -316,7 +321,7 @@ def _budgets(
 
 
 def _sizes(runs: pd.DataFrame | None, search: Search) -> Float[np.ndarray, " size"]:
-    """Sizes to look at, evenly in log N."""
+    """Choose the sizes to search, evenly spaced in log N."""
     least, most = 1e8, 1e11
     if runs is not None and "N" in runs:
         least, most = runs["N"].min(), runs["N"].max()
@@ -325,7 +330,7 @@ def _sizes(runs: pd.DataFrame | None, search: Search) -> Float[np.ndarray, " siz
 
 
 def _tokens_per_parameter(runs: pd.DataFrame | None) -> tuple[float, float]:
-    """Ends of the tokens per parameter that were measured."""
+    """Find the range of the measured tokens per parameter."""
     if runs is None or not {"N", "D"} <= set(runs):
         return 0.0, math.inf
     ratio = runs["D"].astype(float) / runs["N"].astype(float)
@@ -337,8 +342,9 @@ def _start(
     tokens_per_parameter: Float[np.ndarray, " size"],
     measured: tuple[float, float],
 ) -> int:
-    """Where the median curve is lowest among the tokens per parameter that were measured:
-    far beyond them a misfit is so wide that its draws have minima of their own.
+    """Find the lowest point of the median curve within the measured tokens per
+    parameter. Far beyond them, the misfit is so wide that its draws have minima of
+    their own.
     """
     least, most = measured
     is_measured = (tokens_per_parameter >= least) & (tokens_per_parameter <= most)
@@ -352,9 +358,9 @@ def _minima(
     log_loss: Float[np.ndarray, "draw size"],
     start: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Place and depth of the minimum along x that each draw comes to downhill from the
-    start, by a parabola through the lowest point and its neighbours, and whether it lies at
-    an end; shape (draw,) each.
+    """Find each draw's minimum along x, downhill from the start, by a parabola through
+    the lowest point and its neighbours. Returns its place, its depth, and whether it
+    lies at an end, each of shape (draw,).
     """
     lowest = np.full(len(log_loss), start)
     walled = np.pad(log_loss, ((0, 0), (1, 1)), constant_values=np.inf)
@@ -376,7 +382,7 @@ def _minima(
 def _refused(
     budget: float, at: Float[np.ndarray, " draw"], sizes: Float[np.ndarray, " size"]
 ) -> dict[str, Any]:
-    """A budget without an optimum, and why."""
+    """Build the row of a budget without an optimum, with the reason."""
     is_low = (at < np.log(sizes).mean()).mean() > 0.5
     end, size = ("smallest", sizes[0]) if is_low else ("largest", sizes[-1])
     names = [f"{n}{e}" for n in SHOWN for e in ("", "_low", "_high")]
@@ -388,7 +394,7 @@ def _refused(
 
 
 def _exponent(found: Sequence[Best], prob: float) -> dict[str, float] | None:
-    """Slope of log N in log budget, by least squares for each draw."""
+    """Fit the slope of log N in log budget, by least squares for each draw."""
     finite = [
         (best.row["budget"], best.log_sizes)
         for best in found
@@ -409,8 +415,9 @@ def _exponent(found: Sequence[Best], prob: float) -> dict[str, float] | None:
 def sweeps_of(
     runs: pd.DataFrame, least: int = 5, gap: float = 1.3
 ) -> list[pd.DataFrame]:
-    """Sweeps of a table: runs of one column ``budget``, else of compute 6 N D that differs
-    by less than ``gap`` from one to the next; of ``least`` sizes or more, in order.
+    """Find the sweeps of a table with at least ``least`` sizes, in order of compute:
+    runs with one value of a column ``budget``, else runs whose compute 6 N D differs by
+    less than ``gap`` from one to the next.
     """
     if not {"N", "D", "loss"} <= set(runs):
         return []
@@ -440,8 +447,8 @@ def parabola(
     Parameters
     ----------
     near
-        Sizes within this factor of the lowest run's, of which there must be ``least``; else
-        all.
+        The parabola is fitted to sizes within this factor of the lowest run's, if there
+        are at least ``least``; else to all.
 
     Returns
     -------
@@ -497,7 +504,7 @@ def parabola(
 def _cannot_carry(
     posterior: Posterior, runs: pd.DataFrame | None, sweeps: Sequence[pd.DataFrame]
 ) -> list[str]:
-    """What the table is too small to say."""
+    """List the conclusions that the table is too small for."""
     if runs is None:
         return []
     lines = []

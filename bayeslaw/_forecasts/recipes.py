@@ -1,5 +1,5 @@
-"""Recipes side by side: the probability that a run of one beats a run of another, at the
-same compute if that is asked for.
+"""Compare recipes: the probability that a run of one beats a run of another, at equal
+compute if that is asked for.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 RECIPE = "recipe"  # column that names recipes
-LOSS = "loss"  # what is compared, where no source is
+LOSS = "loss"  # the loss that is compared, without a source
 WHAT = "the table of recipes"
 
 
 @dataclass(frozen=True)
 class Recipes:
-    """Recipes compared. Every field survives JSON.
+    """Compared recipes. Every field can be stored in JSON.
 
     Parameters
     ----------
@@ -54,18 +54,18 @@ class Recipes:
     pairs
         Each pair once, the likelier winner first: ``recipe``, ``other``; the
         ``probability`` that a run of the first has the lower loss (with a source: both
-        lower) than a run of the other, and ``law_probability`` that the law's is, as
-        the mean of many runs would be; ``domains``: for each domain the same two, and
-        ``difference``, the loss of the first over the other's less 1 (``median``,
-        ``low``, ``high``).
+        lower) than a run of the other, and ``law_probability``, the same for the law's
+        losses, that is, for the mean of many runs; ``domains``: for each domain the
+        same two, and ``difference``, the loss of the first over the other's, minus 1
+        (``median``, ``low``, ``high``).
     prob
         Probability inside the intervals.
     unit
         Unit of the costs: FLOPs, or money.
     notes
-        What is not as in the table given.
+        Changes to the given table.
     warnings
-        What makes the posteriors less than trustworthy.
+        Reasons to distrust the posteriors.
     """
 
     rows: list[dict[str, Any]]
@@ -122,8 +122,8 @@ def recipes(
     """Compare recipes by Monte Carlo: how probable is it that a run of one beats a run
     of another?
 
-    Both runs are drawn from the same draw of the law, so that what is uncertain of both
-    cancels, as does what runs from one checkpoint share; each has its own noise.
+    Both runs use the same draw of the law, so their common uncertainty cancels, and so
+    does the effect that runs from one checkpoint share. Each run has its own noise.
 
     Parameters
     ----------
@@ -132,27 +132,28 @@ def recipes(
         is a source.
     table
         A row for each recipe, with the columns that the law reads; ``recipe`` names
-        them. Where ``D`` is empty, a recipe trains on as many tokens as ``budget`` pays
-        for: a larger model on fewer. Losses of a checkpoint before adaptation are taken
-        from the runs that were fitted where the table has none.
+        them. If ``D`` is empty, a recipe trains on as many tokens as ``budget`` pays
+        for: a larger model on fewer. If the table lacks losses of a checkpoint before
+        adaptation, they are taken from the training runs.
     source
-        Posterior of the source's loss. One recipe then beats another where a run of it
+        Posterior of the source's loss. With it, one recipe beats another if a run of it
         has both losses lower.
     budget
-        What each recipe without ``D`` may cost: FLOPs, or money where ``costs`` have a
-        price. By default what the first recipe that has ``D`` costs.
+        Cost of each recipe without ``D``: FLOPs, or money if ``costs`` have a price. By
+        default the cost of the first recipe with ``D``.
     costs
         The formula of the FLOPs (by default 6 N D), and their price; with
         ``train_checkpoint`` the checkpoint is paid, too.
     prob
         Probability inside the intervals.
     seed
-        Pairs the draws of target and source, which are independent, and draws noise.
+        Seed that pairs the independent draws of target and source, and draws noise.
 
     Raises
     ------
     RunTableError
-        A column that the law reads is missing, two recipes are alike, or have one name.
+        A column that the law reads is missing, or two recipes are equal or have the
+        same name.
     PlanError
         There is one recipe only, the budget is missing, or it pays for no tokens.
 
@@ -203,7 +204,7 @@ def recipes(
 def _with_tokens(
     table: pd.DataFrame, budget: float | None, costs: Costs
 ) -> pd.DataFrame:
-    """The recipes with the tokens that the budget pays for."""
+    """Fill in the tokens that the budget pays for."""
     if len(table) < 2:
         raise PlanError(
             f"one recipe beats another: give two or more, {WHAT} has {len(table)}"
@@ -223,7 +224,7 @@ def _with_tokens(
 
 
 def _budget(offered: pd.DataFrame, budget: float | None, costs: Costs) -> float:
-    """What each recipe may cost."""
+    """Choose the budget of each recipe."""
     if budget is not None:
         return checked("budget", budget, COST)
     stated = offered.dropna(subset=["D"])
@@ -236,7 +237,7 @@ def _budget(offered: pd.DataFrame, budget: float | None, costs: Costs) -> float:
 
 
 def _tokens(N: float, ptpp: float, budget: float, costs: Costs) -> float:
-    """The tokens that a budget pays for at a model."""
+    """Compute the tokens that a budget pays for at a model."""
     if costs.has_money:
         tokens = costs.most_tokens(N, ptpp, max_cost=budget)
     else:
@@ -250,13 +251,13 @@ def _tokens(N: float, ptpp: float, budget: float, costs: Costs) -> float:
 
 
 def _models(offered: pd.DataFrame) -> list[list[float]]:
-    """N, D and ptpp of each recipe; 0 where it says no ptpp."""
+    """List N, D and ptpp of each recipe, with 0 for a missing ptpp."""
     numbers = offered.assign(ptpp=offered.get("ptpp", 0.0))[["N", "D", "ptpp"]]
     return numbers.to_numpy(float).tolist()
 
 
 def _prices(offered: pd.DataFrame, costs: Costs) -> Float[np.ndarray, " recipe"]:
-    """What each recipe costs, in money where that is known."""
+    """Compute the cost of each recipe, in money if there is a price."""
     bills = [costs.of_run(N, D, ptpp) for N, D, ptpp in _models(offered)]
     return np.array([b.money if costs.has_money else b.flops for b in bills])
 
@@ -264,8 +265,9 @@ def _prices(offered: pd.DataFrame, costs: Costs) -> Float[np.ndarray, " recipe"]
 def _with_starts(
     offered: pd.DataFrame, posterior: Posterior, seed: int
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Losses before adaptation that the laws read, where the table has none: measured
-    at the same checkpoint (N and ptpp) of the fitted runs, else forecast from others.
+    """Fill in missing losses before adaptation that the laws read: measured ones from
+    the same checkpoint (N and ptpp) in the training runs, else forecasts from other
+    checkpoints.
     """
     runs, keys = table_of(posterior), ["N", "ptpp"]
     read = [c for c in _read(all_draws(posterior.pieces())) if c in LOSSES_BEFORE]
@@ -284,7 +286,7 @@ def _with_starts(
 def _unequal(
     names: Sequence[str], price: Float[np.ndarray, " recipe"], unit: str
 ) -> list[str]:
-    """A line where recipes do not cost the same."""
+    """Write a line if recipes do not cost the same."""
     if price.max() <= 1.01 * price.min():
         return []
     least, most = names[int(price.argmin())], names[int(price.argmax())]
@@ -295,7 +297,7 @@ def _unequal(
 
 
 def _names(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> list[str]:
-    """The recipes' names, no two alike."""
+    """Find the recipes' names, and check that they differ."""
     parts = [part for one in posteriors for part in all_draws(one.pieces())]
     names, places = names_of_rows(parts, offered)
     if len(places) < len(offered):
@@ -314,20 +316,20 @@ def _names(offered: pd.DataFrame, posteriors: Sequence[Posterior]) -> list[str]:
 
 
 def _read(parts: Sequence[Draws]) -> list[str]:
-    """The columns that laws read, each once."""
+    """List the columns that laws read, each once."""
     return list(dict.fromkeys(c for part in parts for c in part.piece.covariates))
 
 
 def differing(parts: Sequence[Draws], table: pd.DataFrame) -> list[str]:
-    """Columns that the laws read and in which a table's rows differ."""
+    """List the columns that the laws read and in which a table's rows differ."""
     return [c for c in _read(parts) if c in table and table[c].nunique() > 1]
 
 
 def names_of_rows(
     parts: Sequence[Draws], table: pd.DataFrame
 ) -> tuple[list[str], list[np.ndarray]]:
-    """Name rows by the columns in which they differ; rows alike in what the laws read
-    are one. Names, and the place of the row of each.
+    """Name rows by the columns in which they differ. Rows that are equal in all columns
+    of the laws are merged. Returns the names, and the index of the row of each.
     """
     columns = differing(parts, table)
     rows = table[columns].drop_duplicates() if columns else table.head(1)
@@ -344,7 +346,7 @@ def names_of_rows(
 
 
 def short(column: str, value: float) -> str:
-    """Write a column's value as people do."""
+    """Format a column's value."""
     return format_count(value) if column in COUNTS else f"{value:.4g}"
 
 
@@ -352,10 +354,10 @@ def short(column: str, value: float) -> str:
 
 
 class _Domain(NamedTuple):
-    """Log losses of one domain's recipes, by draw.
+    """The log losses of one domain's recipes, by draw.
 
-    ``law``, ``new``: of the law, and of a new run of each, shape (draw, recipe);
-    ``interval``: ``median``, ``low``, ``high`` of a new run of each.
+    ``law``, ``new``: log loss of the law, and of a new run, each of shape (draw,
+    recipe); ``interval``: ``median``, ``low``, ``high`` of a new run of each recipe.
     """
 
     name: str
@@ -367,8 +369,8 @@ class _Domain(NamedTuple):
 def _draw_losses(
     posterior: Posterior, runs: pd.DataFrame, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "draw recipe"], Float[np.ndarray, "draw recipe"]]:
-    """Log losses of the law, and of a new run of each recipe; what those of one
-    checkpoint share is drawn once.
+    """Draw log losses of the law and of a new run of each recipe; the effect that runs
+    from one checkpoint share is drawn once.
     """
     parts = all_draws(posterior.pieces())
     law = log_losses(parts, runs, WHAT)
@@ -378,7 +380,9 @@ def _draw_losses(
 
 
 def _paired(domains: Sequence[_Domain], seed: int) -> list[_Domain]:
-    """The domains with as many draws each, in random order: they are independent."""
+    """Give the domains equal numbers of draws, in random order, since they are
+    independent.
+    """
     most = max(len(domain.law) for domain in domains)
     rng = generator(seed, Stream.RECIPES, len(domains))
     orders = [shuffled(rng, len(domain.law), most) for domain in domains]
@@ -394,7 +398,7 @@ def _rows(
     price: Float[np.ndarray, " recipe"],
     domains: Sequence[_Domain],
 ) -> list[dict[str, Any]]:
-    """A record for each recipe."""
+    """Build a record for each recipe."""
     is_best = np.all(
         [domain.new == domain.new.min(axis=1, keepdims=True) for domain in domains],
         axis=0,
@@ -447,19 +451,21 @@ def _pair(
 def _wins(
     domains: Sequence[_Domain], one: int, other: int
 ) -> Bool[np.ndarray, " draw"]:
-    """Whether a run of the first has the lower loss in all domains, by draw."""
+    """Tell for each draw whether a run of the first recipe has the lower loss in all
+    domains.
+    """
     return np.all([d.new[:, one] < d.new[:, other] for d in domains], axis=0)
 
 
 def _law_wins(
     domains: Sequence[_Domain], one: int, other: int
 ) -> Bool[np.ndarray, " draw"]:
-    """The same of the law's losses."""
+    """Tell the same for the law's losses."""
     return np.all([d.law[:, one] < d.law[:, other] for d in domains], axis=0)
 
 
 def _pair_sentence(pair: Mapping[str, Any], prob: float) -> str:
-    """Say what a pair's probability is, and by how much."""
+    """Describe a pair's probability and the difference of its losses."""
     domains = pair["domains"]
     suffix = " on both losses" if len(domains) > 1 else ""
     parts = [

@@ -1,10 +1,9 @@
-"""What a forecast rests on: the runs, or the priors.
+"""Tell whether a forecast rests on the runs or on the priors.
 
-Three signs that it is the priors, each a line for a person: too few levels of a column
-along which runs lie beyond the table; two effects of pre-training that the table does
-not tell apart; and a forecast that moves with the prior and not with the likelihood
-when either is raised to a power (Kallioinen et al. 2024, as ArviZ computes it:
-`psense`).
+There are three signs of the priors, each a line of text: too few levels of a column
+along which runs lie beyond the table; two effects of pre-training that the table cannot
+separate; and a forecast that moves with the prior but not with the likelihood when
+either is raised to a power (Kallioinen et al. 2024, computed by ArviZ: `psense`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 POWERS = (0.8, 1.25)
 SENSITIVE = 0.05  # Kallioinen 2024, section 3.3: above, a component moves the posterior
-# how reasons of the prior begin
+# beginnings of reasons about priors
 ONE_LEVEL, PRIOR_DOMINATED = "one ", "forecast prior-dominated"
 
 
@@ -45,7 +44,7 @@ class Sensitivity(NamedTuple):
 
     @property
     def is_prior_dominated(self) -> bool:
-        """The prior moves the forecast, the likelihood does not."""
+        """Tell whether the prior moves the forecast and the likelihood does not."""
         return self.prior >= SENSITIVE > self.likelihood
 
 
@@ -61,7 +60,7 @@ def sensitivity(
         Draws of the law's log loss at the runs forecast, shape (draw, run), as
         ``fit.log_loss(runs)`` gives them.
     most_runs
-        Most runs to look at; of a longer table these are evenly spread.
+        Most runs to use; from a longer table an evenly spaced selection.
     """
     from arviz_base import from_dict
     from arviz_stats import psense  # pyright: ignore[reportPrivateImportUsage]
@@ -81,11 +80,11 @@ def sensitivity(
 def scaled_weights(
     fit: Fit, component: str, power: float
 ) -> Float[np.ndarray, " draw"]:
-    """Weights of draws as if prior or likelihood were raised to a power.
+    """Compute weights of draws as if prior or likelihood were raised to a power.
 
-    Pareto-smoothed importance weights, shape (draw,), sum 1: raising a component to a
-    power multiplies the posterior by the component to the power less one (Kallioinen
-    2024, section 2.2).
+    These are Pareto-smoothed importance weights, shape (draw,), with sum 1. Raising a
+    component to a power p multiplies the posterior by the component to the power p - 1
+    (Kallioinen 2024, section 2.2).
     """
     import arviz_stats.base
 
@@ -101,9 +100,9 @@ def scaled_weights(
 
 
 def _groups(fit: Fit) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]]]:
-    """Log prior and log likelihood by name, shape (chain, draw, ...).
+    """Collect log prior and log likelihood by name, shape (chain, draw, ...).
 
-    Draws are those whose log likelihood was kept.
+    The draws are those with a kept log likelihood.
     """
     data = fit.inference_data
     likelihood = data["log_likelihood"]["log_loss"].to_numpy().astype(float)
@@ -119,9 +118,9 @@ def _groups(fit: Fit) -> dict[str, dict[str, Float[np.ndarray, "chain draw ..."]
 def thinned(
     fit: Fit, draws: Float[np.ndarray, " draw *rest"], by_chain: bool = False
 ) -> Float[np.ndarray, " kept *rest"] | Float[np.ndarray, "chain kept *rest"]:
-    """Those of a fit's draws, shape (draw, ...), whose log likelihood was kept.
+    """Select the draws of a fit, shape (draw, ...), with a kept log likelihood.
 
-    With ``by_chain``, of shape (chain, draw, ...).
+    With ``by_chain``, the shape is (chain, draw, ...).
     """
     chains, count = fit.inference_data["log_likelihood"]["log_loss"].shape[:2]
     shape = draws.shape[1:]
@@ -131,7 +130,7 @@ def thinned(
 
 
 def _step(draws: int, wanted: int) -> int:
-    """Thinning step: every so many-th draw is kept."""
+    """Compute the thinning step of the kept draws."""
     return -(-draws // wanted)
 
 
@@ -144,19 +143,19 @@ def reasons(
     log_loss: Float[np.ndarray, "draw run"],
     min_weight: float = 0.1,
 ) -> tuple[str, ...]:
-    """Say why the forecast of these runs rests on priors, a line each.
+    """List the reasons why the forecast of these runs rests on priors, a line each.
 
     Reasons that cannot be computed are left out.
 
     Parameters
     ----------
     posterior
-        A `Fit`; of an `Average`, the laws of some weight are looked at, without
-        power-scaling; another has no reasons.
+        A `Fit`. For an `Average`, the laws with some weight are examined, without
+        power-scaling. Other posteriors have no reasons.
     log_loss
         Draws of the law's log loss at the runs, shape (draw, run).
     min_weight
-        Weight of a law in an average from which on its reasons count.
+        Least weight of a law in an average whose reasons count.
     """
     from bayeslaw._posteriors.averaging.record import Average
 
@@ -186,9 +185,10 @@ def reasons(
 def few_levels(
     laws: Sequence[Law], fitted: pd.DataFrame, runs: pd.DataFrame
 ) -> list[str]:
-    """Columns of which the table has one level or two while the runs lie beyond.
+    """List columns with one or two levels in the table along which the runs lie beyond
+    it.
 
-    With the exponents along them, a line each.
+    Each line names the exponents along the column.
     """
     lines = []
     for column in dict.fromkeys(c for law in laws for c in law.covariates):
@@ -230,12 +230,14 @@ def gate_or_floor(
     runs: pd.DataFrame,
     unclear: float = 0.25,
 ) -> str | None:
-    """Say so if two effects of the stage beyond the last fitted one are not told apart.
+    """Write a line if two effects of the stage cannot be separated beyond the last
+    fitted stage.
 
-    What is looked at: the share of a term in all that changes (sum of sizes) from the
-    last fitted stage to that of the runs; it is ``unclear`` where its 90% interval is
-    as wide. With two stages fitted, gate and floor hardly correlate (-.2), but either
-    could make half of the change; with a third stage the share is known to 6%.
+    The criterion is the share of a term in the total change (sum of absolute changes)
+    from the last fitted stage to the runs' stage. It is unclear if its 90% interval is
+    wider than ``unclear``. With two fitted stages, gate and floor hardly correlate
+    (-.2), but either could make half of the change. With a third stage the share is
+    known to 6%.
     """
     if "ptpp" not in law.covariates:
         return None
@@ -277,10 +279,11 @@ def _changes(
     last: Float[jax.Array, " run"],
     values: dict[str, Float[jax.Array, " draw"]],
 ) -> dict[str, Float[jax.Array, " draw"]]:
-    """Mean change of each term's contribution since the last fitted stage, in nats.
+    """Compute the mean change of each term's contribution since the last fitted stage,
+    in nats.
 
-    Over runs, shape (draw,) each, of ``values`` of that shape; ``x`` and ``last`` have
-    shape (run,).
+    The mean is over runs, and each change has shape (draw,), like ``values``; ``x`` and
+    ``last`` have shape (run,).
     """
 
     def of_draw(

@@ -1,3 +1,3 @@
-"""Further checks of a posterior: whether its inference is right at the runs that were
-fitted, and what the stages left out say of the next one.
+"""Check a posterior further: is its inference right at the training runs, and what do
+left-out stages tell about the next one?
 """

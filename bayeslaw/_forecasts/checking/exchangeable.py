@@ -1,11 +1,10 @@
-"""What the stages left out say of the next one, without assuming a distribution: how
-much wider 90% intervals would have had to be at each (split conformal prediction: Vovk,
-Gammerman and Shafer 2005, a stage in the place of a row).
+"""Judge left-out stages by split conformal prediction (Vovk, Gammerman and Shafer
+2005), with a stage in place of a row. The score of a stage is the factor by which its
+90% intervals would have had to be wider. No distribution is assumed.
 
-If the next stage is exchangeable with m stages left out, the factor that it asks for is
-below the largest of theirs with probability m / (m + 1); a statement at 90% needs nine.
-It is a check and no promise: an extrapolation is a reason to doubt that they are
-exchangeable.
+If the next stage is exchangeable with m left-out stages, its factor is below their
+largest with probability m / (m + 1). A statement at 90% needs nine stages. This is a
+check, not a promise: in an extrapolation stages may not be exchangeable.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ NEEDED = 9
 class Stage:
     """A stage forecast from those below it.
 
-    ``n``: its runs; ``coverage90``: share of them inside 90% intervals; ``stretch``:
-    factor by which the intervals would have had to widen to hold 90% of them;
-    ``failed``: whether what it was forecast by failed its diagnostics.
+    ``n``: number of its runs; ``coverage90``: share of them inside 90% intervals;
+    ``stretch``: factor by which the intervals would have had to widen to hold 90% of
+    them; ``failed``: whether the forecasting posterior failed its diagnostics.
     """
 
     name: str
@@ -40,16 +39,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class StagesCheck:
-    """Stages left out, and what they say of the next one.
+    """Left-out stages, and the conclusion about the next one.
 
     Parameters
     ----------
     column
-        What tells the stages apart; None where the runs have one stage only.
+        Column of the stages; None if the runs have one stage only.
     stages
-        Each forecast from all that lie below it.
+        The stages, each forecast from all stages below it.
     skipped
-        Stages that could not be left out, and why, a line each.
+        Stages that could not be left out, with the reason, a line each.
     """
 
     column: str | None
@@ -63,23 +62,23 @@ class StagesCheck:
 
     @property
     def factor(self) -> float | None:
-        """What to widen 90% intervals by, so that they hold 90% of the next stage's runs
-        with `probability`: the largest stretch, or nothing; None without stages.
+        """Factor that makes 90% intervals hold 90% of the next stage's runs with
+        `probability`: the largest stretch, at least 1; None without stages.
         """
         return None if self.largest is None else max(1.0, self.largest)
 
     @property
     def probability(self) -> float | None:
-        """That the next stage's stretch is below the largest, if it is exchangeable with
-        the stages left out; None without stages.
+        """Probability that the next stage's stretch is below the largest, if it is
+        exchangeable with the left-out stages; None without stages.
         """
         m = len(self.stages)
         return m / (m + 1) if m else None
 
     @property
     def factor90(self) -> float | None:
-        """As `factor`, with a probability of 90% at least; None with fewer than nine
-        stages, with which no such statement can be made.
+        """Like `factor`, with a probability of at least 90%; None with fewer than nine
+        stages, which allow no such statement.
         """
         m = len(self.stages)
         if m < NEEDED:
@@ -99,7 +98,7 @@ class StagesCheck:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What it says, in words."""
+        """Describe the result in words, line by line."""
         if self.factor is None:
             return (f"stages left out: {self._nothing()}",)
         m = len(self.stages)
@@ -135,7 +134,7 @@ class StagesCheck:
         return (*lines, *(f"not left out: {why}" for why in self.skipped))
 
     def sentence(self) -> str:
-        """All of it in one line."""
+        """Describe the result in one line."""
         return "; ".join(self.lines)
 
     def _nothing(self) -> str:
@@ -155,7 +154,7 @@ class StagesCheck:
         return paragraphs(self.sentence()) + table_html(self.table)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON types."""
+        """Convert the record to JSON types."""
         return {
             "column": self.column,
             "stages": [asdict(stage) for stage in self.stages],

@@ -1,5 +1,5 @@
-"""What is left out of a fit to test it: the largest levels along the axis on which the
-plan lies farthest beyond the table, and along others beside it.
+"""Choose the runs to leave out to test a fit: the largest levels along the axis on
+which the plan lies farthest beyond the table, and along other axes.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ WORDS = {
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Runs left out of a fit: those at an edge of an axis and beyond it.
+    """Runs left out of a fit: those at and beyond an edge along an axis.
 
     Parameters
     ----------
     axis
         A column of the table, or a compound one (`columns.COMPOUND`).
     edge
-        The least level that is left out.
+        The smallest level that is left out.
     below
         The largest level that stays.
     top
         The largest level of the table.
     planned
-        Where the plan lies along the axis; None where it does not say, or there is none.
+        The plan's level along the axis; None if it has no such level, or if there is no
+        plan.
     """
 
     axis: str
@@ -61,33 +62,33 @@ class HoldOut:
     planned: float | None = None
 
     def is_held(self, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
-        """Which runs are left out, shape (run,); those that lack a level stay."""
+        """Select the runs to leave out, shape (run,); runs without a level stay."""
         return axis_values(runs, self.axis) >= (1 - SAME) * self.edge
 
     @property
     def name(self) -> str:
-        """The levels left out, in words."""
+        """Name the left-out levels."""
         level = words(self.axis, self.edge)
         return level if self.edge == self.top else f"{level} and more"
 
     @property
     def times_tested(self) -> float:
-        """How many times beyond what stays the farthest run left out lies."""
+        """Compute the factor of the farthest left-out run beyond the runs that stay."""
         return self.top / self.below if self.below > 0 else math.inf
 
     @property
     def is_in_direction(self) -> bool:
-        """Whether the plan lies beyond the table along this axis."""
+        """Tell whether the plan lies beyond the table along this axis."""
         return self.planned is not None and self.planned > BEYOND * self.top
 
     def at_tokens(self, tokens: float | None) -> HoldOut:
-        """With a plan's tokens, which are not known before it is made."""
+        """Add a plan's tokens, which are unknown before the plan is made."""
         if self.axis != "D" or not tokens:
             return self
         return replace(self, planned=tokens)
 
     def proves(self) -> str:
-        """What the forecast of these runs proves for the plan."""
+        """Describe what the forecast of these runs proves for the plan."""
         tested = (
             f"forecast from {words(self.axis, self.below)} and less, "
             f"{self.times_tested:.2g} times beyond"
@@ -106,7 +107,7 @@ class HoldOut:
 
 
 def words(axis: str, level: float) -> str:
-    """A level along an axis, with its unit."""
+    """Format a level along an axis, with its unit."""
     if axis in WORDS:
         return WORDS[axis].format(format_count(level))
     return f"{axis} {format_level(axis, float(level))}"
@@ -118,21 +119,22 @@ def hold_outs(
     question: Mapping[str, Any] | None = None,
     most: int = MOST,
 ) -> tuple[HoldOut, ...]:
-    """What is left out, the main one first.
+    """Choose the hold-outs, the main one first.
 
     Parameters
     ----------
     parts
         The runs of each domain.
     named
-        An axis whose largest level is the main one; by default that along which the
-        plan lies farthest beyond the table, and without a plan the first of stage, size
-        and tokens that leaves two levels to fit in every domain, else the first that
-        leaves one.
+        Axis of the main hold-out. By default the axis along which the plan lies
+        farthest beyond the table. Without a plan it is the first of stage, size and
+        tokens that leaves two levels to fit in every domain, else the first that leaves
+        one.
     question
-        What is planned for, with ``N`` and, unless shares are mixed, ``ptpp``.
+        The question of the plan, with ``N`` and, unless it is about a mixture,
+        ``ptpp``.
     most
-        So many at most; without a plan there is one.
+        Most hold-outs; without a plan there is one.
 
     Raises
     ------
@@ -156,7 +158,7 @@ def hold_outs(
 
 
 def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
-    """Where the largest of the models planned for lies, by axis."""
+    """Find the level of the largest planned model, by axis."""
     names = [name for name in ("N", "ptpp") if name in question]
     places = {name: np.atleast_1d(question[name]) for name in names}
     if len(places) == 2:
@@ -165,7 +167,7 @@ def planned_places(question: Mapping[str, Any]) -> dict[str, float]:
 
 
 def axes_of(parts: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
-    """Axes to hold out by: the stage, the size and the tokens."""
+    """List the axes to hold out by: stage, size and tokens."""
     table = pd.concat(parts.values())
     return stage_axis(table), "N", "D"
 
@@ -173,7 +175,7 @@ def axes_of(parts: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
 def _in_order(
     parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]
 ) -> list[str]:
-    """Axes, those first along which the plan lies farthest beyond the table."""
+    """Sort the axes by how far the plan lies beyond the table, farthest first."""
     beyond = {}
     for axis in axes_of(parts):
         levels = _levels(parts, axis)
@@ -188,7 +190,7 @@ def _default(parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]) -> 
         hold_out = _with_enough(parts, axis, places.get(axis))
         if hold_out is not None and _fewest_levels(parts, axis) > 2:
             return hold_out
-    # few rows, or few levels: the forecast of any level is better than none
+    # with few rows or levels, a forecast of any level is better than none
     for least in (3, 2):
         for axis in order:
             if _fewest_levels(parts, axis) >= least:
@@ -207,7 +209,7 @@ def _largest(
     Raises
     ------
     RunTableError
-        The table lacks it, or has one level of it in some domain.
+        The table lacks the axis, or has only one level of it in a domain.
     """
     for runs in parts.values():
         missing = [column for column in columns_of(axis) if column not in runs]
@@ -228,8 +230,8 @@ def _largest(
 def _with_enough(
     parts: Mapping[str, pd.DataFrame], axis: str, planned: float | None
 ) -> HoldOut | None:
-    """The fewest of the largest levels that have enough rows in every domain to tell,
-    and leave enough to fit; None where there are none.
+    """Hold out as few of the largest levels as have enough rows in every domain, and
+    leave enough rows to fit; None if that is impossible.
     """
     if _fewest_levels(parts, axis) < 2:
         return None
@@ -250,13 +252,13 @@ def _at(
     place: int,
     planned: float | None,
 ) -> HoldOut:
-    """Hold out the levels from a place on."""
+    """Hold out all levels from an index on."""
     edge, below, top = map(float, (levels[place], levels[place - 1], levels[-1]))
     return HoldOut(axis, edge, below, top, planned)
 
 
 def _fewest_levels(parts: Mapping[str, pd.DataFrame], axis: str) -> int:
-    """Levels of an axis in the domain that has fewest; 0 where one lacks it."""
+    """Count the levels of an axis in the domain with fewest; 0 if a domain lacks it."""
     if not all(set(columns_of(axis)) <= set(runs) for runs in parts.values()):
         return 0
     return min(len(_levels({name: runs}, axis)) for name, runs in parts.items())
@@ -265,7 +267,9 @@ def _fewest_levels(parts: Mapping[str, pd.DataFrame], axis: str) -> int:
 def _levels(
     parts: Mapping[str, pd.DataFrame], axis: str
 ) -> Float[np.ndarray, " level"]:
-    """Levels of an axis over all domains, ascending; those nearly the same are one."""
+    """List the levels of an axis over all domains, ascending; nearly equal levels are
+    one.
+    """
     tables = [runs for runs in parts.values() if set(columns_of(axis)) <= set(runs)]
     if not tables:
         return np.zeros(0)
@@ -283,8 +287,8 @@ def untested(
     parts: Mapping[str, pd.DataFrame],
     tested: Sequence[HoldOut],
 ) -> tuple[str, ...]:
-    """The plan's stage and size, where they lie beyond all runs held out, and how far
-    the table could test them.
+    """List the plan's stage and size if they lie beyond all held-out runs, with the
+    distance that the table could test.
     """
     places = planned_places(question)
     rows = pd.concat(
@@ -294,7 +298,7 @@ def untested(
     for axis in (stage_axis(pd.concat(parts.values())), "N"):
         has_axis = set(columns_of(axis)) <= set(rows)
         most = axis_values(rows, axis).max() if has_axis and len(rows) else math.nan
-        # a column that the table lacks is as little tested as a larger level
+        # a missing column is untested, like a larger level
         if axis not in places or places[axis] <= (1 + SAME) * most:
             continue
         how = "" if math.isnan(most) else f" (tested up to {format_count(most)})"

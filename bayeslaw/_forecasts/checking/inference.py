@@ -1,15 +1,15 @@
-"""Whether an inference is right at the user's own runs: posterior simulation-based
-calibration (Sailynoja, Schmitt, Burkner and Vehtari 2025, arXiv 2502.03279).
+"""Check an inference at the user's own runs by posterior simulation-based calibration
+(Sailynoja, Schmitt, Burkner and Vehtari 2025, arXiv 2502.03279).
 
-Parameters are drawn from the posterior given the table, new losses of the same runs from
-the parameters, and the posterior given both tables is drawn again: the share of its draws
-below the parameters that made the new losses is uniform if both posteriors are right,
-whatever the table is. It says nothing of whether the law is.
+Parameters are drawn from the posterior given the table. New losses of the same runs are
+simulated from them. Then the posterior given both tables is drawn. If both posteriors
+are right, the share of its draws below the simulated parameters is uniform, for any
+table. This does not test whether the law is right.
 
-The second posterior is drawn from prior and likelihood of all rows. To weigh the draws
-of the first by the likelihood of the new losses would be cheaper, and would check
-nothing: the first posterior, wrong or not, would be the prior of its own simulation, and
-shares would be uniform whatever it is.
+The second posterior is drawn from the prior and the likelihood of all rows. It would be
+cheaper to weigh the draws of the first posterior by the likelihood of the new losses,
+but that would check nothing: the first posterior, right or wrong, would be the prior of
+its own simulation, and shares would always be uniform.
 """
 
 from __future__ import annotations
@@ -70,15 +70,14 @@ def check_inference(
     Parameters
     ----------
     posterior
-        A fit of one law. What is checked is the law with its priors and errors as it
-        was fitted by itself; its misfit is learned in a second step, a cut and not
-        Bayes' rule, of which no simulation could be uniform.
+        A fit of one law. The check concerns the law with its priors and errors, as it
+        was fitted by itself. Its misfit is learned in a second step, which is a cut and
+        not Bayes' rule, so its shares could not be uniform.
     runs
-        Runs whose log losses are ranked too: up to eight, from the one forecast lowest
-        to the one forecast highest, and the mean of all. A table, or the path of one.
+        Runs whose log losses are ranked, too: up to eight, from the lowest forecast to
+        the highest, and the mean of all. A table, or the path of one.
     replicates
-        How often new losses are drawn. Forty find gross faults, hundreds find small
-        ones.
+        Number of simulated tables. Forty find gross faults, hundreds find small ones.
     seed
         Same seed, same machine: same numbers.
     progress
@@ -87,7 +86,7 @@ def check_inference(
     Raises
     ------
     LawError
-        It is no fit of one law, or there are too few replicates.
+        The posterior is not a fit of one law, or there are too few replicates.
     RunTableError
         The runs lack a column that the law reads.
 
@@ -118,7 +117,7 @@ def check_inference(
 
 
 def _checked(posterior: object, replicates: int, fewest: int = 10) -> Fit:
-    """Refuse what no replicates can be drawn from, and fewer than tell anything."""
+    """Refuse posteriors without replicates, and too few replicates."""
     if isinstance(posterior, Average):
         name = posterior.heaviest.law.name
         raise LawError(
@@ -144,19 +143,19 @@ def _checked(posterior: object, replicates: int, fewest: int = 10) -> Fit:
 
 @dataclass(frozen=True, eq=False)
 class FittedLaw:
-    """A law with the errors that it was fitted with by itself, before its misfit.
+    """A law with the error structure of its own fit, before the misfit.
 
     Parameters
     ----------
     covariates, y
         Columns and log losses of the fitted runs, (row,).
     shared
-        Which of them share their error.
+        Groups of rows with a common error.
     draws
-        Draws of the law's values and of the error given these runs, by name.
+        Draws of the law's values and of the error, given these runs, by name.
     covariates_forecast, named
-        Columns of the runs whose mean log loss is ranked; None for none. Places of
-        those whose own is ranked too, by what they are called.
+        Columns of the runs whose mean log loss is ranked, or None; and the indices of
+        runs whose own log loss is ranked, by their names.
     """
 
     law: Law
@@ -169,7 +168,9 @@ class FittedLaw:
 
     @classmethod
     def of(cls, fit: Fit, runs: pd.DataFrame | None) -> FittedLaw:
-        """Read a fit, and the runs whose log losses are ranked; None for none."""
+        """Build the problem from a fit and the runs whose log losses are ranked, or
+        None.
+        """
         law, all_draws = fit.law, draws_of(fit.inference_data)
         shared = _shared_as_fitted(fit.runs, all_draws)
         draws = {name: all_draws[name] for name in (*law.priors, *error_names(shared))}
@@ -194,7 +195,7 @@ class FittedLaw:
     def simulate(
         self, truth: Truth, rng: np.random.Generator
     ) -> Float[np.ndarray, " row"]:
-        """New runs of the same design, from new checkpoints."""
+        """Simulate new runs of the same design, from new checkpoints."""
         draw = {name: np.array([value]) for name, value in truth.items()}
         (mean,) = _log_losses(self.law, draw, self.covariates)
         return mean + draw_errors(len(mean), truth, self.shared, rng)
@@ -220,7 +221,9 @@ class FittedLaw:
         return Ranked(shares, by_chains=bool(rhat == rhat), converged=not rhat >= 1.05)
 
     def _shares_of_losses(self, values: DrawsByName, truth: Truth) -> dict[str, float]:
-        """Share of the log losses of the runs below those of the truth."""
+        """Compute the share of draws whose log losses at the runs are below the
+        truth's.
+        """
         if self.covariates_forecast is None:
             return {}
         with_truth = {
@@ -233,9 +236,7 @@ class FittedLaw:
 
 
 def _shared_as_fitted(runs: pd.DataFrame, draws: DrawsByName) -> SharedError:
-    """What the rows shared while the law was fitted: of what the table shows, that of
-    which there are draws.
-    """
+    """Find the error structure used in the fit, dropping effects without draws."""
     shared = shared_error(runs)
     if shared.kind is not None and f"tau_{shared.kind}" not in draws:
         shared = shared._replace(checkpoint=None, run=None)
@@ -254,7 +255,9 @@ def _log_losses(
 def _some_runs(
     runs: pd.DataFrame, log_losses: Float[np.ndarray, "draw run"], most: int = 8
 ) -> dict[str, int]:
-    """Names and places of a few runs, from the one forecast lowest to the highest."""
+    """Select a few runs from the lowest forecast to the highest: their names and
+    indices.
+    """
     order = np.argsort(np.median(log_losses, axis=0), kind="stable")
     places = np.linspace(0, len(order) - 1, min(most, len(order)))
     chosen = order[np.unique(places.round().astype(int))]

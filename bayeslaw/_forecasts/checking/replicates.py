@@ -95,9 +95,9 @@ class InferenceCheck:
         How many posteriors were drawn by NUTS, as importance sampling would not do, and
         how many of these did not converge; all are counted among the shares.
     left_out
-        What of the fit was not checked, in words; empty if nothing.
+        Parts of the fit that were not checked, in words; empty if there are none.
     seconds
-        How long it took.
+        Duration in seconds.
     """
 
     law: str
@@ -123,7 +123,7 @@ class InferenceCheck:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """Quantities whose shares are not uniform, the least uniform first."""
+        """List the quantities whose shares are not uniform, the least uniform first."""
         p = self.p_values
         return tuple(sorted((n for n in p if p[n] < self.limit), key=lambda n: p[n]))
 
@@ -148,7 +148,7 @@ class InferenceCheck:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What it says, in words."""
+        """Describe the result in words, line by line."""
         p = self.p_values
         head = (
             f"posterior SBC, {self.replicates} replicates of the fitted runs, "
@@ -183,7 +183,7 @@ class InferenceCheck:
         return tuple(lines)
 
     def sentence(self) -> str:
-        """All of it in one line."""
+        """Describe the result in one line."""
         return "; ".join(self.lines)
 
     def __repr__(self) -> str:
@@ -194,7 +194,7 @@ class InferenceCheck:
         return paragraphs(self.sentence()) + table_html(self.table)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON types."""
+        """Convert the record to JSON types."""
         return {
             "replicates": self.replicates,
             "uniform": self.is_uniform,

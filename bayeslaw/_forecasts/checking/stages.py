@@ -1,4 +1,6 @@
-"""Stages left out of the fitted runs in turn, each forecast from those below it."""
+"""Leave out the stages of the training runs in turn, and forecast each from those below
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,28 +40,30 @@ def check_stages(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> StagesCheck:
-    """Leave out the upper stages of the fitted runs in turn, forecast each from those
-    below, and say what that tells of the next stage.
+    """Leave out the upper stages of the training runs in turn, forecast each from the
+    stages below, and conclude about the next stage.
 
     Parameters
     ----------
     posterior
-        A fit or an average; it is made again, as it was made, for each stage left out.
+        A fit or an average. It is made again with the same settings for each left-out
+        stage.
     runs
-        Measured runs beyond the fitted ones, or the path of a table: one stage more.
+        Measured runs beyond the training runs, or the path of a table; they are one
+        more stage.
     column
-        What tells stages apart: a column, ``D/N`` or ``N*D``. By default the first of
-        ptpp, N, D, tokens per parameter and compute along which ``runs`` lie beyond the
-        fitted ones, else the first that has two levels.
+        Axis of the stages: a column, ``D/N`` or ``N*D``. By default the first of ptpp,
+        N, D, tokens per parameter and compute along which ``runs`` lie beyond the
+        training runs, else the first with two levels.
     seed
         Same seed, same machine: same numbers.
     progress
-        Called with what is done and to do.
+        Called with the stages done and to do.
 
     Raises
     ------
     LawError
-        It is neither a fit nor an average.
+        The posterior is neither a fit nor an average.
     RunTableError
         There is no such column, or no losses.
 
@@ -100,7 +104,7 @@ def check_stages(
 def _column(
     table: pd.DataFrame, new: pd.DataFrame | None, asked: str | None
 ) -> str | None:
-    """What stages are left out by; None where the runs have one stage only."""
+    """Choose the axis of the stages; None if the runs have one stage only."""
     if asked is not None:
         needed = columns_of(asked)
         if not set(needed) <= set(table):
@@ -121,7 +125,7 @@ def _column(
 
 
 def _lies_beyond(table: pd.DataFrame, new: pd.DataFrame, column: str) -> bool:
-    """Whether new runs are a stage above all fitted ones, and enough to be one."""
+    """Tell whether new runs are a stage above all training runs, with enough rows."""
     if len(new) < FEW or not set(columns_of(column)) <= set(new):
         return False
     return bool(axis_values(new, column).min() > axis_values(table, column).max())
@@ -136,12 +140,12 @@ def _span(runs: pd.DataFrame, column: str) -> str:
 def _forecast(
     posterior: KeptPosterior, fold: Fold, seed: int, progress: Progress
 ) -> Stage:
-    """A stage forecast by the same laws fitted to what lies below it.
+    """Forecast a stage by the same laws, fitted to the runs below it.
 
     Raises
     ------
     RunTableError, LawError
-        It is too small, or they cannot be fitted to what is left.
+        The stage is too small, or the laws cannot be fitted to the rest.
     """
     runs = posterior.runs
     kept, held = int(fold.kept.sum()), int(fold.held.sum())
@@ -152,7 +156,7 @@ def _forecast(
     if len(np.unique(axis_values(runs[fold.kept], fold.column))) < 2:
         raise RunTableError(f"column {fold.column!r} has one level only below it")
     with warnings.catch_warnings():
-        # what a part of a table lacks is no news about the table
+        # warnings about a part of the table are no news about the table
         warnings.simplefilter("ignore", RunTableWarning)
         warnings.simplefilter("ignore", FitWarning)
         below = refit_like(
@@ -166,7 +170,7 @@ def _forecast(
 
 
 def _stage(name: str, below: KeptPosterior, held: pd.DataFrame, seed: int) -> Stage:
-    """How the forecast of a stage came out."""
+    """Score the forecast of a stage."""
     y = fitting.log_losses(held)
     new = below.log_loss(held, noise=True, seed=seed)
     low, point, high = np.quantile(new, [0.05, 0.5, 0.95], axis=0)

@@ -1,3 +1,3 @@
-"""A second opinion before anything is decided: what is sound in a table of runs or in
-posteriors, what deserves a look, what fails, and what to do about it.
+"""Review a table of runs or posteriors before anything is decided: what is sound, what
+deserves a look, what fails, and what to do about it.
 """

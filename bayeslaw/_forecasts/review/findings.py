@@ -1,4 +1,4 @@
-"""A review as a record: checks with their verdicts, for people and as JSON."""
+"""Represent a review: checks with their verdicts, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Finding:
     Parameters
     ----------
     name
-        What was looked at, after its domain or fit where there are several.
+        Name of the check, after the domain or fit if there are several.
     verdict
-        ``"pass"``; ``"look"``: usable, but a person should look; ``"fail"``: what is
-        made of it cannot be trusted.
+        ``"pass"``; ``"look"``: usable, but a person should look; ``"fail"``: no result
+        from it can be trusted.
     reason
-        What was seen, with its figures.
+        The observation, with its figures.
     next
-        The one thing to do, a command where one can be given (what it cannot know in
-        capitals: RUNS, GOAL, FLOPS, LOSS); empty where nothing is.
+        The one thing to do, if possible a command with blanks in capitals (RUNS, GOAL,
+        FLOPS, LOSS); empty if there is nothing to do.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Review:
-    """What a table of runs or posteriors are worth, check by check.
+    """The result of a review, check by check.
 
-    ``subject``: what was reviewed, as it is called in commands.
+    ``subject``: name of the reviewed table or posteriors in commands.
     """
 
     subject: str
@@ -55,7 +55,7 @@ class Review:
         Raises
         ------
         KeyError
-            There is none; the message lists those there are.
+            There is no such check; the message lists all checks.
         """
         for check in self.checks:
             if check.name == name:
@@ -85,8 +85,8 @@ class Review:
         return pd.DataFrame(rows).set_index("name")
 
     def sentence(self) -> str:
-        """In words, for people: a line for each check, what to do below it, and the
-        verdict.
+        """Describe the review in words: a line for each check, the advice below it, and
+        the verdict.
         """
         width = max(len(check.name) for check in self.checks)
         lines = []
@@ -117,7 +117,9 @@ def worst(verdicts: Any) -> Verdict:
 
 
 def labelled(findings: Sequence[Finding], label: str) -> list[Finding]:
-    """The findings under a domain's or a fit's name; as they are without one."""
+    """Put a domain's or a fit's name before the findings; without a name they are
+    unchanged.
+    """
     if not label:
         return list(findings)
     return [replace(finding, name=f"{label}: {finding.name}") for finding in findings]

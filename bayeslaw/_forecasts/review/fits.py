@@ -1,5 +1,5 @@
-"""Posteriors after they are fitted: whether their draws can be trusted, whether the law
-suits, whether its intervals held where it was tested, and how far they are to reach.
+"""Review posteriors: can their draws be trusted, does the law suit, did its intervals
+hold where it was tested, and how far beyond that lies the goal?
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ from bayeslaw._tables.fitting import by_domain, losses
 
 
 class Evidence(NamedTuple):
-    """What posteriors are to be reviewed on, beside themselves.
+    """Further evidence for a review of posteriors.
 
     ``goal``: runs to forecast; ``held_out``: measured runs that no posterior has seen;
-    ``refit``: whether to leave stages out and fit again where nothing is kept.
+    ``refit``: whether to leave stages out and fit again if the posterior keeps no such
+    forecasts.
     """
 
     goal: pd.DataFrame | None = None
@@ -55,8 +56,8 @@ class Evidence(NamedTuple):
 def review_fits(
     posteriors: Mapping[str, Fit | Average], evidence: Evidence
 ) -> list[Finding]:
-    """Look at posteriors by name (their paths, where commands are to be pasted), and at
-    a plan that several could make.
+    """Review posteriors by name (their paths, for commands to paste), and the plan that
+    several could make.
     """
     several = len(posteriors) > 1
     findings: list[Finding] = []
@@ -81,7 +82,8 @@ def _review_fit(
     ]
     if goal is None:
         return [*findings, told_range(runs, path)]
-    # A goal is as well known as what was held out only as far as that went.
+    # The held-out runs test the forecast of a goal only as far as they lie beyond the
+    # rest.
     times = tested(runs, left_out.folds) if left_out else {}
     if evidence.held_out is not None:
         held_out = _of_domain(posterior, evidence.held_out)
@@ -94,10 +96,10 @@ def _review_fit(
 
 
 class LeftOut(NamedTuple):
-    """How laws forecast the stages left out.
+    """Forecasts of left-out stages by laws.
 
-    ``table``: of `Comparison.table`; ``weights``: of the laws that have some; ``names``
-    of the stages, and which runs they are.
+    ``table``: as `Comparison.table`; ``weights`` of the laws with weight; ``names`` of
+    the stages, and the runs of each.
     """
 
     table: pd.DataFrame
@@ -107,8 +109,8 @@ class LeftOut(NamedTuple):
 
 
 def _left_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
-    """What an average keeps, or another look where that is asked for; None of a single
-    law's fit without.
+    """Take the left-out stages that an average keeps, or leave stages out again if
+    asked; None for a fit of a single law otherwise.
     """
     runs = posterior.runs
     if isinstance(posterior, Average):
@@ -177,7 +179,7 @@ def _misfit(posterior: Fit | Average) -> Finding:
         f"the law is off by {misfit:.2%} (root mean square over its runs), beside "
         f"{noise:.2%} of noise in a run"
     )
-    # beyond, most of what losses differ by is not what the law says
+    # beyond this, the law explains less than half of the variation
     if misfit <= 3.0 * noise:
         return Finding("misfit", "pass", reason)
     return Finding("misfit", "look", reason, "bayeslaw compare RUNS")
@@ -189,7 +191,7 @@ def _misfit(posterior: Fit | Average) -> Finding:
 def _calibration(
     posterior: Fit | Average, left_out: LeftOut | None, path: str, evidence: Evidence
 ) -> Finding:
-    """How intervals held: on runs not seen, else on stages left out."""
+    """Judge the coverage of intervals: on unseen runs, else on left-out stages."""
     if evidence.held_out is not None:
         return _checked(posterior, evidence.held_out, path, evidence.seed)
     if left_out is None:
@@ -204,7 +206,7 @@ def _calibration(
 
 
 def _of_stages(left_out: LeftOut, path: str) -> Finding:
-    # Laws without weight have no draws, and so no part in the intervals.
+    # Laws without weight have no draws, so they have no part in the intervals.
     rows = left_out.table.loc[list(left_out.weights)]
     shares = list(left_out.weights.values())
     coverage = float(np.dot(shares, rows["coverage"]))
@@ -230,7 +232,7 @@ def _of_stages(left_out: LeftOut, path: str) -> Finding:
 def _checked(
     posterior: Fit | Average, held_out: pd.DataFrame, path: str, seed: int
 ) -> Finding:
-    """As `check` judges, on the rows of the fit's own domain."""
+    """Judge as `check` does, on the rows of the fit's own domain."""
     runs = _of_domain(posterior, held_out)
     if runs.empty:
         reason = "no held-out row is of this fit's domain"
@@ -246,7 +248,7 @@ def _checked(
 
 
 def _of_domain(posterior: Fit | Average, runs: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the domain that was fitted, where both tell one."""
+    """Select the rows of the fitted domain, if both tables name domains."""
     if "domain" not in runs or "domain" not in posterior.runs:
         return runs
     return runs[runs["domain"].astype(str).isin(by_domain(posterior.runs))]
@@ -258,7 +260,9 @@ def _of_domain(posterior: Fit | Average, runs: pd.DataFrame) -> pd.DataFrame:
 def _forecast(
     posterior: Fit | Average, goal: pd.DataFrame, path: str, seed: int
 ) -> Finding:
-    """What the forecast of the goal rests on, and what makes its interval."""
+    """Describe what the forecast of the goal rests on, and the main part of its
+    interval.
+    """
     try:
         draws = posterior.log_loss(goal)
         new = posterior.log_loss(goal, noise=True, seed=seed)
@@ -266,7 +270,7 @@ def _forecast(
         todo = "name it, too: --at N=...,D=..., or as a column of --goal"
         return Finding("forecast", "look", f"not forecast: {error}", todo)
     low, middle, high = np.exp(np.quantile(new, [0.05, 0.5, 0.95], axis=0))
-    # Of several runs the one that is known least.
+    # Of several runs, take the least certain one.
     widest = int(np.argmax((high - low) / middle))
     parts = width_parts(posterior, goal).iloc[widest]
     reason = (
@@ -286,7 +290,7 @@ def _forecast(
 def _plan(
     posteriors: Mapping[str, Fit | Average], goal: pd.DataFrame | None
 ) -> Finding:
-    """Whether a plan can be made, and what it has to be told."""
+    """Check whether a plan can be made, and which values it needs."""
     name, *source_names = _target_first(posteriors)
     target = posteriors[name]
     sources = {source: posteriors[source] for source in source_names}
@@ -313,9 +317,7 @@ def _plan(
 
 
 def _target_first(posteriors: Mapping[str, Fit | Average]) -> list[str]:
-    """Names, that of the domain called target first where there is one; else as
-    given.
-    """
+    """Sort the names, with the domain called target first if there is one."""
     return sorted(posteriors, key=lambda name: not _is_target(name, posteriors[name]))
 
 
@@ -324,7 +326,7 @@ def _is_target(name: str, posterior: Posterior) -> bool:
 
 
 def _domain(posterior: Posterior) -> str | None:
-    """The one domain that it was fitted to, where its table tells one."""
+    """Find the one domain of a posterior's table; None if there is none, or several."""
     table = table_of(posterior)
     if table is None or "domain" not in table:
         return None
@@ -333,7 +335,7 @@ def _domain(posterior: Posterior) -> str | None:
 
 
 def _reads(posterior: Posterior, columns: Sequence[str]) -> bool:
-    """Whether some of its laws read all these columns."""
+    """Tell whether one of a posterior's laws reads all these columns."""
     return any(set(columns) <= set(piece.covariates) for piece in posterior.pieces())
 
 
@@ -343,7 +345,7 @@ def _plan_command(
     posteriors: Mapping[str, Posterior],
     goal: pd.DataFrame | None,
 ) -> str:
-    """What makes the plan, with its blanks in capitals."""
+    """Write the command that makes the plan, with blanks in capitals."""
     words = [f"bayeslaw plan --target {shlex.quote(target)}"]
     for i, (name, source) in enumerate(sources.items(), start=1):
         # several sources have names
@@ -370,9 +372,11 @@ def _plan_command(
 
 
 def _diverges(posterior: Posterior) -> bool:
-    """Whether the laws have no loss before adaptation, from which to tell forgetting."""
+    """Tell whether the laws diverge at zero tokens, so that they give no baseline for
+    forgetting.
+    """
     for piece in posterior.pieces():
-        # Any checkpoint will do: what diverges does so in tokens.
+        # Any checkpoint will do, since laws diverge in tokens.
         run = dict.fromkeys(piece.covariates, np.ones(1))
         run |= {"D": np.zeros(1), "replay": np.ones(1)}
         at_start = piece.take(np.arange(1)).at(run)

@@ -1,5 +1,5 @@
-"""What looks wrong in a table whose every cell can be read: units, mixtures, drifts, and
-losses that rise where they should fall.
+"""Find what looks wrong in a table whose cells can all be read: units, mixtures,
+drifts, and losses that rise where they should fall.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from bayeslaw._tables.runs import named_rows, numeric_columns
 
 
 def units(runs: pd.DataFrame, path: str) -> Finding:
-    """Whether columns look to be in the schema's units, as far as can be judged."""
+    """Check whether columns seem to be in the schema's units, as far as that can be
+    judged.
+    """
     lines = odd_units(runs)
     if not lines:
         reason = f"nothing odd seen; not judged: {unjudged_units(runs)}"
@@ -34,7 +36,7 @@ def units(runs: pd.DataFrame, path: str) -> Finding:
 
 
 def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
-    """Whether all rows look to be of one kind, in one unit, from first to last."""
+    """Check whether all rows seem to be of one kind, in one unit, from first to last."""
     lines = [*misplaced(runs, columns), *mixtures(runs, columns)]
     if not lines:
         reason = "no part of the rows lies apart from the rest at like settings"
@@ -46,7 +48,7 @@ def mixture(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
 
 
 def size(runs: pd.DataFrame) -> Finding:
-    """Whether losses fall with N, everywhere."""
+    """Check whether losses fall with N everywhere."""
     todo = "look whether larger models were trained and evaluated alike"
     rise = rise_with_size(runs)
     if rise is not None:
@@ -61,8 +63,8 @@ def size(runs: pd.DataFrame) -> Finding:
 
 
 def tokens(runs: pd.DataFrame) -> Finding:
-    """Whether D grows along each run, and losses fall with it, but for a source that is
-    forgotten.
+    """Check whether D grows along each run, and whether losses fall with it, except
+    those of a forgotten source.
     """
     falls = _falls_along_runs(runs)
     if falls is not None:
@@ -86,7 +88,7 @@ def tokens(runs: pd.DataFrame) -> Finding:
 
 
 def _falls_along_runs(runs: pd.DataFrame) -> Finding | None:
-    """Where D is less at a later step of the same run; None where it is nowhere."""
+    """Find a later step of a run with a smaller D; None if there is none."""
     if not {"run", "step", "D"} <= set(runs):
         return None
     along = runs.assign(run=runs["run"].astype(str)).sort_values(["run", "step"])
@@ -102,8 +104,8 @@ def _falls_along_runs(runs: pd.DataFrame) -> Finding | None:
 
 
 def replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
-    """Whether losses of target and source move with replay as they should; None where
-    domain or replay is not known.
+    """Check whether losses of target and source move with replay as they should; None
+    if domain or replay is unknown.
 
     ``least_move``: share of the loss, over the range of replay, that counts.
     """
@@ -129,11 +131,11 @@ def replay(runs: pd.DataFrame, least_move: float = 0.005) -> Finding | None:
 def copies(
     runs: pd.DataFrame, decimals: int = 4, least_share: float = 0.05
 ) -> Finding | None:
-    """Losses that are alike to the last digit in unlike settings, or everywhere; None
-    where there are few.
+    """Find losses that are equal to the last digit in different settings, or
+    everywhere; None if there are few.
 
-    ``decimals``: losses with fewer are alike by chance; ``least_share``: of the rows,
-    whose loss another setting has to the last digit.
+    ``decimals``: losses with fewer decimals are equal by chance; ``least_share``: least
+    share of the rows whose loss another setting has to the last digit.
     """
     loss = runs["loss"].to_numpy(float)
     if len(loss) < 3:

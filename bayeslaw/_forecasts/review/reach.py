@@ -1,4 +1,4 @@
-"""How far what is asked about lies beyond the runs, in e-folds."""
+"""Review how far the goal lies beyond the runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ INSIDE = 1.05  # times the range: people round
 
 
 def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
-    """How many times beyond the rest the stages left out lie, by the axis that they
-    were left out by.
+    """Compute the factor by which left-out stages lie beyond the rest, by the axis
+    along which they were left out.
     """
     times = {}
     for stage in stages:
@@ -34,7 +34,9 @@ def tested(runs: pd.DataFrame, stages: Sequence[Fold]) -> dict[str, float]:
 
 
 def tested_by(runs: pd.DataFrame, held_out: pd.DataFrame) -> dict[str, float]:
-    """How many times beyond the largest of ``runs`` held-out ones go, by axis."""
+    """Compute the factor by which held-out runs go beyond the largest of ``runs``, by
+    axis.
+    """
     times = {}
     for axis in AXES:
         fitted_values = values_along(runs, axis)
@@ -47,7 +49,7 @@ def tested_by(runs: pd.DataFrame, held_out: pd.DataFrame) -> dict[str, float]:
 def farther(
     times: Mapping[str, float], further: Mapping[str, float]
 ) -> dict[str, float]:
-    """The farther of two tests, by axis."""
+    """Take the farther of two tests, by axis."""
     axes = {*times, *further}
     return {axis: max(times.get(axis, 1.0), further.get(axis, 1.0)) for axis in axes}
 
@@ -58,18 +60,18 @@ def review_reach(
     times_tested: Mapping[str, float],
     fit: str | None = None,
 ) -> Finding:
-    """How far a goal lies beyond runs, along the axis where that is farthest.
+    """Check how far a goal lies beyond runs, along the axis on which it lies farthest.
 
-    Passes inside the runs' range, and beyond it as far as runs held out tested.
+    It passes inside the runs' range, and beyond it as far as held-out runs tested.
 
     Parameters
     ----------
     goal
         Runs to forecast.
     times_tested
-        By axis, as `tested` and `tested_by` tell.
+        Factors by axis, from `tested` and `tested_by`.
     fit
-        What a fit of the runs is called in a command, where there is one.
+        Name of a fit of the runs in a command, if there is one.
     """
     reached = reaches_beyond(runs, goal)
     outside = [reach for reach in reached if reach.times > INSIDE]
@@ -93,7 +95,7 @@ def review_reach(
 
 
 def told_range(runs: pd.DataFrame, fit: str) -> Finding:
-    """The runs' range, where no goal was named that could lie beyond it."""
+    """Report the runs' range if no goal was named."""
     ends = []
     for name in AXES:
         values = values_along(runs, name)
@@ -128,8 +130,8 @@ def _line(reach: Reach, times_tested: Mapping[str, float]) -> str:
 
 
 def _nearer(outside: Sequence[Reach], fit: str | None) -> str:
-    """Runs on the way: on offer to `anchors` where there is a fit."""
-    # what `anchors --offer` calls an axis
+    """Advise runs on the way to the goal; if there is a fit, as an offer to `anchors`."""
+    # name of an axis in `anchors --offer`
     names = {"N": "N", "ptpp": "ptpp", "D/N": "atpp"}
     offers = [
         f"{names[reach.axis]}={format_count(_halfway(reach))}"
@@ -147,6 +149,8 @@ def _nearer(outside: Sequence[Reach], fit: str | None) -> str:
 
 
 def _halfway(reach: Reach) -> float:
-    """Half-way in logs from the runs' end to what lies farthest beyond it."""
+    """Compute the middle, in logs, between the runs' end and the farthest value beyond
+    it.
+    """
     end = reach.high if reach.is_above else reach.low
     return math.sqrt(end * reach.worst)

@@ -1,4 +1,4 @@
-"""``review``: is this table, or are these posteriors, fit for what is to be decided?"""
+"""Review whether a table or posteriors are good enough for a decision."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ def review(
 ) -> Review:
     """Review a table of runs before it is fitted, or posteriors before they are used.
 
-    It says of a table: what reading it warns of, units, laws that suit, rows, levels, the
-    reference run, stages that can be left out, what replicates say of noise, outliers,
-    rows that are of another kind, whether the columns explain the losses, whether
-    losses rise with N or D anywhere, what a plan would lack. It fits no law, and takes
-    a second.
+    For a table it checks: warnings while reading, units, laws that suit, rows, levels,
+    the reference run, stages that can be left out, the noise of replicates, outliers,
+    rows of another kind, whether the columns explain the losses, whether losses rise
+    with N or D anywhere, and what a plan would lack. It fits no law, and takes a
+    second.
 
-    It says of posteriors: diagnostics, how the law fits its runs, its misfit beside the noise,
-    how its intervals held on stages left out, how far the goal lies beyond the runs and
-    what the forecast there rests on, and whether a plan can be made of several.
+    For posteriors it checks: diagnostics, the fit of the law to its runs, the misfit
+    compared with the noise, the coverage on left-out stages, how far the goal lies
+    beyond the runs and what the forecast there rests on, and whether several posteriors
+    allow a plan.
 
     Parameters
     ----------
@@ -46,16 +47,15 @@ def review(
         A table of runs; a `Fit` or an `Average`; a path of either; or several
         posteriors by name, as ``{"target": t, "source": s}``.
     goal
-        Runs to forecast, with as many columns as are known of them: how far they lie
-        beyond the data is told in e-folds.
+        Runs to forecast, with all columns that are known.
     held_out
-        Measured runs that posteriors have not seen: their calibration is then judged on
-        them (`check`), and not on the stages left out that an average keeps.
+        Measured runs that posteriors have not seen. Calibration is then judged on them
+        (`check`), not on the left-out stages that an average keeps.
     refit
-        Leave stages out and fit again where a posterior keeps none (a minute).
+        Leave stages out and fit again if a posterior keeps no such forecasts (a
+        minute).
     name
-        What the table or the posterior is called in commands to paste; by default its
-        path.
+        Name of the table or the posterior in commands to paste; by default its path.
     seed
         Same seed, same machine: same numbers.
 
@@ -91,7 +91,7 @@ def review(
 
 
 def is_fit_file(path: str | Path) -> bool:
-    """Whether a file is a saved posterior, not a table, by how it begins."""
+    """Tell whether a file is a saved posterior, not a table, by its first bytes."""
     path = Path(path)
     if not path.is_file():
         return path.suffix == ".nc"
@@ -101,12 +101,12 @@ def is_fit_file(path: str | Path) -> bool:
 
 
 def by_name(subject: object, name: str | None) -> Mapping[str, Fit | Average]:
-    """Posteriors by name, of one or of several.
+    """Collect posteriors by name, from one or several.
 
     Raises
     ------
     RunTableError
-        It is something else, or there is none.
+        The argument is something else, or there is no posterior.
     """
     posteriors = (
         subject if isinstance(subject, Mapping) else {name or "fit.nc": subject}

@@ -1,8 +1,8 @@
-"""A table of runs before anything is fitted: what can be learned from it, and what
-looks wrong.
+"""Review a table of runs before anything is fitted: what can be learned from it, and
+what looks wrong.
 
-Nothing is fitted here but a smooth surface, in milliseconds: a review should answer
-before the first program is compiled, and should not fault a table for a law's faults.
+Only a smooth surface is fitted here, in milliseconds. A review should answer before the
+first program is compiled, and should not blame a table for a law's faults.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from bayeslaw._tables.runs import NUMERIC, named_rows, read_runs
 def review_table(
     table: pd.DataFrame, path: str, goal: pd.DataFrame | None = None
 ) -> list[Finding]:
-    """Look at a table of runs, each of its domains, and what a plan would need.
+    """Review a table of runs, each of its domains, and the needs of a plan.
 
     Parameters
     ----------
     table
         As `read_runs` returns it.
     path
-        What it is called in a command.
+        Its name in a command.
     goal
-        Runs that are to be forecast.
+        Runs to forecast.
 
     Raises
     ------
     RunTableError
-        It cannot be read.
+        The table cannot be read.
     """
     runs, warned = _read(table)
     findings = [_contents(runs), _reading(warned, path), oddities.units(runs, path)]
@@ -75,7 +75,7 @@ def review_table(
 
 
 def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The table checked again, and what it was warned about but for odd units."""
+    """Check the table again, and collect the warnings except those about units."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RunTableWarning)
         runs = read_runs(table)
@@ -102,7 +102,7 @@ def _contents(runs: pd.DataFrame) -> Finding:
 
 
 def _reading(warned: Sequence[str], path: str) -> Finding:
-    """Rows exported twice, columns of two units: what reading warns of."""
+    """Report the warnings of reading: rows exported twice, columns with two units."""
     if not warned:
         reason = "every cell is a number, and no row is there twice"
         return Finding("reading", "pass", reason)
@@ -114,7 +114,9 @@ def _reading(warned: Sequence[str], path: str) -> Finding:
 
 
 def _fit_command(runs: pd.DataFrame, path: str, domain: str) -> str:
-    """What fits these rows: of one domain, or of a table without any."""
+    """Write the command that fits these rows, of one domain or of a table without
+    domains.
+    """
     words = ["bayeslaw fit", shlex.quote(path)]
     if domain:
         words += ["--where", _quoted(f"domain == {domain!r}")]
@@ -125,7 +127,7 @@ def _fit_command(runs: pd.DataFrame, path: str, domain: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Text for a shell, in double quotes where nothing in it means something there."""
+    """Quote text for a shell, in double quotes if nothing in it has a meaning there."""
     if set('"$`\\!') & set(text):
         return shlex.quote(text)
     return f'"{text}"'
@@ -134,13 +136,13 @@ def _quoted(text: str) -> str:
 def _review_domain(
     runs: pd.DataFrame, command: str, goal: pd.DataFrame | None
 ) -> list[Finding]:
-    """``command``: what fits these rows."""
+    """Review the rows of one domain. ``command`` is the command that fits them."""
     laws, suited = _suiting(runs, command)
     if not laws:
         return [suited]
-    # What any of the laws reads, each once.
+    # the columns of all laws, each once
     columns = list(dict.fromkeys(c for law in laws for c in law.covariates))
-    # As `average` leaves out: enough must be left for the largest law.
+    # As in `average`, enough rows must be left for the largest law.
     stages = folds(runs, default_axes(runs), max(len(law.free_priors) for law in laws))
     misses = surface_misses(runs, columns)
     findings = [
@@ -169,7 +171,7 @@ def _review_domain(
 
 
 def _at_one_level(runs: pd.DataFrame, alike: Alike) -> str:
-    """A query of the runs at the most frequent setting."""
+    """Write a query for the runs with the most frequent setting."""
     parts = []
     for name in alike.columns:
         (level, *_) = runs[name].mode()
@@ -180,7 +182,9 @@ def _at_one_level(runs: pd.DataFrame, alike: Alike) -> str:
 
 
 def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
-    """The laws that are compared by default and can be fitted, and the check of it."""
+    """Find the laws that are compared by default and can be fitted, with the check's
+    finding.
+    """
     try:
         laws = [find_law(name, runs) for name in candidate_laws(runs)]
     except LawError as error:
@@ -188,7 +192,7 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
         return [], Finding("laws", "fail", str(error), todo)
     usable, refused = [], []
     with warnings.catch_warnings():
-        # told by the checks of levels and of the reference run
+        # the checks of levels and of the reference run report these
         warnings.simplefilter("ignore", RunTableWarning)
         for law in laws:
             try:
@@ -266,15 +270,15 @@ def _stages(stages: Sequence[Fold]) -> Finding:
 
 
 def _noise(runs: pd.DataFrame) -> Finding:
-    """What runs that are alike say of noise."""
-    # columns that may differ between runs that are alike but for their seed
+    """Estimate noise from runs that differ only in their seed."""
+    # columns that may differ between runs with different seeds only
     before = (LOSS_BEFORE, SOURCE_LOSS_BEFORE, "target_loss_before")
     of_a_run = {"run", "seed", "checkpoint", "loss", "cost", *before}
     alike = [
         column
         for column in runs
         if column not in of_a_run
-        # a name or a date that every row has for itself says nothing of a setting
+        # a name or a date that differs in every row is not a setting
         and (column in NUMERIC or runs[column].nunique() < len(runs))
     ]
     log_loss = runs["loss"].map(np.log)
@@ -286,9 +290,9 @@ def _noise(runs: pd.DataFrame) -> Finding:
         todo = "repeat the cheapest run with another seed"
         return Finding("noise", "pass", reason, todo)
     away = (log_loss - groups.transform("mean")).to_numpy()[several]
-    # a mean of n rows is nearer to each of them by this than the truth is
+    # a mean of n rows is nearer to each row than the truth is, by this factor
     away = away * np.sqrt(sizes[several] / (sizes[several] - 1))
-    # the sd of a normal from what half of its draws lie within
+    # the sd of a normal from its median absolute deviation
     sd = 1.4826 * median_distance(away)
     reason = (
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
@@ -307,7 +311,7 @@ def _noise(runs: pd.DataFrame) -> Finding:
 
 def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
     usual = median_distance(misses)
-    # a surface is rougher than a law, for which `fit` takes 8
+    # a surface is rougher than a law, for which `fit` uses 8
     far = outliers(misses, 12.0)
     half = f"half of the rows lie within {usual:.2%} of a smooth surface"
     if not far.any():
@@ -327,7 +331,7 @@ def _signal(
     runs: pd.DataFrame, columns: Collection[str], misses: np.ndarray
 ) -> Finding:
     y = fitting.log_losses(runs)
-    # a surface of many terms explains some of anything
+    # a surface of many terms explains a part of anything
     rows, terms = surface(runs, columns).shape
     residuals = misses * np.sqrt(rows / max(1, rows - terms))
     explained = explained_share(residuals, y)
@@ -349,7 +353,7 @@ def _signal(
 
 
 def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
-    """Whether a plan of replay and tokens could be made of fits of the domains."""
+    """Check whether fits of the domains allow a plan of replay and tokens."""
     if not {"target", "source"} <= set(parts):
         reason = f"domains {', '.join(parts)}: none is called target and source"
         todo = (
@@ -357,7 +361,7 @@ def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
         )
         return Finding("plan", "pass", reason, todo)
     target, source = parts["target"], parts["source"]
-    # What `plan` would say of fits of these rows, said before they are fitted.
+    # the doubts that `plan` would have about fits of these rows
     doubts = doubts_of_tables("source", target, source)
     still = [n for n in ("target", "source") if not _varies(parts[n], "replay")]
     if still:
@@ -387,5 +391,5 @@ def _varies(runs: pd.DataFrame, column: str) -> bool:
 
 
 def _has(runs: pd.DataFrame, *columns: str) -> bool:
-    """Whether one of the columns is there and filled."""
+    """Tell whether the table has one of the columns, with values."""
     return any(column in runs and runs[column].notna().all() for column in columns)
