@@ -20,6 +20,7 @@ COMPOUND = {
 }
 
 SHARE = "share_"  # begins a column with a domain's share of the tokens
+OWN = "own"  # the domain of the loss, whichever it is, in a law of several sets
 
 
 def starts_from_losses(columns: Iterable[str]) -> bool:
@@ -35,6 +36,22 @@ def is_share(column: object) -> bool:
 def share_domains(columns: Iterable[object]) -> tuple[str, ...]:
     """Name the domains that a table mixes, in the order of its columns ``share_NAME``."""
     return tuple(str(c).removeprefix(SHARE) for c in columns if is_share(c))
+
+
+def own_first(columns: Mapping[str, Any], domain: str) -> dict[str, Any]:
+    """Give the share of the loss's domain as ``share_own``, and 0 under its name.
+
+    What a token of each domain counts for the loss has then one name in all evaluation
+    sets. ``share_own`` is 0 for a set that is none of the domains; where there is such a
+    column, nothing changes.
+    """
+    own, named = f"{SHARE}{OWN}", f"{SHARE}{domain}"
+    if own in columns:
+        return dict(columns)
+    if named not in columns:
+        some = next(column for name, column in columns.items() if is_share(name))
+        return {**columns, own: 0.0 * some}
+    return {**columns, own: columns[named], named: 0.0 * columns[named]}
 
 
 def powers_of(axis: str) -> dict[str, int]:

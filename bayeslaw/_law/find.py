@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayeslaw._base.errors import FitWarning, LawError
-from bayeslaw._law.catalogue import PACKAGE
+from bayeslaw._law.catalogue import PACKAGE, SET, law_of_set
 from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import share_domains
 from bayeslaw._law.formula import law_from_formula, table_columns
@@ -163,4 +163,7 @@ def law_from_origin(
             return law_from_formula(place, name=name, columns=columns)
     if kind == "file":
         return law_from_file(place)
-    return law_by_name(name, share_domains(columns or ()))
+    law = law_by_name(name, share_domains(columns or ()))
+    if f"{kind}:" == SET:
+        return law_of_set(law, place)
+    return law

@@ -38,6 +38,8 @@ class DomainPosterior:
     training
         Its own runs, from which the law's misfit on this domain is learned; None for
         the law alone, whose ``sigma`` then holds the misfit.
+    table
+        Its own rows of the table; None for a domain not seen.
     """
 
     law: Law
@@ -48,6 +50,7 @@ class DomainPosterior:
     others: int
     warnings: tuple[str, ...]
     training: TrainingRuns | None = None
+    table: pd.DataFrame | None = None
 
     @cached_property
     def misfit(self) -> Misfit | None:

@@ -31,6 +31,7 @@ from bayeslaw._pooling.coordinates import POOLED
 from bayeslaw._pooling.domain import DomainPosterior
 from bayeslaw._pooling.hierarchy import Domains, pooled_priors, values_of
 from bayeslaw._pooling.modes import own_shares, prepare
+from bayeslaw._pooling.roles import by_role, law_for_set, unread
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.misfit import TrainingRuns
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
@@ -93,13 +94,16 @@ class Pool:
         down, parameters across.
 
         0: all borrowed from the other domains; 1: nothing. One less the pooling factor
-        of Gelman and Pardoe 2006.
+        of Gelman and Pardoe 2006. NaN where a domain has no such parameter.
         """
         data = self.inference_data["own"].to_dataset()
-        return pd.DataFrame(
+        weights = pd.DataFrame(
             {str(n): v.to_numpy() for n, v in data.data_vars.items()},
             index=list(self.domains),
         )
+        for domain in self.domains:
+            weights.loc[domain, list(unread(self.law, domain))] = np.nan
+        return weights
 
     def domain(self, name: str, *, discrepancy: bool = True) -> DomainPosterior:
         """The posterior of one domain.
@@ -124,15 +128,15 @@ class Pool:
         i, draws = self.domains.index(name), self.posterior
         values = {n: draws[n][:, i] for n in (*self.law.priors, "sigma")}
         values["dof"] = draws["dof"]
-        shares = {str(n): float(share) for n, share in self.own.iloc[i].items()}
+        shares = {str(n): float(w) for n, w in self.own.iloc[i].dropna().items()}
         runs = self.runs
         rows = runs[runs[self.by].astype(str) == name]
-        training = None
+        law, training = law_for_set(self.law, name), None
         if discrepancy:
-            training = TrainingRuns.of(self.law, rows, independent=True)
+            training = TrainingRuns.of(law, rows, independent=True)
         other_domains = len(self.domains) - 1
         return DomainPosterior(
-            self.law,
+            law,
             values,
             name,
             len(rows),
@@ -140,11 +144,12 @@ class Pool:
             other_domains,
             self.warnings,
             training,
+            rows,
         )
 
-    def unseen(self, *, seed: int = 0) -> DomainPosterior:
+    def unseen(self, name: str | None = None, *, seed: int = 0) -> DomainPosterior:
         """The posterior of a domain without runs: one drawn from the population in
-        every draw.
+        every draw. ``name``: of laws of mixtures, the domain whose share is then its own.
         """
         rng, draws = np.random.default_rng(seed), self.posterior
         size = len(draws["dof"])
@@ -158,9 +163,8 @@ class Pool:
         }
         values["dof"] = draws["dof"]
         shares = dict.fromkeys(self.own.columns, 0.0)
-        return DomainPosterior(
-            self.law, values, None, 0, shares, len(self.domains), self.warnings
-        )
+        law, others = law_for_set(self.law, name or ""), len(self.domains)
+        return DomainPosterior(law, values, name, 0, shares, others, self.warnings)
 
     def statements(self) -> tuple[str, ...]:
         """For each domain, what it knows from its own runs, and what it borrows."""
@@ -172,7 +176,10 @@ class Pool:
         """
         draws, rows, tail = self.posterior, {}, (1 - prob) / 2
         for i, domain in enumerate(self.domains):
+            absent = unread(self.law, domain)
             for name in (*self.law.parameters, "sigma"):
+                if name in absent:
+                    continue
                 column = draws[name][:, i]
                 low, high = np.quantile(column, [tail, 1 - tail])
                 rows[domain, name] = {
@@ -240,8 +247,8 @@ class Pool:
             law = artifact.law_of_tree(tree, path, trust_law_file)
             pool = cls(law, str(tree.attrs["pooled_by"]), tree)
             artifact.check_draws(pool.posterior, (*law.priors, "sigma", "dof"))
-            fitting.covariates(law, pool.runs)
-            pool.domain(pool.domains[0])
+            for name in pool.domains:
+                pool.domain(name)
         return pool
 
 
@@ -272,7 +279,10 @@ def pool(arguments: PoolArguments) -> Pool:
         A table as `read_runs` returns it. A domain may have any number of runs from one
         on. Every row's error is taken as its own.
     law
-        A law, its name, a formula, or a Python file that defines ``LAW``.
+        A law, its name, a formula, or a Python file that defines ``LAW``. Of a law of
+        mixtures, by its name, the domains are evaluation sets: what a domain's tokens
+        count for the others is pooled under one name, and the set's own share is
+        ``share_own``.
     by
         Column that names each row's domain.
     priors, reference
@@ -302,12 +312,15 @@ def pool(arguments: PoolArguments) -> Pool:
     began = time.perf_counter()
     by, spread, seed = arguments.by, arguments.spread, arguments.seed
     runs = as_runs(arguments.runs)
-    law = arguments.find(arguments.law, runs)
+    names = _domain_names(runs, by)
+    roles = by_role(arguments.law, runs, names)
+    law = arguments.find(roles.law, roles.runs)
     if not spread > 0:
         raise LawError(f"spread must be above 0 (sds of the law's prior), got {spread}")
-    names = _check(law, runs, by, arguments.requested)
+    law = fitting.settled(law, roles.runs, arguments.requested)
+    _check(law, roles.runs, names, arguments.requested)
     runtime.start()
-    domains, levels = _domains(law, runs, names)
+    domains, levels = _domains(law, roles.runs, names)
     chains = sample(
         law,
         prepare(law, domains, spread, seed),
@@ -328,8 +341,8 @@ def pool(arguments: PoolArguments) -> Pool:
     return result
 
 
-def _check(law: Law, runs: pd.DataFrame, by: str, requested: list[str]) -> pd.Series:
-    """Each row's domain as text, once the table has been found fit to pool."""
+def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
+    """Each row's domain as text; a table of one domain is refused."""
     if by not in runs:
         raise RunTableError(
             f"the table has no column {by!r} to pool by; "
@@ -347,11 +360,21 @@ def _check(law: Law, runs: pd.DataFrame, by: str, requested: list[str]) -> pd.Se
             f"column {by!r} has one domain only ({names.iloc[0]!r}): "
             "there is none to pool it with; use fit"
         )
+    return names
+
+
+def _check(
+    law: Law, runs: pd.DataFrame, names: pd.Series, requested: list[str]
+) -> None:
+    """Refuse a table that is not fit to be pooled by the names of its rows' domains, and
+    warn of what it does not tell.
+    """
+    count = names.nunique()
     fitting.check_fittable(law, runs, requested=requested, one_domain=False)
     # below four the spread between domains is hardly told
     if count < 4:
         _warn(
-            f"column {by!r} has {count} domains only: "
+            f"column {names.name!r} has {count} domains only: "
             "how much they differ rests on the prior (spread)"
         )
     shared = [shared_error(rows) for _, rows in runs.groupby(names)]
@@ -366,7 +389,6 @@ def _check(law: Law, runs: pd.DataFrame, by: str, requested: list[str]) -> pd.Se
             f"pool takes the errors of all rows as alike: column {LOSS_SD!r} counts in a "
             "domain's misfit only; fit one domain (fit) for it to count in full"
         )
-    return names
 
 
 def _warn(message: str) -> None:

@@ -92,6 +92,9 @@ def table_of(posterior: Posterior) -> pd.DataFrame | None:
     """The runs a posterior was fitted to, where it keeps them; of a chain those of the
     law that starts from the checkpoint.
     """
+    of_domain = getattr(posterior, "table", None)
+    if isinstance(of_domain, pd.DataFrame):
+        return of_domain
     main = getattr(posterior, "posterior", None)
     runs = getattr(posterior, "runs", getattr(main, "runs", None))
     if not isinstance(runs, pd.DataFrame):

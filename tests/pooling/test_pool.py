@@ -380,8 +380,8 @@ def test_what_cannot_be_pooled_is_refused(five, pooled):
 
 def test_what_pooling_cannot_tell_is_warned_about(five):
     """Three domains do not tell their spread; rows of one checkpoint are not independent."""
-    law = bayeslaw.law("forgetting")
+    law, few = bayeslaw.law("forgetting"), five[five["domain"] < "domain 03"]
     with pytest.warns(FitWarning, match="3 domains only"):
-        _check(law, five[five["domain"] < "domain 03"], "domain", [])
+        _check(law, few, few["domain"], [])
     with pytest.warns(FitWarning, match="share their error"):
-        _check(law, five.assign(ptpp=100.0), "domain", [])
+        _check(law, five.assign(ptpp=100.0), five["domain"], [])

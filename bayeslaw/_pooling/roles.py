@@ -1,0 +1,95 @@
+"""Shares by role: in a pool of evaluation sets each set's own share is ``share_own``.
+
+A law of mixtures begins with the domain of the loss, so that every evaluation set has
+another law. Pooled is one law, with the domain ``own`` before all others: a set's own
+share has that name, and under its domain's name it is 0. What domain k counts for others
+is then one parameter of all sets; only its own set says nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw._base.errors import LawError, RunTableError
+from bayeslaw._law import catalogue
+from bayeslaw._law.columns import OWN, SHARE, own_first, share_domains
+from bayeslaw._posteriors.fits.candidates import law_for
+
+if TYPE_CHECKING:
+    from bayeslaw._law.law import Law
+
+
+class Roles(NamedTuple):
+    """A law, and the rows that it is fitted to."""
+
+    law: Law
+    runs: pd.DataFrame
+
+
+def by_role(law: Law | str | None, runs: pd.DataFrame, names: pd.Series) -> Roles:
+    """Take the law that all evaluation sets share, and the table as it reads it.
+
+    A law of mixtures and the table change where the ``names`` of the rows' sets are
+    domains of the mixtures; others stay as they are.
+
+    Raises
+    ------
+    LawError
+        The law is a record, made for one domain's losses or with other priors.
+    RunTableError
+        A domain of the table is called ``own``.
+    """
+    named = law_for(law, runs)
+    domains, sets = share_domains(named.covariates), set(names)
+    evaluated = sets & set(domains) & set(share_domains(runs))
+    # a formula, or a file of one's own, names the shares that it reads
+    if named.origin or not evaluated:
+        return Roles(named, runs)
+    if not isinstance(law, str):
+        raise LawError(
+            f"pool takes a law of mixtures by its name, {named.name!r}: evaluation sets "
+            f"share one whose first domain is {OWN!r}; priors={{...}} replaces priors"
+        )
+    if OWN in {*domains, *sets}:
+        raise RunTableError(
+            f"a domain is called {OWN!r}, the name that a pool gives each evaluation "
+            "set's own share: give it another one"
+        )
+    pooled = catalogue.law(named.name, (OWN, *domains))
+    return Roles(pooled, with_own_shares(runs, names))
+
+
+def with_own_shares(runs: pd.DataFrame, names: pd.Series) -> pd.DataFrame:
+    """Name each row's own share ``share_own`` (`own_first`), by the name of its set."""
+    order = np.argsort(np.argsort(names.to_numpy(), kind="stable"))
+    parts = [
+        rows.assign(**own_first(_shares(rows), name))
+        for name, rows in runs.groupby(names.to_numpy())
+    ]
+    return pd.concat(parts).iloc[order]
+
+
+def _shares(runs: pd.DataFrame) -> dict[str, pd.Series]:
+    return {f"{SHARE}{name}": runs[f"{SHARE}{name}"] for name in share_domains(runs)}
+
+
+def reads_own(law: Law) -> bool:
+    """Tell whether a law reads shares by role."""
+    return f"{SHARE}{OWN}" in law.covariates
+
+
+def law_for_set(law: Law, name: str) -> Law:
+    """The law as one evaluation set reads it."""
+    return catalogue.law_of_set(law, name) if reads_own(law) else law
+
+
+def unread(law: Law, name: str) -> set[str]:
+    """Name the parameters of which a set says nothing: what its domain counts for
+    others.
+    """
+    if not reads_own(law):
+        return set()
+    return {e.name for e in law.exponents if e.covariate == f"{SHARE}{name}"}
