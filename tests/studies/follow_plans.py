@@ -70,7 +70,7 @@ def curves_of(
             of_plans, adaptations, lasts, measured, after, strict=True
         ):
             if step in at:
-                run = Run(checkpoint, adaptation, last, len(work.target.train))
+                run = Run(checkpoint, adaptation, last, sum(work.available))
                 rows += [plan | row for row in table_rows(run, step, now, before)]
     size = {"size": checkpoint.size}
     return [size | row for row in rows]

@@ -131,8 +131,8 @@ def train_way(work: Work, cell: Cell, name: str) -> pd.DataFrame:
     """The curves of a checkpoint adapted in one way."""
     way, checkpoint = WAYS[name], cell.checkpoint
     told = [r for r in cell.replays if way.replay is None or r > 2 * way.replay]
-    target = leak(work.target, way.leaked)
-    trainer = train.trainer(checkpoint.size, work.source, target)
+    target = leak(work.corpora["target"], way.leaked)
+    trainer = train.trainer(checkpoint.size, {**work.corpora, "target": target})
     begun = checkpoint_state(work, trainer, checkpoint)
     (before,) = losses(trainer, begun)
     steps = measured_at(checkpoint.size)
@@ -144,7 +144,7 @@ def train_way(work: Work, cell: Cell, name: str) -> pd.DataFrame:
         checkpoint.ptpp,
         trained,
         steps[-1],
-        len(target.train),
+        (len(target.train),),
     )
     at, rows = 0, []
     for step in steps:

@@ -39,12 +39,24 @@ def _grid(table: str) -> Grid:
     return GRIDS[table]
 
 
+def _targets(folders: list[Path]) -> Path | dict[str, Path]:
+    """The folder of the one target domain, or those of several by their names."""
+    if len(folders) == 1:
+        return folders[0]
+    return {folder.name: folder for folder in folders}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeasureArguments:
     """Arguments of ``python -m bayeslaw.datasets.microcpt``."""
 
     source: Annotated[Path, typer.Option(help="Folder of text of the source domain.")]
-    target: Annotated[Path, typer.Option(help="Folder of text of the target domain.")]
+    target: Annotated[
+        list[Path],
+        typer.Option(
+            help="Folder of text of the target domain; of several each, named so."
+        ),
+    ]
     output: Annotated[
         Path,
         typer.Option("-o", "--output", help="Table of runs (CSV); rows are appended."),
@@ -95,7 +107,7 @@ def main(arguments: MeasureArguments) -> None:
             grid = replace(grid, ladder=_levels(arguments.ladder))
         measure(
             grid,
-            open_work(arguments.source, arguments.target, folder),
+            open_work(arguments.source, _targets(arguments.target), folder),
             arguments.output,
         )
     except BayeslawError as error:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, permutations
 from typing import Any
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._law.columns import SHARE
+
+SOURCE, TARGET = "source", "target"  # domains of a checkpoint's text, and of one other
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,15 @@ class Adaptation:
     epochs
         How often the whole run reads its target text, in the mean: windows are drawn at
         random places of so short a text. None: all there is.
+    mixture
+        Share of each of several target domains, by name; with the replay they sum to
+        one. Empty: one target has what replay leaves.
 
     Raises
     ------
     RunTableError
-        A share beyond 0 to 1, or a number that is not above 0.
+        A share beyond 0 to 1, shares that do not sum to one, a mixture with another
+        share later or a text read again, or a number that is not above 0.
     """
 
     replay: float
@@ -38,15 +46,26 @@ class Adaptation:
     changed_at: float = 1.0
     rate: float = 1.0
     epochs: float | None = None
+    mixture: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        for share in (self.replay, self.last_replay, self.changed_at):
+        of_targets = dict(self.mixture).values()
+        for share in (self.replay, self.last_replay, self.changed_at, *of_targets):
             if not 0 <= share <= 1:
                 raise RunTableError(
                     f"{self.name}: {share:g} is a share, at least 0 and at most 1"
                 )
         if self.rate <= 0 or (self.epochs is not None and self.epochs <= 0):
             raise RunTableError(f"{self.name}: give a rate and epochs above 0")
+        if not self.mixture:
+            return
+        total = self.replay + sum(of_targets)
+        if abs(total - 1) > 1e-6:
+            raise RunTableError(f"{self.name}: shares sum to {total:.4g}, not 1")
+        if self.then is not None or self.epochs is not None:
+            raise RunTableError(
+                f"{self.name}: a mixture keeps its shares, and reads all text there is"
+            )
 
     @property
     def name(self) -> str:
@@ -54,7 +73,20 @@ class Adaptation:
         changed = "" if self.then is None else f"-r{self.then:g}-at{self.changed_at:g}"
         rate = "" if self.rate == 1 else f"-x{self.rate:g}"
         epochs = "" if self.epochs is None else f"-e{self.epochs:g}"
-        return f"r{self.replay:g}{changed}{rate}{epochs}"
+        mixture = "".join(f"-{name}{share:g}" for name, share in self.mixture)
+        return f"r{self.replay:g}{changed}{rate}{epochs}{mixture}"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the target domains."""
+        return tuple(name for name, _ in self.mixture) or (TARGET,)
+
+    @property
+    def within(self) -> tuple[float, ...]:
+        """Where, in what replay leaves, each target's part ends but the last's, 0 to 1."""
+        shares = [share for _, share in self.mixture]
+        total = sum(shares) or 1.0
+        return tuple(end / total for end in accumulate(shares[:-1]))
 
     @property
     def last_replay(self) -> float:
@@ -82,6 +114,19 @@ def at_replays(shares: Sequence[float]) -> tuple[Adaptation, ...]:
     return tuple(map(Adaptation, shares))
 
 
+def simplex_mixtures(targets: Sequence[str]) -> tuple[Adaptation, ...]:
+    """Ten mixtures of the source and two targets: nine tenths of each with a twentieth of
+    the others, .6 and .35 of each pair, and thirds (a simplex lattice of Scheffe 1958,
+    drawn in from its edges).
+    """
+    corners = {*permutations((0.9, 0.05, 0.05)), *permutations((0.6, 0.35, 0.05))}
+    mixtures = [*sorted(corners), (1 / 3, 1 / 3, 1 / 3)]
+    return tuple(
+        Adaptation(source, mixture=tuple(zip(targets, shares, strict=True)))
+        for source, *shares in mixtures
+    )
+
+
 def varied(adaptations: Sequence[Adaptation]) -> tuple[str, ...]:
     """The columns of a table that tell its adaptations apart, beside ``replay``."""
     columns = []
@@ -91,6 +136,9 @@ def varied(adaptations: Sequence[Adaptation]) -> tuple[str, ...]:
         columns += ["rate"]
     if any(a.epochs is not None for a in adaptations):
         columns += ["unique_target", "U", "epochs"]
+    mixed = dict.fromkeys(name for a in adaptations for name, _ in a.mixture)
+    if mixed:
+        columns += [f"{SHARE}{name}" for name in (SOURCE, *mixed)]
     return tuple(columns)
 
 
@@ -122,4 +170,8 @@ def cells_of(
         if target_tokens
         else unique_target,
         "epochs": round(target_tokens / unique_target, 6),
+        **{
+            f"{SHARE}{name}": round(share, 6)
+            for name, share in ((SOURCE, adaptation.replay), *adaptation.mixture)
+        },
     }

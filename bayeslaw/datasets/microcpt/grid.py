@@ -13,7 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays, varied
+from bayeslaw.datasets.microcpt.adaptation import (
+    SOURCE,
+    Adaptation,
+    at_replays,
+    varied,
+)
 from bayeslaw.datasets.microcpt.model import SIZES, parameters
 from bayeslaw.datasets.microcpt.table import Checkpoint, Run, Table, rows
 from bayeslaw.datasets.microcpt.train import steps_for, tokens_per_step
@@ -72,6 +77,8 @@ class Grid:
         names = [adaptation.name for adaptation in self.adaptations]
         if not names or len(set(names)) < len(names):
             raise RunTableError(f"adaptations {names}: give some, each once")
+        if len({adaptation.targets for adaptation in self.adaptations}) > 1:
+            raise RunTableError(f"adaptations {names}: all to the same target domains")
 
     def checkpoints(self, cell: Cell) -> list[Checkpoint]:
         return [Checkpoint(*cell, ptpp) for ptpp in self.stages]
@@ -92,9 +99,17 @@ def measure(grid: Grid, work: Work, output: Path) -> None:
     Raises
     ------
     RunTableError
-        A run diverged, or the file cannot be added to.
+        A run diverged, the file cannot be added to, or the text is of other domains than
+        the grid's.
     """
-    with Table(output, varied(grid.adaptations)) as table:
+    domains, targets = tuple(work.corpora), grid.adaptations[0].targets
+    if domains != (SOURCE, *targets):
+        raise RunTableError(
+            f"the grid adapts to {', '.join(targets)}, and there is text of "
+            f"{', '.join(domains[1:])}: give a folder for each, of that name, in this "
+            "order (--target)"
+        )
+    with Table(output, varied(grid.adaptations), domains) as table:
         # Known beforehand, so that the first line can say how long it takes.
         remaining = {cell: _tokens(grid, work, table, cell) for cell in grid.cells}
         progress = GridProgress(remaining, table)
@@ -130,9 +145,8 @@ def _measure_cell(
 
 
 def _run(work: Work, checkpoint: Checkpoint, adaptation: Adaptation, last: int) -> Run:
-    available = len(work.target.train)
     tokens = last * tokens_per_step(checkpoint.size)
-    unique = adaptation.unique(tokens, last, available)
+    unique = adaptation.unique(tokens, last, sum(work.available))
     return Run(checkpoint, adaptation, last, unique)
 
 

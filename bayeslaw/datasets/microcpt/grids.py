@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays
+from bayeslaw.datasets.microcpt.adaptation import (
+    Adaptation,
+    at_replays,
+    simplex_mixtures,
+)
 from bayeslaw.datasets.microcpt.grid import Grid
 
 
@@ -48,6 +52,12 @@ GRIDS = {
     # every fiftieth of 20 tokens per parameter
     "microcpt-curves": Grid(
         (("54k", 0),), ladder=tuple(round(0.4 * k, 1) for k in range(1, 51))
+    ),
+    # three languages, text of the first of which the checkpoints know
+    "microcpt-mixtures": Grid(
+        (("12k", 0), ("23k", 0), ("12k", 1), ("23k", 1), ("54k", 0)),
+        (15.0, 31.0, 93.0),
+        simplex_mixtures(("fr", "de")),
     ),
     "minicpt": gpu_grid(),
     "minicpt-de": gpu_grid(),

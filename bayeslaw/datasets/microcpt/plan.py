@@ -59,7 +59,7 @@ def train_plan(
     last, planned = steps_for(size, D), Adaptation(replay)
     measured = adapt(work, trainer, [checkpoint], [planned], [last], lambda *_: None)
     ((step, (after,)),) = measured
-    run = Run(checkpoint, planned, last, len(work.target.train))
+    run = Run(checkpoint, planned, last, sum(work.available))
     source, target = rows(run, step, after, before)
     of_run = ("checkpoint", "N", "D", "replay", "ptpp", "seed", "cost")
     return {

@@ -13,11 +13,16 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
-from bayeslaw.datasets.microcpt.adaptation import Adaptation, cells_of
+from bayeslaw.datasets.microcpt.adaptation import (
+    SOURCE,
+    TARGET,
+    Adaptation,
+    cells_of,
+)
 from bayeslaw.datasets.microcpt.model import parameters
 from bayeslaw.datasets.microcpt.train import tokens_per_step
 
-DOMAINS = ("source", "target")
+DOMAINS = (SOURCE, TARGET)
 COLUMNS = (
     "run",
     "checkpoint",
@@ -82,7 +87,7 @@ def rows(
         A loss is not finite.
     """
     checkpoint = run.checkpoint
-    for domain in DOMAINS:
+    for domain in losses:
         if not np.isfinite(losses[domain]):
             raise RunTableError(
                 f"run {run.name}, step {step}: the {domain} loss is {losses[domain]}; "
@@ -98,23 +103,23 @@ def rows(
         "D": d,
         **cells_of(run.adaptation, step, run.last, d, run.unique_target),
         "ptpp": checkpoint.ptpp,
-        "source_loss_before": round(before["source"], 6),
+        "source_loss_before": round(before[SOURCE], 6),
         "cost": 6 * n * d,
     }
     return [
         {
             **of_run,
             "domain": domain,
-            "loss": round(losses[domain], 6),
+            "loss": round(loss, 6),
             "loss_before": round(before[domain], 6),
         }
-        for domain in DOMAINS
+        for domain, loss in losses.items()
     ]
 
 
 class Table:
     """A CSV file of rows that one process at a time adds to, in `COLUMNS` and what its
-    adaptations vary beside.
+    adaptations vary beside; a measurement is a row for each of ``domains``.
 
     A last line cut short by a kill goes when the file is opened.
 
@@ -124,8 +129,13 @@ class Table:
         The file holds another table, or another process is adding to it.
     """
 
-    def __init__(self, path: Path, varied: tuple[str, ...] = ()) -> None:
-        self.columns = (*COLUMNS, *varied)
+    def __init__(
+        self,
+        path: Path,
+        varied: tuple[str, ...] = (),
+        domains: tuple[str, ...] = DOMAINS,
+    ) -> None:
+        self.columns, self.domains = (*COLUMNS, *varied), domains
         path.parent.mkdir(parents=True, exist_ok=True)
         self.stream = path.open("a", newline="")
         try:
@@ -166,7 +176,7 @@ class Table:
 
     def lacks(self, run: str, step: int) -> bool:
         """Whether a measurement is not there, or not whole."""
-        return any((run, step, domain) not in self.done for domain in DOMAINS)
+        return any((run, step, domain) not in self.done for domain in self.domains)
 
     def append(self, row: dict[str, Any]) -> None:
         """Write a row to the disk, unless it is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class TrainingState(NamedTuple):
 
 
 class Courses(NamedTuple):
-    """What runs are trained on, and how fast; every array is of shape (run,).
+    """What runs are trained on, and how fast; arrays are of shape (run,), or as said.
 
     Parameters
     ----------
@@ -54,7 +54,11 @@ class Courses(NamedTuple):
     rate
         Times the usual learning rate.
     unique
-        Bytes of target text that windows are drawn from, the first of all there are.
+        Bytes of each target's text that windows are drawn from, the first of all there
+        are; shape (run, target).
+    within
+        Where, in what is not the source's, each target's part ends but the last's, 0 to
+        1; shape (run, target - 1).
     """
 
     key: Array
@@ -63,6 +67,7 @@ class Courses(NamedTuple):
     change: Array
     rate: Array
     unique: Array
+    within: Array
 
 
 class Trainer(NamedTuple):
@@ -83,15 +88,17 @@ class Trainer(NamedTuple):
     evaluate: Callable[[TrainingState], dict[str, np.ndarray]]
 
 
-def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
-    """Training and evaluation of one size on two corpora."""
-    text = jnp.concatenate([jnp.asarray(source.train), jnp.asarray(target.train)])
-    boundary = jnp.int32(len(source.train))
+def trainer(size: str, corpora: Mapping[str, Corpus]) -> Trainer:
+    """Training and evaluation of one size on corpora by domain, the source's first."""
+    texts = [jnp.asarray(corpus.train) for corpus in corpora.values()]
+    text = jnp.concatenate(texts)
+    ends = np.cumsum([len(t) for t in texts], dtype=np.int32)
+    boundaries = jnp.asarray(ends[:-1])
     # four batches are evaluated together
     together = (-1, 4 * SIZES[size].batch, LAYOUT.context + 1)
     windows = {
         domain: jnp.asarray(corpus.validation, jnp.int32).reshape(together)
-        for domain, corpus in (("source", source), ("target", target))
+        for domain, corpus in corpora.items()
     }
 
     def fresh(seed: int) -> TrainingState:
@@ -101,7 +108,7 @@ def trainer(size: str, source: Corpus, target: Corpus) -> Trainer:
         return _branch(state.average, size=size, runs=runs)
 
     def train(states: TrainingState, courses: Courses, steps: int) -> TrainingState:
-        return _train(states, courses, text, boundary, jnp.int32(steps), size=size)
+        return _train(states, courses, text, boundaries, jnp.int32(steps), size=size)
 
     def evaluate(states: TrainingState) -> dict[str, np.ndarray]:
         return {
@@ -153,7 +160,7 @@ def _train(
     states: TrainingState,
     courses: Courses,
     text: Array,
-    boundary: Array,
+    boundaries: Array,
     steps: Array,
     *,
     size: str,
@@ -166,7 +173,7 @@ def _train(
     optimizer = _optimizer(size)
 
     def of_run(state: TrainingState, course: Courses) -> TrainingState:
-        windows = batch(text, boundary, course, state.step, SIZES[size].batch)
+        windows = batch(text, boundaries, course, state.step, SIZES[size].batch)
 
         def score(weights: Any) -> Array:
             precise = jax.tree.map(lambda x: x.astype(SIZES[size].precision), weights)
@@ -211,13 +218,20 @@ def average_share(step: Array) -> Array:
 
 
 def batch(
-    text: Array, boundary: Array | int, course: Courses, step: Array, windows: int
+    text: Array,
+    boundaries: Array,
+    course: Courses,
+    step: Array,
+    windows: int,
+    golden: int = 2_654_435_769,
 ) -> Array:
     """Windows of one step at random places, shape (window, context + 1).
 
-    The first ``boundary`` bytes of the text, of shape (byte,), are the source's. Source
-    windows come at every 1/replay-th turn, so that their share is exact over any
-    stretch of a run.
+    Targets begin at ``boundaries`` of the text, shape (target,); what is before is the
+    source's. With one target, source windows come at every 1/replay-th turn, so that
+    their share is exact over any stretch of a run. With several, turns go round a circle
+    by the ``golden`` section of 2^32 (Knuth 1998, section 6.4), which fills the parts of
+    all domains evenly.
     """
     replay = jnp.where(step < course.change, course.replay, course.then)
     # Turn t is the source's where t * replay passes a whole number. Whole numbers of 32
@@ -227,14 +241,21 @@ def batch(
     whole_turn = 2.0**32
     part = (replay * whole_turn).astype(jnp.uint32)
     start = (offset * whole_turn).astype(jnp.uint32)
-    passed = turn.astype(jnp.uint32) * part + start
+    targets = len(boundaries)
+    pace = part if targets == 1 else jnp.uint32(golden)
+    passed = turn.astype(jnp.uint32) * pace + start
     from_source = (passed < part) | (replay >= 1)
+    beyond = (passed - part).astype(jnp.float32) / ((1 - replay) * whole_turn)
+    # which of the targets, by where the turn lies in what is left of the circle
+    which = jnp.sum(beyond[:, None] >= course.within[None, :], axis=1)
     k1, k2 = jax.random.split(jax.random.fold_in(course.key, step + 1))
     in_source = jax.random.randint(
-        k1, (windows,), 0, boundary - LAYOUT.context, jnp.int32
+        k1, (windows,), 0, boundaries[0] - LAYOUT.context, jnp.int32
     )
-    last = boundary + course.unique - LAYOUT.context
-    in_target = jax.random.randint(k2, (windows,), boundary, last, jnp.int32)
+    last = boundaries + course.unique - LAYOUT.context
+    in_target = jax.random.randint(
+        k2, (windows,), boundaries[which], last[which], jnp.int32
+    )
     first = jnp.where(from_source, in_source, in_target)  # (window,)
     window = jnp.arange(LAYOUT.context + 1, dtype=jnp.int32)
     places = first[:, None] + window[None, :]
@@ -255,15 +276,17 @@ def courses(
     ptpp: float,
     adaptations: Sequence[Adaptation],
     last: int,
-    available: int,
+    available: Sequence[int],
 ) -> Courses:
-    """Schedules of adaptations of ``last`` steps, with ``available`` target bytes.
+    """Schedules of adaptations of ``last`` steps; ``available``: bytes of each target.
 
     Adaptations that begin with the same replay share their random numbers: what differs
     between them is their schedule.
     """
     tokens = last * tokens_per_step(size)
-    unique = [a.unique(tokens, last, available) for a in adaptations]
+    unique = [
+        [a.unique(tokens, last, there) for there in available] for a in adaptations
+    ]
     return Courses(
         key=jnp.stack([run_key(seed, ptpp, a.replay) for a in adaptations]),
         replay=jnp.asarray([a.replay for a in adaptations], jnp.float32),
@@ -271,10 +294,11 @@ def courses(
         change=jnp.asarray([a.change(last) for a in adaptations], jnp.int32),
         rate=jnp.asarray([a.rate for a in adaptations], jnp.float32),
         unique=jnp.asarray(unique, jnp.int32),
+        within=jnp.asarray([a.within for a in adaptations], jnp.float32),
     )
 
 
-def pretraining(seed: int, available: int) -> Courses:
+def pretraining(seed: int, available: Sequence[int]) -> Courses:
     """Training schedule of one run on source text only."""
     return Courses(
         key=run_key(seed)[None],
@@ -282,7 +306,8 @@ def pretraining(seed: int, available: int) -> Courses:
         then=jnp.ones(1, jnp.float32),
         change=jnp.zeros(1, jnp.int32),
         rate=jnp.ones(1, jnp.float32),
-        unique=jnp.full(1, available, jnp.int32),
+        unique=jnp.asarray([available], jnp.int32),
+        within=jnp.ones((1, len(available) - 1), jnp.float32),
     )
 
 

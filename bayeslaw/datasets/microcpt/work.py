@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._base.files import atomic_write
 from bayeslaw.datasets.microcpt import model, train
-from bayeslaw.datasets.microcpt.adaptation import Adaptation
+from bayeslaw.datasets.microcpt.adaptation import SOURCE, TARGET, Adaptation
 from bayeslaw.datasets.microcpt.corpus import Corpus, read_corpus
-from bayeslaw.datasets.microcpt.table import DOMAINS, Checkpoint
+from bayeslaw.datasets.microcpt.table import Checkpoint
 from bayeslaw.datasets.microcpt.train import Courses, Trainer, TrainingState
 
 # told of tokens trained, seconds taken, and what was done
@@ -30,15 +30,22 @@ Tick = Callable[[int, float, str], None]
 
 @dataclass(frozen=True)
 class Work:
-    """Two corpora, and the folder of states trained on them, saved so often."""
+    """Corpora by domain, the source's first, and the folder of states trained on them,
+    saved so often.
+    """
 
-    source: Corpus
-    target: Corpus
+    corpora: Mapping[str, Corpus]
     folder: Path
     save_seconds: float = 60.0
 
     def trainer(self, size: str) -> Trainer:
-        return train.trainer(size, self.source, self.target)
+        return train.trainer(size, self.corpora)
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """Bytes of training text of each target domain."""
+        _, *targets = self.corpora.values()
+        return tuple(len(corpus.train) for corpus in targets)
 
     def saved(self, checkpoint: Checkpoint) -> Path:
         return self.folder / f"{checkpoint.name}.eqx"
@@ -49,23 +56,25 @@ class Work:
 
 def open_work(
     source: str | Path,
-    target: str | Path,
+    target: str | Path | Mapping[str, str | Path],
     folder: str | Path,
     *,
     windows: int = 512,
 ) -> Work:
-    """Read two folders of text, and open a folder of states, or make it.
+    """Read folders of text, and open a folder of states, or make it.
 
-    ``windows``: validation windows of a domain.
+    ``target``: a folder, or those of several target domains by name. ``windows``:
+    validation windows of a domain.
 
     Raises
     ------
     RunTableError
         Too little text, or the folder's states come from other text or another recipe.
     """
+    targets = target if isinstance(target, Mapping) else {TARGET: target}
     corpora = {
         domain: read_corpus(path, context=model.LAYOUT.context, windows=windows)
-        for domain, path in zip(DOMAINS, (source, target), strict=True)
+        for domain, path in {SOURCE: source, **targets}.items()
     }
     recipe = _recipe(corpora, windows)
     record = Path(folder) / "recipe.json"
@@ -76,7 +85,7 @@ def open_work(
         )
     with atomic_write(record) as part:
         part.write_text(json.dumps(recipe, indent=2) + "\n")
-    return Work(corpora["source"], corpora["target"], Path(folder))
+    return Work(corpora, Path(folder))
 
 
 def _recipe(corpora: dict[str, Corpus], windows: int) -> dict[str, Any]:
@@ -120,7 +129,7 @@ def pretrain(
     begun = max((s for s in saved if _step(s) <= until), key=_step, default=fresh)
 
     # Pre-training is one run that sees source text only.
-    runs = TrainedRuns(train.pretraining(goal.seed, len(work.target.train)), part)
+    runs = TrainedRuns(train.pretraining(goal.seed, work.available), part)
 
     def tell(tokens: int, seconds: float) -> None:
         tick(tokens, seconds, f"to ptpp {goal.ptpp:g}")
@@ -155,10 +164,11 @@ def adapt(
     if part.exists():
         saved = train.load(part, states)
         states = saved if _step(saved) <= steps[0] else states
-    available = len(work.target.train)
     courses = _stacked(
         [
-            train.courses(c.size, c.seed, c.ptpp, adaptations, steps[-1], available)
+            train.courses(
+                c.size, c.seed, c.ptpp, adaptations, steps[-1], work.available
+            )
             for c in checkpoints
         ]
     )
@@ -180,7 +190,7 @@ def losses(trainer: Trainer, states: TrainingState) -> list[dict[str, float]]:
     """Validation losses of each run by domain, nats per byte."""
     measured = trainer.evaluate(states)
     return [
-        {domain: float(measured[domain][i]) for domain in DOMAINS}
+        {domain: float(of_runs[i]) for domain, of_runs in measured.items()}
         for i in range(len(states.step))
     ]
 
