@@ -101,6 +101,13 @@ TABLES = {
         reference=TINY,
         unit=BYTES,
     ),
+    "microcpt-mixtures": Bundled(
+        "measured for this package: decoders of 12 and 23 thousand parameters, as in "
+        "microcpt, two seeds each, adapted to ten mixtures of three languages: English "
+        "(`source`, which the checkpoints know), French and German; losses on each",
+        reference=TINY,
+        unit=BYTES,
+    ),
     "minicpt": Bundled(
         "measured for this package on one GPU: byte-level decoders of .26, .55, .96 and 2.1 "
         "million parameters, pre-trained on the English text of microcpt and adapted to "

@@ -187,6 +187,34 @@ def test_tables_that_share_runs_agree():
         np.testing.assert_allclose(near["there"], near["plain"], rtol=4e-4)
 
 
+def test_mixtures_of_three_languages_are_whole():
+    """Ten mixtures of every checkpoint, points along every run, losses on each language; the more of a language the
+    better its loss, from .05 over .35 and .6 to .9.
+    """
+    runs = datasets.load("microcpt-mixtures")
+    languages = ("source", "fr", "de")
+    shares = runs[[f"share_{name}" for name in languages]]
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert (runs["replay"] - runs["share_source"]).abs().max() < 1e-6
+    assert set(runs.groupby(["N", "seed", "ptpp"]).groups) == set(
+        itertools.product(SMALLER[:2], (0, 1), (15, 31, 93))
+    )
+    cells = runs.groupby(["N", "seed", "ptpp", "step"])
+    assert (cells.size() == 10 * 3).all()
+    assert cells["run"].nunique().eq(10).all()
+    assert len(cells) == 2 * 2 * 3 * len(LADDER)
+    assert np.isfinite(runs[["loss", "loss_before", "source_loss_before"]]).all(
+        axis=None
+    )
+    ends = runs[runs["step"] == runs.groupby("run")["step"].transform("max")]
+    for name in languages:
+        of_set = ends[ends["domain"] == name]
+        levels = of_set.groupby([*["N", "seed", "ptpp"], f"share_{name}"])["loss"]
+        means = levels.mean().unstack()
+        assert list(means.columns.round(2)) == [0.05, 0.33, 0.35, 0.6, 0.9]
+        assert (np.diff(means[[0.05, 0.35, 0.6, 0.9]], axis=1) < 0).all()
+
+
 def test_curves_have_fifty_points():
     runs = datasets.load("microcpt-curves")
     assert is_whole("microcpt-curves", 50)

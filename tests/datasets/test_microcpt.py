@@ -23,7 +23,12 @@ import bayeslaw
 from bayeslaw import RunTableError, datasets
 from bayeslaw.datasets.microcpt import debian_text, train, work
 from bayeslaw.datasets.microcpt.__main__ import main
-from bayeslaw.datasets.microcpt.adaptation import Adaptation, at_replays, varied
+from bayeslaw.datasets.microcpt.adaptation import (
+    Adaptation,
+    at_replays,
+    simplex_mixtures,
+    varied,
+)
 from bayeslaw.datasets.microcpt.corpus import read_corpus
 from bayeslaw.datasets.microcpt.grid import Grid, measure
 from bayeslaw.datasets.microcpt.grids import GRIDS
@@ -135,9 +140,10 @@ def drawn_windows(adaptation: Adaptation, steps: int) -> np.ndarray:
     """
     target = jnp.arange(AVAILABLE) // 10 + 1  # 1 to 100
     text = jnp.concatenate([jnp.zeros(BOUNDARY), target]).astype(jnp.uint8)
-    courses = train.courses("12k", 5, 15.0, [adaptation], steps, AVAILABLE)
+    courses = train.courses("12k", 5, 15.0, [adaptation], steps, (AVAILABLE,))
     course = jax.tree.map(lambda x: x[0], courses)
-    drawn = jax.vmap(lambda step: train.batch(text, BOUNDARY, course, step, 4))
+    begins = jnp.array([BOUNDARY])
+    drawn = jax.vmap(lambda step: train.batch(text, begins, course, step, 4))
     return np.asarray(drawn(jnp.arange(steps)))
 
 
@@ -148,6 +154,52 @@ def test_the_share_of_source_windows_is_the_replay(replay):
     assert abs(int(from_source.sum()) - replay * from_source.size) <= 1
     # no window crosses from one domain into the other
     assert ((drawn == 0) == (drawn[..., :1] == 0)).all()
+
+
+@pytest.mark.parametrize("adaptation", simplex_mixtures(("fr", "de")))
+@pytest.mark.parametrize("steps", [25, 400])
+def test_the_shares_of_several_targets_are_those_of_the_mixture(adaptation, steps):
+    """Within a window or two over a short run and a long one; no window crosses."""
+    lengths = (BOUNDARY, 800, 900)
+    text = np.repeat(np.arange(3, dtype=np.uint8), lengths)
+    begins = jnp.cumsum(jnp.array(lengths[:-1]))
+    courses = train.courses("12k", 5, 15.0, [adaptation], steps, lengths[1:])
+    course = jax.tree.map(lambda x: x[0], courses)
+    places = jnp.arange(steps)
+    drawn = jax.vmap(
+        lambda step: train.batch(jnp.asarray(text), begins, course, step, 4)
+    )(places)
+    assert (drawn == drawn[..., :1]).all()
+    counts = np.bincount(np.asarray(drawn[..., 0]).reshape(-1), minlength=3)
+    shares = [adaptation.replay, *dict(adaptation.mixture).values()]
+    assert np.abs(counts - 4 * steps * np.array(shares)).max() <= 2
+
+
+def test_a_mixture_is_measured_on_every_domain(text, tmp_path):
+    """Rows for each domain, with the shares; a domain is learned best where it has most; folders of other names
+    are refused.
+    """
+    third = write_text(tmp_path / "third", "ijklmn", 3)
+    names = {"target": text[1], "third": third}
+    states = open_work(text[0], names, tmp_path / "work")
+    shares = ((0.1, 0.8, 0.1), (0.1, 0.1, 0.8))
+    mixtures = tuple(
+        Adaptation(source, mixture=tuple(zip(names, others, strict=True)))
+        for source, *others in shares
+    )
+    grid = Grid((("12k", 0),), (0.5,), mixtures, (0.5, 1.0))
+    measure(grid, states, tmp_path / "runs.csv")
+    runs = bayeslaw.read_runs(tmp_path / "runs.csv")
+    assert set(runs["domain"]) == {"source", *names}
+    assert len(runs) == 2 * 2 * 3
+    columns = ["share_source", "share_target", "share_third"]
+    assert set(map(tuple, runs[columns].to_numpy().round(6))) == set(shares)
+    last = runs[runs["step"] == runs["step"].max()]
+    for name in names:
+        losses = last[last["domain"] == name].set_index(f"share_{name}")["loss"]
+        assert losses.loc[0.8] < losses.loc[0.1]
+    with pytest.raises(RunTableError, match="give a folder for each"):
+        measure(grid, open_work(*text, tmp_path / "two"), tmp_path / "other.csv")
 
 
 def test_the_share_changes_where_it_is_told():
@@ -184,7 +236,7 @@ def test_the_rate_scales_every_step(text, tmp_path):
     trainer = states.trainer("12k")
     begun = trainer.fresh(0)
     adaptations = [Adaptation(0.5), Adaptation(0.5, rate=2.0)]
-    courses = train.courses("12k", 0, 1.0, adaptations, 9, len(states.target.train))
+    courses = train.courses("12k", 0, 1.0, adaptations, 9, states.available)
     # the warm-up's first rate is 0
     moved = trainer.train(trainer.branch(begun, 2), courses, 2)
     for before, after in zip(
@@ -216,7 +268,7 @@ def test_tables_tell_what_their_runs_vary(text, tmp_path):
     assert (changed["changed_at"], changed["rate"]) == (0.5, 2.0)
     assert changed["epochs"] == pytest.approx(4.0, rel=1e-3)
     assert changed["D"] / changed["U"] == pytest.approx(changed["epochs"], rel=1e-3)
-    assert usual["unique_target"] == len(states.target.train)
+    assert (usual["unique_target"],) == states.available
     assert changed["loss"] != usual["loss"]
     by_itself = pd.read_csv(tmp_path / "plain.csv").query("domain == 'target'")
     assert "rate" not in by_itself
@@ -234,6 +286,8 @@ def test_tables_tell_what_their_runs_vary(text, tmp_path):
         ({"replay": 0.5, "then": -0.1}, "at least 0"),
         ({"replay": 0.5, "rate": 0.0}, "above 0"),
         ({"replay": 0.5, "epochs": 0.0}, "above 0"),
+        ({"replay": 0.5, "mixture": (("fr", 0.2), ("de", 0.2))}, "sum to 0.9, not 1"),
+        ({"replay": 0.5, "mixture": (("fr", 0.5),), "then": 0.1}, "keeps its shares"),
     ],
 )
 def test_adaptations_that_are_none_are_refused(told, says):
@@ -245,10 +299,11 @@ def test_the_share_of_source_windows_stays_on_long_runs():
     """After a million windows it is still a twentieth; in floats it had become a tenth."""
     target = jnp.ones(AVAILABLE)
     text = jnp.concatenate([jnp.zeros(BOUNDARY), target]).astype(jnp.uint8)
-    courses = train.courses("2.1M", 0, 15.0, [Adaptation(0.05)], 40_000, AVAILABLE)
+    courses = train.courses("2.1M", 0, 15.0, [Adaptation(0.05)], 40_000, (AVAILABLE,))
     course = jax.tree.map(lambda x: x[0], courses)
     steps = 31_000 + jnp.arange(100)
-    drawn = jax.vmap(lambda step: train.batch(text, BOUNDARY, course, step, 32))(steps)
+    begins = jnp.array([BOUNDARY])
+    drawn = jax.vmap(lambda step: train.batch(text, begins, course, step, 32))(steps)
     from_source = (drawn[..., 0] == 0).reshape(-1)
     assert abs(int(from_source.sum()) - 0.05 * from_source.size) <= 1
 
@@ -461,7 +516,10 @@ def test_every_measured_table_has_its_grid(text, tmp_path, capsys):
         assert {*COLUMNS, *varied(grid.adaptations)} == set(runs.columns)
     with pytest.raises(typer.Exit):
         main(
-            source=text[0], target=text[1], output=tmp_path / "runs.csv", table="nosuch"
+            source=text[0],
+            target=[text[1]],
+            output=tmp_path / "runs.csv",
+            table="nosuch",
         )
     assert (
         "no table 'nosuch'; there are: microcpt, microcpt-de" in capsys.readouterr().err
