@@ -1,7 +1,7 @@
-"""A constraint: an upper limit on a loss, or on forgetting, and the unit it is in.
+"""Define a constraint: an upper limit on a loss, or on forgetting, with its unit.
 
-All that depends on the unit is here: a new unit is one more entry of `UNITS`, and
-nothing else in the planner knows them apart.
+Everything that depends on the unit is here. A new unit is one more entry of `UNITS`;
+the rest of the planner treats all units alike.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UnitName = Literal["loss", "relative", "nats", "error"]
 
 
 class Unit(NamedTuple):
-    """What a limit limits, as functions of a loss and its baseline.
+    """The quantity that a limit bounds, as functions of a loss and its baseline.
 
     Losses and baselines are in nats per token, arrays that broadcast or numbers.
     """
@@ -63,7 +63,7 @@ UNITS: dict[UnitName, Unit] = {
         size=lambda limit, baseline: baseline,
         template="{:.4g} nats",
     ),
-    # of an evaluation's answers; what error a loss has, a chain's draws say (`sampled`)
+    # a share of an evaluation's answers; draws of the link map a loss to it (`sampled`)
     "error": Unit(
         outcome=lambda loss, baseline: loss,
         most_loss=lambda limit, baseline: limit,
@@ -76,7 +76,7 @@ UNITS: dict[UnitName, Unit] = {
 
 @dataclass(frozen=True)
 class Constraint:
-    """An upper limit on what one posterior forecasts.
+    """An upper limit on the forecast of one posterior.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ class Constraint:
         Nats per token for a loss; for forgetting a share of the baseline (0.02 is 2%),
         or nats per token above it.
     unit
-        ``"loss"``, ``"relative"``, ``"nats"``, or ``"error"``: the share of an
-        evaluation's answers that is wrong.
+        ``"loss"``, ``"relative"``, ``"nats"``, or ``"error"``: the share of wrong
+        answers in an evaluation.
     weights
-        Domains of whose weighted mean the limit is, each with its share; empty: of the
-        one domain that it is named after.
+        For a limit on a weighted mean: its domains, each with its weight. Empty for a
+        limit on the one domain that names it.
     """
 
     name: str
@@ -100,13 +100,13 @@ class Constraint:
 
     @classmethod
     def parse(cls, name: str, text: str, unit: UnitName = "relative") -> Constraint:
-        """Parse the constraint that a person writes: ``2%``, ``0.05nats``, ``1.8``.
+        """Parse a constraint as people write it: ``2%``, ``0.05nats``, ``1.8``.
 
         Parameters
         ----------
         text
-            A number. ``%`` says that it is a share of the baseline, ``nats`` that it is
-            in nats per token.
+            A number. With ``%`` it is a share of the baseline, with ``nats`` it is in
+            nats per token.
         unit
             Unit of a number without either; with ``"loss"``, the limit is on the loss
             itself.
@@ -114,7 +114,7 @@ class Constraint:
         Raises
         ------
         PlanError
-            It is not a number, or not one that such a limit can be.
+            The text is not a number, or the number is out of the limit's range.
         """
         what = f"limit of {name}"
         if unit == "loss":
@@ -136,14 +136,14 @@ def loss_limit(
     Parameters
     ----------
     what
-        What it is called where it was given.
+        Name of the argument in error messages.
     bytes_per_token
         Bytes of a token, for bits per byte.
 
     Raises
     ------
     PlanError
-        It is no number, or none that such a limit can be.
+        The limit is not a number, or the number is out of its range.
     """
     if says_rise(written):
         return forgetting_limit(what, written, bytes_per_token=bytes_per_token)
@@ -154,7 +154,7 @@ def loss_limit(
 
 
 def says_rise(written: object) -> bool:
-    """Tell a limit on a rise, which has a sign and a unit, from one on a loss."""
+    """Tell whether a limit is on a rise: it then has a sign and a unit."""
     text = written.strip().lower() if isinstance(written, str) else ""
     return text[:1] in ("+", "-") and text.endswith(("%", "nats", "bpb", "ppl"))
 
@@ -165,20 +165,20 @@ def forgetting_limit(
     unit: UnitName = "relative",
     bytes_per_token: float | None = None,
 ) -> tuple[float, UnitName]:
-    """Read a limit on forgetting and its unit: of a number in this one, or of text that
-    says its own (``2%``, ``0.05nats``, ``0.03bpb``, ``3%ppl``).
+    """Read a limit on forgetting and its unit: a number in the given unit, or text with
+    its own unit (``2%``, ``0.05nats``, ``0.03bpb``, ``3%ppl``).
 
     Parameters
     ----------
     what
-        What it is called where it was given.
+        Name of the argument in error messages.
     bytes_per_token
         Bytes of a token, for bits per byte.
 
     Raises
     ------
     PlanError
-        It is no number, or none that such a limit can be.
+        The limit is not a number, or the number is out of its range.
     """
     limit: Any = in_nats(what, written, bytes_per_token, is_rise=True)
     is_bare = True
@@ -200,7 +200,7 @@ def forgetting_limit(
     is_number = isinstance(limit, int | float | np.number)
     if is_number and is_bare and unit == "relative":
         check_share(what, float(limit), written)
-    if not (is_number and least < limit <= most):  # a NaN is neither
+    if not (is_number and least < limit <= most):  # a NaN fails both
         raise PlanError(
             f"{what} must be a number over {least:g} and at most {most:g} (0.02 is 2%), "
             f"got {written!r}"
@@ -210,12 +210,12 @@ def forgetting_limit(
 
 def check_share(what: str, limit: float, written: object) -> None:
     """Refuse a bare number of 1 or more as a share of the baseline: a loss does not
-    double, so percent are meant. With its sign, 150% may be asked for.
+    double, so percent are meant. Text with a sign may ask for 150%.
 
     Raises
     ------
     PlanError
-        What to write instead.
+        The number is 1 or more; the message says what to write instead.
     """
     if limit >= 1:
         raise PlanError(

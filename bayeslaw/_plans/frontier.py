@@ -1,8 +1,9 @@
-"""What each confidence would cost: the cheapest budget at several, of one problem.
+"""Compute the cost of confidence: the cheapest budget at several confidences, for one
+problem.
 
-Where draws keep their limits at a replay does not depend on how many of them must. So
-all confidences look at the same replays, those of a lattice that is finer than the scan,
-and what one has looked at costs the others nothing.
+The intervals in which draws keep their limits at a replay do not depend on the
+confidence. So all confidences evaluate the same replays, on a lattice that is finer
+than the scan, and share the results.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from bayeslaw._plans.sampled import Intervals
     from bayeslaw._plans.search import Scan
 
-# places of the lattice from one replay of the scan to the next: a plan between two of
-# them is some hundredths of a percent dearer
+# steps of the lattice between two replays of the scan: this coarseness costs some
+# hundredths of a percent
 FINER = 16
 
 IntervalsAt = Callable[[int], "list[Intervals]"]
@@ -41,14 +42,14 @@ def frontier(
 ) -> list[dict]:
     """Find the cheapest budget at each confidence that all constraints are kept.
 
-    A dearer, safer plan serves below it too.
+    A more expensive, safer plan also serves lower confidences.
 
     Parameters
     ----------
     choice
         The plan at the problem's own confidence.
     confidences
-        The levels; the problem's own is among them in any case.
+        The confidences; the problem's own is always added.
     """
 
     @cache
@@ -63,7 +64,7 @@ def frontier(
         if level == problem.confidence and not problem.most_probable:
             choices.append(choice)
         elif choices and choices[-1].margin < 0:
-            choices.append(choices[-1])  # where a lower confidence is not reached
+            choices.append(choices[-1])  # if a lower confidence is not reached
         else:
             at_level = replace(problem, confidence=level, max_tokens=np.inf)
             choices.append(_cheapest(at_level, problem.quick_scan, intervals_at))
@@ -96,7 +97,9 @@ def _cheapest(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Cho
 
 
 def _descended(problem: Problem, scanned: Scan, intervals_at: IntervalsAt) -> Choice:
-    """Descend from each of the scan's minima in smaller and smaller steps; the best."""
+    """Descend from each of the scan's minima in smaller and smaller steps, and return
+    the best.
+    """
 
     @cache
     def choice_at(place: int) -> Choice:

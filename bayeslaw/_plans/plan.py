@@ -1,4 +1,4 @@
-"""The plan: the cheapest adaptation (tokens and replay) that keeps its promises with a
+"""Plan the cheapest adaptation (tokens and replay) that keeps its promises with a
 stated probability.
 
 Solves min D over D >= 0 and replay in [0, 1] such that P(forgetting <= delta and target
@@ -43,86 +43,90 @@ def plan(arguments: PlanArguments) -> Plan:
         Posteriors of the target and source loss; several of either by name.
     N, ptpp
         The model: parameters and pre-training tokens per parameter; or sequences (of
-        one length, or one number for all), of which the cheapest model is chosen: in
-        money, days or FLOPs, as ``costs`` has them.
+        one length, or one number for all), from which the cheapest model is chosen: in
+        money, days or FLOPs, whichever ``costs`` has.
     max_target_loss
-        In nats per token; text says its own unit: ``"0.9bpb"`` (bits per byte, with
-        ``bytes_per_token``), ``"6.5ppl"`` (perplexity). With a sign it limits the rise
-        over ``loss_before``, or over ``baseline_run``: ``"-10%"``, ``"-0.2nats"``,
-        ``"-0.03bpb"``, ``"-20%ppl"``. By name of several targets.
+        A number is in nats per token; text has its own unit: ``"0.9bpb"`` (bits per
+        byte, with ``bytes_per_token``), ``"6.5ppl"`` (perplexity). With a sign it
+        limits the rise over ``loss_before``, or over ``baseline_run``: ``"-10%"``,
+        ``"-0.2nats"``, ``"-0.03bpb"``, ``"-20%ppl"``. Several targets: limits by name.
     min_accuracy, accuracy
-        The least accuracy of an evaluation, and the chain from the first target's loss
-        to it: an `accuracy_link`, or its table. Its promise is called ``accuracy`` and
-        told by the share of wrong answers.
+        Lower limit on the accuracy of an evaluation, and the link from the first
+        target's loss to it: an `accuracy_link`, or its table. The promise is called
+        ``accuracy`` and is stated as the share of wrong answers.
     max_forgetting
-        Rise of the source loss over its baseline: 0.02 is 2%, or with
-        ``forgetting_unit="nats"`` nats per token. Text says its own unit: ``"2%"``,
-        ``"0.05nats"``, ``"0.03bpb"``, ``"3%ppl"``. A bare number of 1 or more is
-        refused, as percent are meant. Sources without one are limited in their mean only.
+        Upper limit on the rise of the source loss over its baseline: 0.02 is 2%; with
+        ``forgetting_unit="nats"`` it is in nats per token. Text has its own unit:
+        ``"2%"``, ``"0.05nats"``, ``"0.03bpb"``, ``"3%ppl"``. A bare number of 1 or more
+        is refused, because percent are meant. Sources without a limit are limited in
+        their mean only.
     bytes_per_token
         Bytes of a token, or by domain (``"target"``, names of sources), for limits in bits
         per byte.
     max_loss
-        By name of a source: the most of its loss, in nats per token, in place of a
-        limit on its forgetting; for a third domain. It needs no baseline; where its law
-        reads ``loss_before``, give that by name in ``baseline_loss``. Units as those of
-        ``max_target_loss``.
+        For a third domain, by its name among the sources: upper limit on its loss, in
+        nats per token, in place of a limit on its forgetting. It needs no baseline; if
+        its law reads ``loss_before``, give that by name in ``baseline_loss``. Units as
+        in ``max_target_loss``.
     max_mean_loss, mean_weights
-        Limit on the weighted mean of domains, in the same units: ``"+0.03bpb"`` on the
-        mean of their rises, ``2.9`` on that of their losses; weights by name, by default
-        all sources alike. Its promise is called ``mean``.
+        Limit on the weighted mean of domains, in the same units: ``"+0.03bpb"`` limits
+        the mean of their rises, ``2.9`` the mean of their losses. Weights are by name;
+        by default all sources have equal weights. The promise is called ``mean``.
     excess_price
-        Soft limits: the price of a nat over each, by the limit's name, in money where
-        ``costs`` have a price, else in days or FLOPs. The plan is then the one of the least
-        expected cost, training and excess together, that keeps the other limits with the
+        Soft limits: the price of a nat over each limit, by the limit's name, in money
+        if ``costs`` have a price, else in days or FLOPs. The plan then minimises the
+        expected cost of training and excess, and keeps the other limits with the
         confidence.
     confidence
         Confidence of all promises together, or one per promise: ``{"target": .9, "forgetting":
         .95}`` (several sources: their names).
     baseline_loss
-        Source loss before adaptation, as measured. Else it is the covariate
-        ``source_loss_before``; else the source law at ``baseline_tokens`` of pure
-        replay (0 if not given, which a law that diverges there refuses).
+        Measured source loss before adaptation. By default the covariate
+        ``source_loss_before``; without it, the source law at ``baseline_tokens`` of
+        pure replay (default 0, which a law that diverges there refuses).
     baseline_run
-        Another run with which limits on a rise compare, by the same laws and draws, in
-        place of the model before adaptation: ``{"D": 10e9, "replay": 0.3}``.
+        Another run as the baseline of limits on a rise, in place of the model before
+        adaptation: ``{"D": 10e9, "replay": 0.3}``. It is forecast by the same laws and
+        draws.
     correlation
-        Correlation of the errors of the target's and the source's forecast; by default
-        as their residuals have it at rows measured in both, shrunk by how well that is
-        known; 0: independent. Draws are paired by it (`error_correlation`), which
-        changes no promise by itself, only those together.
+        Correlation of the errors of the target's and the source's forecast. By default
+        it is estimated from residuals at rows measured in both domains, and shrunk by
+        its uncertainty; 0: independent. It pairs the draws (`error_correlation`). This
+        changes only the probability of all promises together.
     covariates
-        Further columns the laws read, such as ``loss_before`` and
-        ``source_loss_before``. A number, or draws of it (shape (draw,)) that another
-        posterior forecasts. With several models, a sequence of one per model.
+        Further columns that the laws read, such as ``loss_before`` and
+        ``source_loss_before``: a number, or draws of shape (draw,) that another
+        posterior forecasts. With several models, a sequence with one for each model.
         ``max_forgetting``, baselines and ``source_loss_before`` may be given by
         source's name.
     max_flops, max_tokens
-        Budget of adaptation: then the most probable plan within it, and the cheapest
-        among equals.
+        Budget of adaptation. The answer is then the most probable plan within it, and
+        the cheapest among equals.
     costs
-        What training costs (`Costs`): hardware, price, formula of the FLOPs; by default
-        6 N D FLOPs.
+        Costs of training (`Costs`): hardware, price, formula of the FLOPs; by default 6
+        N D FLOPs.
     max_cost, max_days
-        Money and days that the plan may take at most: the cheapest plan where it stays
-        within them, else the most probable one that does.
+        Most money and days for the plan. The answer is the cheapest plan if it stays
+        within them, else the most probable plan within them.
     unique_target_tokens, max_epochs
-        Target tokens there are, and how often each may be seen: D (1 - replay) is at
-        most their product. By default once, or with a law of repetition (one that reads
-        ``U``, as `data-constrained` does) as often as the runs that were fitted saw
-        theirs. Without one no plan repeats more than they did, or more than four times.
+        Number of unique target tokens, and how often each may be seen: D (1 - replay)
+        is at most their product. The default is once. With a law of repetition (one
+        that reads ``U``, as `data-constrained` does) it is as often as the training
+        runs saw theirs. Without such a law, no plan repeats more than these runs did,
+        or more than four times.
     min_replay, max_replay
-        Least and largest replay; by default those that were fitted, beyond which
-        nothing says how far a law holds. 0 and 1 look at all replays; no plan is all
-        replay.
+        Smallest and largest replay. The default is the fitted range, because beyond it
+        no run shows how far a law holds. 0 and 1 allow all replays, except replay
+        alone.
     new_run
-        Whether promises are about the loss of the run that will be made, with its
-        noise, or about the law's mean.
+        True: promises are about the loss of the planned run, with its noise. False:
+        about the law's mean.
     point
-        Values without uncertainty by promise (a point fit; `Law.from_paper`) for the
-        plug-in plan; by default the posterior mean of the law with most draws.
+        Parameter values by promise for the plug-in plan, without uncertainty (a point
+        fit; `Law.from_paper`); by default the posterior mean of the law with most
+        draws.
     draws, seed
-        Pairs of draws to work with, and the seed that pairs them and draws the noise.
+        Number of pairs of draws, and the seed that pairs them and draws the noise.
 
     Raises
     ------
@@ -141,14 +145,14 @@ def plan(arguments: PlanArguments) -> Plan:
 
 
 class PosedPlan(NamedTuple):
-    """A plan, and the problem that it solves: that of the chosen model, as posed."""
+    """A plan, and the problem of the chosen model that it solves."""
 
     plan: Plan
     problem: Problem
 
 
 def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
-    """Find the plan of `plan`, and keep the problem for what is asked of it next.
+    """Find the plan of `plan`, and keep the problem for further questions.
 
     Raises
     ------
@@ -167,9 +171,7 @@ def posed_and_solved(arguments: PlanArguments) -> PosedPlan:
 
 
 def _at_fitted_replay(answer: Plan) -> list[str]:
-    """Warn where the plan, or the best without one, lies at an end of the fitted
-    replays.
-    """
+    """Warn if the plan, or the best attempt, lies at an end of the fitted replays."""
     best = answer.explanation["best"] if answer.explanation else None
     replay = answer.replay if answer.D else (best or {}).get("replay")
     what = "the cheapest plan" if answer.feasible else "the most probable plan"
@@ -190,9 +192,9 @@ def _at_fitted_replay(answer: Plan) -> list[str]:
 
 
 def _at_the_end(answer: Plan) -> list[str]:
-    """Warn where the plan is the least budget that is looked at: the end of a search."""
+    """Warn if the plan has the smallest budget of the search."""
     least = ATPP_RANGE[0]
-    # within a thousandth in log tokens it is the least budget that is looked at
+    # within a thousandth in log tokens it is the smallest budget of the search
     if not answer.atpp or math.log(answer.atpp / least) > 1e-3:
         return []
     return [
@@ -205,7 +207,7 @@ def _at_the_end(answer: Plan) -> list[str]:
 def solve(
     question: Question, points: Mapping[str, Mapping[str, float]] | None = None
 ) -> PosedPlan:
-    """Solve the question: find the plan that it asks for.
+    """Solve the question: find its plan.
 
     Parameters
     ----------
@@ -229,9 +231,7 @@ def solve(
 
 @takes(PlanArguments, PlanError)
 def problem_of(arguments: PlanArguments) -> Problem:
-    """Pose the problem that `plan` solves for its first model when it is asked the
-    same.
-    """
+    """Pose the problem that `plan` solves for its first model, given the same question."""
     question = question_of(arguments)
     first = question.models[0]
     return pose(question, first)
@@ -248,7 +248,8 @@ class Solution(NamedTuple):
     posed
         The problem as the question poses it.
     problem
-        The problem that was solved: within what pays, where no plan is that cheap.
+        The problem that was solved: with the limit on money or days as a budget, if the
+        cheapest plan exceeds it.
     """
 
     model: Model
@@ -258,19 +259,21 @@ class Solution(NamedTuple):
 
     @property
     def is_reached(self) -> bool:
-        """Whether the confidence is reached."""
+        """Tell whether the confidence is reached."""
         return self.choice.margin >= 0
 
     @property
     def is_plan(self) -> bool:
-        """Whether there is a plan: within a budget, a less probable one is one, too."""
+        """Tell whether there is a plan. Within a budget, a less probable plan counts,
+        too.
+        """
         return self.is_reached or (
             self.problem.most_probable and math.isfinite(self.choice.log_tokens)
         )
 
 
 def _solution(question: Question, model: Model) -> Solution:
-    """Find the best plan of one model; D = 0 if that keeps the constraints already."""
+    """Find the best plan of one model; D = 0 if that already keeps the constraints."""
     posed = problem = pose(question, model)
     if question.excess_prices:
         choice = least_expected_cost(problem, question.excess_prices)
@@ -280,8 +283,8 @@ def _solution(question: Question, model: Model) -> Solution:
     if nothing.margin >= 0:
         return Solution(model, posed, problem, nothing)
     choice = search(problem)
-    # Dearer than what pays: no cheaper plan reaches the confidence, for this was the
-    # cheapest.
+    # The cheapest plan costs more than allowed, so no affordable plan reaches the
+    # confidence.
     paid = question.budget.paid_tokens(model, question.costs)
     cap = min(paid, key=paid.__getitem__)
     if choice.log_tokens > math.log(paid[cap]):
@@ -319,7 +322,7 @@ def _probabilities(problem: Problem, choice: Choice) -> dict[str, float]:
 def _candidate(solution: Solution) -> dict[str, Any]:
     """Describe one candidate model in the plan's list.
 
-    The most probable attempt where the confidence is not reached.
+    If the confidence is not reached, the most probable attempt is described.
     """
     problem, choice = solution.problem, solution.choice
     row = {"N": problem.N, "ptpp": problem.ptpp, "feasible": solution.is_reached}
@@ -333,11 +336,11 @@ def _plug_in(
 ) -> dict[str, float | None]:
     """Find the plan of parameters without uncertainty, and its probability.
 
-    The probability is that under the posterior. All rows of this problem are one draw,
-    so that one call looks at as many replays as there are rows; three calls, each
-    between the neighbours of the last one's best.
+    The probability is the one under the posterior. All rows of this problem are the
+    same draw, so one call evaluates as many replays as there are rows. Three calls
+    suffice, each between the neighbours of the previous best.
     """
-    rows = max(question.draws, 256)  # replays looked at in one call
+    rows = max(question.draws, 256)  # replays in one call
     sure = pose(
         replace(question, pieces=certain, new_run=False, draws=rows),
         solution.model.at_means(),
@@ -368,7 +371,7 @@ def _answer(
     """Build the record of a solution, with all that a report shows."""
     problem, choice = solution.problem, solution.choice
     explanation = None if solution.is_reached else _explanation(problem)
-    # Pictures are drawn, and without a plan promises told, at a finite budget.
+    # Pictures need a finite budget, and so do promises if there is no plan.
     pictured = _shown(problem, choice)
     if solution.is_plan:
         at = choice
@@ -412,7 +415,9 @@ def _answer(
 
 
 def _shown(problem: Problem, choice: Choice) -> Choice:
-    """Choose where pictures are drawn: at a finite number of tokens, over none."""
+    """Move a choice to where pictures can be drawn: a finite, positive number of
+    tokens.
+    """
     low, high = problem.span
     x = choice.log_tokens
     if x == math.inf:
@@ -423,10 +428,10 @@ def _shown(problem: Problem, choice: Choice) -> Choice:
 def _promises(
     problem: Problem, choice: Choice, worth: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Report each promise, with what a looser limit would save.
+    """Report each promise, with the saving from a looser limit.
 
-    A share of the tokens, or the probability gained within a budget; None where that is
-    not known.
+    The saving is a share of the tokens, or within a budget the probability gained; None
+    if unknown.
     """
     rows = value.promises(problem, choice)
     for row in rows:
@@ -438,7 +443,7 @@ def _promises(
 
 
 def _settings(question: Question, problem: Problem) -> dict[str, Any]:
-    """Record what was asked, so far as the other fields do not say it."""
+    """Record the parts of the question that the other fields do not have."""
     return {
         "baseline": {
             c.name: float(c.baseline.mean())
@@ -459,8 +464,8 @@ def _settings(question: Question, problem: Problem) -> dict[str, Any]:
 
 
 def _of_errors(question: Question, solution: Solution) -> dict[str, Any]:
-    """Tell what the correlation of the domains' errors does to the plan: its probability
-    if they were independent, and the tokens that it would then take.
+    """Describe the effect of the correlation of the domains' errors: the plan's
+    probability for independent errors, and the tokens that it would then take.
     """
     errors, choice = question.errors, solution.choice
     if errors is None or question.excess_prices:
@@ -487,7 +492,7 @@ def _of_errors(question: Question, solution: Solution) -> dict[str, Any]:
 
 
 def _of_prices(question: Question, solution: Solution) -> dict[str, Any]:
-    """Tell what a plan with soft limits is expected to cost, and to exceed them by."""
+    """Describe the expected cost of a plan with soft limits, and its expected excess."""
     prices, choice = question.excess_prices, solution.choice
     if not prices:
         return {}
@@ -496,7 +501,7 @@ def _of_prices(question: Question, solution: Solution) -> dict[str, Any]:
 
 
 def _cost_settings(question: Question) -> dict[str, Any]:
-    """Record what costs are reckoned from, and what limits them, where that was asked."""
+    """Record the formula of the costs and their limits, if they were given."""
     if not question.costs.has_time:
         return {}
     budget = question.budget
@@ -511,14 +516,14 @@ def _cost_settings(question: Question) -> dict[str, Any]:
 
 
 def _in_the_way(explanation: Mapping[str, Any] | None) -> str:
-    """Name names of the constraints that a plan needs relaxed, joined by "and"."""
+    """Name the constraints that must be relaxed for a plan, joined by "and"."""
     rows: Sequence[Mapping[str, Any]] = explanation["relax"] if explanation else ()
     names = [row["promise"] for row in rows if row["needed"] is not None]
     return " and ".join(names) or "none"
 
 
 def _explanation(problem: Problem) -> dict[str, Any]:
-    """Explain why there is no plan, and what would make one."""
+    """Explain why there is no plan, and which changes would allow one."""
     relax = value.relaxations(problem)
     # A finite budget asks for the most probable plan instead of the cheapest.
     anything = min(problem.max_tokens, math.exp(problem.span[1]))
@@ -546,7 +551,7 @@ def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str
 
 
 def _way(row: Mapping[str, Any]) -> str:
-    """Say how one constraint alone would have to be relaxed."""
+    """Describe how one constraint alone would have to be relaxed."""
     constraint = Constraint(row["promise"], row["limit"], row["unit"])
     return (
         f"{constraint.name} limit {constraint.format()} -> "

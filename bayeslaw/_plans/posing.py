@@ -1,7 +1,7 @@
-"""From a question to its problem: draws paired, limits, baselines and noise set.
+"""Pose a question as a problem: pair the draws, and set limits, baselines and noise.
 
-Nothing here knows a law: of a posterior it reads its pieces, and of a piece the log
-loss of one draw at given covariates.
+This file knows no law. It reads only the pieces of a posterior, and the log loss of one
+draw of a piece at given covariates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bayeslaw._posteriors.streams import Stream, generator
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-ATPP_RANGE = (1e-4, 1e4)  # between which roots are sought; 0 is looked at separately
+ATPP_RANGE = (1e-4, 1e4)  # range in which roots are searched; 0 is checked separately
 
 
 def pose(question: Question, model: Model) -> Problem:
@@ -65,7 +65,7 @@ def pose(question: Question, model: Model) -> Problem:
 def _posed(
     question: Question, constraint: Constraint, domains: Mapping[str, SampledConstraint]
 ) -> SampledConstraint:
-    """Take the draws of a constraint: of its domain, of a mean, or of an accuracy."""
+    """Build the sampled constraint: on a domain, on a mean, or on an accuracy."""
     if constraint.unit == "error":
         ((name, _),) = constraint.weights
         link = question.link
@@ -82,7 +82,7 @@ def _posed(
 
 
 def _domains(question: Question, model: Model) -> dict[str, SampledConstraint]:
-    """Resample the draws of every domain, paired by how their errors are correlated."""
+    """Resample the draws of every domain, paired by the correlation of their errors."""
     domains = {
         name: _sampled(question, model, name, position)
         for position, name in enumerate(question.pieces)
@@ -112,8 +112,8 @@ def _sampled(
 ) -> SampledConstraint:
     """Resample the draws of one posterior, with limit, baseline and noise.
 
-    ``order``: of the draws and their noise, shape (draw,); what all domains share of a
-    draw, its covariates, stays in place.
+    ``order``: order of the draws and their noise, shape (draw,). The covariates, which
+    all domains share, keep their order.
     """
     draws = question.draws
     pieces = [_sorted(piece) for piece in question.pieces[name]]
@@ -149,8 +149,8 @@ def _sampled(
 
 
 def _limit_of(question: Question, name: str) -> tuple[Constraint, bool]:
-    """Find the limit on a domain, none where it is in a mean only, and whether its
-    baseline is read by that or by the mean.
+    """Find the limit on a domain (None if it is limited in a mean only), and tell
+    whether this limit or the mean reads its baseline.
     """
     without = Constraint(name, math.inf, "nats")
     constraint = next((c for c in question.constraints if c.name == name), without)
@@ -166,10 +166,10 @@ def _limit_of(question: Question, name: str) -> tuple[Constraint, bool]:
 def _sorted(piece: Piece) -> Piece:
     """Sort the draws of a piece by their values, as numbers.
 
-    So the order in which draws come does not matter. What a chain forecasts
-    (``column:name``) decides between equals only: with a checkpoint forecast or
-    measured, the law's draws come in one order, so that they meet the same random
-    numbers.
+    So the original order of the draws does not matter. The forecasts of a chain
+    (``column:name``) decide only between equal draws. So the law's draws have the same
+    order, and meet the same random numbers, whether a checkpoint is forecast or
+    measured.
     """
     # lexsort sorts by the last key first
     names = sorted(piece.values, key=lambda name: (":" not in name, name))
@@ -186,8 +186,8 @@ def _sorted(piece: Piece) -> Piece:
 def point_pieces(
     question: Question, points: Mapping[str, Mapping[str, float]]
 ) -> dict[str, tuple[Piece]]:
-    """Fix parameters without uncertainty, by constraint: the values given, else the
-    mean.
+    """Make pieces without uncertainty, by constraint: at the given values, else at the
+    posterior mean.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def point_pieces(
 def _point_piece(
     pieces: tuple[Piece, ...], values: Mapping[str, float], name: str
 ) -> Piece:
-    """Fix one draw of the formula with most draws: the values given, else its mean."""
+    """Make one draw of the formula with most draws: the given values, else its mean."""
     piece = max(pieces, key=lambda p: p.draws)
     unknown = [k for k in values if k not in piece.values]
     if unknown:
@@ -217,7 +217,7 @@ def _point_piece(
             f"point of {name}: no parameter {unknown[0]!r}; "
             f"there are: {', '.join(piece.values)}"
         )
-    ordered = _sorted(piece)  # so that sums round the same way
+    ordered = _sorted(piece)  # so that sums round in the same way
     means = {k: np.mean(v, axis=0, keepdims=True) for k, v in ordered.values.items()}
     point = {
         k: np.reshape(np.asarray(v, float), means[k].shape) for k, v in values.items()
@@ -233,7 +233,7 @@ def _per_draw(
 ) -> Float[np.ndarray, " draw"]:
     """Draw a covariate for each draw, shape (draw,).
 
-    Arrays of one length are joint draws and stay paired.
+    Arrays of the same length are joint draws and stay paired.
     """
     values = np.atleast_1d(np.asarray(setting, float))
     is_positive = np.isfinite(values) & (values > 0)
@@ -256,7 +256,9 @@ def _columns_read(
     columns: Mapping[str, Float[np.ndarray, " draw"]],
     model: Model,
 ) -> list[str]:
-    """List the covariates of a piece that a plan does not choose; all are known."""
+    """List the covariates of a piece that a plan does not choose, and check that all
+    are given.
+    """
     columns_read = [c for c in piece.covariates if c not in ("D", "replay")]
     missing = [column for column in columns_read if column not in columns]
     if not missing:
@@ -286,8 +288,8 @@ def _baseline(
     sampled: SampledConstraint,
     columns: Mapping[str, Float[np.ndarray, " draw"]],
 ) -> Float[np.ndarray, " draw"]:
-    """Compute the loss that a rise is over in nats per token, shape (draw,): before
-    adaptation, or of another run by the law.
+    """Compute the baseline of a rise in nats per token, shape (draw,): the loss before
+    adaptation, or the law's loss of another run.
     """
     if model.baseline_run is not None:
         tokens, replay = model.baseline_run

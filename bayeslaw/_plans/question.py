@@ -1,5 +1,5 @@
-"""The planner's question, its models and its budget: records that the plan, the report's
-explorer and the plan as a goal of anchors read.
+"""Define the planner's question, its models and its budget: records that the plan, the
+report's explorer and the plan as a goal of anchors read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEAN, ACCURATE = "mean", "accuracy"
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A checkpoint that may be adapted, and what is known of it.
+    """A checkpoint that may be adapted, and its known values.
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ class Model:
         Loss before adaptation in nats per token, by source: a number, draws of shape
         (draw,), or None where it is not measured.
     baseline_tokens
-        Tokens of pure replay at which the source's law gives the baseline instead, by
-        source; None: 0.
+        Tokens of pure replay at which the source's law gives the baseline if it is not
+        measured, by source; None: 0.
     further_domains
         Domains that are neither target nor source: their loss is limited, and
         ``source_loss_before`` is not theirs.
     targets
         Domains that are adapted to.
     baseline_run
-        Tokens and replay of another run whose loss by the law is the baseline of all
+        Tokens and replay of another run; its loss by the law is the baseline of all
         limits on a rise.
     """
 
@@ -61,7 +61,7 @@ class Model:
     baseline_run: tuple[float, float] | None = None
 
     def source_before(self, source: str) -> Any:
-        """Take the source's loss before adaptation, if it was given."""
+        """Find the source's loss before adaptation, if it was given."""
         measured = self.baseline_loss[source]
         if measured is not None:
             return measured
@@ -69,8 +69,8 @@ class Model:
         return setting_for(of_sources, source)
 
     def columns(self, name: str) -> dict[str, Any]:
-        """Collect what is known of the run to plan where this constraint's law reads
-        it.
+        """Collect the known columns of the planned run that this constraint's law
+        reads.
 
         A source's ``loss_before`` is its own.
         """
@@ -106,22 +106,23 @@ class Model:
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent on the adaptation.
+    """Limits on the spending for the adaptation.
 
     Parameters
     ----------
     max_flops, max_tokens
-        Budget of the adaptation; the most probable plan within it is sought if either is
-        finite.
+        Budget of the adaptation. If either is finite, the most probable plan within it
+        is searched.
     max_cost, max_days
-        Money and days that the plan may take at most; the most probable plan within them
-        is sought where the cheapest one is not.
+        Most money and days for the plan. If the cheapest plan exceeds them, the most
+        probable plan within them is searched.
     unique_target_tokens, epochs
-        Target tokens there are, and how often each may be seen.
+        Number of unique target tokens, and how often each may be seen.
     min_replay, max_replay
-        Least and largest share of source data.
+        Smallest and largest share of source data.
     fitted
-        Which of the two are the ends of the fitted replays, not asked for.
+        Names of the replay bounds that are ends of the fitted replays, not given by the
+        user.
     """
 
     max_flops: float = math.inf
@@ -141,8 +142,8 @@ class Budget:
         return min(self.max_tokens, self.max_flops / costs.flops_per_token(N))
 
     def paid_tokens(self, model: Model, costs: Costs) -> dict[str, float]:
-        """Compute the most adaptation tokens by money and by days, by what they are
-        called.
+        """Compute the most adaptation tokens that money and days allow, by name of the
+        limit.
         """
         N, ptpp = model.N, model.ptpp
         return {
@@ -152,13 +153,13 @@ class Budget:
 
     @property
     def target_tokens(self) -> float:
-        """The most target tokens that may be seen, repetitions included."""
+        """Most target tokens that may be seen, repetitions included."""
         return self.unique_target_tokens * self.epochs
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What the planner is asked.
+    """The planner's question, checked and complete.
 
     Parameters
     ----------
@@ -167,26 +168,26 @@ class Question:
     constraints
         On domains, in the order of ``pieces``, and on their mean.
     models
-        The models planned for; the cheapest one is chosen.
+        The candidate models; the cheapest one is chosen.
     confidence
-        Confidence of all constraints together, or of each by name.
+        Confidence of all constraints together, or of each constraint by name.
     budget
-        What may be spent.
+        Limits on the spending.
     costs
-        What training costs.
+        Costs of training.
     new_run
-        Whether the limits are on the loss of the run that will be made, with its noise,
-        or on the law's mean.
+        True: limits are on the loss of the planned run, with its noise. False: on the
+        law's mean.
     draws, seed
-        Pairs of draws to work with, and the seed that pairs them and draws the noise.
+        Number of pairs of draws, and the seed that pairs them and draws the noise.
     warnings
-        What makes the posteriors less than trustworthy.
+        Reasons to distrust the posteriors.
     notes
-        What was not asked but taken from the tables that the fits kept.
+        Values that were taken from the tables of the fits.
     errors
-        How the errors of the domains' forecasts are correlated; None: not at all.
+        Correlation of the errors of the domains' forecasts; None: independent.
     link
-        Draws of the accuracy by the first target's loss, where it is limited.
+        Link from the first target's loss to the accuracy, if the accuracy is limited.
     excess_prices
         Price of a nat over a limit, by name; limits without one are strict.
     """
@@ -211,7 +212,7 @@ class Question:
 
 
 def setting_for(setting: Any, source: str) -> Any:
-    """Take what was given for one source, or for all."""
+    """Find the value that was given for one source, or for all."""
     if not isinstance(setting, Mapping):
         return setting
     if source not in setting:
@@ -222,7 +223,7 @@ def setting_for(setting: Any, source: str) -> Any:
 
 
 def setting_of_model(setting: Any, model: int, models: int) -> Any:
-    """Take what was given for one model, or for all."""
+    """Find the value that was given for one model, or for all."""
     is_sequence = isinstance(setting, Sequence | np.ndarray)
     if models == 1 or not is_sequence or isinstance(setting, str):
         return setting

@@ -1,4 +1,4 @@
-"""The plan as a record: all that a report shows, and JSON holds."""
+"""Define the plan as a record with everything that a report shows and JSON stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from bayeslaw._costs.costs import Bill
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer, with all that a report shows. Every field survives JSON.
+    """The answer, with everything that a report shows. Every field can be stored in
+    JSON.
 
     Parameters
     ----------
@@ -26,20 +27,20 @@ class Plan:
         says why), except within a budget, where the plan is the most probable one.
     atpp, D, replay, flops
         The plan: adaptation tokens per parameter, adaptation tokens, share of source
-        data, FLOPs (6 N D, or by the formula asked for).
+        data, FLOPs (6 N D, or by the formula of the costs).
     cost
-        Where hardware is known, what all of it costs: ``flops``, ``device_hours``,
-        ``days`` and, with a price, ``money``; a checkpoint that must be trained first and
-        the fixed cost of a run included.
+        The total cost, if the hardware is known: ``flops``, ``device_hours``, ``days``
+        and, with a price, ``money``. It includes a checkpoint that must be trained
+        first and the fixed cost of a run.
     probability, probability_target, probability_forgetting
-        Share of draws in which the plan keeps all promises, the target's, and those of
-        all sources.
+        Share of draws in which the plan keeps all promises, the target's promises, and
+        those of all sources.
     binding
         The promises (or caps) that keep it from being cheaper; without a plan, the
         promises in the way.
     plug_in
-        ``atpp``, ``replay``, ``D``, ``flops`` that parameters without uncertainty would
-        choose, and the ``probability`` with which that keeps the promises.
+        The plan without uncertainty: ``atpp``, ``replay``, ``D``, ``flops``, and the
+        ``probability`` with which it keeps the promises.
     promises
         By promise: ``limit``, ``unit``, ``probability``, ``mean``, ``low``, ``high``
         (90%) of the loss in nats per token or the forgetting, and ``worth``: the share
@@ -52,15 +53,15 @@ class Plan:
     tradeoff
         Forgetting and target loss along replay at the plan's ATPP, with 90% bands.
     truth
-        The plan one would choose knowing the truth: quantiles of ATPP and replay,
+        The plan given each draw as the truth: quantiles of ATPP and replay, and
         ``regret`` and ``perfect_information`` in tokens.
     candidates
-        One line per model considered.
+        A line for each candidate model.
     explanation
-        Where the confidence is not reached: ``message``, the ``best`` that can be had,
+        If the confidence is not reached: ``message``, the ``best`` possible choice, and
         ``relax`` by promise.
     warnings
-        What makes the posteriors less than trustworthy.
+        Reasons to distrust the posteriors.
     """
 
     feasible: bool

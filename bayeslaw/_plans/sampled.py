@@ -55,7 +55,7 @@ class Part:
         The draws, and the covariates that a plan does not choose; leaves of shape (row,
         ...).
     rows
-        Which of the constraint's draws these are, shape (row,).
+        Indices of these draws among the constraint's draws, shape (row,).
     """
 
     log_loss: Callable
@@ -120,7 +120,7 @@ class SampledConstraint:
     bend
         Bound on the distance of losses from linear interpolation (`roots.bend_of`).
     link
-        Draws of the accuracy by the loss, of a limit on an evaluation's errors.
+        Link from the loss to the accuracy, for a limit on an evaluation's errors.
     """
 
     constraint: Constraint
@@ -163,7 +163,7 @@ class SampledConstraint:
     def log_limit(self) -> Float[np.ndarray, " draw"]:
         """Upper limit of the law's log loss, shape (draw,)."""
         most = self._unit.most_loss(self.limit, self.baseline)
-        with np.errstate(divide="ignore"):  # of an accuracy that no loss has
+        with np.errstate(divide="ignore"):  # for an accuracy that no loss reaches
             log_most = np.log(most)
         return log_most - self.noise
 

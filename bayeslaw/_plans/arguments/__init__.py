@@ -1,1 +1,1 @@
-"""From the arguments of `bayeslaw.plan` to a `Question`, a file for each kind."""
+"""Read the arguments of `bayeslaw.plan` into a `Question`, with a file for each kind."""

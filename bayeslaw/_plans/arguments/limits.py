@@ -22,7 +22,7 @@ from bayeslaw._posteriors.links.accuracy import ACCURACY
 def read_constraints(
     arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
 ) -> tuple[Constraint, ...]:
-    """Read every limit: those of targets, of sources, of further domains, and on a mean."""
+    """Read all limits: on targets, on sources, on further domains, and on a mean."""
     unit = arguments.forgetting_unit
     if unit not in UNITS or not UNITS[unit].has_baseline:
         raise PlanError(f"forgetting_unit must be 'relative' or 'nats', got {unit!r}")
@@ -44,7 +44,7 @@ def read_constraints(
 def _of_targets(
     arguments: PlanArguments, targets: Sequence[str]
 ) -> Iterator[Constraint]:
-    """Read the limits on the targets' losses, and on the accuracy that the first has."""
+    """Read the limits on the targets' losses, and on the accuracy of the first target."""
     limits, least = arguments.max_target_loss, arguments.min_accuracy
     if limits is None and least is None:
         raise PlanError(
@@ -71,7 +71,7 @@ def _of_targets(
 def read_loss_limits(
     arguments: PlanArguments, sources: Sequence[str]
 ) -> dict[str, tuple[float, UnitName]]:
-    """Check the most loss of the domains whose loss is limited, by name."""
+    """Check the limits on losses of domains, by name."""
     limits = arguments.max_loss or {}
     if not isinstance(limits, Mapping):
         raise PlanError(
@@ -91,7 +91,9 @@ def read_loss_limits(
 
 
 def _in_mean_only(arguments: PlanArguments, source: str) -> bool:
-    """Tell a source that is limited in the mean of several, and not by itself."""
+    """Tell whether a source is limited only in a mean of several domains, not by
+    itself.
+    """
     limits = arguments.max_forgetting
     has_own = limits is not None
     if isinstance(limits, Mapping):
@@ -100,7 +102,7 @@ def _in_mean_only(arguments: PlanArguments, source: str) -> bool:
 
 
 def _forgetting(arguments: PlanArguments, source: str, unit: UnitName) -> Constraint:
-    """Read a source's limit: a number in this unit, or text that says its own."""
+    """Read a source's limit: a number in the given unit, or text with its own unit."""
     limit = setting_for(arguments.max_forgetting, source)
     if limit is None:
         raise PlanError(
@@ -116,10 +118,12 @@ def _forgetting(arguments: PlanArguments, source: str, unit: UnitName) -> Constr
 def _of_mean(
     arguments: PlanArguments, targets: Sequence[str], sources: Sequence[str]
 ) -> list[Constraint]:
-    """Read the limit on a weighted mean of domains, by default of all sources alike.
+    """Read the limit on a weighted mean of domains; by default all sources have equal
+    weights.
 
-    In bits per byte each domain has its own bytes per token: the mean of its losses in
-    bits is that of its losses in nats with other weights, and so is its limit.
+    In bits per byte each domain has its own bytes per token. So the mean of losses in
+    bits is a mean of losses in nats with other weights, and the limit is converted with
+    them.
     """
     written, weights = arguments.max_mean_loss, arguments.mean_weights
     if written is None:

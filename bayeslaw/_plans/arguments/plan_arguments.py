@@ -1,4 +1,4 @@
-"""The arguments of `bayeslaw.plan` as one record."""
+"""Hold the arguments of `bayeslaw.plan` in one record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bayeslaw._posteriors.posterior import Posterior
 
 @dataclass(frozen=True, eq=False)
 class PlanArguments:
-    # arguments of `bayeslaw.plan`, which says what they are, before they are checked
+    # raw arguments, documented in `bayeslaw.plan`
 
     target: Posterior | str | Path | Mapping[str, Posterior | str | Path]
     source: Posterior | str | Path | Mapping[str, Posterior | str | Path]
@@ -57,7 +57,7 @@ class PlanArguments:
 
     @property
     def targets(self) -> dict[str, Posterior]:
-        """Posteriors of targets by name; one without a name is ``target``."""
+        """Collect the posteriors of targets by name; one without a name is ``target``."""
         if isinstance(self.target, Mapping):
             return {
                 name: as_posterior(posterior) for name, posterior in self.target.items()
@@ -66,7 +66,9 @@ class PlanArguments:
 
     @property
     def sources(self) -> dict[str, Posterior]:
-        """Posteriors of sources by name; of one without a name, the forgetting's."""
+        """Collect the posteriors of sources by name; one without a name is
+        ``forgetting``.
+        """
         if isinstance(self.source, Mapping):
             return {
                 name: as_posterior(posterior) for name, posterior in self.source.items()
@@ -74,7 +76,7 @@ class PlanArguments:
         return {FORGETTING: as_posterior(self.source)}
 
     def bytes_of(self, name: str) -> float | None:
-        """Bytes of a token of one domain's text."""
+        """Find the bytes of a token of one domain's text."""
         by_name = self.bytes_per_token
         return by_name.get(name) if isinstance(by_name, Mapping) else by_name
 

@@ -49,7 +49,7 @@ def question_of(arguments: PlanArguments) -> Question:
     runtime.start()
     pieces = {name: tuple(p.pieces()) for name, p in posteriors.items()}
     _check_read(arguments.covariates or {}, pieces)
-    # before losses that the tables kept, which laws may read, stand beside it
+    # before losses from the tables are added, which laws may read
     baseline_run = _baseline_run(arguments)
     arguments, notes = with_kept_losses(arguments, targets, sources, pieces)
     arguments, repeats = with_repetition(arguments, targets, pieces)
@@ -86,7 +86,7 @@ def question_of(arguments: PlanArguments) -> Question:
 def _check_names(
     targets: Mapping[str, Posterior], sources: Mapping[str, Posterior]
 ) -> None:
-    """Refuse domains without a name of their own."""
+    """Refuse domains without a distinct name."""
     if not targets:
         raise PlanError("name at least one target")
     if not sources or TARGET in sources:
@@ -107,10 +107,10 @@ def _check_names(
 def _check_read(
     covariates: Mapping[str, Any], pieces: Mapping[str, tuple[Piece, ...]]
 ) -> None:
-    """Refuse laws of mixtures, of whose shares replay is none, and covariates that are
-    set elsewhere, or that no law reads: most often a name is misspelt.
+    """Refuse laws of mixtures, which do not read replay. Refuse covariates that are set
+    elsewhere, or that no law reads, since most often their names are misspelt.
     """
-    # the planner itself reads what a source had before adaptation
+    # the planner itself reads a source's loss before adaptation
     columns = {LOSS_BEFORE, SOURCE_LOSS_BEFORE}
     for piece in itertools.chain.from_iterable(pieces.values()):
         columns.update(piece.covariates)
@@ -139,7 +139,7 @@ def _check_read(
 
 
 def _link(accuracy: Any, seed: int) -> AccuracyLink | None:
-    """Take the chain from loss to accuracy, or fit it to its table."""
+    """Take the link from loss to accuracy, or fit it to its table."""
     if accuracy is None or isinstance(accuracy, AccuracyLink):
         return accuracy
     return accuracy_link(accuracy, seed=seed)
@@ -160,8 +160,8 @@ def _models(
     further = tuple(arguments.max_loss or ())
 
     def of_domain(setting: Any, name: str) -> Any:
-        """Take a domain's value; a number without a name is the sources', not another
-        domain's.
+        """Find a domain's value; a number without a name belongs to the sources, not to
+        other domains.
         """
         if name not in further:
             return setting_for(setting, name)
@@ -191,7 +191,7 @@ def _models(
 
 
 def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
-    """Check tokens and replay of the run that limits on a rise are against."""
+    """Check tokens and replay of the baseline run of limits on a rise."""
     run = arguments.baseline_run
     if run is None:
         return None
@@ -206,7 +206,7 @@ def _baseline_run(arguments: PlanArguments) -> tuple[float, float] | None:
 
 
 def _possible(name: str, loss: Any) -> Any:
-    """Check that a loss, or all draws of it, can be one."""
+    """Check that a loss, or all draws of it, are possible losses."""
     ends = () if loss is None else {np.min(loss), np.max(loss)}
     for end in ends:
         checked(name, end, LOSS)
@@ -227,12 +227,13 @@ def _confidence(confidence: Any, names: Sequence[str]) -> float | dict[str, floa
 
 
 def _draws(arguments: PlanArguments, pieces: Mapping[str, tuple[Piece, ...]]) -> int:
-    """Choose how many draws to work with."""
+    """Choose the number of draws."""
     draws = arguments.draws
     if draws < 1:
         raise PlanError(f"draws must be at least 1, got {draws!r}")
     if arguments.new_run:
         return draws
-    # without noise, more draws than the posteriors have would only pair them again
+    # without noise, more draws than the posteriors have would only repeat them in other
+    # pairs
     counts = [sum(p.draws for p in of_law) for of_law in pieces.values()]
     return min(draws, max(counts))

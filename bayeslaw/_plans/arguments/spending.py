@@ -37,7 +37,7 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
 def _with_replays(
     budget: Budget, arguments: PlanArguments, fitted: tuple[float, float]
 ) -> Budget:
-    """Bound replay by what was asked for, else by what was fitted."""
+    """Bound replay by the given bounds, else by the fitted replays."""
     bounds = {}
     requests = {"min_replay": arguments.min_replay, "max_replay": arguments.max_replay}
     for (name, share), end in zip(requests.items(), fitted, strict=True):
@@ -63,12 +63,13 @@ def _with_replays(
 
 
 def read_costs(arguments: PlanArguments) -> Costs:
-    """Check what training costs, once what limits it is known.
+    """Check the costs of training, given the limits on them.
 
     Raises
     ------
     PlanError
-        ``costs`` is no `Costs`, or lacks what a limit is on.
+        ``costs`` is not a `Costs`, or it lacks the price or hardware that a limit
+        needs.
     """
     costs = Costs() if arguments.costs is None else arguments.costs
     if not isinstance(costs, Costs):
@@ -89,13 +90,13 @@ def read_costs(arguments: PlanArguments) -> Costs:
 def payable(
     models: tuple[Model, ...], budget: Budget, costs: Costs
 ) -> tuple[Model, ...]:
-    """Keep the models for which anything is left once checkpoint and fixed cost are
+    """Keep the models that have budget left after the checkpoint and the fixed cost are
     paid.
 
     Raises
     ------
     PlanError
-        There is none.
+        There is no such model.
     """
     payable = tuple(
         model for model in models if min(budget.paid_tokens(model, costs).values()) > 0

@@ -1,4 +1,4 @@
-"""Complete the arguments of `bayeslaw.plan` from the tables that the fits kept."""
+"""Complete the arguments of `bayeslaw.plan` from the tables of the fits."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def with_kept_losses(
     sources: Mapping[str, Posterior],
     pieces: Mapping[str, tuple[Piece, ...]],
 ) -> tuple[PlanArguments, tuple[str, ...]]:
-    """Complete the arguments with the checkpoint's losses before adaptation that are
-    not given but in the tables that the fits kept; and say where each comes from, a
-    line each.
+    """Complete the arguments with losses of the checkpoint before adaptation that are
+    not given but are in the tables of the fits. Also returns the origin of each, a line
+    each.
     """
     covariates, notes = dict(arguments.covariates or {}), []
     models = arguments.N, arguments.ptpp
 
     def loss_in_table(posterior: Posterior, column: str, *columns: str) -> Any:
-        """Look a column up in a table, if it has it or one of the others."""
+        """Look up a loss in a table, by the first of these columns that it has."""
         runs = getattr(posterior, "runs", None)
         if not isinstance(runs, pd.DataFrame) or not {column, *columns} & set(runs):
             return None
@@ -46,7 +46,7 @@ def with_kept_losses(
     has_baseline = baselines is not None or arguments.baseline_tokens is not None
     if not has_baseline and SOURCE_LOSS_BEFORE not in covariates:
         limits = read_loss_limits(arguments, list(sources))
-        # a source's loss_before is its own; so is that of a domain that is none
+        # the loss_before of a source, or of a further domain, is its own
         kept_losses = {
             name: loss_in_table(p, LOSS_BEFORE)
             if name in limits
@@ -66,7 +66,7 @@ def with_kept_losses(
     missing = [c for c in LOSSES_BEFORE if c in target_columns and c not in covariates]
     for column in missing:
         loss = None
-        # a baseline that was given is the one source's for the target's law, too
+        # a given baseline of the one source also holds for the target's law
         if column == SOURCE_LOSS_BEFORE and len(by_source) == len(sources) == 1:
             (loss,) = by_source.values()
         if loss is None:
@@ -79,7 +79,9 @@ def with_kept_losses(
 
 
 def _read_by_limits(arguments: PlanArguments) -> set[str]:
-    """List what limits of targets read beside the laws: a rise its baseline."""
+    """List the columns that limits on targets read in addition to the laws: a rise
+    reads its baseline.
+    """
     limits = arguments.max_target_loss
     limits = limits.values() if isinstance(limits, Mapping) else [limits]
     is_rise = any(says_rise(limit) for limit in limits)
@@ -87,8 +89,8 @@ def _read_by_limits(arguments: PlanArguments) -> set[str]:
 
 
 def _one_or_by_name(losses: Mapping[str, Any], column: str) -> Any:
-    """Take the targets' losses by name, or one where they share it; None where there is
-    none.
+    """Collect the targets' losses by name, or one loss if they share it; None if there
+    is none.
     """
     present = {name: loss for name, loss in losses.items() if loss is not None}
     if not present:
@@ -102,8 +104,8 @@ def with_repetition(
     targets: Mapping[str, Posterior],
     pieces: dict[str, tuple[Piece, ...]],
 ) -> tuple[PlanArguments, tuple[str, ...]]:
-    """The arguments with as many epochs as are allowed, and what to know of that; laws
-    of repetition among the target's ``pieces`` read the target tokens there are.
+    """Complete the arguments with the allowed epochs, with notes about them. Laws of
+    repetition among the target's ``pieces`` get the number of unique target tokens.
     """
     unique, epochs = arguments.unique_target_tokens, arguments.max_epochs
     if unique is None:

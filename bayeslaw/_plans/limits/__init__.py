@@ -1,1 +1,3 @@
-"""Limits on several domains together, and limits that may be exceeded at a price."""
+"""Handle limits on several domains together, and limits that may be exceeded at a
+price.
+"""

@@ -1,7 +1,8 @@
-"""A constraint on the weighted mean of several domains' losses, or of their rises.
+"""Build a constraint on the weighted mean of several domains' losses, or of their
+rises.
 
-The mean is one formula of one draw, made of the domains' own, so that its crossings are
-found as those of any law.
+The mean is one formula of one draw, made of the domains' formulas. So its crossings are
+found like those of any law.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeanLogLoss:
-    """Log of the weighted mean of several domains' losses, of one draw.
+    """Log of the weighted mean of several domains' losses, for one draw.
 
-    A frozen record, so that equal ones share a compiled program.
+    The record is frozen, so equal records share a compiled program.
 
     Parameters
     ----------
     formulas
-        By domain: the log losses, as in `Piece`, among which its draws choose.
+        By domain: the log losses, as in `Piece`; each draw uses one of them.
     """
 
     formulas: tuple[tuple[str, tuple[Callable, ...]], ...]
@@ -40,7 +41,7 @@ class MeanLogLoss:
     def __call__(
         self, draw: Mapping[str, Any], covariates: Mapping[str, Any]
     ) -> jax.Array:
-        """Log of the mean at one run, shape (run,) = (1,)."""
+        """Evaluate the log of the mean at one run, shape (run,) = (1,)."""
         tokens = covariates["D"][0]
         constants = {name: v[0] for name, v in covariates.items() if name != "D"}
         return self.along_tokens(draw, constants)(tokens)[None]
@@ -48,7 +49,7 @@ class MeanLogLoss:
     def along_tokens(
         self, draw: Mapping[str, Any], covariates: Mapping[str, Float[Any, ""]]
     ) -> Callable[[Float[jax.Array, ""]], Float[jax.Array, ""]]:
-        """Log of the mean as a function of one run's tokens, shape ()."""
+        """Return the log of the mean as a function of one run's tokens, shape ()."""
         domains = []
         for name, log_losses in self.formulas:
             columns = _under(name, covariates) | {"replay": covariates["replay"]}
@@ -62,7 +63,7 @@ class MeanLogLoss:
 
 
 def _under(name: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the leaves of a domain, or of one of its formulas, by their own names."""
+    """Select the leaves of a domain, or of one of its formulas, by their own names."""
     prefix = f"{name}:"
     return {
         k.removeprefix(prefix): v for k, v in leaves.items() if k.startswith(prefix)
@@ -83,9 +84,9 @@ def _mean_at(
 def mean_constraint(
     constraint: Constraint, domains: Mapping[str, SampledConstraint]
 ) -> SampledConstraint:
-    """Make the constraint on a mean of domains whose draws are paired already.
+    """Make the constraint on a mean of domains with paired draws.
 
-    A mean of relative rises is one of losses, each weighed by the inverse of its own
+    A mean of relative rises is a mean of losses, each weighed by the inverse of its
     baseline.
 
     Parameters
@@ -93,7 +94,7 @@ def mean_constraint(
     constraint
         The limit, with the weight of each domain.
     domains
-        What each draw says of each, by name.
+        The sampled constraints of the domains, by name.
     """
     members = {name: domains[name] for name, _ in constraint.weights}
     first = next(iter(members.values()))
@@ -108,7 +109,7 @@ def mean_constraint(
         which = np.zeros(domain.draws)
         for k, part in enumerate(domain.parts):
             which[part.rows] = k
-            place = np.zeros(domain.draws, int)  # of draws of another formula: any
+            place = np.zeros(domain.draws, int)  # any value elsewhere
             place[part.rows] = np.arange(len(part.rows))
             values |= {
                 f"{name}:{k}:{n}": leaf[place] for n, leaf in part.values.items()

@@ -1,8 +1,8 @@
-"""Soft limits: what exceeds them has a price, and the expected cost is least.
+"""Plan with soft limits: an excess has a price, and the expected cost is minimised.
 
-The cost of training grows with tokens and the expected excess mostly falls, so the sum
-has its least inside, where one more token costs what it saves: the newsvendor's problem
-(Arrow, Harris and Marschak 1951) along tokens and replay.
+The cost of training grows with tokens, and the expected excess mostly falls. So the sum
+has an inner minimum, where one more token costs as much as it saves: the newsvendor
+problem (Arrow, Harris and Marschak 1951) in tokens and replay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def excess(
 def expected_cost(
     problem: Problem, prices: Mapping[str, float], log_tokens: float, replay: float
 ) -> dict[str, Any]:
-    """Price a run and what it is expected to exceed limits by.
+    """Compute the cost of a run and of its expected excess over limits.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def expected_cost(
 
 
 def hard(problem: Problem, prices: Mapping[str, float]) -> Problem:
-    """Keep the limits without a price; none where all have one."""
+    """Restrict the problem to limits without a price; None if all have one."""
     constraints = tuple(c for c in problem.constraints if c.name not in prices)
     return replace(problem, constraints=constraints)
 
@@ -60,7 +60,9 @@ def hard(problem: Problem, prices: Mapping[str, float]) -> Problem:
 def hard_margin(
     problem: Problem, prices: Mapping[str, float], log_tokens: float, replay: float
 ) -> float:
-    """Share of draws beyond the confidence that keep the limits without a price."""
+    """Compute the share of draws that keep the limits without a price, minus the
+    confidence.
+    """
     strict = hard(problem, prices)
     return strict.margin_at(log_tokens, replay) if strict.constraints else 0.0
 
@@ -68,11 +70,11 @@ def hard_margin(
 def least_expected_cost(
     problem: Problem, prices: Mapping[str, float], size: int = 33
 ) -> Choice:
-    """Find tokens and replay of the least expected cost, among those that keep the
+    """Minimise the expected cost over tokens and replay, among choices that keep the
     limits without a price with the confidence.
 
-    The best of a grid, with a quarter of the draws, polished by Nelder and Mead's search
-    (1965) with all of them.
+    A grid with a quarter of the draws gives the start of Nelder and Mead's search
+    (1965) with all draws.
     """
     few = problem.draws // 4 if problem.draws >= 1000 else problem.draws
     thin = problem.with_draws(np.arange(few))
@@ -94,7 +96,7 @@ def least_expected_cost(
     margin = strict.margin(np.stack(is_kept)) if is_kept else np.zeros(cost.shape)
     is_allowed = x[None, :] <= problem.log_cap(replay)[:, None]
     place = np.where(is_allowed & (margin >= 0), cost, np.inf)
-    if not np.isfinite(place).any():  # no such tokens: those that come nearest
+    if not np.isfinite(place).any():  # no feasible tokens: take the nearest ones
         place = np.where(is_allowed, -margin, np.inf)
     i, j = np.unravel_index(np.argmin(place), place.shape)
     return _polished(problem, prices, float(u[i]), float(x[j]))
@@ -115,7 +117,9 @@ def _polished(
         if not is_inside:
             return math.inf
         short = -hard_margin(problem, prices, log_tokens, replay)
-        if short > 0:  # dearer than all that keep them, the more the fewer do
+        if (
+            short > 0
+        ):  # a penalty above all feasible costs, which grows with the shortfall
             return 1e6 * (1 + short)
         expected = expected_cost(problem, prices, log_tokens, replay)
         return math.log(max(expected["cost"], 1e-300))

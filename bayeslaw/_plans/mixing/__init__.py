@@ -1,1 +1,1 @@
-"""Plans on the simplex: tokens and shares of a mixture that keep every limit."""
+"""Plan on the simplex: tokens and shares of a mixture that keep every limit."""

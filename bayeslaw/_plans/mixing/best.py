@@ -1,5 +1,5 @@
-"""``best_mixture``: the shares of least loss at a budget, how sure they are, and which of
-them hardly matter.
+"""Find the best mixture at a budget, how sure its shares are, and which of them hardly
+matter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class BestMixtureArguments(MixtureQuestion):
-    # arguments of `best_mixture`, which says what they are
+    # documented in `best_mixture`
 
     _: KW_ONLY
     D: float
@@ -36,22 +36,22 @@ class BestMixtureArguments(MixtureQuestion):
 
 @dataclass(frozen=True)
 class BestMixture:
-    """The mixture of least mean loss. Every field survives JSON.
+    """The mixture with the lowest mean loss. Every field can be stored in JSON.
 
     Parameters
     ----------
     N, D
         Model and tokens.
     shares
-        By domain, of the least posterior mean of the weighted loss.
+        By domain: the shares with the lowest posterior mean of the weighted loss.
     loss
         ``median``, ``low``, ``high`` (90%) of the weighted loss there.
     optimum
-        By domain: ``low``, ``median``, ``high`` (90%) of the best share were the law
-        known: how sure the optimum is.
+        By domain: ``low``, ``median``, ``high`` (90%) of the best share of each draw.
+        It shows how sure the optimum is.
     free
         By domain: ``low``, ``high`` of the shares at which some mixture's mean loss is
-        within the tolerance of the least.
+        within the tolerance of the lowest.
     tolerance
         As a share of the loss.
     """
@@ -115,20 +115,20 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     N, D
         Model parameters and tokens.
     weights
-        Weight of each set in the mean; by default all alike.
+        Weight of each set in the mean; by default equal weights.
     bounds
-        Least and largest share by domain; by default the least and the largest that were
-        fitted.
+        Smallest and largest share by domain; by default the smallest and the largest
+        fitted ones.
     unique_tokens, max_epochs
-        Tokens there are, by domain, and how often each may be seen.
+        Number of unique tokens by domain, and how often each may be seen.
     tolerance
         Share of the loss within which mixtures count as good as the best.
     covariates
         Further columns that the laws read.
     new_run
-        Whether the loss is that of a new run, with its noise, or the law's mean.
+        True: the loss of a new run, with its noise. False: the law's mean.
     draws, seed
-        How many draws, and the seed that pairs them.
+        Number of draws, and the seed that pairs them.
 
     Raises
     ------
@@ -207,7 +207,9 @@ class _MeanLoss:
         return mean, self.weights @ of_sets
 
     def best(self, starts: int = 4) -> tuple[Float[np.ndarray, " domain"], float]:
-        """The shares of least mean loss, by SLSQP from several mixtures, and that loss."""
+        """Minimise the mean loss over shares, by SLSQP from several mixtures. Returns
+        the shares and the loss.
+        """
         rng = np.random.default_rng(0)
         tilted = rng.dirichlet(np.ones(len(self.low)), starts)
         middle = np.full(len(self.low), 1 / len(self.low))
@@ -224,8 +226,8 @@ class _MeanLoss:
     def reach(
         self, domain: int, best: Float[np.ndarray, " domain"], most: float
     ) -> tuple[float, float]:
-        """The least and the largest share of a domain at which some mixture's mean loss
-        is at most this.
+        """Find the smallest and the largest share of a domain at which some mixture's
+        mean loss is at most this value.
         """
         ends = []
         for sign in (1.0, -1.0):
@@ -265,8 +267,8 @@ class _MeanLoss:
     def best_of_each(
         self, start: Float[np.ndarray, " domain"], steps: int = 150
     ) -> Float[np.ndarray, "draw domain"]:
-        """The best shares of each draw, (draw, domain), by projected exponentiated
-        gradients (Kivinen and Warmuth 1997) from a common start.
+        """Find the best shares of each draw, shape (draw, domain), by projected
+        exponentiated gradients (Kivinen and Warmuth 1997) from a common start.
         """
         draws = self.simplex.losses.noise.shape[1]
         shares = np.tile(start, (draws, 1))

@@ -1,4 +1,4 @@
-"""Mixtures on offer: which shares could be trained next."""
+"""List mixtures that could be trained next."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def mixture_candidates(
     Parameters
     ----------
     runs
-        Table with columns ``share_NAME``; mixtures stay between its least and its largest
-        share of each domain.
+        Table with columns ``share_NAME``; mixtures stay between its smallest and its
+        largest share of each domain.
     N, D
         Levels of model parameters and of tokens.
     steps
-        Fineness of the lattice of shares (simplex lattice design, Scheffe 1958): multiples of
-        one over it.
+        Fineness of the lattice of shares (simplex lattice design, Scheffe 1958): shares
+        are multiples of 1 / ``steps``.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def mixture_candidates(
     shares = runs[columns].to_numpy(float)
     lattice = simplex_lattice(len(columns), steps)
     mixtures = onto_simplex(lattice, shares.min(axis=0), shares.max(axis=0))
-    # those beyond the bounds meet on their edge
+    # points outside the bounds are moved to their edge
     mixtures = np.unique(mixtures.round(9), axis=0)
     sizes = [checked("N", size, COUNT) for size in N]
     budgets = [checked("D", tokens, COUNT) for tokens in D]
@@ -73,7 +73,7 @@ def mixture_candidates(
 
 
 def simplex_lattice(parts: int, steps: int) -> Float[np.ndarray, "mixture part"]:
-    """All mixtures whose shares are multiples of one over ``steps``."""
+    """List all mixtures whose shares are multiples of 1 / ``steps``."""
     # bars between stars: where parts end among steps + parts - 1 places
     places = steps + parts - 1
     bars = np.array(list(combinations(range(places), parts - 1))).reshape(-1, parts - 1)

@@ -1,5 +1,5 @@
-"""``plan_mixture``: the cheapest tokens and shares of a mixture that keep limits on several
-evaluation sets with a stated probability.
+"""Plan a mixture: the cheapest tokens and shares that keep limits on several evaluation
+sets with a stated probability.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from bayeslaw._tables.beyond import far_beyond
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-MEAN = "mean"  # what the limit on the weighted mean is called
+MEAN = "mean"  # name of the limit on the weighted mean
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureArguments(MixtureQuestion):
-    # arguments of `plan_mixture`, which says what they are
+    # documented in `plan_mixture`
 
     _: KW_ONLY
     max_loss: Mapping[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class MixtureArguments(MixtureQuestion):
 
 @dataclass(frozen=True)
 class MixturePlan:
-    """A mixture's plan. Every field survives JSON.
+    """A mixture's plan. Every field can be stored in JSON.
 
     Parameters
     ----------
@@ -67,11 +67,11 @@ class MixturePlan:
     N, D, atpp, flops
         The model, tokens, tokens per parameter, and FLOPs.
     shares, tokens, epochs
-        By domain: share, tokens, and how often each of its tokens is seen (where how
-        many there are is given).
+        By domain: share, tokens, and number of epochs (if the number of unique tokens
+        is given).
     probability
-        Share of draws that keep all limits, of other draws than those searched: paired
-        anew, with other noise.
+        Share of draws that keep all limits. These draws are not those of the search:
+        they are paired again, with other noise.
     limits
         By limit: ``name``, ``limit`` (nats per token), ``probability``, and ``median``,
         ``low``, ``high`` (90%) of the loss.
@@ -82,10 +82,10 @@ class MixturePlan:
         mixture of that share the ``probability``, and ``losses``: by limit ``median``,
         ``low``, ``high`` (90%).
     region
-        For three domains, over the simplex at the plan's tokens: ``shares`` of each
-        mixture and its ``probability``; empty of more.
+        For three domains: ``shares`` and ``probability`` of mixtures over the simplex
+        at the plan's tokens; empty otherwise.
     settings, warnings
-        What was asked, and what to know of the plan.
+        The question, and warnings about the plan.
     """
 
     feasible: bool
@@ -154,10 +154,10 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     N
         Model parameters.
     max_loss
-        Most of a set's loss, by its name, in nats per token.
+        Upper limit on a set's loss, by its name, in nats per token.
     max_mean_loss, weights
-        Most of the mean of the losses, in nats per token, and the weight of each set in
-        it; by default all alike.
+        Upper limit on the mean of the losses, in nats per token, and the weight of each
+        set in it; by default equal weights.
     confidence
         Probability with which all limits are kept together.
     bounds
@@ -172,10 +172,10 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     costs
         Formula of the FLOPs; 6 N D by default.
     new_run
-        Whether limits are on the losses of the run that will be made, with its noise, or
-        on the law's mean.
+        True: limits are on the losses of the planned run, with its noise. False: on the
+        law's mean.
     draws, seed
-        How many draws, and the seed that pairs them and draws the noise.
+        Number of draws, and the seed that pairs them and draws the noise.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
 
 
 class PosedMixture(NamedTuple):
-    """A plan, and the problem over the draws by which its probability was found."""
+    """A plan, and the problem over the draws that gave its probability."""
 
     plan: MixturePlan
     simplex: Simplex
@@ -203,7 +203,7 @@ class PosedMixture(NamedTuple):
 
 
 def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
-    """Find the plan of `plan_mixture`, and keep the problem for what is asked of it next.
+    """Find the plan of `plan_mixture`, and keep the problem for further questions.
 
     Raises
     ------
@@ -212,7 +212,7 @@ def posed_and_solved(arguments: MixtureArguments) -> PosedMixture:
     """
     simplex, problem = posed(arguments)
     choice = search(problem, seed=arguments.seed)
-    # what is best for some draws looks better by them than it is
+    # the best choice for some draws looks too good by the same draws
     others, fresh = posed(replace(arguments, seed=arguments.seed + 1))
     plan = _answer(arguments, simplex, fresh, _verified(fresh, choice))
     return PosedMixture(plan, others, fresh)
@@ -241,7 +241,9 @@ def posed(arguments: MixtureArguments) -> tuple[Simplex, SimplexProblem]:
 
 
 def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
-    """The choice by draws that it was not made for: as many tokens as its shares need."""
+    """Verify a choice with draws that were not searched: its shares get as many tokens
+    as they need with these.
+    """
     if choice.is_kept:
         log_tokens = fresh.cheapest(choice.shares)
         if log_tokens is not None:
@@ -277,7 +279,7 @@ def _tokens(
     posteriors: Mapping[str, Posterior],
     beyond: float = 10.0,
 ) -> tuple[float, float]:
-    """Least and largest budget: so many times ``beyond`` those fitted."""
+    """Bound the budget: up to ``beyond`` times below and above the fitted budgets."""
     low, high = fitted_range(posteriors, "D") or (1e6, 1e13)
     most = beyond * high
     if arguments.max_tokens is not None:
@@ -354,8 +356,8 @@ def _quantiles(
 def _along(
     problem: SimplexProblem, choice: MixtureChoice, points: int = 13
 ) -> dict[str, dict[str, Any]]:
-    """Probabilities and losses along each share, the others as near to the plan's as can
-    be.
+    """Compute probabilities and losses along each share, with the other shares as near
+    to the plan's as possible.
     """
     rows = {}
     limits = problem.limits
@@ -386,7 +388,7 @@ def _along(
 def _region(
     problem: SimplexProblem, choice: MixtureChoice, steps: int = 20
 ) -> dict[str, list[Any]]:
-    """Probabilities over the simplex of three domains, within the bounds."""
+    """Compute probabilities over the simplex of three domains, within the bounds."""
     if len(problem.losses.domains) != 3:
         return {}
     lattice = np.array(
@@ -406,7 +408,9 @@ def _doubts(
     choice: MixtureChoice,
     near: float = 1e-3,
 ) -> list[str]:
-    """What to know of the plan: what the fits warn of, and where it lies at an end."""
+    """Collect warnings about the plan: those of the fits, and plans at an end of a
+    range.
+    """
     posteriors = simplex.posteriors
     lines = [f"{n}: {line}" for n, p in posteriors.items() for line in p.warnings]
     run = {"N": arguments.N, "D": math.exp(choice.log_tokens)}

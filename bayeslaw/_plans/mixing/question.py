@@ -1,5 +1,5 @@
-"""What plans and best mixtures are asked: posteriors by evaluation set, and the shares that
-there may be.
+"""Pose the question of plans and best mixtures: posteriors by evaluation set, and
+bounds of the shares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class MixtureQuestion:
-    """Arguments that `plan_mixture` and `best_mixture` share; they say what they are."""
+    """Arguments that `plan_mixture` and `best_mixture` share, documented there."""
 
     losses: Mapping[str, Posterior | str | Path]
     _: KW_ONLY
@@ -44,7 +44,7 @@ class MixtureQuestion:
 
 @dataclass(frozen=True, eq=False)
 class Simplex:
-    """Posteriors, their paired draws, and the shares that there may be.
+    """Posteriors, their paired draws, and the bounds of shares.
 
     ``low``, ``high``: bounds of each domain's share, (domain,); ``supply``: tokens of
     each domain that may be seen, repetitions included, (domain,).
@@ -63,7 +63,7 @@ class Simplex:
         Raises
         ------
         PlanError
-            They make no question.
+            The arguments are inconsistent.
         """
         posteriors = {
             name: as_posterior(posterior) for name, posterior in question.losses.items()
@@ -80,7 +80,7 @@ class Simplex:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Domains that are mixed."""
+        """Names of the domains that are mixed."""
         return self.losses.domains
 
     def by_domain(self, shares: Float[np.ndarray, " domain"]) -> dict[str, float]:
@@ -100,7 +100,7 @@ def _supply(
 
 
 def _domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
-    """Domains of the laws' shares, which must be the same for all."""
+    """Find the domains of the laws' shares, which must be the same for all laws."""
     domains_of: dict[str, set[str]] = {}
     for name, posterior in posteriors.items():
         columns = [c for piece in posterior.pieces() for c in piece.covariates]
@@ -123,7 +123,7 @@ def _domains(posteriors: Mapping[str, Posterior]) -> tuple[str, ...]:
 def mean_weights(
     weights: Mapping[str, float] | None, sets: tuple[str, ...]
 ) -> list[float]:
-    """Weights of evaluation sets in a mean, which sum to one.
+    """Compute the weights of evaluation sets in a mean; they sum to one.
 
     Raises
     ------
@@ -149,7 +149,9 @@ def _bounds(
     posteriors: Mapping[str, Posterior],
     domains: tuple[str, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Least and largest share of each domain: as asked for, else as fitted."""
+    """Find the smallest and largest share of each domain: the given ones, else the
+    fitted ones.
+    """
     unknown = [name for name in question.bounds if name not in domains]
     if unknown:
         raise PlanError(unknown_name("bounds", unknown[0], domains))
@@ -175,7 +177,7 @@ def _bounds(
 def fitted_range(
     posteriors: Mapping[str, Posterior], column: str
 ) -> tuple[float, float] | None:
-    """Least and largest of a column that all tables hold; None where none has it."""
+    """Find the range of a column that all tables cover; None if no table has it."""
     tables = [table_of(posterior) for posterior in posteriors.values()]
     columns = [
         table[column] for table in tables if table is not None and column in table

@@ -1,5 +1,5 @@
-"""Losses of several evaluation sets at one mixture, over paired draws, with their slopes
-in log tokens and in each share.
+"""Compute losses of several evaluation sets at one mixture, over paired draws, with
+their slopes in log tokens and in each share.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class SampledLosses:
     domains
         Domains that are mixed.
     parts
-        Draws of each set, by formula.
+        The draws of each set, by formula.
     noise
         Error of a new run on log loss, shape (set, draw); zeros for the law's mean.
     fixed
-        Covariates that a plan does not choose.
+        Covariates that the plan does not choose.
     """
 
     sets: tuple[str, ...]
@@ -59,7 +59,7 @@ class SampledLosses:
         seed: int,
         new_run: bool,
     ) -> SampledLosses:
-        """Pair draws of the posteriors, each in an order of its own."""
+        """Pair draws of the posteriors, each in its own random order."""
         parts, noise = [], np.zeros((len(posteriors), draws))
         for i, posterior in enumerate(posteriors.values()):
             pieces = posterior.pieces()
@@ -78,8 +78,10 @@ class SampledLosses:
     def at(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> tuple[Float[np.ndarray, "set draw"], Float[np.ndarray, "set draw slope"]]:
-        """Log losses at a mixture, and their slopes in log tokens and in each share."""
-        # of one type, however they come: another type is another program
+        """Compute log losses at a mixture, and their slopes in log tokens and in each
+        share.
+        """
+        # convert to one type, because another type would compile another program
         point = np.array([log_tokens, *shares], float)
         fixed = {name: np.float64(value) for name, value in self.fixed.items()}
         columns = tuple(f"{SHARE}{name}" for name in self.domains)
@@ -99,7 +101,7 @@ class SampledLosses:
         log_tokens: Float[np.ndarray, " rung"],
         shares: Float[np.ndarray, " domain"],
     ) -> Float[np.ndarray, "set draw rung"]:
-        """Log losses at several budgets of one mixture."""
+        """Compute log losses at several budgets of one mixture."""
         return self.over(log_tokens, np.tile(shares, (len(log_tokens), 1)))
 
     def over(
@@ -107,7 +109,7 @@ class SampledLosses:
         log_tokens: Float[np.ndarray, " run"],
         shares: Float[np.ndarray, "run domain"],
     ) -> Float[np.ndarray, "set draw run"]:
-        """Log losses at runs, each with a budget and a mixture of its own."""
+        """Compute log losses at runs, each with its own budget and mixture."""
         size = len(log_tokens)
         run = {name: np.full(size, value) for name, value in self.fixed.items()}
         run |= {
@@ -124,7 +126,7 @@ class SampledLosses:
     def each(
         self, log_tokens: float, shares: Float[np.ndarray, "draw domain"]
     ) -> tuple[Float[np.ndarray, "set draw"], Float[np.ndarray, "set draw domain"]]:
-        """Log losses of each draw at a mixture of its own, and their slopes in its
+        """Compute log losses of each draw at its own mixture, and their slopes in its
         shares.
         """
         fixed = {name: jnp.asarray(value) for name, value in self.fixed.items()}
@@ -146,7 +148,7 @@ class SampledLosses:
         return losses, slopes
 
     def _check_columns(self) -> None:
-        """Refuse laws that read what is neither planned nor given."""
+        """Refuse laws that read a column that is neither planned nor given."""
         settings = {"D", *self.fixed, *(f"{SHARE}{name}" for name in self.domains)}
         for name, parts in zip(self.sets, self.parts, strict=True):
             for part in parts:
@@ -161,13 +163,13 @@ class SampledLosses:
 def _at_point(
     log_loss: Callable, fixed: Mapping[str, Any], point: Mapping[str, Any], draw: Draw
 ) -> Any:
-    """Log loss of a draw at one run."""
+    """Compute the log loss of a draw at one run."""
     run = {name: value for name, value in point.items() if name != "log_D"}
     run |= {**fixed, "D": jnp.exp(point["log_D"])}
     return log_loss(draw, {name: value[None] for name, value in run.items()})[0]
 
 
-# a plan calls it some hundred times, which costs less than to compile it any better
+# a plan calls it some hundred times, which is cheaper than compiling a faster program
 @compiled(static_argnums=(0, 1), many=10_000_000)
 def _with_slopes(
     log_loss: Callable,
@@ -176,14 +178,15 @@ def _with_slopes(
     fixed: Mapping[str, Float[Array, ""]],
     point: Float[Array, " slope"],
 ) -> tuple[Float[Array, " draw"], Float[Array, "slope draw"]]:
-    """Log loss of each draw at log tokens and shares, and its slopes."""
+    """Compute the log loss of each draw at log tokens and shares, and its slopes."""
 
     def of_draws(point: Any) -> Any:
         named = {"log_D": point[0], **dict(zip(columns, point[1:], strict=True))}
         at_run = partial(_at_point, log_loss, fixed, named)
         return jax.vmap(at_run)(dict(draws))
 
-    # forwards, what all draws share (a misfit's functions) is differentiated once
+    # in forward mode, the parts that all draws share (a misfit's functions) are
+    # differentiated once
     along = partial(jax.jvp, of_draws, (point,))
     directions = jnp.eye(len(point))
     return jax.vmap(lambda way: along((way,)), out_axes=(None, 0))(directions)
@@ -196,6 +199,6 @@ def _each_with_slopes(
     fixed: Mapping[str, Float[Array, ""]],
     points: Mapping[str, Float[Array, " draw"]],
 ) -> tuple[Float[Array, " draw"], dict[str, Float[Array, " draw"]]]:
-    """Log loss of each draw at a run of its own, and its slopes."""
+    """Compute the log loss of each draw at its own run, and its slopes."""
     at_run = jax.value_and_grad(partial(_at_point, log_loss, fixed))
     return jax.vmap(at_run)(dict(points), dict(draws))

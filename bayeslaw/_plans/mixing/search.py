@@ -1,12 +1,12 @@
-"""The cheapest tokens and shares whose limits hold together in a stated share of draws.
+"""Search for the cheapest tokens and shares whose limits hold together in a stated
+share of draws.
 
-Over fixed draws the margin of a draw is how far, in log loss, it lies under the nearest of
-its limits; a plan keeps its promise where the margin's quantile at one less the
-confidence is not negative (the sample approximation of Luedtke and Ahmed 2008). That
-quantile, weighed over neighbouring ranks (Harrell and Davis 1982), has slopes, and
-SLSQP (Kraft 1988) searches tokens and shares by them, from several mixtures. At the
-shares that it finds the cheapest tokens are then found on a ladder, by the plain share of
-draws.
+The draws are fixed. The margin of a draw is its distance below the nearest of its
+limits, in log loss. A plan keeps its promise if the margin's quantile at 1 - confidence
+is not negative (the sample approximation of Luedtke and Ahmed 2008). The quantile is
+weighed over neighbouring ranks (Harrell and Davis 1982), so it has slopes. SLSQP (Kraft
+1988) uses them to search tokens and shares, from several mixtures. At the shares that
+it finds, the cheapest tokens are found on a ladder, by the plain share of draws.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SetLimits:
     def margins(
         self, log_losses: Float[np.ndarray, "set draw"]
     ) -> Float[np.ndarray, "limit draw"]:
-        """How far each draw lies under each limit, in log loss."""
+        """Compute the distance of each draw below each limit, in log loss."""
         means = self.weights @ np.exp(log_losses)
         return np.log(self.most)[:, None] - np.log(means)
 
@@ -49,7 +49,7 @@ class SetLimits:
         log_losses: Float[np.ndarray, "set draw"],
         slopes: Float[np.ndarray, "set draw slope"],
     ) -> Float[np.ndarray, "limit draw slope"]:
-        """Slopes of `margins`."""
+        """Compute the slopes of `margins`."""
         losses = np.exp(log_losses)
         means = self.weights @ losses
         rises = np.einsum("ls,sd,sdk->ldk", self.weights, losses, slopes)
@@ -57,7 +57,7 @@ class SetLimits:
 
 
 class MixtureChoice(NamedTuple):
-    """A budget and its mixture. ``is_kept``: whether the confidence is reached."""
+    """A budget and its mixture; ``is_kept`` tells whether the confidence is reached."""
 
     log_tokens: float
     shares: Float[np.ndarray, " domain"]
@@ -66,13 +66,13 @@ class MixtureChoice(NamedTuple):
 
 
 def kept_share(margins: Float[np.ndarray, "limit draw"]) -> float:
-    """The share of draws that keep all limits."""
+    """Compute the share of draws that keep all limits."""
     return float((margins >= 0).all(axis=0).mean())
 
 
 @dataclass(frozen=True, eq=False)
 class SimplexProblem:
-    """What is searched: fixed draws, limits, and the tokens and shares there may be.
+    """The search problem: fixed draws, limits, and bounds of tokens and shares.
 
     ``low``, ``high``: bounds of each domain's share, (domain,); ``tokens``: bounds of the
     budget; ``supply``: tokens of each domain that may be seen, repetitions included,
@@ -90,26 +90,28 @@ class SimplexProblem:
     def margins(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> Float[np.ndarray, "limit draw"]:
-        """How far each draw lies under each limit."""
+        """Compute the distance of each draw below each limit."""
         log_losses, _ = self.losses.at(log_tokens, shares)
         return self.limits.margins(log_losses)
 
     def kept(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> Bool[np.ndarray, "limit draw"]:
-        """Which draws keep each limit."""
+        """Tell which draws keep each limit."""
         return self.margins(log_tokens, shares) >= 0
 
     def probability(
         self, log_tokens: float, shares: Float[np.ndarray, " domain"]
     ) -> float:
-        """The share of draws that keep all limits."""
+        """Compute the share of draws that keep all limits."""
         return kept_share(self.margins(log_tokens, shares))
 
     def quantile(
         self, point: Float[np.ndarray, " slope"]
     ) -> tuple[float, Float[np.ndarray, " slope"]]:
-        """The smooth quantile of the margin at log tokens and shares, and its slopes."""
+        """Compute the smooth quantile of the margin at log tokens and shares, and its
+        slopes.
+        """
         log_losses, slopes = self.losses.at(point[0], point[1:])
         margins = self.limits.margins(log_losses)
         nearest = margins.argmin(axis=0)
@@ -122,8 +124,8 @@ class SimplexProblem:
         return float(weights @ margin), weights @ of_margins
 
     def most_tokens(self, shares: Float[np.ndarray, " domain"]) -> float:
-        """The largest log budget at these shares: by the budget, and by what there is of
-        each domain.
+        """Compute the largest log budget at these shares, limited by the budget and by
+        each domain's supply.
         """
         needed = np.maximum(shares, 1e-12)
         return float(min(np.log(self.tokens[1]), np.log(self.supply / needed).min()))
@@ -131,7 +133,9 @@ class SimplexProblem:
     def ladder(
         self, low: float, high: float, shares: Float[np.ndarray, " domain"]
     ) -> tuple[Float[np.ndarray, " rung"], Float[np.ndarray, " rung"]]:
-        """Probabilities at evenly spaced log tokens of a mixture, and those."""
+        """Compute probabilities of a mixture at evenly spaced log tokens, and return
+        both.
+        """
         rungs = np.linspace(low, high, 32)
         log_losses = self.losses.along_tokens(rungs, shares)
         probabilities = [
@@ -143,8 +147,8 @@ class SimplexProblem:
     def cheapest(
         self, shares: Float[np.ndarray, " domain"], rounds: int = 3
     ) -> float | None:
-        """The least log tokens at which these shares keep the limits, between rungs of a
-        ladder that is refined round by round; None where no rung does.
+        """Find the fewest log tokens at which these shares keep the limits, on a ladder
+        that is refined round by round; None if no rung keeps them.
         """
         low, high = math.log(self.tokens[0]), self.most_tokens(shares)
         if high < low:
@@ -159,8 +163,8 @@ class SimplexProblem:
         return high
 
     def safest(self, shares: Float[np.ndarray, " domain"]) -> MixtureChoice:
-        """The most probable budget of a mixture, of a ladder's: more tokens are not always
-        safer, as far beyond those fitted a law is less sure.
+        """Find the most probable budget of a mixture on a ladder. More tokens are not
+        always safer: far beyond the fitted tokens a law is less sure.
         """
         high = self.most_tokens(shares)
         low = min(math.log(self.tokens[0]), high)
@@ -173,14 +177,16 @@ class SimplexProblem:
 
 
 def rank_weights(draws: int, q: float) -> Float[np.ndarray, " draw"]:
-    """Weights of the order statistics in the quantile of Harrell and Davis 1982."""
+    """Compute the weights of the order statistics in the quantile of Harrell and Davis
+    1982.
+    """
     ends = np.arange(draws + 1) / draws
     below = special.betainc((draws + 1) * q, (draws + 1) * (1 - q), ends)
     return np.diff(below)
 
 
 def search(problem: SimplexProblem, starts: int = 3, seed: int = 0) -> MixtureChoice:
-    """The cheapest choice that keeps the limits; else the most probable one."""
+    """Find the cheapest choice that keeps the limits; else the most probable one."""
     firsts = _starts(problem, starts, seed)
     safest = [_safest_from(problem, first) for first in firsts]
     candidates = [
@@ -195,8 +201,8 @@ def search(problem: SimplexProblem, starts: int = 3, seed: int = 0) -> MixtureCh
 def _starts(
     problem: SimplexProblem, count: int, seed: int, tries: int = 15
 ) -> list[MixtureChoice]:
-    """Mixtures to start from, each at its most probable budget: the most probable of some
-    within the bounds, the middle one among them.
+    """Choose the starts: the most probable of some mixtures within the bounds, the
+    middle one included, each at its most probable budget.
     """
     rng = np.random.default_rng(seed)
     low, high = problem.low, problem.high
@@ -214,8 +220,8 @@ def onto_simplex(
     high: Float[np.ndarray, " domain"],
     halvings: int = 50,
 ) -> Float[np.ndarray, "*draw domain"]:
-    """The nearest mixtures within bounds: shares moved alike and clipped so that they
-    sum to one, by bisection (Held, Wolfe and Crowder 1974).
+    """Project mixtures onto the simplex within bounds: shares are shifted equally and
+    clipped so that they sum to one, by bisection (Held, Wolfe and Crowder 1974).
     """
     below = np.full((*shares.shape[:-1], 1), -2.0)
     above = -below
@@ -232,7 +238,9 @@ def onto_simplex(
 def _cheapest_from(
     problem: SimplexProblem, start: MixtureChoice
 ) -> MixtureChoice | None:
-    """Minimise tokens by SLSQP from a choice, then climb a ladder at the shares found."""
+    """Minimise tokens by SLSQP from a choice, then find the tokens on a ladder at the
+    resulting shares.
+    """
     size = len(start.shares)
     keeps = _memo(problem.quantile)
     slope = np.eye(1 + size)[0]
@@ -257,9 +265,8 @@ def _safest_from(
 ) -> MixtureChoice:
     """Maximise the probability within the budget.
 
-    Where the quantile at one less some probability is at its largest, and is 0, that
-    probability is: SLSQP maximises the quantile, round by round at the probability that
-    the last one reached.
+    At the largest probability p, the largest quantile at 1 - p is 0. So SLSQP maximises
+    the quantile, in rounds, each at the probability that the last round reached.
     """
     choice, aim = start, problem
     for _ in range(rounds):
@@ -268,7 +275,7 @@ def _safest_from(
         safer = _choice(problem, *_largest_margin(aim, choice))
         if safer.probability > choice.probability:
             choice = safer
-        # a quantile far in a tail has few draws
+        # a quantile far in a tail rests on few draws
         aim = replace(problem, confidence=float(np.clip(safer.probability, 0.02, 0.98)))
     return choice
 
@@ -285,7 +292,7 @@ def _choice(
 def _largest_margin(
     problem: SimplexProblem, start: MixtureChoice
 ) -> tuple[float, Float[np.ndarray, " domain"]]:
-    """Log tokens and shares of the largest smooth quantile within the budget."""
+    """Find log tokens and shares with the largest smooth quantile within the budget."""
 
     def loss(point):
         margin, slopes = problem.quantile(point)
@@ -301,14 +308,14 @@ def _minimise(
     start: MixtureChoice,
     further: Sequence[Any] = (),
 ) -> tuple[float, Float[np.ndarray, " domain"]]:
-    """Find log tokens and shares of the least objective by SLSQP, from a choice.
+    """Minimise an objective over log tokens and shares by SLSQP, from a choice.
 
     Parameters
     ----------
     objective
         Value and slopes at a point: log tokens, then shares.
     further
-        Constraints beside those of the simplex and of what there is.
+        Constraints in addition to the simplex and the supply.
     """
     log_low, log_high = map(math.log, problem.tokens)
     solution = optimize.minimize(
@@ -327,7 +334,9 @@ def _minimise(
 
 
 def _of_supply(problem: SimplexProblem) -> list[Any]:
-    """Constraints of SLSQP: shares sum to one, and no domain gives more than it has."""
+    """Build constraints for SLSQP: shares sum to one, and no domain gives more tokens
+    than it has.
+    """
     size = len(problem.low)
     total = np.concatenate([[0.0], np.ones(size)])
     constraints = [
@@ -351,7 +360,7 @@ def _of_supply(problem: SimplexProblem) -> list[Any]:
 
 
 def _memo(function: Callable) -> Callable:
-    """Keep the last value of a function of a point, which SLSQP asks for twice."""
+    """Cache the last value of a function of a point, since SLSQP asks for it twice."""
     last: dict[bytes, tuple] = {}
 
     def of_point(point):

@@ -1,1 +1,1 @@
-"""Plans of several questions side by side."""
+"""Compare the plans of several questions."""

@@ -1,4 +1,4 @@
-"""What if: one question with other limits, sizes or prices, plans side by side."""
+"""Compare plans of one question with other limits, sizes or prices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bayeslaw._plans.plan import plan
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.posterior import Posterior
 
-BASE = "as asked"  # the scenario in which nothing is changed
+BASE = "as asked"  # the scenario without changes
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,19 @@ class WhatIf:
     Parameters
     ----------
     plans
-        By name of the scenario, `BASE` first.
+        Plans by name of the scenario, `BASE` first.
     changes
-        What each changes, by name.
+        Changes of each scenario, by name.
     """
 
     plans: Mapping[str, Plan]
     changes: Mapping[str, Mapping[str, Any]]
 
     def table(self) -> pd.DataFrame:
-        """A row per scenario: ``feasible``, ``N``, ``D``, ``atpp``, ``replay``, ``flops``,
-        ``money`` and ``days`` where they are known, ``probability`` and ``binding``; what
-        it spends over `BASE`, as a share of its FLOPs, in ``dearer``.
+        """Show a row for each scenario: ``feasible``, ``N``, ``D``, ``atpp``,
+        ``replay``, ``flops``, ``money`` and ``days`` if they are known, ``probability``
+        and ``binding``. ``dearer`` is the extra spending over `BASE`, as a share of its
+        FLOPs.
         """
         rows = {}
         first = self.plans[BASE].flops
@@ -54,7 +55,7 @@ class WhatIf:
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("scenario")
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to what JSON holds: the plan of every scenario, and what it changes."""
+        """Convert to JSON types: the plan of every scenario, and its changes."""
         return {
             name: {
                 "changes": {
@@ -66,7 +67,7 @@ class WhatIf:
         }
 
     def sentence(self) -> str:
-        """Say each scenario in a line."""
+        """Describe each scenario in a line."""
         return "\n".join(
             f"{name}: {self._said(answer)}" for name, answer in self.plans.items()
         )
@@ -93,21 +94,23 @@ def what_if(
     scenarios: Mapping[str, Mapping[str, Any]],
     **question: Any,
 ) -> WhatIf:
-    """Plan one question, and again with each scenario's changes to it.
+    """Plan one question, and plan it again with the changes of each scenario.
 
     Parameters
     ----------
     target, source
         As for `plan`.
     scenarios
-        By name, the keyword arguments of `plan` that differ: limits, sizes, ``costs``.
+        By name: the keyword arguments of `plan` that differ, such as limits, sizes,
+        ``costs``.
     **question
-        Keyword arguments of `plan` that all share.
+        Keyword arguments of `plan` that all scenarios share.
 
     Raises
     ------
     PlanError
-        There is no scenario, or a question is ill-posed; the line names the scenario.
+        There is no scenario, or a question is ill-posed; the message names the
+        scenario.
 
     Examples
     --------
