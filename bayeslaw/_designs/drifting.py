@@ -47,7 +47,8 @@ def less_drift(
         offered = _distances(formula, candidates)
         wanted = _distances(formula, goal).max(axis=0)
         for side in np.flatnonzero((wanted > 0) & (offered > 0).any(axis=0)):
-            far, line = offered[:, side], drifts[:, side]
+            far = offered[:, side]
+            line = drifts[:, side] - drifts[:, side].mean()  # its mean is not learned
             tau = np.sqrt(np.mean(line**2))  # its scale to this side
             process = _given_the_line(far, wanted[side], line, tau, rng)
             added[part.rows] += process - line[:, None] * far

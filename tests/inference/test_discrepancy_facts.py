@@ -112,7 +112,7 @@ def test_drifts_are_normal_around_nothing_with_a_draw_of_scales():
     """All sides of a drift have the scales of one draw, each side its own."""
     tau = np.array([0.001, 0.03])
     scales = np.array([tau, tau[[1, 1]], tau[[1, 1]], tau[[1, 1]]])
-    drawn = drift.draw_drift(scales, 20_000, np.random.default_rng(0))
+    drawn = drift.draw_drift(scales, prior(2), 20_000, np.random.default_rng(0))
     assert drawn.shape == (20_000, 2)
 
     def cdf(x):
@@ -122,11 +122,26 @@ def test_drifts_are_normal_around_nothing_with_a_draw_of_scales():
     assert stats.kstest(drawn[:, 0], cdf).pvalue > 0.01
     assert stats.kstest(drawn[:, 1] / tau[1], "norm").pvalue > 0.01
     together = np.array([tau, 10 * tau])
-    drawn = drift.draw_drift(together, 20_000, np.random.default_rng(0))
+    drawn = drift.draw_drift(together, prior(2), 20_000, np.random.default_rng(0))
     assert stats.spearmanr(*np.abs(drawn).T).statistic > 0.2
 
 
+def test_a_mean_drift_is_in_units_of_each_sides_scale():
+    """Of two sides one has a mean of twice its scale, whatever that is."""
+    scales = np.array([[0.001, 0.03], [0.002, 0.03]])
+    uneven = prior(2, mean=(2.0, 0.0))
+    drawn = drift.draw_drift(scales, uneven, 40_000, np.random.default_rng(0))
+    # 2 x .0015, with a sampling sd of about .00002
+    assert drawn[:, 0].mean() == pytest.approx(0.003, abs=1e-4)
+    assert drawn[:, 1].mean() == pytest.approx(0.0, abs=6e-4)
+
+
 # -- the scale of the drift to each side -----------------------------------------------
+
+
+def prior(sides, mean=None):
+    """The prior of most laws' drift."""
+    return drift.DriftPrior(drift.DriftPriors().tau, mean or sides * (0.0,))
 
 
 def missed(*distance, off, runs=12, noise=0.002):
@@ -139,7 +154,7 @@ def missed(*distance, off, runs=12, noise=0.002):
 
 def test_without_stages_scales_have_their_prior():
     """Log-normal around .0015 in all, and around a common scale each."""
-    scales = drift.draw_scales([], 6, np.random.default_rng(0))
+    scales = drift.draw_scales([], prior(6), np.random.default_rng(0))
     assert scales.shape == (drift.ScaleSampler().draws, 6)
     standard = np.log(scales / 0.0015)
     common = standard.mean(axis=1)
@@ -149,14 +164,30 @@ def test_without_stages_scales_have_their_prior():
     assert apart.std() == pytest.approx(np.sqrt(5 / 6), rel=0.05)
 
 
-def test_laws_of_checkpoints_drift_by_twice_as_much_before_stages_tell():
+def test_the_prior_of_drift_is_that_of_what_the_law_reads():
+    """Laws of checkpoints drift by twice as much, laws of N and D to one side; of a few
+    runs neither narrows before a stage tells.
+    """
+    priors = drift.DriftPriors()
     of_size = drift.training_range({"N": np.array([1e8, 1e9])})
     of_state = drift.training_range({"source_loss_before": np.array([2.0, 3.0])})
-    assert drift.scale_prior(of_size).args == (0.0015, 0.6)
-    assert drift.scale_prior(of_state).args == (0.003, 1.0)
+    assert priors.of(of_size) == (priors.tau, (0.0, 0.0))
+    assert priors.of(of_state) == (priors.state_tau, (0.0, 0.0))
+
+    columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 3e10])}
+    of_both = drift.training_range(columns)
+    scale, mean = priors.of(of_both)
+    assert scale == priors.size_tau
+    mean_above = dict(zip(of_both.axes, mean[::2], strict=True))
+    assert mean_above == {"N": 0.0, "D": 0.0, "D/N": 2.0, "N*D": -2.0}
+    assert mean[1::2] == (0.0, 0.0, 0.0, 0.0)
+    assert priors.of_handful(of_both) == (priors.tau, 8 * (0.0,))
+    with_replay = drift.training_range(columns | {"replay": np.array([0.0, 0.5])})
+    assert priors.of(with_replay) == (priors.tau, 10 * (0.0,))
 
 
-def test_scales_are_drawn_from_their_posterior_given_what_stages_missed():
+@pytest.mark.parametrize("mean", [(0.0, 0.0), (2.0, -1.0)])
+def test_scales_are_drawn_from_their_posterior_given_what_stages_missed(mean):
     """By quadrature over the common scale and those of two sides: quantiles of each side
     lie where they should in probability, to Monte Carlo error.
     """
@@ -170,11 +201,12 @@ def test_scales_are_drawn_from_their_posterior_given_what_stages_missed():
         # all runs of a stage are at one distance: their mean says all of the drift
         residual = drift._without_outliers(miss.residual)
         of_drift = np.sum((tau * miss.distance[0]) ** 2, axis=-1)
+        expected = np.sum(tau * miss.distance[0] * mean, axis=-1)
         variance = of_drift + miss.covariance[0, 0] / len(residual)
-        log_p += stats.norm.logpdf(residual.mean(), 0, np.sqrt(variance))
+        log_p += stats.norm.logpdf(residual.mean(), expected, np.sqrt(variance))
     p = np.exp(log_p - log_p.max()).ravel()
     p /= p.sum()
-    drawn = drift.draw_scales(misses, 2, np.random.default_rng(1))
+    drawn = drift.draw_scales(misses, prior(2, mean), np.random.default_rng(1))
     for side in (0, 1):
         at = tau[..., side].ravel()
         for q in (0.05, 0.25, 0.5, 0.75, 0.95):
@@ -187,8 +219,8 @@ def test_a_side_that_no_stage_tells_of_follows_the_common_scale():
     """It is as far from the common one as in the prior, wherever that has gone."""
     rng = np.random.default_rng(2)
     bad = [missed(*0.7 * np.eye(4)[k], off=0.05) for k in range(3)]
-    scales = drift.draw_scales(bad, 4, rng)
-    before = drift.draw_scales([], 4, rng)
+    scales = drift.draw_scales(bad, prior(4), rng)
+    before = drift.draw_scales([], prior(4), rng)
     middle, untold = np.median(scales, axis=0), np.median(before)
     # of three sides each says that the common scale is larger
     assert middle[3] > 4 * untold
@@ -205,7 +237,7 @@ def test_a_stage_that_misses_along_one_side_widens_that_side_alone():
     bad = missed(0.7, 0, 0, 0, off=0.03)
     rng = np.random.default_rng(4)
     before, after = (
-        np.median(drift.draw_scales(misses, 4, rng), axis=0)
+        np.median(drift.draw_scales(misses, prior(4), rng), axis=0)
         for misses in (fine, [bad, *fine])
     )
     assert after[0] > 0.02 > 20 * before[0]

@@ -250,7 +250,7 @@ def of_misfit(misfit: Misfit) -> list[dict]:
 
 
 def of_drift(
-    misses: Sequence[drift.Miss], sides: int, prior: Prior, more: int = 400
+    misses: Sequence[drift.Miss], prior: drift.DriftPrior, more: int = 400
 ) -> list[dict]:
     """A row of the common scale of drift: the mean log of many sides of which no stage
     tells, as each follows the common scale.
@@ -261,9 +261,10 @@ def of_drift(
         m._replace(distance=np.pad(m.distance, ((0, 0), (0, more)))) for m in misses
     ]
     rng = np.random.default_rng(SEED)
-    scales = drift.draw_scales(nowhere, sides + more, rng, prior)
-    common = np.exp(np.log(scales[:, sides:]).mean(axis=1))
-    return [told("drift", prior, common)]
+    wider = prior._replace(mean=prior.mean + more * (0.0,))
+    scales = drift.draw_scales(nowhere, wider, rng)
+    common = np.exp(np.log(scales[:, -more:]).mean(axis=1))
+    return [told("drift", prior.scale, common)]
 
 
 class Recorder:
@@ -271,9 +272,7 @@ class Recorder:
 
     def __init__(self):
         self.rows: list[dict] = []
-        self.misses: dict[
-            str, tuple[Sequence[drift.Miss], int]
-        ] = {}  # and sides, by law
+        self.misses: dict[str, Sequence[drift.Miss]] = {}  # by law
         self.thread = threading.local()  # laws are judged at the same time
 
     def learn_misfit(self, law, values, training, kept=None, *, tries=TRIES, **options):
@@ -284,15 +283,15 @@ class Recorder:
             self.rows += [{"law": law.name, **row} for row in found]
         return misfit
 
-    def draw_scales(self, misses, sides, rng, prior):
+    def draw_scales(self, misses, prior, rng):
         law = self.thread.law
-        self.misses[law] = misses, sides
-        self.rows += [{"law": law, **row} for row in of_drift(misses, sides, prior)]
-        return DRAW_SCALES(misses, sides, rng, prior)
+        self.misses[law] = misses
+        self.rows += [{"law": law, **row} for row in of_drift(misses, prior)]
+        return DRAW_SCALES(misses, prior, rng)
 
 
 LEARN_MISFIT, DRAW_SCALES = judge.learn_misfit, judge.draw_scales
-FIRST_POSTERIOR, DRIFT_PRIOR = judge._posterior, judge.scale_prior
+FIRST_POSTERIOR, DRIFT_PRIOR = judge._posterior, drift.DriftPriors.of
 SCALE_PRIORS, FADING_POWER = marginal.scale_priors, misfits.fading_power
 
 
@@ -504,11 +503,12 @@ class Learned(NamedTuple):
             for name, prior in priors.items()
         }
 
-    def scale_prior(self, known: drift.Range) -> Prior:
-        by_hand = DRIFT_PRIOR(known)
+    def drift_prior(self, training: drift.Range) -> drift.DriftPrior:
+        by_hand = DRIFT_PRIOR(drift.DriftPriors(), training)
         if self.part not in (DRIFT, BOTH, MEDIANS):
             return by_hand
-        return self.prior("drift", reads_losses(known.axes), by_hand)
+        state = reads_losses(training.axes)
+        return by_hand._replace(scale=self.prior("drift", state, by_hand.scale))
 
     def fading_power(self, process: Process, *about: Any) -> float:
         if self.part != FADING:
@@ -539,7 +539,7 @@ def contest(
     priors = Learned.of(others, scales)
     with (
         replaced(marginal, scale_priors=priors.scale_priors),
-        replaced(judge, scale_prior=priors.scale_prior),
+        replaced(drift.DriftPriors, of=priors.drift_prior),
         replaced(misfits, fading_power=priors.fading_power),
     ):
         found, forecast = averaged(case, data, cache)

@@ -236,7 +236,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         f"{_AVERAGING}/judge.py",
-        "mean + draw_drift(tau, len(mean), rng) @ away.T",
+        "mean + draw_drift(tau, prior, len(mean), rng) @ away.T",
         "mean",
     ),
     (
@@ -266,7 +266,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_AVERAGING}/record.py", "if rhat > MAX_RHAT:", "if rhat > 9:"),
     (
         f"{_AVERAGING}/average.py",
-        "drifts = draw_drift(result.tau, int(draws), drifting)",
+        "drifts = draw_drift(result.tau, result.drift_prior, int(draws), drifting)",
         "pass",
     ),
     (f"{_AVERAGING}/folds.py", "held = x >= levels[-most]", "held = x <= levels[0]"),

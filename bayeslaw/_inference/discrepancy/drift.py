@@ -6,8 +6,10 @@ law's own scale tau. In the spirit of Kennedy and O'Hagan 2001.
 
 tau is learned from the law's own failures: its forecasts, misfit included, of stages
 left out (`folds`).
-Its prior is of what the misfit leaves, whose walks widen beyond the runs by themselves:
-what was tried on real tables, and the cover and score of each, is in docs/discrepancy.md.
+Its prior is of what the misfit leaves, whose walks widen beyond the runs by themselves.
+Drifts have a mean where tables of many labs have one: laws of N and D forecast too low a
+loss at more tokens per parameter than they were fitted to, and too high a loss at more
+compute. What was tried on real tables is in docs/discrepancy.md.
 """
 
 from __future__ import annotations
@@ -36,11 +38,23 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 
-class CommonScale(NamedTuple):
-    """Priors of the scale that a drift to all sides has in common, an e-fold.
+class DriftPrior(NamedTuple):
+    """Prior of the drifts to all sides of a range, an e-fold.
 
-    ``tau``: of most laws; ``state_tau``: of a law that starts from the checkpoint's
-    losses, whose misfit is larger too.
+    ``scale``: of the scale that all sides have in common; ``mean``: mean drift to each
+    side, over the side's own scale.
+    """
+
+    scale: Prior
+    mean: tuple[float, ...]
+
+
+class DriftPriors(NamedTuple):
+    """Priors of drift, by what the law reads.
+
+    ``tau``: common scale of most laws; ``state_tau``: of a law that starts from the
+    checkpoint's losses, whose misfit is larger too; ``size_tau``: of a law of N and D,
+    whose drift has the mean ``size_mean`` above the runs along these axes.
     """
 
     tau: Prior = lognormal(
@@ -49,6 +63,25 @@ class CommonScale(NamedTuple):
     state_tau: Prior = lognormal(
         0.003, 1.0, "sizes left out of two grids of tiny models"
     )
+    size_tau: Prior = lognormal(0.0005, 0.6, "forecasts of 26 tables of nine labs")
+    size_mean: tuple[tuple[str, float], ...] = (("D/N", 2.0), ("N*D", -2.0))
+
+    def of(self, training: Range) -> DriftPrior:
+        """Choose the prior of the drifts beyond a range."""
+        sides = 2 * len(training.axes)
+        if starts_from_losses(training.axes):
+            return DriftPrior(self.state_tau, sides * (0.0,))
+        if set(training.axes) != OF_SIZE:
+            return DriftPrior(self.tau, sides * (0.0,))
+        above = dict(self.size_mean)
+        mean = [m for axis in training.axes for m in (above.get(axis, 0.0), 0.0)]
+        return DriftPrior(self.size_tau, tuple(mean))
+
+    def of_handful(self, training: Range) -> DriftPrior:
+        """Choose the prior where too few runs are there to leave a stage out."""
+        is_state = starts_from_losses(training.axes)
+        scale = self.state_tau if is_state else self.tau
+        return DriftPrior(scale, 2 * len(training.axes) * (0.0,))
 
 
 class ScaleSampler(NamedTuple):
@@ -79,6 +112,7 @@ class DriftAxes(NamedTuple):
 
 
 ALONG = DriftAxes()
+OF_SIZE = {"N", "D", "D/N", "N*D"}  # axes of a law that reads N and D alone
 
 
 class Range(NamedTuple):
@@ -185,26 +219,19 @@ class Miss(NamedTuple):
     distance: Float[np.ndarray, "run side"]
 
 
-def scale_prior(training: Range, priors: CommonScale = CommonScale()) -> Prior:
-    """Choose the prior of a drift's common scale by what the law reads."""
-    is_state = starts_from_losses(training.axes)
-    return priors.state_tau if is_state else priors.tau
-
-
 def draw_scales(
     misses: Sequence[Miss],
-    sides: int,
+    prior: DriftPrior,
     rng: np.random.Generator,
-    prior: Prior = CommonScale().tau,
     sampler: ScaleSampler = ScaleSampler(),
 ) -> Float[np.ndarray, "draw side"]:
     """Draw the scale of the drift to each side, given forecasts of stages left out.
 
     Adaptive importance sampling in two rounds: from the prior, widened, then from a
     Student-t around what that found. Equally weighted draws, shape (draw, side); a side
-    to which no stage was left out follows the common scale. ``prior``: of the common
-    scale (`scale_prior`).
+    to which no stage was left out follows the common scale.
     """
+    sides, mean = len(prior.mean), np.array(prior.mean)
     summaries = [_Summary.of(miss) for miss in misses]
     is_tested = np.zeros(sides, bool)
     for miss in misses:
@@ -214,10 +241,10 @@ def draw_scales(
     size = 1 + int(is_tested.sum())
 
     def log_density(standard: Float[np.ndarray, "draw scale"]):
-        scales = _scales(standard, prior)
+        scales = _scales(standard, prior.scale)
         log_p = -0.5 * np.sum(standard**2, axis=1)
         for summary in summaries:
-            log_p = log_p + summary.log_likelihood(scales, is_tested)
+            log_p = log_p + summary.log_likelihood(scales, mean, is_tested)
         return log_p
 
     centre, root = np.zeros(size), sampler.widened * np.eye(size)
@@ -236,16 +263,16 @@ def draw_scales(
     everywhere = rng.standard_normal((sampler.draws, 1 + sides))
     everywhere[:, 0] = draws[:, 0]
     everywhere[:, 1:][:, is_tested] = draws[:, 1:]
-    return _scales(everywhere, prior)
+    return _scales(everywhere, prior.scale)
 
 
 def _scales(
-    standard: Float[np.ndarray, "draw scale"], prior: Prior, side: float = 1.0
+    standard: Float[np.ndarray, "draw scale"], common_prior: Prior, side: float = 1.0
 ) -> Float[np.ndarray, "draw side"]:
     """Scales of sides from the common one and their departures, over prior sds;
     ``side``: sd of the log of a side's scale around the common one.
     """
-    median, spread = prior.args
+    median, spread = common_prior.args
     common = np.log(median) + spread * standard[:, :1]
     return np.exp(common + side * standard[:, 1:])
 
@@ -268,18 +295,20 @@ class _Summary(NamedTuple):
 
     def log_likelihood(
         self,
-        scales: Float[np.ndarray, "draw told"],
+        scales: Float[np.ndarray, "draw tested"],
+        mean: Float[np.ndarray, " side"],
         is_tested: Bool[np.ndarray, " side"],
     ) -> Float[np.ndarray, " draw"]:
-        """Log density of the residuals for drift scales T, up to a constant:
-        -log|B| / 2 + |L^-1 T X'C^-1 r|^2 / 2 with B = I + T X'C^-1 X T = L L'.
+        """Log density of the residuals for drifts of scales T and mean T m, up to a
+        constant: -log|B| / 2 + |L^-1 (T X'C^-1 r + m)|^2 / 2 with
+        B = I + T X'C^-1 X T = L L'.
         """
         precision = self.precision[np.ix_(is_tested, is_tested)]
         inner = np.eye(len(precision)) + (
             scales[:, :, None] * precision * scales[:, None, :]
         )
         root = np.linalg.cholesky(inner)
-        right = scales * self.product[is_tested]
+        right = scales * self.product[is_tested] + mean[is_tested]
         half = np.linalg.solve(root, right[..., None])[..., 0]
         log_size = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
         return 0.5 * np.sum(half**2, axis=1) - log_size
@@ -301,18 +330,21 @@ def _without_outliers(
 
 def draw_drift(
     scales: Float[np.ndarray, "scale_draw side"],
+    prior: DriftPrior,
     draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw drifts, shape (draw, side): normal with the scales of one of their draws."""
+    """Draw drifts, shape (draw, side): normal with the scales of one of their draws, and
+    with the prior's mean in units of these.
+    """
     chosen = scales[rng.integers(len(scales), size=draws)]
-    return chosen * rng.standard_normal(chosen.shape)
+    return chosen * (np.array(prior.mean) + rng.standard_normal(chosen.shape))
 
 
 def draw_from_prior(
     training: Range, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw side"]:
     """Draw drifts of a law of which no stage was left out, shape (draw, side)."""
-    sides = 2 * len(training.axes)
-    scales = draw_scales((), sides, rng, scale_prior(training))
-    return draw_drift(scales, draws, rng)
+    prior = DriftPriors().of_handful(training)
+    scales = draw_scales((), prior, rng)
+    return draw_drift(scales, prior, draws, rng)

@@ -169,7 +169,7 @@ def of_comparison(
         values = {name: leaf[chosen] for name, leaf in result.values.items()}
         drifts = np.zeros((draws, 2 * len(result.training_range.axes)))
         if drift:
-            drifts = draw_drift(result.tau, int(draws), drifting)
+            drifts = draw_drift(result.tau, result.drift_prior, int(draws), drifting)
         values[DRIFT] = drifts
         members.append(
             Member(

@@ -19,12 +19,13 @@ from bayeslaw._base.machine.runtime import WARMUP
 from bayeslaw._inference import coordinates
 from bayeslaw._inference.diagnostics import MAX_RHAT, MIN_ESS, interval_score
 from bayeslaw._inference.discrepancy.drift import (
+    DriftPrior,
+    DriftPriors,
     Miss,
     Range,
     distances,
     draw_drift,
     draw_scales,
-    scale_prior,
     training_range,
 )
 from bayeslaw._inference.discrepancy.learning import TRIES
@@ -118,6 +119,8 @@ class Judged:
         Equally weighted draws, by name, each of shape (draw, ...).
     tau
         Draws of the drift's scale to each side, shape (draw, side).
+    drift_prior
+        Prior of the drift, whose mean the drifts have.
     training_range
         Range of the training runs.
     held_out
@@ -135,6 +138,7 @@ class Judged:
     process: Process | None
     values: dict[str, Float[np.ndarray, "draw ..."]]
     tau: Float[np.ndarray, "scale_draw side"]
+    drift_prior: DriftPrior
     training_range: Range
     held_out: tuple[HeldOutScore, ...]
     errors: str
@@ -209,14 +213,16 @@ def judge(
     trained = training_range({c: v[fitted] for c, v in x.items()})
     rng = np.random.default_rng(setting.seed)
     misses = [_miss(forecast) for forecast in forecasts]
-    tau = draw_scales(misses, 2 * len(trained.axes), rng, scale_prior(trained))
+    prior = DriftPriors().of(trained)
+    tau = draw_scales(misses, prior, rng)
     return Judged(
         law,
         process,
         values,
         tau,
+        prior,
         trained,
-        tuple(_scored(forecast, tau, rng) for forecast in forecasts),
+        tuple(_scored(forecast, tau, prior, rng) for forecast in forecasts),
         errors=INDEPENDENT if errors.kind is None else SHARED,
         failed=tuple(failed),
         **notes,
@@ -344,11 +350,12 @@ def _miss(forecast: Forecast) -> Miss:
 def _scored(
     forecast: Forecast,
     tau: Float[np.ndarray, "scale_draw side"],
+    prior: DriftPrior,
     rng: np.random.Generator,
 ) -> HeldOutScore:
     """Score the forecast of a held-out stage, with noise and drift."""
     mean, draws, away, _, y, size, row_sd = forecast
-    centre = mean + draw_drift(tau, len(mean), rng) @ away.T
+    centre = mean + draw_drift(tau, prior, len(mean), rng) @ away.T
     noise = RunNoise.of(draws).of_new_run()
     size = noise.size_with(size, row_sd)
     # The predictive density is the mean of the draws' densities.
