@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayeslaw._inference.discrepancy.drift import draw_drift
+from bayeslaw._inference.discrepancy.drift import DriftPrior, DriftPriors, draw_drift
 from bayeslaw._inference.noise import RunNoise
 from bayeslaw._tables.rates.areas import areas
 
@@ -30,5 +30,6 @@ class OneAxisMore(np.random.Generator):
 def test_a_result_is_checked_too():
     """Three axes are no draws by side."""
     rng = OneAxisMore(np.random.PCG64(0))
+    prior = DriftPrior(DriftPriors().tau, 60 * (0.0,))
     with pytest.raises(Exception, match="return"):
-        draw_drift(np.ones((2, 60)), 3, rng)
+        draw_drift(np.ones((2, 60)), prior, 3, rng)

@@ -13,7 +13,14 @@ from scipy import integrate, stats
 import bayeslaw
 from bayeslaw._inference import diagnostics
 from bayeslaw._inference.coordinates import contrast_points
-from bayeslaw._inference.discrepancy.drift import Miss, Range, _Summary, draw_scales
+from bayeslaw._inference.discrepancy.drift import (
+    DriftPrior,
+    DriftPriors,
+    Miss,
+    Range,
+    _Summary,
+    draw_scales,
+)
 from bayeslaw._inference.importance import Approximation
 from bayeslaw._inference.noise import ERROR, RunNoise
 from bayeslaw._inference.table import NONE, pad
@@ -164,11 +171,13 @@ def test_each_stage_is_scored_with_the_draws_of_its_own_fit(runs, calls):
         for _, mean, away, y_held in forecasts
     ]
     rng = np.random.default_rng(2)
-    sides = misses[0].distance.shape[1]
-    np.testing.assert_allclose(judged.tau, draw_scales(misses, sides, rng), rtol=1e-6)
+    # above and below in N, D, D/N and N*D
+    mean_drift = (0.0, 0.0, 0.0, 0.0, 2.0, 0.0, -2.0, 0.0)
+    prior = DriftPrior(DriftPriors().size_tau, mean_drift)
+    np.testing.assert_allclose(judged.tau, draw_scales(misses, prior, rng), rtol=1e-6)
     for score, (_, mean, away, y_held) in zip(judged.held_out, forecasts, strict=True):
         tau = judged.tau[rng.integers(len(judged.tau), size=40)]
-        drift = tau * rng.standard_normal((40, away.shape[1]))
+        drift = tau * (mean_drift + rng.standard_normal((40, away.shape[1])))
         centre = mean + drift @ away.T
         each = stats.t.pdf((y_held - centre) / 0.01, 6) / 0.01
         np.testing.assert_allclose(score.density, np.log(each.mean(axis=0)), rtol=1e-6)
@@ -193,6 +202,7 @@ def forecast(y, draws=40_000, away=0.0, sigma=0.01, dof=5.0, **shared):
 
 TAU = 0.01
 SURE = np.full((1, 2), TAU)  # scales of the drift to two sides
+CENTRED = DriftPrior(DriftPriors().tau, (0.0, 0.0))
 DISTANCE = 0.02 / TAU  # at which the drift's sd is .02
 
 
@@ -209,7 +219,7 @@ def density(error, sigma=0.01, dof=5.0, drift=0.02):
 
 def test_the_score_is_the_density_of_drift_and_noise_together():
     scored = judging._scored(
-        forecast([0.72, 0.84], away=DISTANCE), SURE, np.random.default_rng(0)
+        forecast([0.72, 0.84], away=DISTANCE), SURE, CENTRED, np.random.default_rng(0)
     )
     expected = [np.log(density(0.02)), np.log(density(0.06))]
     np.testing.assert_allclose(scored.density, expected, atol=0.03)
@@ -219,7 +229,10 @@ def test_the_score_is_the_density_of_drift_and_noise_together():
 
 def test_the_score_s_noise_has_what_a_new_checkpoint_adds():
     scored = judging._scored(
-        forecast([0.72, 0.84], tau_checkpoint=0.03), SURE, np.random.default_rng(0)
+        forecast([0.72, 0.84], tau_checkpoint=0.03),
+        SURE,
+        CENTRED,
+        np.random.default_rng(0),
     )
     expected = [np.log(density(error, drift=0.03)) for error in (0.02, 0.06)]
     np.testing.assert_allclose(scored.density, expected, atol=0.03)
@@ -233,7 +246,7 @@ def test_inside_are_those_between_5_and_95_percent():
         ([0.7 + 1.05 * reach, 0.9 - 1.05 * reach], [False, False]),
     ):
         scored = judging._scored(
-            forecast(y, draws=1_000_000), SURE, np.random.default_rng(1)
+            forecast(y, draws=1_000_000), SURE, CENTRED, np.random.default_rng(1)
         )
         assert scored.inside.tolist() == inside
         assert scored.error == pytest.approx(
@@ -297,13 +310,15 @@ def test_scales_of_drift_are_weighed_by_normal_densities():
         residual = 0.02 * rng.standard_normal(4)
         misses.append(Miss(residual, root @ root.T + 1e-5 * np.eye(4), away))
     scales = np.exp(rng.normal(-5, 1.5, (20, 2)))
+    mean = np.array([2.0, -0.5])
     for miss in misses:
         expected = []
         for tau in scales:
             of_drift = (miss.distance * tau**2) @ miss.distance.T
-            rows = stats.multivariate_normal(np.zeros(4), miss.covariance + of_drift)
+            centre = miss.distance @ (tau * mean)
+            rows = stats.multivariate_normal(centre, miss.covariance + of_drift)
             expected.append(rows.logpdf(miss.residual))
-        told = _Summary.of(miss).log_likelihood(scales, np.ones(2, bool))
+        told = _Summary.of(miss).log_likelihood(scales, mean, np.ones(2, bool))
         np.testing.assert_allclose(told - told[0], np.array(expected) - expected[0])
 
 
@@ -395,7 +410,8 @@ def judged(law="chinchilla", draws=40, tau=EVERYWHERE, **fields):
     told |= {"rhat": 1.005, "ess": 900.0, "divergences": 1, "draws": 2000}
     told["held_out"] = (score, other)
     values = draws_of_law(draws)
-    return Judged(bayeslaw.law(law), None, values, tau, known, **(told | fields))
+    prior = DriftPriors().of(known)
+    return Judged(bayeslaw.law(law), None, values, tau, prior, known, **(told | fields))
 
 
 def comparison(weights, *members):

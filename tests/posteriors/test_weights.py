@@ -43,7 +43,8 @@ def test_distances_are_those_beyond_the_range():
 
 def middle(misses):
     """Median scale of the drift to the first of two sides."""
-    scales = discrepancy.draw_scales(misses, 2, np.random.default_rng(0))
+    prior = discrepancy.DriftPrior(discrepancy.DriftPriors().tau, (0.0, 0.0))
+    scales = discrepancy.draw_scales(misses, prior, np.random.default_rng(0))
     return np.median(scales[:, 0])
 
 
@@ -66,7 +67,7 @@ def test_the_drift_scale_is_learned_from_misses():
     ]
     of_bad, prior, of_good = (middle(misses) for misses in (bad, [], good))
     assert 0.015 < of_bad < 0.06
-    assert prior == pytest.approx(discrepancy.CommonScale().tau.args[0], rel=0.2)
+    assert prior == pytest.approx(discrepancy.DriftPriors().tau.args[0], rel=0.2)
     assert of_good < prior
 
 
