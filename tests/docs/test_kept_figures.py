@@ -37,7 +37,7 @@ def test_the_comparison_says_what_a_bootstrap_holds():
     kept = (DOCS / "simulated_grids.txt").read_text()
     text = " ".join((DOCS / "comparison.md").read_text().split())
     said = re.search(
-        r"held (\d+) to (\d+)% .*? the average's (\d+) to (\d+)%", text
+        r"held (\d+) to (\d+)% .*? The average's held (\d+) to (\d+)%", text
     ).groups()
     held = shares(kept, 3, ".* bootstrap"), shares(kept, 3, "average")
     expected = [round(of(each)) for each in held for of in (min, max)]
