@@ -197,7 +197,9 @@ def forecast(y, draws=40_000, away=0.0, sigma=0.01, dof=5.0, **shared):
     same = {"checkpoint": np.ones((2, 2), bool)} if shared else {}
     mean = np.tile([0.7, 0.9], (draws, 1))
     distance = np.array([[away, 0.0]] * 2)
-    return Forecast(mean, values, distance, same, np.array(y), np.ones(len(y)))
+    unstated = np.zeros(len(y))
+    ones = np.ones(len(y))
+    return Forecast(mean, values, distance, same, np.array(y), ones, unstated)
 
 
 TAU = 0.01
@@ -274,7 +276,8 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
     pairs = {"checkpoint": same, "setting": alike, "run": np.ones((3, 3), bool)}
     y = np.array([0.51, 0.6, 0.72])
     away = rng.random((3, 2))
-    miss = judging._miss(Forecast(mean, values, away, pairs, y, np.ones(len(y))))
+    ones, unstated = np.ones(3), np.zeros(3)
+    miss = judging._miss(Forecast(mean, values, away, pairs, y, ones, unstated))
     centre = [sum(mean[:, i]) / 30 for i in range(3)]
     np.testing.assert_allclose(miss.residual, y - centre)
     np.testing.assert_array_equal(miss.distance, away)
@@ -292,7 +295,7 @@ def test_a_miss_has_the_covariance_of_law_noise_and_what_runs_share():
             expected += np.median(own) if i == j else 0.0
             assert miss.covariance[i, j] == pytest.approx(expected)
     alone = judging._miss(
-        Forecast(mean[:, :1], values, away[:1], {}, y[:1], np.ones(1))
+        Forecast(mean[:, :1], values, away[:1], {}, y[:1], ones[:1], unstated[:1])
     )
     assert alone.covariance.shape == (1, 1)
     assert alone.covariance[0, 0] == pytest.approx(
