@@ -1,4 +1,4 @@
-"""Which runs to buy next, and sequences of purchases.
+"""Choose the runs to buy next, and plan sequences of purchases.
 
 Imports `_plans` and the rooms below it.
 """

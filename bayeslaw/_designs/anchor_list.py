@@ -1,4 +1,4 @@
-"""The record of a list of runs to buy."""
+"""Define the record of a list of runs to buy."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from bayeslaw._tables.rows.shares import share_columns
 
 @dataclass(frozen=True)
 class Anchors:
-    """Runs to buy, in order. Every field survives JSON.
+    """Runs to buy, in order. Every field can be stored in JSON.
 
     Parameters
     ----------
     picks
-        One per training run: ``row`` of the candidates up to which it goes, ``rows``
-        measured along it, ``run``, ``replicate`` (1 for the first), ``cost`` (with the
-        checkpoint's where it is the first to need it), expected ``gain`` given the
-        picks before it, its Monte Carlo ``gain_error``, and ``goal_sd`` after it.
+        One for each training run: ``row`` of the candidates up to which it goes,
+        ``rows`` measured along it, ``run``, ``replicate`` (1 for the first), ``cost``
+        (including the checkpoint's if it is the first run to need it), expected
+        ``gain`` given the picks before it, its Monte Carlo ``gain_error``, and
+        ``goal_sd`` after it.
     gain, unit
-        What gains are, and their unit.
+        Kind of gain, and its unit.
     goal_sd_before, goal_sd_after
         Sd of the goal's log losses now, and expected after all picks: root mean square
-        over the goal, of the law (and the effect of the goal's checkpoint, where
-        candidates start from it), not of a new run.
+        over the goal. It is the sd of the law (with the effect of the goal's
+        checkpoint, if candidates start from it), not of a new run.
     spent, budget
         In the unit of the candidates' costs, by default FLOPs.
     stop
-        Why the list ends there.
+        Reason why the list ends there.
     check
-        The approximation against importance-weighted draws on the first ``picks``
-        picks: ``goal_sd`` so found with its Monte Carlo ``error``,
+        Comparison of the approximation with importance-weighted draws on the first
+        ``picks`` picks: ``goal_sd`` from these draws with its Monte Carlo ``error``,
         ``goal_sd_approximate``, their ratio ``correction``, and median ``khat`` of the
         weights. For a plan also the mean ``flops`` of plans made again under the
         simulated outcomes, its Monte Carlo ``flops_error``, and the
@@ -49,11 +50,11 @@ class Anchors:
         confidence; None while no plan reaches it.
     choice
         For a choice (gains ``best`` and ``law``): the option that is ``best`` on
-        average, the ``chance`` that it is the best, and the ``regret``: what it is
-        expected to lose to the best, in log loss, or in probability for a law. Of
-        recipes also both ``_after`` all picks. The check has both as simulated.
+        average, the ``chance`` that it is the best, and the ``regret``: its expected
+        loss against the best, in log loss, or in probability for a law. For recipes
+        also both ``_after`` all picks. The check has both from simulations.
     days
-        Until all runs are done, checkpoints first, where costs are known.
+        Days until all runs are done, checkpoints first, if costs are known.
     """
 
     picks: list[dict[str, Any]]
@@ -71,12 +72,12 @@ class Anchors:
     days: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
+        """Convert the record to JSON types."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Anchors:
-        """The record of `to_dict`.
+        """Read the record of `to_dict`.
 
         Raises
         ------
@@ -92,8 +93,8 @@ class Anchors:
         return cls(**record)
 
     def runs(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """The rows to measure, in order, each run and replicate under a name of its own
-        in ``run``; without losses.
+        """List the rows to measure, in order, without losses. Each run and replicate
+        has its own name in ``run``.
         """
         rows, names = [], []
         for pick in self.picks:
@@ -102,11 +103,11 @@ class Anchors:
             names += [f"{pick['run']}{again}"] * len(pick["rows"])
         table = candidates.loc[rows].copy()
         table["run"] = names
-        # a candidate's loss is that of a run like it
+        # a candidate's loss belongs to an equal run
         return table.drop(columns="loss", errors="ignore").reset_index(drop=True)
 
     def table(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """A line for each pick, as people read it."""
+        """Show a line for each pick."""
         counts = [c for c in ("N", "D") if c in candidates]
         levels = [c for c in ("replay", "ptpp") if c in candidates]
         levels += share_columns(candidates)
@@ -133,7 +134,7 @@ class Anchors:
         return paragraphs(self.sentence()) + table_html(picks)
 
     def sentence(self) -> str:
-        """The answer in words."""
+        """Describe the answer in words."""
         if not self.picks:
             return f"Buy nothing: {self.stop}."
         saving = ""
@@ -155,7 +156,7 @@ class Anchors:
         )
 
     def _price(self) -> str:
-        """What all runs cost, in FLOPs or in money and days."""
+        """Describe the cost of all runs, in FLOPs or in money and days."""
         if self.days is None:
             return f"{self.spent:.3g} of {self.budget:.3g}"
         return (
@@ -164,7 +165,7 @@ class Anchors:
         )
 
     def _chosen(self) -> str:
-        """The choice now, and how sure it will be, in words."""
+        """Describe the present choice, and how sure it will be, in words."""
         if self.choice is None:
             return ""
         now = f"; now {self.choice['best']} is best by {self.choice['chance']:.0%}"

@@ -1,6 +1,4 @@
-"""``anchors``: which cheap runs to buy next, judged by the forecast or the plan they
-improve.
-"""
+"""Choose cheap runs to buy next, judged by the forecast or the plan that they improve."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AnchorArguments:
-    # arguments of `anchors`, which says what they are
+    # documented in `anchors`
 
     posterior: Posterior | str | Path
     candidates: pd.DataFrame | str | Path
@@ -83,67 +81,68 @@ class AnchorArguments:
 
 @takes(AnchorArguments)
 def anchors(arguments: AnchorArguments) -> Anchors:
-    """Choose the runs that improve a forecast or a plan most for what they cost.
+    """Choose the runs that improve a forecast or a plan most for their cost.
 
-    Gains are those of a linear-Gaussian approximation to how log losses vary together
-    over posterior draws, within and between laws; it is checked by reweighting draws
-    with the likelihood of simulated outcomes.
+    Gains come from a linear-Gaussian approximation of the joint distribution of log
+    losses over posterior draws, within and between laws. It is checked by reweighting
+    draws with the likelihood of simulated outcomes.
 
     Parameters
     ----------
     posterior
         A `Fit` or an `Average`; of the target loss if the goal is a plan.
     candidates
-        Runs on offer: a row for each loss that can be measured, with the columns the
-        law reads. Rows of one ``run`` are points along it, and whoever buys one gets
-        those before it. ``cost`` is of the run up to the row (else 6 N D FLOPs);
-        ``checkpoint_cost`` is paid once by whatever starts from that ``checkpoint``
-        (else N and ptpp). Rows that the posterior was fitted to are not offered: those
-        of the same settings (and ``seed``, if there is such a column), unless the table
-        has losses, which says that it lists runs to be made again. Their runs go on
-        from there for the difference.
+        Runs on offer: a row for each loss that can be measured, with the columns that
+        the law reads. Rows of one ``run`` are points along it; buying one includes
+        those before it. ``cost`` is the cost of the run up to the row (default 6 N D
+        FLOPs). ``checkpoint_cost`` is paid once for all runs from that ``checkpoint``
+        (default: N and ptpp). Rows that the posterior was fitted to are not offered,
+        that is, rows with the same settings (and ``seed``, if there is such a column);
+        their runs go on from there for the difference. A table with losses lists runs
+        to be made again, so all its rows are offered.
     goal
-        Runs to be forecast (a table), or the plan: the keyword arguments of `plan` for
-        one model.
+        Runs to forecast (a table), or the plan: the keyword arguments of `plan` for one
+        model.
     budget
-        In the unit of the costs.
+        Budget, in the unit of the costs.
     source
         For a plan: posteriors of the source losses, as `plan` takes them. Every run
         measures all domains.
     gain
         ``"variance"`` (mean over the goal's runs), ``"information"`` (about the losses
-        new runs at the goal would have), ``"plan"`` (FLOPs by which the plan gets
-        cheaper at the same confidence; while no plan reaches it, the variance of the
-        promises at the most probable one), ``"best"`` (log loss by which a better
-        choice is made among recipes: the goal's rows, or those of one name in its
-        column ``recipe``), ``"law"`` (variance of which law of an average is right),
-        ``"optimum"`` (variance of where the loss is least along the one column in which
-        the goal's rows differ), or ``"parameters"`` (a D-optimal design, for
+        of new runs at the goal), ``"plan"`` (FLOPs by which the plan gets cheaper at
+        the same confidence; while no plan reaches it, the variance of the promises at
+        the most probable plan), ``"best"`` (log loss saved by a better choice among
+        recipes, which are the goal's rows, or its groups by a column ``recipe``),
+        ``"law"`` (variance of the indicator which law of an average is right),
+        ``"optimum"`` (variance of the position of the lowest loss along the one column
+        in which the goal's rows differ), or ``"parameters"`` (a D-optimal design, for
         comparison). By default the variance, or the plan if that is the goal.
     replicates
         How often one run may be bought (seeds).
     max_picks
-        Size of the batch; by default what the budget allows.
+        Size of the batch; by default as many as the budget allows.
     least
-        Where to stop: least gain per cost. For the plan FLOPs saved per unit of cost
-        (by default 1). Else of the whole budget spent at that rate: the share of the
-        goal's variance it would take away, or the nats it would give (.01).
+        Least gain per cost, at which the list ends. For the plan: FLOPs saved for each
+        unit of cost (default 1). Otherwise: the share of the goal's variance that the
+        whole budget would take away at that rate, or the nats that it would give (.01).
     run_length
-        E-folds along a run over which its error changes, in place of the posterior's
-        (which, if it has seen no runs measured more than once, has none: then 0.5). 0:
-        every point of a run has an error of its own.
+        Length in e-folds over which the error changes along a run, in place of the
+        posterior's. A posterior without repeated points along runs has none; then it is
+        0.5. 0: every point of a run has an independent error.
     checks
-        Outcomes simulated for the check; 0 leaves it out.
+        Number of outcomes simulated for the check; 0 leaves it out.
     seed
         Seed of the check.
     costs
-        What training costs (`Costs` with a price): runs without a column ``cost``, the
-        budget and a plan's gain are in money, and the days of all runs are told.
+        Costs of training (`Costs` with a price). With them, runs without a column
+        ``cost``, the budget and a plan's gain are in money, and the days of all runs
+        are given.
 
     Raises
     ------
     RunTableError
-        Candidates or goal lack a column the law reads, or a cost is missing or
+        Candidates or goal lack a column that the law reads, or a cost is missing or
         negative.
     PlanError
         The budget buys nothing, a setting is out of range, or no draw keeps the
@@ -215,8 +214,8 @@ def appraise(
     *,
     run_length: float | None = None,
 ) -> tuple[float, float]:
-    """Sd of the goal's log losses (root mean square) now, and expected once exactly
-    these runs are measured.
+    """Compute the sd of the goal's log losses (root mean square) now, and the expected
+    sd after exactly these runs are measured.
 
     Parameters are those of `anchors`; ``runs`` needs no costs.
 
@@ -257,7 +256,7 @@ def _check_rows(candidates: pd.DataFrame) -> None:
 def _check_readable(
     candidates: pd.DataFrame, posterior: Posterior, arguments: AnchorArguments
 ) -> None:
-    """Refuse candidates at which no draw can be taken before a plan is searched for."""
+    """Refuse candidates that posteriors cannot evaluate, before a plan is searched."""
     tables = [(candidates, posterior)]
     tables += [(of_source(candidates), source) for source in arguments.sources.values()]
     for table, reader in tables:
@@ -268,7 +267,7 @@ def _check_readable(
 def _had(
     candidates: pd.DataFrame, posteriors: Sequence[Posterior]
 ) -> Bool[np.ndarray, " row"]:
-    """Which candidates all posteriors were fitted to, shape (row,)."""
+    """Tell which candidates all posteriors were fitted to, shape (row,)."""
     return np.all([already_had(candidates, p) for p in posteriors], axis=0)
 
 
@@ -317,11 +316,11 @@ def _goal(
 def _least_rate(
     least: float | None, gain: GainName, criterion: Criterion, limits: Limits
 ) -> float:
-    """Gain per cost below which nothing is bought."""
+    """Compute the gain per cost below which nothing is bought."""
     least = KINDS[gain].least if least is None else least
     if gain == "plan":
         return least
-    # of all there is to gain, where that is limited
+    # as a share of the total possible gain, if that is limited
     total = criterion.total if isinstance(criterion, Variance | Choosing) else 1.0
     return least * (total / limits.budget)
 
@@ -329,7 +328,7 @@ def _least_rate(
 def _lines(
     offered: Menu, appraisal: Appraisal, sds: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """A record for each pick, as JSON holds it."""
+    """Build a record for each pick, in JSON types."""
     lines = []
     replicates: dict[int, int] = {}
     for k, (run, stop) in enumerate(appraisal.picks):
@@ -369,7 +368,7 @@ def _plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
 
 
 def _warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
-    """The posteriors' own, with whose they are where there are several."""
+    """Collect the posteriors' warnings, with the posterior's name if there are several."""
     if not sources:
         return list(target.warnings)
     posteriors = {"target": target, **sources}
@@ -404,8 +403,8 @@ def _check(
     sds: Sequence[float],
     arguments: AnchorArguments,
 ) -> dict[str, Any]:
-    """The approximation against reweighted draws, on as many of the first picks as
-    these can tell of.
+    """Compare the approximation with reweighted draws, on as many of the first picks as
+    the draws allow.
     """
     count, views = reweighting.longest_checkable(
         offered, goal.domains, picks, arguments.checks, arguments.seed
@@ -416,7 +415,7 @@ def _check(
     sd = math.sqrt(variances.mean())
     error = math.nan
     if outcomes > 1:
-        # of a square root: the variance's error over twice the root
+        # the error of a square root is the variance's error over twice the root
         error = variances.std(ddof=1) / math.sqrt(outcomes) / (2 * sd)
     khat = max(view.median_khat for view in views)
     record = {

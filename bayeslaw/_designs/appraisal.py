@@ -1,4 +1,4 @@
-"""What each pick of a list costs and adds, and where the list ends."""
+"""Appraise a list: the cost and gain of each pick, and where the list ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Appraisal:
-    """What each pick costs and adds after those before it.
+    """Cost and gain of each pick, given the picks before it.
 
     ``cost``, ``gain`` and ``gain_error``, its Monte Carlo error: each of shape (pick,).
     """
@@ -50,8 +50,9 @@ class Appraisal:
 def best_list(
     approximation: Gaussian, criterion: Criterion, limits: Limits, errors: float = 2.0
 ) -> tuple[Appraisal, bool]:
-    """The best runs within the limits, each of which gains more than so many of its
-    Monte Carlo ``errors``; whether any was left out for that, and its cost spent anew.
+    """Find the best runs within the limits, each with a gain over ``errors`` times its
+    Monte Carlo error. Also tells whether runs were left out for that, with their cost
+    spent on others.
     """
     offer = approximation.offer
     picks = choose(offer, criterion, limits)
@@ -86,8 +87,8 @@ def _values(
     picks: Sequence[Pick],
     start: Float[np.ndarray, "coordinate coordinate"],
 ) -> list[float]:
-    """Gain of no pick, the first, the first two, ..., from a precision of shape
-    (coordinate, coordinate); up to a constant.
+    """Compute the gain of no pick, the first, the first two, ..., from a precision of
+    shape (coordinate, coordinate), up to a constant.
     """
     precision = Precision(start)
     values = [criterion.value(precision)]
@@ -124,7 +125,9 @@ def _gain_errors(
 
 
 def goal_sds(approximation: Gaussian, picks: Sequence[Pick]) -> list[float]:
-    """Root mean square sd of the goal before and after each pick, shape (1 + pick,)."""
+    """Compute the root mean square sd of the goal before and after each pick, shape (1
+    + pick,).
+    """
     variance = Variance(approximation.goals)
     start = np.eye(approximation.offer.coordinates)
     reduction = np.array(_values(approximation.offer, variance, picks, start))
@@ -140,10 +143,12 @@ def where_to_stop(
     least: float,
     is_chance: bool,
 ) -> tuple[int, str]:
-    """Count the picks that gain most beyond ``least`` for their cost; say why the list
-    ends there. ``is_chance``: whether runs were left out since what they gain may be.
+    """Count the picks with the largest gain beyond ``least`` for their cost, with the
+    reason why the list ends there. ``is_chance``: whether runs were left out because
+    their gain may be due to chance.
     """
-    # a run may be worth its cost only with those after it: of a checkpoint, say
+    # a run may be worth its cost only with later ones, for example of the same
+    # checkpoint
     beyond = np.cumsum(appraisal.gain - least * appraisal.cost)
     count = int(np.argmax([0.0, *beyond]))
     picks = appraisal.picks

@@ -1,10 +1,10 @@
-"""What a set of runs may be worth: less variance of a goal, information, a better
+"""Define the value of a set of runs: less variance of a goal, information, a better
 choice, a cheaper plan.
 
-Worth is judged before the runs are made (preposterior analysis: Raiffa and Schlaifer
-1961; designs by it: Lindley 1956, Chaloner and Verdinelli 1995). In the
+The value is computed before the runs are made (preposterior analysis: Raiffa and
+Schlaifer 1961; designs by it: Lindley 1956, Chaloner and Verdinelli 1995). In the
 linear-Gaussian approximation the posterior's covariance does not depend on the outcome,
-so that the expectation over outcomes is closed.
+so the expectation over outcomes has a closed form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bayeslaw._designs.gaussian import Offer, Precision
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# of all there is to gain: smaller gains may be rounding errors, and are worth nothing
+# share of the possible gain; smaller gains may be rounding errors, and count as 0
 ROUNDING = 1e-9
 
 
@@ -31,20 +31,20 @@ but them is known.
 
 
 class Criterion(Protocol):
-    """What a set of runs is worth, from the precision of the coordinates."""
+    """The value of a set of runs, from the precision of the coordinates."""
 
     def value(self, precision: AnyPrecision) -> float:
-        """Gain of having this precision."""
+        """Compute the gain of this precision."""
         ...
 
     def gains(
         self, precision: AnyPrecision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
-        """Further gain of each run up to each stop, shape (run, stop)."""
+        """Compute the further gain of each run up to each stop, shape (run, stop)."""
         ...
 
     def rounding(self) -> float:
-        """Gains up to this one may be rounding errors."""
+        """Compute the largest gain that may be a rounding error."""
         ...
 
 
@@ -52,8 +52,8 @@ def variances_at(
     precision: AnyPrecision,
     rows: Float[np.ndarray, "goal coordinate"],
 ) -> Float[np.ndarray, " goal"]:
-    """Variance of each goal with loadings ``rows``, shape (goal, coordinate) ->
-    (goal,).
+    """Compute the variance of each goal with loadings ``rows``, shape (goal,
+    coordinate) -> (goal,).
     """
     marginal = Precision.of(precision).marginal
     return (rows * np.linalg.solve(marginal, rows.T).T).sum(axis=1)
@@ -64,7 +64,7 @@ def _reductions(
     offer: Offer,
     rows: Float[np.ndarray, "goal coordinate"],
 ) -> Float[np.ndarray, "run stop goal"]:
-    """By how much each run up to each stop lowers the variance of each goal, shape
+    """Compute the reduction of each goal's variance by each run up to each stop, shape
     (run, stop, goal).
     """
     # Measurements with loadings A, noise R lower the variance of r'z, whose covariance
@@ -86,7 +86,7 @@ class Variance:
 
     @property
     def total(self) -> float:
-        """Mean variance of the goals before anything is measured."""
+        """Compute the mean variance of the goals before anything is measured."""
         return float((self.rows**2).sum(axis=1).mean())
 
     def value(self, precision: AnyPrecision) -> float:
@@ -106,18 +106,18 @@ class Variance:
 
 @dataclass(frozen=True, eq=False)
 class Information:
-    """Expected information, in nats, about what the goal's runs will measure; without
+    """Expected information, in nats, about the measurements of the goal's runs; without
     ``goal``, about everything.
 
-    ``goal`` is what measuring the goal's runs would add to the precision, shape
+    ``goal`` is the precision that measuring the goal's runs would add, shape
     (coordinate, coordinate). Without it the gain is that of a D-optimal design, half
     the logarithm of the precision's determinant (Chaloner and Verdinelli 1995, section
     2.2).
 
-    With G for ``goal``, the mutual information of data that bring the precision from I
-    to P and of the goal's runs is what the data say of everything less what they would
-    say once the goal's runs were known:
-    ``(log|P| - log|I|) / 2 - (log|P + G| - log|I + G|) / 2``.
+    Let G be ``goal``, and let data raise the precision from I to P. Their mutual
+    information with the goal's runs is their information about everything, minus their
+    information once the goal's runs are known: ``(log|P| - log|I|) / 2 - (log|P + G| -
+    log|I + G|) / 2``.
     """
 
     goal: Float[np.ndarray, "coordinate coordinate"] | None
@@ -135,7 +135,7 @@ class Information:
         self, precision: AnyPrecision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
         # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
-        # known); where all is the goal, only noise would be left.
+        # known). If everything is the goal, only noise would be left.
         now = _log_diagonal(offer.factors(precision)[1])
         if self.goal is None:
             if_goal_known = _log_diagonal(np.linalg.cholesky(offer.noise))
@@ -151,28 +151,30 @@ class Information:
 def _log_diagonal(
     factor: Float[np.ndarray, "run measurement measurement"],
 ) -> Float[np.ndarray, "run measurement"]:
-    """Shape (run, measurement, measurement) -> (run, measurement)."""
+    """Take the logarithm of the diagonals, shape (run, measurement, measurement) ->
+    (run, measurement).
+    """
     diagonal = np.diagonal(factor, axis1=1, axis2=2)
     return np.log(diagonal)
 
 
 @dataclass(frozen=True, eq=False)
 class Choosing:
-    """Expected gain of choosing among options once the runs are measured, in the unit
-    of what the options lose.
+    """Expected gain from choosing among options after the runs are measured, in the
+    unit of the options' losses.
 
-    Each option is compared with the one that is best on average: their difference will
-    move by d, Gaussian with the variance that the runs take from it, and the other is
-    taken where that makes it the better one, which gains ``E max(d - gap, 0)`` (the
-    knowledge gradient of Frazier, Powell and Dayanik 2009). Over all others these are
-    added up: exact for two options, for more an upper bound.
+    Each option is compared with the one that is best on average. The runs will move
+    their difference by d, a Gaussian with the variance that the runs take away. If d
+    makes the other option the better one, it is chosen. This gains ``E max(d - gap,
+    0)`` (the knowledge gradient of Frazier, Powell and Dayanik 2009). The gains are
+    added over all other options: exact for two options, an upper bound for more.
 
     Parameters
     ----------
     rows
-        Loadings of each other option less the best one's, shape (other, coordinate).
+        Loadings of each other option minus the best one's, shape (other, coordinate).
     gap
-        How much worse each other is on average, shape (other,).
+        Mean disadvantage of each other option, shape (other,).
     """
 
     rows: Float[np.ndarray, "other coordinate"]
@@ -191,14 +193,14 @@ class Choosing:
 
     @property
     def total(self) -> float:
-        """Gain of knowing everything."""
+        """Compute the gain of perfect information."""
         return float(self._gain((self.rows**2).sum(axis=1)))
 
     def _gain(self, learned: Float[np.ndarray, "*case other"]) -> Float[Any, "*case"]:
-        """Gain of runs that take these variances from the differences, shape (..., other)
-        -> (...).
+        """Compute the gain of runs that take these variances from the differences,
+        shape (..., other) -> (...).
         """
-        # by rounding a variance that is taken may be 0, or less
+        # rounding may make a variance reduction 0 or negative
         sd = np.sqrt(np.maximum(learned, 1e-30))
         z = self.gap / sd
         density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
@@ -206,7 +208,7 @@ class Choosing:
         return gained.sum(axis=-1)
 
     def _learned(self, precision: AnyPrecision) -> Float[np.ndarray, " other"]:
-        """Variance that this precision has taken from the differences."""
+        """Compute the variance that this precision has taken from the differences."""
         before = (self.rows**2).sum(axis=1)
         return before - variances_at(precision, self.rows)
 
@@ -226,12 +228,12 @@ class Choosing:
 
 @dataclass(frozen=True, eq=False)
 class Saving:
-    """Expected saving of a plan at the same confidence, in its own units.
+    """Expected saving of a plan at the same confidence, in the units of its cost.
 
     The plan's cost is linear in its constraints' margins on a log scale: ``cost *
     exp(sum_p price_p (z_p (s'_p - s_p) + d_p))``, where s_p and s'_p are the sds of
-    constraint p's log loss before and after the new runs, and d_p, of variance s_p^2 -
-    s'_p^2, is how far they will move its mean. The expected value of sample information
+    constraint p's log loss before and after the new runs, and d_p, with variance s_p^2
+    - s'_p^2, is the shift of its mean. This is the expected value of sample information
     (Raiffa and Schlaifer 1961, chapter 4).
 
     Parameters
@@ -240,15 +242,15 @@ class Saving:
         Loadings of the constrained log losses at the plan, shape (constraint,
         coordinate).
     unlearnable
-        Variance of each that no run lowers (the noise of the run to plan), shape
-        (constraint,).
-    price
-        Log cost saved per unit of log loss by which a constraint's limit were higher,
+        Variance of each constraint that no run lowers (the noise of the planned run),
         shape (constraint,).
+    price
+        Log cost saved for each unit of log loss by which a constraint's limit is
+        raised, shape (constraint,).
     z
-        Sds by which each constraint is kept at the plan, shape (constraint,).
+        Margin of each constraint at the plan, in sds, shape (constraint,).
     cost
-        Cost of the plan as it stands.
+        Cost of the present plan.
     """
 
     rows: Float[np.ndarray, "constraint coordinate"]
@@ -260,8 +262,8 @@ class Saving:
     def expected_cost(
         self, variances: Float[np.ndarray, "*case constraint"]
     ) -> Float[Any, "*case"]:
-        """Expected cost of the plan made once the constrained losses have these variances, shape
-        (..., constraint) -> (...).
+        """Compute the expected cost of the plan after the constrained losses have these
+        variances, shape (..., constraint) -> (...).
         """
         before = (self.rows**2).sum(axis=1)
         sd_before = np.sqrt(before + self.unlearnable)

@@ -1,10 +1,11 @@
-"""What runs beyond the data can teach of a posterior's drift.
+"""Limit what runs beyond the data teach about a posterior's drift.
 
-A posterior drifts on a straight line beyond its runs, so that by its draws one run out
-there would tell the drift at any distance. It does not: once the run is measured, the
-law is fitted anew and drifts from there on, off by tau (g - c) at a goal at distance g
-beyond a run at distance c. So what candidates say of the drift is a process w of the
-distance with the variance of the line, and that of what is left,
+In a posterior's draws the drift beyond its runs is a straight line, so one run out
+there would tell the drift at any distance. In truth it does not: after the run is
+measured, the law is fitted again and drifts from there on. With a run at distance c,
+the drift at a goal at distance g has scale tau (g - c). So in the design the drift is a
+process w of the distance, with the variance of the line, and with this remaining
+variance,
 
     Var w(g) = tau^2 g^2,    Var(w(g) | w(c)) = tau^2 (g - c)^2    for c <= g,
 
@@ -33,8 +34,8 @@ def less_drift(
     goal: pd.DataFrame,
     seed: int = 11,
 ) -> Float[np.ndarray, "draw candidate"]:
-    """Compute what to add to the log losses of candidates so that they teach no more of
-    the drift at the goal than a refit would learn, shape (draw, candidate).
+    """Compute terms to add to the log losses of candidates, shape (draw, candidate), so
+    that they teach no more about the drift at the goal than a refit would learn.
     """
     counts = [len(part.rows) for part in parts]
     added = np.zeros((sum(counts), len(candidates)))
@@ -49,14 +50,14 @@ def less_drift(
         for side in np.flatnonzero((wanted > 0) & (offered > 0).any(axis=0)):
             far = offered[:, side]
             line = drifts[:, side] - drifts[:, side].mean()  # its mean is not learned
-            tau = np.sqrt(np.mean(line**2))  # its scale to this side
+            tau = np.sqrt(np.mean(line**2))  # scale of the drift to this side
             process = _given_the_line(far, wanted[side], line, tau, rng)
             added[part.rows] += process - line[:, None] * far
     return added
 
 
 def _distances(formula: LogLoss, table: pd.DataFrame) -> Float[np.ndarray, "row side"]:
-    """E-folds of each row beyond the runs, to each side."""
+    """Measure the distance of each row beyond the runs, to each side, in e-folds."""
     columns = {c: table[c].to_numpy(float) for c in formula.law.covariates}
     assert formula.training_range is not None
     return np.asarray(distances(columns, formula.training_range, np))
@@ -65,7 +66,7 @@ def _distances(formula: LogLoss, table: pd.DataFrame) -> Float[np.ndarray, "row 
 def covariance(
     a: Float[np.ndarray, "*#pair"], b: Float[np.ndarray, "*#pair"]
 ) -> Float[np.ndarray, "*pair"]:
-    """Covariance of the process at pairs of distances, for a scale of 1."""
+    """Compute the covariance of the process at pairs of distances, for a scale of 1."""
     near, far = np.minimum(a, b), np.maximum(a, b)
     return near**1.5 * np.sqrt(2 * far - near)
 
@@ -78,8 +79,8 @@ def _given_the_line(
     rng: np.random.Generator,
     count: int = 33,
 ) -> Float[np.ndarray, "draw candidate"]:
-    """Draw the process at distances ``far``, given that at the goal each is where its
-    line is, shape (draw, candidate). It is linear between ``count`` knots.
+    """Draw the process at distances ``far``, shape (draw, candidate), given that each
+    draw equals its line at the goal. The process is linear between ``count`` knots.
     """
     knots = np.linspace(0.0, far.max(), count)
     # Normals conditioned on the one at the goal, which is goal * line.
@@ -97,6 +98,6 @@ def _given_the_line(
 def _between(
     knots: Float[np.ndarray, " knot"], far: Float[np.ndarray, " candidate"]
 ) -> Float[np.ndarray, "knot candidate"]:
-    """Weights of the knots in values between them, shape (knot, candidate)."""
+    """Compute the weights of the knots in values between them, shape (knot, candidate)."""
     unit = np.eye(len(knots))
     return np.stack([np.interp(far, knots, row) for row in unit])

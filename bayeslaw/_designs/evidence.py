@@ -1,4 +1,4 @@
-"""What each posterior says about candidates and goal: log losses draw by draw, and the
+"""Evaluate each posterior at candidates and goal: log losses draw by draw, and the
 error of a new run.
 """
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """One posterior's view.
+    """One posterior's view of candidates and goal.
 
     Parameters
     ----------
     log_loss
         The law's log loss of each candidate, shape (draw, candidate).
     goal
-        Log losses that the goal is about, up to a constant, shape (draw, goal).
+        Log losses of the goal, up to a constant, shape (draw, goal).
     at
-        Index of each goal's checkpoint among those on offer, -1 where none of its runs
-        is, shape (goal,).
+        Index of each goal's checkpoint among those on offer, -1 if none of its runs is
+        on offer, shape (goal,).
     noise
         Error of a new run.
     error_size
-        Size of each candidate's error over that of the longest runs fitted, shape
+        Scale of each candidate's error relative to the longest training runs, shape
         (candidate,).
     batch
-        Which of `BATCHES` each draw falls in, shape (draw,): consecutive draws of each
-        formula, so that a batch shows slow chains and holds every law.
+        Batch of each draw, shape (draw,): consecutive draws of each formula, so that
+        batches show slow chains and hold every law.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Domain:
 def domain_of(
     posterior: Posterior, menu: Menu, goal: pd.DataFrame, run_length: float | None
 ) -> Domain:
-    """What a posterior says of the candidates and of the runs to be forecast."""
+    """Evaluate a posterior at the candidates and the runs to forecast."""
     parts = all_draws(posterior.pieces())
     of_candidates = log_losses(parts, menu.table, "the table of candidates")
     of_goal = log_losses(parts, goal, "the goal's table")
@@ -77,8 +77,8 @@ def domain_of(
 
 
 def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
-    """Index of the checkpoint on offer with each row's N and ptpp, -1 where there is
-    none, shape (row,).
+    """Find the index of the checkpoint on offer with each row's N and ptpp, -1 if there
+    is none, shape (row,).
     """
     keys = ["N", "ptpp"]
     if not (set(keys) <= set(menu.table) and set(keys) <= set(goal)):
@@ -91,11 +91,11 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 
 def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, " row"]:
-    """Which candidates a posterior was fitted to, shape (row,): the same settings, and
-    the same ``seed`` where candidates name one.
+    """Tell which candidates a posterior was fitted to, shape (row,): those with the
+    same settings, and the same ``seed`` if candidates have one.
 
-    A candidate with a loss is none: such a table lists runs to be made again. Nothing
-    is had of a posterior that does not keep its table.
+    A table of candidates with losses lists runs to be made again, so none counts as
+    fitted. None does either if the posterior does not keep its table.
     """
     none = np.zeros(len(table), bool)
     runs = table_of(posterior)
@@ -103,7 +103,7 @@ def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, "
         return none
     if "seed" in table and "seed" not in runs:
         return none
-    # columns that say which run it is; the rest is what came of it, or what it cost
+    # columns that identify a run; the others are results or costs
     outcomes = ("cost", "step", "lr")
     settings = {c for c in NUMERIC if "loss" not in c and c not in outcomes}
     settings.add("seed")
@@ -116,7 +116,7 @@ def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, "
 
 
 def _settings_of(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Each row's settings as text of nine digits: files round the last ones."""
+    """Format each row's settings with nine digits, since files round the last ones."""
     for row in table.itertuples(index=False, name=None):
         yield tuple(f"{v:.9g}" if isinstance(v, int | float) else str(v) for v in row)
 
@@ -141,10 +141,10 @@ class Gaussian(NamedTuple):
 def gaussian(
     menu: Menu, domains: Sequence[Domain], tolerance: float = 1e-3
 ) -> Gaussian:
-    """Approximate what all domains say by a linear-Gaussian model.
+    """Approximate all domains by a linear-Gaussian model.
 
     ``tolerance``: variance of a log loss that the principal coordinates may leave out,
-    of the noise variance.
+    as a share of the noise variance.
     """
     columns = [d.log_loss for d in domains] + [d.goal for d in domains]
     least_noise = min(d.noise.learned_at for d in domains)
@@ -153,7 +153,7 @@ def gaussian(
     size = len(menu.table)
     law = loadings[: size * len(domains)].reshape(len(domains), size, -1)
     goals = loadings[size * len(domains) :]
-    # checkpoints that goals are about are coordinates; the rest matter to their runs
+    # checkpoints of goals are coordinates; the others matter to their own runs only
     wanted = np.unique(np.concatenate([d.at for d in domains]))
     wanted = wanted[wanted >= 0]
     places = range(len(domains))
@@ -184,12 +184,12 @@ def _loadings(
     law: Float[np.ndarray, "domain row rank"],
     effects: Sequence[Float[np.ndarray, "checkpoint effect"]],
 ) -> Float[np.ndarray, "run measurement coordinate"]:
-    """Loadings of each run's measurements, shape (run, measurement, coordinate): of the
-    law, shape (domain, row, coordinate), and of each domain's effects, shape
-    (checkpoint, coordinate).
+    """Combine loadings of each run's measurements, shape (run, measurement,
+    coordinate), from those of the law, shape (domain, row, coordinate), and those of
+    each domain's effects, shape (checkpoint, coordinate).
     """
     exists = menu.rows >= 0
-    checkpoint = np.zeros(len(menu.table), int)  # of each row
+    checkpoint = np.zeros(len(menu.table), int)  # checkpoint of each row
     checkpoint[menu.rows[exists]] = np.repeat(menu.checkpoint, exists.sum(axis=1))
     by_domain = []
     for of_law, of_checkpoint in zip(law, effects, strict=True):
@@ -203,8 +203,9 @@ def _loadings(
 def _effects(
     menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
 ) -> Float[np.ndarray, "checkpoint effect"]:
-    """Loadings of each checkpoint's effect in a domain, shape (checkpoint, coordinate):
-    one for each checkpoint that is wanted and each domain that has effects.
+    """Build loadings of each checkpoint's effect in a domain, shape (checkpoint,
+    coordinate): a coordinate for each checkpoint of a goal and each domain with
+    effects.
     """
     have = _with_effects(domains)
     size = len(wanted)
@@ -218,7 +219,7 @@ def _effects(
 def _other_effects(
     menu: Menu, domains: Sequence[Domain], which: int, wanted: Int[np.ndarray, " some"]
 ) -> Float[np.ndarray, "checkpoint domain"]:
-    """Loadings of each other checkpoint on its own effect in a domain, shape
+    """Build loadings of each other checkpoint on its own effect in a domain, shape
     (checkpoint, domain with effects).
     """
     have = _with_effects(domains)
@@ -234,15 +235,15 @@ def _with_effects(domains: Sequence[Domain]) -> list[int]:
 
 
 def _size(domain: Domain) -> float:
-    """Root mean square of a checkpoint's effect."""
+    """Compute the root mean square of a checkpoint's effect."""
     return float(np.sqrt(np.mean(domain.noise.tau_checkpoint**2)))
 
 
 def _noise(
     menu: Menu, domains: Sequence[Domain]
 ) -> Float[np.ndarray, "run measurement measurement"]:
-    """Covariance of the errors along each run, shape (run, measurement, measurement);
-    domains err apart.
+    """Compute the covariance of the errors along each run, shape (run, measurement,
+    measurement); errors of domains are independent.
     """
     runs, stops = menu.rows.shape
     width = len(domains)
@@ -259,8 +260,9 @@ def _noise(
 
 
 def _gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
-    """E-folds between the stops of each run, shape (run, stop, stop); infinite past its
-    end, where stops stand for nothing but need a covariance of full rank.
+    """Measure the distances between the stops of each run in e-folds, shape (run, stop,
+    stop). They are infinite past a run's end, where stops are padding that needs a
+    covariance of full rank.
     """
     along = menu.along[menu.rows]
     gap = np.abs(along[:, :, None] - along[:, None, :])
@@ -272,8 +274,8 @@ def _gaps(menu: Menu) -> Float[np.ndarray, "run stop stop"]:
 
 
 class Measurements(NamedTuple):
-    """What picks measure, each of shape (measurement,): row of the table, pick,
-    checkpoint, e-folds since the pick's last row (infinite at its first).
+    """The measurements of picks, each field of shape (measurement,): row of the table,
+    pick, checkpoint, and e-folds since the pick's previous row (infinite at its first).
     """
 
     row: Int[np.ndarray, " measurement"]
@@ -283,8 +285,8 @@ class Measurements(NamedTuple):
 
 
 def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:
-    """All rows that a list of picks measures, in order. What a run that goes on shares
-    with its earlier points is left out.
+    """List all rows that a list of picks measures, in order. For a run that goes on,
+    the error shared with its earlier points is ignored.
     """
     parts = []
     for i, (run, stop) in enumerate(picks):

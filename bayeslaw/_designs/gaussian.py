@@ -240,8 +240,8 @@ class Offer:
         return np.linalg.solve(np.linalg.cholesky(self.noise), all_loadings)
 
     def given(self, had: Bool[np.ndarray, "run measurement"]) -> Offer:
-        """The same runs once some of their measurements are had, shape (run,
-        measurement): the rest as it is given these, which tell nothing more.
+        """Condition the runs on measurements that already exist, shape (run,
+        measurement): the others are conditional on these, and these tell nothing more.
         """
         # Conditioning of Gaussians (Rasmussen and Williams 2006, eq. A.6), with one and
         # no covariance in place of what is not conditioned on.
@@ -249,7 +249,7 @@ class Offer:
         eye = np.eye(had.shape[1])
         known = self.noise * (is_had * had[:, None, :]) + eye * (1.0 - is_had)
         weights = np.linalg.solve(known, is_had * self.noise).transpose(0, 2, 1)
-        # loadings of what is had cancel exactly but for rounding
+        # loadings of existing measurements cancel, up to rounding
         rest = 1.0 - is_had
         noise = rest * (self.noise - weights @ self.noise) * rest.transpose(0, 2, 1)
         return replace(
@@ -260,7 +260,7 @@ class Offer:
         )
 
     def going_on(self, picks: Sequence[Pick]) -> Offer:
-        """What is on offer once these are bought: each run farther along, for the
+        """List the offers to go on with bought runs: each farther along, for the
         difference, shape (pick, stop).
         """
         runs, stops = np.array(picks).T

@@ -1,9 +1,9 @@
-"""What carries a plan: each measured run, and each prior, by what the plan's promises
-would be without it.
+"""Measure what carries a plan: the probability of its promises without each measured
+run and each prior.
 
-No fit is made again: draws are weighed as if a run's likelihood were left out (Gelfand,
-Dey and Chang 1992) or a prior raised to a power (Kallioinen et al. 2024), with
-Pareto-smoothed tails (Vehtari et al. 2024).
+Nothing is fitted again. Draws are weighed as if a run's likelihood were left out
+(Gelfand, Dey and Chang 1992) or a prior were raised to a power (Kallioinen et al.
+2024), with Pareto-smoothed tails (Vehtari et al. 2024).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from bayeslaw._posteriors.posterior import Piece, Posterior
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-POWER = 0.5  # to which a prior is raised: half as informative, in log density
+POWER = 0.5  # power of a prior: half as informative, in log density
 WEIGHTS = "case:weights"  # a leaf that no law reads
 
 
 @dataclass(frozen=True)
 class Influence:
-    """What each run and each prior does to a plan. Made by `influence`.
+    """The influence of each run and each prior on a plan. Made by `influence`.
 
     Parameters
     ----------
@@ -47,20 +47,20 @@ class Influence:
         half the prior (its density to the power of a half), ``shift`` from now, ``k_hat`` of the weights, and ``D``: the tokens that the plan would take, of
         those that were planned again (infinite: there is none), else NaN.
     probability
-        With which the plan keeps them now, by the draws that are weighed.
+        Probability with which the plan keeps its promises now, by the weighed draws.
     """
 
     rows: pd.DataFrame
     probability: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to what JSON holds."""
+        """Convert the record to JSON types."""
         is_told = self.rows.notna() & (self.rows != np.inf)
         rows = self.rows.astype(object).where(is_told, None)
         return {"probability": self.probability, "rows": rows.to_dict("records")}
 
     def sentence(self, most: int = 3) -> str:
-        """Say which run and which prior carry the plan."""
+        """Describe which run and which prior carry the plan."""
         lines = []
         for kind, without in (("run", "without"), ("prior", "at half the prior of")):
             part = self.rows[self.rows["kind"] == kind].head(most)
@@ -89,18 +89,19 @@ def influence(
     again: int = 2,
     **question: Any,
 ) -> Influence:
-    """Weigh what each measured run and each prior does to a plan.
+    """Measure the influence of each measured run and each prior on a plan, by case
+    weights.
 
     Parameters
     ----------
     plan
-        The plan that was found.
+        The plan.
     target, source
-        Its posteriors, of which fits of one law are looked at.
+        Its posteriors; only fits of one law are examined.
     again
-        How many runs, those of the largest shift, are left out of the plan, too.
+        Number of runs with the largest shifts for which the plan is made again.
     **question
-        The keyword arguments that it was found with.
+        The keyword arguments of the plan.
 
     Raises
     ------
@@ -166,7 +167,7 @@ def influence(
 def _tokens(
     problem: Problem, weights: Float[np.ndarray, " draw"], rng: np.random.Generator
 ) -> float:
-    """Tokens of the plan under weighed draws, infinite where there is none."""
+    """Compute the tokens of the plan under weighed draws, infinite if there is no plan."""
     index = by_weight(weights / weights.sum(), problem.draws, rng)
     choice = search(problem.with_draws(index))
     return float(np.exp(choice.log_tokens)) if choice.margin >= 0 else np.inf
@@ -177,7 +178,7 @@ def _tokens(
 
 @dataclass(frozen=True)
 class _Case:
-    """What is left out of a fit, and the weights of its draws that leave it out."""
+    """A part left out of a fit, and the weights of the draws that leave it out."""
 
     kind: str
     name: str
@@ -204,14 +205,14 @@ def _cases(fit: Any) -> list[_Case]:
         draws = density.to_numpy()
         thinned = draws[:, :: _step(draws, likelihood)]
         log_prior = thinned.reshape(len(by_row), -1).sum(axis=1)
-        if log_prior.std() > 0:  # fixed ones weigh nothing
+        if log_prior.std() > 0:  # fixed priors have no effect
             weights, k_hat = pareto_smoothed((POWER - 1) * log_prior)
             cases.append(_Case("prior", str(name), weights, k_hat))
     return cases
 
 
 def _runs(table: pd.DataFrame) -> dict[str, list[int]]:
-    """Places of each run's rows, by what it is called."""
+    """Find the rows of each run, by the run's name."""
     names = labels("run", table)
     if names is None or names.nunique() < 2:
         columns = [c for c in ("N", "ptpp", "D", "replay") if c in table]
@@ -231,7 +232,7 @@ def _step(
     draws: Float[np.ndarray, "chain draw ..."],
     thinned: Float[np.ndarray, "chain kept row"],
 ) -> int:
-    """Count the draws of which one keeps its likelihood."""
+    """Compute the thinning step of draws with a kept likelihood."""
     return -(-draws.shape[1] // thinned.shape[1])
 
 
@@ -255,7 +256,7 @@ class _Tagged:
         return self.fit.runs
 
     def pieces(self) -> tuple[Piece, ...]:
-        """The draws that kept their likelihood."""
+        """Select the draws with a kept likelihood."""
         (piece,) = self.fit.pieces()
         weights = np.stack([case.weights for case in self.cases], axis=1)
         chains = self.fit.inference_data["log_likelihood"]["log_loss"].shape[0]
@@ -271,7 +272,7 @@ class _Tagged:
 
 
 def _weights_of(constraint: SampledConstraint) -> Float[np.ndarray, "draw case"]:
-    """Weights that the draws of a constraint carry."""
+    """Collect the weights that the draws of a constraint carry."""
     (part,) = constraint.parts
     weights = np.empty_like(part.values[WEIGHTS])
     weights[part.rows] = part.values[WEIGHTS]

@@ -1,5 +1,5 @@
-"""What can be bought: training runs measured along the way, their costs, and the
-checkpoints they start from.
+"""Arrange the runs on offer: training runs measured along the way, their costs, and
+their checkpoints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Menu:
     """Runs on offer. Buying a run up to one of its stops gives the losses at that stop
-    and at all before it.
+    and at all earlier ones.
 
     Parameters
     ----------
@@ -37,18 +37,18 @@ class Menu:
         Position in the table of each run's stops in order, shape (run, stop); -1 past a
         run's end.
     cost
-        What is still to be paid for a run up to each stop, shape (run, stop); infinite
-        past a run's end. The checkpoint is not in it.
+        Cost still to pay for a run up to each stop, without its checkpoint, shape (run,
+        stop); infinite past a run's end.
     along
-        Logarithm of how far along its run each row is measured (steps, tokens or cost),
+        Logarithm of the position of each row along its run (steps, tokens or cost),
         shape (row,).
     checkpoint
         Index of each run's checkpoint, shape (run,).
     checkpoint_cost
-        What each checkpoint costs if it is used at all, shape (checkpoint,).
-        A table that names none has one for each run.
+        Cost of each checkpoint, paid once if it is used, shape (checkpoint,). A table
+        that names none has one for each run.
     had
-        Rows whose losses are there already, shape (row,).
+        Rows with existing losses, shape (row,).
     """
 
     table: pd.DataFrame
@@ -61,13 +61,15 @@ class Menu:
 
     @property
     def first_cost(self) -> Float[np.ndarray, "run stop"]:
-        """Cost of each run up to each stop with its checkpoint, shape (run, stop)."""
+        """Compute the cost of each run up to each stop with its checkpoint, shape (run,
+        stop).
+        """
         return self.cost + self.checkpoint_cost[self.checkpoint][:, None]
 
     def without(self, had: Bool[np.ndarray, " row"]) -> Menu:
-        """The menu once these rows are had, shape (row,). A run goes on from its last
-        such row for the difference, and points before it are free; a stop with nothing
-        to measure is not for sale, and who has paid for a checkpoint does not pay again.
+        """Build the menu after these rows exist, shape (row,). A run goes on from its
+        last such row for the difference, and points before it are free. A stop without
+        new measurements is not for sale, and a paid checkpoint is not paid again.
         """
         begun = self.begun(had)
         paid = np.where(begun, self.cost, 0.0).max(axis=1, keepdims=True)
@@ -79,35 +81,37 @@ class Menu:
         return replace(self, cost=cost, checkpoint_cost=due, had=self.had | had)
 
     def measured_by(self, pick: tuple[int, int]) -> Int[np.ndarray, " row"]:
-        """Rows of the table that a run up to a stop adds to what is had."""
+        """List the rows that a run up to a stop adds to the existing ones."""
         run, stop = pick
         rows = self.rows[run, : stop + 1]
         return rows[~self.had[rows]]
 
     @property
     def is_begun(self) -> Bool[np.ndarray, " run"]:
-        """Which runs have rows that are had, shape (run,)."""
+        """Tell which runs have existing rows, shape (run,)."""
         return self.begun(self.had).any(axis=1)
 
     def begun(self, bought: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "run stop"]:
-        """Which stops of each run are among the rows bought, shape (row,)."""
+        """Tell which stops of each run are among the bought rows, shape (row,)."""
         return (self.rows >= 0) & bought[self.rows]
 
     def paid_checkpoints(
         self, bought: Bool[np.ndarray, " row"]
     ) -> Int[np.ndarray, " i"]:
-        """Checkpoints that the rows bought start from, shape (i,)."""
+        """List the checkpoints of the bought rows, shape (i,)."""
         runs = self.begun(bought).any(axis=1)
         return np.unique(self.checkpoint[runs])
 
     def price(self, bought: Bool[np.ndarray, " row"]) -> float:
-        """Cost of all rows bought: of each run up to its last one, checkpoints once."""
+        """Compute the cost of all bought rows: of each run up to its last row, with
+        checkpoints paid once.
+        """
         runs = np.where(self.begun(bought), self.cost, 0.0).max(axis=1)
         checkpoints = self.checkpoint_cost[self.paid_checkpoints(bought)]
         return float(runs.sum() + checkpoints.sum())
 
     def names(self, run: int) -> str:
-        """The run as its table calls it, or by its row."""
+        """Name each run as in the table, or by its row."""
         row = self.rows[run, 0]
         if "run" in self.table and pd.notna(self.table["run"].iloc[row]):
             return str(self.table["run"].iloc[row])
@@ -118,9 +122,8 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
     """Arrange a table of candidates by run.
 
     Columns: ``cost`` of the run up to this row (else 6 N D FLOPs, or money by
-    ``costs``), ``run`` (else every
-    row is a run of its own), ``checkpoint`` (else N and ptpp) and ``checkpoint_cost``,
-    paid once by whatever is bought of a checkpoint.
+    ``costs``), ``run`` (else every row is a run of its own), ``checkpoint`` (else N and
+    ptpp) and ``checkpoint_cost``, paid once if any run of a checkpoint is bought.
 
     Raises
     ------
@@ -151,8 +154,8 @@ def menu(table: pd.DataFrame, costs: Costs | None = None) -> Menu:
 def _stops(
     runs: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
 ) -> Int[np.ndarray, "run stop"]:
-    """Position in the table of each run's stops in order, shape (run, stop); -1 past a
-    run's end. ``runs``: index of each row's run, shape (row,).
+    """Find the positions in the table of each run's stops in order, shape (run, stop),
+    -1 past a run's end. ``runs``: index of each row's run, shape (row,).
     """
     order = np.lexsort((along, runs))
     length = np.bincount(runs)
@@ -201,13 +204,13 @@ def candidates(
     along_run: bool = True,
     costs: Costs | None = None,
 ) -> pd.DataFrame:
-    """Every run one could make at these levels, priced.
+    """List every possible run at these levels, with its price.
 
     Parameters
     ----------
     runs
-        Table of runs whose checkpoints (N and ptpp) exist. Levels not given are those
-        found in it, and columns that belong to the checkpoint (``loss_before``, ...)
+        Table of runs whose checkpoints (N and ptpp) exist. Levels that are not given
+        are taken from it. Columns that belong to a checkpoint (``loss_before``, ...)
         are carried over.
     N, ptpp, replay
         Levels. A checkpoint that is not in ``runs`` is charged its pre-training, 6 N
@@ -215,9 +218,9 @@ def candidates(
     atpp
         Adaptation tokens per parameter at which a run is measured.
     along_run
-        Whether the points of one model, stage and replay are measured along one
-        training run, so that the largest D pays for all. Else each is a run of its own
-        (a schedule that ends there).
+        True: the points of one model, stage and replay are measured along one training
+        run, so the largest D pays for all. False: each is a run of its own (with a
+        schedule that ends there).
     costs
         Prices: then costs are in money, a run's fixed cost included.
 
@@ -264,12 +267,12 @@ def candidates(
 
 
 def _crossed(levels: Mapping[str, Sequence[float]]) -> pd.DataFrame:
-    """Every combination of levels, the last column's changing fastest."""
+    """List all combinations of levels, with the last column changing fastest."""
     return pd.DataFrame(list(product(*levels.values())), columns=[*levels])
 
 
 def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
-    """A name for each row, its numbers joined by dashes."""
+    """Name each row by its numbers, joined by dashes."""
     texts = columns.map(text)
     return texts.agg("-".join, axis=1)
 
@@ -277,8 +280,8 @@ def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
 def _with_checkpoints(
     table: pd.DataFrame, runs: pd.DataFrame, costs: Costs | None
 ) -> pd.DataFrame:
-    """Each row's checkpoint, with what belongs to it where ``runs`` has it, and its
-    pre-training to pay where not.
+    """Add each row's checkpoint with its columns if ``runs`` has it; otherwise with the
+    cost of its pre-training.
     """
     keys = [c for c in ("N", "ptpp") if c in table]
     table = table.merge(_checkpoints(runs, keys), on=keys, how="left")
@@ -295,13 +298,13 @@ def _with_checkpoints(
 
 
 def _checkpoints(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Checkpoints in a table, with the columns that are theirs: constant over each
-    one's rows, and empty at some checkpoints, perhaps, but for their names.
+    """List the checkpoints in a table with their own columns, which are constant over
+    each checkpoint's rows; some may be empty.
     """
     if not set(keys) <= set(runs):
         empty = pd.DataFrame(columns=[*keys, "checkpoint"], dtype=float)
         return empty.astype({"checkpoint": object})
-    # columns that belong to a checkpoint, whatever run starts from it
+    # columns of a checkpoint, the same for all runs from it
     carried = ("checkpoint", LOSS_BEFORE, SOURCE_LOSS_BEFORE, "S1_pt", "S2_pt")
     by_checkpoint = runs.groupby(keys)
     levels = by_checkpoint[[c for c in carried if c in runs]].nunique()
@@ -326,7 +329,7 @@ def _levels(
 def _checked(
     name: str, wanted: Sequence[float] | Num[np.ndarray, " level"]
 ) -> list[float]:
-    """Levels that runs can have, in order."""
+    """Check the levels and sort them."""
     levels = np.unique(np.atleast_1d(np.asarray(wanted, float)))
     if name == "replay":
         possible = (levels >= 0) & (levels <= 1)
@@ -343,7 +346,7 @@ def _checked(
 
 
 def _price(costs: Costs | None, N: float, D: float, *, once: bool) -> float:
-    """A run's price: 6 N D FLOPs, or money, with what is paid ``once`` a run."""
+    """Compute a run's price: 6 N D FLOPs, or money, plus the cost ``once`` of each run."""
     if costs is None:
         return FLOPS_PER_TOKEN * N * D
     bill = costs.of_tokens(N, D)
@@ -351,7 +354,8 @@ def _price(costs: Costs | None, N: float, D: float, *, once: bool) -> float:
 
 
 def _priced(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
-    """The table with costs in money: its own, or those of N and D.
+    """Convert the costs of a table to money: its own costs, or those computed from N
+    and D.
 
     Raises
     ------
@@ -378,8 +382,9 @@ def _priced(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 
 def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float:
-    """Days until all picked runs are done, as many at once as train side by side, each
-    after its checkpoint where that is paid for. A run that is begun goes on.
+    """Compute the days until all picked runs are done, with as many at once as train
+    side by side, each after its checkpoint if that is paid for. A run that has begun
+    goes on.
     """
     days, begun = [], set()
     for run, stop in picks:
@@ -416,8 +421,8 @@ def _checkpoint_costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
 
 
 def _money(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row"]:
-    """A column of costs, shape (row,), or a refusal that names rows and says what to
-    do.
+    """Read a column of costs, shape (row,), or raise an error that names rows and the
+    remedy.
     """
     costs = pd.to_numeric(table[column], errors="coerce").to_numpy(float)
     faults = {
@@ -440,7 +445,7 @@ def _money(table: pd.DataFrame, column: str, do: str) -> Float[np.ndarray, " row
 def _along(
     table: pd.DataFrame, cost: Float[np.ndarray, " row"]
 ) -> Float[np.ndarray, " row"]:
-    """Logarithm of how far along its run each row is, shape (row,)."""
+    """Compute the logarithm of each row's position along its run, shape (row,)."""
     complete = [c for c in ("step", "D") if c in table and table[c].notna().all()]
     far = table[complete[0]].to_numpy(float) if complete else cost
     return np.log(np.maximum(far, 1.0))
@@ -449,8 +454,8 @@ def _along(
 def _checkpoint_codes(
     table: pd.DataFrame, runs: Int[np.ndarray, " row"]
 ) -> Int[np.ndarray, " row"]:
-    """Index of each row's checkpoint, shape (row,); its run's where the table does not
-    tell.
+    """Index each row's checkpoint, shape (row,); by its run if the table does not name
+    it.
     """
     if "checkpoint" in table and table["checkpoint"].notna().all():
         return pd.factorize(table["checkpoint"].astype(str))[0]
@@ -460,9 +465,7 @@ def _checkpoint_codes(
 
 
 def _run_codes(table: pd.DataFrame) -> Int[np.ndarray, " row"]:
-    """Index of each row's run, shape (row,); a row without a name is a run of its
-    own.
-    """
+    """Index each row's run, shape (row,); a row without a name is its own run."""
     if "run" not in table:
         return np.arange(len(table))
     alone = [f"\0{i}" for i in range(len(table))]  # no run is called so

@@ -1,5 +1,5 @@
-"""The approximation checked: outcomes simulated from draws, and the draws reweighted by
-each outcome's likelihood.
+"""Check the approximation: simulate outcomes from draws, and reweight the draws by each
+outcome's likelihood.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from bayeslaw._posteriors.streams import Stream, generator
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# beyond, importance weights say nothing (Vehtari, Simpson, Gelman, Yao and Gabry 2024)
+# above this, importance weights are unreliable (Vehtari, Simpson, Gelman, Yao and Gabry
+# 2024)
 MAX_KHAT = 0.7
 
 
 class ReweightedDraws(NamedTuple):
-    """What outcomes leave of the draws.
+    """Draws reweighted by outcomes.
 
     ``weights``: of each draw under each outcome, smoothed and normalised, shape
     (outcome, draw); ``khat`` of shape (outcome,); ``goal``: draws of the goal, effects
@@ -37,8 +38,8 @@ class ReweightedDraws(NamedTuple):
     goal: Float[np.ndarray, "draw goal"]
 
     def variance(self) -> Float[np.ndarray, "outcome goal"]:
-        """Variance of each goal under each outcome, shape (outcome, goal), corrected for the
-        effective number of draws.
+        """Compute the variance of each goal under each outcome, shape (outcome, goal),
+        corrected for the effective number of draws.
         """
         mean = self.weights @ self.goal
         square = self.weights @ self.goal**2
@@ -58,8 +59,8 @@ def reweight(
     """Simulate outcomes of these measurements from draws and weight all other draws by
     their likelihood.
 
-    Effects of checkpoints and runs are drawn with each draw: what is reweighted are
-    draws of law and effects together.
+    Effects of checkpoints and runs are drawn with each draw, so draws of law and
+    effects are reweighted together.
     """
     rng = generator(seed, Stream.REWEIGHTING)
     noise = domain.noise
@@ -68,7 +69,7 @@ def reweight(
     of_runs = draw_new_effects(noise.tau_run, int(rows.pick.max()) + 1, rng)
     law = domain.log_loss[:, rows.row]
     centre = law + effects[:, rows.checkpoint] + of_runs[:, rows.pick]
-    # A goal at a checkpoint that is measured shares its effect.
+    # A goal at a measured checkpoint shares its effect.
     goal = domain.goal + np.where(domain.at >= 0, effects[:, domain.at], 0.0)
 
     draws = len(law)
@@ -88,13 +89,13 @@ def _log_likelihood(
     truth: np.integer,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " draw"]:
-    """Log likelihood of one outcome, drawn from the draw ``truth``, under all draws,
-    shape (draw,); next to nothing under its own.
+    """Compute the log likelihood of one outcome under all draws, shape (draw,). The
+    outcome comes from the draw ``truth``, whose own likelihood is set to almost 0.
     """
     outcome = centre[truth] + error.draw(truth, rng)
     total = error.log_density(outcome - centre)
-    # A draw explains its own outcome too well: leave-one-out, by a log likelihood far
-    # below the least of all others.
+    # A draw explains its own outcome too well, so it is left out: its log likelihood is
+    # set far below all others.
     total[truth] = total.min() - 100.0
     return total
 
@@ -106,8 +107,8 @@ def longest_checkable(
     outcomes: int,
     seed: int,
 ) -> tuple[int, list[ReweightedDraws]]:
-    """How many of the first picks can be checked by reweighting, and the weights:
-    halved while the weights degenerate.
+    """Find how many of the first picks can be checked by reweighting, and the weights.
+    The number is halved while the weights degenerate.
     """
     count = len(picks)
     while True:

@@ -1,11 +1,11 @@
-"""The best set of runs within a budget: greedy searches by gain over powers of cost,
-then exchanges.
+"""Search for the best set of runs within a budget: greedy searches by gain over powers
+of cost, then exchanges.
 
 Choosing a set under a budget is a knapsack problem with a gain that flattens as the set
-grows. Greedy by gain per cost prefers many cheap runs, greedy by gain a few dear ones;
-the better of both comes near the best set where gains only flatten (Leskovec et al.
-2007), and so does greedy from every first run (Sviridenko 2004). Powers between them,
-and exchanges, serve where gains do not.
+grows. Greedy by gain per cost prefers many cheap runs; greedy by gain prefers a few
+expensive ones. If gains only flatten, the better of both comes near the best set
+(Leskovec et al. 2007), and so does greedy from every first run (Sviridenko 2004).
+Powers between them, and exchanges, help if gains do not only flatten.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to search.
+    """Settings of the search.
 
     Parameters
     ----------
     powers
         Powers of the cost by which greedy searches divide gains.
     short_menu
-        Affordable picks, at most, of a menu of which each is tried as the first.
+        Most affordable picks of a menu for which each pick is tried as the first.
     short_list
-        Picks, at most, of a list of which pairs are dropped too.
+        Most picks of a list from which pairs are dropped, too.
     sweeps
-        Sweeps over the list, dropping each pick and buying again.
+        Number of sweeps over the list, each dropping each pick and buying again.
     least_change
-        Share of its worth by which a list must be better to be taken.
+        Relative gain by which a list must be better to be taken.
     least_sweep
-        Share of its worth: a sweep that adds less is the last.
+        Relative gain below which a sweep is the last.
     """
 
     powers: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -54,13 +54,13 @@ class Effort:
 
     @property
     def fewer_powers(self) -> tuple[float, ...]:
-        """Every other power, where a search is one of many."""
+        """Keep every other power, for a search that is one of many."""
         return self.powers[::2]
 
 
 class Limits(NamedTuple):
-    """Budget, how often each run may be bought, all alike or of shape (run,), and how
-    many picks.
+    """Limits of a list: budget, how often each run may be bought (one number or shape
+    (run,)), and number of picks.
     """
 
     budget: float
@@ -69,9 +69,10 @@ class Limits(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """What runs are compared by: gain / cost**power, with costs of at ``least`` so much.
+    """Score by which runs are compared: gain / cost**power, with costs raised to at
+    least ``least``.
 
-    Gain per cost is the greedy of a knapsack; a power of 0 the plain greedy.
+    A power of 1 is the greedy of a knapsack, a power of 0 the plain greedy.
     """
 
     power: float
@@ -79,21 +80,21 @@ class Rate(NamedTuple):
 
     @classmethod
     def among(cls, offer: Offer, power: float) -> Rate:
-        """What costs nothing is taken to cost a trifle of the least cost."""
+        """Build the rate; a free run counts as a trifle of the lowest cost."""
         cost = offer.cost[np.isfinite(offer.cost) & (offer.cost > 0)]
         return cls(power, 1e-9 * float(cost.min()) if len(cost) else 1.0)
 
     def of(
         self, gains: Float[np.ndarray, "run stop"], cost: Float[np.ndarray, "run stop"]
     ) -> Float[np.ndarray, "run stop"]:
-        """Shape (run, stop). Past a run's end there is nothing to gain."""
+        """Compute the rates, shape (run, stop); past a run's end there is no gain."""
         finite = np.where(np.isfinite(cost), cost, 1.0)
         return gains / np.maximum(finite, self.least) ** self.power
 
 
 class Step(NamedTuple):
-    """What a greedy search may do next: the list after it, the precision it adds, its
-    cost, and its score, by which steps are compared.
+    """A step of a greedy search: the list after it, the precision that it adds, its
+    cost, and the score by which steps are compared.
     """
 
     picks: list[Pick]
@@ -131,8 +132,8 @@ def _worth(offer: Offer, criterion: Criterion, picks: Sequence[Pick]) -> float:
 
 
 def _affordable_checkpoints(offer: Offer, limits: Limits) -> list[int]:
-    """Checkpoints that cost something, but less than the budget: no single run may be
-    worth one where several are.
+    """List checkpoints that cost something, but less than the budget: several runs may
+    be worth such a checkpoint although no single run is.
     """
     cost = offer.checkpoint_cost
     is_affordable = (cost > 0) & (cost < limits.budget)
@@ -160,13 +161,13 @@ def greedy(
     paid: int | None = None,
     barred: Bool[np.ndarray, "run stop"] | None = None,
 ) -> list[Pick]:
-    """Buy, while the budget lasts, what has the largest gain / cost**power; of all
-    lists on the way, the one worth most.
+    """Buy the step with the largest gain / cost**power while the budget lasts. Returns
+    the best list on the way.
 
-    What is bought may be another run, or a run of the list farther along, which costs
-    the difference. Nothing is bought of which the gain may be a rounding error, or is
-    not a number. ``bought`` is on the list already, ``paid`` is a checkpoint to pay for
-    first, and no new run is bought up to a stop that is ``barred``.
+    A step buys another run, or a run of the list farther along for the difference.
+    Steps with a gain that is NaN or may be a rounding error are not taken. ``bought``
+    is the list so far, ``paid`` a checkpoint to pay for first, and no new run is bought
+    up to a stop that is ``barred``.
     """
     picks, precision = list(bought), precision_of(offer, bought)
     used = {int(offer.checkpoint[run]) for run, _ in picks}
@@ -188,7 +189,7 @@ def greedy(
         spent += step.cost
         lists.append(picks)
         worth.append(criterion.value(precision))
-    # Gains for a plan can be negative on the way: the best list.
+    # Gains for a plan can be negative on the way, so keep the best list.
     return lists[int(np.argmax(worth))]
 
 
@@ -199,8 +200,8 @@ def _costs_of_new(
     used: set[int],
     barred: Bool[np.ndarray, "run stop"] | None,
 ) -> Float[np.ndarray, "run stop"]:
-    """Cost of each run up to each stop beside these picks, infinite where it is not
-    allowed, shape (run, stop).
+    """Compute the cost of each run up to each stop after these picks, infinite if it is
+    not allowed, shape (run, stop).
     """
     counts = np.bincount([run for run, _ in picks], minlength=len(offer.cost))
     is_allowed = (counts < limits.replicates) & (len(picks) < limits.picks)
@@ -217,8 +218,8 @@ def _next_step(
     remaining: float,
     rate: Rate,
 ) -> Step | None:
-    """The affordable step of the highest rate, if any gains anything: another run at
-    the costs ``new``, or one of the list farther along.
+    """Find the affordable step with the highest rate, if any gains: another run at the
+    costs ``new``, or a run of the list farther along.
     """
     steps = []
     best = _best(offer, criterion, precision, new, remaining, rate)
@@ -247,7 +248,7 @@ def _best(
     remaining: float,
     rate: Rate,
 ) -> tuple[Pick, float] | None:
-    """The affordable run of the highest rate, and this rate."""
+    """Find the affordable run with the highest rate, and this rate."""
     is_affordable = cost <= remaining
     if not is_affordable.any():
         return None
@@ -263,16 +264,16 @@ def _best(
 def _counts(
     gains: Float[np.ndarray, "run stop"], criterion: Criterion
 ) -> Bool[np.ndarray, "run stop"]:
-    """Whether each gain is a number beyond rounding, of the shape of ``gains``; one
-    below zero is, since the next run may make up for it.
+    """Tell whether each gain is beyond rounding, in the shape of ``gains``. A negative
+    gain counts, since the next run may make up for it.
     """
     rounding = criterion.rounding()
     return np.abs(gains) > rounding  # False where it is no number
 
 
 def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool, bool]:
-    """Whether any run fits the rest of the budget, and whether one does that has not
-    been bought as often as allowed.
+    """Tell whether any run fits the rest of the budget, and whether one does that may
+    still be bought.
     """
     used = {int(offer.checkpoint[run]) for run, _ in picks}
     cost = _costs_now(offer, used).min(axis=1)
@@ -284,8 +285,8 @@ def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool
 
 
 def _costs_now(offer: Offer, used: set[int]) -> Float[np.ndarray, "run stop"]:
-    """Cost of each run up to each stop, with its checkpoint unless that is paid, shape
-    (run, stop).
+    """Compute the cost of each run up to each stop, with its checkpoint unless that is
+    paid, shape (run, stop).
     """
     due = offer.checkpoint_cost.copy()
     # Once a checkpoint is paid for, its other runs are cheaper.
@@ -300,8 +301,8 @@ def exchange(
     picks: Sequence[Pick],
     effort: Effort = Effort(),
 ) -> list[Pick]:
-    """Drop each pick in turn (of short lists each pair) and spend what it cost anew, as
-    long as that is better.
+    """Drop each pick in turn (in short lists also each pair) and spend its cost on
+    others, as long as the list improves.
     """
     best, worth = list(picks), _worth(offer, criterion, picks)
     for _ in range(effort.sweeps):
@@ -321,7 +322,7 @@ def exchange(
 
 
 def _to_drop(picks: Sequence[Pick], short: int) -> Iterator[tuple[Pick, ...]]:
-    """Each pick, and of a list of at most ``short`` each pair."""
+    """List each pick, and in a list of at most ``short`` picks each pair."""
     yield from ((pick,) for pick in sorted(set(picks)))
     if len(picks) <= short:
         pairs = combinations(sorted(picks), 2)
@@ -331,8 +332,8 @@ def _to_drop(picks: Sequence[Pick], short: int) -> Iterator[tuple[Pick, ...]]:
 def order_by_worth(
     offer: Offer, criterion: Criterion, picks: Sequence[Pick]
 ) -> list[Pick]:
-    """The same picks, each the best gain for its cost after those before it; without
-    those that add nothing.
+    """Order picks so that each has the best gain for its cost after those before it;
+    picks without gain are dropped.
     """
     remaining, ordered = sorted(picks), []
     precision, used = precision_of(offer, []), set()

@@ -1,3 +1,3 @@
-"""Runs bought batch by batch, from nothing: what is known, what to buy next, and when to
+"""Buy runs batch by batch, from nothing: what is known, what to buy next, and when to
 stop.
 """

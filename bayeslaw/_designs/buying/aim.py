@@ -1,5 +1,5 @@
-"""What a sequence buys runs for: a forecast, or a plan that is made again after every
-batch.
+"""Define the goal of a sequence of purchases: a forecast, or a plan that is made again
+after every batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def goal_now(
     campaign: Campaign, posteriors: Mapping[str, Posterior], offered: Menu
 ) -> Goal:
-    """The goal as it is seen with what is known, by domain, before the next batch.
+    """Build the goal from the present posteriors, by domain, before the next batch.
 
     Raises
     ------
@@ -44,21 +44,21 @@ def goal_now(
     """
     if isinstance(campaign.goal, pd.DataFrame):
         view = _forecast(posteriors[TARGET], offered, campaign.goal, TARGET)
-        # with few runs one law is fitted: which is right they do not tell yet
+        # with few runs one law is fitted, so they cannot tell yet which law is right
         is_one_law = len(posteriors[TARGET].pieces()) == 1
         gain = "variance" if campaign.gain == "law" and is_one_law else campaign.gain
         is_begun = not is_prior_only(posteriors[TARGET])
         return asked_of(
             view, posteriors[TARGET], campaign.goal, gain, may_be_settled=is_begun
         )
-    # priors are too wide for a plan: first is learned what its losses may be at all
+    # priors are too wide for a plan: first learn the range of its losses
     if not any(is_prior_only(p) for p in posteriors.values()):
         plan = present_plan(posteriors[TARGET], posteriors[FORGETTING], campaign.goal)
         if plan.is_possible:
             domains = domains_of(plan, offered, None)
             is_priced = plan.is_reached and can_save(plan, domains)
             return Goal(domains, "plan" if is_priced else "variance", plan=plan)
-        # no draw keeps the promises: perhaps what is known so far is wrong
+        # no draw keeps the promises: perhaps the posterior is still wrong
     region = where_a_plan_may_be(campaign.goal, campaign.candidates)
     views = [_forecast(posteriors[name], offered, region, name) for name in posteriors]
     return Goal(views, "variance")
@@ -67,7 +67,7 @@ def goal_now(
 def _forecast(
     posterior: Posterior, offered: Menu, goal: pd.DataFrame, domain: str
 ) -> Domain:
-    """A domain's view of runs to be forecast."""
+    """Build a domain's view of runs to forecast."""
     menu_of_domain = replace(offered, table=as_read(offered.table, domain))
     view = domain_of(posterior, menu_of_domain, as_read(goal, domain), None)
     return replace(view, name=domain)
@@ -76,13 +76,13 @@ def _forecast(
 def where_a_plan_may_be(
     question: Mapping[str, Any], candidates: pd.DataFrame
 ) -> pd.DataFrame:
-    """Runs of the model to be planned, at replays and tokens per parameter that span
+    """Make runs of the planned model, at replays and tokens per parameter that span
     those on offer.
 
     Raises
     ------
     PlanError
-        The plan lacks a keyword, has one too many, or is of several models.
+        The plan lacks a keyword, has an unknown one, or is for several models.
     RunTableError
         The table has no sizes or tokens.
     """
@@ -103,10 +103,10 @@ def where_a_plan_may_be(
         and question.get("baseline_loss") is not None
     ):
         covariates[SOURCE_LOSS_BEFORE] = np.mean(question["baseline_loss"])
-    # evenly in the logarithm of tokens per parameter, as budgets are
+    # evenly spaced in the logarithm of tokens per parameter, like budgets
     per_parameter = np.log(candidates["D"].to_numpy() / candidates["N"].to_numpy())
     tokens = float(model["N"]) * np.exp(_spread(per_parameter))
-    # laws of size and tokens read no replay: any will do
+    # laws of size and tokens read no replay, so any value will do
     replays = (
         _spread(candidates["replay"].to_numpy()) if "replay" in candidates else [0]
     )

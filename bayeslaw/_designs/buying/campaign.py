@@ -1,4 +1,4 @@
-"""What a sequence of purchases is asked, and what came of the runs bought so far."""
+"""Define the question of a sequence of purchases, and read the runs bought so far."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class BuyingRules:
     Parameters
     ----------
     first_share
-        Share of the budget, at most, for what the priors alone choose.
+        Largest share of the budget for runs chosen by the priors alone.
     trifle
-        Share of the budget below which a run is not offered. A law is fitted by itself
-        before its misfit is, so that many runs far below the goal bend it: with them
-        forecasts got worse (docs/anchors.md).
+        Share of the budget below which a run is not offered. A law is fitted before its
+        misfit, so many runs far below the goal bend it. With such runs forecasts got
+        worse (docs/anchors.md).
     least_fall
-        Share of the goal's sd by which the rest of the budget has to lower it.
+        Least share of the goal's sd by which the rest of the budget must lower it.
     odd
-        Chance of a loss as far from its forecast, below which it is called odd.
+        Probability of a loss as far from its forecast, below which it is called odd.
     """
 
     first_share: float = 0.2
@@ -43,11 +43,11 @@ class BuyingRules:
 
 @dataclass(frozen=True, eq=False)
 class Campaign:
-    """A sequence of purchases: what `next_runs` was called with, defaults filled in.
+    """A sequence of purchases: the arguments of `next_runs`, with defaults filled in.
 
-    ``goal``: runs to be forecast, or the keywords of a plan. ``laws``: by domain; a
-    plan has the source's too. ``gain``: what is asked of runs to be forecast. ``costs``:
-    prices, where the budget is money.
+    ``goal``: runs to forecast, or the keywords of a plan. ``laws``: by domain; a plan
+    also has the source's. ``gain``: kind of gain for runs to forecast. ``costs``:
+    prices, if the budget is money.
     """
 
     candidates: pd.DataFrame
@@ -64,19 +64,19 @@ class Campaign:
     rules: BuyingRules = BuyingRules()
 
     def table(self, domain: str) -> pd.DataFrame:
-        """Candidates as the laws of a domain read them."""
+        """Convert candidates to the columns that the laws of a domain read."""
         return as_read(self.candidates, domain)
 
 
 def losses_of(goal: pd.DataFrame | Mapping[str, Any]) -> dict[str, str]:
-    """Columns of the losses that a run is measured for, by domain."""
+    """Name the columns of the losses that a run is measured for, by domain."""
     if isinstance(goal, pd.DataFrame):
         return {TARGET: "loss"}
     return {TARGET: "loss", FORGETTING: "source_loss"}
 
 
 def as_read(table: pd.DataFrame, domain: str) -> pd.DataFrame:
-    """A table as the laws of a domain read it."""
+    """Convert a table to the columns that the laws of a domain read."""
     return table if domain == TARGET else of_source(table)
 
 
@@ -85,13 +85,13 @@ def read_measured(
     measured: pd.DataFrame | None,
     columns: Mapping[str, str],
 ) -> pd.DataFrame:
-    """Rows and losses, once every row has been found among the candidates.
+    """Read rows and losses, and check that every row is among the candidates.
 
     Raises
     ------
     RunTableError
-        A column is missing, a row is none of the candidates or there twice, or what
-        stands for a loss is none.
+        A column is missing, a row is not among the candidates or occurs twice, or a
+        loss is invalid.
     """
     losses = [*columns.values()]
     if measured is None or not len(measured):
@@ -110,7 +110,7 @@ def read_measured(
         )
     table = measured[["row"]].assign(**{c: _numbers(measured, c) for c in losses})
     _check_whole(table, losses)
-    # a run that failed and was made again has its losses from then on
+    # a failed run that was repeated has losses from then on
     gave = table.dropna(subset=losses)
     failed = table[~table["row"].isin(gave["row"])].drop_duplicates("row")
     twice = gave["row"][gave["row"].duplicated()]
@@ -123,7 +123,7 @@ def read_measured(
 
 
 def _numbers(measured: pd.DataFrame, column: str) -> pd.Series:
-    """Losses as numbers, NaN of runs that failed."""
+    """Convert losses to numbers, with NaN for failed runs."""
     losses = pd.to_numeric(measured[column], errors="coerce")
     written = measured[column].notna() & (
         measured[column].astype(str).str.strip() != ""
@@ -139,7 +139,9 @@ def _numbers(measured: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _check_whole(table: pd.DataFrame, losses: list[str]) -> None:
-    """Refuse a run with the loss of one domain only: was it lost, or has it failed?"""
+    """Refuse a run with the loss of one domain only, since the other loss may be lost
+    or failed.
+    """
     is_missing = table[losses].isna()
     half = is_missing.any(axis=1) & ~is_missing.all(axis=1)
     if half.any():

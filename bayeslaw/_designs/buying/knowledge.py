@@ -1,5 +1,5 @@
-"""What is known before and after each batch: the priors of several laws, and what runs
-make of them.
+"""Build the posterior before and after each batch: from the priors of several laws, or
+from the measured runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def laws_for(table: pd.DataFrame, laws: Sequence[Law | str] | None) -> list[Law]:
-    """The laws asked for, or those that suit the table's columns.
+    """Find the given laws, or those that suit the table's columns.
 
     Raises
     ------
@@ -43,15 +43,15 @@ def what_is_known(
     laws: Sequence[Law],
     seed: int,
 ) -> Posterior:
-    """The average of the laws on the runs measured; with too few runs to leave any out
-    the first law that can be fitted, and with too few for that the priors.
+    """Average the laws on the measured runs. With too few runs to leave any out, fit
+    the first law that can be fitted; with too few for that, use the priors.
 
     Parameters
     ----------
     table
-        Runs measured and on offer; of these ``loss`` is any number.
+        Measured runs and runs on offer; the latter have any number as ``loss``.
     measured
-        Which are measured, shape (row,).
+        Mask of the measured runs, shape (row,).
     """
     measured_runs = table[measured]
     settings = Comparing(seed=seed)
@@ -61,7 +61,7 @@ def what_is_known(
                 table, measured, list(laws), settings, on_failure="ignore"
             )
         except RunTableError:
-            pass  # levels too few to leave one out
+            pass  # too few levels to leave one out
     for law in laws:
         try:
             fitting.check_fittable(law, measured_runs)
@@ -72,7 +72,7 @@ def what_is_known(
 
 
 def fewest(laws: Sequence[Law]) -> int:
-    """Runs that a first batch holds at least: two more than the largest law has
+    """Compute the least size of a first batch: two more runs than the largest law has
     parameters.
     """
     return max(len(law.priors) for law in laws) + 2

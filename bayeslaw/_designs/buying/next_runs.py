@@ -1,8 +1,8 @@
-"""``next_runs``: buy a batch of runs, measure, update, buy again.
+"""Buy a batch of runs, measure, update, and buy again.
 
-What to buy next is a pure function of what is on offer and what has been measured, so
-that the table of measured runs is all the state there is: a sequence that is broken off
-anywhere goes on where it was.
+The next purchase is a pure function of the runs on offer and the measured runs. So the
+table of measured runs is the only state, and an interrupted sequence goes on where it
+was.
 """
 
 from __future__ import annotations
@@ -56,42 +56,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class NextRuns:
-    """What to buy next, and what is known before it is bought.
+    """The next runs to buy, and the posterior before they are bought.
 
     Parameters
     ----------
     runs
-        Rows of the candidates to measure now, cheapest first; none where ``stop`` says
-        why. ``row`` is a row's label among the candidates, ``cost`` that of its run up
-        to it; ``loss``, and ``source_loss`` for a plan, are to be filled in.
+        Rows of the candidates to measure now, cheapest first; none if there is a reason
+        in ``stop``. ``row`` is a row's label among the candidates, ``cost`` the cost of
+        its run up to it. Fill in ``loss``, and for a plan ``source_loss``.
     goal_sd
-        Sd of the goal's log losses (root mean square over its runs; of a plan over its
-        promises) as it is.
+        Present sd of the goal's log losses (root mean square over its runs, or over the
+        promises of a plan).
     goal_sd_after
-        The same once all that is chosen for the rest of the budget is measured.
+        The same after all runs chosen for the rest of the budget are measured.
     spent, budget
         In the unit of the costs.
     stop
-        Why nothing is bought any more, or nothing.
+        Reason why nothing more is bought; empty otherwise.
     odd
-        Rows of measured runs whose losses the others did not expect.
+        Rows of measured runs with losses that the posterior did not expect.
     failed
         Rows that were bought and gave no loss.
     posterior
-        What is known: a `Fit`, an `Average`, or what priors say; of a plan's target.
+        The present posterior: a `Fit`, an `Average`, or the priors; for a plan, of its
+        target.
     source
-        The same of a plan's source; None for a forecast.
+        The same for a plan's source; None for a forecast.
     plan
-        For a plan what would be chosen now, once there is something to plan with:
-        ``tokens``, ``replay``, ``flops``, and whether it ``reaches`` the confidence
-        (else it is the most probable one, by ``margin`` below it).
+        For a plan: the present choice, if the posterior allows one: ``tokens``,
+        ``replay``, ``flops``, and whether it ``reaches`` the confidence (else it is the
+        most probable one, by ``margin`` below it).
     choice
-        For gains ``best`` and ``law`` the option that is ``best`` on average, the
-        ``chance`` that it is the best, and its ``regret``, as `Anchors` has them.
+        For gains ``best`` and ``law``: the option that is ``best`` on average, the
+        ``chance`` that it is the best, and its ``regret``, as in `Anchors`.
     gain
-        What runs are bought for now.
+        Kind of gain for which runs are bought now.
     days
-        Until the runs to measure now are done, where costs are known.
+        Days until the runs to measure now are done, if costs are known.
     """
 
     runs: pd.DataFrame
@@ -111,10 +112,10 @@ class NextRuns:
     days: float | None = None
 
     def update(self, rows: pd.DataFrame) -> NextRuns:
-        """What to buy once these rows are measured too: those of ``runs`` with their
-        losses, none (NaN) for a run that failed.
+        """Find the next purchase after these rows are measured, too: the rows of
+        ``runs`` with their losses, and NaN for a failed run.
         """
-        # none before the first batch, whose columns would have no types
+        # no rows before the first batch, so its columns would have no types
         batches = [table for table in (self.campaign.measured, rows) if len(table)]
         all_rows = pd.concat(batches, ignore_index=True) if batches else None
         columns = losses_of(self.campaign.goal)
@@ -122,7 +123,7 @@ class NextRuns:
         return _next(replace(self.campaign, measured=measured))
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
+        """Convert the record to JSON types."""
         return {
             "rows": self.runs["row"].tolist(),
             "goal_sd": self.goal_sd,
@@ -142,7 +143,7 @@ class NextRuns:
         }
 
     def table(self) -> pd.DataFrame:
-        """A line for each row to measure, as people read it."""
+        """Show a line for each row to measure."""
         table = self.runs.drop(columns=[*losses_of(self.campaign.goal).values()])
         counts = [c for c in ("N", "D", "U") if c in table]
         table[counts] = table[counts].map(format_count)
@@ -150,7 +151,7 @@ class NextRuns:
         return table
 
     def sentence(self) -> str:
-        """The answer in words."""
+        """Describe the answer in words."""
         kind = KINDS[self.gain]
         now = (
             f"{kind.sd_of} is {kind.shown(self.goal_sd)}{kind.of_what}"
@@ -169,13 +170,13 @@ class NextRuns:
         return "" if self.days is None else f" (done in {format_days(self.days)})"
 
     def _chosen(self) -> str:
-        """The choice as it stands, in words."""
+        """Describe the present choice in words."""
         if self.choice is None:
             return ""
         return f" ({self.choice['best']} is best by {self.choice['chance']:.0%})"
 
     def _planned(self) -> str:
-        """The plan as it stands, in words."""
+        """Describe the present plan in words."""
         if self.plan is None:
             return ""
         tokens, replay = self.plan["tokens"], self.plan["replay"]
@@ -187,20 +188,20 @@ class NextRuns:
 
 @takes(NextArguments)
 def next_runs(arguments: NextArguments) -> NextRuns:
-    """Which of the runs on offer to buy next, from nothing or from what was measured.
+    """Choose the runs on offer to buy next, from nothing or from measured runs.
 
-    From priors alone at most a fifth of the budget is spent, on as many runs as a law
-    can be fitted to. Then laws are averaged on what was measured, and the best list for
-    all that is left of the budget is bought: whole, or its cheapest runs first. For a
-    plan, that is the list that saves it most; while no plan reaches its confidence, the
-    one that tells most of the promises at the most probable plan.
+    With priors alone, at most a fifth of the budget is spent, on as many runs as a law
+    needs for a fit. Then laws are averaged on the measured runs, and the best list for
+    the rest of the budget is bought: whole, or its cheapest runs first. For a plan this
+    is the list that saves it most. While no plan reaches its confidence, it is the list
+    that tells most about the promises at the most probable plan.
 
     Parameters
     ----------
     candidates
-        Runs on offer, as `anchors` takes them; a ``loss`` in it is not looked at.
+        Runs on offer, as for `anchors`; a column ``loss`` is ignored.
     goal
-        Runs to be forecast, in the columns that the laws read; or a plan: the keyword
+        Runs to forecast, with the columns that the laws read; or a plan: the keyword
         arguments of `plan` for one model.
     budget
         Budget of the whole sequence, in the unit of the costs.
@@ -212,28 +213,27 @@ def next_runs(arguments: NextArguments) -> NextRuns:
         Laws of the target and of a plan's source; by default those that suit the candidates'
         columns.
     batch
-        Most runs to buy at once; by default all that are chosen.
+        Most runs to buy at once; by default all chosen ones.
     enough
-        Sd of the goal at which to stop; for gains ``best`` and ``law`` the regret: log
-        loss, or the chance that the most probable law is not the right one.
+        Sd of the goal at which to stop. For gains ``best`` and ``law`` it is the
+        regret: in log loss, or the probability that the most probable law is wrong.
     least
-        For a plan: FLOPs that the rest of the list has to save it per unit of cost.
+        For a plan: FLOPs that the rest of the list must save for each unit of its cost.
     gain
-        What is asked of runs to be forecast, as `anchors` has it: ``variance``,
-        ``best``, ``law`` (once several laws can be fitted, until then ``variance``) or
-        ``optimum``.
+        Kind of gain for runs to forecast, as in `anchors`: ``variance``, ``best``,
+        ``law`` (``variance`` until several laws can be fitted) or ``optimum``.
     reference
         Columns of the laws' reference run to replace, for the laws that read them.
     seed
         Same seed, same machine: same runs.
     costs
-        What training costs, as `anchors` takes it; with several runs side by side, so many
-        are bought at once where ``batch`` does not say.
+        Costs of training, as in `anchors`. If several runs train side by side, so many
+        are bought at once, unless ``batch`` is given.
 
     Raises
     ------
     RunTableError
-        A table lacks a column, or a measured row is none of the candidates.
+        A table lacks a column, or a measured row is not among the candidates.
     LawError
         A law is unknown, or none suits the columns.
     PlanError
@@ -277,7 +277,9 @@ def next_runs(arguments: NextArguments) -> NextRuns:
 
 
 def _side_by_side(costs: Costs | None) -> int | None:
-    """Runs to buy at once: as many as train at once, where that is more than one."""
+    """Choose the number of runs to buy at once: as many as train side by side, if more
+    than one.
+    """
     return costs.side_by_side if costs and costs.side_by_side > 1 else None
 
 
@@ -300,10 +302,10 @@ def _check_readable(
     goal: pd.DataFrame | Mapping[str, Any],
     laws: Mapping[str, Sequence[Law]],
 ) -> None:
-    """Refuse runs on offer, and runs to be forecast, that lack what laws read, and a
-    plan that lacks a keyword, before what was measured is fitted.
+    """Refuse runs on offer or to forecast without the columns that laws read, and a
+    plan without a keyword, before measured runs are fitted.
     """
-    menu(offered)  # costs, and that runs are told apart
+    menu(offered)  # checks costs, and that runs can be told apart
     tables = {"the table of candidates": offered}
     if isinstance(goal, pd.DataFrame):
         tables["the goal's table"] = goal
@@ -318,7 +320,7 @@ def _check_readable(
 def _laws(
     offered: pd.DataFrame, arguments: NextArguments, domains: Sequence[str]
 ) -> dict[str, tuple[Law, ...]]:
-    """The laws of each domain, those that read it at the reference run asked for."""
+    """Find the laws of each domain, restated at the given reference run."""
     wanted = {TARGET: arguments.laws, FORGETTING: arguments.source_laws}
     laws_of = {
         domain: laws_for(as_read(offered, domain), wanted[domain]) for domain in domains
@@ -373,7 +375,7 @@ def _next(campaign: Campaign) -> NextRuns:
 def _known(
     campaign: Campaign, bought: Bool[np.ndarray, " candidate"], domain: str
 ) -> Posterior:
-    """What the measured runs and the priors say of a domain's losses."""
+    """Build the posterior of a domain's losses from measured runs and priors."""
     column = losses_of(campaign.goal)[domain]
     gave = campaign.measured.dropna(subset=column)
     candidates, laws = campaign.table(domain), campaign.laws[domain]
@@ -381,7 +383,7 @@ def _known(
         return from_priors(laws, candidates, campaign.seed)
     losses = gave[column]
     measured = candidates.loc[gave["row"]].assign(loss=losses.to_numpy())
-    # the runs on offer stay in the table, so that all batches share compiled programs
+    # runs on offer stay in the table, so that all batches share compiled programs
     unmeasured = candidates[~bought].assign(loss=float(losses.median()))
     table = pd.concat([measured, unmeasured], ignore_index=True)
     is_measured = np.arange(len(table)) < len(measured)
@@ -389,7 +391,7 @@ def _known(
 
 
 def _odd(campaign: Campaign, posteriors: Mapping[str, Posterior]) -> list[Any]:
-    """Rows of measured runs whose losses are out of what is known by now."""
+    """Find measured runs with losses outside their forecasts."""
     odd = []
     for domain, column in losses_of(campaign.goal).items():
         gave = campaign.measured.dropna(subset=column)
@@ -398,7 +400,7 @@ def _odd(campaign: Campaign, posteriors: Mapping[str, Posterior]) -> list[Any]:
             continue
         runs = campaign.table(domain).loc[gave["row"]].reset_index(drop=True)
         draws = posterior.log_loss(runs, noise=True, seed=campaign.seed)
-        # share of the forecast on the far side of what came back, both sides counted
+        # share of the forecast on the far side of the measured loss, times two sides
         above = (draws > np.log(gave[column].to_numpy())).mean(axis=0)
         surprise = 2 * np.minimum(above, 1 - above)
         odd += gave["row"][surprise < campaign.rules.odd].tolist()
@@ -406,7 +408,7 @@ def _odd(campaign: Campaign, posteriors: Mapping[str, Posterior]) -> list[Any]:
 
 
 def _plan_record(aim: Goal) -> dict[str, Any] | None:
-    """The plan as it stands, as JSON holds it."""
+    """Convert the present plan to JSON types."""
     if aim.plan is None:
         return None
     choice = aim.plan.choice

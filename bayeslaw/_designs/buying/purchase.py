@@ -1,4 +1,4 @@
-"""What to buy for what is left of a budget, what of it now, and when to stop."""
+"""Choose the list for the rest of a budget, the part to buy now, and when to stop."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The best list for what is left of the budget: ``picks`` and ``cost`` of each of
-    them, cheapest first; ``sds`` of the goal before and after each, in order of worth;
-    ``gain`` of all of them, in the unit of the goal's criterion; ``worthwhile``:
-    whether that is more than a trifle of what there is to gain.
+    """The best list for the rest of the budget: ``picks`` and ``cost`` of each,
+    cheapest first; ``sds`` of the goal before and after each, in order of worth;
+    ``gain`` of all together, in the unit of the goal's criterion; ``worthwhile``:
+    whether this is more than a trifle of the possible gain.
     """
 
     picks: list[Pick]
@@ -42,7 +42,7 @@ class Chosen:
 
 
 def list_for(campaign: Campaign, unsold: Menu, aim: Goal, remaining: float) -> Chosen:
-    """The best list for what is ``remaining`` of the budget."""
+    """Find the best list for the ``remaining`` budget."""
     trifle = campaign.rules.trifle * campaign.budget
     approximation = gaussian(_on_sale(unsold, trifle, remaining), aim.domains)
     offer = approximation.offer
@@ -56,7 +56,7 @@ def list_for(campaign: Campaign, unsold: Menu, aim: Goal, remaining: float) -> C
     # before anything is bought the coordinates have unit variance
     before, after = precision_of(offer, []), precision_of(offer, picks)
     gain = criterion.value(after) - criterion.value(before)
-    # What cheap runs teach may change what the dear ones should be: they go first.
+    # Cheap runs go first, since their results may change the choice of expensive ones.
     order = np.argsort(cost, kind="stable")
     least_fall = campaign.rules.least_fall
     if isinstance(criterion, Choosing):
@@ -67,8 +67,8 @@ def list_for(campaign: Campaign, unsold: Menu, aim: Goal, remaining: float) -> C
 
 
 def _on_sale(unsold: Menu, trifle: float, remaining: float) -> Menu:
-    """Take runs that cost less than a ``trifle`` off the menu, as long as something else
-    can be paid for.
+    """Take runs that cost less than ``trifle`` off the menu, as long as other runs are
+    affordable.
     """
     worthwhile = np.where(unsold.cost < trifle, np.inf, unsold.cost)
     if not (worthwhile <= remaining).any():
@@ -79,8 +79,8 @@ def _on_sale(unsold: Menu, trifle: float, remaining: float) -> Menu:
 def why_stop(
     campaign: Campaign, chosen: Chosen, gain: GainName, unsure: float, is_known: bool
 ) -> str:
-    """Why nothing is bought any more, or nothing; ``unsure``: what is to be brought to
-    what is enough.
+    """Give the reason why nothing more is bought, or None. ``unsure``: the number that
+    must fall to ``enough``.
     """
     if is_known and unsure <= campaign.enough:
         within = KINDS[gain].shown(campaign.enough)
@@ -106,7 +106,9 @@ def why_stop(
 def to_buy_now(
     campaign: Campaign, chosen: Chosen, is_known: bool, spent: float
 ) -> list[Pick]:
-    """The part of the list to buy now: of what priors chose, what a first fit needs."""
+    """Select the part of the list to buy now; from a list by priors, the runs that a
+    first fit needs.
+    """
     count = len(chosen.picks)
     if not is_known:
         most = campaign.rules.first_share * campaign.budget - spent
@@ -119,8 +121,8 @@ def to_buy_now(
 def rows_of(
     offered: Menu, unsold: Menu, picks: Sequence[Pick], losses: Sequence[str]
 ) -> pd.DataFrame:
-    """The candidates' rows that these picks measure, in order, with label and the cost
-    of their runs up to them.
+    """List the candidates' rows that these picks measure, in order, with their labels
+    and the cost of their runs up to them.
     """
     measured = [unsold.measured_by(pick) for pick in picks]
     places = np.concatenate([np.zeros(0, int), *measured])

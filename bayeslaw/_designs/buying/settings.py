@@ -1,4 +1,4 @@
-"""How a sequence buys: the arguments of `bayeslaw.next_runs`."""
+"""Hold the arguments of `bayeslaw.next_runs`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayeslaw._law.law import Law
 
 @dataclass(frozen=True, eq=False)
 class NextArguments:
-    # arguments of `next_runs`, which says what they are
+    # documented in `next_runs`
 
     candidates: pd.DataFrame
     goal: pd.DataFrame | Mapping[str, Any]

@@ -1,1 +1,3 @@
-"""What runs are bought for: a forecast, a choice among recipes or laws, an optimum, a plan."""
+"""Define the goals of purchases: a forecast, a choice among recipes or laws, an
+optimum, a plan.
+"""

@@ -1,4 +1,4 @@
-"""A choice as it stands, and as it is expected to be once runs are measured."""
+"""Judge a choice now, and as it is expected after runs are measured."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def foreseen(
     seed: int,
     outcomes: int = 20_000,
 ) -> dict[str, Any] | None:
-    """Find the option that is best on average, the chance that it is the best and what
-    it is expected to lose to the best; of recipes also what both will be after the
-    runs, by so many simulated outcomes. None where there is nothing to choose.
+    """Find the option that is best on average, the probability that it is the best, and
+    its regret. For recipes, simulated outcomes also give both numbers after the runs.
+    None if there is nothing to choose.
     """
     if goal.options is None:
         return None
     now = goal.options.now()
     if goal.gain != "best":
         return now
-    # In principal coordinates what is known is a standard normal: the part that the
-    # runs tell, and what is left after them.
+    # In principal coordinates the posterior is a standard normal. Split it into the
+    # part that the runs reveal and the remaining part.
     rows = approximation.goals
     covariance = np.linalg.inv(precision_of(approximation.offer, picks).marginal)
     rng = generator(seed, Stream.CHOICES)
@@ -54,8 +54,8 @@ def foreseen(
 def simulated(
     options: OptionDraws, views: Sequence[ReweightedDraws]
 ) -> dict[str, float]:
-    """Chance that what is chosen after an outcome is the best, and regret: means over
-    simulated outcomes.
+    """Average over simulated outcomes: the probability that the option chosen after an
+    outcome is the best, and its regret.
     """
     (view,) = views
     expected = options.expected_choice(view.weights)

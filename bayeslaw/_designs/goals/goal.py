@@ -1,4 +1,4 @@
-"""The goal that runs are bought for: what draws say of it, and what runs are worth to it."""
+"""Define the goal of purchases: its draws, and the value of runs for it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What runs are to improve: what each domain's draws say of it; the options, if one
-    is to be chosen; and the plan, if it is one.
+    """The goal that runs improve: the draws of each domain; the options, for a choice;
+    and the plan, for a plan.
     """
 
     domains: list[Domain]
@@ -39,7 +39,7 @@ class Goal:
     plan: PlanGoal | None = None
 
     def criterion(self, approximation: Gaussian) -> Criterion:
-        """What runs are worth."""
+        """Choose the criterion that values runs."""
         rows = approximation.goals
         if self.gain == "plan":
             from bayeslaw._designs.goals.plan import saving
@@ -55,7 +55,7 @@ class Goal:
             noise = [
                 np.full(d.goal.shape[1], d.noise.variance.mean()) for d in self.domains
             ]
-            # what measuring the goal's runs would add to the precision
+            # precision that measuring the goal's runs would add
             weighted = rows / np.concatenate(noise)[:, None]
             return Information(weighted.T @ rows)
         return Variance(rows)
@@ -64,12 +64,12 @@ class Goal:
 def gain_for(
     gain: str | None, goal: pd.DataFrame | Mapping[str, Any], has_source: bool
 ) -> GainName:
-    """What gains are, if the goal can be gained so.
+    """Find the kind of gain, and check that it suits the goal.
 
     Raises
     ------
     PlanError
-        The gain is unknown, or not one of such a goal.
+        The gain is unknown, or does not suit the goal.
     RunTableError
         The goal has no rows.
     """
@@ -104,7 +104,8 @@ def goal_of(
     offered: Menu,
     run_length: float | None,
 ) -> Goal:
-    """What a posterior says of the runs to be forecast, and of what is asked of them.
+    """Build the goal from a posterior at the runs to forecast, for the given kind of
+    gain.
 
     Raises
     ------
@@ -125,10 +126,10 @@ def asked_of(
     *,
     may_be_settled: bool = False,
 ) -> Goal:
-    """What is asked of the runs to be forecast, given their losses; `goal_of` says what
-    is refused.
+    """Compute the quantity of a kind of gain from the losses of the runs to forecast;
+    raises as `goal_of` does.
 
-    ``may_be_settled``: whether runs may have told already where the optimum lies.
+    ``may_be_settled``: whether earlier runs may have fixed the optimum already.
     """
     parts = all_draws(posterior.pieces())
     if gain == "best":
@@ -151,7 +152,9 @@ def goal_of_plan(
     offered: Menu,
     run_length: float | None,
 ) -> Goal:
-    """The plan; while none reaches its confidence, how well its promises are known."""
+    """Build the goal of a plan; while no plan reaches its confidence, the goal is the
+    variance of its promises.
+    """
     from bayeslaw._designs.goals import plan
 
     cheapest = plan.cheapest_plan(posterior, sources, goal)

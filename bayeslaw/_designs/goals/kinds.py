@@ -1,4 +1,4 @@
-"""What can be gained by buying runs."""
+"""List the kinds of gain from buying runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ GainName = Literal[
 
 
 class GoalKind(NamedTuple):
-    """A kind of gain: its unit; the least of it, per cost or of the whole budget, for which
-    a run is bought; and what its goal's sd is of, in words.
+    """A kind of gain: its unit; the least gain, per cost or for the whole budget, for
+    which a run is bought; and a name for its goal's sd.
     """
 
     unit: str
@@ -23,12 +23,12 @@ class GoalKind(NamedTuple):
     is_share: bool = True
 
     def shown(self, sd: float) -> str:
-        """The goal's sd, as people read it."""
+        """Format the goal's sd."""
         return f"{sd:.2%}" if self.is_share else f"{sd:.3g}"
 
 
 def unit_of(gain: str, costs: Costs | None) -> str:
-    """The unit of a gain, where runs are priced in FLOPs or in money."""
+    """Name the unit of a gain, for runs priced in FLOPs or in money."""
     if gain == "plan" and costs is not None:
         return "money of the plan"
     return KINDS[gain].unit

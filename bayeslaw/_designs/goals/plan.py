@@ -1,5 +1,5 @@
-"""The plan as a goal: what new runs are worth to the cheapest adaptation that keeps its
-constraints.
+"""Use the plan as a goal: compute the value of new runs for the cheapest adaptation
+that keeps its constraints.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 REQUIRED = ("N", "ptpp", "max_target_loss", "max_forgetting")
-# what runs cannot be chosen for, and what to ask in its place
+# keywords for which runs cannot be chosen, with the advice for each
 NOT_OF_A_GOAL = {
     ("max_flops", "max_tokens", "max_cost", "max_days"): "runs are chosen for the "
     "cheapest plan: leave the budget out",
@@ -51,7 +51,9 @@ NOT_OF_A_GOAL = {
 
 
 class PlanGoal(NamedTuple):
-    """A planning problem and its plan; ``covariates``: what each formula reads."""
+    """A planning problem and its plan; ``covariates``: the columns that each formula
+    reads.
+    """
 
     problem: Problem
     choice: Choice
@@ -63,12 +65,16 @@ class PlanGoal(NamedTuple):
 
     @property
     def price(self) -> float:
-        """What the plan's tokens cost, in money where runs are priced in it, else FLOPs."""
+        """Compute the cost of the plan's tokens, in money if runs are priced in money,
+        else in FLOPs.
+        """
         return self.flops * self.price_per_flop
 
     @property
     def price_per_flop(self) -> float:
-        """Money of a FLOP of the planned model; 1 where runs are priced in FLOPs."""
+        """Compute the price of a FLOP of the planned model; 1 if runs are priced in
+        FLOPs.
+        """
         costs, N = self.problem.costs, self.problem.N
         if not costs.has_money:
             return 1.0
@@ -76,16 +82,16 @@ class PlanGoal(NamedTuple):
 
     @property
     def is_reached(self) -> bool:
-        """Whether there is a plan; else the choice is the most probable one."""
+        """Tell whether there is a plan; if not, the choice is the most probable one."""
         return self.choice.margin >= 0
 
     @property
     def is_possible(self) -> bool:
-        """Whether any draw keeps the promises somewhere."""
+        """Tell whether any draw keeps the promises somewhere."""
         return math.isfinite(self.choice.log_tokens)
 
     def flops_of(self, choice: Choice) -> float:
-        """FLOPs of a choice, infinite where it does not reach the confidence."""
+        """Compute the FLOPs of a choice, infinite if it does not reach the confidence."""
         if choice.margin < 0:
             return math.inf
         tokens = math.exp(choice.log_tokens)
@@ -97,7 +103,7 @@ def cheapest_plan(
     source: Posterior | Mapping[str, Posterior],
     keywords: Mapping[str, Any],
 ) -> PlanGoal:
-    """The plan as `present_plan` finds it, where runs can be chosen for it.
+    """Find the plan by `present_plan`, and check that runs can be chosen for it.
 
     Raises
     ------
@@ -124,8 +130,8 @@ def present_plan(
     source: Posterior | Mapping[str, Posterior],
     keywords: Mapping[str, Any],
 ) -> PlanGoal:
-    """Pose and solve the question that `bayeslaw.plan` would be asked, for one model
-    without a budget. Where no plan reaches the confidence: the most probable one.
+    """Pose and solve the question of `bayeslaw.plan`, for one model without a budget.
+    If no plan reaches the confidence, the most probable choice is returned.
 
     Parameters
     ----------
@@ -150,7 +156,7 @@ def _question(
     source: Posterior | Mapping[str, Posterior],
     keywords: Mapping[str, Any],
 ) -> Question:
-    """The question of a plan for one model without a budget."""
+    """Build the question of a plan for one model without a budget."""
     check_keywords(keywords)
     question = question_of(PlanArguments(target, source, **keywords))
     if len(question.models) > 1:
@@ -159,12 +165,12 @@ def _question(
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
-    """Refuse a plan that runs cannot be chosen for by what it is called with.
+    """Refuse keywords of a plan for which runs cannot be chosen.
 
     Raises
     ------
     PlanError
-        A keyword is missing, or no part of such a question.
+        A keyword is missing or not allowed.
     """
     unknown = [name for name in keywords if name not in NAMES]
     if unknown:
@@ -191,8 +197,8 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
 
 
 def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[Domain]:
-    """What each constraint's draws say of the candidates, and of the log loss at the
-    plan above its limit (a new run's noise left out).
+    """Build each constraint's view: the draws at the candidates, and the log loss at
+    the plan above its limit (without a new run's noise).
     """
     model = pd.DataFrame([{"N": goal.problem.N, "ptpp": goal.problem.ptpp}])
     at = checkpoints_of(offered, model)
@@ -217,7 +223,7 @@ def domains_of(goal: PlanGoal, offered: Menu, run_length: float | None) -> list[
 
 
 def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
-    """A constraint's draws, grouped by formula."""
+    """Group a constraint's draws by formula."""
     parts = []
     for part in constraint.parts:
         values = {name: np.asarray(leaf) for name, leaf in part.values.items()}
@@ -228,7 +234,9 @@ def _parts(goal: PlanGoal, constraint: SampledConstraint) -> list[Draws]:
 
 
 def _planned(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
-    """The run to plan, as a constraint's laws read it, draws by their means."""
+    """Build the planned run with the columns that a constraint's laws read; draws are
+    replaced by their means.
+    """
     means = {
         name: float(np.mean(np.asarray(leaf)))
         for part in constraint.parts
@@ -241,14 +249,16 @@ def _planned(goal: PlanGoal, constraint: SampledConstraint) -> pd.DataFrame:
 def _excess(
     goal: PlanGoal, constraint: SampledConstraint
 ) -> Float[np.ndarray, " draw"]:
-    """Log loss at the plan above its limit, without a new run's noise, shape (draw,)."""
+    """Compute the log loss at the plan above its limit, without a new run's noise,
+    shape (draw,).
+    """
     choice = goal.choice
     log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
     return log_loss - constraint.log_limit - constraint.noise
 
 
 def _as_read(table: pd.DataFrame, constraint: SampledConstraint) -> pd.DataFrame:
-    """The table as a constraint's laws read it."""
+    """Convert a table to the columns that a constraint's laws read."""
     if constraint.name == TARGET:
         return table
     if not UNITS[constraint.unit].has_baseline:
@@ -264,8 +274,8 @@ def saving(
     domains: Sequence[Domain],
     rows: Float[np.ndarray, "constraint coordinate"],
 ) -> Saving:
-    """What lower variance of the constrained losses saves, from the shadow price of
-    each constraint's limit.
+    """Build the criterion of savings from lower variance of the constrained losses, by
+    the shadow price of each limit.
 
     ``rows``: loadings of the domains' goals, shape (constraint, coordinate).
     """
@@ -282,9 +292,9 @@ def saving(
 
 
 def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
-    """Whether certainty would make the plan cheaper, by the prices of its limits. Where
-    a plan is hardly known they say nothing of plans far from it, and with a confidence
-    near a half there is little to save.
+    """Tell whether certainty would make the plan cheaper, by the shadow prices of its
+    limits. If the plan is very uncertain, these prices do not hold far from it. With a
+    confidence near a half there is little to save.
     """
     sds = np.array([domain.goal.std() for domain in domains])
     certain = np.zeros(len(sds))
@@ -293,8 +303,8 @@ def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
 
 
 def _price(constraint: SampledConstraint, log_tokens: float) -> float:
-    """Log tokens saved per unit of log loss by which the limit were higher; a step of
-    the limit saves ``log_tokens``.
+    """Compute the log tokens saved for each unit of log loss by which the limit is
+    raised; a step of the limit saves ``log_tokens``.
     """
     limit = constraint.limit + value.limit_step(constraint)
     looser = constraint.with_limit(limit)
@@ -303,7 +313,7 @@ def _price(constraint: SampledConstraint, log_tokens: float) -> float:
 
 
 def _sds_kept(goal: PlanGoal, constraint: SampledConstraint) -> float:
-    """Mean margin to the limit at the plan, in its sds."""
+    """Compute the mean margin to the limit at the plan, in sds."""
     choice = goal.choice
     log_loss = constraint.log_losses(choice.log_tokens, choice.replay)
     margin = constraint.log_limit - log_loss
@@ -312,8 +322,8 @@ def _sds_kept(goal: PlanGoal, constraint: SampledConstraint) -> float:
 
 
 def _unlearnable(constraint: SampledConstraint, domain: Domain) -> float:
-    """Variance of the run to plan that no run lowers: its noise, but for the effect of
-    its checkpoint where runs on offer start from it.
+    """Compute the variance of the planned run that no run lowers: its noise, without
+    the effect of its checkpoint if runs on offer start from it.
     """
     shared = np.mean(domain.noise.tau_checkpoint**2) * (domain.at[0] >= 0)
     return max(float(constraint.noise.var() - shared), 0.0)
@@ -322,8 +332,9 @@ def _unlearnable(constraint: SampledConstraint, domain: Domain) -> float:
 def replan(
     goal: PlanGoal, views: Sequence[ReweightedDraws], seed: int, draws: int = 2000
 ) -> dict[str, Any]:
-    """Plan again under each outcome, with at most so many draws: mean FLOPs where there
-    is a plan, its Monte Carlo error, and how often there is one.
+    """Plan again under each outcome, with a limited number of draws. Returns the mean
+    FLOPs over outcomes with a plan, its Monte Carlo error, and the share of outcomes
+    with a plan.
 
     ``views``: the draws of each constraint, reweighted.
     """

@@ -1,8 +1,8 @@
-"""What is asked of the runs of a goal, draw by draw: which recipe is best, which law is
+"""Compute the quantity of a goal, draw by draw: which recipe is best, which law is
 right, where the optimum lies.
 
-Any number that each draw has is a goal like the losses themselves: how it varies with
-what candidates would measure is all that the choice of runs needs.
+Any number of each draw can be a goal, like the losses themselves. The choice of runs
+needs only its covariance with the candidates' measurements.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class OptionDraws(NamedTuple):
-    """What there is to choose between.
+    """The options of a choice.
 
-    ``worse``: how much worse each is in every draw, up to a constant, shape (draw,
+    ``worse``: loss of each option in every draw, up to a constant, shape (draw,
     option): log loss, or 0 for the law of the draw and 1 for others.
     """
 
@@ -37,8 +37,8 @@ class OptionDraws(NamedTuple):
     def expected_choice(
         self, weights: Float[np.ndarray, "outcome draw"]
     ) -> ExpectedChoice:
-        """What would be chosen under weights of the draws, shape (outcome, draw): the
-        best on average.
+        """Choose the best option on average under weights of the draws, shape (outcome,
+        draw).
         """
         mean = weights @ self.worse
         chosen = np.argmin(mean, axis=1)
@@ -50,7 +50,9 @@ class OptionDraws(NamedTuple):
         return ExpectedChoice(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
 
     def now(self) -> dict[str, Any]:
-        """The best on average, the chance that it is the best, and the regret."""
+        """Find the best option on average, the probability that it is the best, and its
+        regret.
+        """
         draws = len(self.worse)
         expected = self.expected_choice(np.full((1, draws), 1 / draws))
         return {
@@ -62,8 +64,8 @@ class OptionDraws(NamedTuple):
 
 class ExpectedChoice(NamedTuple):
     """Under each outcome the option ``chosen``, the ``chance`` that it is the best, and
-    its ``regret``: how much worse than the best of each draw it is expected to be; each
-    of shape (outcome,).
+    its ``regret``, the expected loss against the best option of each draw; each of
+    shape (outcome,).
     """
 
     chosen: Int[np.ndarray, " outcome"]
@@ -77,13 +79,13 @@ class ExpectedChoice(NamedTuple):
 def recipes(
     domain: Domain, parts: Sequence[Draws], goal: pd.DataFrame
 ) -> tuple[Domain, OptionDraws]:
-    """The mean log loss of each recipe: of the rows of one name in `RECIPE`, else of
-    each row.
+    """Compute the mean log loss of each recipe: over rows with the same name in
+    `RECIPE`, else of each row.
 
     Raises
     ------
     PlanError
-        There is only one.
+        There is only one recipe.
     RunTableError
         A row has no recipe.
     """
@@ -100,7 +102,7 @@ def recipes(
 
 
 def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
-    """Recipes by their names, and the places of their rows."""
+    """Group rows by the names of recipes."""
     if goal[RECIPE].isna().any():
         row = goal.index[goal[RECIPE].isna()][0]
         raise RunTableError(f"the goal's table, row {row}: column {RECIPE!r} is empty")
@@ -110,7 +112,7 @@ def _by_name(goal: pd.DataFrame) -> tuple[list[str], list[np.ndarray]]:
 
 
 def _common(at: Int[np.ndarray, " row"]) -> int:
-    """The checkpoint of all rows, -1 where there is no one."""
+    """Find the common checkpoint of all rows, -1 if there is none."""
     return int(at[0]) if (at == at[0]).all() else -1
 
 
@@ -118,12 +120,12 @@ def _common(at: Int[np.ndarray, " row"]) -> int:
 
 
 def laws(domain: Domain, parts: Sequence[Draws]) -> tuple[Domain, OptionDraws]:
-    """Whether each draw is of each law.
+    """Indicate the law of each draw.
 
     Raises
     ------
     PlanError
-        All draws are of one law.
+        All draws belong to one law.
     """
     names = [_law_of(part, number) for number, part in enumerate(parts)]
     different = list(dict.fromkeys(names))
@@ -154,15 +156,16 @@ def optimum(
     *,
     may_be_settled: bool = False,
 ) -> Domain:
-    """Where the loss is least along the column that the goal sweeps: its value for a
-    share, its logarithm for others; the sweep's end where it is not between.
+    """Find the position of the lowest loss along the goal's sweep: the value for a
+    share, the logarithm for other columns; an end of the sweep if it does not lie
+    inside.
 
     Raises
     ------
     RunTableError
-        The goal is no sweep of one column.
+        The goal is not a sweep of one column.
     PlanError
-        It is at the same end in every draw, unless it ``may_be_settled``.
+        The optimum is at the same end in every draw, unless it ``may_be_settled``.
     """
     name = swept(parts, goal)
     levels = goal[name].to_numpy(float)
@@ -179,19 +182,21 @@ def optimum(
 
 
 def _is_share(name: str) -> bool:
-    """Whether positions along a column are differences; of others they are e-folds."""
+    """Tell whether positions along a column are measured as differences, not as
+    e-folds.
+    """
     return name == "replay"
 
 
 def swept(parts: Sequence[Draws], goal: pd.DataFrame, fewest: int = 3) -> str:
-    """Find the one column of those that the laws read in which the goal's rows differ.
+    """Find the one column that the laws read and in which the goal's rows differ.
 
-    ``fewest``: levels of a sweep; with two there is no optimum between.
+    ``fewest``: least number of levels; with two, no optimum can lie inside.
 
     Raises
     ------
     RunTableError
-        None does, several do, or the levels are too few or repeated.
+        No column differs, or several do, or the levels are too few or repeated.
     """
     varying = differing(parts, goal)
     if len(varying) != 1:
@@ -215,8 +220,8 @@ def swept(parts: Sequence[Draws], goal: pd.DataFrame, fewest: int = 3) -> str:
 def _least_along(
     along: Float[np.ndarray, " level"], log_loss: Float[np.ndarray, "draw level"]
 ) -> Float[np.ndarray, " draw"]:
-    """Where the parabola through the least of each draw and its neighbours has its
-    bottom, shape (draw,); an end where that is beyond it.
+    """Find the vertex of the parabola through each draw's lowest point and its
+    neighbours, shape (draw,), clipped to the ends.
     """
     last = len(along) - 1
     least = np.argmin(log_loss, axis=1)
@@ -224,7 +229,7 @@ def _least_along(
     rows = np.arange(len(log_loss))
     lower, x, upper = along[middle - 1], along[middle], along[middle + 1]
     below, y, above = (log_loss[rows, middle + step] for step in (-1, 0, 1))
-    # slopes to both sides, and where the line between them crosses zero
+    # slopes on both sides, and the zero of the line between them
     before = (y - below) / (x - lower)
     after = (above - y) / (upper - x)
     bend = (after - before) / ((upper - lower) / 2)
