@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import re
 import warnings
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from bayeslaw._law.catalogue import law as law_by_name
 from bayeslaw._law.columns import share_domains
 from bayeslaw._law.formula import law_from_formula, table_columns
 from bayeslaw._law.law import Law
+from bayeslaw._law.variants.setting import middle_of, spelled_setting, with_setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +32,8 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
 
     A formula may read any column of ``runs`` that holds numbers; priors are then stated
     at the column's median, with a warning. A law of mixtures is of the domains that the
-    table has shares of.
+    table has shares of. ``chinchilla+lr`` is a law with an optimum of a setting
+    (`with_setting`).
 
     Raises
     ------
@@ -44,6 +47,10 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
     >>> bayeslaw.find_law("chinchilla").name
     'chinchilla'
     """
+    swept = spelled_setting(text)
+    if swept is not None:
+        base = find_law(swept.law, runs)
+        return with_setting(base, swept.column, middle_of(base, swept.column, runs))
     if text.endswith(".py"):
         return law_from_file(text)
     has_operator = re.search(r"[+*/^(]|\s-\s", text)
@@ -153,7 +160,8 @@ def law_from_origin(
     name: str, origin: str, columns: Mapping[str, float] | None = None
 ) -> Law:
     """Find the law a saved fit names: of the catalogue, or again from its formula
-    (which reads ``columns`` of the user's table) or file. A file is executed.
+    (which reads ``columns`` of the user's table) or file, with the term of a setting
+    where it had one. A file is executed.
     """
     kind, _, place = origin.partition(":")
     if kind == "formula":
@@ -163,6 +171,10 @@ def law_from_origin(
             return law_from_formula(place, name=name, columns=columns)
     if kind == "file":
         return law_from_file(place)
+    if kind == "setting":
+        parts = json.loads(place)
+        base = law_from_origin(parts["law"], parts["origin"], columns)
+        return with_setting(base, parts["column"], parts["at"])
     law = law_by_name(name, share_domains(columns or ()))
     if f"{kind}:" == SET:
         return law_of_set(law, place)

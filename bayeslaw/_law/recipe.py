@@ -16,6 +16,7 @@ from bayeslaw._law.find import file_digest, law_from_origin
 from bayeslaw._law.formula_parts import REFERENCE
 from bayeslaw._law.law import Law
 from bayeslaw._law.priors import Prior
+from bayeslaw._law.variants.setting import base_of
 
 
 def recipe_of(law: Law) -> dict:
@@ -43,8 +44,9 @@ def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
         The law is not here, is no longer what it was, or is a file not to be run.
     """
     origin = recipe["origin"]
-    if origin.startswith("file:"):
-        path = Path(origin.removeprefix("file:"))
+    file = base_of(origin)
+    if file.startswith("file:"):
+        path = Path(file.removeprefix("file:"))
         _check_file(path, recipe.get("digest"), trust_law_file)
     own_columns = {c: v for c, v in recipe["reference"].items() if c not in REFERENCE}
     base = law_from_origin(recipe["name"], origin, own_columns)

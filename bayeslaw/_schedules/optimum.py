@@ -1,5 +1,5 @@
 """Find the replay, peak learning rate or loss potential that minimises a weighted loss
-of source and target (Wang 2025, eq. 5).
+of source and target (Wang 2025, eq. 5); of laws with an optimum of a setting, the best rate.
 
 The minimum is found for every draw: on a grid, then on finer grids around its minimum.
 """
@@ -42,7 +42,7 @@ class BestValue(Answer):
     name
         Name of the chosen quantity.
     about
-        Name of the minimised loss, in words.
+        Name of the minimised loss, in words, and when: after adaptation.
     best
         Value with the least mean loss over draws.
     regret
@@ -81,7 +81,7 @@ class BestValue(Answer):
         low, high = self.interval
         about = self.about[0].upper() + self.about[1:]
         best = (
-            f"{about} after adaptation is expected to be least at {self.name} "
+            f"{about} is expected to be least at {self.name} "
             f"{self.best:.3g} (90% interval {low:.3g} to {high:.3g})"
         )
         return "; ".join([best, *self._ends(), *self._changes()]) + "."
@@ -158,7 +158,7 @@ def best_replay(
 def best_peak_lr(
     source: Posterior | None,
     target: Posterior | None,
-    phases: Phases,
+    phases: Phases | Mapping[str, float],
     *,
     source_weight: float,
     low: float,
@@ -173,6 +173,9 @@ def best_peak_lr(
     ----------
     source, target, source_weight, seed
         As in `best_replay`.
+    phases
+        As in `best_replay`; or of laws with an optimum of the rate (``chinchilla+lr``) the
+        run, ``{"N": 4e9, "D": 1e11}``, whose peak rate is column ``lr``.
     low, high
         The range of peaks to choose from.
     schedule
@@ -191,9 +194,15 @@ def best_peak_lr(
     >>> 1e-5 <= best.best <= 4e-4
     True
     """
+    grid = _range("peak learning rate", low, high, 1e-12, math.inf, even_in_log=True)
+    if not isinstance(phases, Phases):
+        sides = sides_of(source, target, source_weight, seed, ("lr",))
+        run = {name: finite_number(name, value) for name, value in phases.items()}
+        return _least_loss(
+            "peak learning rate", sides, grid, {"lr": grid}, run, when=""
+        )
     sides = sides_of(source, target, source_weight, seed, ("S1_cpt", "S2_cpt"))
     rates = schedule or _scaled(phases.adaptation)
-    grid = _range("peak learning rate", low, high, 1e-12, math.inf, even_in_log=True)
 
     def at(peak: float) -> Phases:
         adaptation = rates(peak)
@@ -350,9 +359,11 @@ def _least_loss(
     grid: Float[np.ndarray, " value"],
     columns: Mapping[str, Float[np.ndarray, " value"]],
     constants: Mapping[str, float],
+    when: str = " after adaptation",
 ) -> BestValue:
     """Minimise the weighted loss. ``columns``: covariates at the grid's values, each of
-    shape (value,), interpolated between them.
+    shape (value,), interpolated between them. ``when``: the losses are measured, in words;
+    nothing where there is no adaptation over which they could change.
 
     Interpolation is exact for scaled or stretched schedules if ``lr_power`` is 0: areas
     are then linear in the learning rates.
@@ -385,13 +396,13 @@ def _least_loss(
     best = _argmin(expected, grid)
     # Expected value of perfect information (Raiffa and Schlaifer 1961).
     regret = np.mean(weighted(best)[:, 0] - weighted(draws[:, None])[:, 0])
-    changes = _changes_over_adaptation(sides, covariates(best))
+    changes = _changes_over_adaptation(sides, covariates(best)) if when else {}
     after = weighted(grid)
     low, high = np.quantile(after, [0.05, 0.95], axis=0)
     return BestValue(
         draws=draws,
         name=name,
-        about=name_of_loss(sides),
+        about=name_of_loss(sides) + when,
         best=float(best[0]),
         regret=float(regret),
         source_change=changes.get("source"),

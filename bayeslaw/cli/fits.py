@@ -49,7 +49,7 @@ class FitOptions:
         typer.Option(
             help="Name of a law (see `bayeslaw laws`), a formula, or a Python file; "
             "several, or none: their average. A formula reads any numeric column, with its "
-            'unit: "E + A/N^alpha + B*heat[degC]".',
+            'unit: "E + A/N^alpha + B*heat[degC]". chinchilla+lr: with an optimum of lr.',
             autocompletion=complete_law,
         ),
     ] = None
@@ -117,8 +117,8 @@ def fit(options: FitOptions) -> None:
     named, average them.
 
     Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
-    (or --best-of lr, where the table holds sweeps of learning rates; or --column
-    "loss_sd=eval/stderr", where it has the standard error of each loss)
+    (or --best-of lr, or --law chinchilla+lr, where the table holds sweeps of learning
+    rates; or --column "loss_sd=eval/stderr", where it has the standard error of each loss)
     """
     options = with_file(options, options.runs)
     if options.output is not None:

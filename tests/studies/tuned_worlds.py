@@ -1,25 +1,35 @@
 """Sweeps of learning rates whose tuned truth is known: ``python tests/studies/tuned_worlds.py
---worlds 100``.
+--worlds 100 --preview``.
 
 A world: Chinchilla's law with parameters of its own; 9 cells (three sizes by three budgets)
 by 5 rates a factor of two apart, whose best one moves with size and tokens and lies anywhere
 between two of them; loss rises by the square of the log rate; noise .3%. Forecast is the
-tuned loss at four times the largest size and budget, from the cells' tuned losses, from all
-runs, and from each cell's best run as it is.
+tuned loss at four times the largest size and budget, from the cells' tuned losses (with
+misfit and drift, without the drift, and by the law alone) and from all runs by a law with an
+optimum of the rate; with ``--all`` also from all runs by a law that does not read it, and
+from each cell's best run as it is.
 
 Parameters lie near published ones: sd .1 of the log of what they add, .05 of exponents.
 ``--as-priors`` draws them from the law's priors, several times as wide: an interval of 90%
 promises to hold 90% of such worlds, and holds more of those near the middle of its priors.
+``--missed`` takes the worlds off the law as the priors of misfit and drift allow.
 """
 
 import argparse
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 import bayeslaw
+from bayeslaw._inference.discrepancy.drift import (
+    distances,
+    draw_from_prior,
+    training_range,
+)
+from bayeslaw._inference.discrepancy.process import process_of
 
 SIZES, TOKENS = (1e8, 3e8, 1e9), (2e9, 8e9, 3.2e10)
 GOAL = {"N": 4e9, "D": 1.28e11}
@@ -45,11 +55,41 @@ def as_priors(rng: np.random.Generator) -> tuple[float, ...]:
     return drawn["E_nats"], A, B, alpha, beta
 
 
+CELLS = {
+    "N": np.repeat(SIZES, len(TOKENS)),
+    "D": np.tile(TOKENS, len(SIZES)),
+}
+
+
+def miss(seed: int) -> np.ndarray:
+    """What a law is off by in log loss at the cells and at the goal, shape (cell + 1,):
+    a draw of the priors of its misfit and of its drift beyond the cells.
+    """
+    rng = np.random.default_rng([seed, 1])
+    everywhere = {c: np.append(values, GOAL[c]) for c, values in CELLS.items()}
+    process = process_of(CELLS)
+    assert process is not None
+    log_scales = [
+        np.log(p.args[0]) + p.args[1] * rng.standard_normal()
+        for p in process.priors.values()
+    ]
+    sds = np.exp(process.spectrum.log_variances(np.array(log_scales)) / 2)
+    weights = sds * rng.standard_normal(process.size)
+    cells = training_range(CELLS)
+    drift = draw_from_prior(cells, 1, rng)[0]
+    away = np.asarray(distances(everywhere, cells, np))
+    return process.features(everywhere, np) @ weights + away @ drift
+
+
 def world(
-    seed: int, noise: float = 3e-3, draw: Callable = near_published
+    seed: int,
+    noise: float = 3e-3,
+    draw: Callable = near_published,
+    missed: bool = False,
 ) -> tuple[pd.DataFrame, float]:
     """The runs of a world, and its tuned loss at the goal."""
     rng = np.random.default_rng(seed)
+    off = np.exp(miss(seed)) if missed else np.ones(len(SIZES) * len(TOKENS) + 1)
     E, A, B, alpha, beta = draw(rng)
     curvature = 0.01 * np.exp(0.4 * rng.standard_normal())
     first, by_size = rng.uniform(np.log(2), np.log(3)), rng.uniform(0.1, 0.4)
@@ -60,34 +100,80 @@ def world(
     rows = []
     for N in SIZES:
         for D in TOKENS:
+            cell = off[SIZES.index(N) * len(TOKENS) + TOKENS.index(D)]
             best = np.log(1e-3) + first - by_size * np.log(N / 1e8)
             best -= 0.1 * np.log(D / 2e9)
             grid = np.log(1e-3) + np.log(2) * np.round(
                 (best - np.log(1e-3)) / np.log(2)
             )
             for rate in grid + np.log(2) * np.arange(-2, 3):
-                loss = lowest(N, D) * np.exp(curvature * (rate - best) ** 2)
+                loss = cell * lowest(N, D) * np.exp(curvature * (rate - best) ** 2)
                 loss *= np.exp(noise * rng.standard_normal())
                 rows.append((N, D, np.exp(rate), loss))
     runs = pd.DataFrame(rows, columns=["N", "D", "lr", "loss"])
-    return runs, lowest(**GOAL)
+    return runs, float(off[-1] * lowest(**GOAL))
 
 
-def told(
-    runs: pd.DataFrame, truth: float, plain: bool, experience: str | None
-) -> tuple[float, bool]:
-    """Relative error of the forecast, and whether its 90% interval holds."""
-    fit = bayeslaw.fit(
-        runs[["N", "D", "loss"]],
-        "chinchilla",
-        discrepancy=not plain,
-        experience=experience,
-        seed=0,
-        on_failure="ignore",
-    )
-    row = bayeslaw.forecast(fit, pd.DataFrame([GOAL])).iloc[0]
+class Told(NamedTuple):
+    """A forecast beside the truth: relative error, whether the law's 90% interval holds
+    it, and half of the width of that, relative.
+    """
+
+    error: float
+    inside: bool
+    half: float
+
+
+def told(fit: bayeslaw.Fit, goal: Mapping[str, float], truth: float) -> Told:
+    row = bayeslaw.forecast(fit, pd.DataFrame([goal])).iloc[0]
     inside = row["law_low"] <= truth <= row["law_high"]
-    return row["median"] / truth - 1, bool(inside)
+    half = (row["law_high"] - row["law_low"]) / 2 / row["median"]
+    return Told(row["median"] / truth - 1, bool(inside), half)
+
+
+def without_drift(fit: bayeslaw.Fit) -> bayeslaw.Fit:
+    """The same fit as it would be of over 24 runs."""
+    tree = fit.inference_data.copy()
+    del tree["misfit"]["drift"]
+    return bayeslaw.Fit(fit.law, tree)
+
+
+def goal_of(fit: bayeslaw.Fit) -> dict[str, float]:
+    """The goal, at the rate of which the loss is expected to be least."""
+    rates = {"low": 1e-5, "high": 1e-1}
+    best = bayeslaw.best_peak_lr(None, fit, GOAL, source_weight=0.0, **rates)
+    return GOAL | {"lr": best.best}
+
+
+def forecasts(
+    runs: pd.DataFrame, truth: float, everything: bool, **options
+) -> dict[str, Told]:
+    """Each way of forecasting the tuned loss, by name."""
+    columns = ["N", "D", "loss"]
+    cells = bayeslaw.tuned(runs, "lr")[columns]
+
+    def fitted(table: pd.DataFrame, law: str = "chinchilla", plain: bool = False):
+        return bayeslaw.fit(
+            table, law, discrepancy=not plain, seed=0, on_failure="ignore", **options
+        )
+
+    whole = fitted(cells)
+    results = {
+        "tuned": told(whole, GOAL, truth),
+        "tuned, without drift": told(without_drift(whole), GOAL, truth),
+        "tuned, law alone": told(fitted(cells, plain=True), GOAL, truth),
+    }
+    for name, plain in {
+        "with the rate": False,
+        "with the rate, law alone": True,
+    }.items():
+        fit = fitted(runs, "chinchilla+lr", plain)
+        results[name] = told(fit, goal_of(fit), truth)
+    if everything:
+        least = runs.loc[runs.groupby(["N", "D"])["loss"].idxmin()]
+        results["all runs"] = told(fitted(runs[columns]), GOAL, truth)
+        results["least"] = told(fitted(least[columns]), GOAL, truth)
+    return results
 
 
 def main() -> None:
@@ -97,31 +183,26 @@ def main() -> None:
         "--all", action="store_true", help="of all runs and least ones, too"
     )
     parser.add_argument("--as-priors", action="store_true")
-    parser.add_argument("--plain", action="store_true", help="the law alone")
-    asked = parser.parse_args()
-    draw, experience = near_published, None
-    if asked.as_priors:
-        draw, experience = as_priors, "none"
+    parser.add_argument("--missed", action="store_true", help="the law is off")
+    parser.add_argument("--preview", action="store_true", help="importance sampling")
+    settings = parser.parse_args()
+    options: dict = {"preview": settings.preview}
+    draw = near_published
+    if settings.as_priors:
+        draw, options["experience"] = as_priors, "none"
     warnings.simplefilter("ignore")
-    results: dict[str, list[tuple[float, bool]]] = {}
-    for seed in range(asked.worlds):
-        runs, truth = world(seed, draw=draw)
-        tables = {"tuned": bayeslaw.tuned(runs, "lr")}
-        if asked.all:
-            tables["all runs"] = runs
-            tables["least"] = runs.loc[runs.groupby(["N", "D"])["loss"].idxmin()]
-        for name, table in tables.items():
-            results.setdefault(name, []).append(
-                told(table, truth, asked.plain, experience)
-            )
-        if seed % 10 == 9 or seed == asked.worlds - 1:
-            for name, pairs in results.items():
-                error = np.array([e for e, _ in pairs])
-                inside = np.mean([i for _, i in pairs])
+    results: dict[str, list[Told]] = {}
+    for seed in range(settings.worlds):
+        runs, truth = world(seed, draw=draw, missed=settings.missed)
+        for name, row in forecasts(runs, truth, settings.all, **options).items():
+            results.setdefault(name, []).append(row)
+        if seed % 10 == 9 or seed == settings.worlds - 1:
+            print(f"{seed + 1} worlds", flush=True)
+            for name, rows in results.items():
+                error, inside, half = map(np.array, zip(*rows, strict=True))
                 print(
-                    f"{seed + 1} worlds, {name}: mean error {error.mean():+.2%}, median "
-                    f"size {np.median(np.abs(error)):.2%}, 90% intervals hold "
-                    f"{inside:.0%}",
+                    f"| {name} | {error.mean():+.2%} | {np.median(np.abs(error)):.2%} "
+                    f"| {np.median(half):.2%} | {inside.mean():.0%} |",
                     flush=True,
                 )
 

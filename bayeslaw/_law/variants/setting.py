@@ -1,0 +1,222 @@
+"""A law with a term of a setting of its runs, ``chinchilla+lr``: learning rate, batch,
+weight decay.
+
+The loss above the tuned one is a parabola in the log of the setting, whose optimum and
+curvature move with size, tokens and the stage of pre-training by powers of them:
+
+    loss + cost (N/N0)^a (D/D0)^b log2(setting / best)^2,  best = best0 (N/N0)^c (D/D0)^d
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax.numpy as jnp
+
+from bayeslaw._base.errors import LawError
+from bayeslaw._law.catalogue import law_names
+from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values
+from bayeslaw._law.priors import Prior, lognormal, normal
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jaxtyping import Float
+
+    from bayeslaw._base.arrays import AnyArray
+
+ORIGIN = "setting:"  # of such a law, before the JSON of what it is made of
+# a law of the catalogue or a file, and a column
+SPELLED = re.compile(r"([a-z][a-z0-9-]*|.+\.py)\s*\+\s*([A-Za-z_]\w*)")
+
+
+class SettingPriors(NamedTuple):
+    """Priors of the term of a setting.
+
+    ``cost``: nats lost by a factor of two off the best setting; ``best_sd``: sd of the
+    log of the best setting around the middle of the sweep; ``moves``: powers by which
+    the best setting moves; ``cost_moves``: the same of the cost.
+    """
+
+    cost: Prior = lognormal(
+        0.01, 1.0, "tiny models: half and twice the rate cost .2-2% (microcpt-rates)"
+    )
+    best_sd: float = 1.0
+    moves: Mapping[str, Prior] = {
+        "N": normal(
+            -0.3, 0.3, "best rates: N^-.71 (Li 2025), width^-1 is N^-.5 (Yang 2022)"
+        ),
+        "D": normal(
+            0.0, 0.3, "best rates: D^.31 (Li 2025), D^-.32 (Bjorck 2024): either sign"
+        ),
+        "ptpp": normal(
+            0.0, 0.3, "tiny models: the best rate is lower at late stages, unpublished"
+        ),
+    }
+    cost_moves: Prior = normal(
+        0.0, 0.2, "unpublished: a tenth of the size costs a factor of 1.6 more or less"
+    )
+
+
+class Swept(NamedTuple):
+    """A law, by its name or its file, and the column of a setting."""
+
+    law: str
+    column: str
+
+
+def spelled_setting(text: str) -> Swept | None:
+    """Split ``chinchilla+lr`` into a law and a column; None if a text is not so.
+
+    Examples
+    --------
+    >>> from bayeslaw._law.variants.setting import spelled_setting
+    >>> spelled_setting("chinchilla+lr")
+    Swept(law='chinchilla', column='lr')
+    >>> spelled_setting("E + A/N^alpha")
+    """
+    parts = SPELLED.fullmatch(text.strip())
+    if parts is None or not (parts[1].endswith(".py") or parts[1] in law_names()):
+        return None
+    return Swept(parts[1], parts[2])
+
+
+def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, float]:
+    """Choose the run at which a setting's best value and cost are stated: the middle of
+    the table (medians, to three digits), else the law's reference run and a rate of 1e-3.
+
+    Raises
+    ------
+    LawError
+        The table has no such column, or not numbers above 0 in it.
+    """
+    columns = [c for c in SettingPriors().moves if c in law.covariates]
+    if runs is None:
+        return {c: law.reference[c] for c in columns} | {column: 1e-3}
+    if column not in runs:
+        raise LawError(
+            f"{law.name}+{column}: the table has no column {column!r}; it has: "
+            f"{', '.join(map(str, runs.columns))}"
+        )
+    if runs[column].dtype.kind not in "iuf" or not (runs[column] > 0).all():
+        raise LawError(
+            f"{law.name}+{column}: column {column!r} must hold numbers above 0 at every "
+            "row, as the parabola is in its logarithm"
+        )
+    present = [c for c in (*columns, column) if c in runs]
+    return {c: float(f"{runs[c].median():.3g}") for c in present}
+
+
+def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
+    """Add the term of a setting to a law.
+
+    Parameters
+    ----------
+    column
+        The setting's column, of numbers above 0.
+    at
+        The run at which the best setting and its cost are stated: the columns with which
+        they move, of ``N``, ``D`` and ``ptpp``, and ``column``.
+
+    Raises
+    ------
+    LawError
+        The law reads the column already.
+
+    Examples
+    --------
+    >>> swept = bayeslaw.find_law("chinchilla+lr")
+    >>> swept.parameters[5:]
+    ('lr_cost', 'lr_best_N', 'lr_cost_N', 'lr_best_D', 'lr_cost_D', 'lr_best')
+    """
+    if column in law.covariates:
+        raise LawError(f"law {law.name!r} reads {column!r} already")
+    priors = SettingPriors()
+    moving = {c: value for c, value in at.items() if c != column}
+    bowl = Bowl(column, tuple(moving.items()))
+    run = ", ".join(f"{c} {value:g}" for c, value in moving.items())
+    best = lognormal(at[column], priors.best_sd, f"the middle of the sweep, at {run}")
+    exponents = []
+    for c in moving:
+        exponents += [
+            Exponent(bowl.best(c), priors.moves[c], c, may_rest=True),
+            Exponent(bowl.cost(c), priors.cost_moves, c, may_rest=True),
+        ]
+    # the last one listed is the first that the sampler's coordinates move: alone
+    exponents.append(Exponent(bowl.best(), best, column))
+    cost = Term(
+        bowl.cost(),
+        bowl,
+        priors.cost,
+        rf"c_{{\mathrm{{{column}}}}} \log_2^2(\mathrm{{{column}}} / "
+        rf"\mathrm{{{column}}}^*)",
+        in_nats=False,  # at the best setting the term vanishes
+    )
+    medians = {e.name: e.prior.median for e in exponents}
+    parts = {"law": law.name, "origin": law.origin, "column": column, "at": dict(at)}
+    return replace(
+        law,
+        name=f"{law.name}+{column}",
+        title=f"{law.title}, with an optimum of {column}",
+        latex=f"{law.latex} + {cost.latex}",
+        covariates=(*law.covariates, column),
+        terms=(*law.terms, cost),
+        exponents=(*law.exponents, *exponents),
+        reference={**law.reference, column: at[column]},
+        plausible={**law.plausible, bowl.cost(): priors.cost.median, **medians},
+        publish=_Beside(law.publish),
+        unpublish=_Beside(law.unpublish),
+        reduces_to=(),
+        monotone={},
+        origin=f"{ORIGIN}{json.dumps(parts)}",
+    )
+
+
+def base_of(origin: str) -> str:
+    """Read the origin of the law to which a setting's term was added; that of another law
+    is its own.
+    """
+    if not origin.startswith(ORIGIN):
+        return origin
+    return json.loads(origin.removeprefix(ORIGIN))["origin"]
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """The basis: powers of ``moving`` columns (with their middles) times the square of
+    how many factors of two the setting lies off its best value.
+    """
+
+    column: str
+    moving: tuple[tuple[str, float], ...]
+
+    def best(self, along: str = "") -> str:
+        """Name the parameter of the best setting, or of how it moves along a column."""
+        return "_".join(filter(None, (self.column, "best", along)))
+
+    def cost(self, along: str = "") -> str:
+        """Name the parameter of the cost, or of how it moves along a column."""
+        return "_".join(filter(None, (self.column, "cost", along)))
+
+    def __call__(self, x: Covariates, e: Values) -> Float[AnyArray, "*run"]:
+        log_best = jnp.log(e[self.best()])
+        log_size = jnp.zeros(())
+        for column, middle in self.moving:
+            away = jnp.log(x[column]) - math.log(middle)
+            log_best = log_best + e[self.best(column)] * away
+            log_size = log_size + e[self.cost(column)] * away
+        octaves = (jnp.log(x[self.column]) - log_best) / math.log(2)
+        return jnp.exp(log_size) * octaves**2
+
+
+class _Beside(NamedTuple):
+    """A change of units that leaves parameters which it does not know as they are."""
+
+    change: Callable[[Values], Mapping[str, AnyArray]]
+
+    def __call__(self, values: Values) -> dict[str, AnyArray]:
+        return {**values, **self.change(values)}

@@ -1,0 +1,194 @@
+"""A law with an optimum of a setting, ``chinchilla+lr``: what it says, from which table,
+and that a fit finds the optimum that a simulated sweep has.
+"""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import bayeslaw
+from bayeslaw import LawError, RunTableError
+from bayeslaw._law.recipe import law_of, recipe_of
+from bayeslaw.cli.app import app
+
+E, A, B, ALPHA, BETA = 1.8, 480.0, 2085.0, 0.35, 0.37
+SIZES, TOKENS = (1e8, 3e8, 1e9), (2e9, 8e9, 3.2e10)
+GOAL = {"N": 4e9, "D": 1.28e11}
+
+
+def tuned_loss(N, D):
+    return E + A / N**ALPHA + B / D**BETA
+
+
+def best_rate(N, D):
+    """Moves with size to the power -.3 and with tokens to the power .1."""
+    return 1.5e-3 * (N / 3e8) ** -0.3 * (D / 8e9) ** 0.1
+
+
+def cost(N):
+    """Nats of a factor of two off the best rate: more for larger models."""
+    return 0.02 * (N / 3e8) ** 0.1
+
+
+def sweep(noise=2e-3, seed=0):
+    """Nine cells by five rates, a factor of two apart, that hold the best one."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for N in SIZES:
+        for D in TOKENS:
+            steps = np.round(np.log2(best_rate(N, D) / 1e-3)) + np.arange(-2, 3)
+            for rate in 1e-3 * 2**steps:
+                loss = tuned_loss(N, D)
+                loss += cost(N) * np.log2(rate / best_rate(N, D)) ** 2
+                loss *= np.exp(noise * rng.standard_normal())
+                rows.append((N, D, rate, loss))
+    return pd.DataFrame(rows, columns=["N", "D", "lr", "loss"])
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return bayeslaw.fit(
+        sweep(), "chinchilla+lr", discrepancy=False, preview=True, seed=1
+    )
+
+
+def test_at_the_best_setting_it_is_the_law():
+    """And off it, it costs what it says, by powers of size and tokens."""
+    law = bayeslaw.find_law("chinchilla+lr", sweep())
+    of_base = {"E": E, "A": A, "B": B, "alpha": ALPHA, "beta": BETA}
+    of_rate = {"lr_best": 1.5e-3, "lr_best_N": -0.3, "lr_best_D": 0.1}
+    of_cost = {"lr_cost": 0.02, "lr_cost_N": 0.1, "lr_cost_D": 0.0}
+    values = law.from_paper(of_base | of_rate | of_cost)
+    N, D = np.array([1e8, 1e9]), np.array([2e9, 3.2e10])
+    best = best_rate(N, D)
+    at_best = law.loss({"N": N, "D": D, "lr": best}, values)
+    np.testing.assert_allclose(at_best, tuned_loss(N, D), rtol=1e-12)
+    at_twice = law.loss({"N": N, "D": D, "lr": 2 * best}, values)
+    np.testing.assert_allclose(at_twice - at_best, cost(N), rtol=1e-9)
+    assert {k: float(v) for k, v in law.to_paper(values).items()} == pytest.approx(
+        of_base | of_rate | of_cost
+    )
+
+
+def test_the_fit_finds_the_optimum(fit):
+    """99% intervals hold each parameter of the term and the tuned loss at the goal, whose
+    best rate lies within 10%.
+    """
+    assert fit.diagnostics["khat"] < 0.7
+    truth = {"lr_best": 1.5e-3, "lr_best_N": -0.3, "lr_best_D": 0.1}
+    truth |= {"lr_cost": 0.02, "lr_cost_N": 0.1, "lr_cost_D": 0.0}
+    table = fit.parameters(prob=0.99)
+    for name, value in truth.items():
+        assert table.loc[name, "low"] <= value <= table.loc[name, "high"], name
+    best = bayeslaw.best_peak_lr(
+        None, fit, GOAL, source_weight=0.0, low=1e-5, high=1e-1
+    )
+    assert best.best == pytest.approx(best_rate(**GOAL), rel=0.1)
+    low, high = best.interval
+    assert low < best_rate(**GOAL) < high
+    said = best.statement()
+    assert said.startswith("The target loss is expected to be least at peak learning")
+    row = bayeslaw.forecast(fit, pd.DataFrame([GOAL | {"lr": best.best}])).iloc[0]
+    assert row["law_low"] <= tuned_loss(**GOAL) <= row["law_high"]
+    assert row["median"] == pytest.approx(tuned_loss(**GOAL), rel=0.005)
+
+
+def test_chains_agree_with_the_preview(fit):
+    """Sampled in a few steps a draw, without divergences."""
+    chains = bayeslaw.fit(sweep(), "chinchilla+lr", discrepancy=False, seed=1)
+    assert chains.diagnostics["rhat"] < 1.01
+    assert chains.diagnostics["divergences"] == 0
+    assert chains.diagnostics["steps_per_draw"] < 40
+    ours, theirs = chains.parameters(), fit.parameters()
+    away = (ours["mean"] - theirs["mean"]).abs() / theirs["sd"]
+    assert away.max() < 0.2
+
+
+def test_priors_say_where_they_are_from(fit):
+    """And what the sweep narrowed: the optimum, hardly from its prior."""
+    sources = {name: prior.source for name, prior in fit.law.priors.items()}
+    assert "the middle of the sweep, at N 3e+08, D 8e+09" in sources["lr_best"]
+    assert "Li 2025" in sources["lr_best_N"]
+    assert fit.narrowed()["whose"]["lr_best"] == "runs"
+
+
+def test_a_saved_fit_has_its_law(fit, tmp_path):
+    """Read back without the table that said where the sweep's middle is."""
+    again = bayeslaw.Fit.load(fit.save(tmp_path / "fit.nc"))
+    assert again.law.priors == fit.law.priors
+    row = pd.DataFrame([GOAL | {"lr": 1e-3}])
+    pd.testing.assert_frame_equal(
+        bayeslaw.forecast(again, row), bayeslaw.forecast(fit, row)
+    )
+
+
+def test_a_law_by_file_takes_it_too(tmp_path):
+    """Its recipe runs the file only where it may, and if it is as it was."""
+    import bayeslaw.models
+
+    text = Path(bayeslaw.models.__path__[0], "dcpt.py").read_text()
+    path = tmp_path / "mine.py"
+    path.write_text(text.replace('"dcpt"', '"mine"'))
+    law = bayeslaw.find_law(f"{path}+batch")
+    assert law.name == "mine+batch"
+    assert law.covariates[-1] == "batch"
+    recipe = recipe_of(law)
+    with pytest.raises(LawError, match="trust_law_file"):
+        law_of(recipe)
+    assert law_of(recipe, trust_law_file=True).priors == law.priors
+    path.write_text(path.read_text() + "\n# edited\n")
+    with pytest.raises(LawError, match="was edited"):
+        law_of(recipe, trust_law_file=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "reason"),
+    [
+        ({"lr": None}, LawError, "the table has no column 'lr'"),
+        ({"lr": 0.0}, LawError, "must hold numbers above 0"),
+        ({"lr": -1.0}, RunTableError, "column 'lr': -1 is negative"),
+        ({"lr": "high"}, RunTableError, "column 'lr': 'high' is not a number"),
+        ({"lr": 1e-3}, RunTableError, "column 'lr' has one level only"),
+    ],
+)
+def test_refused_in_one_line(change, error, reason):
+    table = sweep().assign(**change)
+    if change["lr"] is None:
+        table = table.drop(columns="lr")
+    with pytest.raises(error, match=reason) as refusal:
+        bayeslaw.fit(table, "chinchilla+lr", preview=True)
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(LawError, match="reads 'D' already"):
+        bayeslaw.find_law("chinchilla+D", table)
+
+
+def test_a_sweep_of_one_size_holds_what_it_cannot_tell():
+    runs = sweep()
+    runs = runs[runs["N"] == 3e8]
+    options = {"priors": {"alpha": "fixed(0.35)"}, "preview": True}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = bayeslaw.fit(runs, "chinchilla+lr", on_failure="ignore", **options)
+    assert any("lr_best_N is held at -0.3" in str(w.message) for w in said)
+    assert fit.law.priors["lr_best_N"].is_fixed
+
+
+def test_on_the_command_line(tmp_path):
+    """Its priors with their sources, a fit, and a forecast at a rate."""
+    shown = CliRunner().invoke(app, ["laws", "chinchilla+lr"])
+    assert shown.exit_code == 0
+    assert "lr_best_N" in shown.stdout
+    sweep().to_csv(tmp_path / "runs.csv", index=False)
+    words = ["fit", str(tmp_path / "runs.csv"), "--law", "chinchilla+lr", "--preview"]
+    words += ["--plain", "--accept-diagnostics", "-o", str(tmp_path / "fit.nc")]
+    fitted = CliRunner().invoke(app, words)
+    assert fitted.exit_code == 0, fitted.output
+    assert "lr_best " in fitted.stdout
+    pd.DataFrame([GOAL | {"lr": 1e-3}]).to_csv(tmp_path / "big.csv", index=False)
+    words = ["forecast", str(tmp_path / "fit.nc"), str(tmp_path / "big.csv")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert "chinchilla+lr" in CliRunner().invoke(app, ["fit", "--help"]).stdout
