@@ -20,6 +20,7 @@ from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._inference.likelihood import log_likelihood
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.table import NONE, Group, pad, shared_error
+from bayeslaw._running.updating.foreseen import foresee
 from bayeslaw.cli.app import app
 
 NOISE = {"sigma": 0.005, "dof_above_2": 1.5, "tau_checkpoint": 0.004, "run_length": 0.8}
@@ -216,6 +217,16 @@ def test_intervals_of_rows_of_any_precision_hold():
     holds = (rows["low"] <= np.exp(log_loss)) & (np.exp(log_loss) <= rows["high"])
     assert 0.84 <= holds[loss_sd > 0].mean() <= 0.96
     assert holds[loss_sd == 0].mean() >= 0.84
+
+
+def test_an_update_is_not_surprised_by_rough_rows():
+    """What was foreseen of new rows has the error that they state."""
+    fit = fitted(measured(rows=24, seed=5))
+    rows = pd.DataFrame({"N": [3e9, 4e9], "loss": [2.3, 2.2]})
+    exact = foresee(fit, rows).errors.scale
+    rough = foresee(fit, rows.assign(loss_sd=0.06)).errors.scale
+    law = np.exp(np.median(fit.log_loss(rows), axis=0))
+    assert rough == pytest.approx(np.hypot(exact, 0.06 / law), rel=1e-6)
 
 
 def test_an_average_weighs_stages_by_them():

@@ -37,7 +37,8 @@ class Alike(NamedTuple):
             f"{self.apart:.1%} apart in loss, at other settings of {names}: taken as "
             "noise around their mean, so that forecasts are of a run of middling "
             "settings; keep the runs with the settings you will use, by --where, or the "
-            f"tuned loss of each cell, by --best-of {self.columns[0]}"
+            f"tuned loss of each cell, by --best-of {self.columns[0]}, or name a law with "
+            f"an optimum of it, --law NAME+{self.columns[0]}"
         )
 
 
