@@ -1,24 +1,24 @@
-"""Coordinates in which the posterior is easy to sample. Exact: a change of variables
-with its Jacobian.
+"""Transform the posterior to coordinates in which it is easy to sample: an exact change
+of variables with its Jacobian.
 
-The data fix how far the loss moves along each covariate, and its level at the middle of
-the table, to a thousandth; how that is shared out among floor, terms and exponents they
-leave open, along curved sheets. So the sampler sees, derived from the law's terms and
-the table:
+The data determine how far the loss moves along each covariate, and its level at the
+middle of the table, to a thousandth. They hardly determine how floor, terms and
+exponents share this movement, so the posterior lies along curved sheets. Therefore the
+sampler uses these coordinates, derived from the law's terms and the table:
 
 - for each term, the *total* contrast of the loss along the term's own covariate, up to
-  this term: what the terms before it contribute there is subtracted to get the term
-  itself;
-- for the floor, the loss at the middle of the table, from which all terms are
-  subtracted;
+  this term; the contributions of earlier terms are subtracted to get the term itself;
+- for the floor, the loss at the middle of the table; all terms are subtracted to get
+  the floor;
 - for each exponent, how far it moves its term's log basis along its covariate, given
   the exponents listed after it in the law (so that beta becomes the data exponent at
   the middle stage, lam the effect of the gate across stages);
 - for an exponent of either sign, the inverse hyperbolic sine: linear at its prior's
   centre, a logarithm far from it.
 
-Every coordinate is shifted by what comes before it, so the Jacobian is nearly free. A
-last affine step, elsewhere, makes the posterior's curvature at its mode the identity.
+Every coordinate is shifted by a function of earlier ones, so the Jacobian is nearly
+free. A last affine step, in `density`, makes the posterior's curvature at its mode the
+identity.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RESOLUTION = 0.005
 
 
 class ContrastPoints(NamedTuple):
-    """The runs at which the coordinates are read off a law; arrays, so that another
+    """The runs at which the coordinates of a law are evaluated; arrays, so that another
     table needs no recompilation.
 
     ``middle``: each covariate at the middle of the table, shape (); ``span``: its
@@ -65,8 +65,8 @@ class ContrastPoints(NamedTuple):
 
 
 def scaled_terms(law: Law) -> list[Term]:
-    """Terms whose coefficient the coordinates replace by a contrast: positive or of
-    either sign, free, and no floor.
+    """List the terms whose coefficients the coordinates replace by contrasts: free,
+    positive or of either sign, and not the floor.
     """
     return [
         term
@@ -76,7 +76,7 @@ def scaled_terms(law: Law) -> list[Term]:
 
 
 def floor_term(law: Law) -> Term | None:
-    """The free floor of the law, if it has one."""
+    """Find the free floor of the law, if it has one."""
     for term in law.terms:
         is_free = not term.prior.is_fixed and term.prior.support == "positive"
         if term.is_floor and is_free:
@@ -105,11 +105,11 @@ def contrast_points(law: Law, covariates: Covariates) -> ContrastPoints:
         reach = np.abs(basis[:, 0] - basis[:, 1])
         widest = int(np.argmax(reach))
         first, last = basis[widest]
-        # The end with the larger basis first, so that the contrast is positive.
+        # Put the end with the larger basis first, so that the contrast is positive.
         order = [0, 1] if first >= last else [1, 0]
         ends.append({name: v[order] for name, v in runs[widest].items()})
-        # Where a table has one value of the covariate there is no contrast; where the
-        # term vanishes at it, any size will do.
+        # If a table has one value of the covariate, there is no contrast; if the term
+        # vanishes there, any size will do.
         size = max(abs(first - last), 1e-6 * abs(first)) / float(scale)
         sizes.append(size or 1.0)
     stacked = {c: np.array([run[c] for run in ends]).reshape(-1, 2) for c in x}
@@ -122,7 +122,7 @@ def _bases(
     runs: tuple[Mapping[str, Float[AnyArray, " 2"]], ...],
     exponents: Values,
 ) -> tuple[Float[Array, "term pair 2"], Float[Array, " term"]]:
-    """Basis of each scaled term at pairs of runs, and its site's scale."""
+    """Compute the basis of each scaled term at pairs of runs, and its site's scale."""
     terms = scaled_terms(law)
     if not terms:
         return jnp.zeros((0, len(runs), 2)), jnp.zeros(0)
@@ -134,8 +134,8 @@ def _bases(
 
 
 def _site_scales(law: Law, terms: list[Term], exponents: Values) -> list[Array]:
-    """What a coefficient is multiplied by to give its term's site: its basis at the
-    reference run where that is in nats, each of shape ().
+    """Compute the factor from a coefficient to its term's site, each of shape (): the
+    basis at the reference run for a site in nats, else 1.
     """
     reference = {c: np.asarray(v) for c, v in law.reference.items()}
     return [
@@ -147,8 +147,8 @@ def _site_scales(law: Law, terms: list[Term], exponents: Values) -> list[Array]:
 def constrain(
     law: Law, sites: Unconstrained, names: Collection[str] | None = None
 ) -> dict[str, Array]:
-    """Unconstrained NumPyro sites to values, fixed ones included; of these names, or
-    all.
+    """Convert unconstrained NumPyro sites to values, with fixed ones, for these names
+    or all.
     """
     maps = {"positive": jnp.exp, "unit": jax.nn.sigmoid, "real": lambda v: v}
     values = {}
@@ -163,8 +163,8 @@ def constrain(
 
 
 def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained:
-    """Values to unconstrained NumPyro sites: the inverse of `constrain`, without the
-    fixed ones; ``xp`` is NumPy or JAX's.
+    """Convert values to unconstrained NumPyro sites: the inverse of `constrain`,
+    without fixed values. ``xp`` is NumPy or JAX's NumPy.
     """
     maps = {
         "positive": xp.log,
@@ -179,8 +179,8 @@ def unconstrain(law: Law, values: Values, xp: ModuleType = jnp) -> Unconstrained
 
 @cache
 def _owners(law: Law) -> dict[str, Term]:
-    """The first term whose basis an exponent changes, by the exponent's name, seen at a
-    run off the reference; without those that change none.
+    """Find the first term whose basis each exponent changes, at a run off the
+    reference; exponents that change none are left out.
     """
     run = {c: np.asarray(1.7 * v) for c, v in law.reference.items()}
     exponents = {e.name: np.asarray(e.prior.median + 0.01) for e in law.exponents}
@@ -199,7 +199,9 @@ def _owners(law: Law) -> dict[str, Term]:
 def _changes(
     law: Law, run: Mapping[str, Float[AnyArray, ""]], exponents: Values
 ) -> Bool[Array, "exponent term"]:
-    """Whether another value of each exponent changes the basis of each term at a run."""
+    """Tell whether another value of each exponent changes the basis of each term at a
+    run.
+    """
     terms = [term for term in law.terms if not term.is_floor]
     before = [term.basis(run, exponents) for term in terms]
     changes = []
@@ -213,8 +215,8 @@ def _changes(
 def _log_effect(
     law: Law, points: ContrastPoints, exponents: Values, name: str, soft: float = 0.02
 ) -> Float[Array, ""]:
-    """Log of how far an exponent at its median moves its term's log basis along its
-    covariate; effects below ``soft`` are not resolved further.
+    """Compute the log of the effect of an exponent, at its median, on its term's log
+    basis along its covariate. Effects below ``soft`` are not resolved further.
     """
     exponent = next(e for e in law.exponents if e.name == name)
     owner = _owners(law).get(name)
@@ -224,16 +226,16 @@ def _log_effect(
     runs |= {exponent.covariate: jnp.asarray(points.span[exponent.covariate])}
     basis = jnp.broadcast_to(owner.basis(runs, exponents), (2,))
     log_basis = jnp.log(jnp.maximum(jnp.abs(basis), 1e-300))
-    # log |difference|, rounded off so that it is smooth and bounded where an exponent
-    # moves nothing.
+    # log |difference|, softened so that it is smooth and bounded for an exponent
+    # without effect.
     return 0.5 * jnp.log((log_basis[0] - log_basis[1]) ** 2 + soft**2)
 
 
 def _move_exponents(
     law: Law, points: ContrastPoints, start: Unconstrained, to_site: bool
 ) -> tuple[Unconstrained, Values, Float[Array, ""]]:
-    """Exponents from coordinates to sites (or back), the last listed first; their
-    values; log determinant of the way to sites.
+    """Map exponents from coordinates to sites (or back), the last listed first. Also
+    returns their values and the log determinant of the map to sites.
     """
     # Exponents not yet moved stand at their medians. Backwards and forwards see the
     # same values at each step, which makes one way the inverse of the other.
@@ -254,7 +256,7 @@ def _move_exponents(
             coordinate = v if to_site else moved[e.name]
             logdet = logdet + jnp.log(near * jnp.cosh(coordinate))
         else:
-            # a shift by what the exponents after it say: no Jacobian
+            # a shift by a function of later exponents has no Jacobian
             sign = -1 if to_site else 1
             moved[e.name] = v + sign * _log_effect(law, points, values, e.name)
         site = {e.name: moved[e.name] if to_site else v}
@@ -265,8 +267,8 @@ def _move_exponents(
 def _log_positive(
     remainder: Float[AnyArray, ""],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Logarithm of a contribution from its coordinate, and of the derivative: linear
-    above the resolution, log below.
+    """Compute the log of a contribution from its coordinate, and the log of the
+    derivative: linear above the resolution, logarithmic below.
     """
     # In the coordinate ``left`` the site is log(left) above the resolution r, and the
     # tangent of that at r below: one smooth map onto all of the line, so that a
@@ -280,7 +282,7 @@ def _log_positive(
 
 
 def _remainder_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
-    """The inverse of `_log_positive`."""
+    """Invert `_log_positive`."""
     is_plain = log_value > jnp.log(RESOLUTION)
     return jnp.where(
         is_plain,
@@ -292,7 +294,8 @@ def _remainder_of(log_value: Float[AnyArray, ""]) -> Float[Array, ""]:
 
 
 class _Contrast(NamedTuple):
-    """One term along its own covariate, in the loss per unit of the term's value.
+    """The contrast of one term along its own covariate, in loss per unit of the term's
+    value.
 
     ``is_signed``: its value may be negative, and is the site itself, not its logarithm.
     ``log_size``: log of the term's contrast, shape (). ``between``: what it adds
@@ -308,27 +311,29 @@ class _Contrast(NamedTuple):
     def site(
         self, remainder: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The site of the term's share of a contrast, and the log slope of that map."""
+        """Compute the site from the term's share of a contrast, and the log slope of
+        that map.
+        """
         if self.is_signed:
             return remainder * jnp.exp(-self.log_size), -self.log_size
         log_value, log_slope = _log_positive(remainder)
         return log_value - self.log_size, log_slope
 
     def remainder(self, site: Float[Array, ""]) -> Float[Array, ""]:
-        """The inverse of `site`."""
+        """Invert `site`."""
         if self.is_signed:
             return site * jnp.exp(self.log_size)
         return _remainder_of(site + self.log_size)
 
     def value(self, site: Float[Array, ""]) -> Float[Array, ""]:
-        """Value of the term, which is linear in it."""
+        """Compute the value of the term."""
         return site if self.is_signed else jnp.exp(site)
 
 
 class _Bases(NamedTuple):
-    """Bases of the terms, by site, where the coordinates read them off: what multiplies
-    a coefficient to give the term's site, and at the middle of the table, shape ();
-    at the ends of the contrasts, shape (contrast, 2).
+    """Bases of the terms, by site, at the runs of the coordinates: the factor from a
+    coefficient to the term's site, and the basis at the middle of the table, each of
+    shape (); the basis at the ends of the contrasts, shape (contrast, 2).
     """
 
     scale: dict[str, Float[Array, ""]]
@@ -337,8 +342,8 @@ class _Bases(NamedTuple):
 
 
 def _bases_at_points(law: Law, points: ContrastPoints, exponents: Values) -> _Bases:
-    # Each basis once for all of these runs: what a program takes to be traced and
-    # compiled goes by its operations, whatever their size.
+    # Evaluate each basis once for all of these runs: the time to trace and compile a
+    # program depends on the number of its operations, not on their size.
     runs = {}
     for c in law.covariates:
         one_by_one = jnp.stack([jnp.asarray(law.reference[c]), points.middle[c]])
@@ -381,7 +386,7 @@ def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contras
 def _loss_without_floor(
     law: Law, points: ContrastPoints, sites: Unconstrained, bases: _Bases
 ) -> Float[Array, ""]:
-    """Loss at the middle of the table without the floor, shape ()."""
+    """Compute the loss at the middle of the table without the floor, shape ()."""
     floor = floor_term(law)
     terms = [term for term in law.terms if term is not floor]
     values = constrain(law, sites, {term.site for term in terms})
@@ -402,8 +407,8 @@ def _move_terms(
     bases: _Bases,
     to_site: bool,
 ) -> tuple[Unconstrained, Float[Array, ""]]:
-    """Coefficients from coordinates to sites (or back), in the order of the law; log
-    determinant.
+    """Map coefficients from coordinates to sites (or back), in the order of the law.
+    Also returns the log determinant.
     """
     moved, logdet = {}, jnp.zeros(())
     added = jnp.zeros(len(points.size))  # by the terms so far, between each term's runs
@@ -424,7 +429,7 @@ def _move_terms(
 def to_sites(
     law: Law, points: ContrastPoints, z: Unconstrained
 ) -> tuple[Unconstrained, Float[Array, ""]]:
-    """Coordinates to NumPyro's unconstrained sites, with the log determinant of the
+    """Map coordinates to NumPyro's unconstrained sites, with the log determinant of the
     Jacobian.
     """
     moved, exponents, logdet = _move_exponents(law, points, z, to_site=True)
@@ -435,15 +440,15 @@ def to_sites(
     floor = floor_term(law)
     if floor is None:
         return sites, logdet
-    # The floor's coordinate is the loss at the middle of the table: of all numbers the
-    # one that the data fix best.
+    # The floor's coordinate is the loss at the middle of the table, the number that the
+    # data determine best.
     remainder = z[floor.site] - _loss_without_floor(law, points, sites, bases)
     log_value, log_slope = _log_positive(remainder)
     return sites | {floor.site: log_value}, logdet + log_slope
 
 
 def from_sites(law: Law, points: ContrastPoints, sites: Unconstrained) -> Unconstrained:
-    """The inverse of `to_sites`."""
+    """Invert `to_sites`."""
     moved, exponents, _ = _move_exponents(law, points, sites, to_site=False)
     z = sites | moved
     bases = _bases_at_points(law, points, exponents)

@@ -1,5 +1,5 @@
-"""The posterior density in `coordinates`, one vector a draw, with its gradient and
-curvature.
+"""Evaluate the posterior density in `coordinates`, one vector a draw, with its gradient
+and curvature.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def site_names(law: Law, shared: SharedError = NONE) -> list[str]:
-    """Sampled sites, in the order of a coordinate vector."""
+    """List the sampled sites, in the order of a coordinate vector."""
     of_error = error_names(shared)
     return sorted([*law.free_priors, *of_error])
 
@@ -36,7 +36,7 @@ def site_names(law: Law, shared: SharedError = NONE) -> list[str]:
 def from_vector(
     law: Law, shared: SharedError, vector: Float[AnyArray, " coordinate"]
 ) -> dict[str, Float[AnyArray, ""]]:
-    """Sites or coordinates by name from one vector, shape (coordinate,)."""
+    """Split one vector, shape (coordinate,), into sites or coordinates by name."""
     # with the dots NumPy gives an array, too
     return {name: vector[i, ...] for i, name in enumerate(site_names(law, shared))}
 
@@ -44,16 +44,16 @@ def from_vector(
 def to_vector(
     law: Law, shared: SharedError, sites: Mapping[str, Float[AnyArray, ""] | float]
 ) -> Float[Any, " coordinate"]:
-    """The inverse of `from_vector`; of numbers and NumPy's arrays it is NumPy's."""
+    """Invert `from_vector`; numbers and NumPy arrays give a NumPy array."""
     ordered = [sites[name] for name in site_names(law, shared)]
     is_jax = any(isinstance(site, Array) for site in ordered)
-    # outside of a program each operation of JAX is a small program of its own
+    # outside a program, each JAX operation is a small program of its own
     return jnp.stack(ordered) if is_jax else np.stack(ordered)
 
 
 def unsigned(sites: Unconstrained) -> Unconstrained:
-    """Sites as they leave the sampler: a scale is never negative, also where its site
-    is signed (`noise.ErrorPrior.tau_checkpoint`).
+    """Make scales nonnegative when sites leave the sampler: some sites of scales are
+    signed (`noise.ErrorPrior.tau_checkpoint`).
     """
     if "tau_checkpoint" not in sites:
         return sites
@@ -66,8 +66,8 @@ def sites_of(
     points: ContrastPoints,
     vector: Float[Array, " coordinate"],
 ) -> Unconstrained:
-    """NumPyro's unconstrained sites of a coordinate vector, as all but the density take
-    them.
+    """Convert a coordinate vector to NumPyro's unconstrained sites, in the form that
+    all functions except the density take.
     """
     z = from_vector(law, table.shared, vector)
     sites, _ = coordinates.to_sites(law, points, z)
@@ -80,7 +80,9 @@ def potential(
     points: ContrastPoints,
     vector: Float[Array, " coordinate"],
 ) -> Float[Array, ""]:
-    """Negative log density of the coordinates (one vector, see `from_vector`)."""
+    """Compute the negative log density of the coordinates (one vector, see
+    `from_vector`).
+    """
     z = from_vector(law, table.shared, vector)
     sites, logdet = coordinates.to_sites(law, points, z)
     values = coordinates.constrain(law, sites)
@@ -97,7 +99,7 @@ def potential(
 def error_start(
     shared: SharedError, log_noise: Float[AnyArray, ""] | float
 ) -> dict[str, Float[AnyArray, ""] | float]:
-    """Unconstrained error sites to start from."""
+    """Choose unconstrained error sites as a start."""
     start = {"sigma": log_noise, "dof_above_2": np.log(10.0)}
     if shared.kind == "checkpoint":
         xp = jnp if isinstance(log_noise, Array) else np
@@ -118,8 +120,8 @@ def gradients(
     points: ContrastPoints,
     vectors: Float[AnyArray, "vector coordinate"],
 ) -> tuple[Float[Array, " vector"], Float[Array, "vector coordinate"]]:
-    """Negative log density and its gradient at many vectors, shape (vector,) and
-    (vector, coordinate).
+    """Compute the negative log density and its gradient at many vectors, shape
+    (vector,) and (vector, coordinate).
     """
     height = partial(potential, law, table, points)
     height_and_slope = jax.value_and_grad(height)
@@ -132,8 +134,8 @@ def at_each(
     points: ContrastPoints,
     vectors: Float[np.ndarray, "vector coordinate"],
 ) -> tuple[Float[np.ndarray, " vector"], Float[np.ndarray, "vector coordinate"]]:
-    """`gradients` at up to 2 d + 1 vectors, by the one program compiled for that many;
-    infinite where undefined.
+    """Compute `gradients` at up to 2 d + 1 vectors, by one program compiled for that
+    many; infinite if undefined.
     """
     n, d = vectors.shape
     # A program is compiled for one shape: fewer vectors are filled up with the last. 2
@@ -162,8 +164,7 @@ def hessian(
     # Central differences of the exact gradient: H_ij = (g_j(x + h e_i) - g_j(x - h
     # e_i)) / 2 h, off by O(h^2). Rounding adds about 1e-16 / h of the gradient's size,
     # which in float64 balances that near h = 1e-5 (Nocedal and Wright 2006, section
-    # 8.1).
-    # Over more than a tenth of the noise, the density of exact losses bends.
+    # 8.1). The density of exact losses bends over more than a tenth of the noise.
     step = min(longest_step, 0.1 * _noise(law, table, vector))
     steps = step * np.concatenate([np.eye(d), -np.eye(d)])
     _, slopes = at_each(law, table, points, vector + steps)
@@ -173,7 +174,7 @@ def hessian(
 
 
 def _noise(law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]) -> float:
-    """Scale of a run's own error in a vector, by which losses fit or not."""
+    """Read the scale of a run's own error from a vector."""
     log_scale = from_vector(law, table.shared, vector)["sigma"]
     return float(np.exp(log_scale))
 
@@ -181,8 +182,9 @@ def _noise(law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]) ->
 def whitening(
     curvature: Float[np.ndarray, "coordinate coordinate"], flattest: float = 1e-2
 ) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Scale that makes a curvature the identity: ``scale @ standard_normal`` has its
-    inverse as covariance. Directions of less curvature are scaled as the ``flattest``.
+    """Compute the scale that makes a curvature the identity: ``scale @
+    standard_normal`` has its inverse as covariance. Directions with less curvature than
+    ``flattest`` are scaled like it.
     """
     # With H = Q diag(s) Q' the scale is Q diag(s)^-1/2. At a mode that was found only
     # nearly, an eigenvalue may be negative: its size still says how long the direction

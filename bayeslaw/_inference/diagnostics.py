@@ -1,5 +1,5 @@
-"""Convergence of chains, by ArviZ, and trust in importance weights; and every threshold
-that either has to pass.
+"""Diagnose the convergence of chains (by ArviZ) and importance weights, and hold the
+thresholds of both.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 # of divergent draws.
 MAX_RHAT, MIN_ESS, MAX_DIVERGENT = 1.01, 400, 0.001
 
-# Pareto k-hat from which importance weights say nothing (Vehtari et al. 2024)
+# Pareto k-hat above which importance weights are unreliable (Vehtari et al. 2024)
 TRUSTED_K = 0.7
 
 
 def rhat_and_ess(
     sites: Mapping[str, Float[np.ndarray, "chain draw *site"]],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Rank-normalised R-hat and bulk ESS of each site (chain, draw, ...) (Vehtari
-    2021); the worst of a vector.
+    """Compute rank-normalised R-hat and bulk ESS of each site (chain, draw, ...)
+    (Vehtari 2021); for a vector, its worst entry.
     """
     import arviz_stats.base
 
@@ -45,7 +45,7 @@ def rhat_and_ess(
 def of_chains(
     sites: Mapping[str, Float[np.ndarray, "chain draw *site"]],
 ) -> tuple[float, float]:
-    """Largest R-hat and smallest bulk ESS of sampled sites."""
+    """Compute the largest R-hat and the smallest bulk ESS of sampled sites."""
     rhat, ess = rhat_and_ess(sites)
     worst = max(rhat.values())
     least = min(ess.values())
@@ -53,7 +53,7 @@ def of_chains(
 
 
 def are_enough(sites: Mapping[str, Float[np.ndarray, "chain draw *site"]]) -> bool:
-    """Whether R-hat and bulk ESS pass."""
+    """Tell whether R-hat and bulk ESS pass."""
     rhat, ess = of_chains(sites)
     return rhat <= MAX_RHAT and ess >= MIN_ESS
 
@@ -61,11 +61,11 @@ def are_enough(sites: Mapping[str, Float[np.ndarray, "chain draw *site"]]) -> bo
 def pareto_smoothed(
     log_weight: Float[np.ndarray, " draw"], fewest: int = 100
 ) -> tuple[Float[np.ndarray, " draw"], float]:
-    """Normalise weights with Pareto-smoothed tails, shape (draw,), and give k-hat
-    (Vehtari 2024); infinite where the weights degenerate.
+    """Normalise weights with Pareto-smoothed tails, shape (draw,), and compute k-hat
+    (Vehtari 2024); it is infinite if the weights degenerate.
 
-    Degenerate: less than the ``fewest`` draws of finite weight, or so few that count
-    that no tail can be fitted; the weights are then plain ones.
+    Weights degenerate if fewer than ``fewest`` draws have finite weight, or if too few
+    draws count to fit a tail. Then the weights are not smoothed.
     """
     finite = np.isfinite(log_weight)
     if not finite.any():
@@ -74,7 +74,7 @@ def pareto_smoothed(
     plain = np.where(finite, log_weight, floor)
     k, smooth = np.inf, plain
     if finite.sum() >= fewest:
-        with np.errstate(all="ignore"):  # where one draw takes all
+        with np.errstate(all="ignore"):  # if one draw has all weight
             smooth, k = smoothed_tail(plain)
         if not (np.isfinite(k) and np.isfinite(smooth.max())):
             k, smooth = np.inf, plain
@@ -85,14 +85,14 @@ def pareto_smoothed(
 def smoothed_tail(
     log_weight: Float[np.ndarray, " draw"],
 ) -> tuple[Float[np.ndarray, " draw"], float]:
-    """Log weights up to a constant, shape (draw,), the largest of them replaced by
-    quantiles of the Pareto distribution that is fitted to them; and k-hat, its shape.
+    """Smooth log weights, shape (draw,), up to a constant: the largest are replaced by
+    quantiles of a fitted Pareto distribution. Also returns k-hat, its shape.
 
-    As ArviZ has them (Vehtari et al. 2024, algorithm 1), whose statistics take half a
-    second to import.
+    This is algorithm 1 of Vehtari et al. 2024, as in ArviZ, whose statistics take half
+    a second to import.
     """
     draws = len(log_weight)
-    # the tail: a fifth of few draws, three roots of many
+    # size of the tail: a fifth of the draws, at most three times their root
     size = int(3 * draws**0.5 if draws > 225 else draws / 5)
     # the largest weight is 1
     log_ratio = log_weight - log_weight.max()
@@ -115,13 +115,13 @@ def _generalised_pareto(
     """Estimate shape and scale of a generalised Pareto distribution from sorted draws,
     shape (draw,) (Zhang and Stephens 2009).
 
-    The shape is drawn towards the one that tails have before they are seen, which
-    counts as so many draws (Vehtari et al. 2024, appendix C).
+    The shape is shrunk towards its prior mean, which counts as a number of draws
+    (Vehtari et al. 2024, appendix C).
     """
     draws = len(excess)
     points = 30 + int(draws**0.5)
     quarter = excess[int(draws / 4 + 0.5) - 1]
-    # A grid of b = -shape / scale with its profile likelihood, of which b is the mean.
+    # b = -shape / scale is its mean over a grid, weighed by the profile likelihood.
     spread = 1 - np.sqrt(points / (np.arange(points) + 0.5))
     grid = spread / (3 * quarter) + 1 / excess[-1]
     shapes = np.mean(np.log1p(-grid[:, None] * excess), axis=1)
@@ -135,7 +135,9 @@ def _generalised_pareto(
 def by_weight(
     weight: Float[np.ndarray, " draw"], draws: int, rng: np.random.Generator
 ) -> Int[np.ndarray, " chosen"]:
-    """Which draws make an equally weighted sample, shape (draws,), in their order."""
+    """Resample draws to equal weights by systematic resampling; indices of shape
+    (draws,), in order.
+    """
     # Systematic resampling: one uniform shifts a comb of equal teeth, so that a draw of
     # weight w is taken floor or ceiling of w times draws, mostly with less variance
     # than independent choices (Douc, Cappe and Moulines 2005).
@@ -149,8 +151,9 @@ def interval_score(
     high: Float[np.ndarray, " run"],
     y: Float[np.ndarray, " run"],
 ) -> Float[np.ndarray, " run"]:
-    """Score of 90% intervals of log loss, over the loss, shape (run,): width plus 2/.1
-    times what the loss is outside by (Gneiting and Raftery 2007).
+    """Compute the interval score of 90% intervals of log loss, over the loss, shape
+    (run,): the width plus 2/.1 times the distance of the loss outside (Gneiting and
+    Raftery 2007).
     """
     below, above = np.exp(low - y), np.exp(high - y)
     outside = np.maximum(below - 1, 0) + np.maximum(1 - above, 0)

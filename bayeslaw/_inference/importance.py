@@ -1,10 +1,10 @@
-"""Posteriors without chains: a Student-t proposal around the mode, then mixtures of
-them fitted to the weighted draws.
+"""Draw posteriors without chains: by importance sampling from a Student-t around the
+mode, then from mixtures of Student-t fitted to the weighted draws.
 
-Importance weights with Pareto-smoothed tails; k-hat says whether they can be trusted
-(Vehtari et al. 2024: below .7). One compiled program per law and padded size, as for
-NUTS. What it is for: hold-out folds, resamples, designs. A posterior to report comes
-from `fit`.
+The weights have Pareto-smoothed tails, and k-hat tells whether they can be trusted
+(Vehtari et al. 2024: below .7). There is one compiled program for each law and padded
+size, as for NUTS. It serves hold-out folds, resamples and designs; a posterior to
+report comes from `fit`.
 """
 
 from __future__ import annotations
@@ -52,31 +52,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AMIS:
-    """Adaptive multiple importance sampling (Cornuet et al. 2012): rounds of draws, each
-    from a mixture of Student-t fitted to the weighted draws of those before.
+    """Settings of adaptive multiple importance sampling (Cornuet et al. 2012): rounds
+    of draws, each from a mixture of Student-t fitted to the weighted draws of earlier
+    rounds.
 
     Parameters
     ----------
     draws
         Draws of a round.
     rounds
-        Rounds at most: seconds, where chains took 15.
+        Most rounds; they take seconds, where chains took 15.
     good_k
         Pareto k-hat below which, with enough effective draws, no further round is made.
     dof
-        Degrees of freedom of the proposals: heavier tails than the posterior's.
+        Degrees of freedom of the proposals, for heavier tails than the posterior's.
     components, em_steps
         Components of the mixture, and steps of its fit in a round.
     inflate
-        Times the fitted scales: tails found late spoil the weights.
+        Factor on the fitted scales, because tails that are found late spoil the
+        weights.
     shrink
-        Share by which scales are drawn towards that of all draws.
+        Share by which scales are shrunk towards the scale of all draws.
     least_share
-        Share of the weight below which a component goes.
+        Share of the weight below which a component is dropped.
     least_weight, most_fitted
-        Weight below which a draw has no part in the fit of the next proposal, and how
-        many have one at most: with all of them a late round would cost as much as all
-        before it.
+        Weight below which a draw is not used in the fit of the next proposal, and the
+        most draws that are used: with all draws, a late round would cost as much as all
+        earlier ones.
     """
 
     draws: int = 2000
@@ -94,14 +96,14 @@ class AMIS:
 
 @dataclass(frozen=True)
 class Importance:
-    """What is asked of a posterior without chains.
+    """Requirements on a posterior without chains.
 
     Parameters
     ----------
     draws
-        Draws of equal weight, resampled from the weighted ones.
+        Number of draws of equal weight, resampled from the weighted ones.
     min_ess
-        Effective draws of the weights below which it is not to be trusted.
+        Effective draws of the weights below which the posterior is not trusted.
     enough
         Effective draws of the weights above which no further round is made.
     """
@@ -115,9 +117,9 @@ class Approximation(NamedTuple):
     """Weighted draws of a posterior.
 
     ``vectors``: coordinates, shape (draw, coordinate); ``values``: the law's values and
-    ``sigma``, ``dof`` and what else the error has, each of shape (draw,); ``weight``:
-    shape (draw,), sum 1; ``k``: Pareto k-hat; ``mode``: the coordinates it was found
-    at, from where a similar table can start, shape (coordinate,).
+    those of the error (``sigma``, ``dof``, ...), each of shape (draw,); ``weight``:
+    shape (draw,), sum 1; ``k``: Pareto k-hat; ``mode``: coordinates of the mode, a
+    start for similar tables, shape (coordinate,).
     """
 
     vectors: Float[np.ndarray, "draw coordinate"]
@@ -128,7 +130,7 @@ class Approximation(NamedTuple):
 
     @property
     def ess(self) -> float:
-        """Effective draws of the weights."""
+        """Compute the effective draws of the weights."""
         if not len(self.weight):
             return 0.0
         total = np.sum(self.weight**2)
@@ -139,8 +141,8 @@ class Approximation(NamedTuple):
         return has_tame_tail and self.ess >= min_ess
 
     def chosen(self, draws: int, seed: int) -> Int[np.ndarray, " chosen"]:
-        """Which draws make an equally weighted sample, shape (draws,): systematic
-        resampling, in random order.
+        """Choose draws of equal weight by systematic resampling, in random order, shape
+        (draws,).
         """
         rng = np.random.default_rng(seed)
         index = by_weight(self.weight, draws, rng)
@@ -149,7 +151,7 @@ class Approximation(NamedTuple):
     def resample(
         self, draws: int, seed: int
     ) -> dict[str, Float[np.ndarray, " chosen"]]:
-        """Values of equal weight, each of shape (draws,)."""
+        """Resample values to equal weight, each of shape (draws,)."""
         chosen = self.chosen(draws, seed)
         return {name: v[chosen] for name, v in self.values.items()}
 
@@ -157,7 +159,7 @@ class Approximation(NamedTuple):
 def _fitted_draws(
     weight: Float[np.ndarray, " draw"], amis: AMIS, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " chosen"], Float[np.ndarray, " chosen"]]:
-    """Indices and weights of the draws the next proposal is fitted to."""
+    """Select the draws to which the next proposal is fitted: their indices and weights."""
     index = np.flatnonzero(weight > amis.least_weight)
     weights = weight[index] / weight[index].sum()
     if len(index) <= amis.most_fitted:
@@ -180,7 +182,8 @@ def approximate(
     level: int = OFTEN,
     amis: AMIS = AMIS(),
 ) -> Approximation:
-    """Approximate the posterior of one table; rows of weight 0 are left out.
+    """Approximate the posterior of one table by adaptive multiple importance sampling;
+    rows of weight 0 are left out.
 
     Parameters
     ----------
@@ -188,15 +191,15 @@ def approximate(
         Coordinate vectors to search from, shape (start, coordinate); the best mode
         found is taken.
     visited
-        Coordinate vectors where chains have been, shape (visited, coordinate): the
-        first proposal covers them, whatever modes they lie around.
+        Coordinate vectors that chains have visited, shape (visited, coordinate). The
+        first proposal covers them and their modes.
     enough
-        Effective draws above which, with a tame tail, no further round is made.
+        Effective draws above which no further round is made, if k-hat is low.
     level
-        `ONCE` for a single posterior, whose rounds take less than a faster program of
-        the density takes to compile.
+        Level of compilation: `ONCE` for a single posterior, whose rounds take less time
+        than compiling a faster program.
     amis
-        How proposals are made.
+        Settings of the proposals.
     """
     evaluate = _evaluate_once if level == ONCE else _evaluate
     nearer = [_least_squares(law, table, points, start) for start in np.asarray(starts)]
@@ -271,7 +274,7 @@ class Rounds(NamedTuple):
         log_p: Float[np.ndarray, " draw"],
         values: Mapping[str, Float[AnyArray, " draw"]],
     ) -> Rounds:
-        """With the draws of another round."""
+        """Add the draws of another round."""
         proposals = (*self.proposals, proposal)
         # the draws so far could have come from the new proposal, and the new draws from
         # any proposal so far
@@ -296,7 +299,7 @@ class Rounds(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """Student-t components.
+    """A mixture of Student-t components.
 
     ``share``: shape (component,); ``centre``: (component, coordinate); ``root`` of the
     scale matrices: (component, coordinate, coordinate); ``dof``: of all.
@@ -313,7 +316,7 @@ def around(
     root: Float[np.ndarray, "coordinate coordinate"],
     dof: float,
 ) -> Mixture:
-    """One component."""
+    """Make a mixture of one component."""
     return Mixture(
         share=np.ones(1),
         centre=centre[None],
@@ -325,7 +328,7 @@ def around(
 def draw_from(
     mixture: Mixture, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw coordinate"]:
-    """Draws, shape (draw, coordinate)."""
+    """Draw from the mixture, shape (draw, coordinate)."""
     d, dof = mixture.centre.shape[1], mixture.dof
     chosen = rng.choice(len(mixture.share), size=draws, p=mixture.share)
     normal = rng.standard_normal((draws, d))
@@ -339,8 +342,8 @@ def draw_from(
 def _components(
     mixture: Mixture, vectors: Float[np.ndarray, "draw coordinate"]
 ) -> tuple[Float[np.ndarray, "component draw"], Float[np.ndarray, "component draw"]]:
-    """Log density of each component times its share, and squared distances, each of
-    shape (component, draw).
+    """Compute the log density of each component times its share, and squared distances,
+    each of shape (component, draw).
     """
     d, dof = vectors.shape[1], mixture.dof
     # one product with all draws is several times faster than solving for them
@@ -362,7 +365,7 @@ def _components(
 def log_density_of(
     mixture: Mixture, vectors: Float[np.ndarray, "draw coordinate"]
 ) -> Float[np.ndarray, " draw"]:
-    """Log density, shape (draw,)."""
+    """Compute the log density, shape (draw,)."""
     log_each, _ = _components(mixture, vectors)
     return np.logaddexp.reduce(log_each, axis=0)
 
@@ -374,8 +377,8 @@ def fitted_to(
     rng: np.random.Generator,
     amis: AMIS,
 ) -> Mixture:
-    """Move a mixture closer to weighted draws by steps of expectation maximisation
-    (Cappe et al. 2008), scales kept from closing.
+    """Fit a mixture to weighted draws by steps of expectation maximisation (Cappe et
+    al. 2008), with scales kept from collapsing.
 
     A single component becomes several: they start at draws chosen by weight, each as
     wide as all draws together.
@@ -409,8 +412,9 @@ def _em_step(
     pooled: Float[np.ndarray, "coordinate coordinate"],
     amis: AMIS,
 ) -> Mixture:
-    """One step of expectation maximisation, of Student-t components of known degrees of
-    freedom (Peel and McLachlan 2000); scales are drawn to that of all draws, ``pooled``.
+    """Make one step of expectation maximisation for Student-t components with known
+    degrees of freedom (Peel and McLachlan 2000); scales are shrunk towards that of all
+    draws, ``pooled``.
     """
     d = vectors.shape[1]
     log_each, far = _components(mixture, vectors)
@@ -438,7 +442,7 @@ def _scatter(
     centre: Float[np.ndarray, " coordinate"],
     weight: Float[np.ndarray, " draw"],
 ) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Weighted sum of outer products around a centre, shape (coordinate, coordinate)."""
+    """Sum weighted outer products around a centre, shape (coordinate, coordinate)."""
     away = vectors - centre
     return away.T * weight @ away
 
@@ -450,7 +454,9 @@ def _scatter(
 def vectors_at(
     law: Law, table: Padded, points: ContrastPoints, sites: Unconstrained
 ) -> Float[Array, "draw coordinate"]:
-    """NumPyro's unconstrained sites, each of shape (draw,), to coordinate vectors."""
+    """Convert NumPyro's unconstrained sites, each of shape (draw,), to coordinate
+    vectors.
+    """
 
     def one(draw):
         z = coordinates.from_sites(law, points, draw)
@@ -467,8 +473,8 @@ def starts_near(
     values: Sequence[dict[str, Any]],
     noise: float,
 ) -> Float[np.ndarray, "start coordinate"]:
-    """Coordinate vectors of given values of the law, at a given scale of the noise,
-    shape (start, coordinate).
+    """Convert values of the law, at a given noise scale, to coordinate vectors, shape
+    (start, coordinate).
     """
     names = values[0]
     stacked = {
@@ -498,7 +504,9 @@ def _evaluated(
     points: ContrastPoints,
     vectors: Float[Array, "vector coordinate"],
 ):
-    """Log density of many vectors, and their values, each of shape (vector,)."""
+    """Evaluate the log density of many vectors, and their values, each of shape
+    (vector,).
+    """
 
     def one(vector):
         sites = sites_of(law, table, points, vector)
@@ -518,8 +526,8 @@ _evaluate_once = compiled(_evaluated, static_argnums=0, many=60_000)
 def _least_squares(
     law: Law, table: Padded, points: ContrastPoints, x: Float[np.ndarray, " coordinate"]
 ) -> Float[np.ndarray, " coordinate"]:
-    """From a start to the least squares of the residuals and the priors, if that is a
-    better start: a step of those costs a hundredth of a Newton step's.
+    """Improve a start by least squares of the residuals and the priors, if that lowers
+    the density's negative log; such a step costs a hundredth of a Newton step.
     """
     z = from_vector(law, table.shared, x)
     sigma = float(np.exp(z["sigma"]))
@@ -539,7 +547,7 @@ def _least_squares(
 def _distinct(
     vectors: Sequence[Float[np.ndarray, " coordinate"]], tolerance: float = 1e-3
 ) -> list[Float[np.ndarray, " coordinate"]]:
-    """Drop vectors that are all but the same as one before."""
+    """Drop vectors that nearly equal an earlier one."""
     distinct: list[np.ndarray] = []
     for vector in vectors:
         is_close = partial(np.allclose, vector, rtol=tolerance, atol=tolerance)
@@ -559,10 +567,10 @@ def _minimum(
     tolerance: float = 1e-6,
 ) -> tuple[Float[np.ndarray, " coordinate"], float]:
     """Minimise the negative log density by Newton steps along its axes of curvature,
-    uphill ones turned round.
+    with the sign of negative curvatures reversed.
 
-    ``longest``: norm of a step; ``tolerance``: a step that gains less log density is
-    the last.
+    ``longest``: largest norm of a step; ``tolerance``: gain in log density below which
+    a step is the last.
     """
     # shares of a step, all tried at once
     shares = 0.3 ** np.arange(7.0)
@@ -573,7 +581,7 @@ def _minimum(
         # scale scale' is the inverse of the curvature with its eigenvalues made
         # positive: a saddle is left downhill (Nocedal and Wright 2006, section 3.4).
         move = scale @ (scale.T @ slope)
-        # Where the density is flat a Newton step can leave all that is plausible.
+        # Where the density is flat, a Newton step can leave the plausible region.
         move *= min(1.0, longest / max(np.linalg.norm(move), 1e-300))
         tried = x - shares[:, None] * move
         heights, slopes = at_each(law, table, points, tried)

@@ -1,10 +1,10 @@
-"""A law as a NumPyro model: priors on contributions and exponents, Student-t likelihood
-on log loss, shared errors.
+"""Write a law as a NumPyro model: priors on contributions and exponents, Student-t
+likelihood on log loss, shared errors.
 
-`model` is the model as one would write it. `log_density` is the same with the effects
-of checkpoints (or runs) integrated out, one by one, by Gauss-Hermite quadrature around
-their modes: what is sampled has no latent effects, and they are drawn afterwards
-(`draw_effects`).
+`model` is the model as one would write it. `log_density` is the same density with the
+effects of checkpoints (or runs) integrated out, one by one, by Gauss-Hermite quadrature
+around their modes. So the sampler sees no latent effects; `draw_effects` draws them
+afterwards.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 def sample_values(law: Law) -> dict[str, Array]:
-    """Contributions (nats) and exponents from their priors; a fixed prior is its
-    value.
+    """Sample contributions (nats) and exponents from their priors; a fixed prior gives
+    its value.
     """
     import numpyro
 
@@ -54,10 +54,11 @@ def sample_values(law: Law) -> dict[str, Array]:
 
 
 class Innovations(NamedTuple):
-    """What is new at each row given the law, the effect, and the row before it in its
-    run, of shape (row,); share and scale of shape () where all rows have the same.
+    """Innovations: the part of each row that is new given the law, the effect, and the
+    previous row of its run, shape (row,). Share and scale have shape () if all rows
+    have the same.
 
-    ``value`` less ``share`` times the effect is Student-t with ``scale``.
+    ``value`` minus ``share`` times the effect is Student-t with ``scale``.
     """
 
     value: Float[AnyArray, " row"]
@@ -71,8 +72,8 @@ def innovations(
     error: Values,
     shared: SharedError,
 ) -> Innovations:
-    """Residuals of log losses ``y`` around the law's ``mean``, less what the row before
-    foretells.
+    """Compute residuals of log losses ``y`` around the law's ``mean``, minus the
+    prediction from the previous row.
 
     Along a run the errors are an autoregression of first order at uneven steps: two
     rows a gap apart correlate by exp(-gap / length), so that a row keeps the share
@@ -167,7 +168,7 @@ def model(
 def log_prior(
     law: Law, values: Values, error: Values, shared: SharedError
 ) -> dict[str, Array]:
-    """Log prior density of each sampled site, in its own units."""
+    """Compute the log prior density of each sampled site, in its own units."""
     of_law = {
         name: prior.log_density(values[name]) for name, prior in law.free_priors.items()
     }
@@ -183,8 +184,8 @@ def log_density(
     u: Values,
     values: Values,
 ) -> Float[Array, ""]:
-    """Log posterior density of NumPyro's unconstrained sites ``u`` (``values``: the
-    law's, constrained), effects out.
+    """Compute the log posterior density of NumPyro's unconstrained sites ``u``, with
+    effects integrated out. ``values`` are the law's constrained values.
     """
     error = constrain_error(u, shared)
     mean = log_loss(law, covariates, values)
@@ -229,7 +230,7 @@ def log_likelihood(
     error: Values,
     shared: SharedError,
 ) -> Float[Array, ""]:
-    """Log likelihood of a table, effects integrated out.
+    """Compute the log likelihood of a table, with effects integrated out.
 
     Gauss-Hermite quadrature, for each slot around the mode of its z and in units of its
     width (Liu and Pierce 1994).
@@ -294,8 +295,8 @@ def _of_slot(shared: SharedError) -> Float[Array, "slot block"]:
 def _effect_modes(
     blocks: Blocks, error: Values, shared: SharedError
 ) -> tuple[Float[Array, " slot"], Float[Array, " slot"]]:
-    """Mode and width of each slot's z given all else, by reweighted least squares, each
-    of shape (slot,).
+    """Find the mode and width of each slot's z given everything else, by reweighted
+    least squares, each of shape (slot,).
     """
     value, _, _, counts = blocks
     share = error[f"tau_{shared.kind}"] * blocks.share
@@ -319,8 +320,8 @@ def _effect_modes(
 def _log_joint(
     blocks: Blocks, error: Values, shared: SharedError, z: Float[Array, "k slot"]
 ) -> Float[Array, "k slot"]:
-    """Log density of z and of the rows of its group, z and the density of shape
-    (k, slot).
+    """Compute the joint log density of z and the rows of its group; z and the density
+    have shape (k, slot).
     """
     of_slot = _of_slot(shared)
     effect = error[f"tau_{shared.kind}"] * (z @ of_slot)
@@ -364,12 +365,12 @@ def draw_effects(
     few_candidates: int = 16,
     nearly_normal: int = 200,
 ) -> Float[Array, " slot"]:
-    """Draw each slot's effect on log loss given all else, shape (slot,), by importance
-    resampling of so many candidates.
+    """Draw each slot's effect on log loss given everything else, shape (slot,), by
+    importance resampling of a number of candidates.
 
-    Where a group has so many rows that its effect is ``nearly_normal``, few do: the
-    variance of the weights of 16 is .06, and draws of a normal effect come out .4% too
-    wide (of 64: .1%).
+    If a group has so many rows that its effect is ``nearly_normal``, few candidates
+    suffice: with 16 the variance of the weights is .06, and draws of a normal effect
+    are .4% too wide (with 64: .1%).
     """
     new = innovations(mean, y, error, shared)
     blocks = _in_blocks(new, measured, shared)
@@ -400,8 +401,8 @@ def pointwise(
     error: Values,
     shared: SharedError,
 ) -> Float[Array, " row"]:
-    """Log density of each row given the effects and the row before it in its run, shape
-    (row,).
+    """Compute the log density of each row given the effects and the previous row of its
+    run, shape (row,).
     """
     new = innovations(mean, y, error, shared)
     residual = new.value - new.share * effect

@@ -1,7 +1,7 @@
-"""The error of a run on log loss: Student-t with its own scale, beside effects that runs
-of one checkpoint, or points of one learning curve, share.
+"""Model the error of a run on log loss: Student-t with its own scale, plus effects that
+runs of one checkpoint, or points of one learning curve, share.
 
-Here are its priors, its distribution, and its draws for a run that nobody has trained.
+This file has its priors, its distribution, and its draws for a new run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# leaves of a posterior that say the error of a run: the fields of `RunNoise`
+# leaves of a posterior for the error of a run: the fields of `RunNoise`
 NOISE = ("sigma", "dof", "tau_checkpoint", "tau_run", "tau_setting", "run_length")
 
 
@@ -74,7 +74,7 @@ GAUSSIAN = 1e9
 
 
 def error_names(shared: SharedError) -> list[str]:
-    """The scalar sites of the error."""
+    """List the scalar sites of the error."""
     names = ["sigma", "dof_above_2"]
     if shared.kind is not None:
         names.append(f"tau_{shared.kind}")
@@ -84,7 +84,9 @@ def error_names(shared: SharedError) -> list[str]:
 
 
 def error_priors(shared: SharedError) -> dict[str, Prior]:
-    """Priors of the scalar sites of the error, by name, but for ``dof_above_2``."""
+    """Collect the priors of the scalar sites of the error, by name, except
+    ``dof_above_2``.
+    """
     priors = {
         "sigma": ERROR.sigma,
         "tau_checkpoint": ERROR.tau_checkpoint,
@@ -97,7 +99,9 @@ def error_priors(shared: SharedError) -> dict[str, Prior]:
 
 
 def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
-    """Priors of the scalar sites of the error, by name, as NumPyro has them."""
+    """Collect the priors of the scalar sites of the error, by name, as NumPyro
+    distributions.
+    """
     # not above: NumPyro takes a while to import, which a saved posterior and a preview
     # do without
     import numpyro.distributions as dist
@@ -108,7 +112,7 @@ def error_sites(shared: SharedError) -> dict[str, dist.Distribution]:
 
 
 def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
-    """Log prior density of each scalar site of the error at its value."""
+    """Compute the log prior density of each scalar site of the error at its value."""
     priors = error_priors(shared)
     log_p = log_prior_of_dof(error["dof_above_2"])
     of_dof = {"dof_above_2": jnp.asarray(log_p)}
@@ -118,11 +122,11 @@ def log_prior_of_error(error: Values, shared: SharedError) -> dict[str, Array]:
 def log_wall(
     log_sigma: Float[AnyArray, ""], rounding: float = 1e-5, steepness: float = 8
 ) -> Float[Array, ""]:
-    """What the log density loses where the scale of an error nears that of rounding: so
+    """Compute a penalty on the log density for error scales near rounding. It is so
     steep that at the noise of real runs it is 0 in double precision.
 
-    Losses are printed to some five digits. Where a law follows a table to the last one,
-    the likelihood grows without end as the scale falls.
+    Losses are printed to some five digits. If a law follows a table to the last digit,
+    the likelihood grows without bound as the scale falls.
     """
     return -jnp.exp(steepness * (math.log(rounding) - log_sigma))
 
@@ -130,7 +134,7 @@ def log_wall(
 def log_prior_of_dof(
     above_2: Float[AnyArray, "*dof"], xp: ModuleType = jnp
 ) -> Float[AnyArray, "*dof"]:
-    """Log prior density of the degrees of freedom, by how far they are above 2."""
+    """Compute the log prior density of the degrees of freedom above 2."""
     shape, rate = ERROR.dof_shape, ERROR.dof_rate
     log_size = math.lgamma(shape) - shape * math.log(rate)
     log_power = (shape - 1) * xp.log(above_2)
@@ -138,8 +142,8 @@ def log_prior_of_dof(
 
 
 def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
-    """The error's values from NumPyro's unconstrained sites: ``tau_checkpoint`` as it
-    is, the exponential of the others.
+    """Convert NumPyro's unconstrained sites to the error's values: ``tau_checkpoint``
+    unchanged, the exponential of the others.
     """
     return {
         name: sites[name] if name == "tau_checkpoint" else jnp.exp(sites[name])
@@ -150,7 +154,7 @@ def constrain_error(sites: Values, shared: SharedError) -> dict[str, Array]:
 def unconstrain_error(
     values: Mapping[str, Float[np.ndarray, " draw"]], shared: SharedError
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """The inverse of `constrain_error`, of draws."""
+    """Invert `constrain_error` for draws."""
     return {
         name: values[name] if name == "tau_checkpoint" else np.log(values[name])
         for name in error_names(shared)
@@ -158,7 +162,7 @@ def unconstrain_error(
 
 
 def error_values(sites: Values, shared: SharedError) -> dict[str, Array]:
-    """`constrain_error`, and the degrees of freedom themselves as ``dof``."""
+    """Apply `constrain_error`, and add the degrees of freedom as ``dof``."""
     error = constrain_error(sites, shared)
     dof = ERROR.dof_min + error["dof_above_2"]
     return error | {"dof": dof}
@@ -181,15 +185,15 @@ def log_density_of_error(
 def log_student(
     standard: Float[np.ndarray, "*error"], dof: Float[np.ndarray, "*#error"] | float
 ) -> Float[np.ndarray, "*error"]:
-    """Log density of Student-t errors of scale 1, in NumPy: scipy's statistics take a
-    third of a second to import.
+    """Compute the log density of Student-t errors with scale 1 in NumPy, because
+    scipy's statistics take a third of a second to import.
     """
     log_norm = gammaln((dof + 1) / 2) - gammaln(dof / 2) - 0.5 * np.log(dof * np.pi)
     return log_norm - 0.5 * (dof + 1) * np.log1p(standard**2 / dof)
 
 
 def _none() -> Float[np.ndarray, " 1"]:
-    """Scale of an absent effect, shape (1,): the same for all draws."""
+    """Return the scale of an absent effect, shape (1,), for all draws."""
     return np.zeros(1)
 
 
@@ -218,14 +222,14 @@ class RunNoise:
 
     @classmethod
     def of(cls, values: Mapping[str, Float[np.ndarray, " draw ..."]]) -> RunNoise:
-        """From a posterior's own draws, by name."""
+        """Build the noise from a posterior's draws, by name."""
         fields = {name: values[name] for name in NOISE if name in values}
         return cls(**fields)
 
     @classmethod
     def of_piece(cls, values: Mapping[str, Float[np.ndarray, " draw ..."]]) -> RunNoise:
-        """From the leaves of a `Piece`, whose ``sigma`` is all of a new run's error;
-        Gaussian if it has no ``dof``.
+        """Build the noise from the leaves of a `Piece`, whose ``sigma`` is the total
+        error of a new run; Gaussian if there is no ``dof``.
         """
         sigma = values["sigma"]
         dof = values.get("dof", np.full(len(sigma), GAUSSIAN))
@@ -239,20 +243,20 @@ class RunNoise:
 
     @property
     def scale(self) -> Float[np.ndarray, " draw"]:
-        """Scale of a new run's error, effects of a new checkpoint or curve included,
-        shape (draw,).
+        """Compute the scale of a new run's error, with the effects of a new checkpoint
+        or curve, shape (draw,).
         """
         return np.sqrt(self.sigma**2 + self._shared_variance)
 
     @property
     def _shared_variance(self) -> Float[np.ndarray, " #draw"]:
-        """Variance of all effects of a new run, shape (draw,)."""
+        """Compute the variance of all effects of a new run, shape (draw,)."""
         return self.tau_checkpoint**2 + self.tau_run**2 + self.tau_setting**2
 
     @property
     def variance(self) -> Float[np.ndarray, " draw"]:
-        """Variance of a new run's error, effects included, shape (draw,); infinite with
-        two degrees of freedom or fewer.
+        """Compute the variance of a new run's error with its effects, shape (draw,);
+        infinite with two degrees of freedom or fewer.
         """
         beyond_two = np.maximum(self.dof - 2, 0.0)
         with np.errstate(divide="ignore"):
@@ -260,11 +264,11 @@ class RunNoise:
         return own_variance + self._shared_variance
 
     def of_new_run(self) -> RunNoise:
-        """As if a new run's effects were its own: a Student-t whose 90% interval is
-        that of both together, within 3%.
+        """Merge a new run's effects into its own error: a Student-t with the same 90%
+        interval, within 3%.
 
-        Half widths of the parts add up as sds do, and tails are the thinner the less of
-        the scale is the run's own error.
+        Half widths of the parts add up like sds. The smaller the run's own part of the
+        scale, the thinner the tails.
         """
         shared = self._shared_variance
         if not shared.any():
@@ -297,8 +301,8 @@ class RunNoise:
     def correlation(
         self, gap: Float[np.ndarray, "*pair"], draws: int = 200
     ) -> Float[np.ndarray, "*pair"]:
-        """Correlation between points of a run this many e-folds apart, mean over so
-        many draws or a few more, of the shape of ``gap``.
+        """Compute the correlation between points of a run this many e-folds apart,
+        averaged over about a number of draws, in the shape of ``gap``.
         """
         if not self.run_length.any():
             return (gap == 0).astype(float)
@@ -309,7 +313,7 @@ class RunNoise:
     def draw(
         self, runs: int, seed: int | np.random.Generator = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Runs' own errors, shape (draw, run)."""
+        """Draw runs' own errors, shape (draw, run)."""
         rng = np.random.default_rng(seed)
         size = (len(self.sigma), runs)
         if np.all(self.dof >= GAUSSIAN):
@@ -321,8 +325,8 @@ class RunNoise:
     def draw_shared(
         self, rows: pd.DataFrame, columns: Sequence[str], rng: np.random.Generator
     ) -> Float[np.ndarray, "draw row"]:
-        """Draw what rows of one checkpoint, run or setting share, as if all of them
-        were new, shape (draw, row); ``columns`` are those that laws read.
+        """Draw the effects that rows of one checkpoint, run or setting share, all as
+        new ones, shape (draw, row). ``columns`` are those that laws read.
         """
         total = np.zeros((len(self.sigma), len(rows)))
         for kind in KINDS:
@@ -330,7 +334,7 @@ class RunNoise:
             if not scale.any():
                 continue
             names = group_labels(kind, rows, columns)
-            # untold, every row has its own
+            # without the column, every row has its own effect
             code = np.arange(len(rows)) if names is None else pd.factorize(names)[0]
             groups = int(code.max(initial=-1)) + 1
             total += draw_new_effects(scale, groups, rng)[:, code]
@@ -351,7 +355,7 @@ class RunNoise:
     def density(
         self, error: Float[np.ndarray, "draw run"]
     ) -> Float[np.ndarray, "draw run"]:
-        """Density of runs' own errors of shape (draw, run), each."""
+        """Compute the density of each of runs' own errors, shape (draw, run)."""
         sigma = self.sigma[:, None]
         dof = self.dof[:, None]
         return np.exp(log_student(error / sigma, dof)) / sigma
@@ -363,8 +367,9 @@ def draw_errors(
     shared: SharedError,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, " row"]:
-    """Errors of the rows of a table on log loss, as the likelihood has them: new effects
-    of their groups, and along a run an autoregression with Student-t innovations.
+    """Simulate errors of the rows of a table on log loss, as in the likelihood: new
+    effects of their groups, and along a run an autoregression with Student-t
+    innovations.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
-"""NUTS in `coordinates`, in chunks of one compiled program: progress, interruption,
-more draws.
+"""Sample by NUTS in `coordinates`, in chunks of one compiled program, which allows
+progress, interruption and more draws.
 
 Chains run side by side, one host device per core. The program depends on the law and
 the padded size of the table only: another table, seed or fold of the same size compiles
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from numpyro import infer
 
 
-CHUNK = 100  # iterations between two looks at the clock
+CHUNK = 100  # iterations between two reports of progress
 TARGET_ACCEPT = 0.95  # steps are cheap in these coordinates
 
 
 @dataclass(frozen=True)
 class NUTS:
-    """How long chains run.
+    """Settings of the chains.
 
     Parameters
     ----------
     chains
-        Side by side, one host device per core.
+        Number of chains; they run side by side, one host device for each core.
     warmup, draws
         Iterations per chain, rounded up to whole chunks.
     max_draws
-        While R-hat or ESS fail, ``draws`` more are added, up to so many a chain; None
-        to add none.
+        While R-hat or ESS fail, ``draws`` more are added, up to so many for each chain;
+        None adds none.
     """
 
     chains: int = 4
@@ -66,8 +66,8 @@ class NUTS:
 
 
 class WhitenedPosterior(NamedTuple):
-    """Everything the compiled program takes of one table: the table, the runs that its
-    coordinates are read off at, and the affine step.
+    """Inputs of the compiled program for one table: the table, the runs of its
+    coordinates, and the affine step.
 
     ``centre``: shape (coordinate,); ``scale``: shape (coordinate, coordinate).
     """
@@ -88,8 +88,8 @@ class Chains(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What one sampler does its own way, in functions of a module (their identity names
-    the compiled program).
+    """The functions in which samplers differ. They are functions of a module, because
+    their identity names the compiled program.
 
     ``potential(law, problem)``: of coordinates, their negative log density;
     ``kernel(potential)``: NUTS; ``first(problem, key)``: coordinates to start a chain
@@ -155,7 +155,7 @@ def _kernel(potential_fn: Callable) -> infer.NUTS:
 
 
 def _first(problem: WhitenedPosterior, key: Array) -> Float[Array, " coordinate"]:
-    """Around the mode."""
+    """Choose a first point around the mode."""
     shape = problem.centre.shape
     return jax.random.normal(key, shape)
 
@@ -184,7 +184,7 @@ def whitened_at(
     points: ContrastPoints,
     centre: Float[np.ndarray, " coordinate"],
 ) -> WhitenedPosterior:
-    """The posterior in coordinates whitened by its curvature at a vector."""
+    """Whiten the posterior's coordinates by its curvature at a vector."""
     curvature = hessian(law, table, points, centre)
     scale = whitening(curvature)
     return WhitenedPosterior(table, points, centre=centre, scale=scale)
@@ -214,7 +214,7 @@ def _by_chain(f: Callable, chains: int) -> Callable:
 
 @compiled(static_argnums=(0, 1, 2))
 def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
-    """First state of every chain."""
+    """Build the first state of every chain."""
 
     def one(problem, key):
         spread, key = jax.random.split(key)
@@ -228,8 +228,8 @@ def _start(program: Program, law: Law, warmup: int, problem, keys: Array):
 
 
 def _nearer(potential_fn: Callable, w: Any) -> Any:
-    """A start around the mode, half as far from it until its density is defined: NUTS
-    never leaves a point where it is not.
+    """Move a start towards the mode, halving its distance until its density is defined,
+    because NUTS never leaves a point of undefined density.
     """
 
     def at(share: Float[Array, ""]) -> Any:
@@ -246,8 +246,8 @@ def _nearer(potential_fn: Callable, w: Any) -> Any:
 
 @compiled(static_argnums=(0, 1, 2), level=OFTEN)
 def _advance(program: Program, law: Law, warmup: int, problem, states):
-    """A chunk of iterations of every chain; the new states, and draws and statistics of
-    the chunk.
+    """Run a chunk of iterations of every chain. Returns the new states, and the chunk's
+    draws and statistics.
     """
 
     def one(problem, state):
@@ -279,7 +279,7 @@ def sample(
     progress: Callable[[int, int], None] | None = None,
     most_halvings: int = 3,
 ) -> Chains:
-    """Draw from the posterior.
+    """Draw from the posterior by NUTS.
 
     While R-hat or ESS fail, more draws are added; while too many draws diverge, they
     are dropped and drawn again at half the step size.
@@ -287,11 +287,11 @@ def sample(
     Parameters
     ----------
     problem, program
-        What is sampled, and how.
+        The posterior, and the sampler's functions.
     progress
         Called with the iterations of each chain done and to do.
     most_halvings
-        How often the step size is halved, and the draws begun again, at most.
+        Most times that the step size is halved and the draws are begun again.
     """
     # Iterations in whole chunks, for a chunk is the program that is compiled.
     warmup, draws = _whole_chunks(sampler.warmup), _whole_chunks(sampler.draws)
@@ -337,8 +337,8 @@ def _at_half_the_step(states: Any) -> Any:
 def draw(
     law: Law, problem: WhitenedPosterior, sampler: NUTS, *, seed: int
 ) -> tuple[dict[str, Float[np.ndarray, " draw"]], dict[str, Any]]:
-    """Draws of the law's values and of the error, chains one after another, each of
-    shape (draw,); and a note (`refits.Refit`).
+    """Draw the law's values and the error, chains one after another, each of shape
+    (draw,). Also returns a note (`refits.Refit`).
     """
     chains = sample(law, problem, sampler, seed=seed)
     rhat, ess = diagnostics.of_chains(chains.sites)

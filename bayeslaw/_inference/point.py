@@ -1,12 +1,11 @@
-"""The papers' fit: Huber loss on log residuals from many starts; its bootstrap; and the
-mode NUTS starts from.
+"""Fit as the papers do: minimise the Huber loss of log residuals from many starts, with
+a bootstrap; and find the mode from which NUTS starts.
 
-A law is linear in its coefficients once the exponents are fixed, so a start needs only
-exponents: the coefficients that go with them come from one linear least-squares
-problem, all starts at once. From there Levenberg-Marquardt in `coordinates`: scipy's
-from start to start (it needs no compilation: 2 s for 32 starts of Form 3, where a
-program for all of them took 13 s to compile), and one compiled program for a thousand
-bootstrap refits.
+With its exponents fixed, a law is linear in its coefficients. So a start needs only
+exponents; one linear least-squares problem gives the coefficients of all starts. Then
+Levenberg-Marquardt minimises in `coordinates`. For starts it is scipy's, which needs no
+compilation (2 s for 32 starts of Form 3; a program for all of them took 13 s to
+compile). For a thousand bootstrap refits it is one compiled program.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class PointFit:
         return f"PointFit({self.law.name!r}: {values}{resamples})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: each parameter, with the bootstrap's 90% interval."""
+        """Show each parameter with the bootstrap's 90% interval, in notebooks."""
         rows = {name: {"value": x} for name, x in self.parameters.items()}
         for name, draws in self.bootstrap.items():
             low, high = np.quantile(draws, [0.05, 0.95])
@@ -71,13 +70,13 @@ class PointFit:
         return paragraphs(repr(self).partition(":")[0] + ")") + table_html(table)
 
     def loss(self, runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
-        """Fitted loss at a table of runs, shape (run,)."""
+        """Compute the fitted loss at a table of runs, shape (run,)."""
         parameters = {name: np.asarray([v]) for name, v in self.parameters.items()}
         (log_losses,) = self._log_loss(runs, parameters)
         return np.exp(log_losses)
 
     def bootstrap_loss(self, runs: pd.DataFrame) -> Float[np.ndarray, "resample run"]:
-        """Loss of every resample at a table of runs, shape (resample, run)."""
+        """Compute the loss of every resample at a table of runs, shape (resample, run)."""
         log_losses = self._log_loss(runs, self.bootstrap)
         return np.exp(log_losses)
 
@@ -106,21 +105,21 @@ def point_fit(
     seed: int = 0,
     starts: int = 12,
 ) -> PointFit:
-    """Fit a law as the papers do: least Huber loss on log residuals (Goffinet 2025,
-    fitting constraints).
+    """Fit a law as the papers do, by minimising the Huber loss of log residuals
+    (Goffinet 2025, fitting constraints).
 
     Parameters
     ----------
     runs, law
-        The table, or the path of one, and the law, or its name; its priors only choose the starts and bound what the data
-        leave free.
+        The table, or the path of one, and the law, or its name. The law's priors only
+        choose the starts and bound directions that the data leave free.
     delta
-        Where the Huber loss turns linear, in log loss: .02 in Goffinet 2025, 1e-4 in
-        Bethune 2025.
+        Residual at which the Huber loss turns linear, in log loss: .02 in Goffinet
+        2025, 1e-4 in Bethune 2025.
     bootstrap
-        Refits to runs drawn with replacement.
+        Number of refits to runs drawn with replacement.
     starts
-        One alone misses the best optimum in a fifth of cases.
+        Number of starts; a single one misses the best optimum in a fifth of cases.
 
     Raises
     ------
@@ -160,7 +159,7 @@ def point_fit(
 def _resampled_counts(
     rows: int, resamples: int, seed: int
 ) -> Int[np.ndarray, "resample row"]:
-    """How often each row is drawn in each resample, shape (resample, row)."""
+    """Count how often each row is drawn in each resample, shape (resample, row)."""
     rng = np.random.default_rng(seed)
     alike = np.full(rows, 1 / rows)
     return rng.multinomial(rows, alike, size=resamples)
@@ -169,7 +168,9 @@ def _resampled_counts(
 def start_points(
     law: Law, table: Padded, points: ContrastPoints, starts: int, seed: int
 ) -> Unconstrained:
-    """Starts in `coordinates`, each of shape (start,): exponents from their priors."""
+    """Draw starts in `coordinates`, each of shape (start,), with exponents from their
+    priors.
+    """
     rng = np.random.default_rng(seed)
     exponents = {e.name: e.prior.draw(rng, starts) for e in law.exponents}
     for e in law.exponents:
@@ -180,10 +181,11 @@ def start_points(
 
 @compiled(static_argnums=(0, 1))
 def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, exponents):
-    """Coefficients by relative least squares given the exponents, kept positive where
-    they must be.
+    """Solve for the coefficients by relative least squares given the exponents;
+    positive coefficients are kept positive.
 
-    A light ridge towards the priors' medians settles what the table leaves open.
+    A light ridge towards the priors' medians fixes directions that the table leaves
+    open.
     """
     x, y = table.covariates, jnp.exp(table.y)
     reference = {c: jnp.asarray(v) for c, v in law.reference.items()}
@@ -216,7 +218,7 @@ def _starts(law: Law, starts: int, table: Padded, points: ContrastPoints, expone
 
 @compiled(static_argnums=0)
 def _published(law: Law, points: ContrastPoints, z) -> dict[str, Array]:
-    """Parameters in the paper's units, each of shape (fit,)."""
+    """Convert vectors to parameters in the paper's units, each of shape (fit,)."""
 
     def one(z):
         sites, _ = coordinates.to_sites(law, points, z)
@@ -227,8 +229,8 @@ def _published(law: Law, points: ContrastPoints, z) -> dict[str, Array]:
 
 
 def prior_centre(law: Law) -> dict[str, tuple[float, float]]:
-    """Each free site's prior as (centre, sd) in unconstrained coordinates; beta by its
-    normal approximation.
+    """Approximate each free site's prior by (centre, sd) in unconstrained coordinates;
+    a beta prior by its normal approximation.
     """
     centres = {}
     for name, prior in law.priors.items():
@@ -245,9 +247,9 @@ def prior_centre(law: Law) -> dict[str, tuple[float, float]]:
 
 
 class Objective(NamedTuple):
-    """What is minimised: a Huber loss that turns linear at ``delta``, of residuals over
-    ``scale``, and the priors at ``prior_weight``; at 0 these only stop what the data do
-    not hold.
+    """The objective: a Huber loss of residuals over ``scale`` that turns linear at
+    ``delta``, plus the priors times ``prior_weight``. With weight 0, the priors only
+    bound directions that the data leave free.
     """
 
     delta: Float[AnyArray, ""] | float
@@ -256,7 +258,7 @@ class Objective(NamedTuple):
 
     @classmethod
     def posterior(cls, sd: float) -> Objective:
-        """Nearly that of the posterior where errors have this sd and heavy tails."""
+        """Make the Huber approximation of the Student-t objective with scale `sd`."""
         return cls(1.5 * sd, sd, 1.0)
 
 
@@ -267,8 +269,8 @@ def _residuals(
     z: Unconstrained,
     objective: Objective,
 ) -> tuple[Float[Array, " row"], Float[Array, " free_site"]]:
-    """Signed square roots of twice the Huber loss of every run, shape (row,), and of
-    what the prior adds, shape (free site,).
+    """Compute signed square roots of twice the Huber loss of every run, shape (row,),
+    and of the prior's part, shape (free site,).
     """
     delta, scale, prior_weight = objective
     sites = coordinates.to_sites(law, points, z)[0]
@@ -282,7 +284,7 @@ def _residuals(
     twice = jnp.where(far, 2 * delta * jnp.abs(r) - delta**2, 1.0)
     root = jnp.where(far, jnp.sign(r) * jnp.sqrt(twice), r)
     huber = root * jnp.sqrt(table.weight) / scale
-    # Where the data leave a direction open, a wall six sds out in the prior.
+    # A wall at six prior sds bounds directions that the data leave open.
     t = jnp.stack([(sites[n] - m) / s for n, (m, s) in prior_centre(law).items()])
     stop = jnp.sign(t) * jnp.maximum(jnp.abs(t) - 6.0, 0.0)
     return huber, jnp.where(prior_weight > 0, prior_weight * t, stop)
@@ -296,8 +298,8 @@ def _linearised(
     vector: Float[AnyArray, " coordinate"],
     objective: Objective,
 ) -> tuple[Float[Array, " residual"], Float[Array, "coordinate residual"]]:
-    """Residuals at a vector, shape (residual,), and their derivatives, shape
-    (coordinate, residual): one program for both. What is no number counts as 1000.
+    """Compute residuals at a vector, shape (residual,), and their derivatives, shape
+    (coordinate, residual), in one program. NaN and infinity count as 1000.
     """
 
     def flat(v):
@@ -319,8 +321,8 @@ def least_cost(
     objective: Objective,
     max_steps: int = 300,
 ) -> tuple[Unconstrained, float]:
-    """The best optimum from these starts, each of shape (start,): its coordinates and
-    half the sum of squares.
+    """Find the best optimum from these starts, each of shape (start,). Returns its
+    coordinates and half the sum of squares.
     """
     from scipy.optimize import least_squares
 
@@ -365,7 +367,7 @@ def _refit(
     weights: Float[AnyArray, "refit row"],
     delta: Float[AnyArray, ""] | float,
 ) -> Unconstrained:
-    """From one start, with other weights each time, shape (refit, row)."""
+    """Refit from one start with different weights, shape (refit, row)."""
     import optimistix
 
     solver = optimistix.LevenbergMarquardt(rtol=1e-8, atol=1e-10)
@@ -391,8 +393,8 @@ def posterior_mode(
     starts: int = 12,
     seed: int = 0,
 ) -> tuple[Unconstrained, float]:
-    """Coordinates of the posterior's mode (Huber in place of Student-t), and the scale
-    of the noise there; rows of weight 0 say nothing, wherever they are.
+    """Find the coordinates of the posterior's mode (Huber in place of Student-t), and
+    the noise scale there. Rows of weight 0 have no effect.
     """
     z, scale = start_points(law, table, points, starts, seed), 0.02
     counts = np.asarray(table.weight) > 0
@@ -400,7 +402,7 @@ def posterior_mode(
     for _ in range(3):
         best, _ = least_cost(law, table, points, z, Objective.posterior(scale))
         miss = np.abs(misses(law, table, points, best)[counts])
-        # the sd of a normal from the median of its absolute deviations
+        # the sd of a normal from its median absolute deviation
         scale = float(np.clip(1.4826 * np.median(miss), 1e-5, 0.3))
         z = {name: v[None] for name, v in best.items()}
     return best, scale
@@ -409,8 +411,8 @@ def posterior_mode(
 def misses(
     law: Law, table: Padded, points: ContrastPoints, z: Unconstrained
 ) -> Float[np.ndarray, " row"]:
-    """Log loss of the law minus that of each row, shape (row,); 0 at rows of weight
-    0.
+    """Compute the log loss of the law minus that of each row, shape (row,); 0 at rows
+    of weight 0.
     """
     counts = np.asarray(table.weight) > 0
     once = table._replace(weight=np.where(counts, 1.0, 0.0))

@@ -1,5 +1,5 @@
-"""Whether posteriors are right, from where truths lie among their draws: the share of
-draws below the truth is uniform over simulations (Talts et al. 2018).
+"""Test posteriors by the ranks of truths among their draws: the share of draws below
+the truth is uniform over simulations (Talts et al. 2018).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-# p-value below which shares are not uniform, divided among all that are looked at
+# p-value below which shares are not uniform, divided among all quantities
 ALPHA = 0.01
 
 
@@ -34,8 +34,9 @@ def shares_below(
     weight: Float[np.ndarray, " draw"],
     truth: Mapping[str, float],
 ) -> dict[str, float]:
-    """Share of a posterior below the truth: of each free parameter, of the error's, and
-    of the log likelihood, which depends on the data too (Modrak et al. 2023).
+    """Compute the share of a posterior below the truth, for each free parameter, the
+    error's parameters, and the log likelihood, which also depends on the data (Modrak
+    et al. 2023).
 
     Parameters
     ----------
@@ -74,9 +75,9 @@ def _log_likelihoods(law: Law, table: Padded, values) -> Float[Array, " draw"]:
 def uniformity(
     shares: Float[np.ndarray, " simulation"] | Collection[float], tail: float = 0.01
 ) -> float:
-    """P-value of uniform shares: of the simultaneous band of their empirical
-    distribution (Sailynoja et al. 2022) and of how many lie in the outermost ``tail``
-    on either side, the smaller one doubled.
+    """Test uniform shares. There are two p-values: from the simultaneous band of their
+    empirical distribution (Sailynoja et al. 2022), and from the number in the outermost
+    ``tail`` on either side. Returns the smaller one, doubled.
     """
     shares = np.asarray(shares, float)
     n = len(shares)
@@ -104,7 +105,7 @@ def _extreme(shares: Float[np.ndarray, "set n"], n: int) -> Float[np.ndarray, " 
 
 @lru_cache
 def _tails(n: int) -> Float[np.ndarray, "count point"]:
-    """Smaller tail of a binomial count of n at each point."""
+    """Compute the smaller tail probability of a binomial count of n at each point."""
     counts = np.arange(n + 1)[:, None]
     points = np.arange(1, n)[None] / n
     at_most = stats.binom.cdf(counts, n, points)

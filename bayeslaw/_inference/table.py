@@ -1,11 +1,11 @@
-"""The table as compiled programs take it: padded to a few sizes, so that one program
-serves many tables, with the rows that share their error: runs from one checkpoint, and
-points along one training run.
+"""Prepare a table for compiled programs: pad it to one of a few sizes, so that one
+program serves many tables, and find the rows that share errors: runs from one
+checkpoint, and points along one training run.
 
-Two seeds of tiny models differ by .6% of their loss, of which .4% is common to all runs
-from a checkpoint. Twenty points of one run are not twenty runs. Both are seen from the
-table: its columns ``checkpoint`` (else N and ptpp) and ``run`` (else ``schedule``,
-where there are steps).
+Two seeds of tiny models differ by .6% of their loss, and .4% is common to all runs from
+a checkpoint. Twenty points of one run are not twenty runs. The table shows both: by its
+columns ``checkpoint`` (else N and ptpp) and ``run`` (else ``schedule``, if there are
+steps).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 
-RUN_LENGTH = 0.3  # e-folds over which neighbours on a run forget each other's error
+RUN_LENGTH = 0.3  # correlation length of errors along a run, in e-folds
 # share of the variance of a row's error that is common to its run, or its setting
 COMMON = 0.5
 KINDS = ("checkpoint", "run", "setting")  # of groups of rows
-# e-folds; two points of a run closer than this are taken to be this far apart
+# least distance of two points of a run, in e-folds
 MIN_GAP = 1e-4
 
 
 class Group(NamedTuple):
-    """Rows by groups, and by blocks of about as many rows, each of one group.
+    """Rows by group, and by blocks of about equal size, each with rows of one group.
 
     ``code``: index of each row's group, shape (row,); ``slots``: zeros, one a group and
     some to spare, shape (slot,); ``members``: rows of each block, -1 where it has fewer,
@@ -49,9 +49,9 @@ class Group(NamedTuple):
     def of(
         cls, code: Int[np.ndarray, " row"], slots: Float[np.ndarray, " slot"]
     ) -> Group:
-        """Rows of these groups, in blocks of a group's mean size: a sum over a block is
-        one along an axis, and blocks have at most about twice as many places as there
-        are rows, however uneven the groups are.
+        """Arrange rows in blocks of the groups' mean size. A sum over a block is a sum
+        along an axis. However uneven the groups are, blocks have at most about twice as
+        many places as there are rows.
         """
         counts = np.bincount(code, minlength=len(slots))
         groups = int(np.count_nonzero(counts))
@@ -69,7 +69,7 @@ class Group(NamedTuple):
 
 
 class SharedError(NamedTuple):
-    """Structure of the error; a field is None where the table shows none of its kind.
+    """Structure of the error; a field is None if the table shows no such structure.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ class SharedError(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """``"checkpoint"``, ``"run"``, or None: what the effect belongs to."""
+        """Kind of group with an effect: ``"checkpoint"``, ``"run"``, or None."""
         if self.checkpoint is not None:
             return "checkpoint"
         return "run" if self.run is not None else None
 
     @property
     def group(self) -> Group:
-        """The group of rows that share an effect; there must be one."""
+        """The groups of rows that share an effect; there must be such groups."""
         group = self.run if self.checkpoint is None else self.checkpoint
         assert group is not None
         return group
@@ -112,7 +112,7 @@ class SharedError(NamedTuple):
 
     @property
     def independent(self) -> SharedError:
-        """The same rows, sharing nothing."""
+        """Build the structure without shared errors."""
         return SharedError(row_sd=self.row_sd)
 
 
@@ -120,8 +120,8 @@ NONE = SharedError()
 
 
 def labels(kind: str, runs: pd.DataFrame) -> pd.Series | None:
-    """Each row's checkpoint or run (``kind``) as text, or None where the table does not
-    tell.
+    """Label each row's checkpoint or run (``kind``) by text; None if the table does not
+    name them.
     """
     if kind in runs and runs[kind].notna().all():
         return runs[kind].astype(str)
@@ -145,7 +145,7 @@ def _texts(column: pd.Series) -> list[str]:
 
 
 def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
-    """Find what the rows of a table share.
+    """Find the errors that the rows of a table share.
 
     Learning curves (runs of ``curve`` points or more): an effect of each run, and
     neighbours alike.
@@ -165,12 +165,12 @@ def shared_error(runs: pd.DataFrame, curve: int = 10) -> SharedError:
 
 
 def _row_sds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
-    """Sds of log loss that a table of measured runs states, shape (row,)."""
+    """Read the sds of log loss that a table of measured runs states, shape (row,)."""
     return sds_of_log_loss(runs, losses(runs)) if "loss" in runs else None
 
 
 class Sharing(NamedTuple):
-    """What rows share that no law explains, for the second step of a fit.
+    """Shared errors of rows beyond the law, for the second step of a fit.
 
     Parameters
     ----------
@@ -241,8 +241,8 @@ def group_labels(
 
 
 def sharing(runs: pd.DataFrame, columns: Sequence[str]) -> Sharing:
-    """Find what rows share: a checkpoint, a run, a setting of the columns that the law
-    reads, and neighbours along a run.
+    """Find the shared errors of rows: of a checkpoint, a run, a setting of the columns
+    that the law reads, and of neighbours along a run.
     """
     groups: dict[str, Int[np.ndarray, " row"]] = {}
     for kind in KINDS:
@@ -285,8 +285,8 @@ def twice(shared: SharedError) -> SharedError:
 
 
 def _efolds(runs: pd.DataFrame) -> Float[np.ndarray, " row"] | None:
-    """Where each row is along its run, in e-folds of steps or else of tokens, shape
-    (row,).
+    """Compute the position of each row along its run, in e-folds of steps or else of
+    tokens, shape (row,).
     """
     for column in ("step", "D"):
         if column in runs:
@@ -307,14 +307,14 @@ def _slots(groups: int) -> Float[np.ndarray, " slot"]:
 
 
 def _with_spare(groups: int, multiple: int = 8) -> int:
-    """The next multiple, so that tables share compiled programs."""
+    """Round up to the next multiple, so that tables share compiled programs."""
     return -(-groups // multiple) * multiple
 
 
 def _before(
     run: Int[np.ndarray, " row"], along: Float[np.ndarray, " row"]
 ) -> tuple[Int[np.ndarray, " row"], Float[np.ndarray, " row"]]:
-    """Each row's predecessor in its run, and the gap to it, each of shape (row,)."""
+    """Find each row's predecessor in its run, and the gap to it, each of shape (row,)."""
     order = np.lexsort((along, run))
     previous, gap = np.arange(len(run)), np.full(len(run), np.inf)
     # neighbours in the sorted order that are of one run

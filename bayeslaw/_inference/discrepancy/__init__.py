@@ -1,7 +1,8 @@
-"""How far a law is off: its smooth misfit inside the data, and its drift beyond them.
+"""Model the error of a law: its smooth misfit inside the data, and its drift beyond
+them.
 
-``axes``: where a run lies; ``process``: the misfit as a sum of basis functions;
-``learning``: its scales and weights from a law's residuals; ``drift``: what stages left
-out say of an error beyond the data. May import `_base`, `_law` (priors), and of
+``axes``: positions of a run; ``process``: the misfit as a sum of basis functions;
+``learning``: its scales and weights from a law's residuals; ``drift``: errors beyond
+the data, learned from left-out stages. May import `_base`, `_law` (priors), and of
 `_inference` the table and the diagnostics.
 """

@@ -1,4 +1,4 @@
-"""Where a run lies along the axes of a misfit, in units that move a loss alike.
+"""Locate runs along the axes of a misfit, in units with similar effects on a loss.
 
 A unit is the distance over which a law's misfit changes by its own size: two e-folds of
 size, of tokens and of pre-training, .9 of the log of a domain's share (of replay: of the
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Axes(NamedTuple):
-    """Columns by the kind of axis they make, and how much of a log a unit of each is.
+    """Columns by kind of axis, and the size of each axis's unit in logs.
 
-    ``starts``: losses of the checkpoint, of which one is enough; ``areas``: under the
+    ``starts``: losses of the checkpoint (one is enough); ``areas``: areas under the
     learning rate.
     """
 
@@ -43,7 +43,9 @@ class Axes(NamedTuple):
 
     @property
     def of_laws(self) -> tuple[str, ...]:
-        """Columns of the package's laws: any further one is the user's."""
+        """Collect the columns of the package's laws; any other column is the user's
+        own.
+        """
         return (*self.starts, *self.counts, "replay", "S2_pt", "S1_cpt", "S2_cpt")
 
 
@@ -51,7 +53,7 @@ AXES = Axes()
 
 
 def axis_names(columns: Collection[str]) -> tuple[str, ...]:
-    """The axes that a law's columns make up, the checkpoint's loss first.
+    """List the axes of a law's columns, the checkpoint's loss first.
 
     A column of the user's own is an axis of its own.
     """
@@ -64,9 +66,9 @@ def axis_names(columns: Collection[str]) -> tuple[str, ...]:
 
 
 def walk_names(columns: Collection[str]) -> tuple[str, ...]:
-    """What walks go along: compute, and tokens per parameter.
+    """List the axes of walks: compute, and tokens per parameter.
 
-    Of one model, whose size a law does not read, both are tokens times a constant.
+    For one model, whose size the law does not read, both are tokens times a constant.
     """
     if {"N", "D"} <= set(columns):
         return ("N*D", "D/N")
@@ -74,8 +76,8 @@ def walk_names(columns: Collection[str]) -> tuple[str, ...]:
 
 
 def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:
-    """The unit of an axis that is no logarithm: half of the range of a column of the
-    user's own that reaches 0 or less; 0 of other axes.
+    """Find the unit of an axis without a logarithm: half of the range of a user's
+    column that reaches 0 or less; 0 for other axes.
     """
     if axis in AXES.of_laws or is_share(axis) or values.min() > 0:
         return 0.0
@@ -85,8 +87,8 @@ def linear_unit(axis: str, values: Float[np.ndarray, " run"]) -> float:
 def position(
     axis: str, covariates: Mapping[str, Any], xp: ModuleType, unit: float = 0.0
 ) -> Float[AnyArray, "*run"]:
-    """Where each run lies along an axis, shape (run,), as the column is in units of
-    ``unit`` where that is not 0; ``xp`` is NumPy or JAX's.
+    """Compute the position of each run along an axis, shape (run,). If ``unit`` is not
+    0, it is the column itself in this unit. ``xp`` is NumPy or JAX's NumPy.
     """
     if unit:
         return xp.asarray(xp.asarray(covariates[axis], float) / unit)
@@ -102,8 +104,8 @@ def position(
 def share_position(
     share: Float[AnyArray, "*run"], xp: ModuleType, least: float = 0.01
 ) -> Float[AnyArray, "*run"]:
-    """Where runs of this share of a domain lie, shape (run,): none of it is not
-    infinitely far away, but as ``least`` is.
+    """Compute the positions of runs with this share of a domain, shape (run,). A share
+    of 0 is not infinitely far away; it counts as ``least``.
     """
     log_share = xp.log(xp.clip(share, least, 1.0))
     # NumPy makes scalars of arrays without axes

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 class DriftPrior(NamedTuple):
-    """Prior of the drifts to all sides of a range, an e-fold.
+    """Prior of the drifts to all sides of a range, for each e-fold.
 
-    ``scale``: of the scale that all sides have in common; ``mean``: mean drift to each
-    side, over the side's own scale.
+    ``scale``: prior of the scale that all sides have in common; ``mean``: mean drift to
+    each side, over the side's own scale.
     """
 
     scale: Prior
@@ -50,7 +50,7 @@ class DriftPrior(NamedTuple):
 
 
 class DriftPriors(NamedTuple):
-    """Priors of drift, by what the law reads.
+    """Priors of drift, by the columns that the law reads.
 
     ``tau``: common scale of most laws; ``state_tau``: of a law that starts from the
     checkpoint's losses, whose misfit is larger too; ``size_tau``: of a law of N and D,
@@ -95,8 +95,8 @@ class ScaleSampler(NamedTuple):
 
 
 class DriftAxes(NamedTuple):
-    """What a drift goes along: axes by e-folds, others by what moves a loss about as
-    much: half a unit of the misfit along the target's share, a tenth of a loss.
+    """Axes of drift and their units: e-folds, or a step with a similar effect on a
+    loss: half a unit of the misfit along the target's share, a tenth of a loss.
     """
 
     by_e_folds: tuple[str, ...] = ("N", "D", "D/N", "N*D", "ptpp", "S1_pt", "S1_cpt")
@@ -128,7 +128,7 @@ class Range(NamedTuple):
 def positions(
     covariates: Mapping[str, Any], xp: ModuleType = jnp
 ) -> dict[str, Float[AnyArray, "*run"]]:
-    """Where each run lies along the axes that its covariates make up, each of shape
+    """Compute the position of each run along the axes of its covariates, each of shape
     (run,).
     """
     logs = {
@@ -156,8 +156,8 @@ def positions(
 
 
 def of_saved(saved: Mapping[str, Any]) -> Range:
-    """A range as it was saved; along replay itself, as it was once, with ends in quarters
-    of it.
+    """Read a saved range; older files have an axis along replay itself, with ends in
+    quarters of it.
     """
     axes = saved["axes"]
 
@@ -175,7 +175,7 @@ def _of_quarters(end: float) -> float:
 
 
 def value_at(axis: str, position: float) -> float:
-    """The value of an axis at a position of `positions`."""
+    """Convert a position of `positions` to the value of its axis."""
     if axis == ALONG.target_share:
         return float(np.exp(-position * ALONG.share_unit))
     if is_share(axis):
@@ -184,7 +184,7 @@ def value_at(axis: str, position: float) -> float:
 
 
 def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range:
-    """The range of the training runs."""
+    """Compute the range of the training runs."""
     at = positions(covariates, np)
     return Range(
         tuple(at),
@@ -196,8 +196,8 @@ def training_range(covariates: Mapping[str, Float[np.ndarray, " run"]]) -> Range
 def distances(
     covariates: Mapping[str, Any], training: Range, xp: ModuleType = jnp
 ) -> Float[AnyArray, "*run side"]:
-    """Distance of each run beyond the range, above and below along each axis, shape
-    (run, 2 axes).
+    """Compute the distance of each run beyond the range, above and below along each
+    axis, shape (run, 2 axes).
     """
     at, sides = positions(covariates, xp), []
     for axis, low, high in zip(training.axes, training.low, training.high, strict=True):
@@ -225,19 +225,19 @@ def draw_scales(
     rng: np.random.Generator,
     sampler: ScaleSampler = ScaleSampler(),
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw the scale of the drift to each side, given forecasts of stages left out.
+    """Draw the scale of the drift to each side, given forecasts of left-out stages.
 
-    Adaptive importance sampling in two rounds: from the prior, widened, then from a
-    Student-t around what that found. Equally weighted draws, shape (draw, side); a side
-    to which no stage was left out follows the common scale.
+    Adaptive importance sampling has two rounds: from the widened prior, then from a
+    Student-t around the weighted draws. Returns equally weighted draws, shape (draw,
+    side). A side without a left-out stage follows the common scale.
     """
     sides, mean = len(prior.mean), np.array(prior.mean)
     summaries = [_Summary.of(miss) for miss in misses]
     is_tested = np.zeros(sides, bool)
     for miss in misses:
         is_tested |= np.any(miss.distance > 0, axis=0)
-    # the common scale and the departures of the sides that some stage tells of, each
-    # over its prior sd
+    # the common scale, and the departures of sides with a left-out stage, each over its
+    # prior sd
     size = 1 + int(is_tested.sum())
 
     def log_density(standard: Float[np.ndarray, "draw scale"]):
@@ -269,8 +269,8 @@ def draw_scales(
 def _scales(
     standard: Float[np.ndarray, "draw scale"], common_prior: Prior, side: float = 1.0
 ) -> Float[np.ndarray, "draw side"]:
-    """Scales of sides from the common one and their departures, over prior sds;
-    ``side``: sd of the log of a side's scale around the common one.
+    """Compute the scales of sides from the common one and their departures, over prior
+    sds; ``side``: sd of the log of a side's scale around the common one.
     """
     median, spread = common_prior.args
     common = np.log(median) + spread * standard[:, :1]
@@ -278,8 +278,8 @@ def _scales(
 
 
 class _Summary(NamedTuple):
-    """What a stage left out says of drifts: with distances X, residuals r and forecast
-    covariance C, ``precision`` X' C^-1 X and ``product`` X' C^-1 r.
+    """The information of a left-out stage about drifts: with distances X, residuals r
+    and forecast covariance C, ``precision`` X' C^-1 X and ``product`` X' C^-1 r.
     """
 
     precision: Float[np.ndarray, "side side"]
@@ -299,9 +299,9 @@ class _Summary(NamedTuple):
         mean: Float[np.ndarray, " side"],
         is_tested: Bool[np.ndarray, " side"],
     ) -> Float[np.ndarray, " draw"]:
-        """Log density of the residuals for drifts of scales T and mean T m, up to a
-        constant: -log|B| / 2 + |L^-1 (T X'C^-1 r + m)|^2 / 2 with
-        B = I + T X'C^-1 X T = L L'.
+        """Compute the log density of the residuals for drifts with scales T and mean T
+        m, up to a constant: -log|B| / 2 + |L^-1 (T X'C^-1 r + m)|^2 / 2 with B = I + T
+        X'C^-1 X T = L L'.
         """
         precision = self.precision[np.ix_(is_tested, is_tested)]
         inner = np.eye(len(precision)) + (
@@ -317,12 +317,12 @@ class _Summary(NamedTuple):
 def _without_outliers(
     residual: Float[np.ndarray, " run"], sds: float = 5.0
 ) -> Float[np.ndarray, " run"]:
-    """Draw single gross residuals of a stage in, to so many robust sds of their median:
-    a drift moves them together.
+    """Clip single gross residuals of a stage to a number of robust sds around their
+    median, since a drift moves all together.
     """
     middle = np.median(residual)
     away = np.abs(residual - middle)
-    # the sd of a normal from the median of its absolute deviations
+    # the sd of a normal from its median absolute deviation
     spread = 1.4826 * np.median(away)
     reach = sds * spread
     return np.clip(residual, middle - reach, middle + reach)
@@ -334,8 +334,8 @@ def draw_drift(
     draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw drifts, shape (draw, side): normal with the scales of one of their draws, and
-    with the prior's mean in units of these.
+    """Draw drifts, shape (draw, side): normal with drawn scales, and with the prior's
+    mean in units of these.
     """
     chosen = scales[rng.integers(len(scales), size=draws)]
     return chosen * (np.array(prior.mean) + rng.standard_normal(chosen.shape))
@@ -344,7 +344,9 @@ def draw_drift(
 def draw_from_prior(
     training: Range, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw drifts of a law of which no stage was left out, shape (draw, side)."""
+    """Draw drifts from the prior, for a law without left-out stages, shape (draw,
+    side).
+    """
     prior = DriftPriors().of_handful(training)
     scales = draw_scales((), prior, rng)
     return draw_drift(scales, prior, draws, rng)

@@ -1,5 +1,5 @@
-"""How errors fade as budgets grow: what a law misses, and what runs differ by, is larger
-at small budgets, by a power of tokens.
+"""Scale errors with budgets: a law's errors, and the noise of runs, are larger at small
+budgets, by a power of tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Fading:
     def factor(
         self, covariates: Mapping[str, Any], xp: ModuleType = jnp
     ) -> Float[AnyArray, "*run"]:
-        """Size of errors at each run over that at the longest, shape (run,)."""
+        """Compute the scale of errors at each run relative to the longest run, shape
+        (run,).
+        """
         tokens = xp.maximum(xp.asarray(covariates["D"], float), 1.0)
         below = xp.minimum(xp.log(tokens / self.largest), 0.0)
         # NumPy makes scalars of arrays without axes
@@ -40,5 +42,5 @@ class Fading:
     def sizes(
         self, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[np.ndarray, "*run"]:
-        """The same in NumPy."""
+        """Compute `factor` in NumPy."""
         return np.asarray(self.factor(covariates, np))

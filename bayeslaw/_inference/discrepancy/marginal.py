@@ -1,12 +1,13 @@
-"""The marginal likelihood of a misfit's scales, and everything that is linear given them.
+"""Compute the marginal likelihood of a misfit's scales, and everything that is linear
+given them.
 
 With normal weights the process is a Bayesian linear model: its log scales (lengths,
 sizes, noise, what a checkpoint shares) have a closed marginal likelihood and gradient,
 and its weights are drawn exactly (Rasmussen and Williams 2006, sections 2.1 and 5.4.1).
-All is written in weights over their prior sds, so that no inverse variance is formed,
-and of columns that some row reaches: the others keep their priors.
-Heavy tails are weights of rows, reweighted at the mode (Student-t noise as a mixture of
-normals: Lange, Little and Taylor 1989).
+Weights are divided by their prior sds, so no inverse variance is formed. Only columns
+that are nonzero at some row enter; the others keep their priors. Heavy tails become
+weights of rows, updated at the mode (Student-t noise as a mixture of normals: Lange,
+Little and Taylor 1989).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RemainingError(NamedTuple):
-    """Priors of the errors once the misfit has its place.
+    """Priors of the errors beside the misfit.
 
     ``sigma``: scale of a run's own error; the others: of what rows of one group share.
     """
@@ -45,7 +46,8 @@ class RemainingError(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a process is learned from, after neighbours on a curve are made independent.
+    """The rows from which a process is learned, after neighbours on a curve are made
+    independent.
 
     ``features``: (row, function); ``groups``: one-hot by kind, each (row, group);
     ``combine``: turns residuals (draw, row) as measured into those of these rows;
@@ -62,15 +64,15 @@ class Rows(NamedTuple):
     row_sd: Float[np.ndarray, " row"] | None = None
 
     def over(self, factor: Float[np.ndarray, " row"]) -> Rows:
-        """The same rows with residuals divided by the size of their errors, shape
-        (row,) as measured.
+        """Divide residuals of the rows by the scale of their errors, shape (row,) as
+        measured.
         """
         return self._replace(combine=lambda residual: self.combine(residual / factor))
 
 
 @dataclass(eq=False)
 class Marginal:
-    """The marginal likelihood of the log scales, weights of rows given.
+    """The marginal likelihood of the log scales, given weights of rows.
 
     ``spectrum``: prior variances of all columns, in the scales of ``names``;
     ``linear``: columns whose coefficients are drawn (basis functions, groups, and of rows
@@ -112,7 +114,7 @@ class Marginal:
 
     def __post_init__(self) -> None:
         columns = np.hstack([self.linear, self.law])
-        # the cells of a walk beyond the data, and groups none of whose rows is here
+        # cells of a walk beyond the data, and groups without rows here
         self._reached = np.any(columns != 0, axis=0)
         self._columns = columns[:, self._reached]
         self.weigh(self.weight)
@@ -132,7 +134,7 @@ class Marginal:
     def _root_variances(
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> Float[np.ndarray, " column"]:
-        """Prior sds of all columns, shape (column,)."""
+        """Compute the prior sds of all columns, shape (column,)."""
         log_variances = self.spectrum.log_variances(log_scales)
         return np.exp(np.maximum(log_variances, -80.0) / 2)
 
@@ -141,12 +143,12 @@ class Marginal:
         return self.names.index("sigma")
 
     def log_density(self, log_scales: Float[np.ndarray, " scale"]) -> float:
-        """Log marginal likelihood and prior, up to a constant."""
+        """Compute the log marginal likelihood plus log prior, up to a constant."""
         return self._solved(log_scales)[0]
 
     def _solved(self, log_scales: Float[np.ndarray, " scale"]):
-        """Log density, Cholesky factor, whitened solution, prior sds; of columns that
-        are reached.
+        """Compute the log density, the Cholesky factor, the whitened solution and the
+        prior sds, for columns that are reached.
         """
         # With V = diag(root^2) and noise precision n W, in weights over their sds: B =
         # I + n V^1/2 X'WX V^1/2 = L L'. Then |n^-1 W^-1 + X V X'| = n^-rows |B| / |W|,
@@ -171,7 +173,7 @@ class Marginal:
     def gradient(
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> tuple[float, Float[np.ndarray, " scale"]]:
-        """Log density and its gradient.
+        """Compute the log density and its gradient.
 
         For a weight of prior variance v and posterior mean m and variance s, the slope
         in log v is (m^2 / v + s / v - 1) / 2.
@@ -199,10 +201,10 @@ class Marginal:
         return log_p, slope - of_prior
 
     def mode(self, rounds: int = 4, dof: float = 8.0) -> Float[np.ndarray, " scale"]:
-        """The most probable log scales; the rows are reweighted so many times.
+        """Find the most probable log scales; the rows are reweighted a number of times.
 
-        A row's weight is the mean precision of Student-t noise given what is left of
-        it: (dof + 1) / (dof + (residual^2 + leverage) / sigma^2).
+        A row's weight is the mean precision of Student-t noise given its residual: (dof
+        + 1) / (dof + (residual^2 + leverage) / sigma^2).
         """
         at = self.centre
         for _ in range(rounds):
@@ -238,7 +240,9 @@ class Marginal:
     def scaled_squares(
         self, log_scales: Float[np.ndarray, " scale"]
     ) -> Float[np.ndarray, " row"]:
-        """Mean square of each row's noise over that of sigma, shape (row,)."""
+        """Compute the mean square of each row's noise over sigma's square, shape
+        (row,).
+        """
         _, factor, half, root = self._solved(log_scales)
         columns = self._columns * root
         mean, _ = lapack.dtrtrs(factor, half, lower=True, trans=True)
@@ -258,11 +262,10 @@ class Marginal:
         flattest: float = 0.15,
         dof: int = 6,
     ) -> tuple[Float[np.ndarray, "draw scale"], float]:
-        """Draw equally weighted log scales, shape (count, scale), and k-hat of the
-        weights.
+        """Draw equally weighted log scales, shape (count, scale), by importance
+        sampling; also returns k-hat.
 
-        Importance sampling of so many tries from a Student-t around the mode, of
-        ``dof`` degrees of freedom.
+        The proposal is a Student-t around the mode, with ``dof`` degrees of freedom.
         """
         size = len(mode)
         steps = step * np.eye(size)
@@ -290,7 +293,7 @@ class Marginal:
         projected: Float[np.ndarray, "draw column"],
         rng: np.random.Generator,
     ) -> Float[np.ndarray, "draw column"]:
-        """Coefficients of the linear columns given each draw's residuals.
+        """Draw the coefficients of the linear columns given each draw's residuals.
 
         ``projected``: weighted products of the columns with them, (draw, column).
         """
@@ -314,21 +317,21 @@ class Marginal:
 def scale_priors(
     process: Process, kinds: Sequence[str], error: RemainingError = RemainingError()
 ) -> dict[str, Prior]:
-    """Name the priors of all scales: of the process, of a run's own error, and of what
-    groups of each of these kinds share.
+    """Collect the priors of all scales: of the process, of a run's own error, and of
+    the effects of each kind of group.
     """
     taus = {tau_name(kind): getattr(error, kind) for kind in kinds}
     return {**process.priors, "sigma": error.sigma, **taus}
 
 
 def tau_name(kind: str) -> str:
-    """The scale of what a group of this kind shares, among the names of scales."""
+    """Name the scale of the effects of a kind of group."""
     return f"tau {kind}"
 
 
 def _stated_errors(rows: Rows) -> Float[np.ndarray, "row column"]:
-    """Columns that are each a row's stated error, for a weight of unit variance; without
-    those of rows that have none.
+    """Build a column for each row's stated error, for a weight of unit variance; rows
+    without one get no column.
     """
     if rows.row_sd is None:
         return np.zeros((len(rows.features), 0))
@@ -339,8 +342,8 @@ def _stated_errors(rows: Rows) -> Float[np.ndarray, "row column"]:
 def _spectrum(
     process: Process, groups: Sequence[int], of_unit_variance: int, scales: int
 ) -> Spectrum:
-    """Prior variances of the process's functions, then of groups, each kind with a scale
-    of its own among the last ones, then of columns of unit variance.
+    """Collect prior variances: of the process's functions, then of groups (each kind
+    has its own scale among the last ones), then of columns of unit variance.
     """
     columns = process.size + sum(groups) + of_unit_variance
     offset = np.zeros(columns)
@@ -358,7 +361,7 @@ def _spectrum(
 def _factored(
     gram: Float[np.ndarray, "column column"], scale: Float[np.ndarray, " column"]
 ) -> Float[np.ndarray, "column column"]:
-    """Lower Cholesky factor of I + S G S.
+    """Compute the lower Cholesky factor of I + S G S.
 
     ``scale``: prior sds over that of the noise, the diagonal of S.
     """
@@ -379,8 +382,8 @@ def _factored(
 def _directions(
     residuals: Float[np.ndarray, "draw row"], count: int = 14
 ) -> Float[np.ndarray, "row direction"]:
-    """Find the principal directions of the law's uncertainty at the runs, so many at
-    most, (row, direction).
+    """Find the principal directions of the law's uncertainty at the runs, up to a
+    number, shape (row, direction).
     """
     # The leading directions of the draws' covariance at the runs enter the linear model
     # as columns of unit prior variance. Where there are fewer draws than runs it is the

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 class MisfitPriors(NamedTuple):
     """Priors of a misfit's scales.
 
-    ``length``: of a piece, in units of its axis; ``wiggle``: of a walk;
-    ``misfit``: sd of all pieces together, in log loss, which share the variance
-    equally; ``state_misfit``: the same of a law that starts from the checkpoint's loss.
+    ``length``: of a piece, in units of its axis; ``wiggle``: of a walk; ``misfit``: sd
+    of all pieces together, in log loss (pieces share the variance equally);
+    ``state_misfit``: the same for a law that starts from the checkpoint's loss.
     """
 
     length: Prior = lognormal(1.0, 0.5, "one unit of the axis; measured .6 to 1.5")
