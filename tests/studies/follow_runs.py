@@ -150,8 +150,9 @@ def of_run(
     beside = np.log(other.set_index("D")["loss"].loc[run["D"]].to_numpy())
     t = np.log(run["D"].to_numpy())
     share = run["D"].to_numpy() / run["N"].to_numpy() / END
+    (side,) = follower.sides  # one domain is followed
     before = np.log(
-        [follower.sides[domain].final_before[k] for k in ("low", "median", "high")]
+        [follower.sides[side].final_before[k] for k in ("low", "median", "high")]
     )
     rows = []
     for prefix in PREFIXES:
@@ -161,7 +162,7 @@ def of_run(
         started = time.perf_counter()
         follower = follower.read(run[seen])
         seconds = time.perf_counter() - started
-        track = follower.sides[domain].track
+        track = follower.sides[side].track
         final = np.log([track.final()[k] for k in ("low", "median", "high")])
         two = line(t[seen][-2:], y[seen][-2:], t[-1])
         forecasts = {
