@@ -38,7 +38,7 @@ class DomainPosterior:
     training
         Its own runs, from which the law's misfit on this domain is learned; None for
         the law alone, whose ``sigma`` then holds the misfit.
-    table
+    training_rows
         Its own rows of the table; None for a domain not seen.
     """
 
@@ -50,7 +50,7 @@ class DomainPosterior:
     others: int
     warnings: tuple[str, ...]
     training: TrainingRuns | None = None
-    table: pd.DataFrame | None = None
+    training_rows: pd.DataFrame | None = None
 
     @cached_property
     def misfit(self) -> Misfit | None:

@@ -92,14 +92,11 @@ def table_of(posterior: Posterior) -> pd.DataFrame | None:
     """The runs a posterior was fitted to, where it keeps them; of a chain those of the
     law that starts from the checkpoint.
     """
-    of_domain = getattr(posterior, "table", None)
-    if isinstance(of_domain, pd.DataFrame):
-        return of_domain
     main = getattr(posterior, "posterior", None)
-    runs = getattr(posterior, "runs", getattr(main, "runs", None))
-    if not isinstance(runs, pd.DataFrame):
-        return None
-    return runs
+    of_pool = getattr(posterior, "training_rows", None)
+    places = (getattr(posterior, "runs", None), getattr(main, "runs", None), of_pool)
+    # a pool's domain has the number of its runs as ``runs``
+    return next((runs for runs in places if isinstance(runs, pd.DataFrame)), None)
 
 
 def fitted_replays(posteriors: Mapping[str, Posterior]) -> tuple[float, float]:

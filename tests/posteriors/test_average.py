@@ -18,6 +18,7 @@ from bayeslaw._posteriors.averaging.compare import (
     at_reference,
 )
 from bayeslaw._posteriors.fits.misfit import fitted_errors
+from bayeslaw._posteriors.pairs import table_of
 
 LAWS = ["chinchilla", "coupled"]
 FAR = pd.DataFrame({"N": [30e9, 400e9], "D": [600e9, 15e12]})
@@ -125,6 +126,10 @@ def test_an_average_of_an_earlier_version_is_refused_with_what_to_do(mixed, tmp_
         pytest.raises(FitFileError, match="saved before laws had a misfit; make it"),
     ):
         bayeslaw.load(tmp_path / "older.nc")
+
+
+def test_the_runs_of_an_average_are_not_its_table_of_laws(mixed):
+    assert table_of(mixed) is mixed.runs
 
 
 def test_an_average_plans_and_has_parameters(mixed):
