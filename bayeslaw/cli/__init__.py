@@ -1,8 +1,7 @@
-"""The command line: thin commands over the Python functions of the same names, by
-group, and what they share.
+"""Define the command line: thin commands over the Python functions of the same names,
+by group, and their shared parts.
 
-Imports `bayeslaw` as its users do, inside the commands, so that ``--help`` answers at
-once.
+It imports `bayeslaw` as users do, inside the commands, so ``--help`` answers at once.
 """
 
 from bayeslaw.cli.app import main as main

@@ -1,9 +1,10 @@
-"""The command line: thin commands over the Python functions of the same names.
+"""Build and run the command line: thin commands over the Python functions of the same
+names.
 
 ``--json`` prints one JSON object on stdout and nothing else. Exit 0; 2 for bad input,
 one line; 3 when a fit fails its diagnostics; 4 and 5 where a review deserves a look or
-fails. What computes is imported inside the
-commands, so that ``--help`` answers at once.
+fails. Modules that compute are imported inside the commands, so ``--help`` answers at
+once.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _garbage_seldom() -> Iterator[None]:
 
 
 def _run() -> None:
-    """Run the command, and say its warnings when it is over."""
+    """Run the command, and print its warnings at the end."""
     try:
         app()
     finally:
@@ -140,7 +141,7 @@ def _run() -> None:
 
 
 def _of_system(error: OSError) -> str:
-    """Say what the system says of a file or of its disk, in a line."""
+    """Turn an error of the operating system about a file or disk into one line."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 
@@ -151,8 +152,8 @@ def _refusal(error: Exception | str, code: int) -> SystemExit:
 
 
 def _interruption(stopped: KeyboardInterrupt | SystemExit) -> SystemExit:
-    """How an interrupted command ends; typer turns Ctrl-C into an exit, without a
-    word. Any other exit is itself.
+    """Print a line for an interrupted command, since typer turns Ctrl-C into a silent
+    exit; other exits are unchanged.
     """
     by_key = isinstance(stopped, KeyboardInterrupt)
     if not by_key and stopped.code != INTERRUPTED:

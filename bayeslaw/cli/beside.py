@@ -1,6 +1,8 @@
-"""``bayeslaw.toml`` beside a table: what is said once for every command that reads it.
+"""Read ``bayeslaw.toml`` beside a table, which holds values for every command that
+reads the table.
 
-Values only, read by `tomllib`: nothing of it is run. What is typed goes before it.
+The file holds values only, read by `tomllib`; nothing in it is run. Typed options go
+before it.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ COSTS = ("hardware", "mfu", "price", "fixed_cost", "side_by_side")
 
 
 class Beside(NamedTuple):
-    """What a file says, as it would be typed: NAME=VALUE in its sections, and texts; none
-    where it says nothing.
+    """The content of a file, in the form of typed options: NAME=VALUE in its sections,
+    and texts; None for missing parts.
     """
 
     path: Path
@@ -57,15 +59,15 @@ class Beside(NamedTuple):
 
 
 def with_file(options: Options, table: Path | None) -> Options:
-    """Complete the options with what the file beside the table says and was not typed;
-    what was taken is told in one line on stderr.
+    """Complete the options from the file beside the table, except typed ones. One line
+    on stderr says which values were taken.
 
     Parameters
     ----------
     options
         The record of a command.
     table
-        What it reads; of a tracker's store, and of none, there is no file beside it.
+        The table that the command reads; a tracker's store has no such file.
 
     Raises
     ------
@@ -99,7 +101,7 @@ def with_file(options: Options, table: Path | None) -> Options:
 
 
 def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
-    """Sort what the file says by the fields of the record that it is for."""
+    """Sort the file's values by the fields of the command's record."""
     names = {field.name for field in fields(options)}
     of_fields = {
         "column": columns_there(said.columns, table) if "column" in names else [],
@@ -110,23 +112,23 @@ def _offered(said: Beside, options: Any, table: Path) -> dict[str, list[str]]:
     }
     if "candidates" in names:
         of_fields |= {"offer": said.offer, "budget": said.budget, "goal": said.plan}
-    # what training costs is asked of a plan only
+    # only a plan reads costs
     if not getattr(options, "question", True) and not said.plan:
         of_fields = {n: v for n, v in of_fields.items() if n not in said.costs}
     # a plan needs both fits: `update` without --source makes none
     if getattr(options, "source", True) is None:
         of_fields.pop("question")
-    # the laws of a fit were placed when it was made
+    # a fit has its reference run already
     if not getattr(options, "next_batch", True):
         of_fields.pop("reference")
     return {field: values for field, values in of_fields.items() if field in names}
 
 
 def _not_typed(field: str, values: list[str], typed: Any) -> list[str]:
-    """Keep what goes to an option beside what was typed: names that were not, or all."""
+    """Keep the file's values that were not typed, name by name, or all."""
     if not typed:
         return values
-    # these are taken name by name, the others whole
+    # these options are merged name by name, the others as a whole
     if field not in ("column", "reference", "question"):
         return []
     names = {name for name, _ in name_values(typed)}
@@ -143,8 +145,8 @@ def _beside(table: Path | None) -> Path | None:
 
 
 def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
-    """Keep the mapping of those columns that a table has: one that was kept under the
-    schema's names lies beside the one it is of, and a goal has no losses.
+    """Keep the mapping of columns that a table has. A table with the schema's names may
+    lie in the same folder, and a goal has no losses.
     """
     from bayeslaw._tables.columns import is_there
     from bayeslaw._tables.runs import load_table
@@ -165,7 +167,7 @@ def columns_there(columns: Sequence[str] | None, table: Path) -> list[str]:
 
 
 def read_file(path: Path) -> Beside:
-    """Read what a file says, checked in full.
+    """Read a file, and check it completely.
 
     Raises
     ------
@@ -209,7 +211,7 @@ def read_file(path: Path) -> Beside:
 
 
 def _costs(path: Path, said: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What training costs, by option."""
+    """Read the costs of training, by option."""
     _refuse_unknown(path, "costs", said, (*COSTS, "tokens_per_second"))
     costs = {n: [_text(path, f"costs.{n}", said[n])] for n in COSTS if n in said}
     rates = _section(path, said, "tokens_per_second")
@@ -219,7 +221,9 @@ def _costs(path: Path, said: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _plan_names() -> tuple[str, ...]:
-    """List what ``--plan`` takes: the planner's numbers, and columns that laws read."""
+    """List the names that ``--plan`` takes: the planner's arguments, and columns that
+    laws read.
+    """
     from bayeslaw._plans.arguments.plan_arguments import NAMES
     from bayeslaw._tables.runs import NUMERIC
 
@@ -253,7 +257,7 @@ def _pairs(path: Path, section: str, content: Mapping[str, Any]) -> list[str]:
 
 
 def _text(path: Path, key: str, value: Any) -> str:
-    """Write a value as it would be typed."""
+    """Format a value as it would be typed."""
     is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
     if not is_value or value == "":
         raise LawError(
@@ -264,19 +268,18 @@ def _text(path: Path, key: str, value: Any) -> str:
 
 
 def _levels(path: Path, key: str, value: Any) -> str:
-    """Write levels on offer: one, or a list of them."""
+    """Format levels on offer: one, or a list."""
     several = value if isinstance(value, list) else [value]
     return ",".join(_text(path, key, level) for level in several)
 
 
 def write_columns(table: Path, columns: Sequence[str]) -> Path:
-    """Keep a mapping beside its table.
+    """Write a mapping to the file beside its table.
 
     Raises
     ------
     LawError
-        There is nothing to keep, no folder to keep it in, or a file that says something
-        else.
+        There is no mapping, no folder for it, or a file with other content.
     """
     from bayeslaw._tables.sources.source import is_tracker
 

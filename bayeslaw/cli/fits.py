@@ -1,4 +1,4 @@
-"""Posteriors: ``fit``, ``compare``."""
+"""Define the commands for posteriors: ``fit``, ``compare``."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
 
 
 def _print_of_the_prior(narrowed: dict[str, dict[str, Any]]) -> None:
-    """Name the parameters that the runs hardly narrowed."""
+    """Print the parameters that the runs hardly narrowed."""
     names = [site for site, row in narrowed.items() if row["whose"] == "prior"]
     if names:
         verb = "is" if len(names) == 1 else "are"
@@ -319,7 +319,7 @@ class CompareOptions:
 
 @command
 def compare(options: CompareOptions) -> None:
-    """Score laws by forecasts of stages left out, and weigh them.
+    """Score laws by forecasts of left-out stages, and weigh them.
 
     Example: bayeslaw compare runs.csv --laws dcpt,ptpp-floor,ptpp-gate --where "domain
     == 'target'" --hold-out ptpp -o fit.nc

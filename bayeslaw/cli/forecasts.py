@@ -1,5 +1,5 @@
-"""Forecasts and how good they are, tables and fits and whether they are fit for one:
-``forecast``, ``check``, ``review``.
+"""Define the commands for forecasts and their quality: ``forecast``, ``optimum``,
+``recipes``, ``check``, ``review``.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def forecast(options: ForecastOptions) -> None:
 
 
 def _runs_to_forecast(options: ForecastOptions) -> Path:
-    """The table to forecast: the second argument, or where there is no fit the first."""
+    """Read the table to forecast: the second argument, or the first if there is no fit."""
     if options.prior_only:
         if options.runs is not None:
             raise LawError(
@@ -166,7 +166,7 @@ def _runs_to_forecast(options: ForecastOptions) -> Path:
 
 
 def _with_own(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The table's own columns before those of the forecast."""
+    """Put the table's own columns before those of the forecast."""
     columns = table.drop(columns=[name for name in rows if name in table])
     dates = columns.select_dtypes("datetime").columns
     return columns.astype(dict.fromkeys(dates, str)).join(rows)
@@ -201,7 +201,8 @@ class OptimumOptions(CostOptions, SavedFitOptions):
 
 @command
 def optimum(options: OptimumOptions) -> None:
-    """The best size and tokens for a budget, with intervals, or why there are none.
+    """Find the best size and tokens for a budget, with intervals, or say why there are
+    none.
 
     Example: bayeslaw optimum fit.nc --budget 1e21 --budget 1e22 (or --budget 20000
     --hardware 64xH100 --price 2.5) --served-tokens 2T
@@ -286,8 +287,8 @@ class RecipesOptions(CostOptions, SavedFitOptions):
 
 @command
 def recipes(options: RecipesOptions) -> None:
-    """The probability that a run of one recipe beats a run of another, at equal compute
-    where recipes leave out D.
+    """Compute the probability that a run of one recipe beats a run of another, at equal
+    compute for recipes without D.
 
     Example: bayeslaw recipes target.nc --at N=8.1B,D=70B,replay=20%,ptpp=279 --at
     N=8.1B,replay=40%,ptpp=279
@@ -359,7 +360,7 @@ class CheckOptions(SavedFitOptions):
 
 @command
 def check(options: CheckOptions) -> None:
-    """Calibration on held-out runs: coverage, errors, and a verdict in words.
+    """Check calibration on held-out runs: coverage, errors, and a verdict in words.
 
     Example: bayeslaw check fit.nc runs.csv --where "ptpp == 279"
     """
@@ -400,7 +401,7 @@ def check(options: CheckOptions) -> None:
 
 
 def _further_checks(posterior: Any, table: Any, options: CheckOptions) -> dict:
-    """Make what was asked for beside the check, by its name in JSON."""
+    """Make the further checks that were asked for, by their names in JSON."""
     import bayeslaw
 
     checks = {}
@@ -469,9 +470,8 @@ class ReviewOptions(SavedFitOptions):
 
 @command
 def review(options: ReviewOptions) -> None:
-    """Health of a table of runs before it is fitted, or of fits before they are used.
-    Exit 0 where all is well, 4 where something deserves a look, 5 where something
-    fails.
+    """Review a table of runs before it is fitted, or fits before they are used. Exit 0
+    if all is well, 4 if something deserves a look, 5 if something fails.
 
     Example: bayeslaw review runs.csv --at N=8.1B,D=70B,ptpp=279
     """
@@ -499,7 +499,7 @@ def review(options: ReviewOptions) -> None:
 
 
 def _goal(options: ReviewOptions) -> Any:
-    """Read the runs to forecast, if they were said."""
+    """Read the runs to forecast, if they were given."""
     if options.goal is not None and options.at:
         raise RunTableError("give --goal or --at, not both")
     if options.goal is not None:
@@ -535,7 +535,7 @@ def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
     result = bayeslaw.review(table, goal=goal, name=str(path), seed=options.seed)
     reasons = "; ".join(check.reason for check in result.checks)
     for warning in caught:
-        # the review says most of them itself
+        # the review reports most of these itself
         if str(warning.message) not in reasons:
             warnings.warn(warning.message, stacklevel=2)
     return result

@@ -1,4 +1,4 @@
-"""Laws, and tables of runs: ``laws``, ``simulate``, ``table``."""
+"""Define the commands for laws and tables of runs: ``laws``, ``simulate``, ``table``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _law_summary(law) -> dict[str, Any]:
 
 
 def _law_record(law) -> dict[str, Any]:
-    """Collect all there is to say about a law."""
+    """Collect the full description of a law."""
     return _law_summary(law) | {
         "source": law.source,
         "latex": law.latex,
@@ -224,7 +224,7 @@ def table(options: TableOptions) -> None:
     options = with_file(options, options.runs)
     columns = columns_of(options.column)
     runs, notes = read_with_notes(options.runs, where=options.where, columns=columns)
-    losses(runs)  # refused where there is none, with a mapping
+    losses(runs)  # refused if there is none, with a proposed mapping
     runs = best_of(runs, options.best_of)
     # what is left out is not checked, nor read by any law of the catalogue
     selection, left_out = _kept(runs, options.keep or [])
@@ -251,12 +251,12 @@ def table(options: TableOptions) -> None:
 
 
 def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Select the columns of the schema, and those that are asked for; name the others.
+    """Select the columns of the schema and the requested ones, and name the others.
 
     Raises
     ------
     RunTableError
-        A column is not there.
+        A requested column is missing.
     """
     from bayeslaw._tables.runs import TEXT, numeric_columns
 
@@ -273,9 +273,7 @@ def _kept(runs: pd.DataFrame, more: list[str]) -> tuple[pd.DataFrame, list[str]]
 
 
 def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
-    """List, by domain, the laws that `fit` takes by default; and say why it would
-    refuse one.
-    """
+    """List by domain the laws that `fit` takes by default, with reasons for refusals."""
     from bayeslaw._law.find import find_law
     from bayeslaw._posteriors.fits.candidates import default_laws
     from bayeslaw._tables.fitting import by_domain, check_fittable
@@ -285,7 +283,7 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
         try:
             names = default_laws(rows)
             with warnings.catch_warnings():
-                # what looks odd is for a review to say
+                # a review reports oddities
                 warnings.simplefilter("ignore", RunTableWarning)
                 for name in names:
                     check_fittable(find_law(name, rows), rows)
@@ -296,9 +294,7 @@ def _suited(runs: pd.DataFrame) -> tuple[dict[str, list[str]], str | None]:
 
 
 def _range(column: pd.Series) -> dict[str, Any]:
-    """Measure least and most of a column of numbers; how many levels, and cells that
-    are empty.
-    """
+    """Find the range of a column of numbers, its number of levels, and its empty cells."""
     import pandas as pd
 
     levels = int(column.nunique())

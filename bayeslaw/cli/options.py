@@ -1,4 +1,5 @@
-"""Options that several commands share, and how a record of options becomes a command.
+"""Define options that several commands share, and turn a record of options into a
+command.
 
 A command takes one frozen dataclass whose fields are its arguments and options, in the
 order of its ``--help``; `command` (of `_base.arguments`) hands typer the signature that it expects.
@@ -16,14 +17,16 @@ from bayeslaw._base.arguments import command as command
 
 
 def complete_law(incomplete: str) -> list[str]:
-    """List names of laws that begin so, for the shell."""
+    """List names of laws with this beginning, for the shell's completion."""
     from bayeslaw._law.catalogue import law_names
 
     return [name for name in law_names() if name.startswith(incomplete)]
 
 
 def complete_laws(incomplete: str) -> list[str]:
-    """List the same for the last of A,B,C; a law that is named already is not offered."""
+    """List completions of the last name in A,B,C; laws that are already named are not
+    offered.
+    """
     *before, last = incomplete.split(",")
     beginning = "".join(f"{name}," for name in before)
     return [beginning + name for name in complete_law(last) if name not in before]
@@ -31,7 +34,7 @@ def complete_laws(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class CostOptions:
-    """What training costs; `parsing.costs_of` reads them."""
+    """Options for the costs of training; `parsing.costs_of` reads them."""
 
     hardware: Annotated[
         str | None,
@@ -178,7 +181,7 @@ AsJson = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class SavedFitOptions:
-    """What every command that reads fits takes."""
+    """Options of every command that reads fits."""
 
     seed: Seed = 0
     trust_law_file: TrustLawFile = False
@@ -187,7 +190,9 @@ class SavedFitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyOptions:
-    """The chain from a loss to the accuracy of an evaluation; `parsing.link_of` fits it."""
+    """Options for the link from a loss to the accuracy of an evaluation;
+    `parsing.link_of` fits it.
+    """
 
     accuracy: Annotated[
         Path | None,

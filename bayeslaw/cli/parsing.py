@@ -1,4 +1,4 @@
-"""From what was typed to what the Python functions take."""
+"""Parse typed options into arguments of the Python functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MENU_COLUMNS = ("N", "ptpp", "replay", "atpp")
 
 
 def number(option: str, text: str) -> float:
-    """Read a number as typed; what is wrong with it names the option."""
+    """Parse a number; errors name the option."""
     from bayeslaw._base.numbers import parse_number
 
     try:
@@ -44,8 +44,8 @@ def number_or_none(option: str, text: str | None) -> float | None:
 
 
 def limit(option: str, text: str, kind: Kind | None = None) -> float:
-    """Read a limit as typed, of a kind that its name tells (`KINDS`) or of another; of
-    a name that has none, `number`.
+    """Parse a limit of a given kind, or of the kind for its name (`KINDS`); names
+    without a kind are parsed by `number`.
     """
     name = option.split()[0].removeprefix("--").replace("-", "_")
     kind = kind or KINDS.get(name)
@@ -53,15 +53,17 @@ def limit(option: str, text: str, kind: Kind | None = None) -> float:
 
 
 def forgetting_limit(option: str, text: str) -> tuple[float, UnitName]:
-    """Read the largest rise of the source loss, and whether it is in nats or relative."""
+    """Parse the largest rise of the source loss, and tell whether it is in nats or
+    relative.
+    """
     from bayeslaw._plans import constraint
 
     return constraint.forgetting_limit(option, text)
 
 
 def forgetting_text(option: str, text: str) -> str:
-    """Read the largest rise of the source loss as `bayeslaw.plan` takes it, in its own
-    unit; what is wrong with it names the option.
+    """Check the largest rise of the source loss, in its own unit, as `bayeslaw.plan`
+    takes it; errors name the option.
     """
     if not says_unit(text):
         forgetting_limit(option, text)
@@ -69,8 +71,8 @@ def forgetting_text(option: str, text: str) -> str:
 
 
 def says_unit(text: str) -> bool:
-    """Whether a limit is in bits per byte or a perplexity, which the planner translates,
-    or on a rise, which it reads.
+    """Tell whether a limit is in bits per byte, a perplexity, or on a rise; the planner
+    reads these texts itself.
     """
     from bayeslaw._plans.constraint import says_rise
 
@@ -78,14 +80,15 @@ def says_unit(text: str) -> bool:
 
 
 def loss_limit(option: str, text: str) -> float | str:
-    """A limit on a loss as `bayeslaw.plan` takes it: a number, or text with its unit."""
+    """Parse a limit on a loss for `bayeslaw.plan`: a number, or text with its unit."""
     return text.strip() if says_unit(text) else limit(option, text)
 
 
 def by_name(option: str, text: str, read: Callable[[str, str], Any]) -> Any:
-    """Read one value, or one for each domain: ``code=2%,en=0.01bpb``.
+    """Parse one value, or one for each domain: ``code=2%,en=0.01bpb``.
 
-    ``read``: what is read of the option, with the name where there is one, and a text.
+    ``read``: parses a text; its other argument is the option, with the domain's name if
+    there is one.
     """
     if "=" not in text:
         return read(option, text)
@@ -94,12 +97,12 @@ def by_name(option: str, text: str, read: Callable[[str, str], Any]) -> Any:
 
 
 def forgetting_by_name(option: str, text: str) -> str | dict[str, str]:
-    """A limit on forgetting, or one for each source: ``code=2%,en=0.01bpb``."""
+    """Parse a limit on forgetting, or one for each source: ``code=2%,en=0.01bpb``."""
     return by_name(option, text, forgetting_text)
 
 
 def bytes_per_token(option: str, texts: Sequence[str] | None) -> Any:
-    """Bytes of a token: one number, or by domain."""
+    """Parse the bytes of a token: one number, or by domain."""
     if not texts:
         return None
     if len(texts) == 1 and "=" not in texts[0]:
@@ -108,7 +111,7 @@ def bytes_per_token(option: str, texts: Sequence[str] | None) -> Any:
 
 
 def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Read name and value of each NAME=VALUE."""
+    """Split each NAME=VALUE into name and value."""
     pairs = [option.partition("=") for option in options or []]
     for name, equals, value in pairs:
         if not (name and equals and value):
@@ -117,7 +120,7 @@ def name_values(options: Sequence[str] | None) -> list[tuple[str, str]]:
 
 
 def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str, str]:
-    """Read texts by name, each name once; errors tell the ``option`` before the name."""
+    """Collect texts by name, each name once; errors name the ``option``."""
     pairs = name_values(options)
     values = dict(pairs)
     for name in values:
@@ -131,7 +134,7 @@ def values_by_name(options: Sequence[str] | None, option: str = "") -> dict[str,
 
 
 def assignments(options: Sequence[str] | None, option: str = "") -> dict[str, float]:
-    """Read numbers by name; errors tell the ``option`` before the name."""
+    """Parse numbers by name; errors name the ``option``."""
     values = values_by_name(options, option)
     return {
         name: number(f"{option} {name}".strip(), text) for name, text in values.items()
@@ -175,7 +178,7 @@ def _levels(option: str, text: str) -> list[float]:
 
 
 def costs_of(options: CostOptions) -> Costs | None:
-    """Read what training costs; None where nothing is said of it."""
+    """Read the costs of training; None if no option is given."""
     from bayeslaw._costs.costs import Costs, Shape
 
     settings: dict[str, Any] = {
@@ -193,7 +196,7 @@ def costs_of(options: CostOptions) -> Costs | None:
 
 
 def link_of(options: AccuracyOptions, seed: int) -> AccuracyLink | None:
-    """Fit the chain from a loss to an accuracy; None where none is asked for."""
+    """Fit the link from a loss to an accuracy; None if it is not asked for."""
     if options.accuracy is None:
         if options.chance is not None:
             raise LawError("--chance is that of --accuracy EVALUATED.csv: give it, too")
@@ -235,7 +238,7 @@ def read_table(
     *,
     grows: bool = False,
 ) -> pd.DataFrame:
-    """Read a table of runs; of a file that ``grows``, its whole lines."""
+    """Read a table of runs; from a file that ``grows``, only whole lines."""
     from bayeslaw._tables.runs import read_with_notes
 
     columns = columns_of(column)
@@ -243,7 +246,9 @@ def read_table(
 
 
 def best_of(table: pd.DataFrame, setting: str | None) -> pd.DataFrame:
-    """The table, or the tuned loss of each cell of a sweep; what is at an edge is said."""
+    """Return the table, or the tuned loss of each cell of a sweep, with a note about
+    cells at an edge.
+    """
     if setting is None:
         return table
     import bayeslaw
@@ -260,7 +265,7 @@ def best_of(table: pd.DataFrame, setting: str | None) -> pd.DataFrame:
 
 
 def columns_of(column: Sequence[str] | None) -> dict[str, str | tuple[str, ...]]:
-    """Read names of the schema by the user's, as `bayeslaw.read_runs` takes them."""
+    """Parse the mapping of columns, as `bayeslaw.read_runs` takes it."""
     from bayeslaw._tables.columns import by_theirs
 
     return by_theirs(values_by_name(column, "--column"))
@@ -280,12 +285,12 @@ def load_fit(path: str | Path, trust_law_file: bool) -> Any:
 def prior_of(
     option: str, laws: Sequence[str] | None, runs: pd.DataFrame | None, options: Any
 ) -> Any:
-    """The prior of the law named by an option, in place of a fit.
+    """Build the prior of the law named by an option, in place of a fit.
 
     Parameters
     ----------
     runs
-        What will be asked about, where there is a table of it.
+        Runs that will be forecast, if there is a table.
     options
         The record of the command: its ``experience`` and ``seed``.
     """
@@ -312,7 +317,7 @@ def load_befores(
 ) -> dict[str, Any]:
     """Load fits of checkpoints by the column they forecast.
 
-    A file without a name is for the one such column that the laws read.
+    A file without a name belongs to the one such column that the laws read.
     """
     pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
     columns = {c for piece in pieces for c in piece.covariates if c in LOSSES_BEFORE}
@@ -331,7 +336,7 @@ def load_befores(
 def goal_of(
     options: Sequence[str], where: str | None, column: Sequence[str] | None
 ) -> Any:
-    """Read runs to forecast, or the question a plan answers."""
+    """Read the goal: runs to forecast, or the question of a plan."""
     table = table_of_goal(options)
     if table is None:
         return question_of(options, "--goal")
@@ -339,7 +344,7 @@ def goal_of(
 
 
 def table_of_goal(options: Sequence[str]) -> Path | None:
-    """Find the file of runs to forecast; None where a plan is asked for."""
+    """Find the file of runs to forecast; None if a plan is asked for."""
     is_file = len(options) == 1 and ("=" not in options[0] or Path(options[0]).exists())
     return Path(options[0]) if is_file else None
 
@@ -355,8 +360,8 @@ def goal_at(options: Sequence[str]) -> pd.DataFrame:
 
 
 def question_value(option: str, text: str) -> Any:
-    """Read what a keyword of `bayeslaw.plan`, or the option of its name, is given: in its
-    own unit, and by domain where it may be.
+    """Parse the value of a keyword of `bayeslaw.plan`, in its own unit, and by domain
+    if that is allowed.
     """
     name = option.removeprefix("--").replace("-", "_")
     if name == "accuracy":  # a table, which the planner reads
@@ -369,8 +374,8 @@ def question_value(option: str, text: str) -> Any:
 
 
 def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
-    """Read what to plan for, in the keywords of `bayeslaw.plan`, or of `plan_mixture`:
-    bounds of shares are those of the columns ``share_NAME``.
+    """Parse the question of a plan into keywords of `bayeslaw.plan` or `plan_mixture`;
+    columns ``share_NAME`` give bounds of shares.
     """
     texts = values_by_name(options, option)
     shares = {name: texts.pop(name) for name in list(texts) if is_share(name)}
@@ -385,7 +390,9 @@ def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
 
 
 def share_bounds(option: str, text: str) -> tuple[float, float]:
-    """Read the least and the largest share of a domain, ``5%:30%``, or one that is fixed."""
+    """Parse the smallest and the largest share of a domain, ``5%:30%``, or a fixed
+    share.
+    """
     ends = text.split(":")
     if len(ends) > 2:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""Commands that run for hours: ``study anchors``, ``study pool``."""
+"""Define the commands that run for hours: ``study anchors``, ``study pool``."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class AnchorsStudyOptions:
 
 @command
 def study_anchors(options: AnchorsStudyOptions) -> None:
-    """Chosen runs against the paper's grid, random runs and a D-optimal design, on
+    """Compare chosen runs with the paper's grid, random runs and a D-optimal design, on
     simulated grids at equal cost.
 
-    Interrupted, the same command goes on where it was.
+    If it is interrupted, the same command goes on where it was.
 
     Example: bayeslaw study anchors --seeds 2 -o anchors.csv
     """
@@ -109,8 +109,8 @@ def study_anchors(options: AnchorsStudyOptions) -> None:
 
 @contextmanager
 def _resumable(output: Path | None) -> Iterator[None]:
-    """Say, at Ctrl-C and where workers were lost, where the work is that the same
-    command goes on from.
+    """Print where the work is saved, at Ctrl-C and when workers are lost; the same
+    command goes on from there.
     """
     place = "nothing is kept: give --output to be able to go on"
     if output is not None:
@@ -166,8 +166,8 @@ class PoolStudyOptions:
 # a row of the printed table; --json has all figures
 @command
 def study_pool(options: PoolStudyOptions) -> None:
-    """Runs of a measured pool bought from nothing, a share of what all cost at a time,
-    and the goal forecast from them.
+    """Buy runs of a measured pool from nothing, up to shares of the cost of all, and
+    forecast the goal from them.
 
     Example: bayeslaw study pool runs.csv --offer "split == 'train'" --goal "split ==
     'test'" --budgets 1%,5%,10%

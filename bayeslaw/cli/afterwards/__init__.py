@@ -1,1 +1,1 @@
-"""Commands for what comes after a plan: a run on its way, a second batch of runs."""
+"""Define the commands after a plan: follow a run, update by a second batch of runs."""

@@ -1,4 +1,4 @@
-"""A run while it trains: ``follow``, once or watching its file."""
+"""Define ``follow``: follow a run while it trains, once or by watching its file."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class FollowOptions(SavedFitOptions):
 
 @command
 def follow(options: FollowOptions) -> None:
-    """A run while it trains: its end, with what its points so far have taught, and
+    """Follow a run while it trains: forecast its end from its points so far, and say
     whether to go on.
 
     Example: bayeslaw follow target.nc run.csv --until 20B --max-loss 1.8 --watch
@@ -252,8 +252,8 @@ def _keep(path: Path | None, state: Following) -> None:
 
 
 def _watch(options: FollowOptions, start: Follower, warmup: float | None) -> None:
-    """Keep one screen up to date until the run is at its end, or Ctrl-C; what was last
-    known is in the output file.
+    """Keep one screen up to date until the run ends, or until Ctrl-C. The output file
+    has the last state.
     """
     say_warnings()  # the end may be days away
     try:
@@ -295,8 +295,8 @@ def _curve_now(options: FollowOptions) -> pd.DataFrame:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Stamp a file with what changes when it does; of a tracker's store it is not
-    known, so it is read each time.
+    """Return a stamp that changes when a file does. For a tracker's store there is
+    none, so it is read each time.
     """
     from bayeslaw._tables.sources.source import is_tracker
 
@@ -313,7 +313,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def screen(state: Following, trouble: str = "", width: int = 64) -> RenderableType:
-    """Show what is known, and what stands in the way of reading the file.
+    """Draw the present forecast, and any error from reading the file.
 
     ``width``: characters of a chart.
     """
@@ -371,7 +371,7 @@ def _chart(domain: Followed, until: float, width: int, height: int = 12) -> str:
 
 
 class Scale(NamedTuple):
-    """Where tokens and losses lie on a chart of characters: columns over log tokens, lines
+    """Map tokens and losses to a chart of characters: columns over log tokens, lines
     from the highest loss down.
     """
 
@@ -394,5 +394,5 @@ class Scale(NamedTuple):
         return round((self.height - 1) * inside)
 
     def tokens(self) -> Float[np.ndarray, " column"]:
-        """Tokens at each column, shape (column,)."""
+        """Compute the tokens at each column, shape (column,)."""
         return np.geomspace(np.exp(self.first), np.exp(self.last), self.width)

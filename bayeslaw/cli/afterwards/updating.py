@@ -1,4 +1,4 @@
-"""A second batch of runs: ``update``."""
+"""Define ``update``: fit again with a second batch of runs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def update(options: UpdateOptions) -> None:
             progress=progress,
             tell=lambda line: say(line, to_stderr=True),
         )
-    # nothing new is no reason to write a fit again, nor a page that says nothing
+    # without new rows, neither fits nor a page are written
     written = {} if updated.action == "nothing new" else _write(options, updated)
     record = updated.to_dict() | {name: str(path) for name, path in written.items()}
 
@@ -131,8 +131,8 @@ def update(options: UpdateOptions) -> None:
 
 
 def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | None:
-    """What is planned for; losses before adaptation that are not given are the table's,
-    or forecast from its checkpoints, as `report` does.
+    """Read the question of the plan. Losses before adaptation that are not given come
+    from the table, or are forecast from its checkpoints, as in `report`.
     """
     from bayeslaw._report.planned import completed
     from bayeslaw._report.question import check_question
@@ -152,7 +152,7 @@ def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | N
 
 
 def _check(options: UpdateOptions) -> None:
-    """Refuse what can be refused before anything is read."""
+    """Refuse wrong options before anything is read."""
     if options.source is None and options.question:
         raise LawError("--plan needs the source's fit too: give --source OLD_S.nc")
     if options.source is None and options.source_output:
@@ -163,7 +163,7 @@ def _check(options: UpdateOptions) -> None:
 
 
 def _write(options: UpdateOptions, updated: Updated) -> dict[str, Path]:
-    """Write the new fits and the page, and name them as in the JSON."""
+    """Write the new fits and the page, and return their paths for the JSON."""
     import bayeslaw
 
     # in the order in which `update` was given them

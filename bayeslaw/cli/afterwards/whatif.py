@@ -1,4 +1,4 @@
-"""Beside a plan: ``whatif``, the same question with other limits, sizes or prices."""
+"""Define ``whatif``: plan the same question with other limits, sizes or prices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOT_OF_A_SCENARIO = (
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIfOptions(PlanOptions):
-    """Options of ``whatif``: those of ``plan``, and what differs."""
+    """Options of ``whatif``: those of ``plan``, and the scenarios."""
 
     scenario: Annotated[
         list[str] | None,
@@ -62,7 +62,7 @@ class WhatIfOptions(PlanOptions):
 
 @command
 def whatif(options: WhatIfOptions) -> None:
-    """Plans of several scenarios side by side: other limits, sizes or prices.
+    """Compare the plans of several scenarios: other limits, sizes or prices.
 
     Example: bayeslaw whatif --target t.nc --source s.nc --N 8.1B --ptpp 279
     --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9 --scenario "stricter:
@@ -105,7 +105,7 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
-    """Read what each scenario changes, from the file and as typed."""
+    """Read the changes of each scenario, from the file and from options."""
     changed: dict[str, dict[str, Any]] = {}
     if options.scenarios is not None:
         changed |= _from_file(options.scenarios)
@@ -142,7 +142,7 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
 def _with_changes(
     options: WhatIfOptions, scenario: str, changes: Mapping[str, Any]
 ) -> WhatIfOptions:
-    """Replace options of `plan` by what a scenario says of them."""
+    """Replace options of `plan` by a scenario's values."""
     hints = get_type_hints(PlanOptions)
     allowed = [f.name for f in fields(PlanOptions) if f.name not in NOT_OF_A_SCENARIO]
     values = {}

@@ -1,1 +1,1 @@
-"""What to do: ``plan``, ``anchors``, ``report``."""
+"""Define the commands for decisions: ``plan``, ``anchors``, ``report``."""

@@ -1,4 +1,4 @@
-"""The command ``anchors``: runs to buy, at once or in a sequence."""
+"""Define ``anchors``: choose runs to buy, at once or in a sequence."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ class AnchorsOptions(CostOptions, SavedFitOptions):
 
 @command
 def anchors(options: AnchorsOptions) -> None:
-    """Which runs to buy next, in order: by what each adds to a forecast, or saves a
-    plan, for what it costs.
+    """Choose the runs to buy next, in order of what each adds to a forecast, or saves a
+    plan, for its cost.
 
     Example: bayeslaw anchors fit.nc --candidates runs.csv --offer N=241M,517M --offer
     ptpp=279 --goal planned.csv --budget 2e20 (or --budget 5000 --hardware 8xH100 --price
@@ -232,7 +232,7 @@ def anchors(options: AnchorsOptions) -> None:
 
 
 def _fits_of_anchors(options: AnchorsOptions) -> tuple[Any, Any]:
-    """The fit to improve, and of a plan those of the sources."""
+    """Load the fit to improve, and for a plan the fits of the sources."""
     assert options.fit_file is not None
     posterior = load_fit(options.fit_file, options.trust_law_file)
     if not options.source:
@@ -243,7 +243,7 @@ def _fits_of_anchors(options: AnchorsOptions) -> tuple[Any, Any]:
 def _priors_of_anchors(
     options: AnchorsOptions, table: pd.DataFrame, goal: Any
 ) -> tuple[Any, Any]:
-    """What the priors say of runs on offer and of the goal, in place of fits."""
+    """Build posteriors from priors at the runs on offer and the goal, in place of fits."""
     import pandas as pd
 
     from bayeslaw._tables.before import of_source
@@ -260,7 +260,9 @@ def _priors_of_anchors(
 
 
 def _check_asked(options: AnchorsOptions) -> None:
-    """Check what has to be said, typed or in the file beside the candidates."""
+    """Check that all required values are given, typed or in the file beside the
+    candidates.
+    """
     if not options.goal:
         raise LawError(
             "what are the runs for? give --goal planned.csv, or the plan: --goal N=8.1B "
@@ -275,8 +277,8 @@ def _check_asked(options: AnchorsOptions) -> None:
 
 
 def _goal(options: AnchorsOptions) -> Any:
-    """Read runs to forecast, in the names of the candidates' table, or what to plan
-    for.
+    """Read the goal: runs to forecast, with the candidates' column names, or the
+    question of a plan.
     """
     goal = options.goal or []
     table = table_of_goal(goal)
@@ -285,7 +287,7 @@ def _goal(options: AnchorsOptions) -> Any:
 
 
 def _check_next(options: AnchorsOptions) -> None:
-    """Refuse options that are of the other kind of question."""
+    """Refuse options that belong to the other kind of question."""
     of_next = {
         "--measured": options.measured,
         "--batch": options.batch,
@@ -380,13 +382,13 @@ def _measured(paths: list[Path] | None) -> pd.DataFrame | None:
 
 
 def _candidates(options: AnchorsOptions, losses_read: Collection[str]) -> Any:
-    """Read the runs on offer: those of the table, or those made from its checkpoints.
+    """Read the runs on offer: those in the table, or runs made from its checkpoints.
 
     Parameters
     ----------
     losses_read
-        Losses before adaptation that laws read: of checkpoints that do not exist yet
-        they are forecast, as `report` does.
+        Losses before adaptation that laws read. For checkpoints that do not exist yet
+        they are forecast, as in `report`.
     """
     import bayeslaw
     from bayeslaw._posteriors.averaging.checkpoint import fill_losses

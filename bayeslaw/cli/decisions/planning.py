@@ -1,4 +1,4 @@
-"""The command ``plan``: options, posteriors, and the question they make."""
+"""Define ``plan``: its options, posteriors and question."""
 
 from __future__ import annotations
 
@@ -243,8 +243,8 @@ class PlanOptions(AccuracyOptions, CostOptions, SavedFitOptions):
 
 @command
 def plan(options: PlanOptions) -> None:
-    """The cheapest adaptation that keeps its promises with a stated probability, or why
-    there is none.
+    """Find the cheapest adaptation that keeps its promises with a stated probability,
+    or say why there is none.
 
     Example: bayeslaw plan --target t.nc --source s.nc --N 8.1B --ptpp 279
     --max-target-loss 1.8 --max-forgetting 2% --baseline-loss 1.9 --hardware 64xH100
@@ -287,7 +287,7 @@ def posteriors_and_question(options: PlanOptions) -> tuple[Any, Any, dict[str, A
 
 
 def _target_and_source(options: PlanOptions) -> tuple[Any, Any]:
-    """The fits to plan with, or what the priors of two laws say."""
+    """Load the fits to plan with, or build posteriors from the priors of two laws."""
     if options.prior_only:
         if options.target or options.source:
             raise LawError("with --prior-only there are no fits: leave --target out")
@@ -318,7 +318,9 @@ def _each(posteriors: Any) -> list[Any]:
 
 
 def _question(options: PlanOptions) -> dict[str, Any]:
-    """Collect what `bayeslaw.plan` is asked, but for the columns that the laws read."""
+    """Collect the keyword arguments of `bayeslaw.plan`, except the columns that the
+    laws read.
+    """
     names = [name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE)]
     of_lists = ("max_loss", "bytes_per_token")
     names += ["max_forgetting", "mean_weights", "baseline_run", "correlation"]
@@ -349,7 +351,7 @@ def _question(options: PlanOptions) -> dict[str, Any]:
 def _covariates(
     options: PlanOptions, posteriors: list, sizes: list[float], ptpp: list[float]
 ) -> dict[str, Any]:
-    """Collect columns that the laws read beside N, D, replay and ptpp."""
+    """Collect columns that the laws read in addition to N, D, replay and ptpp."""
     from bayeslaw._posteriors.chain import losses_before
 
     befores = load_befores(options.before, posteriors, options.trust_law_file)

@@ -1,4 +1,4 @@
-"""The command ``report``: its page, before the first run and after."""
+"""Define ``report``: the page before the first run, and after."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _reading(options: ReportOptions) -> list[str]:
 
 
 def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
-    """Name what the page is made of, as far as that tells how long it takes."""
+    """Name the kind of page, which determines how long it takes."""
     words = ["report"]
     if table is not None:
         words.append(f"on {len(table)} runs")
@@ -128,7 +128,7 @@ def _name_of(options: ReportOptions, table: pd.DataFrame | None) -> str:
 
 
 def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
-    """What the page plans for, and what that costs."""
+    """Read the question of the page's plan, and its costs."""
     costs = costs_of(options)
     if not options.question:
         if costs is not None:
@@ -139,13 +139,13 @@ def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
 
 
 def _say_shown(path: Path, coming: Sequence[str]) -> None:
-    """Say that the page is there before all of it is."""
+    """Tell the user that the page is written, although parts are still missing."""
     if coming:
         say(f"-> {path} is there; to come: {', '.join(coming)}", to_stderr=True)
 
 
 def _report_of_priors(options: ReportOptions) -> None:
-    """Write the page before the first run: a forecast, or a plan."""
+    """Write the page before the first run, with a forecast or a plan."""
     import bayeslaw
 
     path, laws = options.runs, options.law or []

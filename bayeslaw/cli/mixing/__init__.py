@@ -1,1 +1,1 @@
-"""Commands about mixtures of domains."""
+"""Define the commands for mixtures of domains."""

@@ -1,4 +1,4 @@
-"""What to mix: ``mixture``."""
+"""Define ``mixture``: plan a mixture of domains."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class MixtureOptions:
 
 @command
 def mixture(options: MixtureOptions) -> None:
-    """The cheapest tokens and shares of a mixture that keep all limits with a stated
-    probability; with --D the best mixture of that budget.
+    """Find the cheapest tokens and shares of a mixture that keep all limits with a
+    stated probability; with --D, the best mixture for that budget.
 
     Example: bayeslaw mixture --loss web=web.nc --loss code=code.nc --N 1B
     --max-loss web=2.5 --max-loss code=1.9 --share code=5%:40%
@@ -126,7 +126,7 @@ def mixture(options: MixtureOptions) -> None:
 
 
 def _question(options: MixtureOptions) -> dict[str, Any]:
-    """Read what both questions have."""
+    """Read the arguments that both questions share."""
     shares = values_by_name(options.share, "--share")
     return {
         "N": limit("--N", options.N),
