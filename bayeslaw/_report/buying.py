@@ -1,4 +1,4 @@
-"""Runs worth buying before the plan is carried out: those between the table and it."""
+"""Choose runs to buy before the plan is carried out, between the table and the plan."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from bayeslaw._posteriors.posterior import KeptPosterior
 
 
 class Rule(NamedTuple):
-    """Which runs the page offers, and when it names them.
+    """Rules for the runs that the page offers, and for when it advises them.
 
     Parameters
     ----------
     budget
         Budget of runs that improve the plan, as a share of the plan's cost.
     picks
-        Runs at most.
+        Most runs.
     sizes
-        Sizes between the table's largest and the plan's, that one counted.
+        Number of sizes between the table's largest and the plan's, the latter counted.
     replays
-        Replays on offer: the table's nearest to the plan's.
+        Number of replays on offer: those of the table nearest to the plan's.
     saving
         Share of the plan's cost that runs must save beyond their own.
     errors
-        Standard errors of a gain that it must exceed.
+        Number of its standard errors that a gain must exceed.
     same
-        Relative difference of levels that count as one: people round.
+        Relative difference below which levels are equal, since people round.
     """
 
     budget: float = 0.1
@@ -61,8 +61,8 @@ Fits = Mapping[str, KeptPosterior]  # by domain
 def why_not_offered(
     runs: pd.DataFrame, question: Mapping[str, Any], read: Sequence[str]
 ) -> str | None:
-    """Why no runs can be offered before the plan's, as far as the table tells before
-    anything is fitted; None where they can, or there are none.
+    """Give the reason why no runs can be offered, as far as the table shows it before
+    the fits; None if runs can be offered, or if there are none.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def why_not_offered(
     """
     if not can_be_priced(runs):
         return None
-    # where the plan will lie in tokens and replay is not known yet
+    # the plan's tokens and replay are not known yet
     planned = {name: float(np.max(question.get(name, 1.0))) for name in ("N", "ptpp")}
     planned |= {"D": float(runs["D"].max()), "replay": float(runs["replay"].median())}
     try:
@@ -95,24 +95,24 @@ def why_not_offered(
 
 
 def can_be_priced(runs: pd.DataFrame) -> bool:
-    """Whether a table says of checkpoints and tokens what costs are reckoned from."""
+    """Tell whether a table has the columns of checkpoints and tokens that costs need."""
     return {"N", "D", "replay", "ptpp"} <= set(runs)
 
 
 @dataclass(frozen=True)
 class Purchase:
-    """Runs chosen of those on offer between the table and the plan.
+    """Runs chosen among those on offer between the table and the plan.
 
     Parameters
     ----------
     offered
-        All of them, with what each costs.
+        All runs on offer, with their costs.
     picked
-        None where the cheapest costs more than is to be spent.
+        The chosen runs; None if the cheapest costs more than the budget.
     price
-        What the plan costs, in ``unit``.
+        Cost of the plan, in ``unit``.
     notes
-        Where losses of their checkpoints come from.
+        Origin of the losses of their checkpoints.
     """
 
     offered: pd.DataFrame
@@ -123,18 +123,18 @@ class Purchase:
 
     @property
     def is_advised(self) -> bool:
-        """Whether the chosen runs are worth their cost."""
+        """Tell whether the chosen runs are worth their cost."""
         return self.picked is not None and is_worth_it(self.picked, self.price)
 
 
 def choose_runs(
     fits: Fits, question: Mapping[str, Any], answer: Plan, runs: pd.DataFrame
 ) -> Purchase | None:
-    """Choose runs to buy before the plan; None where nothing can be priced, or the
+    """Choose runs to buy before the plan; None if nothing can be priced, or if the
     plan's model is smaller than the table's.
     """
     if not can_be_priced(runs) or not answer.feasible or not answer.D:
-        return None  # a share of what the plan costs is spent
+        return None  # the budget is a share of the plan's cost
     costs = _prices(question)
     price, unit = float(answer.flops or 0), "FLOPs"
     if costs is not None:
@@ -172,8 +172,8 @@ def worth_buying(
     runs: pd.DataFrame,
     notes: list[str],
 ) -> dict[str, Any] | None:
-    """Runs to buy of those on offer, as the page's template reads them; where losses of
-    their checkpoints come from is noted. None where there is nothing to say.
+    """Describe the runs to buy for the page's template, with the origin of their
+    checkpoints' losses; None if there is nothing to show.
     """
     purchase = choose_runs(fits, question, answer, runs)
     if purchase is None:
@@ -197,13 +197,13 @@ def worth_buying(
 
 
 def _prices(question: Mapping[str, Any]) -> Costs | None:
-    """What runs cost, where that is known in money."""
+    """Read the prices of runs, if they are known in money."""
     costs = question.get("costs")
     return costs if costs is not None and costs.has_money else None
 
 
 def _nothing(purchase: Purchase) -> dict[str, Any]:
-    """Say why no run is advised."""
+    """Describe why no run is advised."""
     first, unit = _first_costs(purchase.offered), purchase.unit
     why = "none is expected to save what it costs"
     if purchase.picked is None:
@@ -225,17 +225,17 @@ def _nothing(purchase: Purchase) -> dict[str, Any]:
 def on_offer(
     runs: pd.DataFrame, planned: Mapping[str, Any], costs: Costs | None = None
 ) -> pd.DataFrame | None:
-    """Runs between the table and the plan: of the table's largest models and of sizes
-    between them and the plan's, at the plan's stage, near its replay, of as many tokens
-    as the table's longest runs up to the plan's; None where the plan's model is smaller
-    than the table's.
+    """Make runs between the table and the plan: the table's largest models and sizes
+    between them and the plan's, at the plan's stage, near its replay, with tokens from
+    those of the table's longest runs up to the plan's. None if the plan's model is
+    smaller than the table's.
 
     Parameters
     ----------
     planned
         ``N``, ``ptpp``, ``D`` and ``replay`` of the plan.
     costs
-        Prices, where runs are paid in money.
+        Prices, if runs are paid in money.
     """
     sizes = _sizes(runs, planned["N"])
     if not sizes:
@@ -262,7 +262,7 @@ def on_offer(
 
 
 def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:
-    """The table's largest size up to the plan's, and some between."""
+    """Choose sizes from the table's largest up to the plan's."""
     smaller = [n for n in runs["N"].unique() if n <= (1 + RULE.same) * planned]
     if not smaller:
         return []
@@ -275,9 +275,9 @@ def _sizes(runs: pd.DataFrame, planned: float) -> list[float]:
 
 
 def _stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float:
-    """Pre-training tokens per parameter of a model of this size at the plan's stage, or
-    at the table's last where that is earlier: the table's own checkpoint's, if it has
-    one there.
+    """Find the pre-training tokens per parameter of a model of this size at the plan's
+    stage, or at the table's last stage if that is earlier; if the table has a
+    checkpoint there, its own value is used.
     """
     are_tokens = stage_axis(runs) == "N*ptpp"
     levels = runs["ptpp"] * (runs["N"] if are_tokens else 1.0)
@@ -289,13 +289,13 @@ def _stage(runs: pd.DataFrame, planned: Mapping[str, Any], size: float) -> float
 
 
 def _first_costs(offered: pd.DataFrame) -> np.ndarray:
-    """Cost of each run up to its first measurement, its checkpoint included."""
+    """Compute the cost of each run up to its first measurement, with its checkpoint."""
     cost = offered["cost"] + offered["checkpoint_cost"]
     return cost.groupby(offered["run"]).min().to_numpy(float)
 
 
 def is_worth_it(picked: Anchors, of_plan: float) -> bool:
-    """Whether runs save more than they cost, beyond the error of the gain."""
+    """Tell whether runs save more than they cost, beyond the error of the gain."""
     if not picked.picks:
         return False
     gain = sum(pick["gain"] for pick in picked.picks)
@@ -306,7 +306,7 @@ def is_worth_it(picked: Anchors, of_plan: float) -> bool:
 
 
 def _lines(picked: Anchors, offered: pd.DataFrame, unit: str) -> list[dict[str, str]]:
-    """A line for each run, as texts with units."""
+    """Describe each run in a line of texts with units."""
     lines = []
     for pick in picked.picks:
         run = offered.loc[pick["row"]]
@@ -326,18 +326,18 @@ def _lines(picked: Anchors, offered: pd.DataFrame, unit: str) -> list[dict[str, 
 
 
 def read_before(*posteriors: KeptPosterior) -> list[str]:
-    """The checkpoint's losses before adaptation that laws read."""
+    """List the checkpoint's losses before adaptation that laws read."""
     pieces = [piece for posterior in posteriors for piece in posterior.pieces()]
     return [c for c in LOSSES_BEFORE if any(c in piece.covariates for piece in pieces)]
 
 
 def known_starts(offered: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Runs on offer whose checkpoint's losses are known.
+    """Select runs on offer with known losses of their checkpoints.
 
     Raises
     ------
     RunTableError
-        There are none.
+        There are no such runs.
     """
     there = [column for column in columns if column in offered]
     complete = offered.dropna(subset=there)

@@ -1,4 +1,6 @@
-"""One domain of the table: split, fitted, forecast where it was held out, drawn."""
+"""Process one domain of the table: split it, fit it, forecast the held-out runs, and
+draw pictures.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,16 @@ LOSS_UNIT = "nats per token"
 
 @dataclass(frozen=True)
 class PageSetting:
-    """How every domain is fitted and checked.
+    """Settings of the fits and checks of all domains.
 
     Parameters
     ----------
     reference
         Columns of the reference run to replace.
     hold_outs
-        What is left out in turn, the main one first.
+        Hold-outs, the main one first.
     on_failure
-        What failed diagnostics do: ``"raise"``, ``"warn"`` or ``"ignore"``.
+        Reaction to failed diagnostics: ``"raise"``, ``"warn"`` or ``"ignore"``.
     unit
         Unit of the table's losses.
     """
@@ -54,13 +56,13 @@ class PageSetting:
 
     @property
     def main(self) -> HoldOut:
-        """The hold-out whose forecasts the page draws."""
+        """The main hold-out, whose forecasts the page draws."""
         return self.hold_outs[0]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Runs of a domain, and which of them are held out, shape (run,)."""
+    """Runs of a domain, and the mask of the held-out ones, shape (run,)."""
 
     runs: pd.DataFrame
     is_held: Bool[np.ndarray, " run"]
@@ -75,7 +77,7 @@ class Split:
 
 
 class Tested(NamedTuple):
-    """A hold-out, and the check of its forecast; or why there is none."""
+    """A hold-out, and the check of its forecast, or the reason why there is none."""
 
     hold_out: HoldOut
     check: Check | None
@@ -89,19 +91,19 @@ class DomainResult:
     Parameters
     ----------
     fit
-        What the page tells of and plans with: of all runs where there is a plan, else
-        of those not held out.
+        The fit that the page shows and plans with: of all runs if there is a plan, else
+        of the runs that are not held out.
     check
-        Check of the forecast of the main runs held out, by a fit that has not seen
+        Check of the forecast of the main held-out runs, by a fit that has not seen
         them.
     printed
         The forecasts as a picture, where there are ``panels``.
     panels
         The forecasts as numbers (`panels`); None without tokens to draw them along.
     pictures
-        How good the forecasts are, and what makes them wide.
+        Pictures of the quality of the forecasts and the parts of their width.
     inside
-        What the law that weighs most says.
+        Pictures of the law with most weight.
     fitted
         Runs that ``fit`` has seen.
     tested
@@ -119,7 +121,7 @@ class DomainResult:
     tested: tuple[Tested, ...] = ()
 
     def at_tokens(self, tokens: float | None) -> DomainResult:
-        """With a plan's tokens: whether its checks lie in the plan's direction."""
+        """Add a plan's tokens, which decide whether checks lie in the plan's direction."""
         tested = [
             test._replace(hold_out=test.hold_out.at_tokens(tokens))
             for test in self.tested
@@ -128,8 +130,8 @@ class DomainResult:
 
     @property
     def decisive(self) -> list[Check]:
-        """Checks along the axes on which the plan lies beyond the table; where it lies
-        within, the main one.
+        """Select the checks along axes on which the plan lies beyond the table; if it
+        lies within, the main check.
         """
         checks = [
             test.check
@@ -140,13 +142,13 @@ class DomainResult:
 
     @property
     def parameters(self) -> list[dict]:
-        """Rows of the table of parameters: name, mean, sd, low, high."""
+        """List the rows of the table of parameters: name, mean, sd, low, high."""
         rows = self.fit.parameters().to_dict(orient="index")
         return [{"name": name, **row} for name, row in rows.items()]
 
     @property
     def sampler(self) -> str:
-        """How the draws were made, in words."""
+        """Describe the sampler in words."""
         if isinstance(self.fit, Average):
             rows = self.fit.table.loc[list(self.fit.weights)]
             return "; ".join(
@@ -162,7 +164,7 @@ class DomainResult:
 
 
 def laws_in(fit: Fit | Average) -> tuple[Law, ...]:
-    """The laws that draws are of."""
+    """List the laws of a posterior's draws."""
     if isinstance(fit, Average):
         return tuple(member.law for member in fit.members)
     return (fit.law,)
@@ -179,8 +181,8 @@ def fit_laws(
     progress: Progress | None,
     cores: Executor,
 ) -> Fit | Average:
-    """One law's posterior of the fitted runs, or the average of several; no laws: of
-    those that suit.
+    """Fit one law to the training runs, or average several; without names, those that
+    suit.
     """
     if len(laws) == 1:
         return fit(
@@ -207,7 +209,7 @@ def fit_laws(
 
 
 def checked(judged: Fit | Average, runs: Split, hold_out: HoldOut, seed: int) -> Tested:
-    """Check the forecast of a hold-out beside the main one."""
+    """Check the forecast of a further hold-out."""
     return Tested(hold_out, check(judged, runs.held, seed=seed))
 
 
@@ -218,14 +220,14 @@ def judge(
     runs: Split,
     setting: PageSetting,
 ) -> DomainResult:
-    """Forecast and check the runs held out, and draw what there is to see.
+    """Forecast and check the held-out runs, and draw the pictures.
 
     Parameters
     ----------
     judged
-        Has not seen the runs held out.
+        Posterior that has not seen the held-out runs.
     final
-        Has seen all runs; None where nothing is planned.
+        Posterior of all runs; None if nothing is planned.
     """
     rows = forecast(judged, runs.held, seed=setting.seed)
     result = check(judged, runs.held, seed=setting.seed)
@@ -270,7 +272,9 @@ def judge(
 
 
 def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
-    """The fitted runs at the largest levels: those held out, where they were fitted."""
+    """Select the training runs at the largest levels: the held-out ones, if they were
+    fitted, too.
+    """
     is_held = hold_out.is_held(fitted)
     if is_held.any():
         return fitted[is_held]

@@ -1,11 +1,11 @@
-"""What the page's map plans with: the planner's own draws on a grid, packed small.
+"""Pack the planner's own draws on a grid into small data for the page's map.
 
-Log outcomes of all draws on a grid of replay and tokens are of low rank (a handful of
-ways in which draws differ), so that a few numbers a draw and a few surfaces give them
-back: outcome = mean + weights @ surfaces, a truncated singular value decomposition. The
-page interpolates the surfaces at a point (cubic, in the grid's own coordinates) and
-multiplies the weights out there: every draw's outcome, so that the probability of
-keeping all limits is that of the joint draws.
+Log outcomes of all draws on a grid of replay and tokens have low rank, because draws
+differ in a handful of ways. So a few numbers a draw and a few surfaces reproduce them:
+outcome = mean + weights @ surfaces, a truncated singular value decomposition. The page
+interpolates the surfaces at a point (cubic, in the grid's own coordinates) and
+multiplies them by the weights. This gives every draw's outcome there, so the
+probability of keeping all limits is that of the joint draws.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bayeslaw._tables.beyond import values_along
 
 
 class MapSize(NamedTuple):
-    """How far the map and its sliders go, and how finely.
+    """Extent and resolution of the map and its sliders.
 
     Parameters
     ----------
@@ -38,15 +38,15 @@ class MapSize(NamedTuple):
         Points of the grid. Losses may bend sharply along replay, of which 16 are
         evaluated in one call.
     factor
-        By which the grid's tokens lie below and above the plan's.
+        Factor by which the grid's tokens reach below and above the plan's.
     more_forgetting
-        How far the slider of forgetting goes above its limit.
+        Distance to which the slider of forgetting goes above its limit.
     quantiles
         Quantiles of outcomes at which a slider ends.
     loss_factor
-        Largest loss that is read out, over the largest of the table.
+        Largest loss that is shown, over the largest of the table.
     largest_forgetting
-        Largest forgetting that is read out; 1 doubles the loss.
+        Largest forgetting that is shown; 1 doubles the loss.
     """
 
     replays: int = 64
@@ -59,7 +59,7 @@ class MapSize(NamedTuple):
 
 
 class LowRank(NamedTuple):
-    """How near `low_rank` comes to a matrix of draws.
+    """Accuracy of `low_rank`.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ class LowRank(NamedTuple):
     most
         Largest rank.
     rows
-        Draws from which the surfaces are found, and as many that say how many surfaces
-        are needed.
+        Number of draws from which the surfaces are computed, and of draws that decide
+        how many surfaces are needed.
     """
 
     tolerance: float = 2e-4
@@ -82,7 +82,7 @@ MAP, NEARNESS = MapSize(), LowRank()
 
 
 def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, Any]:
-    """The map's data as JSON types; arrays are in base64, little-endian.
+    """Build the map's data as JSON types; arrays are in base64, little-endian.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
     answer
         The plan, around which the grid lies.
     runs
-        The target's: what lies beyond their tokens and replay is hatched.
+        The target's runs; the region beyond their tokens and replay is hatched.
     """
     # Within the factor, and where the planner itself looks for roots.
     middle = _middle(problem, answer)
@@ -130,7 +130,7 @@ def explorer(problem: Problem, answer: Plan, runs: pd.DataFrame) -> dict[str, An
 
 
 def _costs(problem: Problem) -> dict[str, Any]:
-    """What a token costs and what is paid once, as the page reads it out."""
+    """Build the cost of a token and the cost that is paid once, for the page."""
     costs = problem.costs
     per_token = costs.of_tokens(problem.N, 1.0)
     return {
@@ -140,7 +140,9 @@ def _costs(problem: Problem) -> dict[str, Any]:
 
 
 def _plan(answer: Plan) -> dict[str, Any]:
-    """The plan as all the page tells it: read out at its place as it stands above."""
+    """Build the plan with the numbers of the rest of the page, shown when the point is
+    at the plan.
+    """
     keys = ("mean", "low", "high", "probability")
     return {
         "D": answer.D,
@@ -152,7 +154,7 @@ def _plan(answer: Plan) -> dict[str, Any]:
 
 
 def _most(runs: pd.DataFrame) -> float | None:
-    """The largest loss that is told: beyond it a law says nothing that was measured."""
+    """Compute the largest loss that is shown; beyond it no run was measured."""
     columns = [c for c in ("loss", *LOSSES_BEFORE) if c in runs]
     losses = runs[columns].to_numpy(float)
     finite = losses[np.isfinite(losses)]
@@ -160,8 +162,8 @@ def _most(runs: pd.DataFrame) -> float | None:
 
 
 def can_explore(problem: Problem) -> bool:
-    """Whether the page can plan this: it has a slider for one confidence of all limits
-    together, and for limits on the loss of one domain each.
+    """Tell whether the page can plan this question: it has a slider for one confidence
+    of all limits together, and for limits on the loss of one domain each.
     """
     is_plain = all(
         not c.constraint.weights and c.unit != "error" for c in problem.constraints
@@ -170,7 +172,7 @@ def can_explore(problem: Problem) -> bool:
 
 
 def _middle(problem: Problem, answer: Plan) -> float:
-    """Log tokens of the plan; without one, of the most probable attempt."""
+    """Find the log tokens of the plan; without a plan, of the most probable attempt."""
     best = (answer.explanation or {}).get("best") or {}
     tokens = answer.D or best.get("D")
     if tokens:
@@ -184,7 +186,7 @@ def _finite(x: float) -> float | None:
 
 
 def _ends(runs: pd.DataFrame, name: str) -> list[float] | None:
-    """The least and the most of a column, where it has numbers."""
+    """Find the range of a column, if it has numbers."""
     # No replay is a share as good as any; axes of counts are positive.
     if name == "replay" and name in runs:
         return [float(runs[name].min()), float(runs[name].max())]
@@ -200,9 +202,9 @@ def _ends(runs: pd.DataFrame, name: str) -> list[float] | None:
 def sliders(
     problem: Problem, promises: list[dict[str, Any]], log_tokens: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """The sliders: name, label, unit, ends, step and start.
+    """Build the sliders: name, label, unit, ends, step and start.
 
-    A limit's slider ends where the draws do, whatever is asked, so that it stays in
+    A limit's slider ends at the range of the draws, for any question, so it stays in
     place.
     """
     assert isinstance(problem.confidence, float)
@@ -220,7 +222,7 @@ def sliders(
 
 
 def confidence_slider(confidence: float) -> dict[str, Any]:
-    """The slider of the probability asked for."""
+    """Build the slider of the confidence."""
     return slider(
         "confidence",
         "Probability at least",
@@ -250,7 +252,7 @@ def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def promise_label(name: str, unit: str) -> str:
-    """What a limit is on, in words: "Target loss", "Forgetting of code"."""
+    """Name the quantity of a limit: "Target loss", "Forgetting of code"."""
     if unit == "error":
         return "Wrong answers"
     if name == TARGET:
@@ -271,7 +273,9 @@ def slider(
     step: float,
     start: float,
 ) -> dict[str, Any]:
-    """A slider whose ends are whole steps from its start, so that it starts there."""
+    """Build a slider whose ends are whole steps from its start, so that it can start
+    there.
+    """
     steps_below = math.ceil(max(start - ends[0], 0) / step)
     steps_above = math.ceil(max(ends[1] - start, 0) / step)
     return {
@@ -295,7 +299,7 @@ def _packed(
     lies_inside: np.ndarray,
     largest_loss: float | None,
 ) -> dict[str, Any]:
-    """One promise on the grid: a mean surface, surfaces, and each draw's weights.
+    """Pack one promise on the grid: a mean surface, surfaces, and each draw's weights.
 
     Sliders end where draws do at replays among which plans are sought (``lies_inside``,
     shape (replay,)), and no outcome beyond the largest loss is told.
@@ -326,8 +330,8 @@ def _packed(
 
 
 def _smooth(outcome: np.ndarray, unit: str) -> np.ndarray:
-    """Outcomes as they are packed: a loss by its logarithm, a share by that of 1 + it
-    (it may be negative, but not below -1), nats of forgetting as they are.
+    """Transform outcomes for packing: a loss to its logarithm, a share x to log(1 + x),
+    since it may be negative but not below -1, nats of forgetting unchanged.
     """
     if unit == "loss":
         return np.log(outcome)
@@ -335,11 +339,11 @@ def _smooth(outcome: np.ndarray, unit: str) -> np.ndarray:
 
 
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Factors (row, rank) and (rank, column) whose product is near a matrix.
+    """Approximate a matrix by factors (row, rank) and (rank, column).
 
-    Near as `NEARNESS` has it, or of its largest rank. The column space is that of
-    every few rows, found quickly, and the rows beside those say what rank is near; all
-    rows are projected on it.
+    The accuracy is that of `LowRank`, or the rank is the largest allowed. The column
+    space is computed from a selection of rows, and other rows decide the rank; all rows
+    are projected on it.
     """
     # A few hundred rows span the same space as thousands.
     stride = _stride(matrix)
@@ -357,7 +361,8 @@ def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _principal_axes(rows: np.ndarray) -> np.ndarray:
-    """The first right singular vectors of rows, shape (rank, column), orthonormal.
+    """Compute the first right singular vectors of rows, shape (rank, column),
+    orthonormal.
 
     From their products with each other, a small matrix: it loses those smaller than a
     hundred-millionth of the first, which is far below its tolerance.
@@ -371,12 +376,12 @@ def _principal_axes(rows: np.ndarray) -> np.ndarray:
 
 
 def _stride(rows: np.ndarray) -> int:
-    """Between every few rows of many."""
+    """Compute the step between selected rows."""
     return max(1, len(rows) // NEARNESS.rows)
 
 
 def whole_numbers(rows: np.ndarray) -> dict[str, Any]:
-    """Rows as whole numbers of two bytes, with the step of each row."""
+    """Quantise rows to whole numbers of two bytes, with the step of each row."""
     # A row of zeros has a step, too.
     largest = np.maximum(np.abs(rows).max(axis=1), 1e-300)
     steps = largest / np.iinfo(np.int16).max

@@ -1,4 +1,4 @@
-"""The page's pictures, each with its caption and text for who cannot see it."""
+"""Draw the page's pictures, each with its caption and a description in words."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Picture:
 def _picture(
     figure: Figure, caption: str, alt: str, unit: str = PER_TOKEN, dpi: int = 110
 ) -> Picture:
-    """The figure with its losses in ``unit``."""
+    """Convert a figure to a picture, with its losses in ``unit``."""
     for ax in figure.axes:
         for label in (ax.xaxis.label, ax.yaxis.label):
             label.set_text(label.get_text().replace(PER_TOKEN, unit))
@@ -66,7 +66,7 @@ def _picture(
 
 
 def _few_colours(png: io.BytesIO, colours: int = 128) -> bytes:
-    """The same picture with a palette: a third of the bytes, alike to the eye."""
+    """Reduce a picture to a palette: a third of the bytes, and it looks the same."""
     from PIL import Image
 
     small = io.BytesIO()
@@ -81,15 +81,15 @@ def _few_colours(png: io.BytesIO, colours: int = 128) -> bytes:
 def forecast_grid(
     runs: pd.DataFrame, rows: pd.DataFrame, *, title: str, caption: str, unit: str
 ) -> Picture:
-    """For paper: a panel for each model size and stage, forecasts along D for each
-    replay, and observations.
+    """Draw forecasts for paper: a panel for each model size and stage, with forecasts
+    along D for each replay, and observations.
 
     Parameters
     ----------
     runs
         The runs observed.
     rows
-        What `forecast` returned for them.
+        The result of `forecast` for them.
     unit
         Unit of the losses.
     """
@@ -137,7 +137,7 @@ def forecast_grid(
 
 
 def _level_names(columns: list[str], levels: Any) -> str:
-    """Name a model size, and its stage where there are several."""
+    """Name a model size, and its stage if there are several."""
     named = {"N": "N = {}", "ptpp": "ptpp {}"}
     pairs = zip(columns, levels, strict=True)
     return ", ".join(
@@ -146,7 +146,7 @@ def _level_names(columns: list[str], levels: Any) -> str:
 
 
 def _panels(count: int, a_line: int = 4) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels, on lines of equal length."""
+    """Make a figure with a number of panels, on lines of equal length."""
     lines = -(-count // a_line)  # rounded up
     columns = -(-count // lines)
     size = (max(3.1 * columns, 5.0), 2.7 * lines + 0.6)
@@ -168,7 +168,9 @@ def _label_first_column(axes: list[Axes]) -> None:
 def calibration(
     runs: pd.DataFrame, rows: pd.DataFrame, check: Check, unit: str
 ) -> Picture:
-    """Observed against forecast, coverage over stated probability, and the PIT."""
+    """Draw observed against forecast losses, coverage over stated probability, and the
+    PIT.
+    """
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plots.observed_against_forecast(left, runs, rows)
@@ -194,8 +196,9 @@ def calibration(
 
 
 def best_sizes(fit: Fit | Average, runs: pd.DataFrame, unit: str) -> Picture | None:
-    """The best size and tokens at each budget, of a table of sweeps at equal compute
-    without replay; None of another, or of a law that reads more than N and D.
+    """Draw the best size and tokens at each budget, for a table of sweeps at equal
+    compute without replay; None for other tables, or for a law that reads more than N
+    and D.
     """
     reads = {column for piece in fit.pieces() for column in piece.covariates}
     if reads != {"N", "D"} or "replay" in runs or not sweeps_of(runs):
@@ -217,8 +220,8 @@ def best_sizes(fit: Fit | Average, runs: pd.DataFrame, unit: str) -> Picture | N
 
 
 def law_weights(average: Average) -> Picture | None:
-    """Weight of each law, and the probability that it forecasts best; None where one
-    law has all the weight.
+    """Draw the weight of each law, and the probability that it forecasts best; None if
+    one law has all the weight.
     """
     table = average.table
     # laws of less weight have no share in what is shown
@@ -239,7 +242,9 @@ def law_weights(average: Average) -> Picture | None:
 
 
 def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Picture:
-    """What each term adds to the loss at one middle run of each stage and size."""
+    """Draw the contribution of each term to the loss, at one middle run of each stage
+    and size.
+    """
     chosen = _middle_runs(runs)
     labels = [_run_label(run) for _, run in chosen.iterrows()]
     width = float(np.clip(0.75 * len(chosen) + 2, 6, WIDEST))
@@ -259,7 +264,7 @@ def term_contributions(fit: Fit | Member, runs: pd.DataFrame, unit: str) -> Pict
 
 
 def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
-    """What makes the forecasts wide, at one middle run of each stage and size."""
+    """Draw the parts of the forecasts' width, at one middle run of each stage and size."""
     chosen = _middle_runs(runs)
     parts = width_parts_of(fit, chosen)
     labels = [_run_label(run) for _, run in chosen.iterrows()]
@@ -279,8 +284,8 @@ def width_parts(fit: Fit | Average, runs: pd.DataFrame) -> Picture:
 
 
 def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
-    """Where the law is off, a panel for each column that it reads; None where it has no
-    misfit.
+    """Draw the law's misfit, a panel for each column that it reads; None if it has
+    none.
     """
     varied = [c for c in law.covariates if c in runs and runs[c].nunique() > 1]
     curves = {column: misfit_along(fit, runs, column) for column in varied}
@@ -302,7 +307,7 @@ def misfits(fit: Fit | Average, runs: pd.DataFrame, law: Law) -> Picture | None:
 
 
 def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """One run of each stage and size: the middle one by replay and tokens."""
+    """Select one run of each stage and size: the middle one by replay and tokens."""
     keys = [c for c in ("ptpp", "N") if c in runs and runs[c].nunique() > 1]
     if not keys:
         return runs.iloc[[len(runs) // 2]]
@@ -314,7 +319,7 @@ def _middle_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _run_label(run: pd.Series) -> str:
-    """Size and stage of a run, a line each."""
+    """Label a run by size and stage, a line each."""
     lines = []
     if "N" in run:
         lines.append(format_count(run["N"]))
@@ -326,7 +331,7 @@ def _run_label(run: pd.Series) -> str:
 def exponent_intervals(
     fit: Fit | Member, published: dict[str, tuple[float, float]]
 ) -> Picture:
-    """Posterior of each free exponent over its prior.
+    """Draw the posterior of each free exponent over its prior.
 
     A number of tokens among them would hide the others, and is left out.
     """
@@ -356,8 +361,8 @@ def exponent_intervals(
 
 
 def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, ...]:
-    """Cost against confidence, the feasible region, and the trade-off along replay;
-    hatched is what lies beyond the runs.
+    """Draw cost against confidence, the feasible region, and the trade-off along
+    replay; the region beyond the runs is hatched.
     """
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -384,8 +389,8 @@ def plan_pictures(plan: Plan, unit: str, runs: pd.DataFrame) -> tuple[Picture, .
 
 
 def mixture_pictures(plan: MixturePlan, unit: str) -> tuple[Picture, ...]:
-    """Probabilities over the mixtures of three domains; along each share; and the losses
-    along the share that moves the probability most.
+    """Draw probabilities over the mixtures of three domains, along each share, and the
+    losses along the share that moves the probability most.
     """
     spread = {name: np.ptp(row["probability"]) for name, row in plan.along.items()}
     steepest = max(spread, key=lambda name: spread[name])

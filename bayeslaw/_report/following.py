@@ -1,5 +1,5 @@
-"""A run while it trains on one HTML page: a slider goes through its points, frame by
-frame.
+"""Write one HTML page about a run while it trains: a slider goes through its points,
+frame by frame.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bayeslaw._running.following.followed import Followed, Following, format_fin
 
 
 class Frame(NamedTuple):
-    """What was known once so many points were measured.
+    """The forecast after a number of points.
 
     Parameters
     ----------
     at
-        Tokens (or steps) of the last of them; None before the first.
+        Tokens (or steps) of the last point; None before the first.
     points
-        Places at which there was a loss, of whichever domain.
+        Number of tokens (or steps) with a loss of any domain.
     """
 
     at: float | None
@@ -49,10 +49,10 @@ def follow_page(
     progress: Progress | None = None,
     **question: Any,
 ) -> Following:
-    """Write a page on which a slider moves through a run: what was known of its end
-    after each point.
+    """Write a page on which a slider moves through a run and shows the forecast of its
+    end after each point.
 
-    One file that asks for nothing else. A run of more than 40 points is thinned evenly.
+    It is one self-contained file. A run of more than 40 points is thinned evenly.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def follow_page(
     Returns
     -------
     Following
-        What `follow` says of all points.
+        The result of `follow` for all points.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def write_page(
     warmup: float | None = None,
     progress: Progress | None = None,
 ) -> Following:
-    """`follow_page` of a run that is not followed yet, at its start."""
+    """Write the page of `follow_page` from a follower at the run's start."""
     _check_writable(page)
     frames = []
     for frame, count in _frames(start, start.read(curve, warmup)):
@@ -116,7 +116,7 @@ def write_page(
 
 
 def _frames(start: Follower, final: Follower) -> Iterator[tuple[Frame, int]]:
-    """Frames from before the first point to the last, and how many there are.
+    """Yield frames from before the first point to the last, with their number.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _frames(start: Follower, final: Follower) -> Iterator[tuple[Frame, int]]:
 
 
 def _thinned(points: int, most: int = 40) -> list[int]:
-    """Numbers of points at which there is a frame, with none and all among them."""
+    """Choose the numbers of points with a frame, from none to all."""
     count = min(points + 1, most)
     return [int(n) for n in np.linspace(0, points, count).round()]
 
@@ -159,7 +159,7 @@ def _run_name(curve: pd.DataFrame) -> str:
 
 
 def _data(frames: list[Frame]) -> dict[str, Any]:
-    """What the pictures are drawn from, as JSON holds it."""
+    """Build the data of the pictures, as JSON types."""
     last = frames[-1].following
     return {
         "until": last.until,
@@ -171,7 +171,7 @@ def _data(frames: list[Frame]) -> dict[str, Any]:
 
 
 def _domain(name: str, frames: list[Frame]) -> dict[str, Any]:
-    """All points of a domain, and what was foreseen of it before the first."""
+    """Build all points of a domain, and its forecast from before the first."""
     first, last = (frames[i].following[name] for i in (0, -1))
     foreseen = first.path[["before_median", "before_low", "before_high"]]
     foreseen = foreseen.set_axis(["median", "low", "high"], axis="columns")
@@ -185,7 +185,7 @@ def _domain(name: str, frames: list[Frame]) -> dict[str, Any]:
 
 
 def _moment(frame: Frame) -> dict[str, Any]:
-    """One frame: numbers for the pictures, and what is said beside them."""
+    """Build one frame: numbers for the pictures, and the texts beside them."""
     following = frame.following
     decision = following.decision
     return {
@@ -199,7 +199,7 @@ def _moment(frame: Frame) -> dict[str, Any]:
 
 
 def _side(following: Following, name: str) -> dict[str, Any]:
-    """One domain in one frame."""
+    """Build one domain in one frame."""
     followed = following[name]
     path = followed.path
     return {
@@ -212,7 +212,7 @@ def _side(following: Following, name: str) -> dict[str, Any]:
 
 
 def _words(following: Following, followed: Followed) -> dict[str, str]:
-    """What is said of one domain in one frame, by the name of its field."""
+    """Build the texts about one domain in one frame, by field."""
     unit = UNITS[followed.unit]
     share = f"{following.within:.1%}"
     known_text = f"not yet known to within {share}"
@@ -231,7 +231,7 @@ def _words(following: Following, followed: Followed) -> dict[str, str]:
 
 
 def _place(frame: Frame) -> str:
-    """How far a frame is."""
+    """Describe the position of a frame."""
     if frame.at is None:
         return "before the first point"
     following = frame.following
@@ -248,7 +248,7 @@ def _ends(final: dict[str, float]) -> dict[str, float | None]:
 def _columns(
     table: pd.DataFrame, at: pd.Series | None = None
 ) -> dict[str, list[float | None]]:
-    """Columns of a table by name, where ``at`` is that of tokens or steps."""
+    """Convert a table to columns by name; ``at`` has the tokens or steps."""
     columns = table if at is None else table.assign(at=at)
     return {
         str(name): [_number(value) for value in column]
@@ -257,7 +257,7 @@ def _columns(
 
 
 def _number(value: float) -> float | None:
-    """Round to six digits; None where it is no number: JSON has no NaN."""
+    """Round to six digits; None for NaN, which JSON does not have."""
     if not math.isfinite(value):
         return None
     return float(f"{value:.6g}")
@@ -267,7 +267,7 @@ def _number(value: float) -> float | None:
 
 
 def _render(frames: list[Frame], run: str, prob: float) -> str:
-    """The page's HTML."""
+    """Render the page's HTML."""
     import jinja2
     from markupsafe import Markup
 

@@ -1,4 +1,6 @@
-"""From a table of runs to one HTML page: fit, forecast what was held out, check, draw."""
+"""Make one HTML page from a table of runs: fit, forecast the held-out runs, check,
+draw.
+"""
 
 from __future__ import annotations
 
@@ -72,30 +74,32 @@ from bayeslaw._tables.runs import as_runs
 PAGE = "report.html"
 # seconds that a domain's fit, its pictures and the page took (microcpt, two cores)
 FIT, DRAWN, WRITTEN = 20.0, 8.0, 3.0
-FINAL = "final"  # the fit of all runs, beside those without an axis's largest levels
+FINAL = (
+    "final"  # the fit of all runs, in addition to fits without an axis's largest levels
+)
 
 LawNames = str | Sequence[str] | Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where the page is, what it took, and what is on it.
+    """The page's path, its duration, and its content.
 
     Parameters
     ----------
     checks
-        By domain: of the forecast of the runs held out, by a fit that has not seen
-        them.
+        By domain: the check of the forecast of held-out runs, by a fit that has not
+        seen them.
     fits
-        By domain: where there is a plan, of all runs; else those that were checked.
+        By domain: fits of all runs if there is a plan; else the fits that were checked.
     saved
-        By domain: the file beside the page that a fit is saved in, to be asked again or
-        brought up to date with more runs (`update`).
+        By domain: the file of the fit beside the page, for further questions or for
+        `update` with more runs.
     plan
-        Made with ``fits``.
+        The plan, made with ``fits``.
     probability_if_as_checked
-        That the plan keeps its promises if intervals were as much wider as the checks
-        say; None where they pass, or there is no plan.
+        Probability that the plan keeps its promises with intervals as wide as the
+        checks say; None if they pass, or without a plan.
     """
 
     path: Path
@@ -109,18 +113,18 @@ class Report:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What the page is made of.
+    """The parts of the page.
 
     Parameters
     ----------
     name, card
-        Name of the table; a card where it is a bundled one.
+        Name of the table, and its card if it is a bundled one.
     laws
         The laws named for all domains.
     question
-        What was to be planned for, as it was asked.
+        The question of the plan, as given.
     fits
-        By domain: what the plan is made with.
+        By domain: the fits of the plan.
     coming
         Parts that are still being made.
     """
@@ -139,7 +143,7 @@ class _Contents:
 
 @dataclass(frozen=True, eq=False)
 class ReportArguments:
-    # arguments of `report`, which says what they are
+    # documented in `report`
 
     runs: pd.DataFrame | None = None
     output: str | Path = "report"
@@ -156,7 +160,7 @@ class ReportArguments:
     on_failure: str = "raise"
 
     def folder(self) -> Path:
-        """Where the page will be."""
+        """The folder of the page."""
         folder = Path(self.output)
         if folder.exists() and not folder.is_dir():
             raise LawError(f"{folder} is a file; give the name of a folder")
@@ -164,7 +168,7 @@ class ReportArguments:
 
 
 class _Checked(NamedTuple):
-    """What nothing is left to be refused of before it is fitted, by domain."""
+    """Fully checked input, before the fits, by domain."""
 
     runs: pd.DataFrame
     parts: Mapping[str, pd.DataFrame]
@@ -176,7 +180,7 @@ class _Checked(NamedTuple):
 
 
 class _Results(NamedTuple):
-    """What was fitted and planned; ``failures``: why domains could not be checked."""
+    """The fits and the plan; ``failures``: reasons why domains could not be checked."""
 
     domains: Sequence[DomainResult]
     planned: Planned
@@ -187,7 +191,7 @@ class _Results(NamedTuple):
 
 @takes(ReportArguments)
 def report(arguments: ReportArguments) -> Report:
-    """Write the page, and the fits it is made of beside it.
+    """Write the page, and save its fits in the same folder.
 
     Parameters
     ----------
@@ -199,41 +203,42 @@ def report(arguments: ReportArguments) -> Report:
     output
         Folder for ``report.html`` and a file of each domain's fit.
     law
-        Name of a law, or several, which are averaged, or those of each domain; by
-        default the average of the laws that suit the columns (of the bundled table: of
-        some, so that the page is soon there).
+        Name of a law; or several names, which are averaged; or names by domain. By
+        default the average of the laws that suit the columns (for the bundled table: of
+        some of them, to save time).
     reference
         Columns of the reference run to replace, for the laws that read them.
     hold_out
         Column whose largest level is held out of a fit and forecast (``N*ptpp``: tokens
-        of pre-training); by default that along which the plan lies farthest beyond the
-        table. With a plan two more are held out in turn, and checked beside it.
+        of pre-training). By default the column along which the plan lies farthest
+        beyond the table. With a plan, two more are held out in turn and checked.
     quick
-        Leave out what the answer does not need: the other hold-outs, and the runs to
-        buy.
+        Leave out the parts that the answer does not need: the other hold-outs, and the
+        runs to buy.
     question
-        What to plan for. Of a table of mixtures (columns ``share_NAME``) keyword
-        arguments of `plan_mixture`. Where the table has the domains ``target`` and
-        ``source`` those of `plan`, and other columns of the table, such as
+        The question of a plan. For a table of mixtures (columns ``share_NAME``):
+        keyword arguments of `plan_mixture`. For a table with the domains ``target`` and
+        ``source``: those of `plan`, and other columns of the table, such as
         ``loss_before``, which become its ``covariates``. The checkpoint's losses before
-        adaptation need not be given where the table has them, or other checkpoints
-        from which to forecast them. By default that of the bundled table, if that is
-        shown. Planned is with fits of all runs.
+        adaptation need not be given if the table has them, or has other checkpoints
+        from which to forecast them. The bundled table has a default question. The plan
+        uses fits of all runs.
     progress
-        Called with what is done of the whole page, and how much that is
-        (`progress_bar` shows it).
+        Called with the work done and the total for the whole page (`progress_bar` shows
+        it).
     shown
-        Called each time that the page is written, with its path and the parts that it
-        still lacks: with a plan it has the answer first, and is replaced as the rest is
-        made.
+        Called each time that the page is written, with its path and the parts that are
+        still missing. With a plan the page first has the answer; it is replaced as the
+        rest is made.
 
     Raises
     ------
     RunTableError, LawError, DiagnosticsError
         As `fit` does, or no level can be held out.
     PlanError
-        The question lacks something, or has a number out of range; said before
-        anything is fitted. What only the fits show is said when the page is written.
+        The question lacks an argument, or a number is out of range; raised before
+        anything is fitted. Errors that only the fits show are raised after the page is
+        written.
 
     Examples
     --------
@@ -246,7 +251,7 @@ def report(arguments: ReportArguments) -> Report:
     folder = arguments.folder()
     checked = _check(arguments)
     is_planned = checked.asked is not None
-    # What is left to fail now is a fit.
+    # From here on, only a fit can fail.
     stages = Stages(
         arguments.progress,
         _shares(checked.parts, checked.setting.hold_outs, is_planned=is_planned),
@@ -285,7 +290,7 @@ def report(arguments: ReportArguments) -> Report:
 
 
 def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None]:
-    """The arguments, with the bundled table and its card where no runs are given."""
+    """Complete the arguments by the bundled table and its card, if no runs are given."""
     if arguments.runs is not None:
         return arguments, None
     bundled = datasets.TABLES[datasets.DEFAULT]
@@ -301,7 +306,7 @@ def _or_bundled(arguments: ReportArguments) -> tuple[ReportArguments, str | None
 
 
 def _check(arguments: ReportArguments) -> _Checked:
-    """Refuse whatever can be refused, before minutes of fitting."""
+    """Refuse bad input before minutes of fitting."""
     assert arguments.runs is not None
     runs = as_runs(arguments.runs)
     fitting.losses(runs)
@@ -329,8 +334,7 @@ def _check(arguments: ReportArguments) -> _Checked:
 def _fit_and_plan(
     checked: _Checked, folder: Path, stages: Stages, write: Callable[..., None]
 ) -> _Results:
-    """Fit each domain, judge it on what was held out, and plan from the fits of all
-    runs.
+    """Fit each domain, judge it on held-out runs, and plan from the fits of all runs.
 
     Parameters
     ----------
@@ -384,12 +388,12 @@ def _fit_and_plan(
 
 
 def _unchecked(failures: Mapping[str, str]) -> dict[str, str]:
-    """Why domains could not be checked, by the part of the page."""
+    """Collect reasons why domains could not be checked, by part of the page."""
     return {f"The check of {name}": why for name, why in failures.items()}
 
 
 def _raise_failure(results: _Results, path: Path) -> None:
-    """Say what the page lacks.
+    """Raise the first failure of the page.
 
     Raises
     ------
@@ -408,15 +412,15 @@ def _raise_failure(results: _Results, path: Path) -> None:
 
 
 def _files(domains: Iterable[str]) -> dict[str, str]:
-    """The file of each domain's fit, by the domain's name."""
+    """Name the file of each domain's fit, by domain."""
     return {domain: f"{name}.nc" for domain, name in file_names(domains).items()}
 
 
 def _kept(
     finals: Mapping[str, Future[Fit | Average]], saved: Mapping[str, Path]
 ) -> dict[str, str]:
-    """Save each fit as soon as it is there, so that what fails later takes none away;
-    why there is none, by domain.
+    """Save each fit at once, so that later failures lose none. Returns failures by
+    domain.
     """
     unfitted = {}
     for domain, fit in finals.items():
@@ -431,13 +435,14 @@ def _kept(
 def _made(
     drawn: Mapping[str, Future[DomainResult]], *, is_needed: bool = True
 ) -> tuple[list[DomainResult], dict[str, str]]:
-    """Domains as the page shows them, and why others could not be checked.
+    """Collect the domains that the page shows, and reasons why others could not be
+    checked.
 
     Raises
     ------
     BayeslawError
-        As the first one does, if none could be and one ``is_needed``: nothing else is
-        to be shown.
+        No domain could be checked, and one ``is_needed``, since there is nothing else
+        to show.
     """
     domains, failures = [], {}
     first: BaseException | None = None
@@ -456,7 +461,7 @@ def _made(
 def _check_columns(
     parts: Mapping[str, pd.DataFrame], names: Mapping[str, Sequence[str]]
 ) -> None:
-    """Refuse a table that lacks, anywhere, what a law reads."""
+    """Refuse a table that lacks a column that a law reads, in any domain."""
     for domain, runs in parts.items():
         for law in laws_of(runs, names[domain]):
             fitting.covariates(law, runs)
@@ -465,13 +470,13 @@ def _check_columns(
 def _warn_nothing_to_buy(
     asked: Checked, runs: pd.DataFrame, names: Mapping[str, Sequence[str]]
 ) -> str | None:
-    """Say before the fits that the page will not tell which runs to buy, and why; None
-    where it can.
+    """Warn before the fits that the page will not name runs to buy, with the reason;
+    None if it can.
 
     Parameters
     ----------
     runs
-        The target's, of whose checkpoints runs would be offered.
+        The target's runs; runs from their checkpoints would be offered.
     """
     columns = [
         column
@@ -490,7 +495,7 @@ def _warn_nothing_to_buy(
 
 
 def _names(law: LawNames | None, domain: str) -> list[str]:
-    """Names of the laws asked for in a domain; none for those that suit."""
+    """List the names of the laws given for a domain; none for those that suit."""
     names = law.get(domain) if isinstance(law, Mapping) else law
     if isinstance(names, str):
         return [names]
@@ -500,7 +505,7 @@ def _names(law: LawNames | None, domain: str) -> list[str]:
 def _shares(
     parts: Iterable[str], tested: Sequence[HoldOut], *, is_planned: bool
 ) -> dict[Any, float]:
-    """Stages of the page by the seconds they took where they were measured."""
+    """Weigh the stages of the page by their measured seconds."""
     kinds = [FINAL] if is_planned else []
     kinds += [hold_out.axis for hold_out in tested]
     shares: dict[Any, float] = {(name, kind): FIT for name in parts for kind in kinds}
@@ -521,12 +526,12 @@ def _fit_all(
 ) -> Iterator[
     tuple[Mapping[str, Future[Fit | Average]], Mapping[str, Future[DomainResult]]]
 ]:
-    """Fit all domains together: to plan with, of all runs, and without those held out;
-    judge and draw each as soon as it is fitted.
+    """Fit all domains in parallel, to all runs for the plan and without the held-out
+    ones; judge and draw each as soon as it is fitted.
 
     Yields
     ------
-    Fits of all runs, none without a plan, and what is judged and drawn, by domain.
+    Fits of all runs (none without a plan), then judged and drawn results, by domain.
     """
     # The chains of one law alone take all cores, so that fits wait for each other.
     is_alone = any(len(names) == 1 for names in laws.values())
@@ -551,7 +556,7 @@ def _fit_all(
         return replace(domain, tested=(*domain.tested, *beside)) if beside else domain
 
     def _tested(name: str, hold_out: HoldOut) -> Tested:
-        """A hold-out beside the main one: the page can do without."""
+        """Test a further hold-out, which the page can do without."""
         try:
             judged = fits[name, hold_out.axis].result()
             return checked(judged, splits[name, hold_out.axis], hold_out, setting.seed)
@@ -584,14 +589,14 @@ def _fit_all(
 
 
 def _write(contents: _Contents, path: Path) -> None:
-    """Write the page, which so appears whole or not at all."""
+    """Write the page atomically."""
     html = _render(contents)
     with atomic_write(path) as part:
         part.write_text(html, encoding="utf-8")
 
 
 def _render(contents: _Contents) -> str:
-    """The page's HTML."""
+    """Render the page's HTML."""
     import jinja2
 
     # A name that the template misspells is an error, not a blank.
@@ -606,7 +611,7 @@ def _render(contents: _Contents) -> str:
     environment.globals["inline"] = _inline
     environment.globals["TERMS"] = tomllib.loads(_inline("glossary.toml"))
     page = environment.get_template("page.html.jinja")
-    # What several parts of the page say is worked out once.
+    # Compute values that several parts of the page show once.
     table, domains, planned = contents.runs, contents.domains, contents.planned
     setting, plan = contents.setting, planned.plan
     digest = hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
@@ -655,13 +660,13 @@ def _of_target(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _inline(name: str) -> Markup:
-    """A style sheet, a script or the glossary of the page, as it is."""
+    """Read a style sheet, a script or the glossary of the page."""
     path = files("bayeslaw._report").joinpath("templates", "page", name)
     return Markup(path.read_text(encoding="utf-8"))
 
 
 def _command(contents: _Contents) -> str:
-    """The command that makes the page again."""
+    """Write the command that makes the page again."""
     setting = contents.setting
     words = ["bayeslaw", "report"]
     # A bundled table brings its own reference, and needs no name.
@@ -672,7 +677,7 @@ def _command(contents: _Contents) -> str:
     if not contents.card:
         for column, value in (setting.reference or {}).items():
             words += ["--reference", f"{column}={value:g}"]
-        # What the page calls the losses is no column, and so no part of the table.
+        # The unit of the losses is not a column, so it is not part of the table.
         if setting.unit != LOSS_UNIT:
             words += ["--unit", setting.unit]
     words += ["--hold-out", setting.main.axis, "--seed", str(setting.seed)]
@@ -683,13 +688,13 @@ def _command(contents: _Contents) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word of a shell; what holds single quotes in double ones, as people write it."""
+    """Quote a word for a shell; text with single quotes gets double quotes."""
     is_plain = "'" in word and not set('"$`\\') & set(word)
     return f'"{word}"' if is_plain else shlex.quote(word)
 
 
 def _plan_words(question: Mapping[str, Any]) -> list[str]:
-    """The options that ask for a plan."""
+    """Write the options that ask for a plan."""
     covariates = question.get("covariates") or {}
     bounds = question.get("bounds") or {}
     settings = {

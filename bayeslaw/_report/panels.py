@@ -1,4 +1,4 @@
-"""The page's forecasts as numbers: what its panels draw and read out."""
+"""Build the page's forecasts as numbers, which its panels draw and show."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bayeslaw._tables.rows.shares import share_columns
 def panels(
     unseen: tuple[pd.DataFrame, pd.DataFrame], fitted: tuple[pd.DataFrame, pd.DataFrame]
 ) -> dict[str, Any]:
-    """Runs and their forecasts along tokens, as JSON types.
+    """Convert runs and their forecasts along tokens to JSON types.
 
     Parameters
     ----------
     unseen, fitted
-        Runs that the forecast had not seen, and that it had; each with what `forecast`
-        returned for them.
+        Runs that the forecasting fit had not seen, and runs that it had, each with the
+        result of `forecast` for them.
     """
     unseen, fitted = (
         (with_mixture_column(runs), forecasts) for runs, forecasts in (unseen, fitted)
@@ -37,7 +37,9 @@ def panels(
 
 
 def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add a column ``mixture``, the shares of each run as a text, where there are some."""
+    """Add a column ``mixture`` with the shares of each run as text, if there are
+    shares.
+    """
     columns = share_columns(runs)
     if len(columns) < 2:
         return runs
@@ -52,7 +54,9 @@ def with_mixture_column(runs: pd.DataFrame) -> pd.DataFrame:
 def _columns(
     runs: pd.DataFrame, rows: pd.DataFrame, keys: list[str], most_rows: int = 2000
 ) -> dict[str, list[float | str]]:
-    """Write each column as a list, in the order of tokens, numbers to six digits."""
+    """Convert each column to a list, in the order of tokens, with numbers to six
+    digits.
+    """
     table = pd.concat(
         [runs[["D", "loss", *keys]], rows[["median", "low", "high"]]], axis=1
     )
@@ -68,8 +72,8 @@ def _columns(
 
 
 def _some_levels(column: pd.Series, most: int = 8) -> np.ndarray:
-    """The levels of a column, or some from the least to the most: more panels or lines
-    cannot be read.
+    """Select the levels of a column, or some from the smallest to the largest, since
+    more panels or lines cannot be read.
     """
     levels = np.array(sorted(column.dropna().unique()))
     if len(levels) <= most:

@@ -1,4 +1,4 @@
-"""What the page says of the plan: the plan, its map, and the runs to buy first."""
+"""Build the page's part about the plan: the plan, its map, and the runs to buy first."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ PLANNING = {"plan": 34.0, "map": 10.0, "bought": 10.0, "checked": 1.0}
 TO_BUY = "Runs to buy"  # the part of the page
 CHECKS = "the checks of runs that were held out"
 Made = TypeVar("Made")
-# verdicts of which the check says by how much intervals are too narrow
+# verdicts whose checks give the factor by which intervals are too narrow
 SAYS_HOW_WIDE = ("widen", "do not extrapolate")
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan, what the page's map needs, and which runs to buy, where there are.
+    """The plan, the data of the page's map, and the runs to buy.
 
     Parameters
     ----------
     mixture
-        In their place, where the laws read shares.
+        The part about mixtures, if the laws read shares.
     explorer, bought
-        What the page's template reads.
+        Data for the page's template.
     untested
-        Stages and sizes of the plan that lie beyond all runs held out, in words.
+        Stages and sizes of the plan that lie beyond all held-out runs, in words.
     notes
-        Where losses before adaptation come from, and what no check here covers.
+        Origins of losses before adaptation, and parts that no check covers.
     probability_if_as_checked
-        That the plan keeps its promises if intervals were as much wider as the checks
-        say; None where they pass.
+        Probability that the plan keeps its promises with intervals as wide as the
+        checks say; None if they pass.
     failure
-        Why there is no plan, where the planner refused the fits.
+        Reason why there is no plan, if the planner refused the fits.
     left_out
         Parts of the page that could not be made -> why.
     """
@@ -78,7 +78,7 @@ class Planned:
 
     @property
     def answer(self) -> Plan | MixturePlan | None:
-        """The plan, of one replay or of a mixture."""
+        """The plan, with one replay or with a mixture."""
         return self.plan or (self.mixture.plan if self.mixture else None)
 
 
@@ -104,15 +104,15 @@ def make_plan(
         Checks of each domain's forecasts that count for a plan of so many tokens;
         called last, for domains are judged meanwhile.
     parts
-        The runs of each domain: of the target's checkpoints runs are on offer.
+        The runs of each domain; runs from the target's checkpoints are on offer.
     stages
-        Told when each of `PLANNING` is done.
+        Progress of the stages `PLANNING`.
     nothing_to_buy
-        Why no runs can be offered (`why_not_offered`).
+        Reason why no runs can be offered (`why_not_offered`).
     offers_runs
-        Look for runs to buy, too.
+        Also look for runs to buy.
     show
-        Called with what is there so far, and the parts still to come.
+        Called with the result so far, and the parts still to come.
     """
     notes: list[str] = []
     try:
@@ -167,7 +167,7 @@ def make_mixture_plan(
 def with_mixtures(
     planned: Planned, fits: Fits, runs: pd.DataFrame, seed: int
 ) -> Planned:
-    """Let mixtures be tried on the page, where no plan was asked for."""
+    """Let users explore mixtures on the page, if no plan was asked for."""
     if planned.mixture is not None or not all(map(mixes, fits.values())):
         return planned
     left_out = dict(planned.left_out)
@@ -180,7 +180,7 @@ def with_mixtures(
 def _optional(
     make: Callable[[], Made], name: str, left_out: dict[str, str]
 ) -> Made | None:
-    """A part that the page can do without: where it cannot be made, why is noted."""
+    """Make a part that the page can do without; a failure is noted."""
     try:
         return make()
     except Exception as error:  # whatever it is, fits and plan are there
@@ -189,7 +189,7 @@ def _optional(
 
 
 def reason_of(error: BaseException) -> str:
-    """What is wrong, in one line."""
+    """Describe an error in one line."""
     line = (str(error).splitlines() or [""])[0]
     is_ours = isinstance(error, BayeslawError)
     return line if is_ours else f"{type(error).__name__}: {line}"
@@ -212,7 +212,7 @@ def completed(
 
 
 def _not_covered(answer: Plan, runs: pd.DataFrame, setting: PageSetting) -> list[str]:
-    """The plan's tokens, where they lie beyond the table and no check tests that."""
+    """Describe the plan's tokens, if they lie beyond the table and no check tests that."""
     tokens = answer.D or 0.0
     is_tested = any(hold_out.axis == "D" for hold_out in setting.hold_outs)
     if "D" not in runs or tokens <= runs["D"].max() or is_tested:
@@ -226,8 +226,8 @@ def _not_covered(answer: Plan, runs: pd.DataFrame, setting: PageSetting) -> list
 def _if_as_checked(
     checks: Mapping[str, Sequence[Check]], problem: Problem, answer: Plan
 ) -> float | None:
-    """The plan's probability with intervals as wide as the checks say they should be;
-    None where they say nothing of it.
+    """Compute the plan's probability with intervals as wide as the checks say; None if
+    the checks give no factor.
     """
     stretch = {
         _promise(domain): max(map(_stretch, failed))
@@ -244,22 +244,22 @@ def _if_as_checked(
 
 
 def _stretch(check: Check) -> float:
-    """How much wider intervals should be by a check, that of its worst group included;
-    never less wide.
+    """Compute the factor by which a check widens intervals, with its worst group; at
+    least 1.
     """
     of_group = check.group_stretch or 1.0
     return max(1.0, check.stretch, of_group)
 
 
 def _promise(domain: str) -> str:
-    """The name of the promise that a domain's posterior is about."""
+    """Name the promise of a domain's posterior."""
     return FORGETTING if domain == "source" else TARGET
 
 
 def _explorer(
     problem: Problem, answer: Plan, runs: pd.DataFrame
 ) -> dict[str, Any] | None:
-    """What the page's map needs, where it can plan this question."""
+    """Build the data of the page's map, if it can plan this question."""
     if not can_explore(problem):
         return None
     return explorer(problem, answer, runs)

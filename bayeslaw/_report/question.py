@@ -1,4 +1,4 @@
-"""What the report is to plan for, checked in full before anything is fitted."""
+"""Check the report's question completely before anything is fitted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHOSEN = ("D", "replay")  # by the plan
 
 
 class Checked(NamedTuple):
-    """A question that nothing is left to be refused of after fits.
+    """A fully checked question.
 
     ``keywords``: as `plan` takes them, with what the table says of the checkpoint's
     losses before adaptation, or as `plan_mixture` does where the laws read shares
@@ -109,7 +109,7 @@ def _check_mixture(
     parts: Mapping[str, pd.DataFrame],
     laws: Mapping[str, Sequence[Law]],
 ) -> Checked:
-    """Refuse a question of a mixture's plan, by the planner itself."""
+    """Check the question of a mixture's plan, by the planner itself."""
     unfitted = {
         name: _Unfitted(name, runs, tuple(_read(laws[name])))
         for name, runs in parts.items()
@@ -126,9 +126,7 @@ def _check_mixture(
 
 
 def _with_numbers(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords with numbers in place of texts ("8.1B"), but for limits, whose texts
-    say units.
-    """
+    """Parse texts such as "8.1B" to numbers, except for limits, whose texts have units."""
     return {
         name: checked(name, value, KINDS[name])
         if isinstance(value, str) and name in KINDS and not name.startswith("max_")
@@ -138,7 +136,7 @@ def _with_numbers(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords with these among the covariates; what was given stays."""
+    """Add losses to the covariates of the keywords; given values stay."""
     if not losses:
         return keywords
     covariates = dict(keywords.get("covariates") or {})
@@ -148,8 +146,8 @@ def _with_losses(keywords: dict[str, Any], losses: Mapping[str, Any]) -> dict[st
 def _unknown_before(
     keywords: Mapping[str, Any], target: Sequence[Law], source: Sequence[Law]
 ) -> list[str]:
-    """Losses before adaptation that the laws or the baseline need, and the question
-    does not give.
+    """List losses before adaptation that the laws or the baseline need and the question
+    lacks.
     """
     covariates = set(keywords.get("covariates") or {})
     columns = set(_read(target))
@@ -172,7 +170,7 @@ def _without_baseline(keywords: Mapping[str, Any], source: Sequence[Law]) -> lis
 
 
 def laws_of(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
-    """The laws to be fitted to a domain."""
+    """Find the laws to fit to a domain."""
     with warnings.catch_warnings():
         # Priors that a formula guesses are named when it is fitted.
         warnings.simplefilter("ignore", FitWarning)
@@ -182,7 +180,7 @@ def laws_of(runs: pd.DataFrame, names: Sequence[str]) -> list[Law]:
 def _with_covariates(
     question: Mapping[str, Any], table: pd.DataFrame
 ) -> dict[str, Any]:
-    """The question with columns of the table among its ``covariates``."""
+    """Move columns of the table in the question to its ``covariates``."""
     keywords = inspect.signature(plan).parameters
     # A misspelt keyword is no column, and is refused when the question is bound.
     columns = [name for name in question if name in table and name not in keywords]
@@ -195,7 +193,9 @@ def _with_covariates(
 def _check_covariates(
     keywords: Mapping[str, Any], target: Sequence[Law], source: Sequence[Law]
 ) -> None:
-    """Name everything that the laws read and the question does not say, in one line."""
+    """Refuse a question without columns that the laws read; the message names all of
+    them.
+    """
     given = {"N", "ptpp", *CHOSEN, *(keywords.get("covariates") or {})}
     if keywords.get("unique_target_tokens") is not None:
         given.add(UNIQUE)
@@ -223,13 +223,13 @@ def _check_covariates(
 
 
 def _read(laws: Sequence[Law]) -> list[str]:
-    """The columns that any of the laws reads, each once."""
+    """List the columns that any of the laws reads, each once."""
     return list(dict.fromkeys(column for law in laws for column in law.covariates))
 
 
 def _given(laws: Sequence[Law]) -> tuple[str, ...]:
-    """What any of the laws reads, but for losses before adaptation: those are numbers
-    of the question, or draws of a forecast.
+    """List the columns that any of the laws reads, except losses before adaptation,
+    which are numbers of the question or draws of a forecast.
     """
     return tuple(column for column in _read(laws) if column not in LOSSES_BEFORE)
 
@@ -239,7 +239,7 @@ def _names(laws: Sequence[Law], column: str) -> str:
 
 
 def _diverges_without_tokens(law: Law) -> bool:
-    """Whether the law has no loss at D = 0, at the medians of its priors."""
+    """Tell whether the law has no finite loss at D = 0, at the medians of its priors."""
     # Where the baseline would be read off: pure replay, no tokens.
     run = dict(law.reference) | {"D": 0.0, "replay": 1.0}
     covariates = {column: jnp.asarray(value) for column, value in run.items()}
@@ -249,7 +249,7 @@ def _diverges_without_tokens(law: Law) -> bool:
 
 @dataclass(frozen=True)
 class _Unfitted:
-    """A posterior of one draw of a table, which reads the columns that laws will."""
+    """A stand-in posterior with one draw, which reads the same columns as the laws."""
 
     name: str
     runs: pd.DataFrame
@@ -264,10 +264,10 @@ class _Unfitted:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> np.ndarray:
-        """Shape (draw, run) = (1, run)."""
+        """Compute a stand-in log loss, shape (draw, run) = (1, run)."""
         return np.asarray(_falling({"level": 1.0}, {"D": runs["D"].to_numpy()}))[None]
 
 
 def _falling(draw: Mapping[str, Any], covariates: Mapping[str, Any]):
-    """A log loss that falls with tokens, shape (run,)."""
+    """Compute a log loss that falls with tokens, shape (run,)."""
     return draw["level"] - 0.01 * jnp.log1p(covariates["D"])

@@ -1,4 +1,4 @@
-"""The first screen in words: what was asked, the answer, what to expect, whether to
+"""Write the first screen in words: the question, the answer, what to expect, whether to
 trust it, and what would be cheaper or safer.
 """
 
@@ -32,7 +32,7 @@ SAME_COST = 0.005  # plans whose costs differ by less are one
 
 @dataclass(frozen=True)
 class Expected:
-    """A promise as the first screen shows it, as texts; losses without their unit.
+    """A promise on the first screen, as texts; losses without their unit.
 
     ``bar``: low, mean, high and limit as shares of a common axis, for the eye.
     """
@@ -48,7 +48,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another plan: what it is called, and a row of the table of confidences."""
+    """Another plan: its name, and a row of the table of confidences."""
 
     confidence: str
     tokens: str
@@ -62,17 +62,17 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the first screen says of a plan.
+    """The first screen's texts about a plan.
 
     Parameters
     ----------
     answer
-        Tokens, tokens per parameter, replay, cost and probability as texts; None where
+        Tokens, tokens per parameter, replay, cost and probability as texts; None if
         there is no plan.
     alternatives
         The cheapest plan at each confidence.
     advice
-        What would be cheaper, what safer, a line each.
+        Cheaper and safer plans, a line each.
     """
 
     question: str
@@ -86,7 +86,7 @@ class Summary:
 
 
 def summary(plan: Plan, unit: str) -> Summary:
-    """The plan for who decides.
+    """Summarise the plan for the person who decides.
 
     Parameters
     ----------
@@ -115,13 +115,13 @@ def summary(plan: Plan, unit: str) -> Summary:
 def verdict_of(
     domains: Sequence[DomainResult], untested: Sequence[str] = ()
 ) -> tuple[str, str]:
-    """The worst verdict of all domains, and whether to trust the forecasts: as far as
-    they were tested.
+    """Find the worst verdict of all domains, and whether to trust the forecasts as far
+    as they were tested.
 
     Parameters
     ----------
     untested
-        What of the plan lies beyond all runs held out (`planned.untested`).
+        Parts of the plan beyond all held-out runs (`planned.untested`).
     """
     # A plan rests on all domains, so that it is as good as the worst of them.
     if not domains:
@@ -154,7 +154,7 @@ def _model(plan: Plan) -> str:
 
 
 def _budget(plan: Plan) -> str:
-    """What may be spent, where that was asked."""
+    """Describe the limits on spending, if there are any."""
     most = plan.settings["max_tokens"]
     unique = plan.settings["max_target_tokens"]
     parts = []
@@ -193,7 +193,7 @@ def _answer(plan: Plan) -> dict[str, str]:
 
 
 def _text(promise: Mapping[str, Any], value: float | None) -> str:
-    """A loss, or a rise of one in percent; a rise in nats has its sign, too."""
+    """Format a loss, or a rise in percent; a rise in nats also has its sign."""
     if value is None:
         return "unknown"
     if promise["unit"] in SHARES:
@@ -202,7 +202,7 @@ def _text(promise: Mapping[str, Any], value: float | None) -> str:
 
 
 def _measured(promise: Mapping[str, Any], value: float | None) -> str:
-    """The same of a forecast, with as many digits in each line."""
+    """Format a forecast in the same way, with equal digits in each line."""
     if value is None:
         return "unknown"
     if promise["unit"] in SHARES:
@@ -235,12 +235,12 @@ def _expected(promise: Mapping[str, Any]) -> Expected:
 
 
 def _flops(flops: float | None) -> str:
-    """A cost in few letters: 2.3e12."""
+    """Format FLOPs briefly: 2.3e12."""
     return f"{flops:.1e}".replace("e+", "e") if flops else "0"
 
 
 def _cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
-    """Money and, beside it or in its place, days; nothing where neither is known."""
+    """Format money and days, as far as they are known."""
     if cost is None:
         return ""
     money = [format_money(cost["money"])] if "money" in cost else []
@@ -248,7 +248,7 @@ def _cost(cost: Mapping[str, float] | None, *, days: bool = True) -> str:
 
 
 def _hours(plan: Plan) -> str:
-    """What stands below the price: days on the cluster, or device-hours."""
+    """Format the line below the price: days on the cluster, or device-hours."""
     if plan.cost is None:
         return ""
     if "money" in plan.cost:
@@ -260,7 +260,7 @@ def _hours(plan: Plan) -> str:
 
 
 def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
-    """The cheapest plan at each confidence that is reached."""
+    """List the cheapest plan at each confidence that is reached."""
     # Rows without tokens are confidences that nothing reaches.
     rows = [row for row in plan.frontier if row["D"]]
     return tuple(
@@ -279,7 +279,7 @@ def _alternatives(plan: Plan) -> tuple[Alternative, ...]:
 
 
 def _against(tokens: float, of_plan: float | None) -> str:
-    """How much dearer than the plan, in percent."""
+    """Compute the extra cost over the plan, in percent."""
     if not of_plan:
         return ""
     more = tokens / of_plan - 1
@@ -287,7 +287,7 @@ def _against(tokens: float, of_plan: float | None) -> str:
 
 
 def _cheaper_or_safer(plan: Plan) -> list[str]:
-    """The confidences next to the plan's, and what they cost."""
+    """Describe the confidences next to the plan's, with their costs."""
     if not plan.D or not isinstance(plan.confidence, float) or not plan.feasible:
         return []
     confidence, lines = plan.confidence, []
@@ -313,7 +313,7 @@ def _other(row: Mapping[str, Any], of_plan: float) -> str:
 
 
 def _worth(plan: Plan) -> list[str]:
-    """What a looser limit would save."""
+    """Describe the saving of a looser limit."""
     lines = []
     for promise in plan.promises:
         worth = promise.get("worth")

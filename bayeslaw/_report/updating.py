@@ -1,4 +1,4 @@
-"""What a second batch of runs changed, on one HTML page."""
+"""Write one HTML page about the changes by a second batch of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayeslaw._running.updating.updated import Updated, UpdatedDomain
 
 
 class Drawing(NamedTuple):
-    """A picture as a data URI, with its caption and what it shows in words."""
+    """A picture as a data URI, with its caption and a description in words."""
 
     uri: str
     caption: str
@@ -29,12 +29,12 @@ class Drawing(NamedTuple):
 
 
 def update_page(updated: Updated, path: str | Path) -> Path:
-    """Write what changed to one HTML file that asks for nothing else.
+    """Write the changes to one self-contained HTML file.
 
     Parameters
     ----------
     updated
-        What `update` returned.
+        The result of `update`.
     path
         Path of the file.
 
@@ -80,7 +80,7 @@ def update_page(updated: Updated, path: str | Path) -> Path:
 
 
 def _domain(domain: UpdatedDomain) -> dict[str, Any]:
-    """What the page tells of a domain."""
+    """Build the page's data of a domain."""
     surprise, why = domain.surprise, domain.attribution
     return {
         "name": domain.name,
@@ -111,7 +111,7 @@ def _of_plan(updated: Updated) -> Drawing | None:
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
-    """Rows with their label as ``label``."""
+    """Convert a table to rows, with their labels as ``label``."""
     return [
         {"label": str(label)} | row
         for label, row in zip(table.index, table.to_dict(orient="records"), strict=True)
@@ -119,7 +119,7 @@ def _rows(table: Any) -> list[dict[str, Any]]:
 
 
 def _groups(domain: UpdatedDomain) -> list[dict[str, Any]]:
-    """Groups of new rows, with what they strayed by and what they add."""
+    """List groups of new rows, with their departures and their parts of the shift."""
     assert domain.surprise is not None
     assert domain.attribution is not None
     # both keep the few groups of a column that matter most to them
@@ -160,7 +160,7 @@ def _drawings(domain: UpdatedDomain) -> Iterator[Drawing]:
 
 
 def _drawn(draw: Callable[[Axes], Axes], lines: int, caption: str, alt: str) -> Drawing:
-    """A picture as high as its lines ask for, in inches."""
+    """Draw a picture, as high as its lines require, in inches."""
     # a picture of one line still has axes, and of fifty is scrolled past
     height = min(max(0.3 * lines, 1.6), 12.0)
     # without a hash of their own and a date, equal pictures are equal bytes

@@ -1,1 +1,1 @@
-"""The page before the first run: what the priors alone say, and which runs to buy."""
+"""Write the page before the first run: forecasts by priors alone, and the runs to buy."""

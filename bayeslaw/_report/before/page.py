@@ -1,5 +1,5 @@
-"""What is known before any run is measured, on one HTML page: marked as such, with
-pictures of what the priors expect, and the first runs to buy.
+"""Write one HTML page before any run is measured, marked as such, with pictures of the
+priors' forecasts and the first runs to buy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bayeslaw.plots.axes import COLOURS
 
 
 class PriorPicture(NamedTuple):
-    """A picture as a data URI, with its caption and what it shows in words."""
+    """A picture as a data URI, with its caption and a description in words."""
 
     uri: str
     caption: str
@@ -39,20 +39,20 @@ class PriorPicture(NamedTuple):
 
 @dataclass(frozen=True)
 class PriorPage:
-    """What the page says before the first run.
+    """The content of the page before the first run.
 
     Parameters
     ----------
     path
         Path of the HTML file.
     warnings
-        That nothing is measured, and where priors are from.
+        Lines that nothing is measured, and where the priors come from.
     forecast
         Forecast of the goal's runs, as `forecast` gives it; None where a plan is the goal.
     plan
-        What would be planned now; None without a question.
+        The present plan; None without a question.
     first
-        The first runs to buy, and what each is worth.
+        The first runs to buy, with the value of each.
     offered
         The runs on offer, by row.
     """
@@ -65,7 +65,7 @@ class PriorPage:
     offered: pd.DataFrame
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
+        """Convert the record to JSON types."""
         rows = None if self.forecast is None else self.forecast
         return {
             "report": str(self.path),
@@ -86,21 +86,22 @@ def prior_page(
     source: Posterior | None = None,
     question: Mapping[str, Any] | None = None,
 ) -> PriorPage:
-    """Write what priors alone say of runs to come, or of a plan, to one HTML file.
+    """Write forecasts of planned runs, or a plan, from priors alone to one HTML file.
 
-    The first runs to buy are chosen within a fiftieth of what the dearest run to come
-    costs: smaller models, or of a plan short runs of its checkpoint.
+    The first runs to buy are chosen within a fiftieth of the cost of the most expensive
+    planned run. They are smaller models, or for a plan short runs of its checkpoint.
 
     Parameters
     ----------
     posterior, source
-        What priors say (`prior_only`), for a plan of the target and of the source.
+        Posteriors from priors (`prior_only`); for a plan, of the target and of the
+        source.
     runs
         Runs to forecast; None for a plan.
     path
         Path of the HTML file.
     question
-        What to plan for, as `plan` takes it, for one model.
+        The question of a plan, as `plan` takes it, for one model.
 
     Raises
     ------
@@ -144,7 +145,7 @@ def prior_page(
 
 
 def _goal_of_plan(planned: Plan, question: Mapping[str, Any]) -> pd.DataFrame:
-    """The planned run, or where there is none the one that comes nearest."""
+    """Make the planned run; without a plan, the most probable attempt."""
     tokens, replay = planned.D, planned.replay
     if tokens is None:
         best = (planned.explanation or {})["best"]
@@ -158,8 +159,8 @@ def _smaller(
     times_smaller: Sequence[int] = (128, 64, 32, 16, 8),
     tokens_per_parameter: Sequence[float] = (5.0, 20.0, 80.0),
 ) -> pd.DataFrame:
-    """Models that are so many times smaller; other columns as in the goal's dearest
-    run.
+    """Make runs of models that are several times smaller; other columns are those of
+    the goal's most expensive run.
     """
     dearest = goal.iloc[int(np.argmax(goal["N"] * goal["D"]))]
     rows = [
@@ -175,7 +176,7 @@ def _shorter(
     times_shorter: Sequence[int] = (64, 32, 16),
     replays: Sequence[float] = (0.1, 0.25, 0.5),
 ) -> pd.DataFrame:
-    """Runs of the plan's checkpoint that are so many times shorter."""
+    """Make runs of the plan's checkpoint that are several times shorter."""
     (run,) = goal.to_dict(orient="records")
     rows = [
         {**run, "D": run["D"] / times, "replay": replay}
@@ -213,7 +214,7 @@ def _render(page: PriorPage, pictures: list[PriorPicture], budget: float) -> str
 def _pictures(
     posterior: Posterior, goal: pd.DataFrame, offered: pd.DataFrame
 ) -> list[PriorPicture]:
-    """What the priors expect along tokens, and of every run that comes up."""
+    """Draw the priors' forecasts along tokens, and of every run on the page."""
     dearest = goal.loc[[(goal["N"] * goal["D"]).idxmax()]]
     size = format_count(float(dearest["N"].iloc[0]))
     return [
@@ -236,7 +237,7 @@ def _pictures(
 def prior_curves(
     ax: Axes, posterior: Posterior, run: pd.Series, count: int = 40
 ) -> Axes:
-    """Draw losses along tokens that a posterior expects at one run's other columns."""
+    """Plot a posterior's losses along tokens, with one run's other columns."""
     tokens = np.geomspace(run["D"] / 100, run["D"] * 2, 40)
     along = pd.DataFrame([{**run, "D": d} for d in tokens])
     losses = np.exp(posterior.log_loss(along))
@@ -253,7 +254,7 @@ def prior_curves(
 
 
 def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axes:
-    """Draw the loss that a new run of each row is expected to have."""
+    """Plot the forecast loss of a new run for each row."""
     losses = np.exp(posterior.log_loss(offered, noise=True))
     bands = np.quantile(losses, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
     places = np.arange(len(offered))

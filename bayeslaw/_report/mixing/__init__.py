@@ -1,1 +1,1 @@
-"""Mixtures on the page: their plan, and linked sliders of shares."""
+"""Show mixtures on the page: their plan, and linked sliders of shares."""

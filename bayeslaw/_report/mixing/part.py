@@ -1,4 +1,6 @@
-"""What the page shows of mixtures: the plan, pictures of it, and the data of its sliders."""
+"""Build the page's part about mixtures: the plan, pictures of it, and the data of its
+sliders.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class MixturePart:
     explorer
         Data of the sliders, as JSON types.
     plan, pictures
-        The plan, where one was asked for, and pictures of it.
+        The plan, if one was asked for, and pictures of it.
     """
 
     explorer: Mapping[str, Any]
@@ -47,14 +49,14 @@ class MixturePart:
 
 
 def mixes(posterior: Posterior) -> bool:
-    """Whether the laws of a posterior read shares."""
+    """Tell whether the laws of a posterior read shares."""
     return all(len(share_domains(piece.covariates)) > 1 for piece in posterior.pieces())
 
 
 def planned_mixture(
     fits: Mapping[str, Posterior], question: Mapping[str, Any], seed: int, unit: str
 ) -> MixturePart:
-    """Plan the mixture that is asked for, and explore around it.
+    """Plan the mixture of a question, and explore around it.
 
     Raises
     ------
@@ -75,8 +77,8 @@ def planned_mixture(
 def explored_mixture(
     fits: Mapping[str, Posterior], runs: pd.DataFrame, seed: int
 ) -> MixturePart:
-    """Explore mixtures of the largest model of a table, from the middle of those that
-    were fitted; each limit starts at an even chance.
+    """Explore mixtures of the largest model of a table, from the middle of the fitted
+    mixtures. Each limit starts at the median loss.
     """
     size = float(runs["N"].max())
     simplex = Simplex.of(MixtureArguments(fits, N=size, seed=seed))
@@ -92,7 +94,7 @@ def explored_mixture(
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """Where the sliders start: log tokens, shares, (domain,), and confidence."""
+    """Start of the sliders: log tokens, shares, (domain,), and confidence."""
 
     x: float
     shares: Float[np.ndarray, " domain"]
@@ -107,8 +109,8 @@ def _explorer(
     plan: MixturePlan | None = None,
     beyond: float = 3.0,
 ) -> dict[str, Any]:
-    """The sliders' data as JSON types: tokens reach so many times ``beyond`` the start's
-    and those fitted.
+    """Build the sliders' data as JSON types; tokens reach ``beyond`` times further than
+    the start and the fitted runs.
     """
     fitted = fitted_range(simplex.posteriors, "D")
     if fitted is None:
@@ -142,7 +144,7 @@ def _explorer(
 def _sliders(
     surrogate: Surrogate, limits: SetLimits, start: _Start
 ) -> list[dict[str, Any]]:
-    """The sliders of what is asked: a limit's ends are those of the losses."""
+    """Build the sliders of the question; a limit's slider has the range of the losses."""
     losses = np.exp(surrogate.at_nodes())
     rows = []
     for i, (name, most) in enumerate(zip(limits.names, limits.most, strict=True)):
@@ -163,5 +165,5 @@ def _sliders(
 
 
 def label(name: str) -> str:
-    """What a limit is on, in words."""
+    """Name the quantity of a limit."""
     return "Mean loss" if name == "mean" else f"Loss of {name}"

@@ -1,10 +1,10 @@
-"""Losses over tokens and shares, packed small: what the page's linked sliders read.
+"""Pack losses over tokens and shares into small data for the page's linked sliders.
 
-Log losses of all draws at some hundred mixtures are of low rank, as on the map of
-replay (`explorer`): draws are weights of a few surfaces. Over a simplex of many domains
-no grid is possible, so that mean and surfaces are interpolated between scattered
-mixtures, by cubic radial functions with a quadratic tail (Duchon 1977), in the square
-roots of the shares and the logarithm of the tokens.
+Log losses of all draws at some hundred mixtures have low rank, as on the map of replay
+(`explorer`): a draw is a set of weights of a few surfaces. A simplex of many domains
+allows no grid. So mean and surfaces are interpolated between scattered mixtures by
+cubic radial functions with a quadratic tail (Duchon 1977), in the square roots of the
+shares and the logarithm of the tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Nodes(NamedTuple):
-    """How many mixtures are interpolated between, and how.
+    """Number of mixtures of the interpolation, and its settings.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Nodes(NamedTuple):
     batch
         Runs evaluated in one call.
     along_tokens
-        What a nat of log tokens counts beside the root of a share.
+        Scale of a nat of log tokens relative to the root of a share.
     """
 
     count: int = 384
@@ -52,7 +52,7 @@ class Surrogate:
     Parameters
     ----------
     places
-        Where the mixtures lie (`places_of`), (node, axis).
+        Positions of the mixtures (`places_of`), (node, axis).
     coefficients
         By evaluation set: of the radial functions and of the tail, for the mean and each
         surface, (node + tail, 1 + rank).
@@ -90,11 +90,11 @@ class Surrogate:
         log_tokens: Float[np.ndarray, " run"],
         shares: Float[np.ndarray, "run domain"],
     ) -> Float[np.ndarray, "set draw run"]:
-        """Log losses at runs, as the page computes them."""
+        """Compute log losses at runs, as the page does."""
         return self._at(places_of(log_tokens, shares))
 
     def at_nodes(self) -> Float[np.ndarray, "set draw node"]:
-        """Log losses at the mixtures between which they are interpolated."""
+        """Compute log losses at the nodes of the interpolation."""
         return self._at(self.places)
 
     def _at(
@@ -110,8 +110,8 @@ class Surrogate:
     def error(
         self, simplex: Simplex, log_tokens: tuple[float, float], seed: int = 1
     ) -> float:
-        """The largest error of a loss's median or of an end of its 90% interval, at
-        mixtures that were not interpolated between, as a share of the loss.
+        """Measure the largest error of a loss's median or of an end of its 90%
+        interval, at mixtures that are not nodes, as a share of the loss.
         """
         runs = scattered(simplex, log_tokens, NODES.tests, seed)
         tails = [0.05, 0.5, 0.95]
@@ -120,7 +120,7 @@ class Surrogate:
         return float(np.abs(np.expm1(near - exact)).max())
 
     def packed(self) -> dict[str, Any]:
-        """As JSON types; arrays are in base64, little-endian."""
+        """Convert to JSON types; arrays are in base64, little-endian."""
         return {
             "alongTokens": NODES.along_tokens,
             "places": encoded(self.places, "<f4"),
@@ -134,8 +134,8 @@ class Surrogate:
 def scattered(
     simplex: Simplex, log_tokens: tuple[float, float], count: int, seed: int
 ) -> tuple[Float[np.ndarray, " run"], Float[np.ndarray, "run domain"]]:
-    """Mixtures within the bounds, half of them on their edges, with budgets of which a
-    fourth are the least and a fourth the largest.
+    """Scatter mixtures within the bounds, half of them on the edges. A fourth of them
+    have the smallest budget, a fourth the largest.
     """
     rng = np.random.default_rng(seed)
     low, high = simplex.low, simplex.high
@@ -155,7 +155,9 @@ def draws_at(
     log_tokens: Float[np.ndarray, " run"],
     shares: Float[np.ndarray, "run domain"],
 ) -> Float[np.ndarray, "set draw run"]:
-    """Log losses of the draws, in calls of one size, so that one program serves all."""
+    """Compute log losses of the draws in calls of one size, so that one program serves
+    all.
+    """
     batches = math.ceil(len(log_tokens) / NODES.batch)
     parts = [
         simplex.losses.over(budgets, mixtures)
@@ -171,7 +173,9 @@ def draws_at(
 def places_of(
     log_tokens: Float[np.ndarray, " run"], shares: Float[np.ndarray, "run domain"]
 ) -> Float[np.ndarray, "run axis"]:
-    """Where runs lie: log tokens, and the root of each share, in which laws bend little."""
+    """Compute the positions of runs: log tokens, and the root of each share, in which
+    laws bend little.
+    """
     places = np.column_stack([NODES.along_tokens * log_tokens, np.sqrt(shares)])
     return places.astype(np.float32).astype(float)  # as the page has them
 
@@ -179,7 +183,7 @@ def places_of(
 def _system(
     places: Float[np.ndarray, "node axis"],
 ) -> Float[np.ndarray, "basis basis"]:
-    """The matrix whose solution interpolates: radial functions that no tail explains."""
+    """Build the matrix of the interpolation: radial functions orthogonal to the tail."""
     tail = _tail(places)
     corner = np.zeros((tail.shape[1], tail.shape[1]))
     return np.block([[_radial(places, places), tail], [tail.T, corner]])
@@ -188,14 +192,14 @@ def _system(
 def _radial(
     places: Float[np.ndarray, "run axis"], nodes: Float[np.ndarray, "node axis"]
 ) -> Float[np.ndarray, "run node"]:
-    """Cubed distances."""
+    """Compute cubed distances."""
     apart = places[:, None] - nodes[None]
     return (apart**2).sum(axis=2) ** 1.5
 
 
 def _tail(places: Float[np.ndarray, "run axis"]) -> Float[np.ndarray, "run tail"]:
-    """One, each axis, and products of axes; squared roots sum to one, so that the last
-    share's square is no basis of its own.
+    """Build the tail: one, each axis, and products of axes. Squared roots sum to one,
+    so the last share's square is left out.
     """
     axes = places.shape[1]
     rows, columns = np.triu_indices(axes)
