@@ -162,6 +162,8 @@ def test_refused_in_one_line(change, error, reason):
     with pytest.raises(error, match=reason) as refusal:
         bayeslaw.fit(table, "chinchilla+lr", preview=True)
     assert "\n" not in str(refusal.value)
+    with pytest.raises(LawError, match="did you mean 'chinchilla'"):
+        bayeslaw.find_law("chinchila+lr", table)
     with pytest.raises(LawError, match="reads 'D' already"):
         bayeslaw.find_law("chinchilla+D", table)
 

@@ -9,6 +9,7 @@ curvature move with size, tokens and the stage of pre-training by powers of them
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -70,7 +71,8 @@ class Swept(NamedTuple):
 
 
 def spelled_setting(text: str) -> Swept | None:
-    """Split ``chinchilla+lr`` into a law and a column; None if a text is not so.
+    """Split ``chinchilla+lr`` into a law, or nearly its name, and a column; None if a
+    text is not so.
 
     Examples
     --------
@@ -80,9 +82,11 @@ def spelled_setting(text: str) -> Swept | None:
     >>> spelled_setting("E + A/N^alpha")
     """
     parts = SPELLED.fullmatch(text.strip())
-    if parts is None or not (parts[1].endswith(".py") or parts[1] in law_names()):
+    if parts is None:
         return None
-    return Swept(parts[1], parts[2])
+    # a slip of the name is not a parameter of a formula: it is refused as an unknown law
+    is_law = difflib.get_close_matches(parts[1], law_names(), 1, 0.8)
+    return Swept(parts[1], parts[2]) if is_law or parts[1].endswith(".py") else None
 
 
 def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, float]:
