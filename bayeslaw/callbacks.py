@@ -179,6 +179,9 @@ class FollowCallback(TrainerCallback):
         return float(tokens if per_step is None else step * per_step)
 
     def _check_count(self, args: Any) -> None:
+        """Refuse to follow if neither the Trainer nor ``tokens_per_step`` counts
+        tokens.
+        """
         if self.follower.unit == "step" or self.tokens_per_step is not None:
             return
         if args.include_num_input_tokens_seen in UNCOUNTED:
@@ -189,6 +192,7 @@ class FollowCallback(TrainerCallback):
             )
 
     def _warn_of_end(self, state: Any) -> None:
+        """Warn if the Trainer will end elsewhere than the followed run."""
         if self.follower.unit == "D" and self.tokens_per_step is None:
             return  # unknown before the end
         end, until = self._count(state.max_steps, 0), self.follower.question.until
@@ -203,6 +207,7 @@ class FollowCallback(TrainerCallback):
             )
 
     def _warn_of_lacking(self) -> None:
+        """Warn if an evaluation has no finite loss of a followed domain."""
         if self._step is not None and self._lacking:
             log.warning(
                 "step %d is not followed: no finite loss of %s among its metrics; looked "
@@ -255,6 +260,9 @@ def _values(following: Following) -> Iterator[tuple[str, float | str]]:
 def _chances(
     prefix: str, probability: float, surprise: float
 ) -> Iterator[tuple[str, float]]:
+    """Yield the probability, if there is a limit, and the surprise, by their logged
+    names.
+    """
     if not math.isnan(probability):  # without a limit there is none
         yield f"{prefix}/probability", float(probability)
     yield f"{prefix}/surprise", float(surprise)

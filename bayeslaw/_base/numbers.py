@@ -106,6 +106,7 @@ def _check_commas(text: str, digits: str, counts: bool) -> None:
 
 
 def positive(name: str, value: Any) -> float:
+    """Read a positive, finite number; `PlanError` names the argument otherwise."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -70,6 +70,7 @@ class AnchorArguments:
 
     @property
     def sources(self) -> dict[str, Posterior]:
+        """Collect the source posteriors by name; a single one is called ``forgetting``."""
         if self.source is None:
             return {}
         if isinstance(self.source, Mapping):
@@ -246,6 +247,7 @@ def appraise(
 
 
 def _check_rows(candidates: pd.DataFrame) -> None:
+    """Refuse candidates that share a row number."""
     if not candidates.index.is_unique:
         row = candidates.index[candidates.index.duplicated()][0]
         raise RunTableError(
@@ -272,6 +274,10 @@ def _had(
 
 
 def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
+    """Read the limits of the list: budget, replicates of each run, and number of picks.
+
+    The budget must pay for the cheapest candidate.
+    """
     replicates, max_picks = arguments.replicates, arguments.max_picks
     _check_count("replicates", replicates)
     if max_picks is not None:
@@ -303,6 +309,9 @@ def _goal(
     offered: Menu,
     arguments: AnchorArguments,
 ) -> Goal:
+    """Build the goal: the plan if keyword arguments are given, else the runs to
+    forecast.
+    """
     gain = gain_for(arguments.gain, goal, arguments.source is not None)
     length = arguments.run_length
     if isinstance(goal, Mapping):
@@ -355,6 +364,9 @@ def _label(row: Any) -> int | str:
 
 
 def _plan_costs(goal: Goal, appraisal: Appraisal) -> dict[str, float]:
+    """Record the plan's FLOPs before and after the purchase, and its money if there is
+    a price.
+    """
     assert goal.plan is not None
     before, saved = goal.plan.flops, float(appraisal.gain.sum())
     costs = {
@@ -376,6 +388,9 @@ def _warnings(target: Posterior, sources: Mapping[str, Posterior]) -> list[str]:
 
 
 def _left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
+    """Note how many candidates are not offered because the posterior was fitted to
+    them.
+    """
     if not had.any():
         return []
     return [
@@ -385,6 +400,7 @@ def _left_out(had: Bool[np.ndarray, " row"]) -> list[str]:
 
 
 def _no_plan(goal: Goal) -> list[str]:
+    """Note that no plan reaches the confidence yet, and which runs are chosen instead."""
     if goal.plan is None or goal.plan.is_reached:
         return []
     choice = goal.plan.choice

@@ -73,6 +73,9 @@ def best_list(
 def appraisal_of(
     approximation: Gaussian, criterion: Criterion, picks: list[Pick]
 ) -> Appraisal:
+    """Appraise picks in their order: the added cost, the added gain and its Monte Carlo
+    error, each of shape (pick,).
+    """
     offer = approximation.offer
     start = np.eye(offer.coordinates)
     gain = np.diff(_values(offer, criterion, picks, start))

@@ -123,6 +123,7 @@ class Information:
     goal: Float[np.ndarray, "coordinate coordinate"] | None
 
     def value(self, precision: AnyPrecision) -> float:
+        """Compute the gain of this precision, in nats."""
         precision = Precision.of(precision)
         about_all = precision.log_det / 2
         if self.goal is None:
@@ -134,6 +135,9 @@ class Information:
     def gains(
         self, precision: AnyPrecision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
+        """Compute the further information of each run up to each stop, shape (run,
+        stop), in nats.
+        """
         # A measurement adds log(sd predicted now / sd predicted if the goal's runs were
         # known). If everything is the goal, only noise would be left.
         now = _log_diagonal(offer.factors(precision)[1])
@@ -218,6 +222,9 @@ class Choosing:
     def gains(
         self, precision: AnyPrecision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
+        """Compute the further gain of each run up to each stop, shape (run, stop), in
+        the options' unit.
+        """
         now = self._learned(precision)
         after = now + _reductions(precision, offer, self.rows)
         return self._gain(after) - self._gain(now)
@@ -282,6 +289,9 @@ class Saving:
     def gains(
         self, precision: AnyPrecision, offer: Offer
     ) -> Float[np.ndarray, "run stop"]:
+        """Compute the further saving of each run up to each stop, shape (run, stop), in
+        the cost's unit.
+        """
         now = variances_at(precision, self.rows)
         after = np.maximum(now - _reductions(precision, offer, self.rows), 0.0)
         return self.expected_cost(now) - self.expected_cost(after)

@@ -289,6 +289,9 @@ class Offer:
         return {}
 
     def _information(self, run: int, stop: int) -> Precision:
+        """Compute the precision that a run up to a stop adds to the coordinates and to
+        its checkpoint's effects.
+        """
         rows = self._whitened[run, : (stop + 1) * self.per_stop]
         shared, of_effects = np.split(rows, [self.coordinates], axis=1)
         blocks = {}

@@ -74,6 +74,9 @@ class Influence:
 
 
 def _said(row: Mapping[str, Any]) -> str:
+    """Describe one run or prior: the probability without it, the tokens then needed,
+    and whether its weights are rough.
+    """
     again = "" if pd.isna(row["D"]) else f", {format_count(row['D'])} tokens needed"
     if row["D"] == np.inf:
         again = ", no plan then"

@@ -170,6 +170,9 @@ def _check_costs_rise(
     rows: Int[np.ndarray, "run stop"],
     costs: Float[np.ndarray, "run stop"],
 ) -> None:
+    """Refuse costs that fall along a run, since ``cost`` is that of the run up to the
+    row.
+    """
     falls = np.argwhere(costs[:, 1:] < costs[:, :-1])
     if len(falls):
         run, stop = falls[0]
@@ -184,6 +187,7 @@ def _check_one_checkpoint(
     rows: Int[np.ndarray, "run stop"],
     codes: Int[np.ndarray, " row"],
 ) -> None:
+    """Refuse a run that starts from two checkpoints."""
     first = codes[rows[:, 0]]
     differs = (rows >= 0) & (codes[rows] != first[:, None])
     if differs.any():
@@ -402,6 +406,7 @@ def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float
 
 
 def _costs(table: pd.DataFrame) -> Float[np.ndarray, " row"]:
+    """Read the cost of each row, shape (row,): the column ``cost``, else 6 N D FLOPs."""
     if "cost" in table:
         return _money(table, "cost", "write what the run costs up to this row")
     if not {"N", "D"} <= set(table):

@@ -107,6 +107,9 @@ def _of_block(
     seed: int,
     link: AccuracyLink | None,
 ) -> pd.DataFrame:
+    """Forecast a block of runs: quantiles of the law's log loss and of a new run's,
+    turned into losses, and accuracies if there is a link.
+    """
     # quantiles of the log, and then the loss: the order is the same
     law = posterior.log_loss(runs)  # (draw, run), as the next
     new = posterior.log_loss(runs, noise=True, seed=seed)

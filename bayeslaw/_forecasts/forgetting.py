@@ -198,6 +198,7 @@ def _forecast_curve(
 
 
 def _column(runs: pd.DataFrame, name: str, what: str) -> Float[np.ndarray, " run"]:
+    """Read a column as numbers, shape (run,); the error says what the column is for."""
     if name not in runs:
         raise RunTableError(
             f"the cost of forgetting needs column {name!r} ({what}); "

@@ -287,6 +287,9 @@ def _quantiles(prob: float) -> tuple[float, float, float]:
 
 
 def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
+    """Refuse a law that does not read N and D, or that reads a column without a given
+    value.
+    """
     covariates = {column for piece in posterior.pieces() for column in piece.covariates}
     if not {"N", "D"} <= covariates:
         raise RunTableError(

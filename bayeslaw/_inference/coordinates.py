@@ -342,6 +342,9 @@ class _Bases(NamedTuple):
 
 
 def _bases_at_points(law: Law, points: ContrastPoints, exponents: Values) -> _Bases:
+    """Evaluate the basis of each term at the reference run, at the middle of the table,
+    and at the ends of all contrasts.
+    """
     # Evaluate each basis once for all of these runs: the time to trace and compile a
     # program depends on the number of its operations, not on their size.
     runs = {}
@@ -359,6 +362,7 @@ def _bases_at_points(law: Law, points: ContrastPoints, exponents: Values) -> _Ba
 
 
 def _contrasts(law: Law, points: ContrastPoints, bases: _Bases) -> list[_Contrast]:
+    """Build the contrast of each scaled term, in the order of the law."""
     terms = scaled_terms(law)
     if not terms:
         return []

@@ -250,6 +250,7 @@ class Rounds(NamedTuple):
 
     @classmethod
     def none(cls, coordinates: int) -> Rounds:
+        """Start without draws."""
         return cls(
             proposals=(),
             vectors=np.zeros((0, coordinates)),
@@ -260,6 +261,7 @@ class Rounds(NamedTuple):
 
     @property
     def log_weight(self) -> Float[np.ndarray, " draw"]:
+        """Compute the log importance weights of all draws so far, shape (draw,)."""
         # AMIS (Cornuet et al. 2012): a draw of round t is weighed not by its own
         # proposal but by the deterministic mixture of all T, w = p / (1/T sum_t q_t).
         # The rounds have equally many draws, so that their shares in the mixture are
@@ -487,6 +489,9 @@ def starts_near(
 def _starts_near(
     law: Law, table: Padded, points: ContrastPoints, values, noise: Float[Array, ""]
 ) -> Float[Array, "start coordinate"]:
+    """Convert values of the law, at a noise scale, to coordinate vectors, in one
+    compiled program.
+    """
     error = error_start(table.shared, jnp.log(noise))
 
     def one(of_law):

@@ -120,6 +120,7 @@ def _unwhitened(
 def _sites(
     law: Law, problem: WhitenedPosterior, w: Float[Array, " coordinate"]
 ) -> Unconstrained:
+    """Convert whitened coordinates to NumPyro's unconstrained sites."""
     vector = _unwhitened(problem, w)
     return sites_of(
         law,
@@ -132,6 +133,8 @@ def _sites(
 def _whitened(
     law: Law, problem: WhitenedPosterior
 ) -> Callable[[Float[Array, " coordinate"]], Float[Array, ""]]:
+    """Return the negative log density as a function of whitened coordinates."""
+
     def whitened(w: Float[Array, " coordinate"]) -> Float[Array, ""]:
         vector = _unwhitened(problem, w)
         return potential(law, problem.table, problem.points, vector)
@@ -140,6 +143,7 @@ def _whitened(
 
 
 def _kernel(potential_fn: Callable) -> infer.NUTS:
+    """Make NumPyro's NUTS with a dense mass matrix and bounded trees."""
     from numpyro import infer
 
     # In warm-up, then: 63 and 255 steps. Laws that suit their table take 20 to 40, heavy
@@ -357,6 +361,10 @@ def draw(
 
 @compiled(static_argnums=0)
 def _values(law: Law, table: Padded, sites):
+    """Convert sites of draws to the law's values and the error's, in one compiled
+    program.
+    """
+
     def one(draw: Unconstrained):
         of_law = coordinates.constrain(law, draw)
         of_error = error_values(draw, table.shared)

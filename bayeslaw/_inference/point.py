@@ -85,6 +85,7 @@ class PointFit:
         runs: pd.DataFrame,
         parameters: Mapping[str, Float[np.ndarray, " resample"]],
     ) -> Float[np.ndarray, "resample run"]:
+        """Compute the law's log loss at runs for each resample, shape (resample, run)."""
         covariates = fitting.covariates(self.law, runs)
         x = {name: jnp.asarray(v) for name, v in covariates.items()}
 

@@ -215,6 +215,9 @@ def latex(node: ast.expr) -> str:
 
 
 def _is_sum(node: ast.expr) -> bool:
+    """Tell whether a node of the tree is a sum or has a sign, so that a product needs
+    parentheses.
+    """
     if isinstance(node, ast.UnaryOp):
         return True
     if not isinstance(node, ast.BinOp):

@@ -91,6 +91,9 @@ def mixed_domains(runs: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _warn_of_columns(columns: Mapping[str, float]) -> None:
+    """Warn which names of a formula were read as columns, and at which values
+    contributions are stated.
+    """
     if columns:
         medians = ", ".join(f"{name} = {value:g}" for name, value in columns.items())
         first = next(iter(columns))

@@ -89,6 +89,7 @@ class Offset:
 
 
 def _summands(node: ast.expr, sign: int = 1) -> Iterator[tuple[int, ast.expr]]:
+    """Yield (sign, summand) for each summand of a formula, with signs multiplied out."""
     match node:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             yield from _summands(left, sign)

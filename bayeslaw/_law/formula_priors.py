@@ -193,6 +193,7 @@ def _home(
 
 
 def _is_power(name: str, where: ast.expr) -> bool:
+    """Tell whether a node is a power with the parameter in its exponent."""
     return (
         isinstance(where, ast.BinOp)
         and isinstance(where.op, ast.Pow)
@@ -244,6 +245,7 @@ def _scale(name: str, where: ast.expr, at: Values) -> Prior:
 
 
 def warn_guessed(terms: tuple[Term, ...], exponents: tuple[Exponent, ...]) -> None:
+    """Warn of guessed priors, with their values."""
     priors = {t.site: t.prior for t in terms} | {e.name: e.prior for e in exponents}
     guessed = [
         f"{n} = {p}" for n, p in priors.items() if p.source.startswith("guessed")

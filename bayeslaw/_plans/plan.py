@@ -534,6 +534,9 @@ def _explanation(problem: Problem) -> dict[str, Any]:
 
 
 def _message(best: Mapping[str, Any], relax: Sequence[Mapping[str, Any]]) -> str:
+    """Write the message of an infeasible plan: the best probability, and the limits to
+    relax.
+    """
     where = ""
     if best["atpp"]:
         where = (

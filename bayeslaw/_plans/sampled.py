@@ -150,6 +150,9 @@ class SampledConstraint:
 
     @property
     def _unit(self) -> Unit:
+        """Find the unit's functions; with a link, they go through the draws of the
+        accuracy.
+        """
         unit = UNITS[self.constraint.unit]
         link = self.link
         if link is None:

@@ -317,6 +317,7 @@ def lowest_minima(problem: Problem, scanned: Scan) -> Int[np.ndarray, " minimum"
 
 
 def _scores(problem: Problem, scanned: Scan) -> Float[np.ndarray, " replay"]:
+    """Compute the score of the best choice at each replay of the scan, shape (replay,)."""
     choices = [
         problem.at(float(replay), intervals)
         for replay, intervals in zip(problem.replay(SCAN), scanned, strict=True)

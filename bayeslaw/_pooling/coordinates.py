@@ -124,6 +124,8 @@ def _log_spread(
 def _potential(
     law: Law, problem: WhitenedPool
 ) -> Callable[[Mapping[str, Float[Array, " ..."]]], Float[Array, ""]]:
+    """Return the negative log density of a pool as a function of whitened coordinates."""
+
     def potential(w: Mapping[str, Float[Array, " ..."]]) -> Float[Array, ""]:
         state, logdet = to_state(law, problem, w)
         density = log_density(law, problem.domains, problem.half_normal, state)

@@ -85,6 +85,7 @@ def choose_priors(
 
 
 def _is_unchanged(law: Law) -> bool:
+    """Tell whether a law has the catalogue's priors and reference run."""
     if law.name not in law_names():
         return False
     shipped = law_by_name(law.name)

@@ -65,6 +65,9 @@ def warn_own_far(posterior: Posterior, runs: pd.DataFrame) -> None:
 
 
 def _own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
+    """Write a line for each own column along which runs lie far beyond a posterior's
+    table.
+    """
     table = table_of(posterior)
     if table is None:
         return []
@@ -122,6 +125,7 @@ def _domain(table: pd.DataFrame) -> str | None:
 
 
 def _check_different(name: str, target: pd.DataFrame, source: pd.DataFrame) -> None:
+    """Refuse a target and a source of the same domain, or with the same losses."""
     domain = _domain(target)
     if domain is not None and domain == _domain(source):
         raise PlanError(
@@ -163,6 +167,7 @@ def _seem_swapped(name: str, target: pd.DataFrame, source: pd.DataFrame) -> list
 def _checkpoints_differ(
     name: str, target: pd.DataFrame, source: pd.DataFrame
 ) -> list[str]:
+    """Write a line if target and source have no checkpoint in common."""
     keys = ["N", "ptpp"]
     if not set(keys) <= set(target) & set(source):
         return []

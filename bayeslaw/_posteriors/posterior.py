@@ -180,6 +180,7 @@ def _at_tokens(
     covariates: Mapping[str, Float[AnyArray, ""]],
     tokens: Float[Array, ""],
 ) -> Float[Array, ""]:
+    """Evaluate a log loss at one run with these tokens, shape ()."""
     run = {**covariates, "D": tokens}
     return log_loss(draw, {name: column[None] for name, column in run.items()})[0]
 
@@ -201,6 +202,7 @@ def _over_draws(
     draws: Draw,
     covariates: Mapping[str, Float[AnyArray, " run"]],
 ) -> Float[Array, "draw run"]:
+    """Map a log loss over draws at a table, shape (draw, run)."""
     return jax.vmap(log_loss, in_axes=(0, None))(draws, covariates)
 
 

@@ -164,6 +164,7 @@ def from_priors(
 def _of_law(
     law: Law, offered: pd.DataFrame | None, draws: int, rng: np.random.Generator
 ) -> Piece:
+    """Draw one law's parameters, misfit and noise from their priors."""
     values = {name: prior.draw(rng, draws) for name, prior in law.priors.items()}
     columns = {} if offered is None else fitting.covariates(law, offered)
     process = process_of(columns) if columns else None

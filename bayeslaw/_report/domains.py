@@ -285,6 +285,7 @@ def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
 def _held_out_picture(
     name: str, runs: Split, rows: pd.DataFrame, setting: PageSetting
 ) -> figures.Picture:
+    """Draw the forecasts of the main held-out runs with their observations."""
     main = setting.main.name
     return figures.forecast_grid(
         runs.held,

@@ -234,6 +234,7 @@ def confidence_slider(confidence: float) -> dict[str, Any]:
 
 
 def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the slider of one limit, in percent for shares and in nats otherwise."""
     low, high = promise["range"]
     limit, unit = promise["limit"], promise["unit"]
     is_share = unit == "relative"

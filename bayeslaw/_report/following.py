@@ -87,6 +87,7 @@ def follow_page(
 
 
 def _check_writable(page: Path) -> None:
+    """Refuse a folder as the page's path, and try to write there."""
     if page.is_dir():
         raise PlanError(
             f"{page} is a folder; give the name of a file, such as run.html"

@@ -170,6 +170,7 @@ def _budget(plan: Plan) -> str:
 
 
 def _confidence(plan: Plan) -> str:
+    """Format the confidence: one for all limits together, or one for each."""
     # One for all limits together, or one for each.
     if not isinstance(plan.confidence, dict):
         return f"{100 * plan.confidence:.3g}%"
@@ -178,6 +179,7 @@ def _confidence(plan: Plan) -> str:
 
 
 def _answer(plan: Plan) -> dict[str, str]:
+    """Format the numbers of the plan."""
     assert plan.D is not None
     assert plan.probability is not None
     return {
@@ -213,6 +215,7 @@ def _measured(promise: Mapping[str, Any], value: float | None) -> str:
 
 
 def _expected(promise: Mapping[str, Any]) -> Expected:
+    """Format a promise with its interval, and place both on a common axis."""
     limit, low, high = promise["limit"], promise["low"], promise["high"]
     mean = promise["mean"]
     bar: dict[str, float] = {}
@@ -304,6 +307,7 @@ def _cheaper_or_safer(plan: Plan) -> list[str]:
 
 
 def _other(row: Mapping[str, Any], of_plan: float) -> str:
+    """Describe the plan at a neighbouring confidence by its extra tokens."""
     change = row["D"] / of_plan - 1
     cost = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens"
     return (

@@ -98,6 +98,7 @@ def _domain(domain: UpdatedDomain) -> dict[str, Any]:
 
 
 def _of_plan(updated: Updated) -> Drawing | None:
+    """Draw the cheapest plans before and after; None without a plan."""
     change = updated.plan
     if change is None:
         return None
@@ -129,6 +130,7 @@ def _groups(domain: UpdatedDomain) -> list[dict[str, Any]]:
 
 
 def _drawings(domain: UpdatedDomain) -> Iterator[Drawing]:
+    """Draw the pictures of one domain: forecasts, new rows, and moved parameters."""
     name = domain.name
     yield _drawn(
         lambda ax: plots.updated(ax, domain),

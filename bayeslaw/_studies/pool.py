@@ -151,6 +151,7 @@ def _selected(runs: pd.DataFrame, option: str, query: str) -> pd.DataFrame:
 
 
 def _check(budgets: Sequence[float], rules: Sequence[str]) -> None:
+    """Refuse budgets that are no shares, and unknown rules."""
     bad = [b for b in budgets if not 0 < b <= 1]
     if bad:
         raise PlanError(
@@ -269,6 +270,7 @@ def _while_it_lasts(
 def _rows_of(
     prices: Menu, runs: Sequence[int], last: np.ndarray
 ) -> Bool[np.ndarray, " row"]:
+    """Mark the rows of these runs up to their last stop, shape (row,)."""
     bought = np.zeros(len(prices.table), bool)
     for run in runs:
         bought[prices.rows[run, : last[run] + 1]] = True

@@ -76,6 +76,7 @@ def _key(row: Mapping[Any, Any], names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read(path: Path | None, jobs: Sequence[Job]) -> Results:
+    """Read the rows that a study has written so far; none if there is no file."""
     if path is None or not path.exists():
         return []
     try:

@@ -137,6 +137,7 @@ def _cells(
 
 
 def _wins_lines(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Write the table of shares of worlds in which each list is below the paper's grid."""
     lines = ["| below the paper's in | RMSE_log | width | both |", "|---|---|---|---|"]
     for name, share in shares.items():
         cells = [f"{share[measure]:.0%}" for measure in ("rmse", "width", "both")]
@@ -145,6 +146,7 @@ def _wins_lines(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _calibration_line(figures: Mapping[str, float]) -> str:
+    """Write how the realised reduction of the sd compares with the expected one."""
     return (
         "Reduction of the goal's sd, realised on expected: correlation "
         f"{figures['correlation']:.3f}, slope {figures['slope']:.2f}; as shares of the sd: "

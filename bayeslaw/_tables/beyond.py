@@ -139,6 +139,7 @@ def _numbers(columns: pd.DataFrame, name: str) -> Float[np.ndarray, " run"]:
 def _reach(
     name: str, fitted: Float[np.ndarray, " run"], new: Float[np.ndarray, " new_run"]
 ) -> Reach:
+    """Measure the distance of new runs beyond the fitted range along one axis."""
     low, high = float(fitted.min()), float(fitted.max())
     times = np.maximum(new / high, low / new)
     worst = int(np.argmax(times))

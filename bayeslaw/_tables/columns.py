@@ -229,6 +229,7 @@ def _shared_number(theirs: str) -> float | None:
 def _with_new(
     table: pd.DataFrame, ours: str, values: float | pd.Series
 ) -> pd.DataFrame:
+    """Add a column under a name that the table does not have yet."""
     if ours in table:
         raise RunTableError(
             f"the table has a column {ours!r} already; rename or drop it to give another"
@@ -288,6 +289,7 @@ def _begins(text: str, name: str) -> bool:
 
 
 def _factor(digits: str, text: str) -> float:
+    """Parse a factor of a column, a finite number above 0."""
     try:
         number = float(digits)
         usable = math.isfinite(number) and number > 0 and math.isfinite(1 / number)
@@ -462,6 +464,7 @@ def check_meaning(theirs: str, ours: str, table: pd.DataFrame) -> None:
 def _refuse_name(
     table: pd.DataFrame, theirs: str, ours: str, schema: Collection[str]
 ) -> None:
+    """Raise an error about a missing column, with the likely name or the right order."""
     there = [str(c) for c in table.columns]
     if ours in there and theirs in schema:
         raise RunTableError(

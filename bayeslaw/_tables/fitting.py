@@ -96,6 +96,7 @@ def covariates(law: Law, runs: pd.DataFrame) -> dict[str, Float[np.ndarray, " ru
 
 
 def _covariate(law: Law, name: str, runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
+    """Read one column that a law needs as numbers, shape (run,), checked for its range."""
     if name not in runs:
         what = NUMERIC.get(name, "covariate")
         raise RunTableError(

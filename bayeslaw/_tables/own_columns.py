@@ -43,6 +43,7 @@ def own_beyond(
 def _line(
     name: str, fitted: pd.Series, new: pd.Series, far: float, unit: str
 ) -> str | None:
+    """Write a line if new values lie too far beyond the fitted ones; None otherwise."""
     low, high = float(fitted.min()), float(fitted.max())
     x = new.to_numpy(float)
     if low > 0:

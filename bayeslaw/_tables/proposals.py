@@ -255,6 +255,9 @@ def _meant(columns: Columns, ours: str) -> str | None:
 
 
 def _meant_by(columns: Columns, spelling: Spelling) -> str | None:
+    """Find the one column that matches a spelling; the first name with a single match
+    decides.
+    """
     for name in spelling.names:
         theirs = columns.called(name.split(), spelling.foreign)
         if len(theirs) == 1:
@@ -263,6 +266,7 @@ def _meant_by(columns: Columns, spelling: Spelling) -> str | None:
 
 
 def _middle(columns: Columns, name: str, factor: str) -> float | None:
+    """Compute the median of a column times its factor; None without numbers."""
     values = columns.numbers(name)
     if values is None or not len(values):
         return None
@@ -294,6 +298,7 @@ def _unit(
 def _unit_of_range(
     ours: str, values: Float[np.ndarray, " row"], size: float | None
 ) -> str:
+    """Guess the factor of a column from the range of its values."""
     least, most = float(values.min()), float(values.max())
     if ours == "replay":
         return "/100" if 1 < most <= 100 else ""

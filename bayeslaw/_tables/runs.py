@@ -471,6 +471,7 @@ def _warn_nearly_full(name: str, cells: pd.Series) -> None:
 
 
 def _warn_percent(name: str, cells: pd.Series) -> None:
+    """Warn of a column that mixes percent with fractions."""
     written = cells.dropna().astype(str).str.strip()
     percent = written.str.endswith("%")
     fraction = ~percent & ~written.isin(("0", "0.0"))
@@ -603,6 +604,8 @@ def _warn_twins(runs: pd.DataFrame) -> None:
 
 
 def _warn_units(runs: pd.DataFrame) -> None:
+    """Warn of N and D that look like millions, billions or tokens per parameter."""
+
     def warn(message: str) -> None:
         warnings.warn(message, RunTableWarning, stacklevel=4)
 

@@ -95,6 +95,7 @@ class _Query:
         return tuple(map(str, self.runs.columns))
 
     def refusal(self, reason: str) -> RunTableError:
+        """Build the error about this query, with the reason and the columns."""
         columns = ", ".join(self.columns)
         return RunTableError(
             f"where {self.text!r} is not a query of this table ({reason}); "
@@ -188,6 +189,7 @@ class _Query:
             )
 
     def _check_name(self, name: str) -> None:
+        """Refuse a name that is no column, with the likely name."""
         # ``index`` and ``row`` are names of the row numbers
         if name in (*self.columns, *self.placeholders.values(), "index", "row"):
             return

@@ -47,6 +47,7 @@ app.add_typer(study_app, name="study")
 
 
 def _version(is_set: bool) -> None:
+    """Print the version and exit, for ``--version``."""
     if is_set:
         from importlib.metadata import version
 

@@ -136,6 +136,7 @@ def _not_typed(field: str, values: list[str], typed: Any) -> list[str]:
 
 
 def _beside(table: Path | None) -> Path | None:
+    """Find the file beside a table; None for a tracker's store, or if there is no file."""
     from bayeslaw._tables.sources.source import is_tracker
 
     if table is None or is_tracker(table):
@@ -233,6 +234,7 @@ def _plan_names() -> tuple[str, ...]:
 
 
 def _section(path: Path, content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Read a section of the file, which must hold names and values."""
     section = content.get(name, {})
     if not isinstance(section, dict):
         raise LawError(
@@ -244,6 +246,7 @@ def _section(path: Path, content: Mapping[str, Any], name: str) -> dict[str, Any
 def _refuse_unknown(
     path: Path, section: str, content: Mapping[str, Any], allowed: Sequence[str]
 ) -> None:
+    """Refuse keys that a section does not have."""
     for name in content:
         if name not in allowed:
             raise LawError(

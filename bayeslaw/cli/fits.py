@@ -157,6 +157,7 @@ def fit(options: FitOptions) -> None:
 def _one_law(
     table: pd.DataFrame, law: str, settings: dict[str, dict], options: FitOptions
 ) -> Any:
+    """Fit one law with the command's options, showing progress."""
     import bayeslaw
 
     kind = "preview of " if options.preview else ""
@@ -201,6 +202,7 @@ def _law_of_few(table: pd.DataFrame) -> list[str] | None:
 def _several_laws(
     table: pd.DataFrame, settings: dict[str, dict], options: FitOptions
 ) -> Any:
+    """Average several laws, or the default ones, with the command's options."""
     import bayeslaw
 
     if settings["priors"]:

@@ -235,6 +235,7 @@ def optimum(options: OptimumOptions) -> None:
 
 
 def _draw_optimum(best: Any, runs: Any, path: Path) -> None:
+    """Draw the curves and optima to a picture file, written atomically."""
     from matplotlib.figure import Figure
 
     from bayeslaw import plots
@@ -510,6 +511,7 @@ def _goal(options: ReviewOptions) -> Any:
 
 
 def _held_out(options: ReviewOptions) -> Any:
+    """Read the held-out runs of a review, if they are given."""
     if options.held_out is not None:
         return read_table(options.held_out, options.where, options.column)
     if options.where or options.column:
@@ -520,6 +522,9 @@ def _held_out(options: ReviewOptions) -> Any:
 
 
 def _review_of_table(options: ReviewOptions, goal: Any) -> Any:
+    """Review a table, and print the warnings of reading that the review does not
+    repeat.
+    """
     import bayeslaw
 
     path, *more = options.paths

@@ -60,6 +60,7 @@ def laws(options: LawsOptions) -> None:
 
 
 def _law_summary(law) -> dict[str, Any]:
+    """Collect the name, title, covariates and parameters of a law."""
     return {
         "name": law.name,
         "title": law.title,
@@ -331,6 +332,7 @@ def _print_table_record(record: dict[str, Any]) -> None:
 
 
 def _range_text(name: str, of: dict[str, Any]) -> str:
+    """Format the range, the levels and the empty cells of a column."""
     from bayeslaw._base.numbers import format_count
 
     levels = f"{of['levels']} level{'s' if of['levels'] != 1 else ''}"

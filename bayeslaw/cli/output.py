@@ -64,6 +64,7 @@ def _as_plain_text(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _escaped(cell: Any) -> Any:
+    """Put an apostrophe before a cell that a spreadsheet would run as a formula."""
     # beginnings of text that a spreadsheet would run as a formula
     starts = ("=", "+", "-", "@", "\t", "\r")
     if not (isinstance(cell, str) and cell.startswith(starts)):
@@ -94,6 +95,7 @@ def finite(value: Any) -> Any:
 
 
 def print_table(rows: list[dict], names: tuple[str, ...]) -> None:
+    """Print rows as columns of aligned text, under their names."""
     columns = []
     for name in names:
         cells = [name, *(_cell_text(row[name]) for row in rows)]

@@ -303,6 +303,7 @@ def learned_priors(
 
 
 def _check(name: str, site: str, band: dict, tables: Sequence[LearnedTable]) -> None:
+    """Refuse a parameter that no table informs."""
     if site not in band or not tables:
         raise LawError(
             f"no table teaches of {name!r}; there is "

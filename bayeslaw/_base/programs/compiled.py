@@ -56,6 +56,7 @@ def compiler_options(level: int) -> dict[str, Any]:
 
 
 def _are_known(options: dict[str, Any]) -> bool:
+    """Tell whether XLA accepts these compiler options, by compiling a trivial program."""
     import jax
 
     try:

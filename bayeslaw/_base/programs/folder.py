@@ -83,6 +83,9 @@ def forget_unused(folder: Path, days: float = 90.0) -> None:
 
 
 def _is_whole(entry: Path) -> bool:
+    """Tell whether an entry of JAX's cache is complete: it is not empty, and if zlib
+    compressed it, it decompresses.
+    """
     content = entry.read_bytes()
     if not content:
         return False

@@ -155,6 +155,9 @@ _without_jax_cache = _WithoutJaxCache()
 
 
 def _keep(program: Any, path: Path) -> None:
+    """Serialise a compiled program and write it with its digest; programs that this
+    version of JAX cannot serialise are not kept.
+    """
     from jax.experimental import serialize_executable
 
     try:
@@ -168,6 +171,9 @@ def _keep(program: Any, path: Path) -> None:
 
 
 def _loaded(path: Path) -> Any:
+    """Load a kept program; None if there is no file, or if it is damaged or belongs to
+    other versions.
+    """
     import jax
     from jax.experimental import serialize_executable
 
@@ -268,6 +274,7 @@ def _folders() -> list[Path]:
 
 
 def _versions() -> list[str]:
+    """List the versions of Python and of the libraries on which a program depends."""
     versions = [platform.python_version()]
     for name in ("jax", "jaxlib", "numpyro", "optimistix", "equinox"):
         with contextlib.suppress(PackageNotFoundError):

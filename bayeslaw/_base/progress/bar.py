@@ -82,6 +82,7 @@ def _is_time(seconds: Any) -> bool:
 
 
 def _keep(what: str, seconds: float) -> None:
+    """Remember how long a job took, for the next estimate of its time left."""
     folder = own_cache_folder()
     if folder is None:
         return
@@ -95,6 +96,7 @@ def _keep(what: str, seconds: float) -> None:
 
 
 def _shown(what: str, time_left: TimeLeft) -> contextlib.AbstractContextManager[None]:
+    """Choose how progress is shown: in a notebook, on a terminal, or as lines in a log."""
     if _is_notebook():
         return _in_notebook(what, time_left)
     if sys.stderr.isatty():

@@ -100,6 +100,9 @@ class TimeLeft:
             return self._said
 
     def _advance(self) -> None:
+        """Update the stated time left, which may fall towards the estimate but never
+        rises.
+        """
         now = self.passed
         since = now - self._said_at
         estimate = self._estimate(now)

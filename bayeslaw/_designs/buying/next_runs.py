@@ -286,6 +286,9 @@ def _side_by_side(costs: Costs | None) -> int | None:
 def _check(
     candidates: pd.DataFrame, arguments: NextArguments, columns: Mapping[str, str]
 ) -> None:
+    """Refuse a wrong batch size, candidates that share a row number, and source laws
+    without a plan.
+    """
     batch = arguments.batch
     if batch is not None and (batch != int(batch) or batch < 1):
         raise PlanError(f"batch must be a whole number of at least 1, got {batch!r}")
@@ -334,6 +337,9 @@ def _laws(
 
 
 def _next(campaign: Campaign) -> NextRuns:
+    """Choose the next batch: update the posteriors, find the best list for the rest of
+    the budget, and decide whether to stop.
+    """
     runtime.start()
     bought = campaign.candidates.index.isin(campaign.measured["row"])
     posteriors = {domain: _known(campaign, bought, domain) for domain in campaign.laws}

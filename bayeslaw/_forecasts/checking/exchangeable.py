@@ -138,6 +138,7 @@ class StagesCheck:
         return "; ".join(self.lines)
 
     def _nothing(self) -> str:
+        """Describe why no stage could be left out."""
         if self.column is None:
             return "the fitted runs have one stage only, so there is nothing to say"
         reasons = "; ".join(self.skipped)

@@ -185,6 +185,9 @@ def _in_order(
 
 
 def _default(parts: Mapping[str, pd.DataFrame], places: Mapping[str, float]) -> HoldOut:
+    """Choose the main hold-out: the first axis with two levels left to fit, else the
+    first that can be held out at all.
+    """
     order = _in_order(parts, places)
     for axis in order:
         hold_out = _with_enough(parts, axis, places.get(axis))

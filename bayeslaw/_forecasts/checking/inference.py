@@ -201,6 +201,9 @@ class FittedLaw:
         return mean + draw_errors(len(mean), truth, self.shared, rng)
 
     def rank(self, truth: Truth, new: Float[np.ndarray, " row"], seed: int) -> Ranked:
+        """Draw the posterior given the table and new losses, and rank the truth among
+        its draws.
+        """
         law, draws = self.law, self.draws
         covariates = {
             column: np.tile(values, 2) for column, values in self.covariates.items()

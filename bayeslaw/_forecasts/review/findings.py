@@ -97,6 +97,7 @@ class Review:
         return "\n".join(map(printable, [*lines, self._headline()]))
 
     def _headline(self) -> str:
+        """Write the verdict, the subject, and the number of checks by verdict."""
         counts = [
             f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
             for verdict in VERDICTS

@@ -72,6 +72,9 @@ def review_fits(
 def _review_fit(
     posterior: Fit | Average, path: str, evidence: Evidence
 ) -> list[Finding]:
+    """Review one posterior: diagnostics, fit, misfit, calibration, and with a goal its
+    distance and forecast.
+    """
     runs, goal = posterior.runs, evidence.goal
     left_out = _left_out(posterior, evidence)
     findings = [
@@ -135,6 +138,7 @@ def _left_out(posterior: Fit | Average, evidence: Evidence) -> LeftOut | None:
 
 
 def _diagnostics(posterior: Fit | Average) -> Finding:
+    """Check R-hat, k-hat, effective draws and divergences of a posterior."""
     diagnostics = posterior.diagnostics
     rhat, khat = diagnostics["rhat"], diagnostics.get("khat")
     how = f"R-hat {rhat:.3f}, " if rhat == rhat else ""  # NaN without chains
@@ -155,6 +159,7 @@ def _diagnostics(posterior: Fit | Average) -> Finding:
 
 
 def _goodness(posterior: Fit | Average) -> Finding:
+    """Check how well the law by itself fits its own runs."""
     goodness = posterior.goodness
     if not goodness.doubts:
         return Finding("fit", "pass", goodness.sentence())
@@ -165,6 +170,7 @@ def _goodness(posterior: Fit | Average) -> Finding:
 
 
 def _misfit(posterior: Fit | Average) -> Finding:
+    """Compare the law's misfit with the noise of a run."""
     sizes = misfit_and_noise(posterior, posterior.runs)
     if sizes is None:
         return Finding(
@@ -206,6 +212,9 @@ def _calibration(
 
 
 def _of_stages(left_out: LeftOut, path: str) -> Finding:
+    """Judge the coverage of 90% intervals on left-out stages, averaged over laws by
+    weight.
+    """
     # Laws without weight have no draws, so they have no part in the intervals.
     rows = left_out.table.loc[list(left_out.weights)]
     shares = list(left_out.weights.values())

@@ -108,6 +108,9 @@ def told_range(runs: pd.DataFrame, fit: str) -> Finding:
 
 
 def _verdict(reach: Reach, times_tested: Mapping[str, float]) -> Verdict:
+    """Judge the distance of a goal beyond the runs, given the distance that held-out
+    runs tested.
+    """
     # there a law says little more than its prior; papers that checked a forecast beyond
     # their stages did so at up to 9 times
     if reach.times > 100.0:
@@ -118,6 +121,9 @@ def _verdict(reach: Reach, times_tested: Mapping[str, float]) -> Verdict:
 
 
 def _line(reach: Reach, times_tested: Mapping[str, float]) -> str:
+    """Describe the distance of a goal beyond the runs along one axis, in e-folds and as
+    a factor.
+    """
     tests = times_tested.get(reach.axis, 1.0)
     tests_in_words = "nothing held out tests that"
     if tests > INSIDE and reach.is_above:

@@ -88,6 +88,7 @@ def _read(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _contents(runs: pd.DataFrame) -> Finding:
+    """Check that the table has losses, and list its rows, domains and columns."""
     columns = ", ".join(map(str, runs.columns))
     try:
         fitting.losses(runs)
@@ -213,6 +214,7 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
 
 
 def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
+    """Check that there are two rows for each parameter of the largest law."""
     most = max(len(law.free_priors) for law in laws)
     reason = f"{len(runs)} rows for at most {most} parameters of a law"
     # two rows for each parameter of the largest law
@@ -224,6 +226,9 @@ def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
 
 
 def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
+    """Check that each column has three levels, so that the runs determine how a law
+    bends along it.
+    """
     counts = {name: runs[name].nunique() for name in columns}
     reason = "levels: " + ", ".join(f"{name} {n}" for name, n in counts.items())
     # with three levels of a column, a law's bend along it is seen
@@ -241,6 +246,7 @@ def _values(column: pd.Series) -> str:
 
 
 def _reference(runs: pd.DataFrame, command: str) -> Finding:
+    """Check that models lie near the reference run, at which priors in nats are stated."""
     if not fitting.reference_near(runs):
         reason = "models are within a factor of 100 of the laws' reference run"
         return Finding("reference", "pass", reason)
@@ -255,6 +261,9 @@ def _reference(runs: pd.DataFrame, command: str) -> Finding:
 
 
 def _stages(stages: Sequence[Fold]) -> Finding:
+    """Check that a stage with enough runs can be left out, so that forecasts can be
+    tested.
+    """
     names = "; ".join(f"{stage.name} ({int(stage.held.sum())})" for stage in stages)
     if not any(stage.held.sum() >= FEW for stage in stages):
         too_few = f" but too few rows to tell by ({names})" if stages else ""
@@ -310,6 +319,7 @@ def _noise(runs: pd.DataFrame) -> Finding:
 
 
 def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
+    """Check for rows far off a smooth surface, in multiples of the median distance."""
     usual = median_distance(misses)
     # a surface is rougher than a law, for which `fit` uses 8
     far = outliers(misses, 12.0)
@@ -330,6 +340,9 @@ def _outliers(runs: pd.DataFrame, misses: np.ndarray) -> Finding:
 def _signal(
     runs: pd.DataFrame, columns: Collection[str], misses: np.ndarray
 ) -> Finding:
+    """Check how much of the variation of losses a smooth surface in the columns
+    explains.
+    """
     y = fitting.log_losses(runs)
     # a surface of many terms explains a part of anything
     rows, terms = surface(runs, columns).shape

@@ -287,6 +287,9 @@ class _Summary(NamedTuple):
 
     @classmethod
     def of(cls, miss: Miss) -> _Summary:
+        """Summarise a left-out stage by whitening residuals and distances with the
+        covariance's Cholesky factor.
+        """
         residual = _without_outliers(miss.residual)
         jitter = 1e-12 * np.eye(len(residual))
         root = np.linalg.cholesky(miss.covariance + jitter)

@@ -94,6 +94,9 @@ class Marginal:
     def of(
         cls, process: Process, rows: Rows, residuals: Float[np.ndarray, "draw row"]
     ) -> Marginal:
+        """Set up the marginal likelihood of a process from rows and residuals of shape
+        (draw, row).
+        """
         priors = scale_priors(process, list(rows.groups))
         sizes = [groups.shape[1] for groups in rows.groups.values()]
         moments = np.array([(np.log(p.args[0]), p.args[1]) for p in priors.values()])

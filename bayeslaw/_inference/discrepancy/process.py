@@ -375,6 +375,9 @@ def _pairs(names: tuple[str, ...], start: str | None) -> tuple[tuple[int, int], 
 
 
 def _axis(name: str, x: Float[AnyArray, " run"], margin: float, unit: float) -> Axis:
+    """Build the interval of an axis with a margin around the data, and choose its
+    number of cosines.
+    """
     low, high = float(x.min()) - margin, float(x.max()) + margin
 
     def count(per_unit: float, least: int, most: int) -> int:
@@ -454,6 +457,7 @@ class Spectrum(NamedTuple):
 
     @classmethod
     def of(cls, process: Process) -> Spectrum:
+        """Build the formula of all log variances of a process, piece by piece."""
         index = {name: i for i, name in enumerate(process.priors)}
         lengths = [index[f"length {axis.name}"] for axis in process.axes]
         blocks = []

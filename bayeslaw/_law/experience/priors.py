@@ -250,6 +250,7 @@ def as_learned(
 
 
 def _check_name(name: str, experience: TableFits) -> None:
+    """Refuse a name that is no kind, lab or table."""
     if name in KINDS or any(table.is_called(name) for table in experience.tables):
         return
     names = {part for t in experience.tables for part in (t.lab, t.name)}
@@ -270,6 +271,7 @@ def _teaches(table: LearnedTable, site: str, law: Law) -> bool:
 def _by_lab(
     tables: Sequence[LearnedTable], site: str
 ) -> dict[str, list[tuple[float, float]]]:
+    """Group the mean and sd of a parameter's log by lab."""
     by_lab: dict[str, list[tuple[float, float]]] = {}
     for table in tables:
         by_lab.setdefault(table.lab, []).append(table.logs[site])

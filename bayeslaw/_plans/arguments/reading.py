@@ -151,6 +151,7 @@ def _models(
     sources: Sequence[str],
     baseline_run: tuple[float, float] | None,
 ) -> tuple[Model, ...]:
+    """Build the candidate models, with covariates, baselines and domains of each."""
     loss, tokens = arguments.baseline_loss, arguments.baseline_tokens
     if loss is not None and tokens is not None:
         raise PlanError("give baseline_loss or baseline_tokens, not both")
@@ -214,6 +215,9 @@ def _possible(name: str, loss: Any) -> Any:
 
 
 def _confidence(confidence: Any, names: Sequence[str]) -> float | dict[str, float]:
+    """Check the confidence: one number for all promises together, or one for each by
+    name.
+    """
     by_name: Mapping[str, Any] = {name: confidence for name in names}
     if isinstance(confidence, Mapping):
         by_name = confidence

@@ -15,6 +15,8 @@ from bayeslaw._plans.question import Budget, Model
 
 
 def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget:
+    """Read the budget, epochs and bounds of replay, each checked for its range."""
+
     def most(name: str) -> float:
         limit = getattr(arguments, name)
         if limit is None:

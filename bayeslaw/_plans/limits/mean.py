@@ -73,6 +73,9 @@ def _under(name: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
 def _mean_at(
     domains: Sequence[tuple], tokens: Float[jax.Array, ""]
 ) -> Float[jax.Array, ""]:
+    """Compute the log of the weighted mean of the domains' losses at a number of
+    tokens, shape ().
+    """
     total = jnp.zeros(())
     for losses_at, which, noise, weight in domains:
         log_losses = jnp.stack([loss_at(tokens) for loss_at in losses_at])

@@ -219,6 +219,9 @@ class _MeanLoss:
     def _least(
         self, start: Float[np.ndarray, " domain"]
     ) -> tuple[Float[np.ndarray, " domain"], float]:
+        """Minimise the mean loss from one start; returns shares within the bounds and
+        the loss there.
+        """
         optimum = self._slsqp(self, start)
         shares = self._within(optimum)
         return shares, self(shares)[0]
@@ -247,6 +250,7 @@ class _MeanLoss:
         return min(ends), max(ends)
 
     def _slsqp(self, function, start, further=()):
+        """Minimise a function of the shares on the simplex within the bounds, by SLSQP."""
         total = np.ones(len(start))
         simplex: Any = {
             "type": "eq",

@@ -254,6 +254,7 @@ def _verified(fresh: SimplexProblem, choice: MixtureChoice) -> MixtureChoice:
 
 
 def _limits(arguments: MixtureArguments, sets: tuple[str, ...]) -> SetLimits:
+    """Read the limits on evaluation sets and on their weighted mean."""
     names, weights, most = [], [], []
     if not isinstance(arguments.max_loss, Mapping):
         raise PlanError(
@@ -293,6 +294,7 @@ def _answer(
     problem: SimplexProblem,
     choice: MixtureChoice,
 ) -> MixturePlan:
+    """Build the record of a plan from the chosen tokens and shares."""
     tokens = math.exp(choice.log_tokens)
     shares = simplex.by_domain(choice.shares)
     is_kept = problem.kept(choice.log_tokens, choice.shares)

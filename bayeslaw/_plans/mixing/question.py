@@ -91,6 +91,9 @@ class Simplex:
 def _supply(
     question: MixtureQuestion, domains: tuple[str, ...]
 ) -> Float[np.ndarray, " domain"]:
+    """Compute the tokens of each domain that may be seen, repetitions included, shape
+    (domain,).
+    """
     unknown = [name for name in question.unique_tokens if name not in domains]
     if unknown:
         raise PlanError(unknown_name("unique_tokens", unknown[0], domains))

@@ -283,6 +283,7 @@ def _safest_from(
 def _choice(
     problem: SimplexProblem, log_tokens: float, shares: Float[np.ndarray, " domain"]
 ) -> MixtureChoice:
+    """Evaluate a choice: its probability, and whether it reaches the confidence."""
     probability = problem.probability(log_tokens, shares)
     return MixtureChoice(
         log_tokens, shares, probability, probability >= problem.confidence

@@ -73,6 +73,9 @@ class WhatIf:
         )
 
     def _said(self, answer: Plan) -> str:
+        """Describe one plan: tokens, replay, money, probability, and the limit that
+        binds.
+        """
         if answer.D is None:
             return f"no plan ({answer.binding} in the way)"
         replay = f"{format_count(answer.D)} tokens with {answer.replay:.0%} replay"

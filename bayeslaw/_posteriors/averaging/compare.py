@@ -129,6 +129,9 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
+        """Scores, weight, probability, drift and sampler of each law, in order of
+        weight.
+        """
         rows = {
             j.law.name: {
                 "score": j.mean_score("density"),
@@ -450,6 +453,7 @@ def _judge(
     stages: Sequence[Fold],
     setting: Setting,
 ) -> list[Judged]:
+    """Judge one law in a worker, as a task of `_judge_all`."""
     runtime.start()
     judged = judge(law, runs, fitted, stages, setting, lambda: None)
     return [judged]

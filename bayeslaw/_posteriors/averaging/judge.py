@@ -307,6 +307,9 @@ def _forecast(
     setting: Setting,
     power: float | None,
 ) -> Forecast:
+    """Forecast a left-out stage: learn the misfit without it, and evaluate law and
+    misfit there.
+    """
     process, values = _with_misfit(
         law, draws, training, stage.kept, setting, OF_A_STAGE.tries, power
     )

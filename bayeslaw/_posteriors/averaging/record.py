@@ -356,6 +356,9 @@ class Average:
     def _of_groups(
         cls, tree: DataTree, path: str | Path, trust_law_file: bool
     ) -> Average:
+        """Read each member from its group of the file, and the table of all compared
+        laws.
+        """
         members = []
         places = {name: GROUP.match(name) for name in tree.children}
         numbers = {name: int(match[1]) for name, match in places.items() if match}

@@ -213,6 +213,7 @@ def _add_misfit(
 
 
 def _warn_outliers(law: Law, runs: pd.DataFrame, problem) -> None:
+    """Warn of rows far off the law at the mode, in multiples of the median distance."""
     z = density.from_vector(law, problem.table.shared, np.asarray(problem.centre))
     n = len(runs)
     miss = point.misses(law, problem.table, problem.points, z)[:n]

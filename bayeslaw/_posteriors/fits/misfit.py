@@ -140,6 +140,9 @@ def learn_misfit(
 
 
 def _rows(process: Process, runs: TrainingRuns) -> Rows:
+    """Evaluate the basis and the groups at the training runs, with neighbours along a
+    run made independent.
+    """
     features = process.features(runs.covariates, np)
     groups = {
         kind: np.eye(int(code.max()) + 1)[code]

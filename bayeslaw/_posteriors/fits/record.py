@@ -220,6 +220,7 @@ class Fit:
         )
 
     def _doubts_of_preview(self) -> tuple[str, ...]:
+        """List why the weights of a preview are not to be trusted."""
         khat, ess = self.diagnostics["khat"], self.diagnostics["ess"]
         if khat < TRUSTED_K and ess >= MIN_ESS:
             return ()

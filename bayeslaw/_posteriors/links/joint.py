@@ -135,6 +135,7 @@ def error_correlation(
 
 
 def _given(names: tuple[str, ...], correlation: float) -> ErrorCorrelation | None:
+    """Check a given correlation and build its matrix; None for independent errors."""
     if correlation == 0:
         return None
     is_possible = isinstance(correlation, int | float) and -1 < correlation < 1

@@ -190,6 +190,7 @@ def _shorter(
 
 
 def _render(page: PriorPage, pictures: list[PriorPicture], budget: float) -> str:
+    """Render the page's HTML from its template."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -277,6 +278,7 @@ def first_outcomes(ax: Axes, posterior: Posterior, offered: pd.DataFrame) -> Axe
 
 
 def _drawn(draw: Callable[[Axes], Any], caption: str, alt: str) -> PriorPicture:
+    """Draw a picture and encode it as a data URI."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     draw(figure.subplots())
     buffer = io.BytesIO()

@@ -100,6 +100,7 @@ class Surrogate:
     def _at(
         self, places: Float[np.ndarray, "run axis"]
     ) -> Float[np.ndarray, "set draw run"]:
+        """Interpolate the log losses of all draws at positions, shape (set, draw, run)."""
         basis = np.hstack([_radial(places, self.places), _tail(places)])
         sets = []
         for coefficients, weights in zip(self.coefficients, self.weights, strict=True):

@@ -286,6 +286,7 @@ def domain_of(posterior: Posterior) -> str:
 
 
 def _followed(side: TrackedDomain, question: RunQuestion) -> Followed:
+    """Build the record of one followed domain from its track."""
     track = side.track
     return Followed(
         unit=track.course.unit,

@@ -186,6 +186,7 @@ class Following:
         return paragraphs(self.sentence())
 
     def _lines(self) -> Iterator[str]:
+        """Yield the lines of the answer: by domain, then the decision."""
         for name, domain in self.domains.items():
             unit = UNITS[domain.unit]
             yield (

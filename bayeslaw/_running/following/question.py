@@ -51,6 +51,7 @@ def checked(
 
 
 def _by_domain(domains: list[str], max_loss: LossLimits) -> Mapping[str, float]:
+    """Read the limits on losses by domain; one number belongs to the only domain."""
     if max_loss is None:
         return {}
     if not isinstance(max_loss, Mapping):

@@ -151,6 +151,9 @@ def _groups(
     before: Float[np.ndarray, " draw"],
     adds: Float[np.ndarray, " row"],
 ) -> Iterator[dict[str, Any]]:
+    """Yield each group of new rows with its part of the shift, and the shift from it
+    alone.
+    """
     for by, level, picked in members(foreseen.rows):
         alone, khat = _alone(foreseen, picked, before)
         yield {

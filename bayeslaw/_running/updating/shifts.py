@@ -94,6 +94,7 @@ def _name(when: str, part: str) -> str:
 def _intervals(
     before: Float[np.ndarray, " draw"], after: Float[np.ndarray, " later"], prob: float
 ) -> dict[str, float]:
+    """Summarise draws before and after by median and central interval."""
     tail = (1 - prob) / 2
     row = {}
     for when, draws in {"before": before, "after": after}.items():

@@ -254,6 +254,7 @@ def _updated(
 
 
 def _posterior(old: object) -> KeptPosterior:
+    """Take a fit or an average, or load it from its file."""
     if isinstance(old, str | Path):
         return load(old)
     if is_kept(old):

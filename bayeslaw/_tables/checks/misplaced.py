@@ -94,6 +94,9 @@ def _of_row(
     numbers: Collection[str],
     rule: Suspicion,
 ) -> str | None:
+    """Judge one row by a surface fitted to the others; a line if it fits only with its
+    N or D times a factor.
+    """
     others = runs[np.arange(len(runs)) != place]
     row = runs.iloc[[place]]
     alone = [name for name in numbers if _is_alone(others, row, name, rule.alone)]

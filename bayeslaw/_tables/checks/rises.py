@@ -49,6 +49,9 @@ def rise_along(
 def _parts(
     runs: pd.DataFrame, column: str, beside: Collection[str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the parts of a table to check, with their names: all rows, levels of other
+    columns, neighbouring levels of the column.
+    """
     yield "", runs
     for name in beside:
         yield from _levels(runs, name)
@@ -60,6 +63,9 @@ def _parts(
 
 
 def _levels(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the rows at each level of a column, highest first; thirds if there are many
+    levels.
+    """
     values = runs[column]
     levels = np.sort(values.dropna().unique())[::-1]
     if len(levels) < 2:

@@ -55,6 +55,7 @@ def unjudged_units(runs: pd.DataFrame) -> str:
 
 
 def _tokens_per_parameter(runs: pd.DataFrame) -> Float[np.ndarray, " run"] | None:
+    """Compute D / N at each run, shape (run,); None if there are no such numbers."""
     if not {"N", "D"} <= set(runs):
         return None
     ratio = (runs["D"] / runs["N"]).to_numpy(float)
@@ -66,6 +67,7 @@ def _tokens_per_parameter(runs: pd.DataFrame) -> Float[np.ndarray, " run"] | Non
 
 
 def _of_losses(runs: pd.DataFrame) -> list[str]:
+    """Judge losses: too high for nats, unusual for their size, or with too few digits."""
     if "loss" not in runs:
         return []
     high = _of_high_losses(runs)
@@ -79,6 +81,7 @@ def _of_losses(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_high_losses(runs: pd.DataFrame) -> list[str]:
+    """Find losses above the logarithm of any vocabulary."""
     most = 13.0  # ln of a vocabulary of 440,000: the loss of guessing
     high = (runs["loss"] > most).to_numpy()
     if not high.any():
@@ -136,6 +139,7 @@ def _of_digits(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_sizes(runs: pd.DataFrame) -> list[str]:
+    """Judge N and D: parameters in thousands or millions, tokens in steps or billions."""
     lines = []
     # the smallest language models have some ten thousand parameters
     if "N" in runs and 1000 <= runs["N"].median() < 1e4:
@@ -178,6 +182,7 @@ def _are_exchanged(runs: pd.DataFrame, ratio: Float[np.ndarray, " run"]) -> bool
 
 
 def _of_pretraining(runs: pd.DataFrame) -> list[str]:
+    """Judge ``ptpp``: total pre-training tokens, or a share."""
     if "ptpp" not in runs:
         return []
     middle = float(runs["ptpp"].median())
@@ -195,6 +200,7 @@ def _of_pretraining(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_replay(runs: pd.DataFrame) -> list[str]:
+    """Judge ``replay``: a flag of 0 and 1 is not a share."""
     if "replay" not in runs:
         return []
     shares = set(runs["replay"].dropna())

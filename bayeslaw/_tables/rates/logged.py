@@ -153,6 +153,9 @@ def _curve(
     adaptation_start: float | None = None,
     lr_power: float = 0.0,
 ) -> _Curve:
+    """Compute the areas at the rows of one curve, after filling in its learning rate at
+    every step.
+    """
     curve = table.iloc[rows]
     warmup = _setting(curve, "warmup", warmup, name)
     split = _setting(curve, "adaptation_start", adaptation_start, name)
@@ -206,6 +209,7 @@ def _setting(
 
 
 def _warn_assumed(curves: list[_Curve], stacklevel: int) -> None:
+    """Warn of curves whose warm-up before the first row was assumed."""
     steps = [c.assumed for c in curves if c.assumed]
     if not steps:
         return

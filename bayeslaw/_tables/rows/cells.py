@@ -66,6 +66,7 @@ def _flat(cell: Any) -> Any:
 
 
 def _fields(name: str, records: pd.Series) -> dict[str, pd.Series]:
+    """Make a column for each field of a column of records."""
     rows = [
         dict(leaves(record, f"{name}.")) if isinstance(record, Mapping) else {}
         for record in records

@@ -42,6 +42,7 @@ def read_records(path: Path, text: str) -> pd.DataFrame:
 
 
 def _parsed(path: Path, text: str, where: str) -> Any:
+    """Parse JSON text; the error names the file and the reason."""
     try:
         return json.loads(text, object_pairs_hook=_record)
     except _Repeated as error:

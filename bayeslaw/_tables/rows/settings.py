@@ -98,6 +98,9 @@ def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
 
 
 def _is_setting(runs: pd.DataFrame, column: Any) -> bool:
+    """Tell whether a column is a setting: few levels, not a loss or a name, and
+    constant along a run.
+    """
     levels = runs[column].nunique()
     # more levels: an identity or a measurement
     if not 1 < levels <= max(2, len(runs) / 2):

@@ -90,6 +90,7 @@ def tuned(runs: pd.DataFrame, setting: str, *, near: int = 2) -> pd.DataFrame:
 
 
 def _logarithms(runs: pd.DataFrame, setting: str) -> Float[np.ndarray, " row"]:
+    """Take the logarithms of a swept setting, shape (row,), which must be above 0."""
     if setting not in runs:
         raise RunTableError(
             f"--best-of {setting}: no such column; there are: "

@@ -138,6 +138,7 @@ def _kind(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
+    """Read a text file, compressed or not, without a byte-order mark."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as archive:
             (name,) = archive.namelist()

@@ -80,6 +80,7 @@ def _address(store: str, where: str) -> str:
 
 
 def _experiment(client: Any, name: str, where: str) -> Any:
+    """Find the named experiment, else the only one with runs."""
     experiments = {e.name: e for e in client.search_experiments()}
     if name:
         if name not in experiments:
@@ -119,6 +120,7 @@ def _runs(client: Any, experiment_id: str) -> Iterator[Any]:
 
 
 def _run(client: Any, run: Any) -> LoggedRun:
+    """Read one run: its settings, and its metrics by step."""
     logged = [
         (metric.timestamp, metric.step, name, metric.value)
         for name in run.data.metrics

@@ -207,6 +207,7 @@ def _counts(values: pd.Series) -> bool:
 def _check_counters(
     table: pd.DataFrame, counters: list[str], tolerance: float = 1e-3
 ) -> None:
+    """Refuse counters of tokens that differ, or that share no step."""
     first, *further = counters
     for second in further:
         counts = table[[first, second]].dropna()

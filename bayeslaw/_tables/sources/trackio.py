@@ -40,6 +40,7 @@ def read(place: str) -> pd.DataFrame:
 
 
 def _run(storage: Any, project: str, run: Any) -> LoggedRun:
+    """Read one run: its settings, and its metrics by step."""
     rows = storage.get_logs(project, run.name, run_id=run.id)
     logged = []
     for row in rows:

@@ -41,6 +41,7 @@ def read(place: str) -> pd.DataFrame:
 
 
 def _run_folder(file: Path) -> Path:
+    """Find the folder of a run from a state file, which may be that of a checkpoint."""
     folder = file.parent
     # a checkpoint's state is that of its run so far
     if folder.name.startswith("checkpoint-"):
@@ -49,6 +50,7 @@ def _run_folder(file: Path) -> Path:
 
 
 def _state(file: Path) -> dict[str, Any]:
+    """Read a Trainer's state file, and check that a Trainer wrote it."""
     try:
         state = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(state["log_history"], list) and state["global_step"] >= 0:
@@ -70,6 +72,7 @@ def _called(metric: str) -> str:
 
 
 def _run(run: str, state: dict[str, Any]) -> LoggedRun:
+    """Make a run from a state: its settings, and its logged metrics by step."""
     names = ("train_batch_size", "max_steps", "num_train_epochs", "trial_params")
     settings = {name: state[name] for name in names if name in state}
     logged = [

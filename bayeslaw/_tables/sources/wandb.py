@@ -70,6 +70,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offline_run(file: Path) -> LoggedRun:
+    """Read an offline run from its records: name, settings, and metrics by step."""
     messages = imported("wandb.proto.wandb_internal_pb2", "wandb")
     name, config, logged = file.stem, {}, []
     for content in _records(file):

@@ -269,6 +269,9 @@ def _watch(options: FollowOptions, start: Follower, warmup: float | None) -> Non
 def _keep_watching(
     options: FollowOptions, start: Follower, warmup: float | None
 ) -> None:
+    """Read the file again whenever it changes, and redraw the screen until the run
+    ends.
+    """
     from rich.live import Live
 
     follower = start

@@ -126,6 +126,7 @@ def _scenarios(options: WhatIfOptions) -> dict[str, dict[str, Any]]:
 
 
 def _from_file(path: Path) -> dict[str, dict[str, Any]]:
+    """Read scenarios from a TOML file: a section for each."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -180,6 +181,7 @@ def _typed(scenario: str, key: str, value: Any, hint: str) -> Any:
 
 
 def _draw(answers: Any, path: Path) -> None:
+    """Draw the scenarios to a picture file, written atomically."""
     from matplotlib.figure import Figure
 
     from bayeslaw import plots

@@ -204,6 +204,9 @@ def unpack(package: str, folder: Path) -> tuple[Path, str]:
 
 
 def main() -> None:
+    """Take the packages of each corpus, extract their text, and record what was left
+    out.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -121,6 +121,9 @@ def measure(grid: Grid, work: Work, output: Path) -> None:
 def _measure_cell(
     grid: Grid, work: Work, table: Table, cell: Cell, progress: GridProgress
 ) -> None:
+    """Measure the missing rows of a cell: train its checkpoints and its adaptations,
+    pack by pack.
+    """
     size, checkpoints = cell[0], grid.checkpoints(cell)
     trainer = work.trainer(size)
 

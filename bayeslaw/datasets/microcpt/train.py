@@ -121,6 +121,9 @@ def trainer(size: str, corpora: Mapping[str, Corpus]) -> Trainer:
 
 @cache
 def _optimizer(size: str) -> optax.GradientTransformation:
+    """Make AdamW with clipped gradients, a warm-up, and a rate by the size's width and
+    batch.
+    """
     # The rate falls with width and rises with the root of the batch, so that one number
     # serves all sizes.
     rate = OPTIMIZER.rate_times_width * SIZES[size].batch ** 0.5 / SIZES[size].width
