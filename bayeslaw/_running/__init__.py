@@ -1,4 +1,4 @@
-"""A run while it trains, and a fit when its table grows.
+"""Follow a run while it trains, and update a fit when its table grows.
 
 Imports `_forecasts`, `_plans` and the rooms below them.
 """

@@ -1,1 +1,1 @@
-"""A run while it trains: what its points so far say of its end."""
+"""Follow a run while it trains: forecast its end from its points so far."""

@@ -1,4 +1,4 @@
-"""The law along one run: its draws at any point of the run, from start to end."""
+"""Compute the law along one run: its draws at any point of the run, from start to end."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from bayeslaw._tables.rates.areas import COLUMNS as AREAS
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# one schedule, or several by name, the first of which is planned
+# one schedule, or several by name; the first is the planned one
 Schedules = pd.DataFrame | Mapping[str, pd.DataFrame] | None
-UNITS = {"D": "tokens", "step": "steps"}  # what runs are counted in, in words
+UNITS = {"D": "tokens", "step": "steps"}  # units of a run's length, in words
 
 
 @dataclass(frozen=True)
 class CourseGrid:
-    """Where, and of how many draws, the law along a run is computed.
+    """Grid of points and draws at which the law along a run is computed.
 
     Parameters
     ----------
     nodes
-        Points of the run; between them the law is interpolated.
+        Number of points of the run; the law is interpolated between them.
     early
-        Part of the planned run, as one in so many, before which nothing is followed.
+        One in so many of the planned run is not followed at its beginning.
     longest
-        Times the planned end, up to which more tokens are thought of.
+        Factor of the planned end up to which longer runs are considered.
     replays
-        Other shares of replay that a run may change to.
+        Other shares of replay to which a run may change.
     draws
-        Draws that are followed; more are thinned.
+        Most draws that are followed; more are thinned.
     """
 
     nodes: int = 96
@@ -57,16 +57,16 @@ class Course:
     Parameters
     ----------
     unit
-        What the run is counted in: ``"D"``, tokens, or ``"step"``.
+        Unit of the run's length: ``"D"``, tokens, or ``"step"``.
     clock
-        Log of it at the nodes, shape (node,), ascending.
+        Log of the length at the nodes, shape (node,), ascending.
     law
         The law's log loss, shape (draw, node).
     error
         Error of a new run, shape (draw,): the same all along it.
     ends
         The law's log loss at the planned end at other shares of replay, shape (draw,),
-        by share; empty where no law reads it.
+        by share; empty if no law reads replay.
     """
 
     unit: str
@@ -80,7 +80,7 @@ class Course:
         return len(self.error)
 
     def at(self, clock: float) -> Float[np.ndarray, " draw"]:
-        """The law's log loss, shape (draw,)."""
+        """Interpolate the law's log loss at a point, shape (draw,)."""
         return self._curve(clock)
 
     @cached_property
@@ -90,7 +90,7 @@ class Course:
 
 
 def unit_of(posterior: Posterior) -> str:
-    """What runs are counted in: tokens, or steps where no law reads tokens.
+    """Choose the unit of runs: tokens, or steps if no law reads tokens.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def unit_of(posterior: Posterior) -> str:
 
 
 def read_by(posterior: Posterior) -> set[str]:
-    """Columns that some law of a posterior reads."""
+    """Collect the columns that some law of a posterior reads."""
     covariates: set[str] = set()
     for piece in posterior.pieces():
         covariates.update(piece.covariates)
@@ -129,7 +129,8 @@ def course(
     Parameters
     ----------
     run
-        The columns that the law reads beside tokens, one value each; rows of the run.
+        The columns that the law reads in addition to tokens, one value each; or rows of
+        the run.
     until
         Tokens, or steps, at the planned end.
     schedule
@@ -139,7 +140,7 @@ def course(
     Raises
     ------
     RunTableError
-        A column is missing, or changes along the run and nothing says how it goes on.
+        A column is missing, or it changes along the run without a schedule.
     """
     unit = unit_of(posterior)
     covariates = read_by(posterior) - {unit}
@@ -169,7 +170,7 @@ def course(
 
 
 def planned(schedule: Schedules) -> pd.DataFrame | None:
-    """The schedule that a run goes by: the first of several."""
+    """Choose the planned schedule: the first of several."""
     if isinstance(schedule, Mapping):
         return next(iter(schedule.values()), None)
     return schedule
@@ -178,7 +179,7 @@ def planned(schedule: Schedules) -> pd.DataFrame | None:
 def other_courses(
     posterior: Posterior, run: pd.DataFrame, schedule: Schedules, seed: int = 0
 ) -> dict[str, Course]:
-    """The law along the run by each further schedule, to that one's own end.
+    """Compute the law along the run by each further schedule, to its own end.
 
     Raises
     ------
@@ -198,8 +199,8 @@ def other_courses(
 
 
 def _at_other_replays(end: pd.DataFrame, replays: tuple[float, ...]) -> pd.DataFrame:
-    """Repeat the run's planned end, one row, at other shares of replay; no rows where
-    none is read.
+    """Repeat the run's planned end, one row, at other shares of replay; no rows if no
+    law reads replay.
     """
     if "replay" not in end:
         return pd.DataFrame()
@@ -208,7 +209,7 @@ def _at_other_replays(end: pd.DataFrame, replays: tuple[float, ...]) -> pd.DataF
 
 
 def _constant(run: pd.DataFrame, name: str) -> float:
-    """The value of a column along the run."""
+    """Find the constant value of a column along the run."""
     if name in AREAS:
         raise RunTableError(
             f"the law reads {name}, an area of the schedule: give the run's "
@@ -235,7 +236,7 @@ def _scheduled(
     covariates: set[str],
     until: float,
 ) -> pd.DataFrame:
-    """All steps of the run in order, with what the law reads."""
+    """List all steps of the run in order, with the columns that the law reads."""
     if unit not in schedule:
         raise RunTableError(f"the schedule lacks column {unit!r}")
     table = pd.DataFrame({unit: schedule[unit].astype(float)})

@@ -1,7 +1,7 @@
-"""What to do with a run: go on, stop early, stop, or wait for its next points.
+"""Decide what to do with a run: go on, stop early, stop, or wait for its next points.
 
-A promise is a limit on a loss where the run stops; where there are several they are
-kept together, by posteriors that know nothing of each other.
+A promise is a limit on a loss at the end of the run. Several promises must be kept
+together; their posteriors are independent.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DecisionRules:
-    """What is looked at before a decision.
+    """Settings of the search for a decision.
 
     Parameters
     ----------
     places
-        Places between now and the end, and beyond it, at which a run may stop.
+        Number of points between now and the end, and beyond it, at which a run may
+        stop.
     longest
-        Times the planned end, up to which a longer run is thought of.
+        Factor of the planned end up to which longer runs are considered.
     least_gain
-        Probability gained, for which another replay or schedule is named.
+        Gain in probability from which another replay or schedule is named.
     alike
-        Probability by which two schedules may differ and keep the promises as well.
+        Difference in probability below which two schedules count as equally good.
     looks
-        Places between now and the end, at which one may look again.
+        Number of points between now and the end at which one may look again.
     sure_enough
-        Chance of being sure, at which it is worth looking.
+        Probability of being sure at which looking again is worth it.
     """
 
     places: int = 48
@@ -76,8 +77,8 @@ class Decision:
         Another schedule from here on that keeps the promises more probably, and that
         probability; None if there is none, or the run goes well.
     look_again, sure_by_then
-        Where the answer is as likely as not sure, and that chance; None if it is sure
-        now.
+        Tokens (or steps) at which the answer is sure with a probability of about a
+        half, and that probability; None if it is sure now.
     regret
         Tokens (or steps) expected to be lost by going on (those still to come, if a
         promise breaks) and by stopping (the whole run, which has to be made again, if
@@ -99,7 +100,7 @@ class Decision:
 
 
 def together(tracks: Sequence[Track], clock: float | None = None) -> float:
-    """Probability of keeping all limits at a point; NaN without a limit."""
+    """Compute the probability of keeping all limits at a point; NaN without a limit."""
     chances = [track.probability(clock) for track in tracks if track.limit is not None]
     if not chances:
         return float("nan")
@@ -138,7 +139,7 @@ def _end_keeps(chance: float) -> str:
 
 
 def _stopped_early(tracks: Sequence[Track], clock: float) -> Decision:
-    """Stop at the first place that keeps all limits."""
+    """Decide to stop at the first point that keeps all limits."""
     at, end = float(np.exp(clock)), float(np.exp(tracks[0].end))
     saved = 1 - at / end
     chance = format_chance(together(tracks, clock))
@@ -152,7 +153,7 @@ def _stopped_early(tracks: Sequence[Track], clock: float) -> Decision:
 def _stopped(
     tracks: Sequence[Track], chance: float, now: float, changes: Changes
 ) -> Decision:
-    """Stop now: the planned end breaks a limit."""
+    """Decide to stop now, because the planned end breaks a limit."""
     at, end = float(np.exp(now)), float(np.exp(tracks[0].end))
     reason = (
         "the planned end breaks its limits with probability "
@@ -170,7 +171,7 @@ def _waiting(
     changes: Changes,
     rules: DecisionRules,
 ) -> Decision:
-    """Wait for the next points: neither keeping nor breaking is sure."""
+    """Decide to wait for the next points, because neither keeping nor breaking is sure."""
     look, sure = _look_again(tracks, confidence, now, tracks[0].end, rules)
     when = ""
     if look is not None:
@@ -185,8 +186,8 @@ def _waiting(
 
 
 class Changes(NamedTuple):
-    """Changes by which a run would keep its limits, as fields of a `Decision` have them,
-    and in words.
+    """Changes by which a run would keep its limits, as fields of a `Decision` and in
+    words.
     """
 
     needed: float | None
@@ -236,8 +237,8 @@ def _first(
     end: float,
     places: int,
 ) -> float | None:
-    """Log of the fewest tokens, of so many places, at which all limits are kept with
-    this confidence.
+    """Find the log of the fewest tokens, among a number of points, at which all limits
+    are kept with this confidence.
     """
     last = min(track.course.clock[-1] for track in tracks)
     for clock in np.linspace(start, min(end, last), places):
@@ -249,11 +250,11 @@ def _first(
 def _other_replay(
     tracks: Sequence[Track], least: float
 ) -> tuple[float | None, float | None]:
-    """Find the share of replay from here on that keeps all limits most probably, and
-    that probability, where it is at least so much; `Track.replays`.
+    """Find the share of replay from here on that keeps all limits most probably, with
+    its probability, if that is high enough (`Track.replays`).
 
-    Replay trades one domain for the other, so that with one alone followed there is no
-    advice: it would always be the least replay, or the most.
+    Replay trades one domain for the other. If only one domain is followed there is no
+    advice, because it would always be the smallest or the largest replay.
     """
     tables = [track.replays for track in tracks if track.limit is not None]
     has_both = len(tables) > 1
@@ -269,15 +270,15 @@ def _other_replay(
 def _other_schedule(
     tracks: Sequence[Track], chance: float, rules: DecisionRules
 ) -> tuple[str | None, float | None, str]:
-    """The schedule from here on that keeps all limits most probably, of those alike in
-    this the shortest, that probability, and both in words, where it is clearly more than
-    now; `Track.schedules`.
+    """Find the schedule from here on that keeps all limits most probably, the shortest
+    among equally good ones, if its probability is clearly higher than now
+    (`Track.schedules`). Returns the schedule, its probability, and both in words.
     """
     tables = [track.schedules for track in tracks if track.limit is not None]
     by_name = [table.set_index("schedule") for table in tables]
     odds = by_name[0]["probability"]
     for table in by_name[1:]:
-        # none is thought of that one of the laws cannot go by
+        # only schedules that all laws can follow
         odds = (odds * table["probability"]).dropna()
     if odds.empty or odds.max() < chance + rules.least_gain:
         return None, None, ""
@@ -302,8 +303,8 @@ def _look_again(
     end: float,
     rules: DecisionRules,
 ) -> tuple[float | None, float | None]:
-    """Where, between now and the end, it is as likely as not that one more point there
-    makes the answer sure, and that chance.
+    """Find the point between now and the end at which one more measurement makes the
+    answer sure with a probability of about a half, and that probability.
 
     The least certain promise decides. In the normal approximation a point that
     correlates by rho with the end leaves it a variance of (1 - rho^2) of what it is,
@@ -320,7 +321,7 @@ def _look_again(
 
 
 def _sure_after(track: Track, clock: float, confidence: float) -> float:
-    """Chance that a point there makes it sure whether the limit is kept."""
+    """Compute the probability that a point there decides whether the limit is kept."""
     mean, sd, rho = _moments(track, clock)
     sd_after = sd * np.sqrt(1 - rho**2)
     moved = max(sd * abs(rho), 1e-12)
@@ -332,7 +333,9 @@ def _sure_after(track: Track, clock: float, confidence: float) -> float:
 
 
 def _moments(track: Track, clock: float) -> tuple[float, float, float]:
-    """Mean and sd of the log loss at the end, and its correlation with a point's."""
+    """Compute the mean and sd of the log loss at the end, and its correlation with a
+    point's.
+    """
     first = track.outlook(clock)
     last = track.outlook(track.end)
     shared = track.departure.covariance_ahead(clock, track.end)
@@ -350,6 +353,6 @@ def _moments(track: Track, clock: float) -> tuple[float, float, float]:
 
 
 def _average(outlook: Outlook, values: Float[np.ndarray, "scale draw"]) -> float:
-    """Average over the parts of a mixture."""
+    """Average values over the parts of a mixture."""
     weighted = outlook.weight * values
     return float(weighted.sum())

@@ -1,4 +1,6 @@
-"""Follow a run while it trains: its end, and whether its promises will be kept."""
+"""Follow a run while it trains: forecast its end, and whether its promises will be
+kept.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ Posteriors = Posterior | str | Path | Mapping[str, Posterior | str | Path]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PromiseArguments:
-    """Arguments that `follow` and `Follower.start` share; `follow` says what they are."""
+    """Arguments that `follow` and `Follower.start` share, documented in `follow`."""
 
     max_loss: LossLimits = None
     confidence: float = 0.9
@@ -46,7 +48,7 @@ class PromiseArguments:
 
 @dataclass(frozen=True, eq=False)
 class FollowArguments(PromiseArguments):
-    # arguments of `follow`, which says what they are
+    # documented in `follow`
 
     posterior: Posteriors
     curve: pd.DataFrame | str | Path
@@ -57,7 +59,7 @@ class FollowArguments(PromiseArguments):
 
 @dataclass(frozen=True, eq=False)
 class FollowerArguments(PromiseArguments):
-    # arguments of `Follower.start`, which says what they are
+    # documented in `Follower.start`
 
     posterior: Posteriors
     run: Mapping[str, float] | pd.DataFrame
@@ -70,35 +72,35 @@ class FollowerArguments(PromiseArguments):
 def follow(arguments: FollowArguments) -> Following:
     """Forecast a run's end from the posterior made before it and its points so far.
 
-    Every draw of the law is reweighted by how well it explains the points, with a level,
-    a slope and a wander of the run's own: where the law holds, the end is the law's;
-    where it does not, it is the line that the run itself draws.
+    Every draw of the law is weighed by the likelihood of the points, with a level, a
+    slope and a wander of the run's own (Kalman filter). If the law holds, the end is
+    the law's. If not, it is the line that the run itself draws.
 
     Parameters
     ----------
     posterior
         A `Fit` or an `Average`; or several by the domain of their losses.
     curve
-        The points so far of one run, in the columns of a table of runs; rows of a
-        ``domain`` that no posterior is of are left out.
+        The points so far of one run, in the columns of a table of runs. Rows of a
+        ``domain`` without a posterior are left out.
     until
         Tokens at the planned end; steps for laws that read areas of a schedule.
     max_loss
         Promises: the largest loss at the end, nats per token, by domain if there are
         several.
     confidence
-        Probability with which all promises are to be kept.
+        Probability with which all promises must be kept.
     prob
         Probability inside intervals.
     within
-        Share of the loss to within which the end is to be known.
+        Accuracy, as a share of the loss, for ``known_from``.
     schedule
         For laws that read areas of a schedule: the run's steps with their areas, from
-        its start to its planned end. Several by name: the first is what is planned, the
-        others are what may be done from here on, each to its own end.
+        its start to its planned end. Several by name: the first is the planned one, the
+        others may be used from here on, each to its own end.
     warmup
-        Steps of the warm-up, whose points are left out; else what the columns ``warmup``
-        or ``lr`` say.
+        Steps of the warm-up, whose points are left out; by default from the columns
+        ``warmup`` or ``lr``.
     seed
         Seed of the noise of a new run and of the scales.
 
@@ -107,7 +109,7 @@ def follow(arguments: FollowArguments) -> Following:
     RunTableError
         The curve cannot be used as it is.
     PlanError
-        A limit, the end or the confidence cannot be.
+        A limit, the end or the confidence is out of its range.
 
     Examples
     --------
@@ -126,7 +128,7 @@ def follow(arguments: FollowArguments) -> Following:
 class Follower:
     """A run that is followed point by point: ``start`` once, then ``after`` each point.
 
-    Equal points make equal followers, however they came.
+    Equal points make equal followers, in whatever steps they were added.
     """
 
     sides: Mapping[str, TrackedDomain]
@@ -135,17 +137,19 @@ class Follower:
     @staticmethod
     @takes(FollowerArguments)
     def start(arguments: FollowerArguments) -> Follower:
-        """Before the first point.
+        """Start to follow a run, before its first point.
 
         Parameters
         ----------
         run
-            What the laws read of the run beside its tokens, by column: ``{"N": 8.1e9,
-            "replay": 0.3, "ptpp": 279, ...}``; or rows of it, for each domain its own.
+            The columns of the run that the laws read in addition to tokens: ``{"N":
+            8.1e9, "replay": 0.3, "ptpp": 279, ...}``; or rows of the run, with own rows
+            for each domain.
         refit
-            Where the weights of the draws wear out (k-hat over .7, or fewer than 100
-            effective), fit the same laws again, with the points so far among the rows;
-            it takes as long as the fit did. Not again before twice as many tokens.
+            If the weights of the draws wear out (k-hat over .7, or fewer than 100
+            effective draws), fit the same laws again, with the points so far among the
+            rows. This takes as long as the fit did, and is not repeated before twice as
+            many tokens.
         posterior, until, max_loss, confidence, prob, within, schedule, seed
             As for `follow`.
         """
@@ -181,7 +185,7 @@ class Follower:
 
     @property
     def unit(self) -> str:
-        """What the run is counted in: ``"D"``, tokens, or ``"step"``."""
+        """Unit of the run's length: ``"D"``, tokens, or ``"step"``."""
         sides = self.sides.values()
         first = next(iter(sides))
         course_of_first = first.track.course
@@ -189,20 +193,20 @@ class Follower:
 
     @property
     def is_done(self) -> bool:
-        """Whether all losses at the planned end are measured."""
+        """Tell whether all losses at the planned end are measured."""
         end = np.log(self.question.until)
         sides = self.sides.values()
         clocks = [side.track.clock for side in sides]
         return min(clocks) >= end - CLOSE
 
     def after(self, at: float, loss: float | Mapping[str, float]) -> Follower:
-        """With one more point: tokens (or steps), and its loss in nats per token, by
-        domain if there are several.
+        """Add one point: tokens (or steps), and its loss in nats per token, by domain
+        if there are several.
 
         Raises
         ------
         PlanError
-            A loss or a place that cannot be, or a domain that is not followed.
+            A loss or a position is out of its range, or a domain is not followed.
         """
         losses = loss if isinstance(loss, Mapping) else {next(iter(self.sides)): loss}
         if not isinstance(loss, Mapping) and len(self.sides) > 1:
@@ -221,8 +225,8 @@ class Follower:
         return replace(self, sides=sides)
 
     def read(self, curve: pd.DataFrame, warmup: float | None = None) -> Follower:
-        """With the points of a table, see `follow`: as if they had been the first, but
-        those that were learned before are not learned again.
+        """Add the points of a table (see `follow`). Points that were learned before are
+        not learned again.
         """
         alone = len(self.sides) == 1
         curve = as_runs(curve)
@@ -236,7 +240,7 @@ class Follower:
         return replace(self, sides=sides)
 
     def following(self) -> Following:
-        """What is known now."""
+        """Build the record of the present forecast."""
         question = self.question
         tracks = [side.track for side in self.sides.values()]
         domains = {name: _followed(side, question) for name, side in self.sides.items()}
@@ -269,9 +273,7 @@ def _one_row(run: Mapping[str, float]) -> pd.DataFrame:
 
 
 def domain_of(posterior: Posterior) -> str:
-    """The domain of the losses that a posterior was fitted to; "loss" if it tells
-    none.
-    """
+    """Name the domain of a posterior's losses; "loss" if it has no name."""
     fitted = table_of(posterior)
     if fitted is None:
         # a pool's domain keeps no table, and has a name

@@ -1,4 +1,4 @@
-"""What is known of a run so far, as a record: all that a screen shows, and JSON holds."""
+"""Define the record of a followed run: everything that a screen shows and JSON stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayeslaw._running.following.course import UNITS
 from bayeslaw._running.following.decision import Decision
 from bayeslaw._running.following.track import SURPRISING, UNUSUAL
 
-# what may be wrong with a run that lies above, or below, what was foreseen
+# possible faults of a run above, or below, its forecast
 REASONS = {
     "above": (
         "a learning rate too high or too low, damaged or other data, another share of "
@@ -37,27 +37,28 @@ class Followed:
     unit
         What the run is counted in: ``"D"``, tokens, or ``"step"``.
     points
-        How many points were learned from.
+        Number of points that were used.
     final, final_before
         The loss at the planned end, now and before the run's points: ``D`` (or
         ``step``), ``median``, ``low``, ``high``.
     foreseen
-        What was foreseen before the run, from its first point to its end:
+        Forecast from before the run, from its first point to its end:
         ``before_median``, ``before_low``, ``before_high``.
     path
-        The loss from the last point to the end, and what was foreseen before the run.
+        Forecast from the last point to the end, and the forecast from before the run.
     replays
         The end at other shares of replay from here on (`Track.replays`).
     schedules
         The end by other schedules from here on (`Track.schedules`).
     history
-        A row for each point: what was known once it was measured (`Moment`).
+        A row for each point, with the forecast after it was measured (`Moment`).
     max_loss
         The promise; None without one.
     probability, probability_before
-        That the end keeps it, now and before the run's points; NaN without a promise.
+        Probability that the end keeps it, now and before the run's points; NaN without
+        a promise.
     surprise
-        How rarely a run that was foreseen would stray as far.
+        Share of foreseen runs that stray as far.
     side
         ``"above"`` or ``"below"`` what was foreseen; empty without points.
     known_from
@@ -65,7 +66,7 @@ class Followed:
     khat, effective_draws
         Diagnostics of the weights of the posterior's draws.
     notes
-        Points that were left out, and what makes the answer less than trustworthy.
+        Points that were left out, and reasons to distrust the answer.
     """
 
     unit: str
@@ -89,7 +90,7 @@ class Followed:
 
     @property
     def verdict(self) -> str:
-        """How surprising the run is, in words."""
+        """Describe how surprising the run is."""
         if self.surprise >= UNUSUAL or not self.points:
             return "as foreseen"
         rare = f"one foreseen run in {1 / self.surprise:.0f} strays as far"
@@ -98,7 +99,7 @@ class Followed:
         return f"surprising: {rare}, {self.side}; look at {REASONS[self.side]}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Convert the record to JSON types."""
         tables = {
             name: getattr(self, name).to_dict(orient="records")
             for name in ("foreseen", "path", "replays", "schedules", "history")
@@ -111,7 +112,7 @@ class Followed:
 
 @dataclass(frozen=True, eq=False)
 class Following:
-    """A run while it goes, in one domain or several.
+    """A followed run, in one domain or several.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ class Following:
     surprise
         Surprise of the domain that surprises most, for as many domains (Bonferroni).
     decision
-        What to do.
+        The decision.
     """
 
     domains: Mapping[str, Followed]
@@ -154,8 +155,8 @@ class Following:
         return self.first.final
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it: the first domain's numbers, those of all together, and each
-        domain's by name.
+        """Convert to JSON types: the first domain's numbers, those of all together, and
+        each domain's by name.
         """
         decision = asdict(self.decision)
         action = decision.pop("action")
@@ -174,7 +175,7 @@ class Following:
         }
 
     def sentence(self) -> str:
-        """The answer in words."""
+        """Describe the answer in words."""
         return "\n".join(map(printable, self._lines()))
 
     def __repr__(self) -> str:
@@ -215,7 +216,7 @@ class Following:
 
 
 def format_final(final: dict[str, float]) -> str:
-    """A loss with its interval."""
+    """Format a loss with its interval."""
     low, high = final["low"], final["high"]
     middle = final["median"]
     return f"{middle:.4g} ({low:.4g} to {high:.4g}) nats"

@@ -1,4 +1,6 @@
-"""What a recipe is worth in compute: the tokens that another would need for its loss."""
+"""Compute what a recipe is worth in compute: the tokens that another recipe would need
+for its loss.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class Gain(Answer):
     """A gain in compute in every draw, shape (draw,): the tokens that the usual recipe
-    needs for the loss of the new one, over those that the new one took. Infinite where
-    no budget looked at reaches that loss.
+    needs for the loss of the new one, over the tokens of the new one. It is infinite if
+    no budget in the search reaches that loss.
     """
 
     def statement(self) -> str:
@@ -45,7 +47,7 @@ def compute_gain(
     rival: Posterior | str | Path | None = None,
     seed: int = 0,
 ) -> Gain:
-    """What a recipe is worth in compute, at one run of it.
+    """Estimate what a recipe is worth in compute, from one run of it.
 
     Parameters
     ----------
@@ -55,15 +57,15 @@ def compute_gain(
         One row: the columns that the laws read, its tokens ``D``, and its measured
         ``loss``.
     rival
-        A posterior of the new recipe, whose forecast of a new run stands in for the
-        measured loss.
+        A posterior of the new recipe; its forecast of a new run replaces the measured
+        loss.
     seed
         Seed of the noise of new runs.
 
     Raises
     ------
     RunTableError
-        Not one row, or a column is missing.
+        There is not exactly one row, or a column is missing.
 
     Examples
     --------
@@ -98,8 +100,8 @@ def compute_gain(
 def _first_below(
     along: Course, log_loss: Float[np.ndarray, " draw"]
 ) -> Float[np.ndarray, " draw"]:
-    """Log tokens at which a new run first reaches each draw's loss, shape (draw,);
-    infinite where it does not.
+    """Find the log tokens at which a new run first reaches each draw's loss, shape
+    (draw,); infinite if it never does.
     """
     short = along.error - log_loss
     over = along.law + short[:, None]

@@ -1,4 +1,4 @@
-"""A run's points as people log them: one run, in order, without its warm-up."""
+"""Read the points of one run, in order, without its warm-up."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def points_of(
     curve: pd.DataFrame, unit: str, until: float, warmup: float | None = None
 ) -> tuple[pd.DataFrame, int]:
-    """The points of one run's one domain, in order, and how many of its warm-up were
-    left out.
+    """Read the points of one domain of one run, in order. Also returns how many points
+    of the warm-up were left out.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def points_of(
     unit
         What the run is counted in, ``"D"`` or ``"step"``.
     until
-        Where it is planned to end.
+        Planned end of the run.
     warmup
         Steps over which the rate rises; else the column ``warmup``, or what the rates
         show.
@@ -69,7 +69,9 @@ def points_of(
 def _rises(
     points: pd.DataFrame, warmup: float | None, peak_share: float = 0.99
 ) -> Bool[np.ndarray, " row"]:
-    """Which points lie under the warm-up of the rate: below this share of its peak."""
+    """Tell which points lie in the warm-up, where the rate is below this share of its
+    peak.
+    """
     if warmup is None and "warmup" in points:
         steps = points["warmup"].dropna()
         warmup = float(steps.max()) if len(steps) else None

@@ -1,4 +1,4 @@
-"""What is asked of a run: its end, its limits, and how sure one wants to be."""
+"""Define the question about a run: its end, its limits, and the confidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LossLimits = float | Mapping[str, float] | None
 
 
 class RunQuestion(NamedTuple):
-    """What is asked of a run, see `follow`; ``limits`` by domain."""
+    """The question about a run, see `follow`; ``limits`` by domain."""
 
     until: float
     limits: Mapping[str, float]
@@ -30,12 +30,12 @@ def checked(
     prob: float,
     within: float,
 ) -> RunQuestion:
-    """The question, or why it cannot be asked.
+    """Check the question.
 
     Raises
     ------
     PlanError
-        A number is none that it can be, or a limit is of no domain that is followed.
+        A number is out of its range, or a limit is for a domain that is not followed.
     """
     limits = _by_domain(domains, max_loss)
     return RunQuestion(

@@ -1,6 +1,4 @@
-"""One side of a run: a domain's track, the points it was given, and how it is fitted
-again.
-"""
+"""Follow one domain of a run: its track, its points, and its refits."""
 
 from __future__ import annotations
 
@@ -46,7 +44,9 @@ class TrackedDomain(NamedTuple):
     refitted: tuple[float, Refitted] | None = None
 
     def after(self, at: float, loss: float) -> TrackedDomain:
-        """With one more point; one too early, or too near the last, teaches nothing."""
+        """Add one point; a point that is too early, or too near the last one, is
+        ignored.
+        """
         points = (*self.points, (at, loss))
         track = self.track
         clock = np.log(at)
@@ -58,7 +58,9 @@ class TrackedDomain(NamedTuple):
         return side._fitted_again(at) if side.track.is_worn else side
 
     def _fitted_again(self, at: float) -> TrackedDomain:
-        """By laws that were fitted to its points too; not soon after the last time."""
+        """Follow on by laws that were also fitted to the run's points; not soon after
+        the last refit.
+        """
         since = 0.0 if self.refitted is None else self.refitted[0]
         if self.again is None or at < self.again.later * since:
             return self
@@ -70,8 +72,8 @@ class TrackedDomain(NamedTuple):
         return self._replace(track=track, refitted=(at, refitted))
 
     def read(self, points: list[tuple[float, float]], warm: int) -> TrackedDomain:
-        """With all points of a run, (tokens, loss) in order; those that were learned
-        already are not learned again.
+        """Add all points of a run, (tokens, loss) in order; points that were learned
+        already are skipped.
         """
         count = len(self.points)
         goes_on = tuple(points[:count]) == self.points
@@ -83,7 +85,7 @@ class TrackedDomain(NamedTuple):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out, and what makes the answer less than trustworthy."""
+        """List points that were left out, and reasons to distrust the answer."""
         lines = []
         if self.warm:
             lines.append(f"{self.warm} points of the warm-up left out")
@@ -107,7 +109,9 @@ class TrackedDomain(NamedTuple):
 
 
 def rows_of(name: str, table: pd.DataFrame, alone: bool) -> pd.DataFrame:
-    """The rows of a domain; all where there is but one and they tell no such domain."""
+    """Select the rows of a domain; all rows if only one domain is followed and they do
+    not name it.
+    """
     if "domain" not in table:
         if alone:
             return table
@@ -129,7 +133,9 @@ def side_of(
     alone: bool,
     refit: bool,
 ) -> TrackedDomain:
-    """Before the first point; ``alone``: no other domain is followed."""
+    """Start to follow one domain, before the first point; ``alone``: no other domain is
+    followed.
+    """
     rows = rows_of(name, run, alone) if "domain" in run else run
     warn_other_domain(table_of(posterior), rows)
     by_plan = planned(schedule)
@@ -158,7 +164,7 @@ def side_of(
 def _at_end(
     rows: pd.DataFrame, schedule: pd.DataFrame | None, unit: str, until: float
 ) -> pd.DataFrame:
-    """The run's covariates at its planned end, one row."""
+    """Build the run's covariates at its planned end, one row."""
     last = rows.tail(1)
     if schedule is None:
         return last.assign(**{unit: until})

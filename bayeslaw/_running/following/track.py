@@ -1,4 +1,4 @@
-"""One domain's loss followed along a run, point by point."""
+"""Follow one domain's loss along a run, point by point."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ SURPRISING, UNUSUAL = 0.01, 0.1
 
 @dataclass(frozen=True)
 class TrackRules:
-    """Measured constants of runs that are followed.
+    """Measured constants of followed runs.
 
     Parameters
     ----------
     remembered, changed
         A run that changes its share of replay ends as if it had had the new one from
-        its start, but for what it remembers of the old: this much of the difference,
-        times the part of the run that is over; the rest has the sd ``changed`` of log
-        loss. Measured on tiny models, docs/microcpt_phases.md.
+        its start, except for the part that it remembers: the share ``remembered`` of
+        the difference, times the part of the run that is over. The remaining error has
+        the sd ``changed`` of log loss. Measured on tiny models,
+        docs/microcpt_phases.md.
     latest
-        Part of the planned run, after which no change of replay was measured.
+        Part of the planned run after which no change of replay was measured.
     switched
-        Sd of log loss that is added where a run goes on by another schedule: what laws
-        of areas get wrong about decay that is still to come. Measured, docs/follow.md.
+        Sd of log loss that is added if a run goes on by another schedule: the error of
+        laws of areas about decay that is still to come. Measured, docs/follow.md.
     same_past
-        Share of the loss by which two schedules may differ at the last point, of a run
-        that may go on by either.
+        Largest difference of two schedules at the last point, as a share of the loss,
+        for which a run may go on by either.
     jumps
         Share of the false alarms that a sudden jump may raise.
     fewest_draws
@@ -56,16 +57,16 @@ class TrackRules:
 
 
 class Moment(NamedTuple):
-    """What was known once a point was measured. Losses in nats per token.
+    """The forecast after a point was measured. Losses are in nats per token.
 
     Parameters
     ----------
     at, loss
         Tokens (or steps), and the loss measured there.
     low, median, high
-        What the points before it foretold of this one.
+        Forecast of this point by the points before it.
     final_low, final_median, final_high
-        The loss at the planned end, from here.
+        Forecast of the loss at the planned end.
     probability
         That the end keeps its limit; NaN without one.
     surprise
@@ -86,7 +87,8 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A run's loss on one domain: the posterior made before it, and its points so far.
+    """A run's loss on one domain: the posterior from before the run, and the points so
+    far.
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ class Track:
     course
         The law along the run.
     first
-        The same as it was before the run; another where it was fitted again since.
+        The law from before the run; it differs from ``course`` after a refit.
     until
         Tokens (or steps) at the planned end.
     limit
@@ -103,18 +105,17 @@ class Track:
     prob
         Probability inside intervals.
     departure
-        How the run departs from its law, so far.
+        Posterior of the run's departure from its law.
     stray, strays
-        The farthest point so far, in sd of what was foreseen before the run, and the
-        same of the runs that were foreseen, shape (draw,).
+        Largest standardised departure from the forecast so far, and its reference
+        distribution over simulated runs, shape (draw,).
     slopes
-        Slopes of the foreseen runs against the law, per e-fold of tokens, shape
-        (draw,).
+        Slopes of simulated runs against the law, per e-fold of tokens, shape (draw,).
     other_courses
         The law along the run by other schedules, each to its own end.
     least_step
-        Smallest tail probability of a point, given those before it and that a new run
-        errs.
+        Smallest tail probability of a point, given the points before it and the error
+        of a new run.
     history
         A moment for each point.
     rules
@@ -171,16 +172,16 @@ class Track:
 
     @property
     def end(self) -> float:
-        """Log of the tokens (or steps) at the planned end."""
+        """Compute the log of the tokens (or steps) at the planned end."""
         return float(np.log(self.until))
 
     def after(self, at: float, loss: float) -> Track:
-        """With one more point: tokens (or steps), and the loss in nats per token."""
+        """Add one point: tokens (or steps), and the loss in nats per token."""
         clock, log_loss = float(np.log(at)), float(np.log(loss))
         law = self.course.at(clock)
         foretold = Outlook.of(self.departure, clock, law)
-        # What is foretold grows sharper than the law is true: a miss by less than new
-        # runs err is none.
+        # The forecast becomes sharper than the law is right, so an error smaller than
+        # that of new runs does not count.
         error = _middle_and_sd(self.first.error)[1]
         below = replace(foretold, sd=np.hypot(foretold.sd, error)).below(log_loss)
         foreseen = self._foreseen(clock)
@@ -212,11 +213,11 @@ class Track:
     def fitted_again(
         self, course: Course, other_courses: Mapping[str, Course], seed: int = 0
     ) -> Track:
-        """After the same points, by a law that was fitted to them too.
+        """Follow the same points by a law that was also fitted to them.
 
-        Its draws begin anew with equal weights, for they know the points; what the run
-        departs from each of them by is learned from the points as before. What was
-        foreseen, and what was known on the way, stays.
+        Its draws begin with equal weights, since they already know the points. The
+        run's departure from each draw is learned from the points as before. The
+        forecast from before the run and the history stay.
         """
         error = _middle_and_sd(self.first.error)[1]
         departure = Departure.before(course.draws, self.end, error, seed)
@@ -239,8 +240,8 @@ class Track:
         return Outlook.of(departure, clock, law)
 
     def final(self) -> dict[str, float]:
-        """The loss at the planned end: ``D`` (or ``step``), ``median``, ``low``,
-        ``high``.
+        """Forecast the loss at the planned end: ``D`` (or ``step``), ``median``,
+        ``low``, ``high``.
         """
         row = self._row(self.end)
         # the logarithm's own digits aside
@@ -248,8 +249,9 @@ class Track:
         return row | {unit: self.until}
 
     def path(self, places: int = 24) -> pd.DataFrame:
-        """Forecast the loss at so many places from here to the planned end, with what
-        was foreseen before the run: ``before_median``, ``before_low``, ``before_high``.
+        """Forecast the loss at a number of points from here to the planned end, with
+        the forecast from before the run: ``before_median``, ``before_low``,
+        ``before_high``.
         """
         rows = []
         for clock in np.linspace(self.clock, self.end, places):
@@ -259,8 +261,8 @@ class Track:
         return pd.DataFrame(rows)
 
     def foreseen(self, places: int = 24) -> pd.DataFrame:
-        """What was foreseen before the run, at so many places from its first point to
-        its planned end.
+        """Compute the forecast from before the run, at a number of points from its
+        first point to its planned end.
         """
         first = self.clock
         if self.history:
@@ -274,7 +276,7 @@ class Track:
         return pd.DataFrame(rows)
 
     def before(self, clock: float) -> dict[str, float]:
-        """What was foreseen of a point before the run."""
+        """Compute the forecast of a point from before the run."""
         law = self.first.at(clock)
         new = law + self.first.error
         quantiles = np.quantile(new, self._tails)
@@ -286,8 +288,8 @@ class Track:
         }
 
     def probability(self, clock: float | None = None) -> float:
-        """That a point there, by default at the planned end, keeps the limit; NaN
-        without one.
+        """Compute the probability that a point, by default at the planned end, keeps
+        the limit; NaN without a limit.
         """
         if self.limit is None:
             return float("nan")
@@ -297,8 +299,9 @@ class Track:
         return outlook.below(log_limit)
 
     def at_replay(self, replay: float) -> Outlook:
-        """The end, if the share of replay changes from here on: as if it had been so
-        from the start but for what is remembered, with the run's own departure.
+        """Forecast the end if the share of replay changes from here on: as with the new
+        share from the start, except for the remembered part, with the run's own
+        departure.
         """
         as_planned = self.outlook(self.end)
         moved = self.course.ends[replay] - self.course.at(self.end)
@@ -310,8 +313,8 @@ class Track:
         )
 
     def _end_at(self, outlook: Outlook) -> tuple[float, float, float, float]:
-        """Median, low and high of the loss, and the probability of the limit; NaN
-        without one.
+        """Summarise the loss by median, low and high, and compute the probability of
+        the limit; NaN without a limit.
         """
         low, median, high = np.exp(outlook.quantiles(self._tails))
         probability = float("nan")
@@ -321,9 +324,9 @@ class Track:
 
     @cached_property
     def replays(self) -> pd.DataFrame:
-        """The end at other shares of replay from here on, a row each: ``replay``,
-        ``median``, ``low``, ``high``, ``probability``; none where no law reads replay,
-        or so late that no change was measured.
+        """Forecast the end at other shares of replay from here on, a row each:
+        ``replay``, ``median``, ``low``, ``high``, ``probability``. There are no rows if
+        no law reads replay, or if it is later than any measured change.
         """
         rows = []
         early = self.clock <= self.end + np.log(self.rules.latest)
@@ -334,12 +337,13 @@ class Track:
 
     @cached_property
     def schedules(self) -> pd.DataFrame:
-        """The end by other schedules from here on, a row each: ``schedule``, where it
-        ends (``D`` or ``step``), ``median``, ``low``, ``high``, ``probability``, and
-        ``saved``: tokens (or steps) fewer than planned, below 0 where they are more.
+        """Forecast the end by other schedules from here on, a row each: ``schedule``,
+        its end (``D`` or ``step``), ``median``, ``low``, ``high``, ``probability``, and
+        ``saved``: tokens (or steps) saved against the plan, below 0 if there are more.
 
-        The run's own departure is carried over, at the tokens (or steps) where the other
-        schedule ends, with some more spread. Those that are over, or whose past is not the run's, are left out.
+        The run's own departure is carried over to the tokens (or steps) at which the
+        other schedule ends, with some more spread. Schedules that are over, or with
+        another past, are left out.
         """
         unit = self.course.unit
         rows = []
@@ -356,7 +360,7 @@ class Track:
         return pd.DataFrame(rows, columns=columns)
 
     def _goes_on_by(self, course: Course) -> bool:
-        """Whether a run that is here may go on by another schedule."""
+        """Tell whether the run may go on by another schedule."""
         if self.clock >= course.clock[-1]:
             return False
         if not self.history:
@@ -365,7 +369,9 @@ class Track:
         return abs(float(np.median(apart))) < self.rules.same_past
 
     def probability_before(self) -> float:
-        """That the end keeps the limit, before the first point; NaN without one."""
+        """Compute the probability that the end keeps the limit, before the first point;
+        NaN without a limit.
+        """
         if self.limit is None:
             return float("nan")
         law = self.first.at(self.end)
@@ -375,19 +381,22 @@ class Track:
 
     @property
     def clock(self) -> float:
-        """Log of the tokens (or steps) of the last point, or where the run starts."""
+        """Compute the log of the tokens (or steps) of the last point, or of the run's
+        start.
+        """
         if self.departure.clock is None:
             return float(self.course.clock[0])
         return self.departure.clock
 
     @property
     def surprise(self) -> float:
-        """How rarely a run that was foreseen would stray as far: small is surprising.
+        """Compute the share of foreseen runs that stray as far; a small share is
+        surprising.
 
-        The smaller of two tail probabilities: of the farthest point among the runs
-        foreseen before the first, and of the point that came most unexpected after
-        those before it, for all points (Bonferroni). A share ``rules.jumps`` of the
-        false alarms is the second's.
+        It is the smaller of two tail probabilities. One is that of the farthest point,
+        among simulated runs from before the first point. The other is that of the least
+        expected point given the points before it, over all points (Bonferroni). The
+        second gets the share ``rules.jumps`` of the false alarms.
         """
         points = len(self.history)
         return self._surprise(points)
@@ -404,7 +413,7 @@ class Track:
         return float(min(1.0, from_band / (1 - jumps), from_step / jumps))
 
     def side(self) -> str:
-        """Whether the run lies above or below what was foreseen before it."""
+        """Tell whether the run lies above or below the forecast from before it."""
         last = self.history[-1]
         clock = float(np.log(last.at))
         foreseen = self._foreseen(clock)
@@ -414,8 +423,8 @@ class Track:
         return "above" if is_above else "below"
 
     def known_from(self, within: float) -> float | None:
-        """Tokens (or steps) from which on the end has been known to within this share
-        of the loss, at the intervals' probability; None if it is not.
+        """Find the tokens (or steps) from which on the end has been known to within
+        this share of the loss, at the intervals' probability; None if it is not.
         """
         since = None
         for moment in self.history:
@@ -426,7 +435,7 @@ class Track:
 
     @property
     def is_worn(self) -> bool:
-        """Whether few draws of the law explain the run."""
+        """Tell whether few draws of the law explain the run."""
         departure = self.departure
         if departure.khat >= TRUSTED_K:
             return True
@@ -434,7 +443,7 @@ class Track:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the answer less than trustworthy."""
+        """List reasons to distrust the answer."""
         lines = [
             f"{self.name}: schedule {name!r} is over, or had another past: left out"
             for name, course in self.other_courses.items()
@@ -469,7 +478,7 @@ class Track:
         }
 
     def _foreseen(self, clock: float) -> Float[np.ndarray, " draw"]:
-        """Log losses of the runs that were foreseen before this one."""
+        """Simulate log losses of runs by the posterior from before this run."""
         law = self.first.at(clock)
         error = self.first.error
         after_end = clock - self.end
@@ -478,7 +487,7 @@ class Track:
 
 
 def _middle_and_sd(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-    """Median, and half the distance that one sd spans: outliers do not count."""
+    """Compute the median and a robust sd, from the quantiles of one sd."""
     middle = float(np.median(values))
     low, high = np.quantile(values, ONE_SD)
     width = float(high - low)

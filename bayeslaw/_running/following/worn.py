@@ -1,5 +1,5 @@
-"""Where a run's points have worn out the weights: the same laws fitted again, with the
-points among the rows.
+"""Fit the same laws again, with a run's points among the rows, when the points have
+worn out the weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Again(NamedTuple):
-    """How a posterior is fitted again along a run.
+    """Settings of the refit of a posterior along a run.
 
     ``rows``: of the run, whose columns the laws read; ``schedule``, ``until`` and
     ``seed`` as for `follow`; ``later``: times the tokens of a refit, before which there
@@ -51,7 +51,7 @@ class Again(NamedTuple):
         schedule: Schedules,
         seed: int,
     ) -> Again:
-        """Or why it cannot be.
+        """Build the settings, or raise the reason why there can be no refit.
 
         Raises
         ------
@@ -66,7 +66,8 @@ class Again(NamedTuple):
         return cls(posterior, rows, until, schedule, seed)
 
     def fitted(self, points: Sequence[tuple[float, float]]) -> Refitted:
-        """With these points of the run, (tokens or steps, loss), among the rows.
+        """Fit again with these points of the run, (tokens or steps, loss), among the
+        rows.
 
         Raises
         ------
@@ -86,7 +87,7 @@ class Again(NamedTuple):
     def _along(
         self, unit: str, points: Sequence[tuple[float, float]]
     ) -> Mapping[str, Float[np.ndarray, " point"]]:
-        """What is known of the run at its points, by column."""
+        """Build the columns of the run at its points."""
         at, loss = np.asarray(points, float).T
         last = self.rows.iloc[-1].to_dict()
         columns = {str(name): np.full(len(at), value) for name, value in last.items()}
@@ -124,8 +125,8 @@ def points_as_rows(
 ) -> pd.DataFrame:
     """Write points of a run in the columns of a table that was fitted.
 
-    Text that the run does not tell, among it the run's name, is ``name``; numbers that
-    no law reads are empty.
+    Missing texts, such as the run's name, become ``name``; numbers that no law reads
+    are empty.
     """
     columns = {}
     for column in map(str, table):

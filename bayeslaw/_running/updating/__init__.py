@@ -1,1 +1,1 @@
-"""A second batch of runs: what it says of the posterior made before, and what changed."""
+"""Update posteriors by a second batch of runs: was it foreseen, and what changed?"""

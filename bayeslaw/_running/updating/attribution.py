@@ -1,5 +1,5 @@
-"""Why a forecast moved: what each group of new rows adds, told from the draws made
-before.
+"""Explain why a forecast moved: the part of each group of new rows, computed from the
+old draws.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What moved the forecast of one run, in log loss.
+    """The shift of one run's forecast and its parts, in log loss.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class Attribution:
 
     @property
     def is_told(self) -> bool:
-        """Whether the old draws foretell the refit's shift, so that its parts mean
-        something.
+        """Tell whether the old draws predict the refit's shift, so that its parts are
+        meaningful.
         """
         # a shift that is small beside what was unknown needs no exact account
         allowed = max(self.close * abs(self.shift), self.close_sd * self.sd)
@@ -61,14 +61,16 @@ class Attribution:
 
     @property
     def reasons(self) -> pd.DataFrame:
-        """The groups that add most of the shift; none where it cannot be told."""
+        """List the groups that add most of the shift; none if the shift cannot be
+        explained.
+        """
         if not self.is_told:
             return self.groups.iloc[:0]
         along = self.groups["adds"] * np.sign(self.shift)
         return self.groups[along >= self.most * abs(self.shift)]
 
     def sentence(self) -> str:
-        """What of the shift is told, and by which rows."""
+        """Describe how much of the shift is explained, and by which rows."""
         part_told = f"of {self.shift:+.2%} the new rows tell {self.together:+.2%}"
         if not self.is_told:
             return (
@@ -84,8 +86,8 @@ class Attribution:
 
     @property
     def largest(self) -> pd.DataFrame:
-        """The three groups that add most either way, of columns of several levels
-        where there are any.
+        """List the three groups with the largest parts, from columns with several
+        levels if there are any.
         """
         levels = self.groups.groupby("by")["level"].transform("size")
         # a column of one level says no more than that all rows moved it; runs are many
@@ -95,7 +97,7 @@ class Attribution:
         return groups.loc[order[:3]]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Convert the record to JSON types."""
         return {
             "shift": self.shift,
             "sd": self.sd,
@@ -111,7 +113,7 @@ def attribute(
     before: Float[np.ndarray, " draw"],
     after: Float[np.ndarray, " later"],
 ) -> Attribution:
-    """What moved a forecast.
+    """Attribute the shift of a forecast to the new rows.
 
     Parameters
     ----------
@@ -125,10 +127,10 @@ def attribute(
     -----
     The old draws of the forecast and of the new rows are taken as jointly normal. The
     forecast's mean then moves by a gain times how far each row lies from its own (the
-    update of an ensemble Kalman filter; Evensen 1994), which adds up over rows. Weights
-    of the draws by the rows' likelihood need no such line, and are told where their
-    k-hat allows: of a few rows as a rule. Neither shows what a refit learns again: the
-    misfit's scales, and an average's weights and drift.
+    update of an ensemble Kalman filter; Evensen 1994), which adds up over rows.
+    Reweighting the draws by the rows' likelihood needs no such assumption; it is
+    reported if its k-hat allows, as a rule for a few rows. Neither covers what a refit
+    learns again: the misfit's scales, and an average's weights and drift.
     """
     # effects are part of what rows share: a checkpoint that is off moves no law
     shared = foreseen.shared
@@ -171,7 +173,7 @@ def _alone(
     picked: Bool[np.ndarray, " row"],
     before: Float[np.ndarray, " draw"],
 ) -> tuple[float, float]:
-    """By how much the likelihood of some rows moves the mean of the draws, and the
+    """Compute the shift of the draws' mean by the likelihood of some rows, and the
     weights' k-hat.
     """
     weight, khat = pareto_smoothed(foreseen.log_likelihood(picked))

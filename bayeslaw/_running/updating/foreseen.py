@@ -1,5 +1,5 @@
-"""New rows as a posterior foresees them: draws of what will be measured, and how likely
-what was measured is under each draw.
+"""Forecast new rows by the old posterior: draws of the measurements, and the likelihood
+of the measured losses under each draw.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Foreseen:
     law
         The law's log loss, shape (draw, row).
     effects
-        What rows of one checkpoint, run or setting share, shape (draw, row).
+        Effects of checkpoints, runs and settings, shape (draw, row).
     errors
-        What is left: each row's own, alike along a run.
+        The rows' own errors, correlated along a run.
     """
 
     rows: pd.DataFrame
@@ -48,13 +48,14 @@ class Foreseen:
 
     @property
     def shared(self) -> Float[np.ndarray, "draw row"]:
-        """The law with what rows share, shape (draw, row)."""
+        """Add the shared effects to the law, shape (draw, row)."""
         return self.law + self.effects
 
     @property
     def own_covariance(self) -> Float[np.ndarray, "row row"]:
-        """Covariance of the rows' own errors, correlated along a run, as a Gaussian that
-        is as informative (`RunNoise.learned_at`); mean over draws, shape (row, row).
+        """Compute the covariance of the rows' own errors, correlated along a run, of
+        the equally informative Gaussian (`RunNoise.learned_at`), averaged over draws,
+        shape (row, row).
         """
         carried = self.errors.carried
         dof = self.errors.dof[:, None]
@@ -69,8 +70,8 @@ class Foreseen:
         return sd[:, None] * alike * sd
 
     def simulate(self, seed: int) -> Float[np.ndarray, "draw row"]:
-        """Log losses that would be measured, one table for each draw: rows of one run
-        or checkpoint differ from the law together.
+        """Simulate measured log losses, one table for each draw; rows of one run or
+        checkpoint share their effects.
         """
         rng = generator(seed, Stream.FORESEEN_ROWS)
         return self.shared + self.errors.draw_each(rng)
@@ -78,7 +79,9 @@ class Foreseen:
     def log_likelihood(
         self, picked: Bool[np.ndarray, " row"]
     ) -> Float[np.ndarray, " draw"]:
-        """Log likelihood of some rows under each draw, shape (draw,); runs are whole."""
+        """Compute the log likelihood of some rows under each draw, shape (draw,); runs
+        must be complete.
+        """
         errors = RowErrors(
             self.errors.carried[:, picked],
             self.errors.scale[:, picked],
@@ -89,11 +92,11 @@ class Foreseen:
 
 
 def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen:
-    """Rows that a posterior has not seen, under its draws.
+    """Evaluate rows that a posterior has not seen, under its draws.
 
-    Rows of a checkpoint or run that a `Fit` has seen have its effect; an `Average`
-    keeps no effects, and takes each for a new one. What the last point of a run that
-    went on says of its next one, beyond the run's effect, is left out.
+    Rows of a checkpoint or run that a `Fit` has seen have its learned effect. An
+    `Average` keeps no effects, so all are new. The correlation of a new point with the
+    last old point of its run is left out, beyond the run's effect.
 
     Raises
     ------
@@ -123,7 +126,7 @@ def foresee(posterior: Posterior, rows: pd.DataFrame, seed: int = 0) -> Foreseen
 
 
 def _along_runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with points of one run after each other, in the order of the run."""
+    """Sort rows so that points of one run follow each other in the run's order."""
     along = [c for c in ("run", "step", "D") if c in rows]
     if "run" not in along:
         return rows
@@ -141,7 +144,7 @@ def _effects(
     sizes: Float[np.ndarray, "draw row"],
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw row"] | float:
-    """What rows share, of a posterior that keeps effects and of one that does not."""
+    """Draw the shared effects of rows, for posteriors that keep effects and for others."""
     learned = getattr(posterior, "effects", None)
     if learned is not None:
         return learned(rows, rng)

@@ -1,4 +1,4 @@
-"""The plan before and after, and what the old one is worth now."""
+"""Compare the plan before and after, and evaluate the old plan by the new posterior."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class PlanChange:
         ``probability``, ``probability_target``, ``probability_forgetting`` of the old
         plan under the new posterior; empty where there was no plan.
     regret_before, regret
-        Tokens that the old plan spends beyond need where it keeps its promises, as the
-        old and the new posterior say (`Plan.truth`); None without such draws.
+        Tokens that the old plan spends more than needed in draws that keep its
+        promises, by the old and the new posterior (`Plan.truth`); None without such
+        draws.
     """
 
     before: Plan
@@ -46,8 +47,8 @@ class PlanChange:
 
     @property
     def moved(self) -> bool:
-        """Whether it is another plan: by a tenth of its tokens, by 5 points of replay,
-        or in that there is one.
+        """Tell whether the plan changed: by a tenth of its tokens, by 5 points of
+        replay, or in whether there is a plan.
         """
         before, after = self.before, self.after
         if before.feasible != after.feasible:
@@ -63,8 +64,9 @@ class PlanChange:
 
     @property
     def still_keeps(self) -> bool | None:
-        """Whether the old plan keeps its promises with the confidence asked for under
-        the new posterior; None where there was no plan, or a confidence of each.
+        """Tell whether the old plan keeps its promises with the confidence under the
+        new posterior; None without an old plan, or with one confidence for each
+        promise.
         """
         confidence = self.after.confidence
         if not self.kept or isinstance(confidence, dict):
@@ -72,12 +74,12 @@ class PlanChange:
         return self.kept["probability"] >= confidence
 
     def headline(self) -> str:
-        """How the plan went, in words."""
+        """Describe how the plan changed."""
         before, after = _words(self.before), _words(self.after)
         return f"the plan goes from {before} to {after}"
 
     def sentence(self) -> str:
-        """The old plan then and now."""
+        """Describe the old plan then and now."""
         if not self.kept:
             return f"There was no plan before; now: {_words(self.after)}."
         then = format_chance(float(self.before.probability or 0.0))
@@ -95,7 +97,7 @@ class PlanChange:
         return " ".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Convert the record to JSON types."""
         return asdict(self) | {"moved": self.moved, "still_keeps": self.still_keeps}
 
 
@@ -116,7 +118,8 @@ Sources = Posterior | Mapping[str, Posterior]
 def plan_change(
     before: Plan, new: tuple[Posterior, Sources], keywords: Mapping[str, Any]
 ) -> PlanChange:
-    """The plan made before, and that of target and source now, asked the same.
+    """Plan with the new posteriors of target and source, with the same question, and
+    compare with the old plan.
 
     Raises
     ------
@@ -149,8 +152,8 @@ def plan_change(
 def planned_rows(
     old: tuple[Posterior, Sources], keywords: Mapping[str, Any], planned: Plan
 ) -> dict[str, pd.DataFrame]:
-    """The run that is planned as a row for each constraint, with what its laws read;
-    no rows without a plan.
+    """Build the planned run as a row for each constraint, with the columns that its
+    laws read; no rows without a plan.
     """
     if not planned.D:
         return {}

@@ -1,4 +1,4 @@
-"""Which rows of a table are new, changed or gone since a posterior was fitted."""
+"""Find the rows of a table that are new, changed or gone since a posterior was fitted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RowChanges(NamedTuple):
-    """Rows of a table beside those that a posterior was fitted to.
+    """Comparison of a table's rows with a posterior's training rows.
 
     ``new``, ``changed``: rows of the table, the latter with the loss that it was as
     ``loss_was``; ``gone``: rows that it lacks, of the posterior's table; ``same``: how
@@ -38,7 +38,7 @@ class RowChanges(NamedTuple):
         return bool(len(self.new) or len(self.changed) or len(self.gone))
 
     def sentence(self) -> str:
-        """In words: 12 new rows, 1 changed, 1 gone, 58 as they were."""
+        """Describe the changes: 12 new rows, 1 changed, 1 gone, 58 as they were."""
         many = "rows" if len(self.new) != 1 else "row"
         parts = [f"{len(self.new)} new {many}"]
         if len(self.changed):
@@ -49,9 +49,8 @@ class RowChanges(NamedTuple):
 
 
 def row_changes(before: pd.DataFrame, after: pd.DataFrame) -> RowChanges:
-    """Tell rows apart by the run's name and how far along it they are; where there are
-    no names, by all columns that say which run it is. Replicates are paired by their
-    losses first.
+    """Match rows by the run's name and the position along it; without names, by all
+    columns that identify a run. Replicates are matched by their losses first.
     """
     naming = _naming(before, after)
     values = [c for c in numeric_columns(before) if c in after]
@@ -78,7 +77,7 @@ def check_enough(changes: RowChanges, before: pd.DataFrame, what: str) -> None:
     Raises
     ------
     RunTableError
-        It does: most often it is the second batch alone.
+        Most old rows are missing; most often the table is the second batch alone.
     """
     if len(changes.gone) <= len(before) / 2:
         return
@@ -90,7 +89,7 @@ def check_enough(changes: RowChanges, before: pd.DataFrame, what: str) -> None:
 
 
 def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
-    """Columns that name a row in both tables."""
+    """List the columns that identify a row in both tables."""
     points = point_columns(before)
     if "run" in points and set(points) <= set(after):
         return points
@@ -104,7 +103,7 @@ def _naming(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
 def _paired(
     before: pd.DataFrame, after: pd.DataFrame, columns: list[str]
 ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
-    """Places of rows that are alike in these columns, each used once, in the order of
+    """Match rows that are equal in these columns, each used once, in the order of
     ``after``.
     """
     waiting = defaultdict(list)
@@ -119,7 +118,7 @@ def _paired(
 
 
 def _keys(table: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
-    """Each row's columns as text."""
+    """Convert each row's columns to text."""
     texts = [_texts(table[column]) for column in columns]
     return list(zip(*texts, strict=True)) if texts else [()] * len(table)
 

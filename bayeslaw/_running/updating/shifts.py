@@ -1,4 +1,4 @@
-"""What moved: parameters, weights of laws, and forecasts, before and after."""
+"""Measure what moved: parameters, weights of laws, and forecasts, before and after."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def parameter_shifts(
     old: KeptPosterior, new: KeptPosterior, prob: float = 0.9
 ) -> pd.DataFrame:
-    """Each parameter that both have, as `parameters` names them: ``before`` and
-    ``after`` (medians) with their intervals, and how they moved (`_moved`).
+    """Compare each parameter that both posteriors have, under its name in `parameters`:
+    ``before`` and ``after`` (medians) with their intervals, and how they moved
+    (`_moved`).
     """
     before, after = old.parameter_draws(), new.parameter_draws()
     rows = {
@@ -34,8 +35,8 @@ def parameter_shifts(
 
 
 def law_shifts(old: Posterior, new: Posterior) -> pd.DataFrame:
-    """Compare each law's weight and drift per e-fold, before and after, where both are
-    averages; no rows else.
+    """Compare each law's weight and drift per e-fold, before and after, if both are
+    averages; else no rows.
     """
     columns = ["weight_before", "weight_after", "drift_before", "drift_after"]
     of_old, of_new = (getattr(posterior, "table", None) for posterior in (old, new))
@@ -59,9 +60,9 @@ def forecast_shifts(
     prob: float = 0.9,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The loss of a new run at each row, before and after: ``before``, ``after``
-    (medians, nats per token) with their intervals, ``width`` (after over before), and
-    how the law's own log loss moved (`_moved`).
+    """Compare the loss of a new run at each row, before and after: ``before``,
+    ``after`` (medians, nats per token) with their intervals, ``width`` (after over
+    before), and how the law's own log loss moved (`_moved`).
     """
     earlier = forecast(old, at, prob=prob, seed=seed)
     with warnings.catch_warnings():
@@ -121,7 +122,7 @@ def _moved(
     Parameters
     ----------
     sampling
-        What two samplings of 400 effective draws differ by.
+        Difference between two samplings of 400 effective draws.
     material
         Shift from which a number is said to have moved.
     surprising
@@ -151,9 +152,8 @@ def _moved(
 
 
 def largest_rows(table: pd.DataFrame, columns: Mapping | tuple) -> pd.DataFrame:
-    """The rows that matter where nobody says which: the longest run of the largest
-    model at the last stage, and the same by size first, with the columns that laws
-    read.
+    """Choose default rows: the longest run of the largest model at the last stage, and
+    the same with the size first, with the columns that laws read.
     """
     orders = (("ptpp", "N", "D"), ("N", "ptpp", "D"), ("D", "N", "ptpp"))
     # the last stage says more than size: what is planned for is mostly beyond both

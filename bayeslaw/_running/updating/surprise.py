@@ -1,4 +1,6 @@
-"""Were the new rows foreseen? Coverage, misses, and how rarely a batch strays as far."""
+"""Judge whether new rows were foreseen: coverage, misses, and the share of simulated
+batches that stray as far.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Surprise:
-    """How new rows lie beside what was foreseen of them.
+    """Comparison of new rows with their forecasts.
 
     Parameters
     ----------
     n
         Rows.
     coverage
-        Share inside the central intervals of a new run, by their probability.
+        Share of rows inside the central intervals of a new run, by probability.
     p_value
-        Share of batches foreseen that lie as far off, all rows taken together with what
-        they share (`joint`).
+        Share of simulated batches that lie as far off, over all rows together with
+        their shared effects (`joint`).
     rows
         One for each: what was foreseen (``median``, ``low``, ``high`` of 90%), the
         ``loss``, ``miss`` (its log over the median) and ``z``, in sds of the forecast.
@@ -49,7 +51,7 @@ class Surprise:
 
     @property
     def worst(self) -> pd.DataFrame:
-        """The five rows missed by most, in sds of their forecasts."""
+        """List the five rows with the largest misses, in sds of their forecasts."""
         order = self.rows["z"].abs().sort_values(ascending=False).index
         return self.rows.loc[order[:5]]
 
@@ -59,11 +61,11 @@ class Surprise:
 
     @property
     def miss(self) -> float:
-        """Mean log of losses over their forecasts."""
+        """Compute the mean log of losses over their forecasts."""
         return float(self.rows["miss"].mean())
 
     def sentence(self) -> str:
-        """In words: as foreseen, unusual or surprising, and by how much."""
+        """Describe the batch: as foreseen, unusual or surprising, and by how much."""
         inside = round(self.coverage["0.9"] * self.n)
         inside_text = f"{inside} of {self.n} new rows lie in their 90% intervals"
         lies = f"on average {abs(self.miss):.1%} {above(self.miss)} the forecast"
@@ -76,7 +78,7 @@ class Surprise:
         return f"{word}: {inside_text}, {lies}; {rare}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Convert the record to JSON types."""
         return {
             "n": self.n,
             "coverage": self.coverage,
@@ -141,8 +143,8 @@ def telling(
 def joint(
     foreseen: Foreseen, batches: Float[np.ndarray, "draw row"], seed: int = 0
 ) -> float:
-    """Share of batches that lie as far from the forecast as the measured one, in the
-    way in which that one lies farthest (`_distances`).
+    """Compute the share of simulated batches that lie as far from the forecast as the
+    measured one, by the distance that is most extreme (`_distances`).
 
     Distances are learned from half of the draws; the other half are the batches among
     which the measured one is ranked. Under the posterior it is one of them, so that the
@@ -168,9 +170,9 @@ def _distances(
     of_law: Float[np.ndarray, "row row"],
     of_rows: Float[np.ndarray, "row row"],
 ) -> tuple[Float[np.ndarray, " batch"], ...]:
-    """How far batches lie off, each of shape (batch,): all rows, Mahalanobis' distance,
-    which many rows blunt; that along what the law moves by more than rows' own errors,
-    where it would have to bend; and the mean.
+    """Measure the distances of batches, each of shape (batch,): Mahalanobis' distance
+    over all rows, which many rows blunt; the same along axes on which the law moves by
+    more than the rows' own errors, where it would have to bend; and the mean.
     """
     # in units of the rows' own errors, turned to the axes of what the law moves
     root = np.linalg.cholesky(of_rows)
@@ -189,7 +191,9 @@ def _distances(
 def covariance_of(
     draws: Float[np.ndarray, "draw row"],
 ) -> Float[np.ndarray, "row row"]:
-    """Covariance of the columns, shape (row, row), also of a single one."""
+    """Compute the covariance of the columns, shape (row, row), also for a single
+    column.
+    """
     return np.atleast_2d(np.cov(draws, rowvar=False))
 
 
@@ -221,7 +225,7 @@ def _groups(
     away: Float[np.ndarray, "draw row"],
     miss: Float[np.ndarray, " row"],
 ) -> Iterator[dict[str, Any]]:
-    """The mean miss of each group, ranked among those of batches foreseen."""
+    """Rank the mean miss of each group among those of simulated batches."""
     for by, level, picked in members(rows):
         simulated = away[:, picked].mean(axis=1)
         mean = miss[picked].mean()

@@ -1,6 +1,4 @@
-"""``update``: a longer table, what it says of the posterior made before, and what
-changed.
-"""
+"""Update posteriors by a longer table: fit again, and say what changed and why."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class UpdateArguments:
-    # arguments of `update`, which says what they are
+    # documented in `update`
 
     old: KeptPosterior | str | Path
     table: pd.DataFrame | str | Path
@@ -62,11 +60,11 @@ class UpdateArguments:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Keywords of `plan`."""
+        """Collect the keywords of `plan`."""
         return {"seed": self.seed, **(self.question or {})}
 
     def posteriors(self) -> dict[str, KeptPosterior]:
-        """The posteriors made before, by the constraint of a plan."""
+        """Collect the old posteriors, by the constraint of a plan."""
         olds = {TARGET: _posterior(self.old)}
         if self.source is not None:
             olds[FORGETTING] = _posterior(self.source)
@@ -75,8 +73,8 @@ class UpdateArguments:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """A domain before it is fitted again: all its rows, which of them are new, and what
-    the old posterior foresaw of these.
+    """A domain before its refit: all its rows, the new ones, and the old posterior's
+    forecast of these.
     """
 
     name: str
@@ -87,14 +85,14 @@ class _Batch:
     surprise: Surprise | None = None
 
     def with_surprise(self, seed: int) -> _Batch:
-        """The new rows laid beside what was foreseen of them."""
+        """Compare the new rows with their forecasts."""
         if not len(self.changes.new):
             return self
         foreseen = foresee(self.old, self.changes.new, seed)
         return replace(self, foreseen=foreseen, surprise=surprise_of(foreseen, seed))
 
     def sentence(self) -> str:
-        """Which rows are new, and whether they were foreseen."""
+        """Describe which rows are new, and whether they were foreseen."""
         line = f"{self.name}: {self.changes.sentence()}"
         if self.surprise is None:
             return line
@@ -105,8 +103,8 @@ class _Batch:
 def update(arguments: UpdateArguments) -> Updated:
     """Fit the same laws again to a longer table, and say what changed and why.
 
-    Before anything is fitted, the new rows are laid beside what the old posterior
-    foresaw of them.
+    Before anything is fitted, the new rows are compared with their forecasts by the old
+    posterior.
 
     Parameters
     ----------
@@ -118,22 +116,22 @@ def update(arguments: UpdateArguments) -> Updated:
     source
         The source's posterior, updated from the same table.
     question
-        What to plan for, before and after: keywords of `plan`. It needs ``source``.
+        The question of a plan, before and after: keywords of `plan`. It needs
+        ``source``.
     at
-        Runs to forecast before and after, the first of which is the one that reasons
-        are given for; by default that of the old plan, and the largest of the table.
+        Runs to forecast before and after; reasons are given for the first. By default
+        the run of the old plan, and the largest of the table.
     allow_missing
-        Go on where the table lacks most of the old rows.
+        Go on if the table lacks most of the old rows.
     seed
         Same seed, same machine: same numbers.
     on_failure
         ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics of a refit fail.
     progress
-        Called with what is done of the refits and of comparing them, and how much that
-        is.
+        Called with the work done and the total, over refits and comparisons.
     tell
-        Called with each line that is known before the refits: which rows are new, and
-        whether they were foreseen.
+        Called with each line of the answer that is known before the refits: which rows
+        are new, and whether they were foreseen.
 
     Raises
     ------
@@ -201,7 +199,7 @@ def update(arguments: UpdateArguments) -> Updated:
 def _plan_before(
     olds: Mapping[str, KeptPosterior], arguments: UpdateArguments
 ) -> tuple[Plan | None, Mapping[str, pd.DataFrame]]:
-    """The old posteriors' plan, and its run as a row for each constraint."""
+    """Make the old posteriors' plan, and its run as a row for each constraint."""
     if arguments.question is None:
         return None, {}
     pair = olds[TARGET], olds[FORGETTING]
@@ -212,7 +210,7 @@ def _plan_before(
 def _change(
     before: Plan, news: Mapping[str, KeptPosterior], arguments: UpdateArguments
 ) -> PlanChange | None:
-    """The plan before and after; a warning where there is none any more."""
+    """Compare the plan before and after; warn if there is no plan any more."""
     try:
         return plan_change(before, (news[TARGET], news[FORGETTING]), arguments.keywords)
     except BayeslawError as error:  # the new fits are not lost with the plan
@@ -228,7 +226,7 @@ def _updated(
     losses_before: Float[np.ndarray, "draw run"],
     seed: int,
 ) -> UpdatedDomain:
-    """What changed in one domain.
+    """Build the record of the changes in one domain.
 
     Parameters
     ----------
@@ -266,7 +264,7 @@ def _posterior(old: object) -> KeptPosterior:
 
 
 def _batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batch:
-    """The rows of a posterior's own domain, and which of them are new."""
+    """Select the rows of a posterior's own domain, and find the new ones."""
     part, name = _own_domain(old.runs, runs)
     covariates = dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
     missing = [c for c in covariates if c not in part]
@@ -285,7 +283,7 @@ def _batch(old: KeptPosterior, runs: pd.DataFrame, allow_missing: bool) -> _Batc
 
 
 def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Rows of the domains that were fitted, and their name; "loss" where none is told."""
+    """Select the rows of the fitted domains, and name them; "loss" without a name."""
     if "domain" not in fitted:
         if "domain" in runs and runs["domain"].nunique() > 1:
             raise RunTableError(
@@ -314,7 +312,7 @@ def _goal(
     planned: pd.DataFrame | None,
     at: pd.DataFrame | None,
 ) -> pd.DataFrame:
-    """The runs to forecast before and after, named."""
+    """Name the runs to forecast before and after."""
     if at is not None:
         return _named(at, "the run asked for")
     covariates = tuple(
@@ -328,7 +326,7 @@ def _goal(
 
 
 def _named(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rows by a name for people; several by what they are."""
+    """Name rows for people; several rows by their columns."""
     if len(rows) == 1:
         return rows.set_axis(pd.Index([name]))
     columns = [c for c in ("N", "D", "replay", "ptpp") if c in rows]

@@ -1,4 +1,6 @@
-"""What a second batch changed, as a record: all that a page shows, and JSON holds."""
+"""Define the record of the changes by a second batch: everything that a page shows and
+JSON stores.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,12 @@ class UpdatedDomain:
     name
         Name of the domain.
     before, after
-        The posteriors; the same one where the domain has no other rows.
+        The posteriors; the same one if the domain has no changed rows.
     changes
         Which rows are new, changed or gone.
     surprise
-        How the new rows lie beside what ``before`` foresaw; None without new rows.
+        Comparison of the new rows with their forecasts by ``before``; None without new
+        rows.
     parameters, laws, forecasts
         What moved: `parameter_shifts`, `law_shifts`, `forecast_shifts`.
     attribution
@@ -53,7 +56,7 @@ class UpdatedDomain:
 
     @property
     def headline(self) -> pd.Series:
-        """The first of the forecasts: of the old plan, or of the largest run."""
+        """The first forecast: of the old plan's run, or of the largest run."""
         return self.forecasts.iloc[0]
 
     def to_dict(self) -> dict[str, Any]:
