@@ -89,7 +89,7 @@ class Menu:
     @property
     def is_begun(self) -> Bool[np.ndarray, " run"]:
         """Tell which runs have existing rows, shape (run,)."""
-        return self.begun(self.had).any(axis=1)
+        return np.any(self.begun(self.had), axis=1)
 
     def begun(self, bought: Bool[np.ndarray, " row"]) -> Bool[np.ndarray, "run stop"]:
         """Tell which stops of each run are among the bought rows, shape (row,)."""

@@ -1,11 +1,12 @@
 """Campaigns from nothing on measured grids: does a tenth of the runs decide as all do?
 
-    python tests/studies/campaigns.py [-o docs/campaigns.csv]
+    python tests/studies/campaigns.py [-o docs/campaigns.csv] [--seeds 3]
 
-In each language (`microcpt`, `microcpt-de`; one seed) the adaptation of the largest model
+In each language (`microcpt`, `microcpt-de`; one seed of training) the adaptation of the largest model
 at its largest stage is planned, none of whose runs is for sale. As in the tutorial
 (docs/tutorials/campaign.md) runs are bought with `anchors`, a fiftieth of the grid's FLOPs
-by the prior alone, then up to a tenth; a run that is bought is looked up. Five questions
+by the prior alone, then up to a tenth; a run that is bought is looked up. That is done
+with several seeds of sampling. Five questions
 are asked of each campaign, at 90%: the losses that measured runs of the largest model
 came out at, with 2% to spare on the target and 15% of forgetting more. The same questions
 are asked of the fits of all runs but the planned ones. Decisions are the same where both
@@ -32,7 +33,7 @@ ASKED = ((12.0, 0.1), (4.0, 0.1), (5.0, 0.25), (5.0, 0.5), (8.0, 0.25))  # D/N, 
 TOKENS, REPLAY = 1.25, 0.1  # that decisions may differ by
 
 
-def fitted(grid: pd.DataFrame, points: pd.DataFrame) -> list[bayeslaw.Fit]:
+def fitted(grid: pd.DataFrame, points: pd.DataFrame, seed: int) -> list[bayeslaw.Fit]:
     """A fit for each domain, of the points that were paid for."""
     rows = grid.merge(points[["run", "D"]].drop_duplicates(), on=["run", "D"])
     return [
@@ -42,13 +43,14 @@ def fitted(grid: pd.DataFrame, points: pd.DataFrame) -> list[bayeslaw.Fit]:
             reference=NEAR,
             preview=True,
             on_failure="ignore",
+            seed=seed,
         )
         for domain in DOMAINS
     ]
 
 
 def bought(
-    grid: pd.DataFrame, small: pd.DataFrame, big: pd.DataFrame, total: float
+    grid: pd.DataFrame, small: pd.DataFrame, big: pd.DataFrame, total: float, seed: int
 ) -> pd.DataFrame:
     """Points of the runs that `anchors` names from nothing, for a tenth of the grid."""
     before = {c: big[c].iloc[0] for c in ("loss_before", "source_loss_before")}
@@ -58,15 +60,14 @@ def bought(
     on_offer = small[small["domain"] == "target"].drop(columns="loss")
     on_offer = on_offer.reset_index(drop=True)
     nothing = bayeslaw.prior_only(
-        "state-target", pd.concat([on_offer, goal]), reference=NEAR
+        "state-target", pd.concat([on_offer, goal]), reference=NEAR, seed=seed
     )
     quick: Any = {"replicates": 1, "checks": 0, "least": 0.0}
     first = bayeslaw.anchors(nothing, on_offer, goal, 0.02 * total, **quick)
     paid = first.runs(on_offer)
-    target, _ = fitted(grid, paid)
-    rest = on_offer[~on_offer["run"].isin(paid["run"])].reset_index(drop=True)
-    second = bayeslaw.anchors(target, rest, goal, 0.08 * total, **quick)
-    return pd.concat([paid, second.runs(rest)])
+    target, _ = fitted(grid, paid, seed)
+    second = bayeslaw.anchors(target, on_offer, goal, 0.08 * total, **quick)
+    return pd.concat([paid, second.runs(on_offer)])
 
 
 def question(big: pd.DataFrame, atpp: float, replay: float) -> dict[str, Any]:
@@ -89,22 +90,27 @@ def question(big: pd.DataFrame, atpp: float, replay: float) -> dict[str, Any]:
     }
 
 
-def campaign(language: str) -> list[dict[str, Any]]:
+def campaign(language: str, seed: int) -> list[dict[str, Any]]:
     """A row for each question."""
     grid = datasets.load(language).query("seed == 0 and D > 4 * N")
     is_big = (grid["N"] == grid["N"].max()) & (grid["ptpp"] == grid["ptpp"].max())
     small, big = grid[~is_big], grid[is_big]
     total = float(grid.groupby("run")["cost"].max().sum())
-    points = bought(grid, small, big, total)
-    spent = float(
-        grid.merge(points[["run"]].drop_duplicates()).groupby("run")["cost"].max().sum()
-    )
-    of_some, of_all = fitted(grid, points), fitted(grid, small)
+    points = bought(grid, small, big, total, seed)
+    spent = float(points.groupby("run")["cost"].max().sum())
+    of_some, of_all = fitted(grid, points, seed), fitted(grid, small, seed)
     rows = []
     for atpp, replay in ASKED:
         asked = question(big, atpp, replay)
-        some, every = (bayeslaw.plan(*fits, **asked) for fits in (of_some, of_all))
-        row = {"language": language, "asked_atpp": atpp, "asked_replay": replay}
+        some, every = (
+            bayeslaw.plan(*fits, seed=seed, **asked) for fits in (of_some, of_all)
+        )
+        row = {
+            "language": language,
+            "seed": seed,
+            "asked_atpp": atpp,
+            "asked_replay": replay,
+        }
         row |= {"spent": spent / total, "runs": points["run"].nunique()}
         for name, made in (("tenth", some), ("all", every)):
             row |= {
@@ -123,18 +129,23 @@ def is_same(some: bayeslaw.Plan, every: bayeslaw.Plan) -> bool:
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """A line for each question."""
+    """A line for each question: the first seed's plans, and how many seeds agree."""
     lines = [
-        "| language | limits as a run at | spent | runs | decided by these | by all runs | same |",
+        "| language | limits as a run at | spent | runs | decided by these | by all runs | same, of seeds |",
         "|" + "---|" * 7,
     ]
-    for row in rows.itertuples():
+    for (language, atpp, replay), seeds in rows.groupby(
+        ["language", "asked_atpp", "asked_replay"], sort=False
+    ):
+        first = next(seeds.itertuples())
         lines.append(
-            f"| {row.language} | {row.asked_atpp:g} at {row.asked_replay:.0%} | {row.spent:.1%} "
-            f"| {row.runs} | {decided(row, 'tenth')} | {decided(row, 'all')} "
-            f"| {'yes' if row.same else '**no**'} |"
+            f"| {language} | {atpp:g} at {replay:.0%} | {seeds['spent'].max():.1%} "
+            f"| {first.runs} | {decided(first, 'tenth')} | {decided(first, 'all')} "
+            f"| {seeds['same'].sum()} of {len(seeds)} |"
         )
-    return "\n".join(lines)
+    by_seed = rows.groupby("seed")["same"].agg(["sum", "size"])
+    same = ", ".join(f"{same} of {size}" for same, size in by_seed.to_numpy())
+    return "\n".join([*lines, "", f"Same decisions by seed: {same}."])
 
 
 def decided(row: Any, name: str) -> str:
@@ -147,10 +158,18 @@ def decided(row: Any, name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/campaigns.csv"))
+    parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # what a handful of runs cannot say
     runtime.start()
-    rows = pd.DataFrame([row for name in LANGUAGES for row in campaign(name)])
+    rows = pd.DataFrame(
+        [
+            row
+            for name in LANGUAGES
+            for seed in range(options.seeds)
+            for row in campaign(name, seed)
+        ]
+    )
     rows.round(4).to_csv(options.output, index=False)
     print(markdown(rows))
 
