@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,9 +50,9 @@ class Appraisal:
 def best_list(
     approximation: Gaussian, criterion: Criterion, limits: Limits, errors: float = 2.0
 ) -> tuple[Appraisal, bool]:
-    """Find the best runs within the limits, each with a gain over ``errors`` times its
-    Monte Carlo error. Also tells whether runs were left out for that, with their cost
-    spent on others.
+    """Find the best runs within the limits. Also tells whether runs were left out, with
+    their cost spent on others: those with a gain of at most ``errors`` times its Monte
+    Carlo error, each and all together.
     """
     offer = approximation.offer
     picks = choose(offer, criterion, limits)
@@ -60,12 +60,13 @@ def best_list(
     while True:
         appraisal = appraisal_of(approximation, criterion, picks)
         is_chance = appraisal.gain <= errors * appraisal.gain_error
-        if not is_chance.any():
-            return appraisal, bool(barred.any())
-        for i in np.flatnonzero(is_chance):
-            run, stop = picks[i]
-            barred[run, : stop + 1] = True
+        doubtful = [picks[i] for i in np.flatnonzero(is_chance)]
         kept = [picks[i] for i in np.flatnonzero(~is_chance)]
+        together, error = _joint_gain(approximation, criterion, kept, doubtful)
+        if not doubtful or together > errors * error:
+            return appraisal, bool(barred.any())
+        for run, stop in doubtful:
+            barred[run, : stop + 1] = True
         more = greedy(offer, criterion, limits, 1.0, bought=kept, barred=barred)
         picks = order_by_worth(offer, criterion, more)
 
@@ -80,8 +81,22 @@ def appraisal_of(
     start = np.eye(offer.coordinates)
     gain = np.diff(_values(offer, criterion, picks, start))
     price = [offer.price(picks[:count]) for count in range(len(picks) + 1)]
-    error = _gain_errors(approximation, criterion, picks)
-    return Appraisal(picks, np.diff(price), gain, error)
+    batches = _gains_by_batch(approximation, criterion, picks)
+    return Appraisal(picks, np.diff(price), gain, _batch_error(batches))
+
+
+def _joint_gain(
+    approximation: Gaussian,
+    criterion: Criterion,
+    kept: list[Pick],
+    added: list[Pick],
+) -> tuple[float, float]:
+    """What some picks gain together after others, and its Monte Carlo error."""
+    offer, picks = approximation.offer, [*kept, *added]
+    values = _values(offer, criterion, picks, np.eye(offer.coordinates))
+    batches = _gains_by_batch(approximation, criterion, picks)
+    error = _batch_error(batches[:, len(kept) :].sum(axis=1))
+    return values[-1] - values[len(kept)], float(error)
 
 
 def _values(
@@ -101,20 +116,25 @@ def _values(
     return values
 
 
-def _gain_errors(
+def _batch_error(gains: Float[np.ndarray, "batch *#pick"]) -> Float[Any, "*#pick"]:
+    """Estimate the Monte Carlo error of means by batch means, shape (batch, ...) -> (...)."""
+    return np.std(gains, axis=0, ddof=1) / math.sqrt(len(gains))
+
+
+def _gains_by_batch(
     approximation: Gaussian,
     criterion: Criterion,
     picks: Sequence[Pick],
     draws_a_coordinate: int = 4,
-) -> Float[np.ndarray, " pick"]:
-    """Estimate the Monte Carlo error of each pick's gain by batch means, shape (pick,).
+) -> Float[np.ndarray, "batch pick"]:
+    """Compute each pick's gain from each batch of draws, shape (batch, pick).
 
     Zeros where a batch has fewer than ``draws_a_coordinate``: its covariance could not
     be inverted.
     """
     draws, rank = approximation.draws.shape
     if draws < draws_a_coordinate * rank * BATCHES or not picks:
-        return np.zeros(len(picks))
+        return np.zeros((BATCHES, len(picks)))
     gains = []
     for b in range(BATCHES):
         # all draws together have unit covariance, a batch has its own
@@ -124,7 +144,7 @@ def _gain_errors(
         start[:rank, :rank] = np.linalg.inv(draws * covariance)
         values = _values(approximation.offer, criterion, picks, start)
         gains.append(np.diff(values))
-    return np.std(gains, axis=0, ddof=1) / math.sqrt(BATCHES)
+    return np.array(gains)
 
 
 def goal_sds(approximation: Gaussian, picks: Sequence[Pick]) -> list[float]:
