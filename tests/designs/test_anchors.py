@@ -221,6 +221,34 @@ def test_a_gain_that_may_be_chance_does_not_end_the_list():
     assert "Monte Carlo" in made.stop
 
 
+def test_gains_that_may_be_chance_one_by_one_are_bought_where_they_are_none_together():
+    """The goal is the sum of ten numbers, each measured by a run, and a wide one that none
+    measures, which hides what each tells.
+    """
+    rng = np.random.default_rng(2)
+    names = [f"part{k}" for k in range(10)]
+    values = {name: 0.01 * rng.standard_normal(600) for name in names}
+    values |= {"rest": 0.07 * rng.standard_normal(600), "sigma": np.full(600, 1e-4)}
+
+    def parts_of(draw, x):
+        is_goal = x["x"] > 50
+        parts = [draw[n] * (is_goal | (x["x"] == k)) for k, n in enumerate(names)]
+        return sum(parts) + draw["rest"] * is_goal
+
+    made = anchors(
+        Known(Piece(parts_of, values, ("x",))),
+        table(x=[float(k) for k in range(10)], cost=1.0),
+        table(x=[99.0]),
+        10.0,
+        replicates=1,
+        least=0.0,
+        checks=0,
+    )
+    doubtful = [p for p in made.picks if p["gain"] <= 2 * p["gain_error"]]
+    assert len(doubtful) > 3
+    assert len(made.picks) == 10
+
+
 def test_a_run_that_pays_only_with_those_after_it_does_not_end_the_list():
     """The first run of a checkpoint bears its cost, and alone gains too little for it."""
     offered = table(x=3.0, cost=1e-3, checkpoint=["new"] * 8, checkpoint_cost=[1.0] * 8)
