@@ -13,6 +13,9 @@ Parameters lie near published ones: sd .1 of the log of what they add, .05 of ex
 ``--as-priors`` draws them from the law's priors, several times as wide: an interval of 90%
 promises to hold 90% of such worlds, and holds more of those near the middle of its priors.
 ``--missed`` takes the worlds off the law as the priors of misfit and drift allow.
+
+``--measured`` leaves out the measured runs of microcpt-rates at other rates than the usual
+one, at the last stage or of the largest size, and forecasts them with and without the rate.
 """
 
 import argparse
@@ -176,6 +179,32 @@ def forecasts(
     return results
 
 
+def measured() -> None:
+    """Mean size of the error at runs left out, of a law without and with the rate."""
+    table = bayeslaw.datasets.load("microcpt-rates")
+    options = {"reference": {"N": 2e4, "D": 1e6}, "discrepancy": False, "preview": True}
+    for domain, rows in table.groupby("domain"):
+        last_two = rows.groupby("run")["D"].nlargest(2).index.get_level_values(1)
+        runs = rows.loc[last_two]
+        places = {
+            "last stage": runs["ptpp"] == runs["ptpp"].max(),
+            "largest size": runs["N"] == runs["N"].max(),
+        }
+        for place, inside in places.items():
+            left_out = inside & (runs["rate"] != 1)
+            for law in ("ptpp-floor", "ptpp-floor+rate"):
+                fit = bayeslaw.fit(
+                    runs[~left_out],
+                    law,
+                    independent=True,
+                    on_failure="ignore",
+                    **options,
+                )
+                median = bayeslaw.forecast(fit, runs[left_out])["median"]
+                error = np.abs(median / runs["loss"][left_out] - 1).mean()
+                print(f"{domain}, {place}: {law} {error:.1%}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", type=int, default=100)
@@ -185,12 +214,15 @@ def main() -> None:
     parser.add_argument("--as-priors", action="store_true")
     parser.add_argument("--missed", action="store_true", help="the law is off")
     parser.add_argument("--preview", action="store_true", help="importance sampling")
+    parser.add_argument("--measured", action="store_true", help="of tiny models")
     settings = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if settings.measured:
+        return measured()
     options: dict = {"preview": settings.preview}
     draw = near_published
     if settings.as_priors:
         draw, options["experience"] = as_priors, "none"
-    warnings.simplefilter("ignore")
     results: dict[str, list[Told]] = {}
     for seed in range(settings.worlds):
         runs, truth = world(seed, draw=draw, missed=settings.missed)
