@@ -145,6 +145,7 @@ class Compiled:
 
     @cached_property
     def _jitted(self) -> dict[int, Any]:
+        """Make the jitted function of each level of optimisation."""
         import jax
 
         return {

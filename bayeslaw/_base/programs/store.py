@@ -138,6 +138,7 @@ class _WithoutJaxCache:
             self._count(-1)
 
     def _count(self, step: int) -> None:
+        """Count threads in the context, and set JAX's least time of what it keeps."""
         import jax
 
         with self._lock:

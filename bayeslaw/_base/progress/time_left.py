@@ -43,6 +43,7 @@ class Stages:
         self._tell(stage, 1, 1)
 
     def _tell(self, stage: Hashable, done: int, total: int) -> None:
+        """Count a stage's progress, and tell the whole's in thousandths."""
         with self._lock:
             share = min(1.0, done / total) if total else 0.0
             self._done[stage] = max(self._done[stage], share)

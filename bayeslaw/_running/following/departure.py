@@ -334,6 +334,7 @@ class Departure:
         return reading
 
     def _at(self, clock: float) -> Float[np.ndarray, "scale draw"]:
+        """Draw the run's departure from the forecast at one clock."""
         level, slope, wander, _, noise = self.mean
         before_end = self.end - clock
         scale = self.scales.noise_at(before_end)
@@ -423,6 +424,7 @@ def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
 def _log_normal(
     missed: Float[np.ndarray, "scale draw"], variance: Float[np.ndarray, " scale"]
 ) -> Float[np.ndarray, "scale draw"]:
+    """Compute the normal log density of each scale and draw."""
     v = variance[:, None]
     squares = missed**2 / v
     norm = np.log(2 * np.pi * v)

@@ -31,6 +31,7 @@ class Gain(Answer):
     """
 
     def statement(self) -> str:
+        """State the worth of the recipe, with its 90% interval, in one sentence."""
         low, high = self.interval
         better = self.probability(low=1.0)
         return (

@@ -402,6 +402,7 @@ class Track:
         return self._surprise(points)
 
     def _surprise(self, points: int) -> float:
+        """Estimate the probability that a run of the usual kind strays as far."""
         if not points:
             return 1.0
         is_as_far = self.strays >= self.stray
@@ -468,6 +469,7 @@ class Track:
         return [low, 0.5, high]
 
     def _row(self, clock: float) -> dict[str, Any]:
+        """Tabulate the outlook at one clock: the median and the band, in loss."""
         low, median, high = np.exp(self.outlook(clock).quantiles(self._tails))
         at = float(np.exp(clock))
         return {
