@@ -1,1 +1,3 @@
-"""What training costs: FLOPs by a stated formula, hours on stated hardware, money."""
+"""Compute what training costs: FLOPs by a stated formula, hours on stated hardware,
+money.
+"""

@@ -1,7 +1,6 @@
-"""What a training run costs: FLOPs, device-hours, days and money.
-
-Every cost is linear in tokens: a rate per token of a model size, and what is paid once (a
-checkpoint that must be trained first, a fixed cost a run).
+"""Compute what a training run costs: FLOPs, device-hours, days and money. Every cost is
+linear in tokens: a rate per token of a model size, plus what is paid once (a checkpoint
+to train first, a fixed cost a run).
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ AMOUNT = Kind(lambda x: x >= 0, "an amount of money, not negative")
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What one model computes beside 6 N D.
+    """Describe what one model computes beyond 6 N D.
 
     Parameters
     ----------
     N
-        Size of the model that it is about; None: of every size.
+        Size of the model; None: this holds for every size.
     active
-        Parameters active for a token, of a mixture of experts; else N.
+        Parameters active for a token, in a mixture of experts; else N.
     layers, width, context
         Depth, attention width (heads times head size) and sequence length: attention adds
         12 layers width context FLOPs a token (Chowdhery 2022, appendix B). All or none.
@@ -65,7 +64,7 @@ class Shape:
         return self.N is None or abs(N / self.N - 1) < 0.01
 
     def flops_per_token(self, N: float) -> float:
-        """FLOPs of training on one token."""
+        """Compute the FLOPs of training on one token."""
         flops = FLOPS_PER_TOKEN * (self.active or N)
         if self.layers and self.width and self.context:
             flops += 12 * self.layers * self.width * self.context
@@ -75,7 +74,7 @@ class Shape:
 
     @property
     def formula(self) -> str:
-        """The formula in words."""
+        """Write the formula in words."""
         parts = [
             "6 N D"
             if self.active is None
@@ -88,28 +87,28 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What training costs, on stated hardware at a stated price.
+    """Compute what training costs on stated hardware at a stated price.
 
     Parameters
     ----------
     hardware
-        The cluster that a run has: ``"64xH100"``.
+        The cluster that one run trains on: ``"64xH100"``.
     mfu
         Share of the peak FLOP/s that training reaches.
     price
         Money per device-hour.
     tokens_per_second
-        Measured tokens per second of the cluster, by model size, in place of peak and
-        ``mfu``: between sizes FLOP/s are interpolated in log N, beyond them they are those
-        of the nearest.
+        Measured tokens per second of the cluster, by model size; they replace the peak
+        and ``mfu``. Between sizes FLOP/s are interpolated in log N; beyond them the
+        nearest size's FLOP/s hold.
     shapes
-        What sizes compute beside 6 N D.
+        What models of each size compute beyond 6 N D.
     fixed
         Money that a run costs whatever its length.
     side_by_side
-        Runs that train at once, each on a cluster of its own.
+        Number of runs that train at once, each on its own cluster.
     train_checkpoint
-        Whether the checkpoint does not exist yet, so that its pre-training is paid, too.
+        True if the checkpoint does not exist yet: its pre-training is then paid, too.
 
     Raises
     ------
@@ -156,28 +155,30 @@ class Costs:
 
     @property
     def has_time(self) -> bool:
-        """Whether hours are known."""
+        """Tell whether hours are known."""
         return self.hardware is not None or bool(self.tokens_per_second)
 
     @property
     def has_money(self) -> bool:
-        """Whether money is known."""
+        """Tell whether money is known."""
         return self.price is not None
 
     @property
     def devices(self) -> int:
-        """Devices of a run's cluster; 1 where only its tokens per second are known."""
+        """Count the devices of a run's cluster; 1 if only its tokens per second are
+        known.
+        """
         return 1 if self.hardware is None else Hardware.parse(self.hardware).count
 
     # -- rates -------------------------------------------------------------------------
 
     def shape(self, N: float) -> Shape:
-        """The shape of a model size.
+        """Find the shape of a model size.
 
         Raises
         ------
         PlanError
-            Shapes were given, and none for this size.
+            Shapes were given, but none for this size.
         """
         if not self.shapes:
             return Shape()
@@ -190,11 +191,11 @@ class Costs:
         return shape
 
     def flops_per_token(self, N: float) -> float:
-        """FLOPs of training on one token."""
+        """Compute the FLOPs of training on one token."""
         return self.shape(N).flops_per_token(N)
 
     def flops_per_second(self, N: float) -> float:
-        """FLOP/s that a run's cluster reaches; NaN where that is not known."""
+        """Compute the FLOP/s that a run's cluster reaches; NaN if not known."""
         if self.tokens_per_second:
             sizes = np.array(sorted(self.tokens_per_second), float)
             reached = [
@@ -210,8 +211,8 @@ class Costs:
     # -- bills -------------------------------------------------------------------------
 
     def of_tokens(self, N: float, D: float) -> Bill:
-        """What training a model of ``N`` parameters on ``D`` tokens costs, without what
-        is paid once.
+        """Compute the cost of training a model of ``N`` parameters on ``D`` tokens,
+        without what is paid once.
         """
         flops = self.flops_per_token(N) * D
         seconds = flops / self.flops_per_second(N)
@@ -220,14 +221,14 @@ class Costs:
         return Bill(flops, hours, seconds / 86400, money)
 
     def once(self, N: float, ptpp: float) -> Bill:
-        """What is paid before the first token: the checkpoint, where it must be trained
-        (its tokens are ptpp N), and what a run costs whatever its length.
+        """Compute what is paid before the first token: a run's fixed cost, and the
+        checkpoint if it must be trained (on ptpp N tokens).
         """
         checkpoint = self.of_tokens(N, ptpp * N) if self.train_checkpoint else Bill()
         return checkpoint + Bill(money=self.fixed)
 
     def of_run(self, N: float, D: float, ptpp: float = 0.0) -> Bill:
-        """What an adaptation costs in all, its checkpoint included where it must be
+        """Compute what an adaptation costs in all, with its checkpoint if that must be
         trained.
         """
         return self.once(N, ptpp) + self.of_tokens(N, D)
@@ -239,8 +240,8 @@ class Costs:
         max_cost: float = math.inf,
         max_days: float = math.inf,
     ) -> float:
-        """The most tokens that a sum and a deadline pay for; 0 or less where they do not
-        pay for what comes before the first token.
+        """Compute the most tokens that fit a sum and a deadline; 0 or less if what is
+        paid before the first token does not fit.
         """
         once, rate = self.once(N, ptpp), self.of_tokens(N, 1.0)
         by_sum = (
@@ -250,14 +251,16 @@ class Costs:
         return min(by_sum, by_day)
 
     def days_of(self, days: Sequence[float]) -> float:
-        """Days until all runs are done, each started in order when a cluster is free."""
+        """Count days until all runs are done; each starts, in order, when a cluster is
+        free.
+        """
         free = [0.0] * int(self.side_by_side)
         for run in days:
             heapq.heappush(free, heapq.heappop(free) + run)
         return max(free)
 
     def sentence(self) -> str:
-        """What costs are reckoned from, in words."""
+        """State in words what costs are computed from."""
         words = [
             f"FLOPs by {self.shapes[0].formula if self.shapes else Shape().formula}"
         ]
@@ -277,8 +280,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class Bill:
-    """FLOPs, device-hours, days and money (in the currency of the price); NaN where not
-    known.
+    """Hold FLOPs, device-hours, days and money (in the currency of the price); NaN if
+    not known.
     """
 
     flops: float = 0.0
@@ -288,7 +291,7 @@ class Bill:
 
     @classmethod
     def from_dict(cls, amounts: Mapping[str, float]) -> Bill:
-        """The bill of `to_dict`."""
+        """Read the bill that `to_dict` wrote."""
         unknown = dict.fromkeys((f.name for f in fields(cls)), math.nan)
         return cls(**{**unknown, **amounts})
 
@@ -302,17 +305,17 @@ class Bill:
 
     @property
     def price(self) -> float:
-        """What bills are compared by: money where it is known, else days, else FLOPs."""
+        """Choose the number to compare bills by: money if known, else days, else FLOPs."""
         amounts = (x for x in (self.money, self.days, self.flops) if not math.isnan(x))
         return next(amounts)
 
     def to_dict(self) -> dict[str, float]:
-        """What is known, as JSON holds it."""
+        """Arrange the known amounts for JSON."""
         amounts = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: x for name, x in amounts.items() if not math.isnan(x)}
 
     def sentence(self) -> str:
-        """Money, device-hours and days in words."""
+        """State money, device-hours and days in words."""
         words = [] if math.isnan(self.money) else [format_money(self.money)]
         if not math.isnan(self.days):
             words += [
@@ -323,10 +326,10 @@ class Bill:
 
 
 def format_money(amount: float) -> str:
-    """An amount as people read it: 12,340; 3.42."""
+    """Write an amount as people read it: 12,340; 3.42."""
     return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"
 
 
 def format_days(days: float) -> str:
-    """Days, or hours where they are less than one."""
+    """Write days, or hours if less than one day."""
     return f"{days:.3g} days" if days >= 1 else f"{24 * days:.2g} hours"

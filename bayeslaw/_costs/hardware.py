@@ -1,4 +1,4 @@
-"""Clusters: how many devices, and the peak FLOP/s of each."""
+"""Read clusters: how many devices, and the peak FLOP/s of each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Hardware:
         Raises
         ------
         PlanError
-            The device is not in `PEAK_FLOPS` and its peak is not written.
+            The device is not in `PEAK_FLOPS`, and its peak is not given.
         """
         if isinstance(text, Hardware):
             return text

@@ -1,5 +1,6 @@
-"""What laws of loss curves say about learning-rate schedules (Wang 2025): curves,
-turning points, the best rate, length and replay.
+"""Ask laws of loss curves about learning-rate schedules (Wang 2025): curves, turning
+points, the best rate, length and replay.
 
-Imports `_forecasts` and the rooms below it; neither `_plans` nor `_designs`.
+The room imports `_forecasts` and the rooms below it, but neither `_plans` nor
+`_designs`.
 """

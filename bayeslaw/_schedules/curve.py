@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Curve(Answer):
-    """Loss along a schedule. ``draws`` are the law's loss at its end.
+    """Hold the loss along a schedule. ``draws`` are the law's loss at the schedule's
+    end.
 
     Parameters
     ----------
     table
-        ``step`` (counted through both phases), ``lr``, the areas, and what `forecast`
-        returns: ``median`` and the band ``low``, ``high`` of a new run, ``law_low`` and
-        ``law_high`` of the law, in nats per token, and ``log_sd``.
+        ``step`` (counted through both phases), ``lr``, the areas, and the columns of
+        `forecast`: ``median``, the band ``low``, ``high`` of a new run, the band
+        ``law_low``, ``law_high`` of the law (all in nats per token), and ``log_sd``.
     curves
         The law's loss in every draw, shape (draw, step).
     start
@@ -83,18 +84,18 @@ def loss_curve(
     posterior
         A fit of a law of loss curves.
     phases
-        The schedule. A curve with adaptation starts at the last step of pre-training,
-        another at its first.
+        The schedule. A curve with adaptation starts at the last step of pre-training; a
+        curve without it starts at the first step.
     steps
-        Steps to look at, counted through both phases; else ``points`` of them, evenly
-        spaced.
+        Steps to look at, counted through both phases; by default ``points`` steps,
+        evenly spaced.
     prob, seed
         Probability inside the bands; seed of the noise of a new run.
 
     Raises
     ------
     PlanError
-        Steps outside the schedule, or the law reads what the phases do not tell.
+        A step is outside the schedule, or the law reads a column that the phases lack.
 
     Examples
     --------
@@ -144,7 +145,7 @@ def _along(
     second: PhaseAreas | None,
     steps: Float[np.ndarray, " step"],
 ) -> tuple[pd.DataFrame, dict[str, Float[np.ndarray, " step"]]]:
-    """Compute the step and learning rate, and the areas by their columns, each of shape
+    """Compute the step, the learning rate and the columns of the areas, each of shape
     (step,).
     """
     before = first.steps if first else 0

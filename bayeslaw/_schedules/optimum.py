@@ -1,7 +1,8 @@
 """Find the replay, peak learning rate or loss potential that minimises a weighted loss
-of source and target (Wang 2025, eq. 5); of laws with an optimum of a setting, the best rate.
+of source and target (Wang 2025, eq. 5). For laws with an optimum of a setting, find the
+best rate.
 
-The minimum is found for every draw: on a grid, then on finer grids around its minimum.
+The search runs for every draw: first on a grid, then on finer grids around the minimum.
 """
 
 from __future__ import annotations
@@ -35,19 +36,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class BestValue(Answer):
-    """Draws of the value that minimises eq. 5, and the value with least expected loss.
+    """Hold draws of the value that minimises eq. 5, and the value with least expected
+    loss.
 
     Parameters
     ----------
     name
         Name of the chosen quantity.
     about
-        Name of the minimised loss, in words, and when: after adaptation.
+        The minimised loss in words, and when it is measured: after adaptation.
     best
         Value with the least mean loss over draws.
     regret
-        Expected value of perfect information, in nats: mean loss at ``best`` minus mean
-        of each draw's least loss.
+        Expected value of perfect information, in nats: the mean loss at ``best`` minus
+        the mean of each draw's least loss.
     source_change, target_change
         Change of the losses over adaptation at ``best``, shape (draw,); None without a
         posterior.
@@ -66,8 +68,8 @@ class BestValue(Answer):
 
     @property
     def at_ends(self) -> tuple[float, float]:
-        """Probabilities that the best value is at the lower and at the upper end of the
-        range.
+        """Compute the probabilities that the best value is at the lower and at the
+        upper end of the range.
         """
         ends = self.table["value"].iloc[[0, -1]].to_numpy()
         low, high = ends
@@ -87,7 +89,9 @@ class BestValue(Answer):
         return "; ".join([best, *self._ends(), *self._changes()]) + "."
 
     def _ends(self) -> Iterator[str]:
-        """Describe each end of the range that is best with a probability of 5% or more."""
+        """Describe each end of the range that is the best value with a probability of
+        5% or more.
+        """
         values = self.table["value"].iloc[[0, -1]]
         ends = zip(("lower", "upper"), values, self.at_ends, strict=True)
         for end, value, p in ends:
@@ -130,8 +134,8 @@ def best_replay(
     phases
         The schedules; a replay among the covariates is ignored.
     source_weight
-        lambda_1; the target's weight is 1 - lambda_1. The weighted losses are changes
-        from the start of adaptation, which replay does not affect.
+        lambda_1; the target's weight is 1 - lambda_1. Eq. 5 weights the changes of the
+        losses since the start of adaptation; replay does not affect that start.
     low, high
         The range to choose from.
     seed
@@ -174,13 +178,13 @@ def best_peak_lr(
     source, target, source_weight, seed
         As in `best_replay`.
     phases
-        As in `best_replay`; or of laws with an optimum of the rate (``chinchilla+lr``) the
-        run, ``{"N": 4e9, "D": 1e11}``, whose peak rate is column ``lr``.
+        As in `best_replay`. For laws with an optimum of the rate (``chinchilla+lr``)
+        the run instead, ``{"N": 4e9, "D": 1e11}``; its peak rate is column ``lr``.
     low, high
         The range of peaks to choose from.
     schedule
-        Adaptation's rates by peak, ``lambda peak: cosine(peak, 10_000, warmup=500)``;
-        by default the rates of the phases, scaled.
+        A function from the peak to adaptation's rates, ``lambda peak: cosine(peak,
+        10_000, warmup=500)``; by default it scales the rates of the phases.
 
     Raises
     ------
@@ -232,9 +236,9 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
     """Find how far to anneal pre-training: the loss potential that minimises the
     weighted loss after adaptation.
 
-    Loss potential: final learning rate of pre-training over its peak (Wang 2025,
-    sections 3.3, 4.1 and 5.1, fig. 8a). It also affects the loss at the start of
-    adaptation, so the losses after adaptation are weighted, not their changes.
+    The loss potential is the final learning rate of pre-training over its peak (Wang
+    2025, sections 3.3, 4.1 and 5.1, fig. 8a). It also affects the loss at the start of
+    adaptation. So eq. 5 weights the losses after adaptation, not their changes.
 
     Parameters
     ----------
@@ -242,14 +246,14 @@ def best_loss_potential(arguments: PotentialArguments) -> BestValue:
         As in `best_replay`.
     rewarm
         True: adaptation follows its own schedule. False: its rate falls linearly from
-        the last rate of pre-training to 0, in as many steps (the two settings of section
-        4.1).
+        the last rate of pre-training to 0, in as many steps. These are the two settings
+        of section 4.1.
     low, high
         The range of potentials to choose from.
     schedule
-        Pre-training's rates by potential, ``lambda p: wsd(2e-4, 40_000, decay=8_000,
-        final=2e-4 * p, warmup=2_000)``; by default the rates of the phases, with the
-        decline after the peak stretched to the final rate.
+        A function from the potential to pre-training's rates, ``lambda p: wsd(2e-4,
+        40_000, decay=8_000, final=2e-4 * p, warmup=2_000)``. By default it takes the
+        rates of the phases and stretches the decline after the peak to the final rate.
 
     Raises
     ------
@@ -362,8 +366,8 @@ def _least_loss(
     when: str = " after adaptation",
 ) -> BestValue:
     """Minimise the weighted loss. ``columns``: covariates at the grid's values, each of
-    shape (value,), interpolated between them. ``when``: the losses are measured, in words;
-    nothing where there is no adaptation over which they could change.
+    shape (value,); they are interpolated between these values. ``when``: the time of
+    the losses, in words; empty without an adaptation, over which losses could change.
 
     Interpolation is exact for scaled or stretched schedules if ``lr_power`` is 0: areas
     are then linear in the learning rates.
@@ -435,8 +439,8 @@ def _argmin(
     rounds: int = 3,
     zoom: int = 21,
 ) -> Float[np.ndarray, " row"]:
-    """Find the minimum of each row, shape (row,): on the grid, then in ``rounds`` of
-    finer grids between the minimum's neighbours, to 1e-5 of the range.
+    """Find the minimum of each row, shape (row,): first on the grid, then on ``rounds``
+    finer grids between the neighbours of the minimum, to 1e-5 of the range.
     """
     # Golden section needs a single minimum; grids find the lowest of several.
     at = np.argmin(loss(grid), axis=1)

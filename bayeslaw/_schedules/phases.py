@@ -1,5 +1,5 @@
-"""Learning rates of pre-training and adaptation, and the areas under them: the inputs of
-loss curves, turning lengths and best schedules.
+"""Hold learning rates of pre-training and adaptation, and compute the areas under them:
+the inputs of loss curves, turning lengths and best schedules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ENDLESS = 1e18  # steps that stand for endless training
 @no_type_check  # at run time: wrong types get an error message of our own
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """Learning rates of both phases of training, and other columns that laws read.
+    """Hold the learning rates of both phases of training, and other columns that laws
+    read.
 
     Parameters
     ----------
@@ -100,8 +101,8 @@ def finite_number(name: str, value: Any) -> float:
 
 
 class PhaseAreas(NamedTuple):
-    """Areas after any number of steps of one phase; after the schedule's end its last
-    rate continues.
+    """Compute areas after any number of steps of one phase. After the schedule's end
+    its last rate continues.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ class PhaseAreas(NamedTuple):
 
     def at(self, steps: Num[np.ndarray, "*step"] | float) -> Areas:
         """Compute the areas and the momentum after ``steps``, within the schedule or
-        beyond, of the shape of ``steps``.
+        beyond it. Results have the shape of ``steps``.
         """
         steps = np.asarray(steps, float)
         inside = np.minimum(steps, self.steps).astype(int)
@@ -148,13 +149,16 @@ class PhaseAreas(NamedTuple):
         )
 
     def rate(self, steps: Num[np.ndarray, "*step"]) -> Float[np.ndarray, "*step"]:
-        """Compute the learning rate at each step, of the shape of ``steps``."""
+        """Compute the learning rate at each step; the result has the shape of
+        ``steps``.
+        """
         reached = np.minimum(steps, self.steps)
         return self.rates[reached.astype(int)]
 
     def grid(self, inside: int = 1000, after: int = 480) -> Float[np.ndarray, " step"]:
-        """Lay a grid of steps: ``inside`` in the schedule (half evenly, half evenly in
-        log), and ``after`` from its end to `ENDLESS` if the last rate is above 0.
+        """Lay a grid of steps. ``inside`` steps lie in the schedule, half of them
+        evenly and half evenly in log. If the last rate is above 0, ``after`` more lie
+        from the schedule's end to `ENDLESS`.
         """
         half = inside // 2
         parts = [np.linspace(1, self.steps, half), np.geomspace(1, self.steps, half)]
@@ -208,8 +212,8 @@ def columns_of(
     first: Areas | None,
     second: Areas | tuple[float, float | Float[np.ndarray, "*step"]] = (0.0, 0.0),
 ) -> dict[str, Float[np.ndarray, "*step"]]:
-    """Arrange the areas of both phases as columns of one shape. By default adaptation's
-    areas are 0, as before its first step.
+    """Arrange the areas of both phases as columns of one shape. By default the areas of
+    adaptation are 0, as before its first step.
     """
     columns: dict[str, Any] = {}
     if first is not None:

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 
 class WeightedDomain(NamedTuple):
-    """One domain's posterior with its draws in paired order, and its loss's weight.
-
-    ``parts``: by formula, its draws and the index of each draw's pair, shape (draw,);
-    ``pairs``: number of pairs.
+    """Hold one domain's posterior with its draws in paired order, and the weight of its
+    loss. ``parts``: the draws of each formula, and the index of each draw's pair, shape
+    (draw,); ``pairs``: number of pairs.
     """
 
     name: str
@@ -80,7 +79,9 @@ def _over_draws_and_rows(log_loss: Callable, draws, covariates):
 def _needed(
     piece: Piece, columns: Mapping[str, Float[np.ndarray, "*#point"]], name: str
 ) -> dict[str, Float[np.ndarray, "*#point"]]:
-    """Select the columns that a formula reads; an error says how to give a missing one."""
+    """Select the columns that a formula reads. If one is missing, the error says how to
+    give it.
+    """
     missing = [c for c in piece.covariates if c not in columns]
     if missing and missing[0] in COLUMNS:
         raise PlanError(
@@ -104,7 +105,8 @@ def sides_of(
 ) -> tuple[WeightedDomain, ...]:
     """Pair the independent draws of both domains at random; set the weights of eq. 5.
 
-    ``reads``: columns that the question is about; an error if no law reads any of them.
+    ``reads``: columns that the question is about; it is an error if no law reads any of
+    them.
     """
     runtime.start()
     if not 0 <= finite_number("source_weight", source_weight) <= 1:

@@ -43,8 +43,8 @@ def _steps(count: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TurningLength(Answer):
-    """Steps of adaptation after which a loss is back at its start; 0 if the loss never
-    rises above its start, infinite if it never returns.
+    """Hold the steps of adaptation after which a loss is back at its start: 0 if the
+    loss never rises above its start, infinite if it never returns.
 
     Parameters
     ----------
@@ -59,13 +59,13 @@ class TurningLength(Answer):
 
     @property
     def never(self) -> float:
-        """Probability that the loss never returns."""
+        """Compute the probability that the loss never returns."""
         is_never = np.isinf(self.draws)
         return float(np.mean(is_never))
 
     @property
     def never_above(self) -> float:
-        """Probability that the loss never rises above its start."""
+        """Compute the probability that the loss never rises above its start."""
         return self.probability(high=0)
 
     def statement(self) -> str:
@@ -105,9 +105,9 @@ def turning_length(
     """Find the steps of adaptation until the source loss is back at its start (Wang
     2025, section 4.4, fig. 7c).
 
-    Returns the first step at which the loss is not above its start, after a step at
-    which it was. With a target, the loss is the weighted sum of eq. 5 (section 5.1, fig.
-    13).
+    The result is the first step at which the loss is no longer above its start, after
+    it has been above. With a target, the loss is the weighted sum of eq. 5 (section
+    5.1, fig. 13).
 
     Parameters
     ----------
@@ -140,7 +140,9 @@ def turning_length(
     def is_above(
         steps: Float[np.ndarray, " step"] | Float[np.ndarray, "draw step"],
     ) -> Bool[np.ndarray, "draw step"]:
-        """Tell in each draw, shape (step,) or (draw, step) -> (draw, step)."""
+        """Tell in each draw whether the loss is above its start, shape (step,) or
+        (draw, step) -> (draw, step).
+        """
         areas = columns_of(pretrained, second.at(steps))
         return weighted_loss(sides, areas | covariates) > start * (1 + SAME)
 
@@ -175,8 +177,8 @@ def _bisect(
 
 @dataclass(frozen=True, eq=False)
 class CriticalPoint(Answer):
-    """Step of pre-training after which adaptation never brings the source loss back to
-    its start; infinite if there is no such step.
+    """Hold the step of pre-training after which adaptation never brings the source loss
+    back to its start; infinite if there is no such step.
 
     Parameters
     ----------
@@ -193,7 +195,9 @@ class CriticalPoint(Answer):
 
     @property
     def passed(self) -> float:
-        """Probability that the given pre-training is past the critical point."""
+        """Compute the probability that the given pre-training is past the critical
+        point.
+        """
         return float(np.mean(self.limit > self.start * (1 + SAME)))
 
     def statement(self) -> str:
@@ -223,8 +227,9 @@ def critical_point(
     """Find the step of pre-training after which adaptation never brings the source loss
     back to its start (Wang 2025, section 4.4, fig. 7c).
 
-    Returns the last step at which the loss of pre-training falls below its limit in
-    endless adaptation. With eq. 4 and no annealing: A S1pt^-alpha = B.
+    The result is the last step of pre-training whose loss endless adaptation can still
+    reach or undercut: the limit is not above that loss. With eq. 4 and no annealing: A
+    S1pt^-alpha = B.
 
     Parameters
     ----------
