@@ -1,5 +1,3 @@
-"""What everything stands on: errors, files, numbers as people write them, the set-up of
-JAX, other machines.
-
-Imports no other room.
+"""Provide what all rooms use: errors, files, numbers as people write them, the set-up
+of JAX, other machines. The room imports no other.
 """

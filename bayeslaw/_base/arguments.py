@@ -1,5 +1,5 @@
-"""Arguments of a public function or a command, as one frozen record: written once, passed
-on whole.
+"""Hold the arguments of a public function or a command in one frozen record, written
+once and passed on whole.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ def takes(
 ) -> Callable[[Callable[[Record], Result]], Callable[Parameters, Result]]:
     """Call a function of one record with the arguments of the record's constructor.
 
-    Editors, type checkers and `help` show these. What the record does not have, or
-    lacks, is refused in one line.
+    Editors, type checkers and `help` show these arguments. An unknown or a missing
+    argument is refused in one line.
 
     Parameters
     ----------
     record
-        A frozen dataclass without a docstring: editors would show that in place of the
-        function's.
+        A frozen dataclass without a docstring: editors would show it in place of the
+        function's docstring.
     error
-        What is raised on a wrong argument.
+        Type of the error raised on a wrong argument.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def takes(
 
 
 def _refusal(name: str, signature: inspect.Signature, options: Any) -> str:
-    """What is wrong with the keywords, in one line; nothing where they are right."""
+    """State in one line what is wrong with the keywords; empty if they are right."""
     parameters = signature.parameters
     keywords = [p for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
     unknown = [option for option in options if option not in parameters]
@@ -83,9 +83,9 @@ def _refusal(name: str, signature: inspect.Signature, options: Any) -> str:
 
 
 def command(function: Callable[[Record], None]) -> Callable[..., None]:
-    """Make the command of a function of one record: an option for each of its fields."""
-    # Annotations are strings here: get_type_hints resolves them, and with the extras
-    # keeps what `Annotated` says to typer.
+    """Make the command of a function of one record, with an option for each field."""
+    # Annotations are strings here: get_type_hints resolves them; with extras it keeps
+    # what `Annotated` tells typer.
     (record,) = [t for n, t in get_type_hints(function).items() if n != "return"]
     hints = get_type_hints(record, include_extras=True)
 
@@ -93,8 +93,8 @@ def command(function: Callable[[Record], None]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         function(record(**values))
 
-    # typer reads options off the signature, not off the code: so one that is put
-    # together serves as well as a written one, and no command repeats its options.
+    # typer reads options from the signature, not from the code. So a signature built
+    # here serves as well as a written one, and no command repeats its options.
     run.__signature__ = inspect.Signature(  # pyright: ignore[reportAttributeAccessIssue]
         [_parameter(field, hints[field.name]) for field in _in_order(record)]
     )
@@ -102,7 +102,7 @@ def command(function: Callable[[Record], None]) -> Callable[..., None]:
 
 
 def _in_order(record: type) -> list[Field]:
-    """List fields of a record, those that it inherits last."""
+    """List the fields of a record, inherited ones last."""
     names = record.__annotations__
     return sorted(fields(record), key=lambda field: field.name not in names)
 

@@ -1,7 +1,7 @@
-"""What an array may be where NumPy's and JAX's both do.
+"""Name the type of an array that may be NumPy's or JAX's.
 
-For annotations, which name the shape (`jaxtyping.Float[AnyArray, " draw run"]`): JAX is
-imported here, so this module is imported under ``TYPE_CHECKING`` only. Tests check the
+Annotations use it together with a shape (`jaxtyping.Float[AnyArray, " draw run"]`).
+This module imports JAX, so it is imported under ``TYPE_CHECKING`` only. Tests check the
 shapes while they run (tests/conftest.py).
 """
 

@@ -1,4 +1,4 @@
-"""A checksum of all that a tree of arrays holds."""
+"""Compute a checksum of all that a tree of arrays holds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def checksum(tree: DataTree) -> str:
     """Digest groups, arrays and attributes of a tree by SHA-256.
 
-    The same in memory and in a file: in which order they stand, and how a file keeps
-    text and bytes, does not count.
+    The digest is the same in memory and in a file: it does not depend on the order of
+    entries, or on how a file keeps text and bytes.
     """
     digest = hashlib.sha256()
     for node in sorted(tree.subtree, key=lambda node: node.path):
@@ -38,7 +38,7 @@ def _said(name: Any, attrs: Mapping[Any, Any]) -> bytes:
 
 
 def _content(array: Shaped[np.ndarray, "*shape"]) -> bytes | memoryview:
-    """Encode kind, size and bytes of numbers, the least significant first; text as
+    """Encode numbers by kind, size and bytes (least significant first), and text as
     JSON.
     """
     kind = array.dtype.kind

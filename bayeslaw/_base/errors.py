@@ -1,10 +1,10 @@
-"""What can go wrong, by kind. Every message is one line: what, where, and what to
+"""Define the errors and warnings. Every message is one line: what, where, and what to
 do.
 """
 
 
 class BayeslawError(Exception):
-    """Base of all errors a user can mend."""
+    """Base class of all errors that a user can mend."""
 
 
 class RunTableError(BayeslawError, ValueError):
@@ -16,12 +16,12 @@ class LawError(BayeslawError, ValueError):
 
 
 class FitFileError(BayeslawError, ValueError):
-    """A file is not a saved fit, or its law is not what it was when it was fitted."""
+    """A file is not a saved fit, or its law has changed since it was fitted."""
 
 
 class PlanError(BayeslawError, ValueError):
-    """The question put to the planner cannot be answered as it stands; the message says
-    the way out.
+    """The planner cannot answer the question as it stands; the message says what to
+    change.
     """
 
 
@@ -30,12 +30,12 @@ class DiagnosticsError(BayeslawError, RuntimeError):
 
 
 class WorkersError(BayeslawError, RuntimeError):
-    """The scheduler, or its workers, were lost while they worked."""
+    """The scheduler or its workers were lost during the work."""
 
 
 class RunTableWarning(UserWarning):
-    """The run table is usable, but something in it deserves a look."""
+    """The run table can be used, but something in it deserves a look."""
 
 
 class FitWarning(UserWarning):
-    """The fit is usable, but something about it deserves a look."""
+    """The fit can be used, but something about it deserves a look."""

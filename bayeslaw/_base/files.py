@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Write files whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LONGEST = 50  # characters of a name that is made: with its ending under 255 byt
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Open a new file beside ``path`` to write to; it takes the place of ``path``, and
-    its mode, when the block ends well, else it goes.
+    """Open a new file beside ``path`` to write to. If the block ends without an error,
+    the file replaces ``path`` and takes its mode; else it is deleted.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _new_file(path, "part")
@@ -38,9 +38,9 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def try_writing(path: Path) -> None:
-    """Make an empty file where ``path`` is to be, and take it away again.
-
-    In the nearest folder there is: those that are missing are not made yet.
+    """Try whether ``path`` can be written: make an empty file there and delete it
+    again. The file is made in the nearest folder that exists; missing folders are not
+    made yet.
 
     Raises
     ------
@@ -53,8 +53,8 @@ def try_writing(path: Path) -> None:
 
 
 def _new_file(path: Path, ending: str) -> Path:
-    """Make an empty file beside ``path``: of a name that nobody can guess, and so put a
-    link to another file at.
+    """Make an empty file beside ``path``. Nobody can guess its name, so nobody can put
+    a link to another file there.
     """
     name = f".{path.name[:LONGEST]}.{secrets.token_hex(8)}.{ending}"
     new = path.with_name(name)
@@ -63,8 +63,8 @@ def _new_file(path: Path, ending: str) -> Path:
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
-    """Make a file's name, without ending, for each name: of letters, digits, ``_``,
-    ``.`` and ``-``, and no two that a file system may take for one.
+    """Make a file name without ending for each name, of letters, digits, ``_``, ``.``
+    and ``-``. No two are the same to any file system.
     """
     plain = {name: _plain(name) for name in names}
     count = Counter(_as_one(stem) for stem in plain.values())
@@ -75,7 +75,7 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Replace what a folder or a shell would read by a dash, and cut a long name."""
+    """Replace characters special to folders or shells by a dash, and cut a long name."""
     plain = re.sub(r"[^\w.-]+", "-", name).strip(".-")
     if not plain:
         return "unnamed"
@@ -83,7 +83,9 @@ def _plain(name: str) -> str:
 
 
 def _as_one(name: str) -> str:
-    """Fold names alike that differ in case, or in how a letter is put together."""
+    """Fold names to one form if they differ only in case or in how a letter is
+    composed.
+    """
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -1,4 +1,4 @@
-"""Text and tables as notebooks show them: escaped, without scripts or styles."""
+"""Write text and tables for notebooks: escaped, without scripts or styles."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def paragraphs(text: str) -> str:
 
 
 def table_html(table: pd.DataFrame) -> str:
-    """Write a table, its cells and headings escaped."""
+    """Write a table with escaped cells and headings."""
     return table.to_html(escape=True, border=0, float_format="{:.4g}".format)

@@ -1,4 +1,6 @@
-"""Limits that people set: each is of a kind, and refused in one line where it cannot be."""
+"""Check limits that people set: each has a kind, and an impossible one is refused in
+one line.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,9 @@ LARGEST_SHARE = 10.0  # the most forgetting: a loss eleven times as large as bef
 
 
 class Kind(NamedTuple):
-    """Which numbers a limit may be.
-
-    ``is_possible``: of a finite number; ``words``: what it must be; ``what``: what it
-    is, where it may not be written in percent.
+    """Define the numbers that a limit may be. ``is_possible`` tests a finite number;
+    ``words`` say what it must be; ``what`` says what it is, if it may not be written in
+    percent.
     """
 
     is_possible: Callable[[float], bool]
@@ -82,24 +83,25 @@ def in_nats(
     *,
     is_rise: bool = False,
 ) -> Any:
-    """Translate a loss, or a rise of one, that says its unit into nats per token.
+    """Convert a loss, or a rise of a loss, with its unit into nats per token.
 
     Parameters
     ----------
     name
         What it is called where it was given.
     given
-        ``"0.9bpb"`` is in bits per byte, ``"6.5ppl"`` a perplexity per token, and of a
-        rise ``"3%ppl"`` its growth; other text, and numbers, stay as they are.
+        ``"0.9bpb"`` is in bits per byte, ``"6.5ppl"`` is a perplexity per token. For a
+        rise, ``"3%ppl"`` is the growth of perplexity. Other text, and numbers, stay as
+        they are.
     bytes_per_token
-        Bytes of a token, for bits per byte.
+        Bytes per token, to convert bits per byte.
     is_rise
-        It is a rise over a baseline.
+        Whether it is a rise over a baseline.
 
     Raises
     ------
     PlanError
-        It is no number, or in bits per byte without the bytes of a token.
+        It is no number, or it is in bits per byte and the bytes per token are missing.
     """
     text = given.strip().lower() if isinstance(given, str) else ""
     if text.endswith("ppl"):
@@ -116,7 +118,9 @@ def in_nats(
 
 
 def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:
-    """The loss of a perplexity; of a rise, which is a share of the perplexity before."""
+    """Convert a perplexity into a loss; a rise is given as a share of the perplexity
+    before.
+    """
     if not is_rise:
         return math.log(checked(name, number, PERPLEXITY))
     if not number.endswith("%"):
@@ -127,8 +131,7 @@ def _perplexity_in_nats(name: str, number: str, is_rise: bool) -> float:
 
 
 def checked(name: str, value: Any, kind: Kind) -> float:
-    """Convert a limit to a number: from a number, or from what a person wrote (``1.8``,
-    ``90%``).
+    """Convert a limit to a number, from a number or from text (``1.8``, ``90%``).
 
     Parameters
     ----------
@@ -138,7 +141,7 @@ def checked(name: str, value: Any, kind: Kind) -> float:
     Raises
     ------
     PlanError
-        It is no number, or none that such a limit can be.
+        It is no number, or such a limit cannot be this number.
     """
     is_text = isinstance(value, str)
     try:

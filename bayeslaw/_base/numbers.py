@@ -1,4 +1,4 @@
-"""Numbers as people write them, read and printed."""
+"""Read and print numbers as people write them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def format_level(column: str, level: Any) -> str:
 
 
 def format_chance(p: float) -> str:
-    """Write a probability in percent, and never a certainty that finite draws cannot
-    tell.
-    """
+    """Write a probability in percent; never 0% or 100%, which finite draws cannot show."""
     if p > 0.999:
         return "over 99.9%"
     if p < 0.001:
@@ -54,15 +52,15 @@ def parse_number(
 ) -> float:
     """Read a number as people write it: ``8.1B``, ``517M``, ``2e20``, ``34%``.
 
-    Commas may only group thousands. ``1,000`` is 1 to some and 1000 to others: it is
-    read as 1000 where ``counts`` says that numbers are large (parameters, tokens,
-    steps), and refused for losses, shares and limits, or before a unit (``1,500M``).
-    ``suffixes`` are those that make sense where it stands: a loss has none.
+    Commas may only group thousands. ``1,000`` is 1 to some readers and 1000 to others.
+    It is read as 1000 if ``counts`` says that numbers are large (parameters, tokens,
+    steps). It is refused for losses, shares and limits, or before a unit (``1,500M``).
+    ``suffixes`` are the allowed units: a loss has none.
 
     Raises
     ------
     RunTableError
-        It is not a number, is not finite, or has a comma that may be a decimal one.
+        It is not a number, is not finite, or has a comma that may be a decimal comma.
     """
     if isinstance(text, (bool, np.bool_)):
         raise RunTableError(f"{text} is a truth value, not a number")
@@ -89,7 +87,7 @@ def parse_number(
 
 
 def _check_commas(text: str, digits: str, counts: bool) -> None:
-    """Refuse a comma that does not group thousands, or need not do so."""
+    """Refuse a comma that does not, or may not, group thousands."""
     # 1,234 and 1,234,567.8, but neither 1,8 nor 0,250 nor 12,34,567
     if not re.fullmatch(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", digits):
         point = text.replace(",", ".") if digits.count(",") == 1 else "1.8"
@@ -106,7 +104,7 @@ def _check_commas(text: str, digits: str, counts: bool) -> None:
 
 
 def positive(name: str, value: Any) -> float:
-    """Read a positive, finite number; `PlanError` names the argument otherwise."""
+    """Read a positive, finite number; else raise a `PlanError` that names the argument."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -1,1 +1,1 @@
-"""The machine: threads, memory, JAX's set-up, work on other machines."""
+"""Use the machine: threads, memory, JAX's set-up, work on other machines."""

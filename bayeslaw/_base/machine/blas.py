@@ -1,10 +1,9 @@
-"""Linear algebra on one thread where many small systems are solved.
-
-Threads of the linear-algebra library gain nothing on matrices of a few hundred rows, or
-of thousands by a dozen columns, and wait for each other in a spin: beside other work
-the same solves took 20 times as long. How many there are also decides in which order a
-product is summed, and so its last digits: on one thread they are the same on machines
-with one core and with many.
+"""Run linear algebra on one thread where many small systems are solved. Threads of the
+linear-algebra library gain nothing on matrices of a few hundred rows, or of thousands
+of rows by a dozen columns. They wait for each other in busy loops: beside other work
+the same solves took 20 times as long. The number of threads also sets the order in
+which a product is summed, and so its last digits. On one thread results are the same on
+machines with one core and with many.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from threadpoolctl import ThreadpoolController
 
 
 class _OneThread:
-    """While any thread of the process is inside, BLAS works on one thread.
-
-    The limit is the process's: the first in sets it, and the last out takes it back.
+    """Limit BLAS to one thread while any thread of the process is inside. The limit
+    holds for the whole process: the first thread in sets it, and the last thread out
+    lifts it.
     """
 
     def __init__(self) -> None:
@@ -50,8 +49,8 @@ def _limits() -> Any:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Find NumPy's and SciPy's BLAS, of which each has its own: looking for them takes
-    longer than many a solve.
+    """Find the BLAS libraries of NumPy and SciPy; each has its own. They are found
+    once, because the search takes longer than many solves.
     """
     import scipy.special  # noqa: F401 - loads SciPy's
 
@@ -59,8 +58,9 @@ def _libraries() -> ThreadpoolController:
 
 
 def _apart(call: Callable[[], Any]) -> Any:
-    """What a call returns, in a thread that ends with it: `threadpoolctl` lets no other
-    thread change OpenBLAS while the one that did it last is alive.
+    """Call a function in a new thread and return its result. The thread ends with the
+    call: `threadpoolctl` lets no other thread change OpenBLAS while the last thread
+    that changed it is alive.
     """
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call).result()

@@ -1,4 +1,4 @@
-"""Work on other machines, and results as they are done."""
+"""Run work on other machines, and return results as they are done."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def executor_at(
     scheduler: str | None, timeout: float = 10.0
 ) -> Iterator[Executor | None]:
     """Connect an executor to the workers of a Dask scheduler (``tcp://host:8786``);
-    None without one.
-
-    A worker that is lost has its tasks done again by others. ``timeout``: seconds in
-    which the scheduler must answer, and in which it is left.
+    None without an address. If a worker is lost, others do its tasks again.
+    ``timeout``: seconds within which the scheduler must answer, and within which it is
+    left.
 
     Raises
     ------
     BayeslawError
         Dask is not installed, or nothing answers at the address.
     WorkersError
-        The scheduler was lost on the way, or worker after worker at one task.
+        The scheduler was lost during the work, or several workers were lost at one
+        task.
     """
     if scheduler is None:
         yield None
@@ -47,8 +47,8 @@ def executor_at(
             f"and name its address ({type(error).__name__})"
         ) from None
     try:
-        # every call a task of its own: to tell whether two are the same Dask would digest
-        # all arguments, which takes longer than to send them
+        # every call is a task of its own: to tell whether two calls are the same, Dask
+        # would digest all arguments, which takes longer than sending them
         yield client.get_executor(pure=False)
     except (CancelledError, CommClosedError, KilledWorker) as error:
         raise WorkersError(
@@ -61,7 +61,7 @@ def executor_at(
 
 
 def _close(client: Any, timeout: float) -> None:
-    """Leave the scheduler; one that is gone is not waited for, nor told of."""
+    """Leave the scheduler; if it is gone, neither wait nor complain."""
     with contextlib.suppress(TimeoutError, OSError, RuntimeError):
         client.close(timeout=timeout)
 
@@ -69,17 +69,15 @@ def _close(client: Any, timeout: float) -> None:
 def as_done(
     calls: Sequence[Callable[[], Result]], executor: Executor | None
 ) -> Iterator[tuple[int, Result]]:
-    """Yield the index and result of each call as it is done: here one after another, or
-    on an executor.
-
-    Calls that an interruption finds waiting on the executor are taken back.
+    """Yield the index and result of each call as it is done: one after another here, or
+    on an executor. An interruption cancels calls that wait on the executor.
     """
     if executor is None:
         yield from ((i, call()) for i, call in enumerate(calls))
         return
     futures = {executor.submit(call): i for i, call in enumerate(calls)}
     try:
-        # let go of each with its result, which the caller may not want to keep
+        # drop each call together with its result, which the caller may not want to keep
         yield from (
             (futures.pop(future), future.result()) for future in as_completed(futures)
         )

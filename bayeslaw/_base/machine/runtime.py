@@ -1,9 +1,7 @@
-"""Where JAX is set up (float64, one host device per core for the chains, a compilation
-cache on disk), and threads.
-
-Called by everything that computes posteriors, and by nothing at import. Contributions
-of a few nats are told apart to a thousandth while floor and coefficients cancel:
-float32 is not enough for the sampler's energy.
+"""Set up JAX (float64, one host device per core for the chains, a compilation cache on
+disk), and start threads. All code that computes posteriors calls this; no import does.
+The sampler's energy needs float64: contributions of a few nats must be exact to a
+thousandth while floor and coefficients cancel.
 """
 
 from __future__ import annotations
@@ -26,7 +24,8 @@ from bayeslaw._base.programs.folder import (
 )
 
 CACHE_VARIABLE = "BAYESLAW_CACHE"
-# iterations of a chain; one number everywhere, as each is a compiled program of its own
+# iterations of a chain; one number everywhere, because each number needs its own
+# compiled program
 WARMUP = 500
 
 
@@ -39,7 +38,7 @@ def cores() -> int:
 
 def cache_folder() -> Path | None:
     """Find the folder of compiled programs: $BAYESLAW_CACHE, else the user's cache;
-    None when that is set to nothing.
+    None if the variable is set but empty.
     """
     folder = os.environ.get(CACHE_VARIABLE)
     if folder == "":
@@ -51,8 +50,8 @@ def cache_folder() -> Path | None:
 
 
 def own_cache_folder(warn: bool = False) -> Path | None:
-    """Make `cache_folder` where it is missing; None where it cannot be, or where anyone
-    but the user may put programs, of which a warning tells.
+    """Make `cache_folder` if it is missing. None if it cannot be made. None, with a
+    warning, if others than the user may write programs there.
     """
     folder = cache_folder()
     doubt = None if folder is None else why_not_ours(folder)
@@ -71,10 +70,9 @@ def own_cache_folder(warn: bool = False) -> Path | None:
 
 @lru_cache(maxsize=1)
 def start() -> None:
-    """Set precision, host devices, compilation cache, and what a worker does with memory
-    that it frees. Does nothing the second time.
-
-    A JAX backend that already runs keeps its devices; the chains then share them.
+    """Set precision, host devices, compilation cache, and what a worker does with freed
+    memory. The second call does nothing. A JAX backend that already runs keeps its
+    devices; the chains then share them.
     """
     import jax
 
@@ -94,8 +92,8 @@ def start() -> None:
 
 @contextlib.contextmanager
 def threads(most: int | None = None) -> Iterator[ThreadPoolExecutor]:
-    """Start threads of this process, one a core; what waits when an error or an
-    interruption leaves is not begun.
+    """Start threads of this process, one a core. After an error or an interruption,
+    waiting work is not begun.
     """
     pool = ThreadPoolExecutor(most or cores())
     try:

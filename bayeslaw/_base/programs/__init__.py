@@ -1,1 +1,1 @@
-"""Programs that XLA compiled: made once in a process, and once on a machine."""
+"""Keep programs that XLA compiled: made once in a process, and once on a machine."""

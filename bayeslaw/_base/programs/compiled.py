@@ -1,10 +1,8 @@
-"""Functions that XLA compiles: once in a process for arguments of one form, and once on
-a machine.
-
-`jax.jit` finds its program on disk only after the function was traced and lowered anew,
-which takes a process longer than to load it. Here the executable is kept under a key
-that needs no trace: the function's name, what its static arguments say they are, the
-form of the others, and all that a program depends on beside them (`store`).
+"""Compile functions by XLA, once in a process for arguments of one form, and once on a
+machine. `jax.jit` finds its program on disk only after it traced and lowered the
+function anew, which takes longer than loading the program. Here the executable is kept
+under a key that needs no trace: the function's name, the names of its static arguments,
+the form of its other arguments, and all else that a program depends on (`store`).
 """
 
 from __future__ import annotations
@@ -25,9 +23,10 @@ from bayeslaw._base.programs import store
 # longer to compile and runs no faster (docs/speed.md)
 ONCE, OFTEN = 0, 1
 LEVEL = "xla_backend_optimization_level"
-# without its newer fusion XLA compiles the sampler in half of the time and runs it as fast
-# (jaxlib 0.10.2; later ones know no such option); in one module and not in up to 32, each
-# with its own copy of the mathematical functions, in two thirds of the processor's time
+# without its newer fusion XLA compiles the sampler in half of the time and runs it as
+# fast (jaxlib 0.10.2; later versions have no such option); compiling one module, not up
+# to 32 with a copy of the mathematical functions each, takes two thirds of the
+# processor's time
 FASTER_COMPILER = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
@@ -35,17 +34,17 @@ FASTER_COMPILER = {
 
 
 def keeps_programs(variable: str = "BAYESLAW_PROGRAMS") -> bool:
-    """Whether programs are kept as executables: unless the environment variable says
-    ``off``, with which every function is a plain `jax.jit` and only JAX's own cache is
-    used. Numbers are the same.
+    """Tell whether programs are kept as executables. They are, unless the environment
+    variable says ``off``: then every function is a plain `jax.jit`, and only JAX's own
+    cache is used. Results are the same.
     """
     return os.environ.get(variable) != "off"
 
 
 @lru_cache(maxsize=8)
 def compiler_options(level: int) -> dict[str, Any]:
-    """Choose the level and `FASTER_COMPILER`, less what the user set in XLA_FLAGS and
-    what this XLA does not know.
+    """Choose the level and `FASTER_COMPILER`, without options that the user set in
+    XLA_FLAGS or that this XLA does not know.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     wanted = FASTER_COMPILER | {LEVEL: level}
@@ -108,8 +107,8 @@ class Compiled:
         return program(*dynamic)
 
     def _made(self, form: tuple, level: int, arguments: tuple) -> Callable:
-        """Get the program for this form, from disk or compiled now: by one thread,
-        while others that ask for it wait.
+        """Get the program for this form, from disk or compiled now. One thread makes
+        it; others that need it wait.
         """
         with self._making.setdefault(form, Lock()):
             program = self._programs.get(form)
@@ -129,8 +128,8 @@ class Compiled:
         return program
 
     def _name(self, static: list) -> tuple[str | None, ...] | None:
-        """Name the function and its static arguments; None where one of them has no
-        name of its own.
+        """Name the function and its static arguments; None if one of them has no unique
+        name.
         """
         names = [program_name(argument) for argument in (self._function, *static)]
         if None in names:
@@ -185,25 +184,24 @@ def compiled(
     many: int = 20_000,
     most: int = 64,
 ) -> Any:
-    """Compile a function as `jax.jit` does, where that takes seconds.
-
-    Called while another program is traced it becomes part of that one, whose level
-    holds for both. Nothing of JAX starts before the first call.
+    """Compile a function like `jax.jit`, if compiling takes seconds. A call inside the
+    trace of another program makes the function a part of that program, whose level
+    holds for both. JAX does not start before the first call.
 
     Parameters
     ----------
     static_argnums
         Arguments that a program is compiled for: numbers, text, this package's
-        functions, records of those, and what `program_name` knows. With others it is
-        a plain `jax.jit`.
+        functions, records of these, and types that `program_name` knows. With any other
+        type the function is a plain `jax.jit`.
     level
         `ONCE` or `OFTEN`.
     many
-        Numbers in the arguments from which it is `OFTEN` anyway: it then takes long
-        enough to be worth its compiling.
+        Count of numbers in the arguments from which the level is always `OFTEN`: the
+        program then runs long enough to be worth its compiling.
     most
-        Programs of one function in a process, the last made: each is a few memory maps,
-        of which a system allows some ten thousand.
+        Most programs of one function that a process keeps, the newest ones. Each takes
+        a few memory maps, and a system allows some ten thousand maps.
     """
     if function is None:
         return partial(
@@ -219,8 +217,8 @@ def compiled(
 
 @singledispatch
 def program_name(static: Any) -> str | None:
-    """Name a static argument so that no other can be called the same; None where that
-    cannot be told. Records of other rooms register their own way.
+    """Give a static argument a unique name; None if no name is known to be unique.
+    Records of other rooms register their own way.
     """
     if isinstance(static, int | str | float | None):
         return repr(static)
@@ -237,8 +235,8 @@ def program_name(static: Any) -> str | None:
 
 
 def _function_name(function: Any) -> str | None:
-    """Name a function of this package, whose text the store's keys hold, by its module;
-    None for any other.
+    """Name a function of this package by its module; None for any other function. The
+    store's keys hold the package's source.
     """
     module = getattr(function, "__module__", "")
     name = getattr(function, "__qualname__", "<")
@@ -251,9 +249,7 @@ def _size(leaf: Any) -> int:
 
 
 def _form(leaf: Any) -> tuple:
-    """Describe all that a program is compiled for of one array: its shape, type and
-    where it is.
-    """
+    """Describe what a program is compiled for in one array: shape, type and device."""
     if isinstance(leaf, np.ndarray):  # as most are: told at once
         return leaf.shape, leaf.dtype, False, ""
     import jax
@@ -263,5 +259,5 @@ def _form(leaf: Any) -> tuple:
         where = str(leaf.sharding) if leaf.committed else ""
         return shape, leaf.dtype, leaf.weak_type, where
     dtype = getattr(leaf, "dtype", None)
-    # a plain number takes the type of what it meets
+    # a plain number takes the type of the arrays it is combined with
     return shape, dtype or type(leaf).__name__, dtype is None, ""

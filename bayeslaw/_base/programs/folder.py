@@ -1,8 +1,6 @@
-"""The folder of compiled programs, kept free of files that a kill left half written,
-and of executables that nobody uses any more.
-
-JAX passes over a damaged file, compiles, and does not write over it: every process to
-come would compile again.
+"""Clean the folder of compiled programs: remove files that a kill left half written,
+and executables that nobody uses any more. JAX skips a damaged file and compiles, but
+does not overwrite the file. So every later process would compile again.
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ NO_FOLDER = "it cannot be made"
 
 
 def why_not_ours(folder: Path) -> str | None:
-    """Say why programs in this folder may be someone else's, who would run code here;
-    None where it is the user's alone. One that is missing is made, for the user alone.
+    """State why another user may have put programs into this folder, who could then run
+    code here; None if the folder belongs to the user alone. A missing folder is made
+    for the user alone.
     """
     if not hasattr(os, "geteuid"):  # a system without owners as POSIX has them
         return None
@@ -43,7 +42,7 @@ def is_ours(status: os.stat_result) -> bool:
 
 
 def drop_foreign(folder: Path) -> None:
-    """Throw away programs that another user put here when that was possible."""
+    """Delete programs that another user put here when that was possible."""
     for pattern in (ENTRIES, f"*{SUFFIX}"):
         for entry in folder.glob(pattern):
             with contextlib.suppress(OSError):  # another process may take it away
@@ -52,9 +51,8 @@ def drop_foreign(folder: Path) -> None:
 
 
 def drop_damaged(folder: Path, grace: float = 10.0) -> None:
-    """Throw away programs written since the last look that are not whole.
-
-    Files of the last ``grace`` seconds stay: another process may still be writing.
+    """Delete incomplete programs written since the last look. Files of the last
+    ``grace`` seconds stay: another process may still be writing.
     """
     if not folder.is_dir():
         return
@@ -72,8 +70,8 @@ def drop_damaged(folder: Path, grace: float = 10.0) -> None:
 
 
 def forget_unused(folder: Path, days: float = 90.0) -> None:
-    """Take away executables that nobody used for so long: those of a version of this
-    package that is gone.
+    """Delete executables that nobody used for that long: they belong to an older
+    version of this package.
     """
     oldest = time.time() - days * 86_400
     for path in folder.glob(f"*{SUFFIX}"):

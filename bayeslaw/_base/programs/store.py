@@ -70,8 +70,9 @@ def _compiled(lowering: Callable[[], Any], path: Path) -> Callable:
 
 
 class _OnTrial:
-    """A program from disk: compiled again where its first call fails. XLA has written one
-    without its machine code, which loads as others do and ends every process that calls it.
+    """Hold a program from disk, and compile it again if its first call fails. XLA once
+    wrote a program without its machine code; it loads like others and ends every
+    process that calls it.
     """
 
     def __init__(self, program: Callable, again: Callable[[], Callable]):

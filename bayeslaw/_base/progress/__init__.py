@@ -1,1 +1,3 @@
-"""How far a job is and how long it still takes: reckoned in `time_left`, shown by `bar`."""
+"""Tell how far a job is and how long it still takes: `time_left` estimates it, `bar`
+shows it.
+"""

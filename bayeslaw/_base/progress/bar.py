@@ -1,4 +1,4 @@
-"""The time left, shown: on a terminal, in a notebook, in a log."""
+"""Show the time left on a terminal, in a notebook or in a log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ TIMES = "took.json"  # in the cache folder: seconds by what was done
 
 @contextlib.contextmanager
 def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]:
-    """Show how far a job is and how long it still takes, from its first second on.
-
-    A bar on a terminal; in a notebook a line that changes; elsewhere, on stderr, a line
-    every ten seconds. The time left only falls. ::
+    """Show how far a job is and how long it still takes, from its first second on. On a
+    terminal this is a bar, in a notebook a line that changes, elsewhere a line on
+    stderr every ten seconds. The time left only falls. ::
 
         with bayeslaw.progress_bar("average") as progress:
             average = bayeslaw.average(runs, progress=progress)
@@ -32,16 +31,16 @@ def progress_bar(what: str, expected: float | None = None) -> Iterator[Progress]
     Parameters
     ----------
     what
-        Name of the job. How long it took is kept beside the compiled programs, for the
-        next job of this name.
+        Name of the job. Its time is kept beside the compiled programs, for the next job
+        with this name.
     expected
-        Seconds that it is taken for where none of this name was timed here.
+        Seconds assumed if no job with this name was timed here.
 
     Yields
     ------
     progress
-        To be handed to a function that takes ``progress``, or called with what is done
-        and how much there is.
+        Pass it to a function that takes ``progress``, or call it with what is done and
+        how much there is in all.
 
     Examples
     --------
@@ -67,11 +66,11 @@ def _file() -> Path | None:
 
 
 def _times() -> dict[str, float]:
-    """Read seconds by name of a job; none where nothing can be read."""
+    """Read seconds by name of a job; empty if nothing can be read."""
     path = _file()
     try:
         seconds_by_job = json.loads(path.read_text()) if path else {}
-    except (OSError, ValueError, RecursionError):  # absent, or not as it was written
+    except (OSError, ValueError, RecursionError):  # absent, or damaged
         return {}
     is_sound = isinstance(seconds_by_job, dict)
     return {n: s for n, s in seconds_by_job.items() if _is_time(s)} if is_sound else {}
@@ -87,7 +86,7 @@ def _keep(what: str, seconds: float) -> None:
     if folder is None:
         return
     path = folder / TIMES
-    # a full or foreign disk is no reason to fail a job that is done
+    # a disk that is full or not ours must not fail a job that is done
     with contextlib.suppress(OSError), atomic_write(path) as part:
         part.write_text(json.dumps(_times() | {what: round(seconds, 2)}))
 
@@ -105,7 +104,9 @@ def _shown(what: str, time_left: TimeLeft) -> contextlib.AbstractContextManager[
 
 
 def _is_notebook() -> bool:
-    """Tell whether a kernel runs this: without one, IPython has a terminal or nothing."""
+    """Tell whether a notebook kernel runs this; without one, IPython has a terminal or
+    nothing.
+    """
     ipython: Any = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
@@ -120,7 +121,7 @@ def _last_line(what: str, time_left: TimeLeft) -> str:
 
 @contextlib.contextmanager
 def _ticking(first: float, every: float, show: Callable[[], None]) -> Iterator[None]:
-    """Show now and then, in a thread, until the job is over."""
+    """Show progress at intervals, in a thread, until the job is over."""
     over = Event()
 
     def ticks() -> None:
@@ -142,7 +143,9 @@ def _ticking(first: float, every: float, show: Callable[[], None]) -> Iterator[N
 def _in_log(
     what: str, time_left: TimeLeft, first: float = 1.0, every: float = 10.0
 ) -> Iterator[None]:
-    """Print lines on stderr, the first after ``first`` seconds, then ``every`` so many."""
+    """Print lines on stderr: the first after ``first`` seconds, then one every
+    ``every`` seconds.
+    """
     stream, lines = sys.stderr, []
 
     def show() -> None:
@@ -157,7 +160,7 @@ def _in_log(
 
 @contextlib.contextmanager
 def _in_notebook(what: str, time_left: TimeLeft) -> Iterator[None]:
-    """Show one line, written anew each second."""
+    """Show one line and rewrite it each second."""
     from IPython.display import display  # pyright: ignore[reportMissingImports]
 
     def shown(line: str) -> dict[str, str]:
@@ -183,7 +186,7 @@ def _on_terminal(what: str, time_left: TimeLeft) -> Iterator[None]:
     from rich.text import Text
 
     class Told(ProgressColumn):
-        """The share and the time left, asked for each time the bar is drawn."""
+        """Show the share and the time left, computed each time the bar is drawn."""
 
         def render(self, task: Any) -> Text:
             if task.finished:
@@ -192,7 +195,7 @@ def _on_terminal(what: str, time_left: TimeLeft) -> Iterator[None]:
             return Text(f"{time_left.share:.0%}, about {said} left")
 
     class Filled(BarColumn):
-        """As much of the bar as is done."""
+        """Fill the bar by the share that is done."""
 
         def render(self, task: Any) -> Any:
             task.completed = time_left.share

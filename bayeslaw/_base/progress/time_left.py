@@ -1,7 +1,6 @@
-"""How far a job of several stages is, and how long it still takes.
-
-Functions that take minutes call ``progress(done, total)``. `Stages` makes one such count
-of a job's many, `TimeLeft` makes seconds of it.
+"""Estimate how far a job of several stages is, and how long it still takes. Functions
+that take minutes call ``progress(done, total)``. `Stages` merges the counts of a job's
+stages into one, and `TimeLeft` turns that count into seconds.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-Progress = Callable[[int, int], None]  # told of what is done, and of how much
+Progress = Callable[[int, int], None]  # called with what is done, and with the total
 
 
 class Stages:
-    """Stages of one job, each with its own count, told as one that never falls.
+    """Merge the counts of a job's stages into one count that never falls.
 
     Parameters
     ----------
     progress
-        Told of the whole; None tells nobody.
+        Called with the merged count; None calls nothing.
     shares
         Share of the whole that each stage takes, in any unit.
     """
@@ -35,15 +34,15 @@ class Stages:
         self._lock = Lock()  # stages run in threads
 
     def of(self, stage: Hashable) -> Progress:
-        """Make the function that a stage tells its progress."""
+        """Make the function to which a stage reports its progress."""
         return partial(self._tell, stage)
 
     def finish(self, stage: Hashable) -> None:
-        """The stage is done, whether it told anything or not."""
+        """Mark the stage as done, whether it reported anything or not."""
         self._tell(stage, 1, 1)
 
     def _tell(self, stage: Hashable, done: int, total: int) -> None:
-        """Count a stage's progress, and tell the whole's in thousandths."""
+        """Count a stage's progress, and report the whole job's in thousandths."""
         with self._lock:
             share = min(1.0, done / total) if total else 0.0
             self._done[stage] = max(self._done[stage], share)
@@ -54,12 +53,13 @@ class Stages:
 
 
 class TimeLeft:
-    """Seconds that a job still takes, told so that they only fall, to 0 at its end.
+    """Estimate the seconds that a job still takes; the stated time only falls, to 0 at
+    the end.
 
     Parameters
     ----------
     expected
-        Seconds that the job is taken for before it has told anything.
+        Seconds assumed for the job before it reports anything.
     clock
         Seconds since any moment.
     """
@@ -73,29 +73,29 @@ class TimeLeft:
 
     @property
     def share(self) -> float:
-        """How much of the job is done."""
+        """State the share of the job that is done."""
         return self._share
 
     @property
     def passed(self) -> float:
-        """Seconds since the job began."""
+        """Count the seconds since the job began."""
         return self._clock() - self._began
 
     def tell(self, done: int, total: int) -> None:
-        """Tell how much of the job is done; less than before is passed over."""
+        """Report how much of the job is done; a smaller share than before is ignored."""
         share = min(1.0, done / total) if total else 0.0
         with self._lock:
-            self._advance()  # what was said until now was by what was known
+            self._advance()  # what was said until now rests on what was known
             if share > self._share:
                 self._share, self._share_at = share, self.passed
 
     def finish(self) -> None:
-        """The job is over."""
+        """Mark the job as over."""
         with self._lock:
             self._share, self._said = 1.0, 0.0
 
     def seconds(self) -> float:
-        """Reckon the time left."""
+        """Compute the time left."""
         with self._lock:
             self._advance()
             return self._said
@@ -119,18 +119,21 @@ class TimeLeft:
         self._said_at = now
 
     def _estimate(self, now: float) -> float:
-        """Estimate the seconds left by the pace so far, which weighs more the more is
-        done.
+        """Estimate the seconds left from the pace so far; the pace weighs more as more
+        is done.
         """
-        # at its beginning what the job was taken for counts as a tenth of it
+        # at the start the assumed time counts as a tenth of the job
         prior = 0.1 * (1 - self._share)
         duration = (self._share_at + prior * self._expected) / (self._share + prior)
-        # A job that is silent for longer than it should be goes on for as long.
+        # If a job is silent for longer than expected, assume it goes on for as long
+        # again.
         return max(duration - now, now - self._share_at, 1e-9)
 
 
 def time_text(seconds: float) -> str:
-    """Write 2 min 10 s; from two minutes on in steps of 5 s, as nobody knows it better."""
+    """Write 2 min 10 s; from two minutes on in steps of 5 s, because the estimate is no
+    better.
+    """
     rounded = int(seconds)
     if rounded >= 120:
         rounded -= rounded % 5
