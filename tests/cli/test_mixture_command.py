@@ -54,6 +54,14 @@ def test_what_is_no_question_is_refused_in_a_line(web):
     assert answer.stderr.strip() == line
 
 
+def test_columns_of_a_set_are_those_of_sets_there_are(web):
+    words = ("--max-loss", "web=2.5", "--covariate", "loss_before=books=3.1")
+    answer = cli("mixture", "--loss", f"web={web}", "--N", "1B", *words)
+    assert answer.returncode == 2
+    line = "error: covariates loss_before names no 'books'; there are: web"
+    assert answer.stderr.strip().splitlines()[-1] == line
+
+
 def test_a_table_that_is_kept_keeps_its_shares(tmp_path):
     """``table`` writes shares, with those completed, and a row for each loss."""
     written = tmp_path / "wide.csv"

@@ -22,9 +22,11 @@ LIMITS = {"web": 2.48, "code": 2.0}
 class Known:
     """A posterior whose draws are known: parameters scattered around plausible ones."""
 
-    def __init__(self, own, seed, spread=0.02, draws=400, **changes):
+    def __init__(
+        self, own, seed, spread=0.02, draws=400, form="mixture-coupled", **changes
+    ):
         others = [name for name in DOMAINS if name != own]
-        a_law = law("mixture-coupled", (own, *others))
+        a_law = law(form, (own, *others))
         rng = np.random.default_rng(seed)
         # draws of each value move by some percent, independently
         values = a_law.from_paper({**a_law.plausible, **changes})
@@ -38,6 +40,34 @@ class Known:
 
     def pieces(self):
         return (self.piece,)
+
+
+BEFORE = {"loss_before": {"web": 3.1, "code": 2.4}, "source_loss_before": 2.6}
+
+
+def test_each_set_has_its_own_losses_of_the_checkpoint():
+    """Adapted from a checkpoint: the plan's losses are each law's at that set's loss before."""
+    adapted = {
+        name: Known(name, seed, form="mixture-state")
+        for seed, name in enumerate(("web", "code"))
+    }
+    limits = {"web": 2.9, "code": 2.3}
+    options = {"covariates": BEFORE, "max_loss": limits, "new_run": False}
+    plan = planned(adapted, **options)
+    assert plan.feasible
+    shares = {f"share_{name}": share for name, share in plan.shares.items()}
+    for limit in plan.limits:
+        name = limit["name"]
+        run = {"N": 1e9, "D": plan.D, "source_loss_before": 2.6, **shares}
+        run["loss_before"] = BEFORE["loss_before"][name]
+        (piece,) = adapted[name].pieces()
+        losses = np.exp(piece.at({c: np.array([v]) for c, v in run.items()}))
+        assert np.median(losses) == pytest.approx(limit["median"], rel=1e-3)
+    with pytest.raises(PlanError, match="covariates loss_before names no 'books'"):
+        planned(adapted, **options | {"covariates": {"loss_before": {"books": 3.0}}})
+    without = {"loss_before": {"web": 3.1}, "source_loss_before": 2.6}
+    with pytest.raises(PlanError, match=r"the law of code reads 'loss_before'.*by set"):
+        planned(adapted, **options | {"covariates": without})
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,8 @@ def best_mixture(arguments: BestMixtureArguments) -> BestMixture:
     tolerance
         Share of the loss within which mixtures count as good as the best.
     covariates
-        Further columns that the laws read.
+        Further columns that the laws read, each a number or numbers by evaluation set:
+        ``{"loss_before": {"fr": 3.2, "de": 3.4}, "source_loss_before": 2.7}``.
     new_run
         True: the loss of a new run, with its noise. False: the law's mean.
     draws, seed

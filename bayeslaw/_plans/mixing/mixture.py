@@ -168,7 +168,8 @@ def plan_mixture(arguments: MixtureArguments) -> MixturePlan:
     max_tokens
         Largest budget; by default ten times the largest fitted.
     covariates
-        Further columns that the laws read.
+        Further columns that the laws read, each a number or numbers by evaluation set:
+        ``{"loss_before": {"fr": 3.2, "de": 3.4}, "source_loss_before": 2.7}``.
     costs
         Formula of the FLOPs; 6 N D by default.
     new_run

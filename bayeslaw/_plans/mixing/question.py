@@ -36,7 +36,7 @@ class MixtureQuestion:
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unique_tokens: Mapping[str, float] = field(default_factory=dict)
     max_epochs: float = 1.0
-    covariates: Mapping[str, float] = field(default_factory=dict)
+    covariates: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
     new_run: bool = True
     draws: int = 1000
     seed: int = 0
@@ -71,7 +71,11 @@ class Simplex:
         if not posteriors:
             raise PlanError("give a posterior of at least one evaluation set")
         domains = _domains(posteriors)
-        fixed = {"N": checked("N", question.N, KINDS["N"]), **question.covariates}
+        size = checked("N", question.N, KINDS["N"])
+        fixed = [
+            {"N": size, **_covariates(question, name, tuple(posteriors))}
+            for name in posteriors
+        ]
         losses = SampledLosses.of(
             posteriors, domains, fixed, question.draws, question.seed, question.new_run
         )
@@ -86,6 +90,21 @@ class Simplex:
     def by_domain(self, shares: Float[np.ndarray, " domain"]) -> dict[str, float]:
         """Name the shares."""
         return dict(zip(self.domains, map(float, shares), strict=True))
+
+
+def _covariates(
+    question: MixtureQuestion, name: str, sets: tuple[str, ...]
+) -> dict[str, float]:
+    """Further columns of one evaluation set: common to all, or its own."""
+    columns = {}
+    for column, value in question.covariates.items():
+        by_set = value if isinstance(value, Mapping) else dict.fromkeys(sets, value)
+        unknown = [other for other in by_set if other not in sets]
+        if unknown:
+            raise PlanError(unknown_name(f"covariates {column}", unknown[0], sets))
+        if name in by_set:
+            columns[column] = float(by_set[name])
+    return columns
 
 
 def _supply(

@@ -40,21 +40,21 @@ class SampledLosses:
     noise
         Error of a new run on log loss, shape (set, draw); zeros for the law's mean.
     fixed
-        Covariates that the plan does not choose.
+        Covariates that the plan does not choose, of each set.
     """
 
     sets: tuple[str, ...]
     domains: tuple[str, ...]
     parts: tuple[tuple[Draws, ...], ...]
     noise: Float[np.ndarray, "set draw"]
-    fixed: Mapping[str, float]
+    fixed: tuple[Mapping[str, float], ...]
 
     @classmethod
     def of(
         cls,
         posteriors: Mapping[str, Posterior],
         domains: Sequence[str],
-        fixed: Mapping[str, float],
+        fixed: Sequence[Mapping[str, float]],
         draws: int,
         seed: int,
         new_run: bool,
@@ -71,7 +71,7 @@ class SampledLosses:
                     noise[i, part.rows] = part.piece.noise.draw(1, rng)[:, 0]
             parts.append(tuple(of_set))
         names = tuple(posteriors)
-        losses = cls(names, tuple(domains), tuple(parts), noise, dict(fixed))
+        losses = cls(names, tuple(domains), tuple(parts), noise, tuple(fixed))
         losses._check_columns()
         return losses
 
@@ -83,11 +83,11 @@ class SampledLosses:
         """
         # convert to one type, because another type would compile another program
         point = np.array([log_tokens, *shares], float)
-        fixed = {name: np.float64(value) for name, value in self.fixed.items()}
         columns = tuple(f"{SHARE}{name}" for name in self.domains)
         losses = self.noise.copy()
         slopes = np.zeros((*losses.shape, len(point)))
         for i, parts in enumerate(self.parts):
+            fixed = {name: np.float64(value) for name, value in self.fixed[i].items()}
             for part in parts:
                 values, along = _with_slopes(
                     part.piece.log_loss, columns, dict(part.piece.values), fixed, point
@@ -111,15 +111,18 @@ class SampledLosses:
     ) -> Float[np.ndarray, "set draw run"]:
         """Compute log losses at runs, each with its own budget and mixture."""
         size = len(log_tokens)
-        run = {name: np.full(size, value) for name, value in self.fixed.items()}
-        run |= {
+        run = {
             f"{SHARE}{name}": p for name, p in zip(self.domains, shares.T, strict=True)
         }
         run["D"] = np.exp(log_tokens)
         losses = np.repeat(self.noise[..., None], size, axis=2)
         for i, parts in enumerate(self.parts):
+            fixed = {
+                name: np.full(size, value) for name, value in self.fixed[i].items()
+            }
+            of_set = run | fixed
             for part in parts:
-                read = {name: run[name] for name in part.piece.covariates}
+                read = {name: of_set[name] for name in part.piece.covariates}
                 losses[i, part.rows] += part.piece.at(read)
         return losses
 
@@ -129,11 +132,11 @@ class SampledLosses:
         """Compute log losses of each draw at its own mixture, and their slopes in its
         shares.
         """
-        fixed = {name: jnp.asarray(value) for name, value in self.fixed.items()}
         columns = [f"{SHARE}{name}" for name in self.domains]
         losses = self.noise.copy()
         slopes = np.zeros((*losses.shape, len(columns)))
         for i, parts in enumerate(self.parts):
+            fixed = {name: jnp.asarray(value) for name, value in self.fixed[i].items()}
             for part in parts:
                 rows = part.rows
                 points = dict(
@@ -149,14 +152,16 @@ class SampledLosses:
 
     def _check_columns(self) -> None:
         """Refuse laws that read a column that is neither planned nor given."""
-        settings = {"D", *self.fixed, *(f"{SHARE}{name}" for name in self.domains)}
-        for name, parts in zip(self.sets, self.parts, strict=True):
+        chosen = {"D", *(f"{SHARE}{name}" for name in self.domains)}
+        for name, parts, fixed in zip(self.sets, self.parts, self.fixed, strict=True):
+            settings = chosen | set(fixed)
             for part in parts:
                 missing = [c for c in part.piece.covariates if c not in settings]
                 if missing:
                     raise PlanError(
                         f"the law of {name} reads {missing[0]!r}: "
-                        f"give covariates={{{missing[0]!r}: ...}}"
+                        f"give covariates={{{missing[0]!r}: ...}}, or by set "
+                        f"{{{missing[0]!r}: {{{name!r}: ...}}}}"
                     )
 
 

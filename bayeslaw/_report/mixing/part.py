@@ -120,7 +120,7 @@ def _explorer(
     surrogate = Surrogate.of(simplex, (low, high))
     losses = simplex.losses
     return {
-        "N": losses.fixed["N"],
+        "N": losses.fixed[0]["N"],
         "draws": losses.noise.shape[1],
         "sets": list(losses.sets),
         "domains": list(losses.domains),

@@ -17,6 +17,7 @@ from bayeslaw.cli.options import AsJson, Seed, TrustLawFile, command
 from bayeslaw.cli.output import check_writable, emit, finite, keep_warning
 from bayeslaw.cli.parsing import (
     assignments,
+    by_name,
     limit,
     load_fit,
     number_or_none,
@@ -77,6 +78,13 @@ class MixtureOptions:
         str, typer.Option(help="How often each of them may be seen.")
     ] = "1"
     max_tokens: Annotated[str | None, typer.Option(help="Largest budget: 20B.")] = None
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another column the laws read, source_loss_before=2.7, or by set, "
+            "loss_before=fr=3.2,de=3.4 (repeatable)."
+        ),
+    ] = None
     law_mean: Annotated[
         bool,
         typer.Option(
@@ -136,6 +144,10 @@ def _question(options: MixtureOptions) -> dict[str, Any]:
         },
         "unique_tokens": assignments(options.unique_tokens, "--unique-tokens"),
         "max_epochs": limit("--max-epochs", options.max_epochs),
+        "covariates": {
+            name: by_name(f"--covariate {name}", text, limit)
+            for name, text in values_by_name(options.covariate, "--covariate").items()
+        },
         "new_run": not options.law_mean,
         "seed": options.seed,
     }
