@@ -1,4 +1,3 @@
-"""One law on several domains that share a population.
-
-Imports `_posteriors` and the rooms below it.
+"""Fit one law to several domains that share a population. The room imports
+`_posteriors` and the rooms below it.
 """

@@ -1,13 +1,13 @@
 """Whiten the pooled posterior of several domains, and run NUTS in whitened coordinates.
 
-Domain d has sites u = mean + spread z. A hundred runs determine z to a thousandth; no
-runs leave z at its prior. NUTS therefore samples w: z shifted and scaled, given mean,
-spread and noise, by a quadratic approximation of the domain's likelihood. This is close
-to a centred parametrisation where a domain has many runs and non-centred where it has
-none (partial non-centring: Papaspiliopoulos et al. 2007), per domain and direction.
-One coefficient is also moved along a curve of the other sites (`leading`). The map from
-w to z is exact: a shift and a triangular scale, with log determinant from the diagonal
-of a Cholesky factor.
+Domain d has sites u = mean + spread z. A hundred runs determine z to a thousandth;
+without runs z stays at its prior. So NUTS samples w: z shifted and scaled, given mean,
+spread and noise, by a quadratic approximation of the domain's likelihood. For a domain
+with many runs this is close to a centred parametrisation, for a domain without runs it
+is non-centred (partial non-centring: Papaspiliopoulos et al. 2007). It adapts to each
+domain and direction. One coefficient also moves along a curve of the other sites
+(`leading`). The map from w to z is exact: a shift and a triangular scale. Its log
+determinant comes from the diagonal of a Cholesky factor.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class Expansion(NamedTuple):
-    """Quadratic approximation of each domain's log likelihood: slope' v - v' information
-    v / 2 for sites v, where the noise is that of ``u``.
+    """Hold a quadratic approximation of each domain's log likelihood: slope' v - v'
+    information v / 2 for sites v, at the noise of ``u``.
 
     ``u`` (expansion point), ``slope``: shape (domain, site); ``information``: (domain,
     site, site); the last site is log noise. ``curve``: see `LeadingCurve`.
@@ -45,7 +45,7 @@ class Expansion(NamedTuple):
 
 
 class WhitenedPool(NamedTuple):
-    """Arguments of the compiled program of a pool.
+    """Hold the arguments of the compiled program of a pool.
 
     ``half_normal``: scale of the spreads' prior, shape (site,); ``near``: expansion of
     the likelihoods; ``centre``, ``scale``: location and scale of the population's
@@ -71,10 +71,10 @@ def to_state(
     log_spread, log_slope = _log_spread(problem.centre[sites : 2 * sites], bent)
     spread = jnp.exp(log_spread)
 
-    # Noise first, because the other sites depend on it. For u = mean + spread z, the
-    # likelihood exp(slope u - information u^2 / 2) times the prior of z is normal in z:
-    # precision = 1 + spread^2 information,
-    # mean = spread (slope - information mean) / precision.
+    # Noise comes first, because the other sites depend on it. For u = mean + spread z,
+    # the likelihood exp(slope u - information u^2 / 2) times the prior of z is normal
+    # in z: precision = 1 + spread^2 information, mean = spread (slope - information
+    # mean) / precision.
     curvature = near.information[:, -1, -1]
     noise_precision = 1 + spread[-1] ** 2 * curvature
     pull = spread[-1] * (near.slope[:, -1] - curvature * mean[-1])
@@ -83,7 +83,7 @@ def to_state(
 
     # The law's sites by the same formula in matrices, with S = diag(spread): precision
     # I + S information S = L L^T, z = L^-T (L^-1 S (slope - information mean) + w).
-    # Slope and information are proportional to 1 / noise^2: scale them to this noise.
+    # Slope and information are proportional to 1 / noise^2; scale them to this noise.
     quieter = jnp.exp(2 * (near.u[:, -1] - log_sigma))[:, None]
     information = quieter[..., None] * near.information[:, :-1, :-1]
     slope = quieter * near.slope[:, :-1] - information @ mean[:-1]

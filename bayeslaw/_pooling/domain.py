@@ -1,5 +1,5 @@
-"""One domain of a pool as a posterior: what it knows from its own runs, and what it
-borrows.
+"""Treat one domain of a pool as a posterior: what it knows from its own runs, and what
+it borrows.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DomainPosterior:
-    """One domain's share of a `Pool`: forecast, check and plan take it like a `Fit`.
+    """Hold one domain's share of a `Pool`; forecast, check and plan take it like a
+    `Fit`.
 
     Parameters
     ----------
     values
         Draws of the law's values, ``sigma`` and ``dof``, each of shape (draw,).
     domain, runs
-        Its name and how many runs it has; no name and no runs for a domain not seen.
+        The domain's name and its number of runs; an unseen domain has no name and no
+        runs.
     own
-        Weight of its own runs in what is known of each parameter, by name; the
-        population has the rest.
+        Weight of the domain's own runs in what is known about each parameter, by name;
+        the population has the rest.
     training
-        Its own runs, from which the law's misfit on this domain is learned; None for
-        the law alone, whose ``sigma`` then holds the misfit.
+        The domain's own runs, from which the law's misfit on this domain is learned.
+        None for the law alone; ``sigma`` then holds the misfit.
     training_rows
-        Its own rows of the table; None for a domain not seen.
+        The domain's own rows of the table; None for an unseen domain.
     """
 
     law: Law
@@ -54,7 +56,7 @@ class DomainPosterior:
 
     @cached_property
     def misfit(self) -> Misfit | None:
-        """What the law misses on this domain, learned of each draw (`Fit.misfit`)."""
+        """Learn the law's misfit on this domain, for each draw (`Fit.misfit`)."""
         if self.training is None:
             return None
         runtime.start()
@@ -65,7 +67,7 @@ class DomainPosterior:
         return f"{self.law.name} ({self.domain or 'another domain'})"
 
     def pieces(self) -> tuple[Piece, ...]:
-        """All draws, under the one law and its misfit."""
+        """List the one piece of this posterior: all draws, with the law and its misfit."""
         process = None if self.misfit is None else self.misfit.process
         values = with_misfit(self.values, self.misfit)
         return (Piece(LogLoss(self.law, process), values, self.law.covariates),)
@@ -73,20 +75,20 @@ class DomainPosterior:
     def log_loss(
         self, runs: pd.DataFrame, *, noise: bool = False, seed: int = 0
     ) -> Float[np.ndarray, "draw run"]:
-        """Draws of the log loss, shape (draw, run): of the law, or with ``noise`` of a
-        new run.
+        """Compute draws of the log loss, shape (draw, run): for the law, or with
+        ``noise`` for a new run.
 
         Raises
         ------
         RunTableError
-            The table lacks a column the law reads.
+            The table lacks a column that the law reads.
         """
         (piece,) = self.pieces()
         return log_loss_at(self.law, piece, runs, noise=noise, seed=seed)
 
     def statement(self, borrowed_below: float = 0.5) -> str:
-        """Say what it knows from its own runs, and what it borrows: parameters of which
-        its own runs weigh less than ``borrowed_below``.
+        """State what the domain knows from its own runs, and what it borrows:
+        parameters in which its own runs have a weight below ``borrowed_below``.
         """
         if not self.runs:
             return (

@@ -1,12 +1,12 @@
-"""The density of a law on several domains that share a population.
+"""Compute the density of a law on several domains that share a population.
 
 Each sampled site of a law (and the scale of the noise) is, on the unconstrained scale
 and for every domain,
 
     u = mean + spread z,    z ~ Normal(0, 1),
 
-where the mean has the law's own prior, and the spread a half-normal one in units of
-that prior's sd.
+where the mean has the law's own prior, and the spread has a half-normal prior in units
+of that prior's sd.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
 
 class Domains(NamedTuple):
-    """A table of several domains.
-
-    ``table``: its rows lie in blocks of equally many, each of one domain. ``code``: each
-    block's domain, shape (block,). ``slots``: zeros, one a domain, shape (domain,).
+    """Hold a table of several domains. ``table``: its rows lie in blocks of equal size,
+    each with one domain. ``code``: each block's domain, shape (block,). ``slots``: a
+    zero for each domain, shape (domain,).
     """
 
     table: Padded
@@ -48,23 +47,23 @@ class Domains(NamedTuple):
         return len(self.slots)
 
     def in_blocks(self, rows: Float[AnyArray, " row"]) -> Float[Array, "block run"]:
-        """A column of the table by blocks."""
+        """Reshape a column of the table to blocks."""
         return jnp.asarray(rows).reshape(len(self.code), -1)
 
     @property
     def weight(self) -> Float[Array, "block run"]:
-        """1 at measured rows, 0 at padding."""
+        """Mark measured rows by 1 and padding by 0."""
         return self.in_blocks(self.table.weight)
 
     @property
     def _inside(self) -> Float[Array, "block domain"]:
-        """1 where a block is of a domain."""
-        # Small products with this in place of gathering and adding up by index, which
-        # XLA does one number after another: a half of a gradient.
+        """Mark by 1 each block's domain."""
+        # XLA gathers and sums by index one number after another, which took half the
+        # time of a gradient. Small products with this matrix replace that.
         return jax.nn.one_hot(self.code, self.count)
 
     def by_block(self, of_domains: Float[Array, " domain"]) -> Float[Array, "block 1"]:
-        """What belongs to each block's domain."""
+        """Look up each block's value by its domain."""
         return (self._inside @ of_domains)[:, None]
 
     def sums(self, rows: Float[Array, "block run"]) -> Float[Array, " domain"]:
@@ -73,8 +72,8 @@ class Domains(NamedTuple):
 
 
 class State(NamedTuple):
-    """One draw: ``mean`` and ``spread`` of shape (site,), ``dof_above_2``, ``u`` of
-    shape (domain, site).
+    """Hold one draw: ``mean`` and ``spread`` of shape (site,), ``dof_above_2``, ``u``
+    of shape (domain, site).
     """
 
     mean: Float[Array, " site"]
@@ -84,18 +83,18 @@ class State(NamedTuple):
 
 
 def pooled_priors(law: Law) -> dict[str, Prior]:
-    """Priors of the population's means: the law's free sites and, last, the noise, in
-    the order of a vector.
+    """List priors of the population's means, in the order of a vector: the law's free
+    sites and, last, the noise.
     """
-    # The order of every vector of sites: what reads [-1] means the noise.
+    # This is the order of every vector of sites; [-1] is the noise.
     return law.free_priors | {"sigma": ERROR.sigma}
 
 
 def prior_moments(
     law: Law,
 ) -> tuple[Float[np.ndarray, " site"], Float[np.ndarray, " site"]]:
-    """Centre and sd of each prior on the unconstrained scale (log of a positive, logit
-    of a share), shape (site,).
+    """Compute centre and sd of each prior on the unconstrained scale (log of a positive
+    number, logit of a share), shape (site,).
     """
     moments = point.prior_centre(law)
     moments["sigma"] = (np.log(ERROR.sigma.args[0]), ERROR.sigma.args[1])
@@ -106,8 +105,8 @@ def prior_moments(
 def values_of(
     law: Law, u: Float[Array, "*draw site"]
 ) -> dict[str, Float[Array, "*draw"] | Float[Array, ""]]:
-    """The law's values and ``sigma`` from unconstrained ones, shape (..., site); fixed
-    ones are scalars.
+    """Compute the law's values and ``sigma`` from unconstrained values, shape (...,
+    site); fixed values are scalars.
     """
     by_name = {n: u[..., i] for i, n in enumerate(pooled_priors(law))}
     sigma = jnp.exp(by_name["sigma"])
@@ -116,13 +115,13 @@ def values_of(
 
 
 def covariates_in_blocks(domains: Domains) -> dict[str, Float[Array, "block run"]]:
-    """Covariates at every row."""
+    """Reshape the covariates of every row to blocks."""
     columns = domains.table.covariates
     return {name: domains.in_blocks(column) for name, column in columns.items()}
 
 
 def row_offset(law: Law, domains: Domains) -> Float[Array, "block run"] | float:
-    """What the law adds to each row's loss whatever its values."""
+    """Compute the part of each row's loss that does not depend on the law's values."""
     if law.offset is None:
         return 0.0
     return jnp.asarray(law.offset(covariates_in_blocks(domains)))
@@ -133,10 +132,10 @@ def row_contributions(
     domains: Domains,
     values: Mapping[str, Float[Array, " domain"] | Float[Array, ""]],
 ) -> dict[str, Float[Array, "block run"]]:
-    """Signed contribution of each term in nats at every row from values of shape
-    (domain,), by coefficient, shape (block, run) each.
+    """Compute the signed contribution of each term in nats at every row, by
+    coefficient, each of shape (block, run), from values of shape (domain,).
 
-    Coefficients are worked out by domain, which saves half of the powers that
+    Coefficients are computed by domain. This saves half of the powers that
     `Law.contributions` would take at every row.
     """
     x = covariates_in_blocks(domains)
@@ -156,7 +155,7 @@ def row_log_loss(
     domains: Domains,
     values: Mapping[str, Float[Array, " domain"] | Float[Array, ""]],
 ) -> Float[Array, "block run"]:
-    """The law's log loss at every row from values of shape (domain,)."""
+    """Compute the law's log loss at every row from values of shape (domain,)."""
     contributions = row_contributions(law, domains, values)
     loss = row_offset(law, domains) + sum(contributions.values())
     return jnp.log(jnp.maximum(loss, LOSS_MIN))
@@ -168,7 +167,7 @@ def row_log_likelihood(
     u: Float[Array, "domain site"],
     dof_above_2: Float[Array, ""],
 ) -> Float[Array, "block run"]:
-    """Log density of every row given each domain's u."""
+    """Compute the log density of every row given each domain's u."""
     values, dof = values_of(law, u), ERROR.dof_min + dof_above_2
     miss = row_log_loss(law, domains, values) - domains.in_blocks(domains.table.y)
     sigma, log_sigma = domains.by_block(values["sigma"]), domains.by_block(u[:, -1])
@@ -178,7 +177,9 @@ def row_log_likelihood(
 
 
 def log_prior_mean(law: Law, mean: Float[Array, " site"]) -> Float[Array, ""]:
-    """Log prior density of the population's means on the unconstrained scale."""
+    """Compute the log prior density of the population's means on the unconstrained
+    scale.
+    """
 
     # p(u) = p(value) |d value / du|: the slope is the value itself of an exponential, s
     # (1 - s) of a logistic s.
@@ -197,13 +198,13 @@ def log_prior_mean(law: Law, mean: Float[Array, " site"]) -> Float[Array, ""]:
 def log_density(
     law: Law, domains: Domains, half_normal: Float[Array, " site"], state: State
 ) -> Float[Array, ""]:
-    """Log posterior density of means, log spreads, z, and the log of the degrees of
-    freedom above 2.
+    """Compute the log posterior density of means, log spreads, z, and the log of the
+    degrees of freedom above 2.
     """
-    # Sampled are log spread and the log of the degrees of freedom above 2, whose
-    # Jacobians are the values themselves. Sampled z in place of u (non-centred:
-    # Papaspiliopoulos, Roberts and Skold 2007) has no Jacobian here: the density is one
-    # of z, written at u.
+    # Log spread and the log of the degrees of freedom above 2 are sampled; their
+    # Jacobians are the values themselves. z is sampled in place of u (non-centred:
+    # Papaspiliopoulos, Roberts and Skold 2007). It has no Jacobian here, because the
+    # density is a density of z, written at u.
     half = dist.HalfNormal(half_normal).log_prob(state.spread)
     spread = jnp.sum(half + jnp.log(state.spread))
     above_2 = state.dof_above_2

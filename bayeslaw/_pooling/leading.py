@@ -1,9 +1,10 @@
-"""The coefficient of a domain that makes up for its other sites.
+"""Let one coefficient of a domain follow its other sites.
 
-A domain's runs fix how much its terms add to their losses, not how that is shared among
-a coefficient and exponents. As the others move, the leading coefficient has to follow
-along a curve, of which a quadratic approximation knows the tangent only: with five runs
-a domain, whitened coordinates along it were skewed by -4 and up to five times too wide.
+A domain's runs fix how much its terms add to their losses, but not how a coefficient
+and exponents share that amount. As the other sites move, the leading coefficient has to
+follow along a curve. A quadratic approximation knows only the curve's tangent: with
+five runs a domain, whitened coordinates along it were skewed by -4 and up to five times
+too wide.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
 
 class LeadingCurve(NamedTuple):
-    """What the leading coefficient keeps as the other sites move, and its tangent.
+    """Hold the losses that the leading coefficient keeps as the other sites move, and
+    the curve's tangent.
 
     ``level``: the law's loss at every row where the tangent was taken, shape (block,
-    run); ``start``: log of the leading site there, shape (domain,); ``tangent``: its
-    slope along the others, 0 along itself, shape (domain, site).
+    run); ``start``: log of the leading site there, shape (domain,); ``tangent``: the
+    slope along the other sites, 0 along itself, shape (domain, site).
     """
 
     level: Float[Array, "block run"]
@@ -43,7 +45,9 @@ class LeadingCurve(NamedTuple):
 
 
 def leading_term(law: Law) -> Term | None:
-    """The floor, else the first term with a free positive coefficient, if there is one."""
+    """Choose the floor, else the first term with a free positive coefficient, if there
+    is one.
+    """
     floor = coordinates.floor_term(law)
     if floor is not None:
         return floor
@@ -60,8 +64,8 @@ def implied(
     level: Float[Array, "block run"],
     u: Float[Array, "domain site"],
 ) -> Float[Array, " domain"]:
-    """Log of the term's site with which each domain's law comes nearest to ``level`` at
-    its rows, given its other sites, shape (domain,).
+    """Solve by least squares for the log of the term's site, shape (domain,), given a
+    domain's other sites: the law is then nearest to ``level`` at the domain's rows.
     """
     # The loss is rest + value unit, linear in the term's value, so that least squares
     # over a domain's rows give value = sum unit (level - rest) / sum unit^2.
@@ -72,7 +76,7 @@ def implied(
     remainder = level - row_offset(law, domains) - sum(parts.values())
     weight = domains.weight
     value = domains.sums(weight * unit * remainder) / domains.sums(weight * unit**2)
-    # where the rows leave less for the coefficient than this, it vanishes slowly
+    # if the rows leave less than this for the coefficient, it vanishes slowly
     soft = 0.1 * term.prior.median
     return jnp.log(soft * jax.nn.softplus(value / soft))
 
@@ -80,7 +84,7 @@ def implied(
 def curve_at(
     law: Law, domains: Domains, u: Float[Array, "domain site"]
 ) -> LeadingCurve:
-    """The curve through each domain's sites."""
+    """Compute the curve through each domain's sites."""
     values = values_of(law, u)
     parts = row_contributions(law, domains, values)
     level = jnp.asarray(row_offset(law, domains) + sum(parts.values()))
@@ -88,8 +92,8 @@ def curve_at(
     if term is None:
         return LeadingCurve(level, jnp.zeros(domains.count), jnp.zeros_like(u))
 
-    # A domain's coefficient depends on its own sites only, so that one gradient of the
-    # sum is that of every domain.
+    # A domain's coefficient depends on its own sites only, so one gradient of the sum
+    # gives the gradient of every domain.
     coefficient = partial(implied, law, domains, term, level)
     tangent = jax.grad(lambda v: jnp.sum(coefficient(v)))(u)
     return LeadingCurve(level, coefficient(u), tangent)
@@ -103,10 +107,9 @@ def follow(
     share: Float[Array, "domain law_site"],
     u: Float[Array, "domain site"],
 ) -> Float[Array, "domain site"]:
-    """Shift each domain's leading coefficient by a share of how far the curve through
-    ``centre`` departs from its tangent.
-
-    The shift of one site by a function of the others leaves the Jacobian alone.
+    """Shift each domain's leading coefficient by a share of the distance between the
+    curve through ``centre`` and its tangent. A shift of one site by a function of the
+    others leaves the Jacobian unchanged.
     """
     term = leading_term(law)
     if term is None:
@@ -115,7 +118,7 @@ def follow(
     on_tangent = curve.start + jnp.sum(curve.tangent * (u - centre), axis=1)
     on_curve = implied(law, domains, term, curve.level, u)
     moved = u[:, f] + share[:, f] * (on_curve - on_tangent)
-    # Column beside column, so that the compiler sees that the others have not moved and
-    # raises powers at the rows once for this and for the likelihood.
+    # Columns are stacked one by one: the compiler then sees that the other sites have
+    # not moved, and computes powers at the rows once for this and for the likelihood.
     columns = [u[:, :f], moved[:, None], u[:, f + 1 :]]
     return jnp.concatenate(columns, axis=1)

@@ -1,5 +1,5 @@
-"""Where to expand each domain's likelihood: its mode, given the population; and what
-its own runs weigh there.
+"""Find each domain's mode given the population, where its likelihood is expanded, and
+the weight of the domain's own runs there.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModeSearch:
-    """How the modes are sought at which likelihoods are expanded.
+    """Set the search for the modes at which likelihoods are expanded.
 
     Parameters
     ----------
     starts
-        Points from which each domain's mode is sought.
+        Number of points from which the search for each domain's mode starts.
     newton_steps
         Newton steps under the law's prior.
     population_steps
-        Further steps, in turn with the population's mean and spread.
+        Further Newton steps, each followed by an update of the population's mean and
+        spread.
     halvings
-        Shorter steps, each half the one before, that are tried beside the full one.
+        Number of shorter steps tried beside the full step, each half the one before.
     longest_step
-        In sds of the prior.
+        Longest step, in sds of the prior.
     pseudo_domains
-        Domains that the prior of a spread counts for.
+        Number of domains that the prior of a spread counts as.
     dof_above_2
         Degrees of freedom of the noise, less 2.
     """
@@ -69,12 +70,12 @@ def expand(
     u: Float[Array, "domain site"],
     dof_above_2: Float[Array, ""],
 ) -> tuple[Float[Array, "domain site"], Float[Array, "domain site site"]]:
-    """Gradient, shape (domain, site), and expected curvature, shape (domain, site,
-    site), of each domain's log likelihood at u of shape (domain, site).
+    """Compute the gradient, shape (domain, site), and the expected curvature, shape
+    (domain, site, site), of each domain's log likelihood at u of shape (domain, site).
 
     The expected curvature is never negative, and zero where there are no rows. Fisher
     information of a Student-t (Lange et al. 1989): (dof + 1) / (dof + 3) / scale^2 for
-    its location, 2 dof / (dof + 3) for its log scale, nothing between them.
+    its location, 2 dof / (dof + 3) for its log scale, and 0 between them.
     """
     dof = ERROR.dof_min + dof_above_2
 
@@ -92,8 +93,8 @@ def expand(
         _, slopes_of_rows = jax.jvp(mean, (u,), (along,))
         return slopes_of_rows
 
-    # A row depends on the parameters of its domain only, so that one gradient of the
-    # sum is that of every domain side by side.
+    # A row depends on the parameters of its domain only, so one gradient of the sum
+    # gives the gradients of all domains.
     gradient = jax.grad(total)(u)
     slopes = jax.vmap(slope)(jnp.eye(u.shape[1]))  # (site, block, run)
     # The expected curvature of a row is slope slope' times its location's information:
@@ -109,8 +110,8 @@ def expand(
 
 
 class _Step(NamedTuple):
-    """Where a step leads, shape (domain, site), and its height, shape (domain,); the
-    expansion where it began.
+    """Hold the end of a step, shape (domain, site), its height, shape (domain,), and
+    the expansion at its start.
     """
 
     u: Float[Array, "domain site"]
@@ -128,19 +129,20 @@ def _newton(
     mean: Float[Array, " site"],
     spread: Float[Array, " site"],
 ) -> _Step:
-    """A step uphill for every domain, given the population.
+    """Take one step uphill for every domain, given the population (Fisher scoring).
 
-    The rows that pay for a domain's parameters say nothing about its noise, which would
-    otherwise be found too low.
+    Rows used up by a domain's parameters say nothing about its noise; counting them
+    would make the noise too low.
     """
     dof = jnp.asarray(search.dof_above_2)
     gradient, information = expand(law, domains, u, dof)
     prior = jnp.diag(spread**-2)[None]
-    # parameters that the rows pay for: the trace of what they say over all that is said
+    # effective number of parameters: the trace of the rows' information over all
+    # information
     data_share = jnp.linalg.solve(information + prior, information)
     paid = jnp.trace(data_share[:, :-1, :-1], axis1=1, axis2=2)
     rows = domains.sums(domains.weight)
-    # As n - p in place of n in an unbiased variance.
+    # Like n - p in place of n in an unbiased variance.
     unpaid = 1 - paid / jnp.maximum(rows, paid + 1)
     gradient = gradient.at[:, -1].add(paid)
     information = information.at[:, -1, -1].multiply(unpaid)
@@ -160,7 +162,7 @@ def _newton(
         z = (v - mean[None]) / spread[None]
         return fit - 0.5 * jnp.sum(z**2, axis=1)
 
-    # The place itself is among those tried, so that no step goes down.
+    # The starting point itself is among the candidates, so no step goes downhill.
     shares = 0.5 ** jnp.arange(search.halvings + 1.0)[:, None, None]
     tried = jnp.concatenate([u[None], u[None] + shares * move[None]])
     heights = jax.vmap(height)(tried)
@@ -178,27 +180,27 @@ def _expand_at_modes(
     half_normal: Float[Array, " site"],
     starts: Float[Array, "start site"],
 ) -> WhitenedPool:
-    """Each domain's mode from many starts, shape (start, site), under the law's prior;
-    then given the population, in turn.
+    """Find each domain's mode from many starts, shape (start, site), under the law's
+    prior; then alternate between the population and the modes given it.
     """
     centre, sd = (jnp.asarray(a) for a in prior_moments(law))
     k = domains.count
-    # median of a half-normal: the spread before anything is known
+    # median of a half-normal: the spread before any domain is known
     usual = 0.67 * half_normal
 
     def turn(i, carry):
         u, mean, spread = carry
         step = jax.lax.map(lambda v: _newton(law, search, domains, v, mean, spread), u)
-        # Of all starts each domain keeps its own best.
+        # Each domain keeps its own best of all starts.
         best = jnp.argmax(step.height, axis=0)
         modes = step.u[best, jnp.arange(k)]
         precision = step.precision[best, jnp.arange(k)]
-        # the population given the domains: as one step of expectation maximisation
+        # the population given the domains: like one step of expectation maximisation
         weights = k / spread**2 + sd**-2
         new_mean = (jnp.sum(modes, 0) / spread**2 + centre / sd**2) / weights
         unknown = jnp.diagonal(jnp.linalg.inv(precision), axis1=1, axis2=2)
-        # E((u - mean)^2) in the E step is the squared distance of the mode and the
-        # variance that the domain is left with (Dempster, Laird and Rubin 1977).
+        # E((u - mean)^2) in the E step is the mode's squared distance plus the domain's
+        # remaining variance (Dempster, Laird and Rubin 1977).
         squares = jnp.sum((modes - mean[None]) ** 2 + unknown, axis=0)
         pseudo = search.pseudo_domains
         new_spread = jnp.sqrt((squares + pseudo * usual**2) / (k + pseudo))
@@ -216,8 +218,8 @@ def _expand_at_modes(
     near = Expansion(u, slope, step.information, curve)
     log_dof = jnp.log(search.dof_above_2)
     middle = jnp.concatenate([mean, jnp.log(spread), log_dof[None]])
-    # Of k domains the mean is known to spread / sqrt(k), the log spread to about 1 /
-    # sqrt(2 k); a scale need only be near.
+    # With k domains the mean is known to spread / sqrt(k), and the log spread to about
+    # 1 / sqrt(2 k); a rough scale is enough.
     in_spread, in_log = spread / np.sqrt(k), jnp.full(len(sd), 1 / np.sqrt(k))
     scale = jnp.concatenate([in_spread, in_log, jnp.full(1, 0.5)])
     return WhitenedPool(domains, half_normal, near, middle, scale)
@@ -250,11 +252,11 @@ def own_shares(
     dof_above_2: Float[Array, ""],
     spreads: Float[Array, "draw site"],
 ) -> Float[Array, "domain site"]:
-    """Weight of each domain's own runs in what is known of it, shape (domain, site);
-    the population has the rest.
+    """Compute the weight of each domain's own runs in what is known about it, shape
+    (domain, site); the population has the rest.
 
-    One less the pooling factor of Gelman and Pardoe 2006: 1 - Var(z | own runs,
-    population), at u and averaged over spreads of shape (draw, site).
+    The weight is one minus the pooling factor of Gelman and Pardoe 2006: 1 - Var(z |
+    own runs, population), at u and averaged over spreads of shape (draw, site).
     """
     information = expand(law, domains, u, dof_above_2)[1]
 

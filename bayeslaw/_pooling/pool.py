@@ -1,8 +1,6 @@
-"""``pool``: one law fitted to several domains at once, each with its own parameters,
-drawn from one population.
-
-A domain with few runs borrows strength from the others and says how much; a domain
-without runs is forecast from the population alone.
+"""Fit one law to several domains at once (``pool``). Each domain has its own
+parameters, drawn from one population. A domain with few runs borrows strength from the
+others and states how much. A domain without runs is forecast from the population alone.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """A posterior of one law on several domains.
+    """Hold a posterior of one law on several domains.
 
     Parameters
     ----------
     law
-        The law as fitted; its priors are those of the population's means.
+        The law as fitted; its priors hold for the population's means.
     by
         Column that names the domains.
     inference_data
@@ -78,23 +76,22 @@ class Pool:
 
     @property
     def posterior(self) -> dict[str, Float[np.ndarray, " draw *domain"]]:
-        """Draws by name, each of shape (draw,) or (draw, domain), chains one after
-        another.
+        """Arrange draws by name, each of shape (draw,) or (draw, domain), with chains
+        one after another.
         """
         return artifact.draws_of(self.inference_data)
 
     @property
     def runs(self) -> pd.DataFrame:
-        """The table the law was fitted to."""
+        """Return the table to which the law was fitted."""
         return artifact.runs_of(self.inference_data)
 
     @property
     def own(self) -> pd.DataFrame:
-        """Weight of its own runs in what is known of each domain's parameters: domains
-        down, parameters across.
-
-        0: all borrowed from the other domains; 1: nothing. One less the pooling factor
-        of Gelman and Pardoe 2006. NaN where a domain has no such parameter.
+        """Tabulate the weight of a domain's own runs in what is known about its
+        parameters: a row for each domain, a column for each parameter. At 0 all is
+        borrowed from the other domains, at 1 nothing. The weight is one minus the
+        pooling factor of Gelman and Pardoe 2006; NaN if a domain has no such parameter.
         """
         data = self.inference_data["own"].to_dataset()
         weights = pd.DataFrame(
@@ -106,13 +103,13 @@ class Pool:
         return weights
 
     def domain(self, name: str, *, discrepancy: bool = True) -> DomainPosterior:
-        """The posterior of one domain.
+        """Return the posterior of one domain.
 
         Parameters
         ----------
         discrepancy
-            With the law's misfit, learned from the domain's own runs when it is first
-            asked for a forecast; without, ``sigma`` holds the misfit.
+            True: learn the law's misfit from the domain's own runs at the first
+            forecast. False: ``sigma`` holds the misfit.
 
         Raises
         ------
@@ -148,8 +145,9 @@ class Pool:
         )
 
     def unseen(self, name: str | None = None, *, seed: int = 0) -> DomainPosterior:
-        """The posterior of a domain without runs: one drawn from the population in
-        every draw. ``name``: of laws of mixtures, the domain whose share is then its own.
+        """Return the posterior of a domain without runs: every draw takes a domain from
+        the population. ``name``: for laws of mixtures, the domain whose share counts as
+        its own.
         """
         rng, draws = np.random.default_rng(seed), self.posterior
         size = len(draws["dof"])
@@ -167,12 +165,12 @@ class Pool:
         return DomainPosterior(law, values, name, 0, shares, others, self.warnings)
 
     def statements(self) -> tuple[str, ...]:
-        """For each domain, what it knows from its own runs, and what it borrows."""
+        """State for each domain what it knows from its own runs, and what it borrows."""
         return tuple(self.domain(name).statement() for name in self.domains)
 
     def parameters(self, prob: float = 0.9) -> pd.DataFrame:
-        """Mean, sd and central interval of each domain's parameters in the paper's
-        units and of its noise, indexed by (domain, parameter).
+        """Summarise each domain's parameters, in the paper's units, and its noise:
+        mean, sd and central interval, indexed by (domain, parameter).
         """
         draws, rows, tail = self.posterior, {}, (1 - prob) / 2
         for i, domain in enumerate(self.domains):
@@ -192,9 +190,9 @@ class Pool:
         return table.rename_axis([self.by, "parameter"])
 
     def population(self, prob: float = 0.9) -> pd.DataFrame:
-        """Each sampled site between domains: posterior median and interval of the
-        median domain (contributions in nats at the reference run), and of the spread
-        (sd of the log, or of the logit, between domains).
+        """Summarise each sampled site between domains: posterior median and interval
+        for the median domain (contributions in nats at the reference run) and for the
+        spread (sd of the log, or of the logit, between domains).
         """
         names = list(pooled_priors(self.law))
         draws, tails = self.posterior, [0.5, (1 - prob) / 2, (1 + prob) / 2]
@@ -209,8 +207,8 @@ class Pool:
 
     @cached_property
     def diagnostics(self) -> dict[str, float]:
-        """Largest R-hat, smallest bulk ESS over all sampled sites, divergences,
-        leapfrog steps a draw, seconds.
+        """Report the largest R-hat and smallest bulk ESS over all sampled sites,
+        divergences, leapfrog steps a draw, and seconds.
         """
         free = pooled_priors(self.law)
         means = [f"population_{name}" for name in free]
@@ -220,9 +218,7 @@ class Pool:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the diagnostics hold against this posterior, a line each; empty when
-        they pass.
-        """
+        """List the failed diagnostics, a line each; empty if all pass."""
         remedy = "give the population a tighter prior (priors, spread), or take a smaller law"
         name = f"law {self.law.name} pooled by {self.by}"
         return artifact.failed_diagnostics(name, self.diagnostics, remedy)
@@ -238,8 +234,7 @@ class Pool:
         Raises
         ------
         FitFileError
-            The file is missing, is not a saved pool, or its law is no longer what it
-            was.
+            The file is missing, is not a saved pool, or its law has changed.
         """
         make = "save a pool there with Pool.save"
         tree = artifact.read(path, ["pool"], make)
@@ -254,7 +249,7 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class PoolArguments(SamplingArguments):
-    # arguments of `pool`, which says what they are
+    # arguments of `pool`, documented there
 
     runs: pd.DataFrame
     law: Law | str | None = None
@@ -267,30 +262,31 @@ class PoolArguments(SamplingArguments):
 def pool(arguments: PoolArguments) -> Pool:
     """Sample the joint posterior of a law on several domains.
 
-    On the unconstrained scale (the log of a positive, the logit of a share) a domain's
-    parameter is normal around the population's mean, which has the law's own prior,
-    with a sd between domains that is half-normal. The noise is Student-t on log loss;
-    its scale is pooled like a parameter, for domains differ in it (published fits miss
-    by .2% to .9%) and few runs hardly tell it; its degrees of freedom are common.
+    On the unconstrained scale (the log of a positive number, the logit of a share) a
+    domain's parameter is normal around the population's mean. The mean has the law's
+    own prior; the sd between domains has a half-normal prior. The noise is Student-t on
+    log loss. Its scale is pooled like a parameter, because domains differ in it
+    (published fits miss by .2% to .9%) and few runs hardly determine it. Its degrees of
+    freedom are common to all domains.
 
     Parameters
     ----------
     runs
-        A table as `read_runs` returns it. A domain may have any number of runs from one
-        on. Every row's error is taken as its own.
+        A table as `read_runs` returns it. A domain needs at least one run. Errors of
+        rows are taken as independent.
     law
-        A law, its name, a formula, or a Python file that defines ``LAW``. Of a law of
-        mixtures, by its name, the domains are evaluation sets: what a domain's tokens
-        count for the others is pooled under one name, and the set's own share is
-        ``share_own``.
+        A law, its name, a formula, or a Python file that defines ``LAW``. For a law of
+        mixtures, given by its name, the domains are evaluation sets. The worth of a
+        domain's tokens for the others is pooled under one name, and the set's own share
+        is ``share_own``.
     by
         Column that names each row's domain.
     priors, reference
         As for `fit`. A fixed parameter is the same in all domains.
     spread
-        Scale of the prior of the sd between domains, in sds of the law's own prior: 1
-        says that domains may differ about as much as the prior leaves open, small
-        numbers that they are alike.
+        Scale of the prior of the sd between domains, in sds of the law's own prior. 1
+        says that domains may differ about as much as the prior allows; small numbers
+        say that they are alike.
     seed, chains, warmup, draws, max_draws, progress, on_failure
         As for `fit`.
 
@@ -342,7 +338,7 @@ def pool(arguments: PoolArguments) -> Pool:
 
 
 def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
-    """Each row's domain as text; a table of one domain is refused."""
+    """Read each row's domain as text; refuse a table of one domain."""
     if by not in runs:
         raise RunTableError(
             f"the table has no column {by!r} to pool by; "
@@ -366,12 +362,12 @@ def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
 def _check(
     law: Law, runs: pd.DataFrame, names: pd.Series, requested: list[str]
 ) -> None:
-    """Refuse a table that is not fit to be pooled by the names of its rows' domains, and
-    warn of what it does not tell.
+    """Refuse a table that cannot be pooled by the names of its rows' domains, and warn
+    about what it cannot determine.
     """
     count = names.nunique()
     fitting.check_fittable(law, runs, requested=requested, one_domain=False)
-    # below four the spread between domains is hardly told
+    # fewer than four domains hardly determine the spread between them
     if count < 4:
         _warn(
             f"column {names.name!r} has {count} domains only: "
@@ -405,7 +401,7 @@ def _domains(
     group = Group.of(code, slots)
     blocks = np.flatnonzero((group.members >= 0).any(axis=0))  # none to spare
     members = group.members[:, blocks].T.reshape(-1)
-    # A place without a row repeats the table's first, with no weight.
+    # A place without a row repeats the table's first row, with weight 0.
     rows = np.maximum(members, 0)
     columns = {name: np.asarray(v, float)[rows] for name, v in x.items()}
     table = Padded(columns, y[rows], (members >= 0) * 1.0)
@@ -422,7 +418,9 @@ def _to_arviz(
     levels: Shaped[np.ndarray, " domain"],
     chains: Chains,
 ) -> DataTree:
-    """What is kept of a pool; ``chains.sites`` are those of a `hierarchy.State`."""
+    """Arrange a pool's draws for ArviZ; ``chains.sites`` are the fields of a
+    `hierarchy.State`.
+    """
     by_domain, common = _posterior(law, chains.sites)
     groups = {
         "posterior": by_domain | common,
@@ -447,8 +445,8 @@ def _posterior(
     dict[str, Float[np.ndarray, "chain draw domain"]],
     dict[str, Float[np.ndarray, "chain draw"]],
 ]:
-    """Draws of each domain's values and parameters, each of shape (chain, draw,
-    domain), and of what is common to them, each of shape (chain, draw).
+    """Compute draws of each domain's values and parameters, each of shape (chain, draw,
+    domain), and of what domains have in common, each of shape (chain, draw).
     """
     values = values_of(law, jnp.asarray(sites["u"]))
     shape = sites["u"].shape[:3]
