@@ -99,8 +99,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         FLOPs). ``checkpoint_cost`` is paid once for all runs from that ``checkpoint``
         (default: N and ptpp). Rows that the posterior was fitted to are not offered,
         that is, rows with the same settings (and ``seed``, if there is such a column);
-        their runs go on from there for the difference. A table with losses lists runs
-        to be made again, so all its rows are offered.
+        a run of the same name in ``run`` goes on from there for the difference. A table
+        with losses lists runs to be made again, so all its rows are offered.
     goal
         Runs to forecast (a table), or the plan: the keyword arguments of `plan` for one
         model.
@@ -170,8 +170,13 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     offered = menu(candidates, costs)
     limits = _limits(offered, arguments)
     _check_readable(candidates, posterior, arguments)
-    had = _had(candidates, [posterior, *arguments.sources.values()])
-    offered = offered.without(had)
+    posteriors = [posterior, *arguments.sources.values()]
+    had = _had(candidates, posteriors)
+    begun = _had(candidates, posteriors, same_run=True)
+    offered = offered.without(begun).withdraw(had)
+    # a run that is begun goes on once; of another seed nothing is begun
+    once = np.where(offered.is_begun, 1, limits.replicates)
+    limits = limits._replace(replicates=once)
     aim = _goal(posterior, goal, offered, arguments)
     approximation = gaussian(offered, aim.domains)
     criterion = aim.criterion(approximation)
@@ -267,10 +272,11 @@ def _check_readable(
 
 
 def _had(
-    candidates: pd.DataFrame, posteriors: Sequence[Posterior]
+    candidates: pd.DataFrame, posteriors: Sequence[Posterior], *, same_run: bool = False
 ) -> Bool[np.ndarray, " row"]:
     """Tell which candidates all posteriors were fitted to, shape (row,)."""
-    return np.all([already_had(candidates, p) for p in posteriors], axis=0)
+    fitted = [already_had(candidates, p, same_run=same_run) for p in posteriors]
+    return np.all(fitted, axis=0)
 
 
 def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
@@ -292,10 +298,9 @@ def _limits(offered: Menu, arguments: AnchorArguments) -> Limits:
             f"budget {budget:g} is below the cheapest candidate, row {row} at "
             f"{cheapest:g}; raise it, or offer smaller runs"
         )
-    # a run that is begun goes on once; of another seed nothing is begun
-    often = np.where(offered.is_begun, 1, int(replicates))
-    most = int(max_picks or often.sum())
-    return Limits(budget, often, most)
+    runs = len(offered.cost)
+    most = int(max_picks or runs * replicates)
+    return Limits(budget, int(replicates), most)
 
 
 def _check_count(name: str, count: float) -> None:

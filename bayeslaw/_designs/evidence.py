@@ -90,9 +90,12 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
     return np.array([index.get(key, -1) for key in wanted], int)
 
 
-def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, " row"]:
+def already_had(
+    table: pd.DataFrame, posterior: Posterior, *, same_run: bool = False
+) -> Bool[np.ndarray, " row"]:
     """Tell which candidates a posterior was fitted to, shape (row,): those with the
-    same settings, and the same ``seed`` if candidates have one.
+    same settings, and the same ``seed`` if candidates have one; with ``same_run`` those
+    that also have the same ``run``.
 
     A table of candidates with losses lists runs to be made again, so none counts as
     fitted. None does either if the posterior does not keep its table.
@@ -108,8 +111,10 @@ def already_had(table: pd.DataFrame, posterior: Posterior) -> Bool[np.ndarray, "
     settings = {c for c in NUMERIC if "loss" not in c and c not in outcomes}
     settings.add("seed")
     settings.update(*(piece.covariates for piece in posterior.pieces()))
+    if same_run:
+        settings.add("run")
     names = [c for c in table if c in runs and c in settings]
-    if not names:
+    if not names or (same_run and "run" not in names):
         return none
     had = set(_settings_of(runs[names]))
     return np.array([row in had for row in _settings_of(table[names])], bool)

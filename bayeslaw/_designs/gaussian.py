@@ -247,8 +247,8 @@ class Offer:
         # no covariance in place of what is not conditioned on.
         is_had = had[:, :, None] * 1.0
         eye = np.eye(had.shape[1])
-        known = self.noise * (is_had * had[:, None, :]) + eye * (1.0 - is_had)
-        weights = np.linalg.solve(known, is_had * self.noise).transpose(0, 2, 1)
+        covariance = self.noise * (is_had * had[:, None, :]) + eye * (1.0 - is_had)
+        weights = np.linalg.solve(covariance, is_had * self.noise).transpose(0, 2, 1)
         # loadings of existing measurements cancel, up to rounding
         rest = 1.0 - is_had
         noise = rest * (self.noise - weights @ self.noise) * rest.transpose(0, 2, 1)

@@ -80,6 +80,14 @@ class Menu:
         cost = np.where(is_new, rest, np.inf)
         return replace(self, cost=cost, checkpoint_cost=due, had=self.had | had)
 
+    def withdraw(self, fitted: Bool[np.ndarray, " row"]) -> Menu:
+        """Take off what another run has measured: a run up to a stop is not for sale if
+        all its rows are like fitted ones, shape (row,).
+        """
+        is_fitted = np.where(self.rows >= 0, fitted[self.rows], True)
+        all_fitted = np.logical_and.accumulate(is_fitted, axis=1)
+        return replace(self, cost=np.where(all_fitted, np.inf, self.cost))
+
     def measured_by(self, pick: tuple[int, int]) -> Int[np.ndarray, " row"]:
         """List the rows that a run up to a stop adds to the existing ones."""
         run, stop = pick

@@ -73,8 +73,19 @@ def test_a_run_that_goes_further_than_one_has_is_offered():
     table = candidates(HAD, atpp=[1, 10, 20, 40])
     made = bought(Fitted(HAD), table, replicates=1)
     assert [p["row"] for p in made.picks] == [4]
-    assert made.picks[0]["rows"] == [4]
+    assert made.picks[0]["rows"] == [1, 2, 3, 4]
+    assert made.spent == pytest.approx(6 * 1e8 * 4e9)
+
+
+def test_a_run_that_the_fit_has_goes_on_for_the_difference():
+    """The same run by its name; another of the same settings is made anew."""
+    table = candidates(HAD, atpp=[1, 10, 20, 40])
+    (name,) = table["run"].unique()
+    made = bought(Fitted(HAD.assign(run=name)), table, replicates=3)
+    assert [p["rows"] for p in made.picks] == [[4]]
     assert made.spent == pytest.approx(6 * 1e8 * (4e9 - 2e9))
+    anew = bought(Fitted(HAD.assign(run="another")), table, replicates=1)
+    assert [p["rows"] for p in anew.picks] == [[1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("more", [{"seed": 7}, {"loss": 2.9}])
