@@ -1,8 +1,7 @@
-"""Pictures as functions on matplotlib Axes: they take an ``ax``, draw, and return it;
-no global style is set.
-
-Colours are Okabe and Ito's, told apart by colour-blind readers; observations are always
-dots, forecasts lines with a band. Imports `_running` and the rooms below it.
+"""Draw pictures on matplotlib Axes. Every function takes an ``ax``, draws on it and
+returns it; no global style is set. The colours are those of Okabe and Ito, which
+colour-blind readers can tell apart. Observations are always dots, forecasts are lines
+with a band. The room imports `_running` and the rooms below it.
 """
 
 from bayeslaw.plots.anchors import DESIGNS as DESIGNS

@@ -1,4 +1,4 @@
-"""Runs to buy, and studies of them."""
+"""Draw runs to buy, and studies of them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ MEASURES = {
 
 
 def design_curves(ax: Axes, rows: pd.DataFrame, *, measure: str = "width") -> Axes:
-    """A study's forecasts against what their runs cost.
-
-    Means over worlds with 90% intervals of the mean.
+    """Draw a study's forecasts against the cost of their runs. Points are means over
+    worlds, with 90% intervals of the mean.
 
     Parameters
     ----------
     rows
-        What `anchors_study` returned. Costs are shares of the paper's grid, the star;
-        the line at the top is the forecast with nothing bought.
+        What `anchors_study` returned. Costs are shares of the cost of the paper's grid
+        (the star). The line at the top is the forecast with nothing bought.
     measure
         A column: ``rmse``, ``width``, ``sd`` or ``coverage``.
     """
@@ -90,7 +89,9 @@ def picks(
     colour: str = COLOURS[0],
     unit: float = 1.0,
 ) -> Axes:
-    """Expected sd of the goal as runs are bought, a dot each; ``unit``: of the cost."""
+    """Draw the expected sd of the goal as runs are bought, a dot for each; ``unit``:
+    unit of the cost.
+    """
     cost = np.cumsum([pick["cost"] for pick in made.picks]) / unit
     goal_sd = [100 * pick["goal_sd"] for pick in made.picks]
     ax.plot(
@@ -110,9 +111,8 @@ def picks(
 
 
 def foretold(ax: Axes, rows: pd.DataFrame) -> Axes:
-    """A study's realised reductions of the goal's sd over the expected ones.
-
-    On the diagonal they are what was foretold.
+    """Draw a study's realised reductions of the goal's sd over the expected ones.
+    Points on the diagonal came out as foretold.
     """
     with_expected = rows.dropna(subset=["sd_expected"])
     groups = with_expected.groupby("law", sort=False)

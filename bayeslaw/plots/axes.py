@@ -1,4 +1,4 @@
-"""Colours and axes that the pictures share."""
+"""Provide colours and axes that the pictures share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STAR = {
 
 
 def plain_log(ax: Axes) -> None:
-    """A logarithmic y axis whose ticks are plain numbers: .1, .2, .5, 1, ..."""
+    """Make the y axis logarithmic, with plain numbers as ticks: .1, .2, .5, 1, ..."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.set_yscale("log")
@@ -47,9 +47,9 @@ def plain_log(ax: Axes) -> None:
 def coloured_groups(
     runs: pd.DataFrame, by: str | None, levels: Sequence[float] | None = None
 ) -> Iterator[tuple[Any, pd.DataFrame, str]]:
-    """Level, rows and colour of each group of runs; one without a level where the
-    column is not there. ``levels``: those that have colours, in order, where there are
-    more than the runs have.
+    """Group runs: level, rows and colour of each group; without the column, one group
+    without a level. ``levels``: all levels that have colours, in order, if there are
+    more than in the runs.
     """
     groups: list[tuple[Any, pd.DataFrame]] = [(None, runs)]
     if by is not None and by in runs:

@@ -1,4 +1,4 @@
-"""Budgets: where the best model lies along curves of equal compute."""
+"""Draw budgets: the best model along curves of equal compute."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def isoflops(
     ax: Axes, best: Optimum, runs: pd.DataFrame | None = None, reach: float = 12.0
 ) -> Axes:
-    """IsoFLOP curves: the law's loss along model size at each budget, its interval, the
-    optimum (star) with that of its place, and the runs of the sweeps at that budget (dots).
-
-    ``reach``: sizes shown, times and over the best one.
+    """Draw IsoFLOP curves. For each budget: the law's loss along model size with its
+    interval, the optimum (star) with the interval of its place, and the sweeps' runs at
+    that budget (dots). ``reach``: sizes are shown from the best size over this factor
+    to the best size times it.
     """
     sweeps = [] if runs is None else sweeps_of(runs)
     for row, curve, colour in zip(

@@ -1,4 +1,6 @@
-"""A run while it trains: its points, what they say of its end, and what was kept."""
+"""Draw a run while it trains: its points, what they say about its end, and which limits
+hold.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,8 @@ if TYPE_CHECKING:
 
 
 def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> Axes:
-    """The points so far as dots, and the loss from here to the end in its band.
-
-    In grey, what was foreseen before the run; the dotted line is the limit.
+    """Draw the points so far as dots, and the loss from here to the end with its band.
+    Grey is the forecast from before the run; the dotted line is the limit.
     """
     history, path = followed.history, followed.path
     x = path[followed.unit]
@@ -45,9 +46,9 @@ def followed_run(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> A
 
 
 def closing_forecast(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) -> Axes:
-    """The forecast of the end after each point: median and interval, over tokens so far.
-
-    In grey at the left, the forecast before the run; the dotted line is the limit.
+    """Draw the forecast of the end after each point: median and interval, over tokens
+    so far. Grey, at the left, is the forecast from before the run; the dotted line is
+    the limit.
     """
     history = followed.history
     ends = {"low": "final_low", "median": "final_median", "high": "final_high"}
@@ -63,10 +64,10 @@ def closing_forecast(ax: Axes, followed: Followed, *, colour: str = COLOURS[0]) 
 
 
 def probability_over_time(ax: Axes, following: Following) -> Axes:
-    """Probability that the end keeps its limits, over tokens so far.
-
-    A line for each domain with a limit, a broad one for all of them together; at the
-    left of each, before the run. Between the dashed lines neither answer is sure.
+    """Draw the probability that the end keeps its limits, over tokens so far. Each
+    domain with a limit has a line; a broad line is for all domains together. Each line
+    starts, at the left, before the run. Between the dashed lines neither answer is
+    sure.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
     chances = pd.DataFrame(
         {name: _chances(followed, start) for name, followed in limited.items()}
     )
-    # what is known of a domain stays so until its next point
+    # a domain's probability stays the same until its next point
     chances = chances.sort_index().ffill()
     for name, colour in zip(chances, COLOURS, strict=False):
         ax.plot(chances.index, chances[name], ".-", color=colour, label=str(name))
@@ -101,7 +102,9 @@ def probability_over_time(ax: Axes, following: Following) -> Axes:
 
 
 def _chances(followed: Followed, start: float) -> pd.Series:
-    """Probability by tokens so far, that before the run at ``start``."""
+    """List the probability by tokens so far; the one from before the run is at
+    ``start``.
+    """
     history = followed.history
     places = [start, *history["at"]]
     chances = [followed.probability_before, *history["probability"]]
@@ -109,8 +112,8 @@ def _chances(followed: Followed, start: float) -> pd.Series:
 
 
 def _before_the_run(followed: Followed) -> float:
-    """Where on a logarithmic axis what was known before the first point is drawn: a
-    factor left of it.
+    """Choose the place, on a logarithmic axis, of what was known before the first
+    point: a factor left of that point.
     """
     first = followed.final[followed.unit]
     if followed.points:
@@ -119,7 +122,7 @@ def _before_the_run(followed: Followed) -> float:
 
 
 def _line_in_band(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
-    """Columns low, median and high: a dashed line in a band."""
+    """Draw columns low, median and high: a dashed line in a band."""
     low, median, high = (rows[name] for name in rows)
     ax.fill_between(
         x,
@@ -139,7 +142,7 @@ def _line_in_band(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> N
 
 
 def _bars(ax: Axes, x: pd.Series, rows: pd.DataFrame, **style: Any) -> None:
-    """Medians, joined, with their intervals as bars."""
+    """Draw joined medians, with their intervals as bars."""
     median = rows["median"]
     away = [median - rows["low"], rows["high"] - median]
     ax.errorbar(
@@ -159,7 +162,7 @@ def _limit(ax: Axes, followed: Followed) -> None:
 
 
 def token_axis(ax: Axes, unit: str) -> None:
-    """A logarithmic x axis with counts as people say them: 200k, 500k, 1M, ..."""
+    """Make the x axis logarithmic, with counts as people say them: 200k, 500k, 1M, ..."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     ax.set_xscale("log")

@@ -1,4 +1,4 @@
-"""Forecasts against what was measured."""
+"""Draw forecasts against measured losses."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def forecast_curve(
     by: str | None = "replay",
     levels: Sequence[float] | None = None,
 ) -> Axes:
-    """Forecasts against observations along one column, a colour for each level of
-    another.
+    """Draw forecasts against observations along one column, with a colour for each
+    level of another column.
 
     Parameters
     ----------
     runs
         Table with ``along``, ``by`` and, where measured, ``loss``.
     rows
-        What `forecast` returned for it: the median as a line, a new run's interval as a
-        band.
+        What `forecast` returned for this table: the median becomes a line, a new run's
+        interval a band.
     levels
         Levels of ``by`` in the order of their colours, so that panels agree; by default
-        those of the runs.
+        the levels in ``runs``.
     """
     for level, group, colour in coloured_groups(runs, by, levels):
         ordered = group.sort_values(along)
@@ -56,7 +56,7 @@ def forecast_curve(
             )
     ax.set_xscale("log")
     marks = np.sort(runs[along].unique())
-    # A logarithmic axis that spans less than a decade has marks that overlap.
+    # Marks overlap on a logarithmic axis that spans less than a decade.
     if len(marks) <= MOST_TICKS:
         ax.set_xticks(marks, [format_count(mark) for mark in marks])
         ax.set_xticks([], minor=True)
@@ -69,7 +69,7 @@ def forecast_curve(
 def _forecast_line(
     ax: Axes, x: pd.Series, rows: pd.DataFrame, colour: str, label: str | None
 ) -> None:
-    """The median as a line in a new run's band."""
+    """Draw the median as a line in a new run's band."""
     low, high = rows["low"], rows["high"]
     ax.fill_between(
         x,
@@ -97,16 +97,16 @@ def learning_curves(
     along: str = "step",
     by: str = "run",
 ) -> Axes:
-    """Measured curves as dots, forecast ones as a line in a band, a colour for each
-    run.
+    """Draw measured curves as dots and forecast curves as lines in a band, with a
+    colour for each run.
 
     Parameters
     ----------
     runs
         Table with ``along``, ``by`` and, where measured, ``loss``.
     rows
-        What `forecast` returned for it, or the table of `loss_curve`; the band is a new
-        run's.
+        What `forecast` returned for this table, or the table of `loss_curve`; the band
+        is the interval of a new run.
     """
     for name, group, colour in coloured_groups(runs, by):
         ordered = group.sort_values(along)
@@ -128,9 +128,8 @@ def learning_curves(
 def observed_against_forecast(
     ax: Axes, runs: pd.DataFrame, rows: pd.DataFrame, *, by: str | None = "N"
 ) -> Axes:
-    """Observed loss over the forecast's median with its interval.
-
-    On the diagonal the forecast is exact.
+    """Draw the observed loss over the forecast's median, with its interval. On the
+    diagonal the forecast is exact.
     """
     for level, group, colour in coloured_groups(runs, by):
         row = rows.loc[group.index]
@@ -161,10 +160,11 @@ def observed_against_forecast(
 
 
 def coverage(ax: Axes, check: Check) -> Axes:
-    """Share of held-out runs inside central intervals, over their stated probability.
+    """Draw the share of held-out runs inside central intervals, over the stated
+    probability.
 
-    The grey band holds 90% of the shares that as many independent runs would have under
-    a calibrated forecast.
+    The grey band holds 90% of the shares that the same number of independent runs would
+    have under a calibrated forecast.
     """
     stated = np.linspace(0.02, 0.98, 49)
     # A central interval of probability p holds the runs whose PIT is within p/2 of .5.
@@ -196,10 +196,10 @@ def coverage(ax: Axes, check: Check) -> Axes:
 
 
 def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
-    """Histogram of the probability integral transform.
-
-    It is flat when calibrated, piled up at an end when biased. The grey band holds 90%
-    of the heights that as many independent runs would give under a calibrated forecast.
+    """Draw a histogram of the probability integral transform. It is flat if the
+    forecast is calibrated, and piles up at an end if the forecast is biased. The grey
+    band holds 90% of the heights that the same number of independent runs would give
+    under a calibrated forecast.
     """
     low, high = _counts_by_chance(check.n, np.array(1 / bins))
     ax.axhspan(
@@ -228,7 +228,9 @@ def pit(ax: Axes, check: Check, bins: int = 10) -> Axes:
 def _counts_by_chance(
     runs: int, probability: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Between which counts of independent runs 90% fall, of the probability's shape."""
+    """Compute the 90% interval of the count of independent runs, low and high, each
+    with the probability's shape.
+    """
     from scipy import stats
 
     # The number of runs inside is binomial if they are independent.

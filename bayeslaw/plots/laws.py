@@ -1,4 +1,6 @@
-"""What is known of laws: terms, exponents, weights, and what a forecast rests on."""
+"""Draw what is known about laws: terms, exponents, weights, and what a forecast rests
+on.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,8 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # ends of 90% and 50% intervals, and the
 
 
 def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
-    """Mean forecast loss of runs with prior or likelihood raised to a power.
-
-    50% (thick) and 90% intervals of the law. Where the prior's rows move and the
+    """Draw the mean forecast loss of runs with prior or likelihood raised to a power,
+    with 50% (thick) and 90% intervals of the law. If the prior's rows move and the
     likelihood's do not, the forecast rests on the prior (Kallioinen 2024).
     """
     from bayeslaw._forecasts.sensitivity import POWERS, scaled_weights, thinned
@@ -43,7 +44,7 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
     powers = (POWERS[0], 1.0, POWERS[1])
     rows = [(part, power) for part in ("prior", "likelihood") for power in powers]
     for y, (part, power) in enumerate(reversed(rows)):
-        # Quantiles of weighted draws, from their distribution function.
+        # Quantiles of weighted draws, from the draws' distribution function.
         below = np.cumsum(scaled_weights(fit, part, power)[order])
         quantiles = np.interp(LEVELS, below, mean[order])
         _interval(ax, y, quantiles, COLOURS[0 if part == "prior" else 1])
@@ -56,13 +57,12 @@ def sensitivity(ax: Axes, fit: Fit, runs: pd.DataFrame) -> Axes:
 def contributions(
     ax: Axes, fit: Fit | Member, runs: pd.DataFrame, labels: Sequence[str]
 ) -> Axes:
-    """What each term adds to the loss at a few runs.
-
-    Posterior means in nats per token, stacked: what adds upwards from zero, what takes
-    away downwards.
+    """Draw what each term adds to the loss at a few runs. Bars are posterior means in
+    nats per token: positive ones are stacked upwards from zero, negative ones
+    downwards.
     """
     terms = {term.coefficient: term for term in fit.law.terms}
-    # A bar stands on those before it of the same sign.
+    # A bar stands on the bars of the same sign before it.
     top, bottom = np.zeros(len(runs)), np.zeros(len(runs))
     at = np.arange(len(runs))
     for i, (name, height) in enumerate(mean_contributions(fit, runs).items()):
@@ -82,7 +82,7 @@ def contributions(
 
 
 def _formula(name: str, terms: Mapping[str, Term]) -> str:
-    """A term as its law writes it; what is known beforehand has none."""
+    """Write a term as its law does; a part known beforehand has no formula."""
     if name not in terms:
         return "measured before"
     sign = "-" if terms[name].sign < 0 else ""
@@ -90,10 +90,8 @@ def _formula(name: str, terms: Mapping[str, Term]) -> str:
 
 
 def mean_contributions(fit: Fit | Member, runs: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Posterior mean of each term's contribution at each run.
-
-    Nats per token, shape (run,) each; the part that is measured before comes first, as
-    ``"known"``.
+    """Compute the posterior mean of each term's contribution at each run, in nats per
+    token, each of shape (run,). The part measured before comes first, as ``"known"``.
     """
     from bayeslaw._tables import fitting
 
@@ -115,15 +113,15 @@ def _contributions(
     covariates: Mapping[str, Float[AnyArray, " run"]],
     draws: Mapping[str, Float[AnyArray, " draw"]],
 ) -> dict[str, Float[AnyArray, "draw run"]]:
-    """What each term adds to the loss, of one law's draws at all runs at once."""
+    """Compute what each term adds to the loss, for one law's draws at all runs at once."""
     import jax
 
     return jax.vmap(partial(law.contributions, covariates))(draws)
 
 
 def weights(ax: Axes, average: Average) -> Axes:
-    """Weight of each law in the average (bar), and the probability that it forecasts
-    unseen stages best (dot).
+    """Draw each law's weight in the average (bar), and the probability that it
+    forecasts unseen stages best (dot).
     """
     # The heaviest law comes on top.
     table = average.table.sort_values("weight")
@@ -148,10 +146,9 @@ def exponents(
     names: Sequence[str],
     published: Mapping[str, tuple[float, float]] | None = None,
 ) -> Axes:
-    """Posterior of exponents as intervals (50% thick, 90% thin) over the prior's 90%.
-
-    ``published``: name -> (estimate, standard error), drawn beside as a diamond with
-    its 90% interval.
+    """Draw the posterior of exponents as intervals (50% thick, 90% thin) over the
+    prior's 90% interval. ``published``: name -> (estimate, standard error), drawn
+    beside them as a diamond with its 90% interval.
     """
     for y, name in enumerate(reversed(names)):
         prior = fit.law.priors[name]
@@ -174,11 +171,9 @@ def exponents(
 
 
 def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) -> Axes:
-    """Densities of a parameter: the posterior's draws as a histogram, the prior as a
-    line.
-
-    ``name``: an exponent, or a term by its coefficient, whose contribution at the
-    reference run is shown, in nats per token.
+    """Draw densities of a parameter: the posterior's draws as a histogram, the prior as
+    a line. ``name``: an exponent, or the coefficient of a term. For a term its
+    contribution at the reference run is shown, in nats per token.
 
     Raises
     ------
@@ -196,7 +191,7 @@ def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) 
             f"it samples: {', '.join(sampled)}"
         )
     draws = np.asarray(fit.posterior[site]).ravel()
-    # Probabilities within cells, so that no density need be known.
+    # Probabilities within cells need no formula of the density.
     prior = law.priors[site]
     ends = np.array([prior.quantile(q) for q in np.linspace(0.005, 0.995, 200)])
     low, high = min(draws.min(), ends[0]), max(draws.max(), ends[-1])
@@ -215,7 +210,9 @@ def prior_and_posterior(ax: Axes, fit: Fit | Member, name: str, bins: int = 40) 
 
 
 def _interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
-    """90% thin, 50% thick, the median as a dot; quantiles at `LEVELS`, shape (5,)."""
+    """Draw 90% thin, 50% thick, and the median as a dot; quantiles at `LEVELS`, shape
+    (5,).
+    """
     low, lower, median, upper, high = quantiles
     ax.plot([low, high], [y, y], color=colour, lw=1.2)
     ax.plot([lower, upper], [y, y], color=colour, lw=3.5)
@@ -229,7 +226,7 @@ def _interval(ax: Axes, y: float, quantiles: np.ndarray, colour: str) -> None:
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:
-    """Names of rows on the y axis, from below."""
+    """Write names of rows on the y axis, from below."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(-0.6, len(names) - 0.4)
 
@@ -241,25 +238,24 @@ def learned_priors(
     kind: str = "web-text",
     fit: Fit | None = None,
 ) -> Axes:
-    """What measured tables say of a parameter, a row for each lab.
-
-    Lines are the 90% intervals of tables, the band is that of a further lab's table
-    (what `fit` takes for a prior), dashed lines are the law's own prior. Contributions
-    are shares of the floor at the run amid the tables, so that units do not matter.
+    """Draw what measured tables say about a parameter, a row for each lab. Lines are
+    the 90% intervals of tables. The band is the interval for another lab's table, which
+    `fit` takes for a prior. Dashed lines are the law's own prior. Contributions are
+    shares of the floor at the run amid the tables, so units do not matter.
 
     Parameters
     ----------
     name
         A parameter: ``"alpha"``, ``"A"``.
     kind
-        A kind of tables, as `fit` takes it for ``experience``.
+        A kind of tables, as for the argument ``experience`` of `fit`.
     fit
-        A fit of this law, on top.
+        A fit of this law, drawn on top.
 
     Raises
     ------
     LawError
-        No such law or kind, or no table teaches of this parameter.
+        No such law or kind, or no table informs this parameter.
 
     Examples
     --------
@@ -314,7 +310,7 @@ def _check(name: str, site: str, band: dict, tables: Sequence[LearnedTable]) -> 
 def _draw_lab(
     ax: Axes, row: int, tables: Sequence[LearnedTable], site: str, colour: str
 ) -> None:
-    """A line for each table of a lab, within its row."""
+    """Draw a line for each table of a lab, within the lab's row."""
     places = row + np.linspace(-0.3, 0.3, len(tables) + 2)[1:-1]
     for y, table in zip(places, tables, strict=True):
         mean, sd = table.logs[site]
@@ -324,7 +320,7 @@ def _draw_lab(
 
 
 def _at(law: Law) -> str:
-    """The run at which contributions are shares, in words."""
+    """Describe the run at which contributions are shares."""
     catalogue = learned()
     run = catalogue.reference.get(catalogue.same.get(law.name, law.name), {})
     return "".join(f", {c} {format_count(v)}" for c, v in run.items())

@@ -1,4 +1,4 @@
-"""Where a law is off, and what makes a forecast wide."""
+"""Draw where a law is off, and what makes a forecast wide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def width_parts(ax: Axes, parts: pd.DataFrame, labels: Sequence[str]) -> Axes:
-    """What the 90% interval of each forecast is made of, a stacked bar a run.
+    """Draw the parts of each forecast's 90% interval, a stacked bar for each run.
 
     Parameters
     ----------
@@ -37,14 +37,14 @@ def width_parts(ax: Axes, parts: pd.DataFrame, labels: Sequence[str]) -> Axes:
         ax.bar(at, height, bottom=below, width=0.7, color=COLOURS[i], label=label)
         below = below + height
     ax.set_xticks(at, labels)
-    # parts of no height would hold the axis down to the bars' tops
+    # parts without height would keep the axis at the bars' tops
     ax.set_ylim(0, 1.05 * below.max())
     ax.set_ylabel("width of the 90% interval (% of the loss)")
     return ax
 
 
 def misfit_curve(ax: Axes, curve: pd.DataFrame) -> Axes:
-    """A law's misfit along one column, with its 90% band, in percent of the loss.
+    """Draw a law's misfit along one column, with its 90% band, in percent of the loss.
 
     ``curve``: what `bayeslaw.misfit_along` returned.
     """

@@ -1,5 +1,5 @@
-"""Mixtures: probabilities over three shares, and along each of more; how sure a best mixture
-is.
+"""Draw mixtures: probabilities over three shares, or along each of more shares, and how
+sure a best mixture is.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 
 
 def ternary(ax: Axes, plan: MixturePlan, levels: int = 10) -> Axes:
-    """The probability of a plan's limits over the mixtures of three domains at its tokens,
-    with the plan (star) and the line of its confidence; each corner is one domain alone.
+    """Draw the probability that a plan's limits hold over the mixtures of three
+    domains, at the plan's tokens. The star is the plan, the line its confidence; each
+    corner is one domain alone.
 
     Raises
     ------
@@ -62,13 +63,13 @@ def ternary(ax: Axes, plan: MixturePlan, levels: int = 10) -> Axes:
 def _on_triangle(
     shares: Float[np.ndarray, "mixture domain"],
 ) -> Float[np.ndarray, "axis mixture"]:
-    """Places of mixtures in the triangle."""
+    """Compute the places of mixtures in the triangle."""
     return (shares @ CORNERS).T
 
 
 def share_probability(ax: Axes, plan: MixturePlan) -> Axes:
-    """The probability of a plan's limits along each domain's share, the others as near to
-    the plan's as can be; the plan is a dot on each line.
+    """Draw the probability that a plan's limits hold along each domain's share. The
+    other shares stay as near to the plan's as possible. The plan is a dot on each line.
     """
     for i, (name, row) in enumerate(plan.along.items()):
         colour = COLOURS[i % len(COLOURS)]
@@ -82,8 +83,9 @@ def share_probability(ax: Axes, plan: MixturePlan) -> Axes:
 
 
 def mixture_tradeoff(ax: Axes, plan: MixturePlan, domain: str) -> Axes:
-    """The losses under limits along a domain's share, the others as near to the plan's as
-    can be: medians, 90% bands, limits dashed; the plan's share is the dotted line.
+    """Draw the losses that have limits along a domain's share: medians, 90% bands, and
+    limits (dashed). The other shares stay as near to the plan's as possible. The dotted
+    line is the plan's share.
 
     Raises
     ------
@@ -109,8 +111,9 @@ def mixture_tradeoff(ax: Axes, plan: MixturePlan, domain: str) -> Axes:
 
 
 def best_shares(ax: Axes, best: BestMixture) -> Axes:
-    """The best mixture's shares (dots), where the best lies with 90% (thick), and where
-    some mixture is as good within the tolerance (thin).
+    """Draw the best mixture's shares (dots), the 90% intervals of the best shares
+    (thick), and the ranges in which some mixture is as good within the tolerance
+    (thin).
     """
     names = list(best.shares)
     for row, name in enumerate(names):

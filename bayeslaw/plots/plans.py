@@ -1,4 +1,4 @@
-"""Plans: cost against confidence, and the landscape around them."""
+"""Draw plans: cost against confidence, and the landscape around them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ ATPP = "adaptation tokens per parameter"
 
 
 def frontier(ax: Axes, plan: Plan) -> Axes:
-    """Cost against confidence: the cheapest plan at each, the plan (star) and the
-    plug-in plan (cross); in money where that is known, in days, else in ATPP.
+    """Draw cost against confidence: the cheapest plan at each confidence, the plan
+    (star) and the plug-in plan (cross). The cost is in money if known, else in days,
+    else in ATPP.
     """
     rows = [row for row in plan.frontier if row["atpp"] is not None]
     price, unit = _price_of(plan)
@@ -47,7 +48,7 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
             label="plug-in plan",
             **style,
         )
-    # Where nothing need be adapted there is a zero, which has no logarithm.
+    # A plan without adaptation costs zero, which has no logarithm.
     if plan.atpp != 0:
         plain_log(ax)
     ax.set_xlabel("probability that all promises are kept")
@@ -57,7 +58,7 @@ def frontier(ax: Axes, plan: Plan) -> Axes:
 
 
 def _price_of(plan: Plan) -> tuple[Callable[[Mapping[str, Any]], float], str]:
-    """What a row of a plan costs, and the unit of that."""
+    """Choose the cost of a plan's rows, and its unit."""
     cost = plan.cost or {}
     if "money" in cost:
         return (lambda row: row["cost"]["money"]), "cost of the plan"
@@ -67,9 +68,8 @@ def _price_of(plan: Plan) -> tuple[Callable[[Mapping[str, Any]], float], str]:
 
 
 def region(ax: Axes, plan: Plan) -> Axes:
-    """Probability that all promises are kept, over replay and ATPP.
-
-    The line is the confidence asked for.
+    """Draw the probability that all promises are kept, over replay and ATPP. The line
+    is the confidence asked for.
     """
     percent = 100 * np.array(plan.region["replay"])
     atpp = np.array(plan.region["atpp"])
@@ -101,13 +101,13 @@ def region(ax: Axes, plan: Plan) -> Axes:
 
 
 def beyond(ax: Axes, plan: Plan, runs: pd.DataFrame) -> Axes:
-    """Hatch what of a `region` lies beyond the runs: to either side of their replay one
-    way, under and over their tokens the other.
+    """Hatch the part of a `region` that lies beyond the runs: in one direction beyond
+    their replay, in the other beyond their tokens.
 
     Parameters
     ----------
     runs
-        The table that was fitted, with ``replay`` and ``D``.
+        The fitted table, with ``replay`` and ``D``.
     """
     right, top = max(plan.region["replay"]), max(plan.region["atpp"])
     left, bottom = min(plan.region["replay"]), min(plan.region["atpp"])
@@ -138,23 +138,24 @@ def forgetting_landscape(
     atpp: tuple[float, float] = (0.25, 40.0),
     size: int = 41,
 ) -> Axes:
-    """Median forgetting of a checkpoint over replay and ATPP; a line where it stays
-    within a limit.
+    """Draw the median forgetting of a checkpoint over replay and ATPP, with a line
+    around the part that stays within a limit.
 
     Parameters
     ----------
     source
         Posterior of the source loss.
     checkpoint
-        ``N`` and whatever else the law reads beside D and replay (``ptpp``,
+        ``N`` and the other columns that the law reads beside D and replay (``ptpp``,
         ``source_loss_before``, ...).
     baseline_loss
         Source loss before adaptation, nats per token.
     limit, confidence
-        The line is where the law's forgetting is within ``limit`` (0.02 is 2%) with
-        this probability; no limit, no line.
+        On the line the law's forgetting is within ``limit`` (0.02 is 2%) with this
+        probability. Without a limit there is no line.
     atpp, size
-        Adaptation tokens per parameter, from and to; points along each axis.
+        Lowest and highest adaptation tokens per parameter; number of points along each
+        axis.
     """
     replay, tokens = np.linspace(0.01, 1, size), np.geomspace(*atpp, size)
     at_replay, at_tokens = np.meshgrid(replay, tokens)  # (atpp, replay)
@@ -165,7 +166,7 @@ def forgetting_landscape(
     forgetting = np.exp(source.log_loss(grid)) / baseline_loss - 1
 
     median = 100 * np.median(forgetting, axis=0).reshape(size, size)
-    most = float(np.abs(median).max())  # so that no forgetting has the middle colour
+    most = float(np.abs(median).max())  # zero forgetting gets the middle colour
     levels = np.linspace(-most, most, 21)
     filled = ax.contourf(
         100 * replay,
@@ -200,7 +201,7 @@ def _line(
     level: float,
     colour: str,
 ) -> None:
-    """A contour where a share, shape (y, x), is at a level, if it crosses it."""
+    """Draw the contour of a share, shape (y, x), at a level, if the share crosses it."""
     if share.min() < level < share.max():
         ax.contour(
             x,
@@ -213,10 +214,10 @@ def _line(
 
 
 def tradeoff(ax: Axes, plan: Plan) -> Axes:
-    """Forgetting (left) and losses (right axis) along replay at the plan's ATPP.
-
-    90% bands, limits dashed; after Goffinet 2025, fig. 2. The losses' axis is the twin
-    of ``ax``; wrong answers, as a limit on an accuracy has them, are on the left.
+    """Draw forgetting (left axis) and losses (right axis) along replay at the plan's
+    ATPP, with 90% bands and dashed limits (after Goffinet 2025, fig. 2). The losses'
+    axis is the twin of ``ax``. For a limit on accuracy, the share of wrong answers is
+    on the left.
     """
     percent = 100 * np.array(plan.tradeoff["replay"])
     bands = plan.tradeoff["bands"]
@@ -248,7 +249,7 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
 
 
 def _left_axis(units: set[str]) -> str:
-    """Name what rises beside the losses, and its unit."""
+    """Name the quantity on the left axis, and its unit."""
     names = {"relative": "forgetting", "nats": "forgetting", "error": "wrong answers"}
     there = dict.fromkeys(name for unit, name in names.items() if unit in units)
     unit = "nats per token" if "nats" in units else "%"
@@ -256,7 +257,9 @@ def _left_axis(units: set[str]) -> str:
 
 
 def _scaled(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:
-    """Low, median and high, shape (replay,) each, and limit, in the axis's unit."""
+    """Convert low, median and high, each of shape (replay,), and the limit to the
+    axis's unit.
+    """
     keys = ("low", "median", "high", "limit")
     return {key: scale * np.array(band[key], float) for key in keys}
 
@@ -268,7 +271,7 @@ def _band(
     colour: str,
     label: str,
 ) -> None:
-    """Median, 90% band and limit of one promise."""
+    """Draw median, 90% band and limit of one promise."""
     ax.plot(replay, band["median"], color=colour, label=label)
     ax.fill_between(
         replay, band["low"], band["high"], color=colour, alpha=0.2, linewidth=0
@@ -277,7 +280,8 @@ def _band(
 
 
 def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
-    """What each scenario's plan costs, with the probability that it keeps its promises.
+    """Draw the cost of each scenario's plan, with the probability that it keeps its
+    promises.
 
     Parameters
     ----------
@@ -298,7 +302,7 @@ def scenarios(ax: Axes, looked_at: WhatIf) -> Axes:
         at = price({"atpp": answer.atpp, "cost": answer.cost})
         colour = COLOURS[0] if answer.feasible else COLOURS[1]
         ax.plot([at], [place], "o", color=colour)
-        # words go towards the middle, so that they stay inside the picture
+        # words point towards the middle, to stay inside the picture
         is_right = at > middle
         ax.annotate(
             f"{answer.probability:.0%}, replay {answer.replay:.0%}",

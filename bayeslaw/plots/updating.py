@@ -1,5 +1,5 @@
-"""A second batch of runs: forecasts and parameters before and after, the new rows beside
-what was foreseen of them, and which of them moved a forecast.
+"""Draw a second batch of runs: forecasts and parameters before and after, the new rows
+beside their forecasts, and the rows that moved a forecast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHEN = {"before": (GREY, 0.14), "after": (COLOURS[0], -0.14)}  # colour, offset
 
 
 def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
-    """The forecast of each run before and after: the median in its interval."""
+    """Draw the forecast of each run before and after: the median in its interval."""
     rows = domain.forecasts
     for when, (colour, offset) in WHEN.items():
         _intervals(ax, rows, when, offset, colour)
@@ -35,8 +35,9 @@ def updated(ax: Axes, domain: UpdatedDomain) -> Axes:
 
 
 def moved_plan(ax: Axes, change: PlanChange) -> Axes:
-    """The cheapest plan at each confidence, before and after; stars are the plans, and
-    the cross what the old one is worth now. The dotted line is the confidence asked for.
+    """Draw the cheapest plan at each confidence, before and after. Stars are the plans;
+    the cross is the old plan as judged now. The dotted line is the confidence asked
+    for.
     """
     for when, (colour, _) in WHEN.items():
         plan: Plan = getattr(change, when)
@@ -66,8 +67,8 @@ def moved_plan(ax: Axes, change: PlanChange) -> Axes:
 
 
 def moved_parameters(ax: Axes, domain: UpdatedDomain) -> Axes:
-    """Each parameter before and after, in sds that it had before, from its old median;
-    dotted lines are half an sd away.
+    """Draw each parameter before and after, as distance from its old median in units of
+    its old sd. Dotted lines are half an sd away.
     """
     rows = domain.parameters[domain.parameters["sd"] > 0]
     ends = rows[[c for c in rows if str(c).startswith(("before", "after"))]]
@@ -83,8 +84,9 @@ def moved_parameters(ax: Axes, domain: UpdatedDomain) -> Axes:
 
 
 def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
-    """How far each new row lies from its forecast, over tokens, a colour for each level
-    of what tells them apart; grey bars are the 90% intervals that were foreseen.
+    """Draw how far each new row lies from its forecast, over tokens. Each level of the
+    column that tells rows apart has a colour. Grey bars are the 90% intervals of the
+    forecasts.
 
     Raises
     ------
@@ -115,8 +117,8 @@ def new_rows(ax: Axes, domain: UpdatedDomain) -> Axes:
 
 
 def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
-    """What each group of new rows adds to the shift of the first forecast, in percent of
-    the loss; at the top what they add together, and the shift of the refit.
+    """Draw what each group of new rows adds to the shift of the first forecast, in
+    percent of the loss. At the top are the sum over groups, and the shift of the refit.
 
     Raises
     ------
@@ -126,7 +128,8 @@ def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
     why = domain.attribution
     if why is None:
         raise ValueError(f"{domain.name} has no new rows that could move anything")
-    # runs are many, and in the table; more than fourteen bars cannot be read
+    # runs can be many, and the table lists them all; more than fourteen bars cannot be
+    # read
     groups = why.groups[why.groups["by"] != "run"].head(14)
     names = ["the refit", "all new rows"]
     names += [f"{g['by']} {g['level']}" for _, g in groups.iterrows()]
@@ -142,7 +145,7 @@ def what_moved(ax: Axes, domain: UpdatedDomain) -> Axes:
 def _intervals(
     ax: Axes, rows: pd.DataFrame, when: str, offset: float, colour: str
 ) -> None:
-    """Medians in their intervals, one below the other."""
+    """Draw medians in their intervals, one below the other."""
     y = offset - np.arange(len(rows))
     style: dict[str, Any] = {"color": colour, "lw": 5, "alpha": 0.45}
     ax.hlines(y, rows[f"{when}_low"], rows[f"{when}_high"], **style)
@@ -155,6 +158,6 @@ def _names(ax: Axes, names: list[str]) -> None:
 
 
 def _legend(ax: Axes) -> None:
-    """Above the picture, where it hides nothing."""
+    """Put the legend above the picture, where it hides nothing."""
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}
     ax.legend(fontsize=8, frameon=False, columnspacing=1.0, **place)
