@@ -21,6 +21,7 @@ import drift_prior
 import handful
 import learned_scales
 import measured_grid
+import measured_mixtures
 import measured_tables
 import mixtures
 import pandas as pd
@@ -508,6 +509,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "pools_short": Kept("pool_study.csv", by_rows(summaries.pools)),
     "real_tables": Kept("real_tables.csv", by_rows(markdown)),
     "mixtures": Kept("mixtures.csv", by_rows(mixtures.markdown)),
+    "measured_mixtures": Kept(
+        "measured_mixtures.csv", by_rows(measured_mixtures.markdown)
+    ),
     "learned_scales": Kept("learned_judged.csv", by_rows(learned_scales.markdown)),
     "drift_prior": Kept("drift_prior.csv", by_rows(drift_prior.markdown)),
     "true_forms": Kept("true_forms.csv", by_rows(true_forms.table)),

@@ -3,7 +3,7 @@
     python tests/studies/measured_tables.py [NAME]
 
 Two seeds' spread, two languages from the same checkpoints, repeated text, learning
-rates, and the shape of a curve: each a table that the pages show, computed as the site is
+rates, the shape of a curve, and mixtures of languages: each a table that the pages show, computed as the site is
 built. Losses are compared in logs and told as percent.
 """
 
@@ -188,6 +188,25 @@ def off_neighbours(run: pd.DataFrame) -> float:
     return float(np.sqrt((off**2).mean() / 1.5))
 
 
+# -- mixtures --------------------------------------------------------------------------
+
+
+def languages_mixed(size: str = "23k", ptpp: float = 93.0) -> str:
+    """Losses at the end of each mixture of three languages, means of two seeds."""
+    runs = ends(table("microcpt-mixtures"))
+    runs = runs[(runs["size"] == size) & (runs["ptpp"] == ptpp)]
+    languages = ["source", "fr", "de"]
+    shares = [f"share_{name}" for name in languages]
+    means = runs.pivot_table(values="loss", index=shares, columns="domain")[languages]
+    rows = [
+        [*(f"{share:.2g}" for share in mixture), *(f"{loss:.3f}" for loss in losses)]
+        for mixture, losses in zip(means.index, means.to_numpy(), strict=True)
+    ]
+    return markdown(
+        rows, ["English", "French", "German", *(f"loss, {n}" for n in languages)]
+    )
+
+
 SHOWN: dict[str, Callable[[], str]] = {
     "seeds": lambda: seeds("microcpt"),
     "seeds_de": lambda: seeds("microcpt-de"),
@@ -196,6 +215,7 @@ SHOWN: dict[str, Callable[[], str]] = {
     "repeats_by_replay": repeats_by_replay,
     "rates": rates,
     "curves": curves,
+    "languages_mixed": languages_mixed,
 }
 
 
