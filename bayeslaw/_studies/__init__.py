@@ -1,4 +1,3 @@
-"""Public commands that run for hours and go on where they were.
-
-Imports `_running` and the rooms below it.
+"""Provide public commands that run for hours and can resume after a stop. The room
+imports `_running` and the rooms below it.
 """

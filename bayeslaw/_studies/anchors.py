@@ -45,16 +45,16 @@ from bayeslaw._tables.simulate import NOISE, REPLAYS, TOKENS_PER_PARAMETER, ptpp
 
 @dataclass(frozen=True)
 class RunList:
-    """How a list of runs is made.
+    """Describe how a list of runs is made.
 
     Parameters
     ----------
     shares
         Budgets, as shares of the paper's cost.
     gain
-        What a list that is chosen maximises.
+        The quantity that a chosen list maximises.
     max_picks
-        Runs at most; None for any number.
+        Largest number of runs; None for any number.
     """
 
     shares: tuple[float, ...] = (1.0,)
@@ -81,7 +81,7 @@ MENUS = {
 
 @dataclass(frozen=True, eq=False)
 class LawDraws:
-    """Draws of a law as a posterior; ``values``: each of shape (draw,)."""
+    """Treat draws of a law as a posterior; ``values``: each of shape (draw,)."""
 
     law: Law
     values: Mapping[str, np.ndarray]
@@ -95,7 +95,9 @@ class LawDraws:
         return ()
 
     def pieces(self) -> tuple[Piece, ...]:
-        """All draws; ``sigma`` is that of a new run, shared errors included."""
+        """List the one piece: all draws. ``sigma`` is the scale of a new run, with
+        shared errors.
+        """
         formula = LogLoss(self.law)
         return (formula.piece(self.values),)
 
@@ -118,11 +120,11 @@ class LawDraws:
 
 @dataclass(frozen=True)
 class World:
-    """A truth and its noise.
+    """Simulate a truth and its noise.
 
     ``spread`` is the sd of the logarithms of its parameters around the law's plausible
-    ones; ``tau`` that of the log loss that runs of one checkpoint share, and where
-    there is any, points of a run err alike too.
+    parameters. ``tau`` is the sd of the part of the log loss that runs of one
+    checkpoint share. If ``tau`` is above 0, the errors along a run are correlated, too.
     """
 
     law: str
@@ -131,7 +133,9 @@ class World:
     tau: float
 
     def known(self, draws: int) -> LawDraws:
-        """What one knows who knows the truth, and that noise is Gaussian."""
+        """Build the posterior of somebody who knows the truth, and knows that noise is
+        Gaussian.
+        """
         law = find(self.law)
         rng = np.random.default_rng([2025, self.seed])
         parameters = {}
@@ -141,19 +145,19 @@ class World:
         if "lam" in parameters:
             # at 1 tokens would not count after long pre-training
             parameters["lam"] = min(parameters["lam"], 0.95)
-        # so many degrees of freedom make a Student-t a Gaussian
+        # with so many degrees of freedom a Student-t is a Gaussian
         values = {**law.from_paper(parameters), "sigma": NOISE, "dof": 1e6}
         return LawDraws(law, {k: np.full(draws, float(v)) for k, v in values.items()})
 
     def truth(self, runs: pd.DataFrame) -> np.ndarray:
-        """Log loss of the law itself, shape (run,)."""
+        """Compute the log loss of the law itself, shape (run,)."""
         pieces = self.known(1).pieces()
         draws = all_draws(pieces)
         return log_losses(draws, runs, "the table")[0]
 
     def measured(self, runs: pd.DataFrame, stream: int) -> pd.DataFrame:
-        """The runs with their losses; another stream, other noise, but checkpoints keep
-        their effects.
+        """Measure the runs: add losses. Another stream gives other noise, but
+        checkpoints keep their effects.
         """
         rng = np.random.default_rng([self.seed, stream])
         error = NOISE * rng.standard_normal(len(runs))
@@ -173,8 +177,8 @@ class World:
         return np.array(effects)
 
     def _along(self, runs: pd.DataFrame, error: np.ndarray) -> np.ndarray:
-        """Independent errors made a first-order autoregression along each run, rows of
-        which come in order; shape (run,).
+        """Turn independent errors into a first-order autoregression along each run,
+        shape (run,). The rows of a run are in order.
         """
         same_run = (runs["run"] == runs["run"].shift()).to_numpy()
         gap = np.diff(np.log(runs["D"].to_numpy(float)), prepend=0.0)
@@ -199,12 +203,12 @@ def fit_world(
     Parameters
     ----------
     near
-        Posterior from a draw of which the search starts; None for anywhere.
+        The search starts from a draw of this posterior; None: from anywhere.
     draws
-        Posterior draws.
+        Number of posterior draws.
     multiple
-        The table is padded to a multiple of so many rows, so that few programs serve
-        all.
+        The table is padded to a multiple of this number of rows, so that few compiled
+        programs serve all tables.
     """
     from bayeslaw._inference import nuts
 
@@ -220,7 +224,7 @@ def fit_world(
         starts = starts_near(law, table, at, [first_draw], NOISE)
     importance = Importance(draws)
     values, _ = refit(law, table, at, starts, seed=world.seed, importance=importance)  # pyright: ignore[reportArgumentType]
-    # scales of errors may come with either sign
+    # scales of errors may have either sign
     return LawDraws(law, {n: np.abs(v) if n in ERROR else v for n, v in values.items()})
 
 
@@ -228,8 +232,8 @@ def fit_world(
 
 
 def on_offer(menu_name: str, measured: str) -> pd.DataFrame:
-    """Candidates, whose checkpoints all exist: points along runs, or runs of one point
-    each.
+    """List the candidates, whose checkpoints all exist: points along runs, or runs of
+    one point each.
     """
     return candidates(
         ptpp_grid().query("N < 2e9"), **MENUS[menu_name], along_run=measured != "once"
@@ -237,13 +241,13 @@ def on_offer(menu_name: str, measured: str) -> pd.DataFrame:
 
 
 def goal_runs() -> pd.DataFrame:
-    """The runs that are forecast: of the largest model, at the last stage."""
+    """List the runs to forecast: the largest model at the last stage."""
     return ptpp_grid().query("N == 8.1e9 and ptpp == 279")
 
 
 def paper_runs(measured: str) -> pd.DataFrame:
-    """The paper's 20 anchors with their costs: all but the dearest of its 21
-    combinations of replay and tokens.
+    """List the paper's 20 anchors with their costs: its 21 combinations of replay and
+    tokens, without the dearest.
     """
     grid = ptpp_grid().query("N == 241e6 and ptpp == 279").iloc[:-1]
     run = grid["run"]
@@ -253,7 +257,7 @@ def paper_runs(measured: str) -> pd.DataFrame:
 
 
 def price(runs: pd.DataFrame) -> float:
-    """Cost of these runs, each up to its last row."""
+    """Sum the cost of these runs, each up to its last row."""
     offered = menu(runs)
     last = (offered.rows >= 0).sum(axis=1) - 1
     runs_on_offer = np.arange(len(last))
@@ -264,7 +268,7 @@ def price(runs: pd.DataFrame) -> float:
 def random_runs(
     table: pd.DataFrame, budget: float, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Random runs up to random points, while any fits the budget."""
+    """Draw random runs up to random points, while any fits the budget."""
     offered = menu(table)
     runs, remaining = [], budget
     while len(affordable := np.argwhere(offered.cost <= remaining)):
@@ -276,7 +280,7 @@ def random_runs(
 
 
 def runs_of_list(job: ListJob, before: LawDraws) -> pd.DataFrame:
-    """What a list buys with its share of the paper's cost."""
+    """Choose the runs that a list buys with its share of the paper's cost."""
     paper = paper_runs(job.measured)
     if job.list == "paper":
         return paper
@@ -302,8 +306,8 @@ def runs_of_list(job: ListJob, before: LawDraws) -> pd.DataFrame:
 
 
 def scores(posterior: LawDraws, world: World) -> dict[str, float]:
-    """How far the forecast of the goal misses the truth (and noisy runs), how wide it
-    is, how often it holds them.
+    """Score the forecast of the goal: its error against the truth (and against noisy
+    runs), its width, and its coverage.
 
     ``rmse``: of the median's log loss; ``width``: mean of the 90% interval's width over
     the median, of the law and of a ``_new`` run; ``coverage`` of those intervals;
@@ -337,15 +341,15 @@ def plan_scores(
     """Score a posterior's plan: FLOPs over those of one who knows both laws, and how
     probably a run keeps both promises in truth.
 
-    NaN where no plan reaches the confidence.
+    The result is NaN if no plan reaches the confidence.
     """
     from bayeslaw._designs.goals.plan import cheapest_plan
 
-    # the paper's plan: promises are what the truth just keeps there
+    # the paper's plan: the truth just keeps these promises there
     model = {"N": 8.1e9, "ptpp": 279.0}
     reference = pd.DataFrame([model | {"D": 8.9 * 8.1e9, "replay": 0.34}])
-    # A run keeps both promises with the confidence, where its own noise alone may break
-    # them and each is kept with the confidence's square root.
+    # A run keeps both promises with the confidence if each is kept with the square root
+    # of the confidence and only the run's own noise can break them.
     margin = np.exp(norm.ppf(confidence**0.5) * NOISE)
     target_loss, source_loss = (
         float(np.exp(world.truth(reference)[0])) * margin for world in worlds
@@ -378,8 +382,8 @@ def plan_scores(
 
 @dataclass(frozen=True)
 class ListJob:
-    """One list of one world: the items by which its rows are kept. `anchors_study` says
-    what they are; ``share`` is of the paper's cost.
+    """Identify one list of one world by the items that key its rows. `anchors_study`
+    documents them; ``share`` is a share of the paper's cost.
     """
 
     law: str
@@ -394,7 +398,7 @@ class ListJob:
 
     @property
     def worlds(self) -> Sequence[World]:
-        """Worlds of the target and, where plans are made, of the source."""
+        """Make the worlds of the target and, if plans are made, of the source."""
         target = World(self.law, self.seed, self.spread, self.tau)
         if not self.plan:
             return [target]
@@ -402,27 +406,33 @@ class ListJob:
 
     @property
     def run_length(self) -> float | None:
-        """E-folds over which a run's error changes; none is shared without ``tau``."""
+        """Choose the e-folds over which a run's error changes; without ``tau`` points
+        share no error.
+        """
         return None if self.tau else 0.0
 
     @property
     def stream(self) -> int:
-        """Random stream of the noise of bought runs, one for each list and share."""
+        """Number the random stream of the noise of bought runs, one for each list and
+        share.
+        """
         halvings = round(-np.log2(self.share))  # of the paper's cost
         return 1 + 10 * [*LISTS].index(self.list) + halvings
 
 
 @lru_cache(maxsize=128)
 def _known(world: World) -> tuple[pd.DataFrame, LawDraws]:
-    """What is known before anything is bought: runs at the early stages, and their
-    posterior.
+    """Measure what is known before anything is bought: runs at the early stages, and
+    their posterior.
     """
     runs = world.measured(ptpp_grid().query("ptpp < 279"), 0)
     return runs, fit_world(world, runs)
 
 
 def score_list(**items: Any) -> list[dict[str, Any]]:
-    """A job of the study: a row of what its list's runs cost and came to."""
+    """Do one job of the study, and return a row with the cost and the scores of its
+    list's runs.
+    """
     runtime.start()
     job = ListJob(**items)
     worlds = job.worlds
@@ -445,7 +455,9 @@ def score_list(**items: Any) -> list[dict[str, Any]]:
 
 
 def _expected(job: ListJob, runs: pd.DataFrame, before: LawDraws) -> dict[str, Any]:
-    """What runs cost, and the sds of the goal that they are expected to leave."""
+    """Compute the cost of runs, and the sds of the goal that they are expected to
+    leave.
+    """
     goal = goal_runs()
     sd_before, sd_expected = appraise(before, runs, goal, run_length=job.run_length)
     return {
@@ -459,7 +471,7 @@ def _expected(job: ListJob, runs: pd.DataFrame, before: LawDraws) -> dict[str, A
 
 @dataclass(frozen=True)
 class StudyArguments:
-    # arguments of `anchors_study`, which says what they are
+    # arguments of `anchors_study`, documented there
 
     path: Path | None = None
     _: KW_ONLY
@@ -475,7 +487,7 @@ class StudyArguments:
     progress: Callable[[int, int], None] | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be studied."""
+        """Refuse arguments that cannot be studied."""
         _check_one_of("measured", self.measured, ("once", "along", "trajectories"))
         _check_one_of("menu", self.menu, MENUS)
         for name in self.lists:
@@ -495,7 +507,7 @@ class StudyArguments:
             )
 
     def jobs(self) -> Sequence[ListJob]:
-        """A list for all worlds, then the next."""
+        """List the jobs: one list for all worlds, then the next list."""
         worlds = [(law, int(seed)) for seed in self.seeds for law in self.laws]
         lists = [(name, share) for name in self.lists for share in LISTS[name].shares]
         return [
@@ -522,33 +534,35 @@ def _check_one_of(name: str, value: str, allowed: Iterable[str]) -> None:
 
 @takes(StudyArguments)
 def anchors_study(arguments: StudyArguments) -> pd.DataFrame:
-    """A row for each world and list of runs: cost, expected and realised sd, error,
-    width, coverage (`scores`).
+    """Simulate worlds, and make a row for each world and list of runs: cost, expected
+    and realised sd, error, width, coverage (`scores`).
 
     Parameters
     ----------
     path
-        CSV where rows are kept as worlds are done; those in it are not made again.
+        CSV to which rows are written as worlds are done; rows in it are not made again.
     laws, seeds
-        The truths, each with its own fit, and the noises.
+        The truths, each with its own fit, and the seeds of the noise.
     lists
         What is bought: nothing, the paper's grid, runs chosen for the goal's variance
-        (of them at most 20: few), random ones, a D-optimal design. A list is made for
-        all worlds before the next.
+        (``few``: at most 20 of these), random runs, a D-optimal design. A list is made
+        for all worlds before the next list.
     measured
-        ``"once"``: every measurement is a run of its own, the paper's and those on
-        offer; ``"along"``: points of a run cost the run, the paper's too (three runs);
-        ``"trajectories"``: those on offer only.
+        ``"once"``: every measurement is a run of its own, both in the paper's grid and
+        on offer. ``"along"``: points of a run cost the run, also in the paper's grid
+        (three runs). ``"trajectories"``: points of a run cost the run for runs on offer
+        only.
     menu
-        ``"grid"``: the paper's replays and tokens are on offer; ``"wide"``: more of
-        both.
+        ``"grid"``: the paper's replays and tokens are on offer; ``"wide"``: more
+        replays and tokens.
     spread
-        Sd of the logarithms of each world's parameters around the law's plausible ones.
+        Sd of the logarithms of each world's parameters around the law's plausible
+        parameters.
     tau
-        Sd of log loss that runs of one checkpoint share in the world, which fits know
-        of; errors along a run are then alike too.
+        Sd of the part of the log loss that runs of one checkpoint share in the world.
+        Fits allow for it. Errors along a run are then correlated, too.
     plan
-        Measure the source as well, and plan with each posterior.
+        Measure the source, too, and plan with each posterior.
     executor, progress
         As for `study`.
 

@@ -1,9 +1,10 @@
-"""``bayeslaw study pool``: what does buying runs well save, on a pool that somebody has
-measured whole?
+"""``bayeslaw study pool``: what does buying runs well save, on a pool in which all runs
+are measured?
 
-Runs are bought from nothing up to a share of what all runs on offer cost, their losses
-are looked up, and the goal's are forecast: the protocol of Li et al. 2026 (arXiv
-2604.22753), who report R2; here with the coverage and the score of the intervals.
+Runs are bought from nothing up to a share of the cost of all runs on offer. Their
+losses are looked up, and the losses of the goal are forecast. This is the protocol of
+Li et al. 2026 (arXiv 2604.22753), who report R2; the study adds the coverage and the
+score of the intervals.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PoolStudyArguments:
-    # arguments of `pool_study`, which says what they are
+    # arguments of `pool_study`, documented there
 
     runs: pd.DataFrame
     offer: str
@@ -66,17 +67,17 @@ def pool_study(arguments: PoolStudyArguments) -> pd.DataFrame:
     runs
         The pool with all its losses; ``cost``, or N and D (6 N D).
     offer, goal
-        Queries of the rows on offer and of those to be forecast.
+        Queries of the rows on offer and of the rows to forecast.
     budgets
-        Shares of what all runs on offer cost together; by default those of Li et al.
+        Shares of the cost of all runs on offer; by default the shares of Li et al.
     laws
-        By default those that suit the columns.
+        By default the laws that suit the columns.
     rules
         How runs are bought: ``chosen`` (`next_runs`), ``random``, ``cheapest`` first,
-        ``cost-weighted`` (random, the cheaper the likelier), ``D-optimal`` (by the
-        priors). Whatever was bought, `bayeslaw.average` forecasts.
+        ``cost-weighted`` (random, cheaper runs are likelier), ``D-optimal`` (by the
+        priors). `bayeslaw.average` forecasts from the bought runs under every rule.
     path
-        CSV of rows as they are made; the same call goes on from there.
+        CSV to which rows are written as they are made; the same call resumes from it.
 
     Returns
     -------
@@ -88,7 +89,7 @@ def pool_study(arguments: PoolStudyArguments) -> pd.DataFrame:
     Raises
     ------
     RunTableError
-        A query leaves nothing, or both the same rows.
+        A query leaves no rows, or both queries leave the same rows.
     LawError
         A law is unknown, or none suits the columns.
 
@@ -120,7 +121,7 @@ def pool_study(arguments: PoolStudyArguments) -> pd.DataFrame:
 
 
 def pool_summary(rows: pd.DataFrame) -> Sequence[Mapping[Any, Any]]:
-    """Medians over seeds, as JSON holds them: a record for each rule and budget."""
+    """Compute medians over seeds, for JSON: a record for each rule and budget."""
     by_case = rows.groupby(["rule", "budget"], sort=False)
     medians = by_case.median(numeric_only=True).drop(columns="seed")
     counted = medians.assign(seeds=by_case.size(), runs=medians["runs"].round())
@@ -130,7 +131,7 @@ def pool_summary(rows: pd.DataFrame) -> Sequence[Mapping[Any, Any]]:
 def _parts(
     runs: pd.DataFrame, offer: str, goal: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows on offer and those of the goal."""
+    """Split the table into the rows on offer and the rows of the goal."""
     offered, wanted = _selected(runs, "--offer", offer), _selected(runs, "--goal", goal)
     for name, part in (("--offer", offered), ("--goal", wanted)):
         if len(part) < 2:
@@ -151,7 +152,7 @@ def _selected(runs: pd.DataFrame, option: str, query: str) -> pd.DataFrame:
 
 
 def _check(budgets: Sequence[float], rules: Sequence[str]) -> None:
-    """Refuse budgets that are no shares, and unknown rules."""
+    """Refuse budgets that are not shares, and unknown rules."""
     bad = [b for b in budgets if not 0 < b <= 1]
     if bad:
         raise PlanError(
@@ -172,13 +173,13 @@ def purchase(
     budget: float,
     seed: int,
 ) -> Results:
-    """One purchase and what it foretells."""
+    """Make one purchase and score its forecast."""
     runtime.start()
     prices = menu(offered)
     total = prices.price(np.ones(len(offered), bool))
     amount = budget * total
     with warnings.catch_warnings():
-        # a fit on a few runs has doubts, of which a study of many says nothing
+        # a fit on a few runs warns; a study of many fits leaves the warnings out
         warnings.simplefilter("ignore")
         if rule == "chosen":
             bought, posterior = in_batches(offered, goal, laws, amount, seed)
@@ -195,7 +196,7 @@ def outcome(
     goal: pd.DataFrame,
     seed: int,
 ) -> dict[str, float]:
-    """What was bought, and what it foretells."""
+    """Describe what was bought, and score its forecast."""
     everything = np.ones(len(bought), bool)
     share = prices.price(bought) / prices.price(everything)
     figures: dict[str, float] = {
@@ -208,7 +209,7 @@ def outcome(
 def in_batches(
     offered: pd.DataFrame, goal: pd.DataFrame, laws: list[Law], amount: float, seed: int
 ) -> tuple[Bool[np.ndarray, " row"], Posterior]:
-    """As `next_runs` says, until it stops."""
+    """Buy as `next_runs` recommends, until it stops."""
     first = next_runs(offered, goal, amount, laws=laws, seed=seed)
     last = looked_up(first, offered[["loss"]])
     bought = offered.index.isin(last.campaign.measured["row"])
@@ -216,7 +217,7 @@ def in_batches(
 
 
 def looked_up(now: NextRuns, losses: pd.DataFrame, most_batches: int = 8) -> NextRuns:
-    """Buy to the end of a sequence whose runs have these losses, a column for each
+    """Buy runs to the end of the sequence and look up their losses, a column for each
     domain.
     """
     for _ in range(most_batches):
@@ -238,7 +239,7 @@ def bought_at_once(
     amount: float,
     seed: int,
 ) -> Bool[np.ndarray, " row"]:
-    """What simpler rules buy, shape (row,) of truth values."""
+    """Mark the rows that simpler rules buy, shape (row,)."""
     prices = menu(offered)
     if rule == "D-optimal":
         return _d_optimal(prices, offered, goal, laws, amount, seed)
@@ -258,7 +259,7 @@ def bought_at_once(
 def _while_it_lasts(
     order: np.ndarray, cost: Float[np.ndarray, " run"], amount: float
 ) -> list[int]:
-    """Runs in this order, each that the rest of the money pays for."""
+    """Take runs in this order, each one that the remaining money pays for."""
     runs, remaining = [], amount
     for run in order:
         if cost[run] <= remaining:
@@ -285,7 +286,9 @@ def _d_optimal(
     amount: float,
     seed: int,
 ) -> Bool[np.ndarray, " row"]:
-    """The runs that tell most of all parameters, by the priors."""
+    """Choose the runs that are most informative about all parameters, by the priors
+    (D-optimal).
+    """
     unmeasured = offered.drop(columns="loss")
     domain = domain_of(from_priors(laws, unmeasured, seed), prices, goal, None)
     approximation = gaussian(prices, [domain])
@@ -298,7 +301,7 @@ def _d_optimal(
 
 
 def scores(posterior: Posterior, goal: pd.DataFrame, seed: int) -> dict[str, float]:
-    """How well the goal's losses are foretold; `pool_study` says by what."""
+    """Score the forecasts of the goal's losses; `pool_study` lists the scores."""
     loss = goal["loss"].to_numpy(float)
     draws = posterior.log_loss(goal, noise=True, seed=seed)
     middle, y = np.median(draws, axis=0), np.log(loss)

@@ -1,5 +1,5 @@
-"""Studies: a task done for many worlds, its rows kept in a file as they are made, so
-that an interrupted study goes on.
+"""Run studies: a task for many worlds. Rows are written to a file as they are made, so
+an interrupted study can resume.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ def study(
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Rows of all jobs; those of jobs already in the file are read, the rest are made.
+    """Collect the rows of all jobs: read the rows of jobs already in the file, and make
+    the rest.
 
     Parameters
     ----------
     task
-        Called with a job's items as keyword arguments, it returns rows; they get the
+        Called with a job's items as keyword arguments; it returns rows, which get the
         job's items as columns.
     path
-        CSV of rows, written anew after each job. Rows of other jobs in it stay.
+        CSV of rows, rewritten after each job. Rows of other jobs in it stay.
     executor
-        Where to run, one job a task; by default here. Workers need this package.
+        Where to run, one task for each job; by default in this process. Workers need
+        this package.
     progress
-        Called with jobs done and to do.
+        Called with the number of jobs done and the number of all jobs.
 
     Raises
     ------
@@ -70,7 +72,7 @@ def study(
 
 
 def _key(row: Mapping[Any, Any], names: Sequence[str]) -> tuple[str, ...]:
-    """A row's job, as text: 1 and 1.0 are one."""
+    """Write a row's job as text: 1 and 1.0 are the same."""
     items = [row[name] for name in names]
     return tuple(f"{v:g}" if isinstance(v, int | float) else str(v) for v in items)
 

@@ -1,4 +1,4 @@
-"""What a study of anchors says: means of each list, worlds won from the paper's grid,
+"""Summarise a study of anchors: means of each list, worlds won from the paper's grid,
 and how well gains were foretold.
 """
 
@@ -12,8 +12,8 @@ import pandas as pd
 
 
 def wins(rows: pd.DataFrame, name: str = "chosen", share: float = 1.0) -> pd.DataFrame:
-    """For each world, whether a list's ``rmse``, ``width``, ... are below the paper's;
-    ``both``: RMSE and width.
+    """Tell for each world whether a list's ``rmse``, ``width``, ... are below the
+    paper's; ``both``: RMSE and width.
     """
     columns = ["rmse", "width", "rmse_new", "width_new"]
     by_world = rows.set_index(["law", "seed"])
@@ -25,7 +25,9 @@ def wins(rows: pd.DataFrame, name: str = "chosen", share: float = 1.0) -> pd.Dat
 
 
 def calibration(rows: pd.DataFrame) -> dict[str, float]:
-    """Realised on expected reduction of the goal's sd, over all lists and worlds."""
+    """Regress the realised on the expected reduction of the goal's sd, over all lists
+    and worlds.
+    """
     bought = rows.dropna(subset=["sd_expected"])
     before = bought["sd_before"]
     reduction = before - bought["sd_expected"], before - bought["sd"]
@@ -48,12 +50,12 @@ def _slope(expected: pd.Series, realised: pd.Series) -> float:
 
 
 def averages(rows: pd.DataFrame, by: Sequence[str] = ("list", "share")) -> pd.DataFrame:
-    """Means over worlds of each list, and how many ``worlds``; of ``plan_cost`` the
-    mean distance of its logarithm from 0.
+    """Compute means over worlds for each list, and the number of ``worlds``. For
+    ``plan_cost`` it is the mean distance of its logarithm from 0.
     """
     if "plan_cost" in rows:
         rows = rows.assign(plan_cost=np.abs(np.log(rows["plan_cost"])))
-    # not what says which world and study a row is of
+    # without columns that name the world and the study
     settings = ("law", "seed", "measured", "menu", "spread", "tau", "plan")
     measures = [c for c in rows if c not in (*settings, *by)]
     groups = rows.groupby(list(by), sort=False)
@@ -61,8 +63,8 @@ def averages(rows: pd.DataFrame, by: Sequence[str] = ("list", "share")) -> pd.Da
 
 
 def summary(rows: pd.DataFrame) -> dict[str, Any]:
-    """What the study says, as JSON holds it: means of each list, shares of worlds won,
-    and how well gains were foretold.
+    """Summarise the study for JSON: means of each list, shares of worlds won, and how
+    well gains were foretold.
     """
     worlds = rows.groupby(["law", "seed"]).ngroups
     table = averages(rows).reset_index().to_dict(orient="records")
@@ -73,8 +75,8 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _shares_won(rows: pd.DataFrame) -> dict[str, dict]:
-    """Shares of worlds in which each list beats the paper's grid, by list; of the
-    chosen runs at its cost also by law.
+    """Compute the shares of worlds in which each list beats the paper's grid, by list.
+    For chosen runs at the grid's cost, also compute them by law.
     """
     pairs = rows[["list", "share"]].drop_duplicates()
     lists = list(pairs.itertuples(index=False, name=None))
@@ -128,7 +130,7 @@ def _line(cells: Sequence[str]) -> str:
 def _cells(
     row: Mapping[Any, Any], columns: Sequence[tuple[str, str, str]]
 ) -> list[str]:
-    """A list's figures, empty where it has none."""
+    """Write a list's figures; empty if it has none."""
     cells = [f"{row['list']} {row['share']:g}", f"{row['worlds']}"]
     for _, name, form in columns:
         is_number = np.isfinite(row.get(name, np.nan))
