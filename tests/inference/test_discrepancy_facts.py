@@ -127,13 +127,15 @@ def test_drifts_are_normal_around_nothing_with_a_draw_of_scales():
 
 
 def test_a_mean_drift_is_in_units_of_each_sides_scale():
-    """Of two sides one has a mean of twice its scale, whatever that is."""
-    scales = np.array([[0.001, 0.03], [0.002, 0.03]])
-    uneven = prior(2, mean=(2.0, 0.0))
+    """Of three sides one has a mean of twice its scale, and one of twice the widest."""
+    scales = np.array([[0.001, 0.03, 0.03], [0.002, 0.03, 0.03]])
+    uneven = prior(3, mean=(2.0, 0.0, -2.0))
     drawn = drift.draw_drift(scales, uneven, 40_000, np.random.default_rng(0))
-    # 2 x .0015, with a sampling sd of about .00002
+    # 2 x .0015, with a sampling sd of about .00001
     assert drawn[:, 0].mean() == pytest.approx(0.003, abs=1e-4)
+    # sampling sds are .00015
     assert drawn[:, 1].mean() == pytest.approx(0.0, abs=6e-4)
+    assert drawn[:, 2].mean() == pytest.approx(-2 * uneven.widest, abs=6e-4)
 
 
 # -- the scale of the drift to each side -----------------------------------------------
@@ -171,19 +173,21 @@ def test_the_prior_of_drift_is_that_of_what_the_law_reads():
     priors = drift.DriftPriors()
     of_size = drift.training_range({"N": np.array([1e8, 1e9])})
     of_state = drift.training_range({"source_loss_before": np.array([2.0, 3.0])})
-    assert priors.of(of_size) == (priors.tau, (0.0, 0.0))
-    assert priors.of(of_state) == (priors.state_tau, (0.0, 0.0))
+    assert priors.of(of_size) == drift.DriftPrior(priors.tau, (0.0, 0.0))
+    assert priors.of(of_state) == drift.DriftPrior(priors.state_tau, (0.0, 0.0))
 
     columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 3e10])}
     of_both = drift.training_range(columns)
-    scale, mean = priors.of(of_both)
+    scale, mean, _ = priors.of(of_both)
     assert scale == priors.size_tau
     mean_above = dict(zip(of_both.axes, mean[::2], strict=True))
     assert mean_above == {"N": 0.0, "D": 0.0, "D/N": 2.0, "N*D": -2.0}
     assert mean[1::2] == (0.0, 0.0, 0.0, 0.0)
-    assert priors.of_handful(of_both) == (priors.tau, 8 * (0.0,))
+    centred = drift.DriftPrior(priors.tau, 8 * (0.0,))
+    assert priors.of_handful(of_both) == centred
     with_replay = drift.training_range(columns | {"replay": np.array([0.0, 0.5])})
-    assert priors.of(with_replay) == (priors.tau, 10 * (0.0,))
+    centred = drift.DriftPrior(priors.tau, 10 * (0.0,))
+    assert priors.of(with_replay) == centred
 
 
 @pytest.mark.parametrize("mean", [(0.0, 0.0), (2.0, -1.0)])
@@ -201,7 +205,7 @@ def test_scales_are_drawn_from_their_posterior_given_what_stages_missed(mean):
         # all runs of a stage are at one distance: their mean says all of the drift
         residual = drift._without_outliers(miss.residual)
         of_drift = np.sum((tau * miss.distance[0]) ** 2, axis=-1)
-        expected = np.sum(tau * miss.distance[0] * mean, axis=-1)
+        expected = np.sum(np.minimum(tau, 0.003) * miss.distance[0] * mean, axis=-1)
         variance = of_drift + miss.covariance[0, 0] / len(residual)
         log_p += stats.norm.logpdf(residual.mean(), expected, np.sqrt(variance))
     p = np.exp(log_p - log_p.max()).ravel()

@@ -42,11 +42,19 @@ class DriftPrior(NamedTuple):
     """Prior of the drifts to all sides of a range, for each e-fold.
 
     ``scale``: prior of the scale that all sides have in common; ``mean``: mean drift to
-    each side, over the side's own scale.
+    each side, over the side's own scale, or over ``widest`` where the scale is larger:
+    a scale may be large because stages were missed in any direction.
     """
 
     scale: Prior
     mean: tuple[float, ...]
+    widest: float = 0.003
+
+    def mean_drift(
+        self, scales: Float[np.ndarray, "draw side"]
+    ) -> Float[np.ndarray, "draw side"]:
+        """Compute the mean drift to each side, given drawn scales of all sides."""
+        return np.array(self.mean) * np.minimum(scales, self.widest)
 
 
 class DriftPriors(NamedTuple):
@@ -231,7 +239,7 @@ def draw_scales(
     Student-t around the weighted draws. Returns equally weighted draws, shape (draw,
     side). A side without a left-out stage follows the common scale.
     """
-    sides, mean = len(prior.mean), np.array(prior.mean)
+    sides = len(prior.mean)
     summaries = [_Summary.of(miss) for miss in misses]
     is_tested = np.zeros(sides, bool)
     for miss in misses:
@@ -239,9 +247,12 @@ def draw_scales(
     # the common scale, and the departures of sides with a left-out stage, each over its
     # prior sd
     size = 1 + int(is_tested.sum())
+    tested_mean = tuple(np.array(prior.mean)[is_tested])
+    tested_prior = prior._replace(mean=tested_mean)
 
     def log_density(standard: Float[np.ndarray, "draw scale"]):
         scales = _scales(standard, prior.scale)
+        mean = tested_prior.mean_drift(scales)
         log_p = -0.5 * np.sum(standard**2, axis=1)
         for summary in summaries:
             log_p = log_p + summary.log_likelihood(scales, mean, is_tested)
@@ -299,22 +310,24 @@ class _Summary(NamedTuple):
     def log_likelihood(
         self,
         scales: Float[np.ndarray, "draw tested"],
-        mean: Float[np.ndarray, " side"],
+        mean: Float[np.ndarray, "draw tested"],
         is_tested: Bool[np.ndarray, " side"],
     ) -> Float[np.ndarray, " draw"]:
         """Compute the log density of the residuals for drifts with scales T and mean T
-        m, up to a constant: -log|B| / 2 + |L^-1 (T X'C^-1 r + m)|^2 / 2 with B = I + T
-        X'C^-1 X T = L L'.
+        m, up to a constant: -log|B| / 2 + |L^-1 (T X'C^-1 r + m)|^2 / 2 - |m|^2 / 2 with
+        B = I + T X'C^-1 X T = L L'.
         """
         precision = self.precision[np.ix_(is_tested, is_tested)]
         inner = np.eye(len(precision)) + (
             scales[:, :, None] * precision * scales[:, None, :]
         )
         root = np.linalg.cholesky(inner)
-        right = scales * self.product[is_tested] + mean[is_tested]
+        over_scale = mean / scales
+        right = scales * self.product[is_tested] + over_scale
         half = np.linalg.solve(root, right[..., None])[..., 0]
         log_size = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
-        return 0.5 * np.sum(half**2, axis=1) - log_size
+        square = np.sum(half**2, axis=1) - np.sum(over_scale**2, axis=1)
+        return 0.5 * square - log_size
 
 
 def _without_outliers(
@@ -337,11 +350,11 @@ def draw_drift(
     draws: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "draw side"]:
-    """Draw drifts, shape (draw, side): normal with drawn scales, and with the prior's
-    mean in units of these.
+    """Draw drifts, shape (draw, side): normal with drawn scales, and with the mean that
+    the prior has at these.
     """
     chosen = scales[rng.integers(len(scales), size=draws)]
-    return chosen * (np.array(prior.mean) + rng.standard_normal(chosen.shape))
+    return prior.mean_drift(chosen) + chosen * rng.standard_normal(chosen.shape)
 
 
 def draw_from_prior(
