@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.arguments import takes
-from bayeslaw._base.errors import FitWarning, LawError, RunTableError
+from bayeslaw._base.errors import FitWarning, LawError
 from bayeslaw._base.machine import runtime
 from bayeslaw._inference.noise import ERROR
 from bayeslaw._inference.nuts import Chains, sample
@@ -308,8 +308,8 @@ def pool(arguments: PoolArguments) -> Pool:
     began = time.perf_counter()
     by, spread, seed = arguments.by, arguments.spread, arguments.seed
     runs = as_runs(arguments.runs)
-    names = _domain_names(runs, by)
-    roles = by_role(arguments.law, runs, names)
+    roles = by_role(arguments.law, runs, by)
+    names = roles.names
     law = arguments.find(roles.law, roles.runs)
     if not spread > 0:
         raise LawError(f"spread must be above 0 (sds of the law's prior), got {spread}")
@@ -335,28 +335,6 @@ def pool(arguments: PoolArguments) -> Pool:
     result = Pool(law, by, tree)
     artifact.raise_or_warn(result.warnings, arguments.on_failure, 'on_failure="warn"')
     return result
-
-
-def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
-    """Read each row's domain as text; refuse a table of one domain."""
-    if by not in runs:
-        raise RunTableError(
-            f"the table has no column {by!r} to pool by; "
-            f"it has: {', '.join(map(str, runs.columns))}"
-        )
-    empty = runs.index[runs[by].isna()]
-    if len(empty):
-        raise RunTableError(
-            f"row {empty[0]}, column {by!r}: empty; every row belongs to a domain"
-        )
-    names = runs[by].astype(str)
-    count = names.nunique()
-    if count < 2:
-        raise RunTableError(
-            f"column {by!r} has one domain only ({names.iloc[0]!r}): "
-            "there is none to pool it with; use fit"
-        )
-    return names
 
 
 def _check(

@@ -23,31 +23,33 @@ if TYPE_CHECKING:
 
 
 class Roles(NamedTuple):
-    """A law, and the rows that it is fitted to."""
+    """A law, the rows that it is fitted to, and the name of each row's domain."""
 
     law: Law
     runs: pd.DataFrame
+    names: pd.Series
 
 
-def by_role(law: Law | str | None, runs: pd.DataFrame, names: pd.Series) -> Roles:
-    """Take the law that all evaluation sets share, and the table as it reads it.
+def by_role(law: Law | str | None, runs: pd.DataFrame, by: str) -> Roles:
+    """Take the law that all domains share, and the table as it reads it.
 
-    A law of mixtures and the table change where the ``names`` of the rows' sets are
-    domains of the mixtures; others stay as they are.
+    A law of mixtures and the table change where the rows' sets, named in column ``by``,
+    are domains of the mixtures; others stay as they are.
 
     Raises
     ------
     LawError
         The law is a record, made for one domain's losses or with other priors.
     RunTableError
-        A domain of the table is called ``own``.
+        The table lacks the column, or names one domain only, or one called ``own``.
     """
     named = law_for(law, runs)
+    names = _domain_names(runs, by)
     domains, sets = share_domains(named.covariates), set(names)
     evaluated = sets & set(domains) & set(share_domains(runs))
     # a formula, or a file of one's own, names the shares that it reads
     if named.origin or not evaluated:
-        return Roles(named, runs)
+        return Roles(named, runs, names)
     if not isinstance(law, str):
         raise LawError(
             f"pool takes a law of mixtures by its name, {named.name!r}: evaluation sets "
@@ -59,7 +61,29 @@ def by_role(law: Law | str | None, runs: pd.DataFrame, names: pd.Series) -> Role
             "set's own share: give it another one"
         )
     pooled = catalogue.law(named.name, (OWN, *domains))
-    return Roles(pooled, with_own_shares(runs, names))
+    return Roles(pooled, with_own_shares(runs, names), names)
+
+
+def _domain_names(runs: pd.DataFrame, by: str) -> pd.Series:
+    """Read each row's domain as text; refuse a table of one domain."""
+    if by not in runs:
+        raise RunTableError(
+            f"the table has no column {by!r} to pool by; "
+            f"it has: {', '.join(map(str, runs.columns))}"
+        )
+    empty = runs.index[runs[by].isna()]
+    if len(empty):
+        raise RunTableError(
+            f"row {empty[0]}, column {by!r}: empty; every row belongs to a domain"
+        )
+    names = runs[by].astype(str)
+    count = names.nunique()
+    if count < 2:
+        raise RunTableError(
+            f"column {by!r} has one domain only ({names.iloc[0]!r}): "
+            "there is none to pool it with; use fit"
+        )
+    return names
 
 
 def with_own_shares(runs: pd.DataFrame, names: pd.Series) -> pd.DataFrame:

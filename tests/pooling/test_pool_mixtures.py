@@ -69,7 +69,7 @@ def test_a_set_reads_the_pooled_law_as_the_law_of_its_own_domain(name):
 
 def test_rows_are_fitted_as_their_set_reads_them(runs):
     """The loss of the pooled law on rows by role is that of each set's law on the table."""
-    pooled_law = by_role("mixture-coupled", runs, runs["domain"]).law
+    pooled_law = by_role("mixture-coupled", runs, "domain").law
     rows = with_own_shares(runs, runs["domain"])
     values = pooled_law.from_paper(pooled_law.plausible)
 
@@ -145,9 +145,9 @@ def test_a_law_that_names_its_shares_is_pooled_as_it_is(runs):
     formula = "E + A/N^alpha + C*(1 - share_web)^gamma"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
-        assert by_role(formula, runs, runs["domain"]).runs is runs
+        assert by_role(formula, runs, "domain").runs is runs
     teams = runs[runs["domain"] == "web"].assign(team=["a", "b"] * 15)
-    roles = by_role("mixture-coupled", teams, teams["team"])
+    roles = by_role("mixture-coupled", teams, "team")
     assert roles.runs is teams
     assert roles.law is law("mixture-coupled", DOMAINS)
 
