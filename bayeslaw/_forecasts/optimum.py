@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._base.limits import COST, TOKENS, checked
 from bayeslaw._base.numbers import format_count
 from bayeslaw._costs.costs import Costs
+from bayeslaw._posteriors.averaging.loading import as_posterior
 from bayeslaw._posteriors.pairs import table_of
 from bayeslaw._posteriors.posterior import Posterior
 
@@ -126,8 +128,8 @@ class Search:
 
 
 def optimum(
-    posterior: Posterior,
-    budgets: Sequence[float] | None = None,
+    posterior: Posterior | str | Path,
+    budgets: Sequence[float] | float | None = None,
     *,
     costs: Costs | None = None,
     served_tokens: float = 0.0,
@@ -141,7 +143,7 @@ def optimum(
     Parameters
     ----------
     posterior
-        A `Fit` or an `Average` of a law that reads N and D.
+        A `Fit` or an `Average` of a law that reads N and D, or the path of its file.
     budgets
         In FLOPs, or in money if ``costs`` have a price. By default the sweeps of equal
         compute in the table, and ten times the largest.
@@ -182,6 +184,7 @@ def optimum(
     if not 0 < prob < 1:
         raise PlanError(f"prob must be a probability between 0 and 1, got {prob!r}")
     fixed = dict(covariates or {})
+    posterior = as_posterior(posterior)
     _check_columns(posterior, fixed)
     runs = table_of(posterior)
     sweeps = [] if runs is None else sweeps_of(runs)
@@ -305,13 +308,16 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
 
 
 def _budgets(
-    budgets: Sequence[float] | None, sweeps: Sequence[pd.DataFrame], costs: Costs
+    budgets: Sequence[float] | float | None,
+    sweeps: Sequence[pd.DataFrame],
+    costs: Costs,
 ) -> list[float]:
     """Choose the budgets: the given ones, else those of the sweeps and ten times the
     largest.
     """
     if budgets is not None:
-        return [checked("budget", budget, COST) for budget in budgets]
+        several = [budgets] if np.ndim(budgets) == 0 else budgets
+        return [checked("budget", budget, COST) for budget in several]
     if costs.has_money:
         raise PlanError("give the budgets, in money (--budget 20000)")
     if not sweeps:

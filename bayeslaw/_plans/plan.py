@@ -144,6 +144,18 @@ def plan(arguments: PlanArguments) -> Plan:
     return posed_and_solved(arguments).plan
 
 
+@takes(PlanArguments, PlanError)
+def posed(arguments: PlanArguments) -> Question:
+    """Check the question of `plan`, given the same arguments, without its answer.
+
+    Raises
+    ------
+    PlanError
+        The question is ill-posed.
+    """
+    return question_of(arguments)
+
+
 class PosedPlan(NamedTuple):
     """A plan, and the problem of the chosen model that it solves."""
 

@@ -344,7 +344,9 @@ def _check(
     about what it cannot determine.
     """
     count = names.nunique()
-    fitting.check_fittable(law, runs, requested=requested, one_domain=False)
+    fitting.check_fittable(
+        law, runs, requested=requested, one_domain=False, apart=[str(names.name)]
+    )
     # fewer than four domains hardly determine the spread between them
     if count < 4:
         _warn(

@@ -17,6 +17,7 @@ from bayeslaw._law.experience.priors import (
 )
 from bayeslaw._law.law import Law
 from bayeslaw._tables import fitting
+from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from bayeslaw._law.experience.tables import TableFits
 
-HANDFUL = 24  # up to so many rows, learned priors are the default
 FEWEST_LABS = 3  # least number of labs behind default priors
 
 

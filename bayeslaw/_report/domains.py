@@ -21,6 +21,7 @@ from bayeslaw._posteriors.averaging.average import average_part
 from bayeslaw._posteriors.averaging.compare import Comparing
 from bayeslaw._posteriors.averaging.folds import axis_values
 from bayeslaw._posteriors.averaging.record import Average
+from bayeslaw._posteriors.fits.candidates import law_of_few
 from bayeslaw._posteriors.fits.fit import fit
 from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._report import figures
@@ -184,10 +185,11 @@ def fit_laws(
     """Fit one law to the training runs, or average several; without names, those that
     suit.
     """
-    if len(laws) == 1:
+    one = laws[0] if len(laws) == 1 else None if laws else law_of_few(runs[fitted])
+    if one:
         return fit(
             runs[fitted],
-            laws[0],
+            one,
             reference=setting.reference,
             seed=setting.seed,
             progress=progress,

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from bayeslaw._law.law import Exponent, Law
 
 
+HANDFUL = 24  # up to so many rows, a fit of one law takes what they lack from priors
+
+
 def fitted(table: object, runs: pd.DataFrame) -> Bool[np.ndarray, " run"]:
     """Tell which runs are rows of a posterior's table, by comparing all their numbers;
     shape (run,).
@@ -306,13 +309,15 @@ def check_fittable(
     requested: Collection[str] = (),
     one_domain: bool = True,
     handful: bool = False,
+    apart: Collection[str] = (),
 ) -> None:
     """Refuse a table from which the law's exponents cannot be learned; warn if they
     barely can.
 
     ``requested`` names the exponents whose prior the user set: their column may have
     one level. With ``one_domain``, runs of several domains give a warning. For a
-    ``handful`` of runs the priors decide what the runs cannot, with a warning.
+    ``handful`` of runs the priors decide what the runs cannot, with a warning. Rows that
+    differ in a column of ``apart`` are of different domains, not settings.
 
     Raises
     ------
@@ -328,7 +333,7 @@ def check_fittable(
         warn_domains(runs)
     _warn_far(law, x)
     _warn_ladder(x)
-    warn_settings(runs, law.covariates)
+    warn_settings(runs, [*law.covariates, *apart])
     _warn_large_errors(runs)
     _check_finite(law, runs, x)
     # for fewer runs than parameters, `_check_rows` has warned already
@@ -348,8 +353,9 @@ def _check_rows(law: Law, rows: int, parameters: int, handful: bool) -> None:
         return
     count = f"{rows} row{'s' * (rows != 1)} for the {parameters} parameters"
     if not handful:
+        alone = ", or fit it by itself (priors then fill in)" * (rows <= HANDFUL)
         raise RunTableError(
-            f"{count} of law {law.name!r}: add runs, or take a smaller law"
+            f"{count} of law {law.name!r}: add runs, or take a smaller law{alone}"
         )
     warnings.warn(
         f"{count} of law {law.name!r}: what the runs do not narrow is as the priors say "

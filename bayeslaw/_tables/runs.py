@@ -316,9 +316,14 @@ def as_runs(source: object) -> pd.DataFrame:
         return _of_frame(source)
     if isinstance(source, str | Path):
         return read_runs(source)
-    raise RunTableError(
-        f"a table of runs is a DataFrame or the path of a file ({FORMATS}); "
-        f"got {type(source).__name__}"
+    raise _no_table(source)
+
+
+def _no_table(source: object) -> RunTableError:
+    """Say what a table is, of what is none."""
+    return RunTableError(
+        f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
+        f"{type(source).__name__}: make it one by pandas.DataFrame(...)"
     )
 
 
@@ -357,8 +362,10 @@ def load_table(
     """
     if isinstance(source, pd.DataFrame):
         table = source.copy()
-    else:
+    elif isinstance(source, str | Path):
         table = read_source(source, grows=grows, names=names)
+    else:
+        raise _no_table(source)
     table = plain_cells(table)
     if is_tracker(source):
         return table

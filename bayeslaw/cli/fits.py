@@ -182,21 +182,18 @@ def _one_law(
 
 
 def _law_of_few(table: pd.DataFrame) -> list[str] | None:
-    """The first law that suits, where runs are too few to weigh laws by stages that are
-    left out, and say so; None where they are not.
-    """
-    from bayeslaw._law.catalogue import law as law_by_name
-    from bayeslaw._posteriors.fits.candidates import default_laws
+    """The law of a table that is too small for an average, which is said; else None."""
+    from bayeslaw._posteriors.fits.candidates import law_of_few
 
-    names = default_laws(table)
-    if len(table) >= max(len(law_by_name(name).free_priors) for name in names):
+    name = law_of_few(table)
+    if name is None:
         return None
     say(
         f"{len(table)} runs are too few to weigh laws by stages left out: the law is "
-        f"{names[0]} (--law names another)",
+        f"{name} (--law names another)",
         to_stderr=True,
     )
-    return names[:1]
+    return [name]
 
 
 def _several_laws(
@@ -228,7 +225,7 @@ def _several_laws(
 
 def _print_fit(posterior: Any, record: dict[str, Any]) -> None:
     """Print a fit or an average for people: parameters and diagnostics."""
-    from bayeslaw._posteriors.experience import HANDFUL
+    from bayeslaw._tables.fitting import HANDFUL
 
     diagnostics = record["diagnostics"]
     say(f"{posterior.name} on {record['n']} runs: 90% intervals")

@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw import Costs, Shape, optimum, plots
+from bayeslaw import Costs, Shape, load, optimum, plots
 from bayeslaw._base.errors import PlanError, RunTableError
 from bayeslaw._forecasts.optimum import parabola, sweeps_of
 from bayeslaw._posteriors.posterior import Piece
 from bayeslaw._report import figures
 from bayeslaw.cli.app import app
+from known import saved
 
 TRUTH = {"E": 1.82, "A": 482.0, "B": 2085.0, "alpha": 0.348, "beta": 0.366}
 DRAWS = 400
@@ -204,6 +205,11 @@ def test_questions_that_make_no_sense_are_refused(asked, says):
     budgets = asked.pop("budgets")
     with pytest.raises(PlanError, match=says):
         optimum(draws(), budgets, **asked)
+
+
+def test_it_takes_a_file_and_one_budget(tmp_path):
+    path = saved.save_fit(tmp_path / "fit.nc")
+    assert optimum(path, 1e21).rows == optimum(load(path), [1e21]).rows
 
 
 def test_a_law_that_reads_more_says_so():

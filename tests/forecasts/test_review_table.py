@@ -83,7 +83,7 @@ FAULTS = {
     ),
     "too few rows for the large laws": (
         lambda t: t.iloc[::50],
-        "laws",
+        "rows",
         "look",
     ),
     "few rows": (lambda t: t.iloc[::26], "rows", "look"),
@@ -267,3 +267,36 @@ def test_a_notebook_shows_it_escaped():
     assert "&lt;script&gt;" in shown
     assert "LOOK: &lt;b&gt;" in shown
     assert repr(review) == "Review(LOOK: <b>: 0 pass, 1 look, 0 fail)"
+
+
+def mixed() -> pd.DataFrame:
+    """Losses of 32 mixtures at four sizes and budgets; two have the same share of web."""
+    rng = np.random.default_rng(3)
+    N, D = np.tile(np.repeat([1e8, 3e8], 8), 2), np.repeat([2e9, 8e9], 16)
+    shares = rng.dirichlet([1, 1, 1], 32)
+    shares[1] = shares[0][[0, 2, 1]]
+    loss = 1.6 + 300 / N**0.33 + 2.5 * (D * (shares[:, 0] + 0.1) / 1e7) ** -0.25
+    columns = {
+        f"share_{k}": s for k, s in zip(("web", "code", "books"), shares.T, strict=True)
+    }
+    return pd.DataFrame({"N": N, "D": D, **columns, "loss": loss, "domain": "web"})
+
+
+def test_another_mixture_is_no_repetition_and_a_plan_of_mixtures_is_named():
+    runs = mixed()
+    code = runs.assign(domain="code", loss=0.6 * runs["loss"])
+    review = bayeslaw.review(pd.concat([runs, code], ignore_index=True))
+    assert "no two runs are alike" in review["web: noise"].reason
+    assert (
+        "bayeslaw mixture --loss code=code.nc --loss web=web.nc" in review["plan"].next
+    )
+
+
+def test_three_runs_can_be_fitted_and_the_review_says_so():
+    """`fit` takes a handful of rows, so that their review must not tell to add some."""
+    runs = grid().query("replay == replay.min() and ptpp == 15").iloc[::20]
+    check = bayeslaw.review(runs.iloc[:3][["N", "D", "loss"]])["laws"]
+    assert (check.verdict, check.reason) == (
+        "pass",
+        "chinchilla, coupled can be fitted",
+    )

@@ -10,6 +10,7 @@ from bayeslaw import plots
 from bayeslaw._base.errors import LawError, PlanError
 from bayeslaw._costs.costs import Costs
 from bayeslaw._plans.plan import plan
+from bayeslaw._plans.scenarios import whatif
 from bayeslaw._plans.scenarios.whatif import BASE, what_if
 from bayeslaw.cli.afterwards.whatif import WhatIfOptions, _scenarios, _with_changes
 
@@ -53,6 +54,15 @@ def test_what_is_wrong_names_the_scenario():
         what_if(of_target(), WEB, {"odd": {"covariates": {"x": 1.0}}}, **SHARED)
     with pytest.raises(PlanError, match="give a scenario"):
         what_if(of_target(), WEB, {}, **SHARED)
+
+
+def test_what_a_scenario_lacks_is_said_before_any_is_planned(monkeypatch):
+    monkeypatch.setattr(whatif, "plan", lambda *_, **__: pytest.fail("planned"))
+    asked = {"cheap": {"max_cost": 9.0}, "by Friday": {"max_days": 1, "costs": Costs()}}
+    with pytest.raises(
+        PlanError, match="scenario 'by Friday': max_days needs hardware"
+    ):
+        what_if(of_target(), WEB, asked, **SHARED)
 
 
 def options(**given):

@@ -344,8 +344,10 @@ def test_a_saved_pool_comes_back_as_it_was(five, pooled, tmp_path):
     pd.testing.assert_frame_equal(
         loaded.runs[five.columns], five, check_dtype=False, check_names=False
     )
-    with pytest.raises(FitFileError, match="holds a pool, not a fit"):
-        bayeslaw.Fit.load(tmp_path / "pool.nc")
+    with pytest.raises(
+        FitFileError, match=r"holds a pool, not a fit; read it with bayeslaw\.Pool"
+    ):
+        bayeslaw.load(tmp_path / "pool.nc")
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 import warnings
 
+import pandas as pd
 import pytest
 
 import bayeslaw
 from bayeslaw import BayeslawError
+from bayeslaw._pooling import pool
 from bayeslaw._pooling.domain import DomainPosterior
 from known import saved
 
 LAW = bayeslaw.law("chinchilla")
+LANGUAGES = {"fi": 1.0, "et": 1.02, "sw": 1.1}
 
 
 def domain(name="code"):
@@ -55,3 +58,16 @@ def test_what_needs_a_fit_says_so_in_a_line(name):
 def test_what_is_followed_has_the_name_of_the_domain():
     assert list(bayeslaw.follow(domain(), curve(), 1e11).domains) == ["code"]
     assert list(bayeslaw.follow(domain(None), curve(), 1e11).domains) == ["loss"]
+
+
+def test_the_domains_that_are_pooled_are_no_settings():
+    """Three languages at the same sizes are not runs alike at other settings."""
+    runs = saved.runs()[["N", "D", "loss"]].drop_duplicates(["N", "D"])
+    each = [
+        runs.assign(language=x, loss=runs["loss"] * f) for x, f in LANGUAGES.items()
+    ]
+    table = pd.concat(each, ignore_index=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pool._check(LAW, table, table["language"], [])
+    assert not [w for w in caught if "alike in all" in str(w.message)]

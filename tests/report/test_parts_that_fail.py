@@ -9,7 +9,9 @@ import pytest
 import bayeslaw
 from bayeslaw import RunTableError
 from bayeslaw._base.errors import DiagnosticsError
+from bayeslaw._report import domains
 from bayeslaw._report import page as page_file
+from bayeslaw._report.domains import PageSetting
 from bayeslaw._report.planned import _optional
 from known import saved
 
@@ -87,3 +89,16 @@ def test_a_gap_in_what_a_law_reads_is_said_before_any_fit(
     assert isinstance(runs, pd.DataFrame)
     with pytest.raises(RunTableError, match=rf'--where "{column}.notna\(\)"'):
         bayeslaw.report(runs, tmp_path / "page", law="ptpp-floor", hold_out="N")
+
+
+def test_a_handful_of_runs_is_judged_by_one_law(monkeypatch):
+    """Too few to weigh laws by stages left out: two rows are fitted, not refused."""
+    monkeypatch.setattr(domains, "fit", lambda runs, law, **_: (len(runs), law))
+    monkeypatch.setattr(domains, "average_part", lambda *_, **__: "an average")
+    setting = PageSetting({}, [], 0, "raise", "nats")
+    two, many = np.arange(3) < 2, np.ones(len(saved.runs()), bool)
+    of_three = saved.runs()[["N", "D", "loss"]].iloc[::20].iloc[:3]
+    asked = (setting, None, None)
+    assert domains.fit_laws(of_three, two, [], *asked) == (2, "chinchilla")
+    assert domains.fit_laws(of_three, two, ["coupled"], *asked) == (2, "coupled")
+    assert domains.fit_laws(saved.runs(), many, [], *asked) == "an average"

@@ -13,7 +13,7 @@ from bayeslaw._tables.beyond import far_beyond
 from bayeslaw._tables.checks.slopes import outliers, partial_slope, surface_misses
 from bayeslaw._tables.columns import melt_losses
 from bayeslaw._tables.fitting import warn_other_domain
-from bayeslaw._tables.runs import NUMERIC, _measured, named_rows
+from bayeslaw._tables.runs import NUMERIC, _measured, as_runs, named_rows
 
 ROW = {"N": 1e8, "D": 1e9, "replay": 0.2, "ptpp": 30.0, "loss": 2.5}
 
@@ -369,3 +369,9 @@ def test_points_before_the_first_token_are_left_out():
 )
 def test_shares_over_one_in_most_rows_look_like_percent(replay, told):
     assert told in refusal(replay=replay)
+
+
+@pytest.mark.parametrize("source", [[{"N": 1e8, "D": 1e9, "loss": 3.1}], {"N": [1e8]}])
+def test_what_is_no_table_is_refused_in_a_line(source):
+    with pytest.raises(RunTableError, match=r"make it one by pandas\.Data"):
+        as_runs(source)

@@ -86,6 +86,17 @@ def test_the_warning_before_a_fit_names_the_option():
     assert "tuned loss of each cell, by --best-of lr" in alike.sentence()
 
 
+def test_mixtures_are_cells_of_their_own():
+    """The same sweep of two mixtures, one .2 nats above the other, is tuned by mixture."""
+    web = sweep().assign(share_web=0.7, share_code=0.3)
+    code = sweep().assign(share_web=0.4, share_code=0.6)
+    table = tuned(pd.concat([web, code.assign(loss=code["loss"] + 0.2)]), "lr")
+    assert len(table) == 2 * len(CELLS)
+    alike = alike_but_settings(web.assign(domain="web"))
+    both = alike_but_settings(pd.concat([web, code]).assign(domain="web"))
+    assert both.apart == pytest.approx(alike.apart)
+
+
 def test_at_the_command_line(tmp_path):
     path = tmp_path / "runs.csv"
     sweep().to_csv(path, index=False)

@@ -20,7 +20,7 @@ from bayeslaw._forecasts.check import FEW
 from bayeslaw._forecasts.review import oddities
 from bayeslaw._forecasts.review.findings import Finding, labelled
 from bayeslaw._forecasts.review.reach import review_reach, tested
-from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
+from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import find_law
 from bayeslaw._law.law import Law
 from bayeslaw._posteriors.averaging.folds import Fold, default_axes, folds
@@ -198,7 +198,10 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
         for law in laws:
             try:
                 settled = fitting.settled(law, runs)
-                fitting.check_fittable(settled, runs, one_domain=False)
+                is_handful = len(runs) <= fitting.HANDFUL
+                fitting.check_fittable(
+                    settled, runs, one_domain=False, handful=is_handful
+                )
             except RunTableError as error:
                 refused.append(str(error))
             else:
@@ -288,7 +291,9 @@ def _noise(runs: pd.DataFrame) -> Finding:
         for column in runs
         if column not in of_a_run
         # a name or a date that differs in every row is not a setting
-        and (column in NUMERIC or runs[column].nunique() < len(runs))
+        and (
+            column in NUMERIC or is_share(column) or runs[column].nunique() < len(runs)
+        )
     ]
     log_loss = runs["loss"].map(np.log)
     groups = log_loss.groupby([runs[c] for c in alike], dropna=False)
@@ -365,13 +370,18 @@ def _signal(
 # -- a plan ----------------------------------------------------------------------------
 
 
+def _planned_by(parts: Mapping[str, pd.DataFrame]) -> str:
+    """The command that plans with fits of the domains: of mixtures, another one."""
+    if any(is_share(column) for runs in parts.values() for column in runs):
+        return "bayeslaw mixture " + " ".join(f"--loss {n}={n}.nc" for n in parts)
+    return "bayeslaw plan --target T.nc --source S.nc"
+
+
 def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
     """Check whether fits of the domains allow a plan of replay and tokens."""
     if not {"target", "source"} <= set(parts):
         reason = f"domains {', '.join(parts)}: none is called target and source"
-        todo = (
-            "fit each domain, and name them: bayeslaw plan --target T.nc --source S.nc"
-        )
+        todo = f"fit each domain, and name them: {_planned_by(parts)}"
         return Finding("plan", "pass", reason, todo)
     target, source = parts["target"], parts["source"]
     # the doubts that `plan` would have about fits of these rows

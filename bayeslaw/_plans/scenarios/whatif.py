@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.html import table_html
 from bayeslaw._base.numbers import format_count
-from bayeslaw._plans.plan import plan
+from bayeslaw._plans.plan import plan, posed
 from bayeslaw._plans.result import Plan
 from bayeslaw._posteriors.posterior import Posterior
 
@@ -128,11 +129,23 @@ def what_if(
     if not scenarios:
         raise PlanError("give a scenario: {'stricter': {'max_forgetting': '1%'}}")
     changes: dict[str, Mapping[str, Any]] = {BASE: {}} | dict(scenarios)
+    questions = {name: {**question, **changed} for name, changed in changes.items()}
+    # what one scenario lacks is said before the others have been planned
+    for name, asked in questions.items():
+        with _named(name):
+            posed(target, source, **asked)
     plans = {}
-    for name, changed in changes.items():
-        try:
-            plans[name] = plan(target, source, **{**question, **changed})
-        except PlanError as error:
-            place = "" if name == BASE else f"scenario {name!r}: "
-            raise PlanError(f"{place}{error}") from None
+    for name, asked in questions.items():
+        with _named(name):
+            plans[name] = plan(target, source, **asked)
     return WhatIf(plans, changes)
+
+
+@contextmanager
+def _named(scenario: str) -> Iterator[None]:
+    """Name the scenario in what is refused."""
+    try:
+        yield
+    except PlanError as error:
+        place = "" if scenario == BASE else f"scenario {scenario!r}: "
+        raise PlanError(f"{place}{error}") from None

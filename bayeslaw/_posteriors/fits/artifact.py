@@ -277,6 +277,8 @@ def read(path: str | Path, kinds: Sequence[str], make: str) -> DataTree:
         how = ""
         if kind in ("fit", "average"):
             how = f"; read it with bayeslaw.load({str(path)!r}), which takes either"
+        if kind == "pool":
+            how = f"; read it with bayeslaw.Pool.load({str(path)!r}), and take .domain(NAME)"
         raise FitFileError(f"{path}: holds a {kind}, not a {wanted}{how}")
     if saved_checksum is None:
         warnings.warn(

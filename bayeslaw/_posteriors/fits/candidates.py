@@ -10,7 +10,7 @@ from bayeslaw._law import catalogue
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE, is_share
 from bayeslaw._law.find import as_law
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.experience import HANDFUL
+from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.proposals import it_has
 
 
@@ -30,6 +30,16 @@ def law_for(law: Law | str | None, runs: pd.DataFrame) -> Law:
             "compare(runs) says which forecasts best"
         )
     return as_law(law, runs)
+
+
+def law_of_few(runs: pd.DataFrame) -> str | None:
+    """Choose the law to fit by itself, the first that suits, if runs are too few to
+    weigh laws by stages that are left out; None if they are not.
+    """
+    names = default_laws(runs)
+    if len(runs) >= max(len(catalogue.law(name).free_priors) for name in names):
+        return None
+    return names[0]
 
 
 def candidate_laws(runs: pd.DataFrame) -> list[str]:

@@ -23,7 +23,7 @@ from bayeslaw._inference.discrepancy.drift import draw_from_prior, training_rang
 from bayeslaw._inference.table import Padded, pad, shared_error
 from bayeslaw._inference.weighted import preview, where_chains_disagree
 from bayeslaw._law.law import Law
-from bayeslaw._posteriors.experience import HANDFUL, choose_priors
+from bayeslaw._posteriors.experience import choose_priors
 from bayeslaw._posteriors.fits import artifact
 from bayeslaw._posteriors.fits.arviz_tree import to_arviz
 from bayeslaw._posteriors.fits.candidates import law_for
@@ -38,6 +38,7 @@ from bayeslaw._posteriors.fits.record import Fit
 from bayeslaw._posteriors.fits.sampling import SamplingArguments
 from bayeslaw._tables import fitting
 from bayeslaw._tables.checks.slopes import outliers
+from bayeslaw._tables.fitting import HANDFUL
 from bayeslaw._tables.runs import as_runs
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._law.columns import is_share
 from bayeslaw._tables.rates.areas import COLUMNS
 from bayeslaw._tables.rows.naming import is_name
 from bayeslaw._tables.runs import NUMERIC, TEXT, named_rows
@@ -56,7 +57,7 @@ def alike_but_settings(
     schema = {*NUMERIC, *TEXT, *inputs}
     if not {"step", *COLUMNS} & set(runs):
         schema.discard("lr")  # it is the whole run's, not the step's
-    keys = [c for c in runs if c in _ALIKE_IN or c in inputs]
+    keys = [c for c in runs if _is_read(c) or c in inputs]
     settings = [c for c in runs if c not in schema and _is_setting(runs, c)]
     if not keys or not settings:
         return None
@@ -79,6 +80,11 @@ def alike_but_settings(
 _ALIKE_IN = ("N", "D", "U", "replay", "ptpp", "domain", "checkpoint", "schedule")
 
 
+def _is_read(column: Any) -> bool:
+    """Tell whether laws read a column: one of `_ALIKE_IN`, or the share of a domain."""
+    return column in _ALIKE_IN or is_share(column)
+
+
 def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Number the cell of each row, shape (row,): rows of a cell are equal in all
     columns that laws read.
@@ -88,7 +94,7 @@ def cells_of(runs: pd.DataFrame) -> Int[np.ndarray, " row"]:
     RunTableError
         The table has no column for laws.
     """
-    keys = [column for column in runs if column in _ALIKE_IN]
+    keys = [column for column in runs if _is_read(column)]
     if not keys:
         raise RunTableError(
             f"cells are alike in what laws read, and the table has none of "
