@@ -214,11 +214,13 @@ def _check_covariates(
     if readers:
         missing.append(
             "baseline_loss (the source's loss before adaptation, needed by "
-            f"{', '.join(readers)})"
+            f"{', '.join(readers)}: evaluate the checkpoint on the source, or give the "
+            "table a column source_loss_before)"
         )
     if missing:
         raise PlanError(
-            f"what to plan for lacks: {'; '.join(missing)}; give each beside N and ptpp"
+            f"what to plan for lacks: {'; '.join(missing)}; give each beside N and ptpp "
+            f"(--plan {missing[0].split()[0]}=...)"
         )
 
 

@@ -137,8 +137,15 @@ def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -
 def _similar(name: str, runs: pd.DataFrame) -> str:
     """Find a column that may be meant by a name that is missing."""
     folded = {str(c).casefold(): str(c) for c in runs.columns if c not in NUMERIC}
-    close = difflib.get_close_matches(name.casefold(), folded, 1, 0.6)
-    return f" (is it {folded[close[0]]!r}? rename it)" if close else ""
+    # by its name or by what it is, as lr is a learning rate
+    words = (name, NUMERIC.get(name, name))
+    close = [
+        c for w in words for c in difflib.get_close_matches(w.casefold(), folded, 1)
+    ]
+    if not close:
+        return ""
+    theirs = folded[close[0]]
+    return f' (is it {theirs!r}? write --column "{name}={theirs}")'
 
 
 def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:

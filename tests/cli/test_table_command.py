@@ -109,10 +109,17 @@ def test_a_column_that_looks_meant_and_is_not_mapped_is_named(tmp_path, foreign)
 
 
 def test_what_cannot_be_fitted_yet_is_kept_and_said(tmp_path, foreign):
+    one_size = foreign.assign(size_M=foreign["size_M"].min())
+    write(one_size, tmp_path / "mine.csv")
+    said = call(tmp_path / "mine.csv", *MAPPING, "-o", tmp_path / "runs.csv")
+    assert "not to be fitted as it is: column 'N' has one level only" in said
+    assert len(pd.read_csv(tmp_path / "runs.csv")) == len(foreign)
+
+
+def test_a_handful_can_be_fitted(tmp_path, foreign):
     write(foreign.head(3), tmp_path / "mine.csv")
     said = call(tmp_path / "mine.csv", *MAPPING, "-o", tmp_path / "runs.csv")
-    assert "not to be fitted as it is: " in said
-    assert len(pd.read_csv(tmp_path / "runs.csv")) == 3
+    assert "laws that runs can be fitted with: chinchilla" in said
 
 
 @pytest.mark.parametrize(

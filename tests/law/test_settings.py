@@ -148,7 +148,7 @@ def test_a_law_by_file_takes_it_too(tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "reason"),
     [
-        ({"lr": None}, LawError, "the table has no column 'lr'"),
+        ({"lr": None}, RunTableError, r"write --column \"lr=learning_rate\""),
         ({"lr": 0.0}, LawError, "must hold numbers above 0"),
         ({"lr": -1.0}, RunTableError, "column 'lr': -1 is negative"),
         ({"lr": "high"}, RunTableError, "column 'lr': 'high' is not a number"),
@@ -158,7 +158,7 @@ def test_a_law_by_file_takes_it_too(tmp_path):
 def test_refused_in_one_line(change, error, reason):
     table = sweep().assign(**change)
     if change["lr"] is None:
-        table = table.drop(columns="lr")
+        table = table.rename(columns={"lr": "learning_rate"})
     with pytest.raises(error, match=reason) as refusal:
         bayeslaw.fit(table, "chinchilla+lr", preview=True)
     assert "\n" not in str(refusal.value)

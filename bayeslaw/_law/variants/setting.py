@@ -99,13 +99,9 @@ def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, flo
         The table has no such column, or not numbers above 0 in it.
     """
     columns = [c for c in SettingPriors().moves if c in law.covariates]
-    if runs is None:
+    # a table without the column is refused where it is read, with a proposal
+    if runs is None or column not in runs:
         return {c: law.reference[c] for c in columns} | {column: 1e-3}
-    if column not in runs:
-        raise LawError(
-            f"{law.name}+{column}: the table has no column {column!r}; it has: "
-            f"{', '.join(map(str, runs.columns))}"
-        )
     if runs[column].dtype.kind not in "iuf" or not (runs[column] > 0).all():
         raise LawError(
             f"{law.name}+{column}: column {column!r} must hold numbers above 0 at every "
