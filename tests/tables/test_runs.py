@@ -168,7 +168,9 @@ def test_own_column_names_are_mapped_and_a_near_miss_is_named():
     odd = good().rename(columns={"N": "params", "loss": "val_loss"})
     runs = bayeslaw.read_runs(odd, columns={"params": "N", "val_loss": "loss"})
     assert {"N", "loss"} <= set(runs)
-    with pytest.raises(RunTableError, match="is it 'PTPP'. write --column \"ptpp=PTPP"):
+    with pytest.raises(
+        RunTableError, match=r"is it 'PTPP'\? write --column .ptpp=PTPP"
+    ):
         check_fittable(
             bayeslaw.law("ptpp-floor"),
             bayeslaw.read_runs(good().rename(columns={"ptpp": "PTPP"})),
