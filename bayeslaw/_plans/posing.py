@@ -317,6 +317,7 @@ def _baseline(
         raise PlanError(
             f"the source's law has no loss at D = {tokens:g} (it diverges), "
             "so forgetting has no baseline: give baseline_loss, the loss measured "
-            "before adaptation, or baseline_tokens, a reference budget of pure replay"
+            "before adaptation (--baseline-loss), or baseline_tokens, a reference budget "
+            "of pure replay (--baseline-tokens)"
         )
     return loss

@@ -265,8 +265,8 @@ def _print_of_the_prior(narrowed: dict[str, dict[str, Any]]) -> None:
     """Print the parameters that the runs hardly narrowed."""
     names = [site for site, row in narrowed.items() if row["whose"] == "prior"]
     if names:
-        verb = "is" if len(names) == 1 else "are"
-        say(f"{', '.join(names)} {verb} the prior's: the runs hardly narrowed it")
+        verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+        say(f"{', '.join(names)} {verb} the prior's: the runs hardly narrowed {them}")
 
 
 def _print_narrowed(posterior: Any) -> None:

@@ -147,7 +147,7 @@ def test_nothing_to_do():
 
 def test_diverging_law_refuses_zero_tokens_and_takes_a_budget():
     """Trap: Form 1 has no loss at D = 0; a reference budget of pure replay is a baseline."""
-    with pytest.raises(PlanError, match="baseline_loss, the loss measured"):
+    with pytest.raises(PlanError, match=r"\(--baseline-loss\).*\(--baseline-tokens\)"):
         example_plan(baseline_loss=None)
     made = example_plan(baseline_loss=None, baseline_tokens=1e10, new_run=False)
     assert made.settings["baseline"]["forgetting"] == pytest.approx(

@@ -102,3 +102,18 @@ def test_a_handful_of_runs_is_judged_by_one_law(monkeypatch):
     assert domains.fit_laws(of_three, two, [], *asked) == (2, "chinchilla")
     assert domains.fit_laws(of_three, two, ["coupled"], *asked) == (2, "coupled")
     assert domains.fit_laws(saved.runs(), many, [], *asked) == "an average"
+
+
+@pytest.mark.filterwarnings("ignore::bayeslaw.RunTableWarning")
+def test_three_runs_get_a_page_without_empty_numbers(tmp_path, monkeypatch):
+    """One run is held out: a line through it has no slope, and none is printed."""
+
+    def preview(runs, law, seed, **_):
+        return bayeslaw.fit(runs, law, preview=True, seed=seed)
+
+    monkeypatch.setattr(domains, "fit", preview)
+    one_each = saved.runs().drop_duplicates("N")[["N", "D", "loss"]].iloc[:3]
+    made = bayeslaw.report(one_each, tmp_path / "page", quick=True)
+    page = made.path.read_text()
+    assert "<td>nan</td>" not in page
+    assert made.checks["runs"].verdict == "unknown"
