@@ -316,7 +316,9 @@ def _budgets(
     largest.
     """
     if budgets is not None:
-        several = [budgets] if np.ndim(budgets) == 0 else budgets
+        are_several = isinstance(budgets, Sequence | np.ndarray)
+        is_text = isinstance(budgets, str)
+        several = budgets if are_several and not is_text else [budgets]
         return [checked("budget", budget, COST) for budget in several]
     if costs.has_money:
         raise PlanError("give the budgets, in money (--budget 20000)")
