@@ -117,6 +117,30 @@ def drift_sentence(
     )
 
 
+def shift_sentence(
+    posterior: Posterior, runs: pd.DataFrame, least: float = 0.005
+) -> str | None:
+    """Say by how much the median drift moves the forecast that it moves most; None below
+    ``least`` of the loss.
+    """
+    moves = []
+    for piece in _pieces(posterior):
+        rates = _drift_rates(piece)
+        if rates is not None:
+            moves.append(rates @ _distances(piece, runs).T)
+    if not moves:
+        return None
+    shift = np.median(np.concatenate(moves), axis=0)
+    most = int(np.argmax(np.abs(shift)))
+    if abs(shift[most]) < least:
+        return None
+    way = "higher" if shift[most] > 0 else "lower"
+    return (
+        f"row {runs.index[most]}: drift makes the forecast {abs(shift[most]):.1%} {way} "
+        "than the laws have it: beyond their runs, laws of N and D err to one side"
+    )
+
+
 def too_wide(
     posterior: Posterior,
     runs: pd.DataFrame,
@@ -229,10 +253,9 @@ def _of_piece(
     if full.process:
         with_misfit = draws(replace(full, training_range=None))
     centre, by_side = with_misfit.mean(axis=0), {}
-    if full.training_range is not None:
-        away = np.asarray(drift.distances(columns, full.training_range, np))
-        away = np.broadcast_to(away, (len(runs), away.shape[-1]))
-        rates = np.asarray(piece.values[DRIFT])
+    rates = _drift_rates(piece)
+    if full.training_range is not None and rates is not None:
+        away = _distances(piece, runs)
         centre = centre + away @ rates.mean(axis=0)
         sides = [
             f"{axis} {way}"
@@ -251,6 +274,24 @@ def _of_piece(
         "misfit": misfit,
         "drift": by_side,
     }
+
+
+def _drift_rates(piece: Piece) -> Float[np.ndarray, "draw side"] | None:
+    """Take the draws of a law's drift to each side; None if it does not drift."""
+    formula = _law_of(piece)
+    if formula is None or formula.training_range is None:
+        return None
+    return np.asarray(piece.values[DRIFT])
+
+
+def _distances(piece: Piece, runs: pd.DataFrame) -> Float[np.ndarray, "run side"]:
+    """Compute how far each run lies beyond the training runs of a law that drifts."""
+    formula = _law_of(piece)
+    assert formula is not None
+    assert formula.training_range is not None
+    columns = fitting.covariates(formula.law, runs)
+    away = np.asarray(drift.distances(columns, formula.training_range, np))
+    return np.broadcast_to(away, (len(runs), away.shape[-1]))
 
 
 def _apart(

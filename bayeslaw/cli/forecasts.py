@@ -92,7 +92,7 @@ def forecast(options: ForecastOptions) -> None:
 
     import bayeslaw
     from bayeslaw._base.numbers import format_count
-    from bayeslaw._forecasts.misfits import drift_sentence
+    from bayeslaw._forecasts.misfits import drift_sentence, shift_sentence
     from bayeslaw._posteriors.chain import chain
 
     path = _runs_to_forecast(options)
@@ -138,8 +138,9 @@ def forecast(options: ForecastOptions) -> None:
         counts = {c: labels[c].map(format_count) for c in ("N", "D") if c in labels}
         wide = pd.concat([labels.assign(**counts), rows], axis=1)
         say_block(wide.to_string(float_format=lambda v: f"{v:.4g}"))
-        said = drift_sentence(forecaster, table, rows)
-        if said is not None:
+        wide_by = drift_sentence(forecaster, table, rows)
+        moved_by = shift_sentence(forecaster, table)
+        for said in filter(None, (wide_by, moved_by)):
             say(said)
 
     emit(record, options.as_json, show)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import bayeslaw
 from bayeslaw._base.numbers import Z90
-from bayeslaw._forecasts.misfits import drift_sentence
+from bayeslaw._forecasts.misfits import drift_sentence, shift_sentence
 from bayeslaw._inference.discrepancy.drift import Range
 from bayeslaw._inference.discrepancy.process import process_of
 from bayeslaw._posteriors.averaging.record import Average, Member
@@ -119,6 +119,21 @@ def test_the_direction_that_costs_most_is_said():
 def test_nothing_is_said_where_drift_is_less_than_half(scale):
     posterior = average(np.full(8, scale))
     assert drift_sentence(posterior, FAR, bayeslaw.forecast(posterior, FAR)) is None
+
+
+def test_a_mean_drift_is_said_where_it_moves_a_forecast():
+    """By 1% an e-fold over a tenfold size; drifts around nothing are not."""
+    posterior = average(np.full(8, 0.02))
+    assert shift_sentence(posterior, FAR) is None
+    rates = np.zeros((DRAWS, 8))
+    rates[:, 0] = -0.01
+    moved = average()
+    moved.members[0].values["drift"] = rates
+    assert shift_sentence(moved, FAR) == (
+        "row 7: drift makes the forecast 2.3% lower than the laws have it: beyond their "
+        "runs, laws of N and D err to one side"
+    )
+    assert shift_sentence(moved, FAR.loc[[9]]) is None
 
 
 def test_the_command_says_the_direction_below_its_table(tmp_path):
