@@ -61,13 +61,13 @@ def best_list(
         appraisal = appraisal_of(approximation, criterion, picks)
         is_chance = appraisal.gain <= errors * appraisal.gain_error
         doubtful = [picks[i] for i in np.flatnonzero(is_chance)]
-        kept = [picks[i] for i in np.flatnonzero(~is_chance)]
-        together, error = _joint_gain(approximation, criterion, kept, doubtful)
+        certain = [picks[i] for i in np.flatnonzero(~is_chance)]
+        together, error = _joint_gain(approximation, criterion, certain, doubtful)
         if not doubtful or together > errors * error:
             return appraisal, bool(barred.any())
         for run, stop in doubtful:
             barred[run, : stop + 1] = True
-        more = greedy(offer, criterion, limits, 1.0, bought=kept, barred=barred)
+        more = greedy(offer, criterion, limits, 1.0, bought=certain, barred=barred)
         picks = order_by_worth(offer, criterion, more)
 
 
@@ -88,15 +88,15 @@ def appraisal_of(
 def _joint_gain(
     approximation: Gaussian,
     criterion: Criterion,
-    kept: list[Pick],
+    certain: list[Pick],
     added: list[Pick],
 ) -> tuple[float, float]:
     """What some picks gain together after others, and its Monte Carlo error."""
-    offer, picks = approximation.offer, [*kept, *added]
+    offer, picks = approximation.offer, [*certain, *added]
     values = _values(offer, criterion, picks, np.eye(offer.coordinates))
     batches = _gains_by_batch(approximation, criterion, picks)
-    error = _batch_error(batches[:, len(kept) :].sum(axis=1))
-    return values[-1] - values[len(kept)], float(error)
+    error = _batch_error(batches[:, len(certain) :].sum(axis=1))
+    return values[-1] - values[len(certain)], float(error)
 
 
 def _values(

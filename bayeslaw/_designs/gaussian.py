@@ -250,13 +250,17 @@ class Offer:
         covariance = self.noise * (is_had * had[:, None, :]) + eye * (1.0 - is_had)
         weights = np.linalg.solve(covariance, is_had * self.noise).transpose(0, 2, 1)
         # loadings of existing measurements cancel, up to rounding
-        rest = 1.0 - is_had
-        noise = rest * (self.noise - weights @ self.noise) * rest.transpose(0, 2, 1)
+        is_missing = 1.0 - is_had
+        noise = (
+            is_missing
+            * (self.noise - weights @ self.noise)
+            * is_missing.transpose(0, 2, 1)
+        )
         return replace(
             self,
-            loadings=rest * (self.loadings - weights @ self.loadings),
+            loadings=is_missing * (self.loadings - weights @ self.loadings),
             noise=noise + eye * is_had,
-            effects=rest * (self._effects - weights @ self._effects),
+            effects=is_missing * (self._effects - weights @ self._effects),
         )
 
     def going_on(self, picks: Sequence[Pick]) -> Offer:

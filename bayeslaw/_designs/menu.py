@@ -73,11 +73,11 @@ class Menu:
         """
         begun = self.begun(had)
         paid = np.where(begun, self.cost, 0.0).max(axis=1, keepdims=True)
-        rest = np.maximum(self.cost - paid, 0.0)
+        due_cost = np.maximum(self.cost - paid, 0.0)
         is_new = np.logical_or.accumulate((self.rows >= 0) & ~begun, axis=1)
         due = self.checkpoint_cost.copy()
         due[self.paid_checkpoints(had)] = 0.0
-        cost = np.where(is_new, rest, np.inf)
+        cost = np.where(is_new, due_cost, np.inf)
         return replace(self, cost=cost, checkpoint_cost=due, had=self.had | had)
 
     def withdraw(self, fitted: Bool[np.ndarray, " row"]) -> Menu:

@@ -229,14 +229,15 @@ def _next_step(
         steps.append(Step([*picks, pick], information, new[pick], score))
     begun = list(dict.fromkeys(picks))
     if begun and offer.cost.shape[1] > 1:
-        rest = offer.going_on(begun)
-        best = _best(rest, criterion, precision, rest.cost, remaining, rate)
+        farther = offer.going_on(begun)
+        best = _best(farther, criterion, precision, farther.cost, remaining, rate)
         if best is not None:
             (which, stop), score = best
             place = picks.index(begun[which])
-            farther = [*picks[:place], (begun[which][0], stop), *picks[place + 1 :]]
-            information = rest.information((which, stop))
-            steps.append(Step(farther, information, rest.cost[which, stop], score))
+            longer = [*picks[:place], (begun[which][0], stop), *picks[place + 1 :]]
+            information = farther.information((which, stop))
+            cost = farther.cost[which, stop]
+            steps.append(Step(longer, information, cost, score))
     return max(steps, key=lambda step: step.score, default=None)
 
 
