@@ -174,7 +174,7 @@ def test_laws_take_the_columns_of_a_reference_run_that_they_read():
 def test_a_law_of_the_checkpoint_s_losses_is_fitted_with_independent_errors():
     """What its checkpoints share is learned with the misfit; other laws have the errors that the table shows."""
     runs = bayeslaw.simulate("state-target", seed=3)
-    assert fitted_errors(bayeslaw.law("state-target"), runs) is NONE
+    assert fitted_errors(bayeslaw.law("state-target"), runs) == NONE
     assert fitted_errors(bayeslaw.law("dcpt"), runs).kind == "checkpoint"
     assert (
         fitted_errors(bayeslaw.law("chinchilla"), runs[["N", "D", "loss"]]).kind is None
