@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 
@@ -228,6 +229,8 @@ def main() -> None:
         runs, truth = world(seed, draw=draw, missed=settings.missed)
         for name, row in forecasts(runs, truth, settings.all, **options).items():
             results.setdefault(name, []).append(row)
+        # programs of a world's tables fill the memory map after some seventy worlds
+        jax.clear_caches()
         if seed % 10 == 9 or seed == settings.worlds - 1:
             print(f"{seed + 1} worlds", flush=True)
             for name, rows in results.items():
