@@ -120,7 +120,7 @@ class DriftAxes(NamedTuple):
 
 
 ALONG = DriftAxes()
-OF_SIZE = {"N", "D", "D/N", "N*D"}  # axes of a law that reads N and D alone
+OF_SIZE = frozenset({"N", "D", "D/N", "N*D"})  # axes of a law of N and D alone
 
 
 class Range(NamedTuple):
