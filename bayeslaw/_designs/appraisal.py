@@ -61,9 +61,11 @@ def best_list(
         appraisal = appraisal_of(approximation, criterion, picks)
         is_chance = appraisal.gain <= errors * appraisal.gain_error
         doubtful = [picks[i] for i in np.flatnonzero(is_chance)]
+        if not doubtful:
+            return appraisal, bool(barred.any())
         certain = [picks[i] for i in np.flatnonzero(~is_chance)]
         together, error = _joint_gain(approximation, criterion, certain, doubtful)
-        if not doubtful or together > errors * error:
+        if together > errors * error:
             return appraisal, bool(barred.any())
         for run, stop in doubtful:
             barred[run, : stop + 1] = True
