@@ -34,7 +34,7 @@ import bayeslaw
 from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.check import interval_score
 from bayeslaw._inference.discrepancy import drift
-from bayeslaw._inference.discrepancy.axes import AXES
+from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.priors import lognormal
 from bayeslaw._posteriors.averaging import judge
 from bayeslaw._posteriors.averaging.average import of_comparison
@@ -65,7 +65,7 @@ def contest(case: str, data: Path, cache: Path) -> list[dict[str, Any]]:
     with replaced(judge, _posterior=partial(kept_posterior, cache), **ours):
         compared = bayeslaw.compare(fitted, laws, reference=at, seed=SEED)
     y = np.log(forecast["loss"].to_numpy())
-    kind = STATE if set(AXES.starts) & read else SIZE
+    kind = STATE if starts_from_losses(read) else SIZE
 
     rows = []
     for tried in TRIED[kind]:
@@ -92,10 +92,9 @@ def drifting(
     in_compute: float,
 ) -> judge.Judged:
     """A judged law with the drift of another prior."""
-    above = {"D/N": in_tokens, "N*D": in_compute}
-    axes = judged.training_range.axes
-    mean = tuple(m for axis in axes for m in (above.get(axis, 0.0), 0.0))
-    prior = drift.DriftPrior(lognormal(median, sd), mean)
+    scale = lognormal(median, sd)
+    means = (("D/N", in_tokens), ("N*D", in_compute))
+    prior = drift.DriftPriors(scale, scale, scale, means).of(judged.training_range)
     rng = np.random.default_rng(SEED)
     tau = DRAW_SCALES(recorder.misses[judged.law.name], prior, rng)
     return replace(judged, tau=tau, drift_prior=prior)

@@ -25,7 +25,7 @@ import pickle
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,9 +47,9 @@ from bayeslaw._base.files import atomic_write
 from bayeslaw._base.machine import runtime
 from bayeslaw._forecasts.check import interval_score
 from bayeslaw._inference.discrepancy import drift, marginal
-from bayeslaw._inference.discrepancy.axes import AXES
 from bayeslaw._inference.discrepancy.learning import TRIES, Misfit, Powers
 from bayeslaw._inference.discrepancy.process import Process
+from bayeslaw._law.columns import starts_from_losses
 from bayeslaw._law.priors import Prior, lognormal, normal
 from bayeslaw._posteriors.averaging import judge
 from bayeslaw._posteriors.fits import misfit as misfits
@@ -488,7 +488,7 @@ class Learned(NamedTuple):
         priors = SCALE_PRIORS(process, kinds)
         if self.part not in (SCALES, BOTH, MEDIANS):
             return priors
-        state = reads_losses(axis.name for axis in process.axes)
+        state = starts_from_losses(axis.name for axis in process.axes)
         return {
             name: of_all_pieces(
                 process,
@@ -507,18 +507,14 @@ class Learned(NamedTuple):
         by_hand = DRIFT_PRIOR(drift.DriftPriors(), training)
         if self.part not in (DRIFT, BOTH, MEDIANS):
             return by_hand
-        state = reads_losses(training.axes)
+        state = starts_from_losses(training.axes)
         return by_hand._replace(scale=self.prior("drift", state, by_hand.scale))
 
     def fading_power(self, process: Process, *about: Any) -> float:
         if self.part != FADING:
             return FADING_POWER(process, *about)
-        state = reads_losses(axis.name for axis in process.axes)
+        state = starts_from_losses(axis.name for axis in process.axes)
         return FADING_POWER(process, *about, Powers(sd=self.power[state]))
-
-
-def reads_losses(axes: Iterable[str]) -> bool:
-    return bool(set(AXES.starts) & set(axes))
 
 
 def power_sd(rows: pd.DataFrame) -> float:

@@ -76,17 +76,16 @@ class DriftPriors(NamedTuple):
 
     def of(self, training: Range) -> DriftPrior:
         """Choose the prior of the drifts beyond a range."""
-        sides = 2 * len(training.axes)
-        if starts_from_losses(training.axes):
-            return DriftPrior(self.state_tau, sides * (0.0,))
         if set(training.axes) != OF_SIZE:
-            return DriftPrior(self.tau, sides * (0.0,))
+            return self.of_handful(training)
         above = dict(self.size_mean)
         mean = [m for axis in training.axes for m in (above.get(axis, 0.0), 0.0)]
         return DriftPrior(self.size_tau, tuple(mean))
 
     def of_handful(self, training: Range) -> DriftPrior:
-        """Choose the prior where too few runs are there to leave a stage out."""
+        """Choose the prior without a mean; it also serves a law of N and D where too few
+        runs are there to leave a stage out.
+        """
         is_state = starts_from_losses(training.axes)
         scale = self.state_tau if is_state else self.tau
         return DriftPrior(scale, 2 * len(training.axes) * (0.0,))
