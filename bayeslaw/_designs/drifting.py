@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bayeslaw._inference.discrepancy.drift import distances
 from bayeslaw._posteriors.draws import Draws
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss
 
@@ -45,22 +44,19 @@ def less_drift(
         if not isinstance(formula, LogLoss) or formula.training_range is None:
             continue
         drifts = np.asarray(part.piece.values[DRIFT])
-        offered = _distances(formula, candidates)
-        wanted = _distances(formula, goal).max(axis=0)
-        for side in np.flatnonzero((wanted > 0) & (offered > 0).any(axis=0)):
+        names = formula.law.covariates
+        offered, wanted = (
+            formula.beyond({c: table[c].to_numpy(float) for c in names})
+            for table in (candidates, goal)
+        )
+        farthest = wanted.max(axis=0)
+        for side in np.flatnonzero((farthest > 0) & (offered > 0).any(axis=0)):
             far = offered[:, side]
             line = drifts[:, side] - drifts[:, side].mean()  # its mean is not learned
             tau = np.sqrt(np.mean(line**2))  # scale of the drift to this side
-            process = _given_the_line(far, wanted[side], line, tau, rng)
+            process = _given_the_line(far, farthest[side], line, tau, rng)
             added[part.rows] += process - line[:, None] * far
     return added
-
-
-def _distances(formula: LogLoss, table: pd.DataFrame) -> Float[np.ndarray, "row side"]:
-    """Measure the distance of each row beyond the runs, to each side, in e-folds."""
-    columns = {c: table[c].to_numpy(float) for c in formula.law.covariates}
-    assert formula.training_range is not None
-    return np.asarray(distances(columns, formula.training_range, np))
 
 
 def covariance(

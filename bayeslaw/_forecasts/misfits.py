@@ -125,9 +125,11 @@ def shift_sentence(
     """
     moves = []
     for piece in _pieces(posterior):
-        rates = _drift_rates(piece)
-        if rates is not None:
-            moves.append(rates @ _distances(piece, runs).T)
+        formula = _law_of(piece)
+        assert formula is not None
+        if formula.training_range is not None:
+            away = formula.beyond(fitting.covariates(formula.law, runs))
+            moves.append(np.asarray(piece.values[DRIFT]) @ away.T)
     if not moves:
         return None
     shift = np.median(np.concatenate(moves), axis=0)
@@ -253,9 +255,9 @@ def _of_piece(
     if full.process:
         with_misfit = draws(replace(full, training_range=None))
     centre, by_side = with_misfit.mean(axis=0), {}
-    rates = _drift_rates(piece)
-    if full.training_range is not None and rates is not None:
-        away = _distances(piece, runs)
+    if full.training_range is not None:
+        away = full.beyond(columns)
+        rates = np.asarray(piece.values[DRIFT])
         centre = centre + away @ rates.mean(axis=0)
         sides = [
             f"{axis} {way}"
@@ -274,24 +276,6 @@ def _of_piece(
         "misfit": misfit,
         "drift": by_side,
     }
-
-
-def _drift_rates(piece: Piece) -> Float[np.ndarray, "draw side"] | None:
-    """Take the draws of a law's drift to each side; None if it does not drift."""
-    formula = _law_of(piece)
-    if formula is None or formula.training_range is None:
-        return None
-    return np.asarray(piece.values[DRIFT])
-
-
-def _distances(piece: Piece, runs: pd.DataFrame) -> Float[np.ndarray, "run side"]:
-    """Compute how far each run lies beyond the training runs of a law that drifts."""
-    formula = _law_of(piece)
-    assert formula is not None
-    assert formula.training_range is not None
-    columns = fitting.covariates(formula.law, runs)
-    away = np.asarray(drift.distances(columns, formula.training_range, np))
-    return np.broadcast_to(away, (len(runs), away.shape[-1]))
 
 
 def _apart(

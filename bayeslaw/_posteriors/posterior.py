@@ -122,6 +122,16 @@ class LogLoss:
             value = value + distances(columns, self.training_range) @ draw[DRIFT]
         return value
 
+    def beyond(
+        self, covariates: Mapping[str, Float[np.ndarray, " run"]]
+    ) -> Float[np.ndarray, "run side"]:
+        """Compute how far each run lies beyond the training runs, to each side, shape
+        (run, side), for a law that drifts.
+        """
+        assert self.training_range is not None
+        columns = {c: covariates[c] for c in self.law.covariates}
+        return np.asarray(distances(columns, self.training_range, np))
+
     def error_size(
         self, covariates: Mapping[str, Float[AnyArray, " run"]]
     ) -> Float[np.ndarray, " run"]:
