@@ -10,7 +10,7 @@ parabola through each sweep at equal compute, is given as a second opinion.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -129,7 +129,7 @@ class Search:
 
 def optimum(
     posterior: Posterior | str | Path,
-    budgets: Sequence[float] | float | None = None,
+    budgets: Iterable[float] | float | None = None,
     *,
     costs: Costs | None = None,
     served_tokens: float = 0.0,
@@ -308,7 +308,7 @@ def _check_columns(posterior: Posterior, fixed: Mapping[str, float]) -> None:
 
 
 def _budgets(
-    budgets: Sequence[float] | float | None,
+    budgets: Iterable[float] | float | None,
     sweeps: Sequence[pd.DataFrame],
     costs: Costs,
 ) -> list[float]:
@@ -316,9 +316,8 @@ def _budgets(
     largest.
     """
     if budgets is not None:
-        are_several = isinstance(budgets, Sequence | np.ndarray)
-        is_text = isinstance(budgets, str)
-        several = budgets if are_several and not is_text else [budgets]
+        is_one = isinstance(budgets, str | int | float | np.number)
+        several = [budgets] if is_one else budgets
         return [checked("budget", budget, COST) for budget in several]
     if costs.has_money:
         raise PlanError("give the budgets, in money (--budget 20000)")

@@ -185,11 +185,13 @@ def fit_laws(
     """Fit one law to the training runs, or average several; without names, those that
     suit.
     """
-    one = laws[0] if len(laws) == 1 else None if laws else law_of_few(runs[fitted])
-    if one:
+    alone = laws[0] if len(laws) == 1 else None
+    if not laws:
+        alone = law_of_few(runs[fitted])
+    if alone:
         return fit(
             runs[fitted],
-            one,
+            alone,
             reference=setting.reference,
             seed=setting.seed,
             progress=progress,
