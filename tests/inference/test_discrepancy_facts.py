@@ -219,6 +219,23 @@ def test_scales_are_drawn_from_their_posterior_given_what_stages_missed(mean):
             assert below == pytest.approx(q, abs=0.06)
 
 
+@pytest.mark.parametrize("off", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("sides", [3, 6, 10])
+def test_sharp_forecasts_far_beyond_the_runs_leave_scales_that_a_machine_can_hold(
+    sides, off
+):
+    """Proposals reach scales of a million; with the precision of a sharp forecast their
+    likelihood is no longer one of doubles. They count for nothing.
+    """
+    for seed in range(10):
+        rng = np.random.default_rng([9, seed])
+        away = rng.uniform(1, 9, (2, sides))  # fewer runs than sides
+        exact = [drift.Miss(np.full(2, off), 1e-6 * np.eye(2), away)] * 3
+        scales = drift.draw_scales(exact, prior(sides), rng)
+        assert np.isfinite(scales).all()
+        assert np.quantile(scales, 0.99) < 10
+
+
 def test_a_side_that_no_stage_tells_of_follows_the_common_scale():
     """It is as far from the common one as in the prior, wherever that has gone."""
     rng = np.random.default_rng(2)

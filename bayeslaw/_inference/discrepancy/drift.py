@@ -99,6 +99,7 @@ class ScaleSampler(NamedTuple):
     rounds: int = 2
     dof: int = 6  # of the proposals, Student-t
     widened: float = 1.3  # sd of the first proposal over the prior's
+    farthest: float = 6.0  # prior sds; beyond, a likelihood stays as it is
 
 
 class DriftAxes(NamedTuple):
@@ -250,7 +251,9 @@ def draw_scales(
     tested_prior = prior._replace(mean=tested_mean)
 
     def log_density(standard: Float[np.ndarray, "draw scale"]):
-        scales = _scales(standard, prior.scale)
+        # a proposal's far tail would overflow the likelihood; the prior rules it out
+        near = np.clip(standard, -sampler.farthest, sampler.farthest)
+        scales = _scales(near, prior.scale)
         mean = tested_prior.mean_drift(scales)
         log_p = -0.5 * np.sum(standard**2, axis=1)
         for summary in summaries:
