@@ -86,7 +86,7 @@ class PointFit:
         parameters: Mapping[str, Float[np.ndarray, " resample"]],
     ) -> Float[np.ndarray, "resample run"]:
         """Compute the law's log loss at runs for each resample, shape (resample, run)."""
-        covariates = fitting.covariates(self.law, runs)
+        covariates = fitting.covariates(self.law, as_runs(runs))
         x = {name: jnp.asarray(v) for name, v in covariates.items()}
 
         def one(values):

@@ -27,6 +27,9 @@ SIGN = re.compile(r"\s*([*/])\s*")
 LOGARITHM = re.compile(r"ln\((.+)\)")
 # the square root of a column as a factor, such as the number of batches in a mean
 ROOT = re.compile(r"sqrt\(([^()]+)\)")
+NAME_END = re.compile(r"[*/()]")
+# the unit at the end of a name: tokens [B]
+UNIT = re.compile(r"\s*\[[^\]]*\]$")
 # columns of a row that holds both domains' losses
 BOTH = {"target": "target_loss", "source": "source_loss"}
 
@@ -51,6 +54,7 @@ def renamed(
         A column is missing, is not numeric in a product, or would occur twice.
     """
     check_repeated(table.columns)
+    table = _with_bare_names(table, columns)
     pairs = _pairs(columns)
     table = _with_roots(_with_logarithms(table, pairs), pairs)
     for theirs, ours in pairs:
@@ -83,6 +87,16 @@ def renamed(
     out = out.rename(columns=_exported(out.columns, schema))
     check_repeated(out.columns)
     return out
+
+
+def _with_bare_names(
+    table: pd.DataFrame, columns: Mapping[str, str | Sequence[str]]
+) -> pd.DataFrame:
+    """Drop the unit in brackets from names that ``columns`` writes without it."""
+    written = {part.strip() for theirs in columns for part in NAME_END.split(theirs)}
+    bare = {name: UNIT.sub("", str(name)) for name in table}
+    wanted = {n: b for n, b in bare.items() if n != b in written and b not in table}
+    return table.rename(columns=wanted)
 
 
 def as_mapping(

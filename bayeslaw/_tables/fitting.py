@@ -16,7 +16,7 @@ from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import format_count
 from bayeslaw._law.columns import LOSS_SD
 from bayeslaw._law.priors import fixed
-from bayeslaw._tables.proposals import it_has
+from bayeslaw._tables.proposals import it_has, losses_hint
 from bayeslaw._tables.rows.settings import warn_settings
 from bayeslaw._tables.runs import (
     NUMERIC,
@@ -129,6 +129,11 @@ def check_full(runs: pd.DataFrame, name: str, who: str, fill: str = "fill it") -
     empty = runs[name].isna().to_numpy()
     if not empty.any():
         return
+    if empty.all():
+        raise RunTableError(
+            f"column {name!r} is empty at every row; {who} it at every row: {fill}, or "
+            "name a law that does not read it"
+        )
     rows = row_numbers(runs)[empty]
     do = f"{who} it at every row: {fill}, or leave such rows out"
     refuse(rows, name, "empty", f'{do} (--where "{quoted(name)}.notna()")')
@@ -159,7 +164,7 @@ def losses(runs: pd.DataFrame) -> Float[np.ndarray, " run"]:
     if "loss" not in runs:
         raise RunTableError(
             "the table has no column 'loss', nor target_loss and source_loss; "
-            f"{it_has(runs)}"
+            f"{it_has(runs)}{losses_hint(runs)}"
         )
     check_values(runs, ["loss"])
     return runs["loss"].to_numpy(float)

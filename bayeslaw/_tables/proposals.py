@@ -23,7 +23,13 @@ from bayeslaw._tables.before import (
 )
 from bayeslaw._tables.columns import melt_losses, renamed
 from bayeslaw._tables.sources.points import BATCH, LENGTH, PER_STEP
-from bayeslaw._tables.words import is_setting, name_words, unit_of_name
+from bayeslaw._tables.words import (
+    is_setting,
+    is_word,
+    name_words,
+    named_words,
+    unit_of_name,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -40,7 +46,14 @@ class Spelling(NamedTuple):
     foreign: frozenset[str] = frozenset({"before", "per"})
 
 
-PRETRAINING = frozenset({"pretrain", "pretraining", "pretrained", "pt"})
+PRETRAINING = frozenset({"pretrain", "pretraining", "pretrained", "pt", "vortraining"})
+# words of counts of tokens that are not those a run was trained on
+OF_A_STEP = frozenset(
+    {
+        *("batch", "step", "update", "context", "seq", "sequence", "length", "vocab"),
+        "sec",
+    }
+)
 # spellings by the schema's column
 SPELLINGS = {
     "N": Spelling(
@@ -52,7 +65,7 @@ SPELLINGS = {
             *("total tokens", "tokens seen", "tokens", "adapt tokens", "train tokens"),
             *("tok", "toks"),
         ),
-        frozenset({"before", "per", "unique"}) | PRETRAINING | PLANNED,
+        frozenset({"before", "per", "unique"}) | PRETRAINING | PLANNED | OF_A_STEP,
     ),
     "U": Spelling(("unique tokens",)),
     "replay": Spelling(("replay", "mix", "source share", "mixture")),
@@ -62,6 +75,14 @@ SPELLINGS = {
     ),
     "cost": Spelling(("gpu hours", "gpu hour", "gpuh", "flops")),
 }
+
+
+PERPLEXITY = ("ppl", "perplexity")
+# what a run was meant to see, for tables without what it saw
+PLANNED_TOKENS = Spelling(
+    ("tokens", "token"),
+    frozenset({"before", "per", "unique"}) | PRETRAINING | OF_A_STEP,
+)
 
 
 def it_has(runs: pd.DataFrame) -> str:
@@ -81,6 +102,9 @@ def mapping_hint(runs: pd.DataFrame) -> str:
     columns = Columns(runs)
     meant = dict(_covariates(columns)) | _losses(columns)
     guessed = [ours for ours, (_, by_range) in meant.items() if by_range]
+    step = _step_column(columns)
+    if step and "D" not in {*columns.names, *meant}:
+        meant |= _tokens_by_steps(columns, step)
     words = [_option(ours, theirs) for ours, (theirs, _) in meant.items()]
     query = _rows_meant(runs, {ours: theirs for ours, (theirs, _) in meant.items()})
     words += [f'--where "{query}"'] if query and words else []
@@ -94,8 +118,8 @@ def mapping_hint(runs: pd.DataFrame) -> str:
             hint += f" (unit of {' and '.join(units)} guessed from the range: check it)"
         if "source_loss" in guessed:
             hint += " (which loss is the source's is guessed from its name: check it)"
-    if "step" in columns.names and "D" not in {*columns.names, *meant}:
-        hint += f"; tokens are not in it, steps are: {_steps(columns)}"
+    if step and "D" not in {*columns.names, *meant}:
+        hint += f"; tokens are not in it, steps are: {_steps(columns, step)}"
     hint += "".join(f"; {line}" for line in _beside(columns, meant))
     alike = _alike(columns)
     if alike:
@@ -104,6 +128,29 @@ def mapping_hint(runs: pd.DataFrame) -> str:
             "--column loss=, or two by --column target_loss= and --column source_loss="
         )
     return hint
+
+
+def losses_hint(runs: pd.DataFrame) -> str:
+    """Say how to name the losses, where no column was proposed for one: with the columns
+    whose values look like losses in nats.
+    """
+    columns = Columns(runs)
+    if _losses(columns) or _alike(columns):
+        return ""
+    values = {name: columns.numbers(name) for name in columns.names}
+    alike = [name for name, x in values.items() if x is not None and _like_losses(x)]
+    by_range = f" (by their values perhaps {', '.join(alike[:4])})" if alike else ""
+    return (
+        "; name the loss: --column loss=YOURS, or two by --column target_loss=YOURS "
+        f"--column source_loss=YOURS{by_range}"
+    )
+
+
+def _like_losses(values: Float[np.ndarray, " row"]) -> bool:
+    """Tell whether most values have the size of losses, with decimals."""
+    has_size = (values > 0.3) & (values < 13)  # 13: ln of the largest vocabularies
+    has_decimals = values != np.round(values, 1)
+    return len(values) > 1 and float((has_size & has_decimals).mean()) > 0.8
 
 
 def _rows_meant(runs: pd.DataFrame, meant: dict[str, str]) -> str:
@@ -131,31 +178,48 @@ def _gaps(runs: pd.DataFrame, meant: dict[str, str]) -> list[str]:
             table = with_gaps_filled(table.reset_index(drop=True))
         except (RunTableError, TypeError, ValueError):
             return []  # reading the table for the fit raises the same error
-    present = [c for c in LOSSES_BEFORE if c in table]
-    return [f"{c}.notna()" for c in present if table[c].isna().any()]
+    return [f"{c}.notna()" for c in LOSSES_BEFORE if c in table and _has_gaps(table, c)]
 
 
-def _steps(columns: Columns) -> str:
-    """Write the option that computes tokens from steps."""
+def _has_gaps(table: pd.DataFrame, column: str) -> bool:
+    """Tell whether a column has empty cells, but is not empty in all rows of a domain."""
+    is_empty = table[column].isna()
+    domains = table["domain"] if "domain" in table else np.zeros(len(table))
+    return bool(is_empty.any() and not is_empty.groupby(domains).all().any())
+
+
+def _step_column(columns: Columns) -> str | None:
+    """Find the column of a run's steps, as trackers call it."""
+    steps = ("step", "_step", "global_step", "steps", "train_steps")
+    last = {re.split("[./]", name)[-1].lower(): name for name in columns.names}
+    return next((last[name] for name in steps if name in last), None)
+
+
+def _tokens_by_steps(columns: Columns, step: str) -> dict[str, tuple[str, bool]]:
+    """Propose tokens as steps times a column of the tokens of a step, if there is one."""
     last = {re.split("[./]", name)[-1]: name for name in columns.names}
     per_step = next((last[n] for n in PER_STEP if n in last), None)
+    return {} if per_step is None else {"D": (f"{step}*{per_step}", False)}
+
+
+def _steps(columns: Columns, step: str) -> str:
+    """Write the option that computes tokens from steps and the size of a batch."""
+    last = {re.split("[./]", name)[-1]: name for name in columns.names}
     batch = next((last[n] for n in (*BATCH, "batch") if n in last), None)
     length = next((last[n] for n in LENGTH if n in last), None)
-    if per_step:
-        return _option("D", f"step*{per_step}")
     if batch and length:
-        option = _option("D", f"step*{batch}*{length}")
+        option = _option("D", f"{step}*{batch}*{length}")
         if "global" in batch or "total" in batch:
             return option
         return f"{option} (times devices and accumulated batches, if several)"
-    return '--column "D=step*TOKENS_OF_A_STEP"'
+    return f'--column "D={step}*TOKENS_OF_A_STEP"'
 
 
 def _beside(columns: Columns, meant: dict[str, tuple[str, bool]]) -> Iterator[str]:
     """Explain the choice between similar columns, and columns in other units."""
     words = {name: set(name_words(name)) for name in columns.names}
     planned = [n for n, of in words.items() if of & PLANNED and "tokens" in of]
-    if planned and "D" in meant:
+    if planned and "D" in meant and planned[0] not in meant["D"][0]:
         yield f"D is what a run reached, not {planned[0]}"
     size = meant.get("N", ("", False))[0]
     total = [n for n, of in words.items() if {"total", "params"} <= of]
@@ -213,12 +277,21 @@ class Columns:
         them, without a foreign word. ``among``: names to search, by default all.
         """
         wanted = list(wanted)
-        words = {n: name_words(n) for n in (self.names if among is None else among)}
+        words = {n: named_words(n) for n in (self.names if among is None else among)}
         words = {name: of for name, of in words.items() if not set(foreign) & set(of)}
         names = [n for n, of in words.items() if of[: len(wanted)] == wanted]
         if not names:
             names = [n for n, of in words.items() if set(wanted) <= set(of)]
-        return [name for name in names if self.numbers(name) is not None]
+        if not names:
+            names = [name for name, of in words.items() if _has_words(of, wanted)]
+        names = [name for name in names if self.numbers(name) is not None]
+        # a setting that all runs share tells less than one that they differ in
+        return [n for n in names if self._rows[n].nunique() > 1] or names
+
+
+def _has_words(words: Collection[str], wanted: Collection[str]) -> bool:
+    """Tell whether each wanted word is among ``words``, as it is or in another form."""
+    return all(any(is_word(word, one) for word in words) for one in wanted)
 
 
 def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
@@ -229,6 +302,8 @@ def _covariates(columns: Columns) -> Iterator[tuple[str, tuple[str, bool]]]:
     for ours in SPELLINGS:
         present = ours in columns.names
         theirs = ours if present else _meant(columns, ours)
+        if theirs is None and ours == "D" and _step_column(columns) is None:
+            theirs = _meant_by(columns, PLANNED_TOKENS)
         if theirs is None:
             continue
         factor, guessed = "", False
@@ -342,7 +417,7 @@ def _losses(columns: Columns) -> dict[str, tuple[str, bool]]:
     if len(best) == 2 and len(general) == 1:
         (special,) = set(best) - {*general}
         return _with_starts(columns, {"target": special, "source": general[0]}, True)
-    return {"loss": (best[0], False)} if len(best) == 1 else {}
+    return {"loss": (_in_nats(best[0]), False)} if len(best) == 1 else {}
 
 
 def _with_starts(
@@ -351,14 +426,16 @@ def _with_starts(
     """Add losses before adaptation to the losses of both domains, by the words that tell
     the two losses' names apart.
     """
-    losses = {f"{domain}_loss": (name, guessed) for domain, name in chosen.items()}
+    losses = {
+        f"{domain}_loss": (_in_nats(name), guessed) for domain, name in chosen.items()
+    }
     words = {domain: set(name_words(name)) for domain, name in chosen.items()}
     start_words = {"before", "initial", "start", "base", "init"}
     starts = [
         name
         for name in columns.names
         if start_words & set(name_words(name))
-        and "loss" in name_words(name)
+        and {"loss", *PERPLEXITY} & set(name_words(name))
         and columns.numbers(name) is not None
     ]
     common = set.intersection(*words.values())
@@ -366,16 +443,22 @@ def _with_starts(
         names = [name for name in starts if (of - common) & set(name_words(name))]
         ours = f"{domain}_loss_before"
         if len(names) == 1 and names[0] != ours and ours not in columns.names:
-            losses[ours] = (names[0], False)
+            losses[ours] = (_in_nats(names[0]), False)
     return losses
 
 
 def _measured(columns: Columns) -> list[str]:
-    """Find columns of measured losses."""
+    """Find columns of measured losses, else of perplexities."""
     names = [name for name in columns.names if not is_setting(name)]
     # exclude losses before adaptation and auxiliary losses that balance experts
     foreign = {"before", "initial", "start", "init", "aux", "balance", "scale", "per"}
-    return columns.called(["loss"], foreign, names)
+    by_word = (columns.called([word], foreign, names) for word in ("loss", *PERPLEXITY))
+    return next(filter(None, by_word), [])
+
+
+def _in_nats(name: str) -> str:
+    """Write a perplexity as its logarithm, a loss as it is."""
+    return f"ln({name})" if {*PERPLEXITY} & {*name_words(name)} else name
 
 
 def _alike(columns: Columns) -> list[str]:

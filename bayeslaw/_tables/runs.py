@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_scalar
 
 from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._base.numbers import (
@@ -312,19 +314,55 @@ def as_runs(source: object) -> pd.DataFrame:
     RunTableError
         The argument is neither, or the file cannot be used.
     """
-    if isinstance(source, pd.DataFrame):
-        return _of_frame(source)
     if isinstance(source, str | Path):
         return read_runs(source)
-    raise _no_table(source)
+    return _of_frame(frame_of(source))
 
 
 def _no_table(source: object) -> RunTableError:
     """Say what a table is, of what is none."""
+    got = type(source).__name__
+    do = "make it one by pandas.DataFrame(...)"
+    if isinstance(source, pd.Series):
+        do = "give the table of which it is a column, or a row with named values"
+    elif hasattr(source, "log_loss") or hasattr(source, "latex"):
+        do = (
+            "the table comes second where a fit comes first, and first where a law does"
+        )
     return RunTableError(
-        f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got "
-        f"{type(source).__name__}: make it one by pandas.DataFrame(...)"
+        f"a table of runs is a DataFrame or the path of a file ({FORMATS}); got {got}: {do}"
     )
+
+
+def frame_of(source: object) -> pd.DataFrame:
+    """Return a DataFrame as it is; make one of a row (a mapping, or a Series of named
+    values), of columns, or of rows.
+
+    Raises
+    ------
+    RunTableError
+        The argument is none of these.
+    """
+    if isinstance(source, pd.DataFrame):
+        return source
+    if isinstance(source, pd.Series) and {*source.index} & {*NUMERIC}:
+        return frame_of(source.to_dict())
+    if isinstance(source, Mapping) and source and all(map(is_scalar, source.values())):
+        return pd.DataFrame([dict(source)])
+    is_rows = isinstance(source, list) and all(isinstance(r, Mapping) for r in source)
+    if (isinstance(source, Mapping) or is_rows) and source:
+        with _columns_of_one_length():
+            return pd.DataFrame(source)
+    raise _no_table(source)
+
+
+@contextmanager
+def _columns_of_one_length() -> Iterator[None]:
+    """Turn pandas' error about columns of several lengths into a `RunTableError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise RunTableError(f"a table of runs: {error}") from None
 
 
 def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
@@ -342,13 +380,27 @@ def _of_frame(table: pd.DataFrame) -> pd.DataFrame:
         return runs
     runs = read_runs(table)
     all_rows = pd.RangeIndex(1, len(table) + 1)
-    return runs.set_axis(table.index) if runs.index.equals(all_rows) else runs
+    if not runs.index.equals(all_rows):
+        return runs
+    # a named index is a column now
+    return runs.set_axis(table.index.set_names([None] * table.index.nlevels))
+
+
+def _with_index(table: pd.DataFrame) -> pd.DataFrame:
+    """Make columns of an index that has names or holds text: it may name the runs."""
+    names = list(table.index.names)
+    if names == [None] and table.index.inferred_type == "string":
+        names = ["index"]
+    is_unnamed = None in names or names == ["row"]
+    if is_unnamed or {*names} & {*table.columns}:
+        return table.copy()
+    columns = table.reset_index(names=names)
+    columns.attrs = table.attrs
+    return columns
 
 
 def _name(source: str | Path | pd.DataFrame) -> str:
-    if isinstance(source, pd.DataFrame):
-        return "the table"
-    return str(source)
+    return str(source) if isinstance(source, str | Path) else "the table"
 
 
 def load_table(
@@ -360,12 +412,10 @@ def load_table(
     """Load a table under its own names. Numbers are parsed; other cells stay as
     written. Columns in ``names`` hold names, too.
     """
-    if isinstance(source, pd.DataFrame):
-        table = source.copy()
-    elif isinstance(source, str | Path):
+    if isinstance(source, str | Path):
         table = read_source(source, grows=grows, names=names)
     else:
-        raise _no_table(source)
+        table = _with_index(frame_of(source))
     table = plain_cells(table)
     if is_tracker(source):
         return table

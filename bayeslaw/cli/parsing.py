@@ -381,6 +381,9 @@ def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
     shares = {name: texts.pop(name) for name in list(texts) if is_share(name)}
     question = {name: question_value(name, text) for name, text in texts.items()}
     before = {c: question.pop(c) for c in LOSSES_BEFORE if c in question}
+    if "pretrain_tokens" in question and "ptpp" not in question and "N" in question:
+        # a table gives the stage in tokens, too
+        question["ptpp"] = question.pop("pretrain_tokens") / question["N"]
     if shares:
         question["bounds"] = {
             name.removeprefix(SHARE): share_bounds(f"{option} {name}", text)

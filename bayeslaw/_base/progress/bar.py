@@ -112,7 +112,15 @@ def _is_notebook() -> bool:
 
 
 def _line(what: str, time_left: TimeLeft) -> str:
-    return f"{what}: {time_left.share:.0%}, about {time_text(time_left.seconds())} left"
+    return f"{what}: {time_left.share:.0%}, {_left(time_left)}"
+
+
+def _left(time_left: TimeLeft) -> str:
+    """Say the time left; the time so far where the estimate has run out."""
+    seconds = time_left.seconds()
+    if seconds < 1 and time_left.share < 0.9 and time_left.passed > 10:
+        return f"longer than expected, {time_text(time_left.passed)} so far"
+    return f"about {time_text(seconds)} left"
 
 
 def _last_line(what: str, time_left: TimeLeft) -> str:
@@ -191,8 +199,7 @@ def _on_terminal(what: str, time_left: TimeLeft) -> Iterator[None]:
         def render(self, task: Any) -> Text:
             if task.finished:
                 return Text(f"done in {time_text(time_left.passed)}")
-            said = time_text(time_left.seconds())
-            return Text(f"{time_left.share:.0%}, about {said} left")
+            return Text(f"{time_left.share:.0%}, {_left(time_left)}")
 
     class Filled(BarColumn):
         """Fill the bar by the share that is done."""

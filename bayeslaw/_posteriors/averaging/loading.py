@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from bayeslaw._base.errors import LawError
+from bayeslaw._inference.point import PointFit
 from bayeslaw._posteriors.averaging.record import Average
 from bayeslaw._posteriors.fits.artifact import (
     read,
@@ -32,9 +35,21 @@ def as_posterior(given: Posterior | str | Path) -> Posterior:
     if not (hasattr(given, "pieces") or hasattr(given, "log_loss")):
         raise LawError(
             "a posterior is a fit or an average (`bayeslaw.fit`, `bayeslaw.average`), or "
-            f"the path of its file; got {type(given).__name__}"
+            f"the path of its file; got {type(given).__name__}{_instead(given)}"
         )
     return given
+
+
+def _instead(given: object) -> str:
+    """Say what to give in place of a table or of a point fit."""
+    if isinstance(given, pd.DataFrame):
+        return ": the fit comes first, then the table"
+    if isinstance(given, PointFit):
+        return (
+            f", which has no posterior: fit(runs, {given.law.name!r}) has, in seconds "
+            "with preview=True; the point fit itself forecasts by .loss(runs)"
+        )
+    return ""
 
 
 def load(path: str | Path, *, trust_law_file: bool = False) -> Fit | Average:

@@ -51,6 +51,8 @@ def candidate_laws(runs: pd.DataFrame) -> list[str]:
     LawError
         No law of the default sets suits the table's columns.
     """
+    # a column that is empty at every row, as that of another domain, is not there
+    runs = runs.dropna(axis=1, how="all")
     mixtures = [runs[c].nunique() for c in runs if is_share(c)]
     if {"N", "D"} <= set(runs) and max(mixtures, default=0) > 1:
         return ["mixture-coupled", "mixture-exponential"]
@@ -85,6 +87,7 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
     if the stage varies, they are the laws that read it.
     """
     candidates = candidate_laws(runs)
+    runs = runs.dropna(axis=1, how="all")
     starts = [name for name in _state_laws(runs) if name in candidates]
     stages = [name for name in candidates if "ptpp" in catalogue.law(name).covariates]
     return starts or stages or candidates
@@ -92,12 +95,16 @@ def default_laws(runs: pd.DataFrame) -> list[str]:
 
 def _state_laws(runs: pd.DataFrame) -> list[str]:
     """Choose the law of checkpoint state: for the source if ``loss_before`` equals
-    ``source_loss_before``, else for the target.
+    ``source_loss_before``, else for the target. Rows of a target without their own
+    ``loss_before`` have none.
     """
     if SOURCE_LOSS_BEFORE not in runs:
         return []
+    of_target = "domain" in runs and bool((runs["domain"] == "target").all())
+    if of_target and LOSS_BEFORE not in runs:
+        return []
     if LOSS_BEFORE not in runs or np.allclose(
-        runs[LOSS_BEFORE], runs[SOURCE_LOSS_BEFORE]
+        runs[LOSS_BEFORE], runs[SOURCE_LOSS_BEFORE], equal_nan=True
     ):
         return ["state-source"]
     return ["state-target"]

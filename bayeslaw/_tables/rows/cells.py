@@ -109,9 +109,11 @@ def _called_summary(runs: pd.DataFrame) -> int:
     names = {
         *("mean", "average", "avg", "median", "total", "totals", "grand total", "sum"),
         *("std", "stdev", "std dev", "stddev", "min", "max", "count", "overall"),
+        *("summe", "gesamt", "mittel", "mittelwert", "durchschnitt", "insgesamt"),
+        *("somme", "moyenne", "total général", "suma", "media", "promedio", "totale"),
     }
     for column in _texts(runs):
-        texts = runs[column].astype(str).str.strip(" :").str.lower()
+        texts = runs[column].astype(str).str.strip(" :.*#=-").str.lower()
         called = texts.isin(names).to_numpy()
         count = int(called.sum())
         if 0 < count < len(runs) and called[-count:].all():
@@ -120,20 +122,19 @@ def _called_summary(runs: pd.DataFrame) -> int:
 
 
 def _is_computed(runs: pd.DataFrame) -> bool:
-    """Tell whether the last row has no name and holds the mean or the sum of each
-    column above it.
+    """Tell whether the last row holds the mean or the sum of each column
+    above it, where it holds a number. Two such numbers are no chance.
     """
     numbers = runs.select_dtypes("number")
     varying = [c for c in numbers if numbers[c].iloc[:-1].nunique() > 1]
     above, last = numbers[varying].iloc[:-1], numbers[varying].iloc[-1].dropna()
-    if len(above) < 3 or len(last) < 2 or runs.iloc[-1][[*_texts(runs)]].notna().any():
+    if len(above) < 3 or len(last) < 2:
         return False
-    numbers = last.to_numpy(float)
+    values = last.to_numpy(float)
+    summaries = [s[last.index].to_numpy(float) for s in (above.mean(), above.sum())]
     # exports round
-    return any(
-        np.allclose(numbers, summary[last.index].to_numpy(float), rtol=1e-4, atol=0)
-        for summary in (above.mean(), above.sum())
-    )
+    alike = [np.isclose(values, summary, rtol=1e-4, atol=0) for summary in summaries]
+    return bool(np.logical_or(*alike).all())
 
 
 def _texts(runs: pd.DataFrame) -> list[Any]:

@@ -15,7 +15,11 @@ from bayeslaw._tables.rates.areas import COLUMNS
 # columns of the schema that hold names, spelled as they are written
 NAMES = ("run", "checkpoint", "domain", "schedule")
 # what people and trackers call a run, in small letters with spaces for signs
-RUN = ("run name", "run id", "runid", "runname", "run", "wandb run", "name", "id")
+RUN = (
+    *("run name", "run id", "runid", "runname", "run", "wandb run", "name", "id"),
+    # the text labels of a table's rows, in a DataFrame and in its CSV
+    *("index", "unnamed: 0"),
+)
 # columns that may name runs, if each name has the points of one curve
 PERHAPS_RUN = (
     *("experiment", "exp", "exp name", "experiment name", "exp id", "trial", "job"),

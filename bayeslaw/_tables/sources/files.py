@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import lzma
+import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
@@ -14,9 +17,10 @@ from typing import Any
 
 import pandas as pd
 
-from bayeslaw._base.errors import RunTableError
+from bayeslaw._base.errors import RunTableError, RunTableWarning
 from bayeslaw._tables.rows.naming import check_repeated, is_name
 from bayeslaw._tables.rows.records import read_records
+from bayeslaw._tables.sources.layout import sheet_of_rows, with_decimal_points
 from bayeslaw._tables.sources.library import imported
 
 EXCEL = (".xlsx", ".xlsm")
@@ -55,7 +59,12 @@ def read_table_file(
         return read_records(path, text)
     _refuse_other_format(path, text)
     separator = _separator(text, kind)
-    _check_fields(path, _rows(text, separator))
+    rows = list(_rows(text, separator))
+    sheet = with_decimal_points(sheet_of_rows(rows, str(path)), str(path))
+    if [sheet.names, *sheet.rows] != rows:
+        rows = [sheet.names, *sheet.rows]
+        text = _written(rows, separator)
+    _check_fields(path, iter(rows))
     layout: dict[str, Any] = {"sep": separator, "skipinitialspace": True}
     # numbers to their last digit, as pandas 3 reads them by itself
     precision = "round_trip" if pd.__version__.startswith("2.") else None
@@ -114,17 +123,17 @@ def _excel(path: Path) -> pd.DataFrame:
 
 
 def _below_header(file: Path, cells: pd.DataFrame) -> pd.DataFrame:
-    """Read the rows of a sheet; the first row has the names."""
+    """Read the rows of a sheet below its names."""
     if cells.empty:
         return pd.DataFrame()
-    if cells.iloc[0].isna().any():
+    sheet = sheet_of_rows(cells.to_numpy(object).tolist(), str(file))
+    if not all(sheet.names):
         raise RunTableError(
             f"{file}: a column has cells but no name in the first row; name all columns, "
             "and begin the sheet with their names"
         )
-    names = [str(name).strip() for name in cells.iloc[0]]
-    _check_fields(file, iter([names]))
-    rows = cells.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
+    _check_fields(file, iter([sheet.names]))
+    rows = pd.DataFrame(sheet.rows, columns=sheet.names, dtype=object)
     return rows.infer_objects()
 
 
@@ -142,26 +151,61 @@ def _text(path: Path) -> str:
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as archive:
             (name,) = archive.namelist()
-            return archive.read(name).decode("utf-8-sig")
+            return _decoded(path, archive.read(name))
     opened = OPENERS.get(path.suffix.lower(), open)
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        text = file.read()
+    with opened(path, "rb") as file:
+        text = _decoded(path, file.read())
     if "\0" in text:
         raise ValueError("it is not text")
     return text
 
 
+def _decoded(path: Path, content: bytes) -> str:
+    """Decode text: UTF-16 with a byte-order mark, UTF-8, or else, with a warning, the
+    Western code page in which Excel writes CSV on Windows.
+    """
+    if content.startswith((b"\x89HDF", b"CDF")):
+        raise RunTableError(
+            f"{path}: it is a saved fit (netCDF), not a table of runs; a fit comes before "
+            "the table"
+        )
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if b"\0" in content:
+            raise
+        text = content.decode("cp1252")
+        warnings.warn(
+            f"{path}: it is not UTF-8 and is read as Windows-1252: see whether its names "
+            "are right",
+            RunTableWarning,
+            stacklevel=5,
+        )
+        return text
+
+
 def _separator(text: str, kind: str) -> str:
-    """Choose the separator: a tab for .tsv files; a tab or semicolon for a header that
-    has no other; else a comma.
+    """Choose the separator: a tab for .tsv files, else the mark of which most of the
+    first lines have the same number; titles above a header have none or others.
     """
     if kind == ".tsv":
         return "\t"
-    header = text.lstrip().split("\n", 1)[0]
-    for mark in (",", ";", "\t"):
-        if mark in header:
-            return mark
-    return ","
+    lines = [line for line in text.split("\n", 12)[:12] if line.strip()]
+
+    def evenness(mark: str) -> int:
+        counts = Counter(line.count(mark) for line in lines if mark in line)
+        return max(counts.values(), default=0)
+
+    return max((",", ";", "\t"), key=evenness)
+
+
+def _written(rows: Sequence[Sequence[str]], separator: str) -> str:
+    """Write fields as the text of a table."""
+    text = StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _rows(text: str, separator: str) -> Iterator[list[str]]:

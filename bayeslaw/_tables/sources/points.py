@@ -19,7 +19,10 @@ from bayeslaw._base.numbers import format_count
 from bayeslaw._tables.rows.naming import LOSSES
 
 # settings whose product is the tokens of one optimizer step, by their last part
-PER_STEP = ("tokens_per_step", "tokens_per_batch", "global_batch_tokens")
+PER_STEP = (
+    *("tokens_per_step", "tokens_per_batch", "global_batch_tokens", "batch_tokens"),
+    *("tokens_per_update", "batch_size_tokens"),
+)
 BATCH = (
     *("global_batch_size", "total_batch_size"),  # over all devices, accumulated
     "per_device_train_batch_size",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from bayeslaw._base.errors import RunTableError
+from bayeslaw._law.catalogue import law_names
 from bayeslaw._tables.sources.files import read_table_file, sheet_of
 
 # how a store is written -> the file here that reads it
@@ -58,12 +59,23 @@ def read_source(
                 return reader.read(place)
     path, _ = sheet_of(source)
     if not path.is_file():
+        _refuse_law(str(source))
         raise RunTableError(
             f"{source}: no such file; give a table of runs as {FORMATS}, or a tracker's "
             f"store as {':..., '.join(TRACKERS)}:..."
         )
     with _said_in_a_line(source, f"give {FORMATS}"):
         return read_table_file(Path(source), grows=grows, names=names)
+
+
+def _refuse_law(name: str) -> None:
+    """Refuse the name of a law in the place of a table."""
+    if name.lower() in law_names():
+        raise RunTableError(
+            f"{name!r} is a law, not a table of runs; the table comes first: "
+            f"fit(runs, {name.lower()!r}), and at the command line fit RUNS --law "
+            f"{name.lower()}"
+        )
 
 
 @contextmanager

@@ -1,0 +1,188 @@
+"""Find the table in a sheet as offices write them: titles above the header, units below
+it, decimal commas.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bayeslaw._base.errors import RunTableError, RunTableWarning
+from bayeslaw._base.numbers import parse_number
+from bayeslaw._tables.rows.naming import is_name
+
+MISSING = frozenset({"", "-", "n/a", "na", "nan", "none", "null", "nil"})
+# units that change no number: they are those of the schema, or of other columns
+PLAIN_UNITS = frozenset(
+    {*("nats", "nat", "nats/token", "tokens", "token", "params", "parameters"), "1"}
+)
+SIGNED = r"[-+]?"
+UNIT = r"\s*[a-zA-Z%]{0,2}"
+# 0,15 and 1234,5: the comma groups no thousands
+DECIMAL_COMMA = re.compile(
+    rf"{SIGNED}(?:\d+,(?:\d{{1,2}}|\d{{4,}})|0,\d+|\d{{4,}},\d+|"
+    rf"\d{{1,3}}(?:\.\d{{3}})+,\d+){UNIT}"
+)
+DECIMAL_POINT = re.compile(
+    rf"{SIGNED}(?:\d*\.(?:\d{{1,2}}|\d{{4,}})|0?\.\d+|\d{{4,}}\.\d+|"
+    rf"\d{{1,3}}(?:,\d{{3}})+\.\d+)(?:e[-+]?\d+)?{UNIT}",
+    re.IGNORECASE,
+)
+WITH_COMMA = re.compile(rf"({SIGNED}\d{{1,3}}(?:\.\d{{3}})+|{SIGNED}\d+),(\d+)({UNIT})")
+GROUPED_BY_POINTS = re.compile(rf"{SIGNED}[1-9]\d{{0,2}}((?:\.\d{{3}})+){UNIT}")
+
+
+class Sheet(NamedTuple):
+    """Names of the columns, and the rows below them."""
+
+    names: list[str]
+    rows: list[list[Any]]
+
+
+def sheet_of_rows(rows: Sequence[Sequence[Any]], where: str) -> Sheet:
+    """Find header and rows in the cells of a sheet, and say what is left out.
+
+    Rows above the header are titles: they have gaps where the header has a name for
+    each column. A row of units below it is not a run; its units become part of the
+    names, ``tokens [B]``.
+    """
+    start = _header(rows)
+    if start:
+        _say(
+            f"{where}: the header is line {start + 1}, where each column has a name; "
+            f"{start} line{'s' if start > 1 else ''} above it {'are' if start > 1 else 'is'}"
+            " left out"
+        )
+    names = [_text(cell) for cell in rows[start]]
+    below = [list(row) for row in rows[start + 1 :]]
+    units = _units(names, below)
+    if units is None:
+        return Sheet(names, below)
+    stated = [f"{name} {unit}" for name, unit in zip(names, units, strict=True) if unit]
+    _say(
+        f"{where}: the row below the header states units ({', '.join(stated[:4])}) and "
+        "is no run; it is left out"
+    )
+    return Sheet(_with_units(names, units), below[1:])
+
+
+def with_decimal_points(sheet: Sheet, where: str) -> Sheet:
+    """Write decimal commas as points, in a sheet whose numbers show that the comma is
+    its decimal sign.
+
+    Raises
+    ------
+    RunTableError
+        A number has one point before three digits, which may group thousands.
+    """
+    columns = [i for i, name in enumerate(sheet.names) if not is_name(name)]
+    cells = [_text(row[i]) for row in sheet.rows for i in columns if i < len(row)]
+    by_comma = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
+    if not by_comma or any(map(DECIMAL_POINT.fullmatch, cells)):
+        return sheet
+    for i in columns:
+        _refuse_unclear(sheet, i, where)
+    _say(f"{where}: the comma is read as the decimal sign ({by_comma[0]})")
+    rows = [
+        [_pointed(cell) if i in columns else cell for i, cell in enumerate(row)]
+        for row in sheet.rows
+    ]
+    return Sheet(sheet.names, rows)
+
+
+def _refuse_unclear(sheet: Sheet, i: int, where: str) -> None:
+    """Refuse a column whose only points stand before three digits, once in a number:
+    ``1.234`` among decimal commas may be 1234, or one number with a decimal point.
+    """
+    cells = [_text(row[i]) for row in sheet.rows if i < len(row)]
+    groups = [match[1] for match in map(GROUPED_BY_POINTS.fullmatch, cells) if match]
+    with_comma = any(map(WITH_COMMA.fullmatch, cells))
+    if groups and max(map(len, groups)) == 4 and with_comma:
+        cell = next(cell for cell in cells if GROUPED_BY_POINTS.fullmatch(cell))
+        row = cells.index(cell) + 1
+        raise RunTableError(
+            f"{where}: row {row}, column {sheet.names[i]!r}: {cell!r} may mean "
+            f"{cell.replace('.', '')} or {cell.replace('.', ',')}, as other numbers have "
+            "decimal commas; write the one that is meant"
+        )
+
+
+def _pointed(cell: Any) -> Any:
+    """Write one number with a decimal point and without groups of thousands."""
+    text = _text(cell)
+    match = WITH_COMMA.fullmatch(text)
+    if match:
+        return f"{match[1].replace('.', '')}.{match[2]}{match[3]}"
+    if GROUPED_BY_POINTS.fullmatch(text):
+        return text.replace(".", "")
+    return cell
+
+
+def _header(rows: Sequence[Sequence[Any]], most: int = 10) -> int:
+    """Find the line of the header: the first, unless it has gaps and one soon below it
+    has a name for each column and stands before numbers.
+    """
+    width = max((len(row) for row in rows), default=0)
+    for i, row in enumerate(rows[:most]):
+        names = [_text(cell) for cell in row]
+        is_full = len(names) == width and all(names) and len(set(names)) == width
+        if is_full and not any(map(_is_number, names)):
+            below = rows[i + 1 : i + 3]
+            has_numbers = any(_is_number(_text(cell)) for row in below for cell in row)
+            return i if has_numbers else 0
+        if any(map(_is_number, names)) and sum(map(bool, names)) > 1:
+            return 0
+    return 0
+
+
+def _units(
+    names: Sequence[str], rows: Sequence[Sequence[Any]], least: float = 0.8
+) -> list[str] | None:
+    """Read the units in the row below the header, one for each name; None if it has a
+    number, or states nothing, where the rows below have numbers.
+    """
+    if len(rows) < 3 or len(rows[0]) != len(names):
+        return None
+    units = [_text(cell) for cell in rows[0]]
+    stated = 0
+    for i, unit in enumerate(units):
+        cells = [_text(row[i]) for row in rows[1:] if i < len(row)]
+        cells = [cell for cell in cells if cell.lower() not in MISSING]
+        numbers = sum(map(_is_number, cells))
+        if not cells or numbers < least * len(cells):
+            continue
+        if _is_number(unit):
+            return None
+        stated += unit.lower() not in MISSING
+    return units if stated >= 2 else None
+
+
+def _with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
+    return [
+        name if unit.lower() in PLAIN_UNITS | MISSING else f"{name} [{unit}]"
+        for name, unit in zip(names, units, strict=True)
+    ]
+
+
+def _is_number(text: str) -> bool:
+    """Tell whether a cell is a number, also one with a decimal comma."""
+    if WITH_COMMA.fullmatch(text) or GROUPED_BY_POINTS.fullmatch(text):
+        return True
+    try:
+        parse_number(text)
+    except RunTableError:
+        return False
+    return True
+
+
+def _text(cell: Any) -> str:
+    """Return a cell's text; an empty one for missing cells."""
+    # NaN is the one value that differs from itself
+    return "" if cell is None or cell != cell else str(cell).strip()
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        warnings.warn(line, RunTableWarning, stacklevel=5)

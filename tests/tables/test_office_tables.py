@@ -1,0 +1,296 @@
+"""Tables as offices and notebooks write them are read as they were meant, with a word on
+what was left out, or refused with a way out.
+"""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw
+from bayeslaw import RunTableError
+from bayeslaw._posteriors.fits.candidates import default_laws
+from bayeslaw._tables.fitting import by_domain, losses
+from bayeslaw._tables.proposals import mapping_hint
+from bayeslaw._tables.runs import as_runs
+
+SIZES, TOKENS = (0.15, 0.4, 1.1), (0.4, 0.8, 1.6, 3.2)
+MEANT = {"N=Modell": "N", "D=Token": "D"}
+
+
+def true_loss(size, tokens):
+    return round(2 + 0.5 / size**0.3 + 0.4 / tokens**0.2, 3)
+
+
+def lines(number=lambda x: str(x).replace(".", ",")):
+    """Rows of a German sheet: run, size in billions, tokens in billions, percent, loss."""
+    rows = [(n, d, true_loss(n, d)) for n in SIZES for d in TOKENS]
+    return [
+        ";".join([f"V{i}", number(n), number(d), str(5 * (i % 3)), number(loss)])
+        for i, (n, d, loss) in enumerate(rows)
+    ]
+
+
+HEADER = "Versuch;Modell;Token;Anteil;Verlust"
+COLUMNS = [
+    *("run=Versuch", "N=Modell*1e9", "D=Token*1e9", "replay=Anteil/100"),
+    "loss=Verlust",
+]
+
+
+def read(path, **options):
+    """Runs, and what was said of them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        runs = bayeslaw.read_runs(path, **options)
+    return runs, " | ".join(str(w.message) for w in caught)
+
+
+def is_true(runs):
+    size, tokens = runs["N"] / 1e9, runs["D"] / 1e9
+    truth = [true_loss(n, d) for n, d in zip(size, tokens, strict=True)]
+    return len(runs) == 12 and np.allclose(runs["loss"], truth, atol=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "said"),
+    [
+        ([], [], "comma is read as the decimal sign"),
+        (["Modell;;Training;;Verlust"], [], "header is line 2"),
+        (["Export vom 3. März, gesamt", ";;;;"], [], "header is line 2"),
+        ([], [";Mrd.;Mrd.;%;nats"], "states units (Modell Mrd."),
+        (["Modell;;Training;;Verlust"], [";Mrd.;Mrd. Token;%;nats/Token"], "units"),
+    ],
+)
+@pytest.mark.parametrize("total", ["", "Summe;;18,0;;", "Mittelwert;0,55;1,5;5;2,9"])
+def test_titles_units_totals_and_decimal_commas_are_read_as_meant(
+    tmp_path, above, below, said, total
+):
+    path = tmp_path / "sheet.csv"
+    text = "\r\n".join([*above, HEADER, *below, *lines(), *filter(None, [total])])
+    path.write_text(text, encoding="cp1252")
+    runs, words = read(path, columns=COLUMNS)
+    assert is_true(runs)
+    assert said in words
+    assert ("a mean or total" in words) == bool(total)
+    assert ("Windows-1252" in words) == ("ä" in text)
+
+
+def test_units_become_part_of_a_name_and_are_proposed(tmp_path):
+    path = tmp_path / "sheet.csv"
+    path.write_text("\n".join([HEADER, ";Mio.;Mrd.;%;nats", *lines()]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hint = mapping_hint(bayeslaw.read_runs(path))
+        with pytest.raises(RunTableError, match=r"name the loss: .*perhaps Verlust"):
+            losses(bayeslaw.read_runs(path))
+    assert '"D=Token [Mrd.]*1e9"' in hint
+
+
+def test_a_column_of_the_schema_in_another_unit_is_not_taken_as_it_is(tmp_path):
+    path = tmp_path / "sheet.csv"
+    names = "run;N;D;replay;loss"
+    path.write_text("\n".join([names, ";Mrd.;Mrd.;%;nats", *lines()]))
+    runs, _ = read(path)
+    assert not {"N", "D", "replay"} & {*runs.columns}
+    assert {"N [Mrd.]", "loss"} <= {*runs.columns}
+
+
+@pytest.mark.parametrize("number", [str, "{:.3f}".format])
+def test_points_stay_points(tmp_path, number):
+    path = tmp_path / "sheet.csv"
+    path.write_text("\n".join([HEADER, *lines(number)]))
+    runs, words = read(path, columns=COLUMNS)
+    assert is_true(runs)
+    assert not words
+
+
+def test_a_point_that_may_group_thousands_is_refused_among_decimal_commas(tmp_path):
+    path = tmp_path / "sheet.csv"
+    rows = lines()
+    rows[3] = rows[3].replace("3,2;", "3.200;")
+    path.write_text("\n".join([HEADER, *rows]))
+    with pytest.raises(
+        RunTableError, match=r"row 4, column 'Token': '3.200' may mean 3200"
+    ):
+        bayeslaw.read_runs(path, columns=COLUMNS)
+
+
+def test_groups_of_thousands_by_points_are_counts(tmp_path):
+    path = tmp_path / "sheet.csv"
+    rows = ["V1;150.000.000;1.500.000.000;3,25", "V2;400.000.000;800.000.000;3,0"]
+    path.write_text("\n".join(["run;N;D;loss", *rows]))
+    runs, _ = read(path)
+    assert runs["D"].tolist() == [1.5e9, 8e8]
+    assert runs["loss"].tolist() == [3.25, 3.0]
+
+
+def test_an_excel_sheet_with_a_title_and_units_is_read_below_them(tmp_path):
+    pytest.importorskip("openpyxl")
+    path = tmp_path / "sheet.xlsx"
+    rows = [
+        ["Runs of March", None, None],
+        ["run", "D", "loss"],
+        [None, "B", "nats"],
+        *([f"r{i}", 2.0 + i, 3.0 - i / 10] for i in range(4)),
+    ]
+    pd.DataFrame(rows).to_excel(path, index=False, header=False)
+    runs, words = read(path, columns=["D=D [B]*1e9"])
+    assert runs["D"].tolist() == [2e9, 3e9, 4e9, 5e9]
+    assert "header is line 2" in words
+
+
+def test_a_first_row_without_numbers_is_a_row_where_the_column_holds_text(tmp_path):
+    """A row of units states them for at least two columns of numbers."""
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "run,N,D,loss\na,1B,nan,3\nb,2B,2e9,2.9\nc,3B,3e9,2.8\nd,1B,1e9,3.1\n"
+    )
+    runs, words = read(path, where="D > 0")
+    assert len(runs) == 3
+    assert "units" not in words
+
+
+# -- what notebooks hold ---------------------------------------------------------------
+
+
+def frame():
+    rows = [(n * 1e9, d * 1e9, true_loss(n, d)) for n in SIZES for d in TOKENS]
+    return pd.DataFrame(rows, columns=["N", "D", "loss"])
+
+
+@pytest.mark.parametrize("name", ["run", None, "run_name"])
+def test_an_index_of_names_names_the_runs(name):
+    labels = [f"{n:g}B-{k}" for n in SIZES for k in range(len(TOKENS))]
+    table = frame().set_index(pd.Index(labels, name=name))
+    assert bayeslaw.read_runs(table)["run"].tolist() == labels
+    read_again = as_runs(as_runs(table))
+    assert read_again["run"].tolist() == labels
+    assert read_again.index.tolist() == labels
+
+
+def test_two_losses_of_one_run_in_the_index_are_refused_as_in_a_column():
+    table = frame().set_index(pd.Index(["a", "a", *"bcdefghijk"], name="run"))
+    table["D"] = 1e9
+    with pytest.raises(RunTableError, match="different losses for one run a, D"):
+        bayeslaw.read_runs(table)
+
+
+def test_an_index_written_to_a_file_names_the_runs_too(tmp_path):
+    table = frame().set_index(pd.Index([f"v{i}" for i in range(12)]))
+    table.to_csv(tmp_path / "runs.csv")
+    assert bayeslaw.read_runs(tmp_path / "runs.csv")["run"].iloc[3] == "v3"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"N": "7B", "D": "20B", "replay": "25%"},
+        pd.Series({"N": "7B", "D": "20B", "replay": "25%"}),
+        [{"N": 7e9, "D": 2e10, "replay": 0.25}],
+        {"N": [7e9], "D": [2e10], "replay": 0.25},
+    ],
+    ids=["mapping", "series", "rows", "columns"],
+)
+def test_one_row_is_a_table(row):
+    runs = as_runs(row)
+    assert runs[["N", "D", "replay"]].to_numpy().tolist() == [[7e9, 2e10, 0.25]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (frame()["loss"], "give the table of which it is a column"),
+        (frame().set_index(pd.Index([*"abcdefghijkl"]))["loss"], "it is a column"),
+        ("chinchilla", "is a law, not a table of runs; the table comes first"),
+        ("Chinchilla", r"fit\(runs, 'chinchilla'\)"),
+        (bayeslaw.law("dcpt"), "first where a law does"),
+        ([1, 2], "got list"),
+        ({}, "got dict"),
+        ({"N": [1e9, 2e9], "D": [1e9, 2e9, 3e9]}, "same length"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_a_way_out(given, message):
+    with pytest.raises(RunTableError, match=message):
+        as_runs(given)
+
+
+def test_a_saved_fit_in_the_place_of_a_table_is_told(tmp_path):
+    path = tmp_path / "fit.nc"
+    path.write_bytes(b"\x89HDF\r\n\x1a\n\0\0\0")
+    with pytest.raises(RunTableError, match=r"a saved fit .* before the table"):
+        bayeslaw.read_runs(path)
+
+
+# -- proposals -------------------------------------------------------------------------
+
+
+def export(**columns):
+    """An export of a tracker: both losses, and only the source's before adaptation."""
+    rows = {
+        "Name": [f"r{i}" for i in range(6)],
+        "config.size": ["160M", "160M", "160M", "1.3B", "1.3B", "1.3B"],
+        "config.pretrain_tokens": ["20B", "20B", "100B", "20B", "20B", "100B"],
+        "config.replay_pct": [0, 25, 50, 0, 25, 50],
+        "summary.eval/fi/loss": [4.1, 4.2, 4.3, 3.1, 3.2, 3.3],
+        "summary.eval/en/loss": [2.9, 2.8, 2.7, 2.5, 2.4, 2.3],
+        "summary.eval/en/loss_before": [2.6, np.nan, 2.5, 2.2, 2.2, 2.0],
+    }
+    return pd.DataFrame(rows | columns)
+
+
+def proposed(table):
+    hint = mapping_hint(table)
+    return dict(part.split("=", 1) for part in re.findall('--column "([^"]+)"', hint))
+
+
+def test_tokens_of_a_batch_are_not_the_tokens_of_a_run():
+    table = export(**{"config.batch_tokens": 524288, "_step": [*range(900, 906)]})
+    assert proposed(table)["D"] == "_step*config.batch_tokens"
+
+
+def test_a_setting_that_all_runs_share_is_not_proposed_beside_one_that_varies():
+    table = export(
+        seq_tokens_max=4096, train_tokens=[1e9, 2e9, 4e9] * 2, val_tokens=5e6
+    )
+    assert proposed(table)["D"] == "train_tokens"
+
+
+def test_planned_tokens_are_proposed_where_no_others_are():
+    table = export(**{"config.token_budget": ["1B", "2B", "4B"] * 2})
+    assert proposed(table)["D"] == "config.token_budget"
+
+
+def test_a_proposed_query_never_leaves_out_a_whole_domain():
+    """Only the source's losses before adaptation are given, with a gap."""
+    table = export(**{"config.token_budget": ["1B", "2B", "4B"] * 2})
+    assert "loss_before.notna()" not in mapping_hint(table)
+    columns = [f"{ours}={theirs}" for ours, theirs in proposed(table).items()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = bayeslaw.read_runs(table, columns=columns)
+    assert runs["domain"].value_counts().to_dict() == {"target": 6, "source": 6}
+
+
+def test_no_law_of_losses_before_is_chosen_where_a_domain_has_none():
+    table = export(**{"config.token_budget": ["1B", "2B", "4B"] * 2})
+    columns = [f"{ours}={theirs}" for ours, theirs in proposed(table).items()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = bayeslaw.read_runs(table, columns=columns)
+    laws = {domain: default_laws(rows) for domain, rows in by_domain(runs).items()}
+    assert not any("state" in name for name in laws["target"])
+    assert laws["source"] == ["state-source"]
+
+
+def test_perplexities_are_proposed_as_their_logarithms():
+    table = pd.DataFrame(
+        {"params": [1e9, 2e9], "ppl_fi": [20.0, 19], "ppl_en": [9.0, 8]}
+        | {"ppl_en_before": [8.0, 7]}
+    )
+    proposals = proposed(table)
+    assert proposals["target_loss"] == "ln(ppl_fi)"
+    assert proposals["source_loss_before"] == "ln(ppl_en_before)"
+    assert proposed(table[["params", "ppl_fi"]])["loss"] == "ln(ppl_fi)"
