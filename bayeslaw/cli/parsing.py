@@ -339,7 +339,7 @@ def goal_of(
     """Read the goal: runs to forecast, or the question of a plan."""
     table = table_of_goal(options)
     if table is None:
-        return question_of(options, "--goal")
+        return read_question(options, "--goal")
     return read_table(table, where, column)
 
 
@@ -373,7 +373,7 @@ def question_value(option: str, text: str) -> Any:
     return by_name(option, text, limit)
 
 
-def question_of(options: Sequence[str], option: str = "") -> dict[str, Any]:
+def read_question(options: Sequence[str], option: str = "") -> dict[str, Any]:
     """Parse the question of a plan into keywords of `bayeslaw.plan` or `plan_mixture`;
     columns ``share_NAME`` give bounds of shares.
     """

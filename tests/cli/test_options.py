@@ -14,7 +14,7 @@ from bayeslaw import PlanError
 from bayeslaw.cli import app as cli
 from bayeslaw.cli.options import Seed, command
 from bayeslaw.cli.output import write_table
-from bayeslaw.cli.parsing import forgetting_limit, forgetting_text, question_of
+from bayeslaw.cli.parsing import forgetting_limit, forgetting_text, read_question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,4 +161,4 @@ def test_a_bare_number_of_one_or_more_is_no_limit_on_forgetting(read):
     for text in ("150%", "1.5nats", "0.15", ".99"):
         read("x", text)
     with pytest.raises(PlanError, match="max_forgetting 2 is 200%"):
-        question_of(["N=1B", "max_forgetting=2"])
+        read_question(["N=1B", "max_forgetting=2"])

@@ -16,7 +16,7 @@ from bayeslaw._inference.discrepancy.drift import training_range
 from bayeslaw._plans import example
 from bayeslaw._posteriors.posterior import DRIFT, LogLoss, Piece
 from bayeslaw._tables.simulate import ptpp_grid
-from bayeslaw.cli.parsing import question_of
+from bayeslaw.cli.parsing import read_question
 from known.lines import Known, spread
 
 
@@ -192,7 +192,7 @@ def test_a_plan_that_cannot_be_improved_or_posed_is_refused(plan_posteriors, mes
 )
 def test_plans_that_runs_are_not_chosen_for_say_what_to_ask(typed, instead):
     """In one line, as typed after --goal."""
-    question = question_of([f"{n}={v}" for n, v in PLAIN.items()] + [typed], "--goal")
+    question = read_question([f"{n}={v}" for n, v in PLAIN.items()] + [typed], "--goal")
     with pytest.raises(PlanError, match=instead) as refused:
         plan_goal.check_keywords(question)
     assert str(refused.value).startswith(f"{typed.partition('=')[0]} is no part")

@@ -11,8 +11,7 @@ from bayeslaw._plans.arguments.reading import question_of
 from bayeslaw._plans.constraint import forgetting_limit
 from bayeslaw._plans.plan import problem_of
 from bayeslaw._running.following.question import checked as checked_question
-from bayeslaw.cli.parsing import limit
-from bayeslaw.cli.parsing import question_of as question_of_words
+from bayeslaw.cli.parsing import limit, read_question
 from known.plans import STATE, example, source, target
 
 
@@ -116,7 +115,7 @@ def test_so_are_those_of_a_run_that_is_followed(asked, says):
 )
 def test_words_of_plan_goal_and_toml_are_refused_where_they_are_read(word, says):
     with pytest.raises(PlanError, match=says) as raised:
-        question_of_words(["N=8B", word])
+        read_question(["N=8B", word])
     assert "\n" not in str(raised.value)
 
 

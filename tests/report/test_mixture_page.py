@@ -14,7 +14,7 @@ from bayeslaw import PlanError
 from bayeslaw._plans.mixing.mixture import MixtureArguments, posed_and_solved
 from bayeslaw._report import page as page_file
 from bayeslaw._report.panels import panels
-from bayeslaw.cli.parsing import question_of
+from bayeslaw.cli.parsing import read_question
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DOMAINS = ("web", "code", "books")
@@ -117,7 +117,7 @@ def test_a_question_is_refused_before_anything_is_fitted(tmp_path, question, lin
 
 def test_what_is_typed_is_read_as_bounds():
     words = ["N=1B", "max_loss=web=2.5,code=1.9", "share_code=5%:30%", "share_web=.5"]
-    assert question_of(words, "--plan") == {
+    assert read_question(words, "--plan") == {
         "N": 1e9,
         "max_loss": {"web": 2.5, "code": 1.9},
         "bounds": {"code": (0.05, 0.3), "web": (0.5, 0.5)},

@@ -8,7 +8,7 @@ import pytest
 
 import bayeslaw
 from bayeslaw import LawError, RunTableError, RunTableWarning
-from bayeslaw.cli.parsing import levels_of, prior_file, question_of
+from bayeslaw.cli.parsing import levels_of, prior_file, read_question
 
 NAMES = ["1.10", "1.1", "001", "1", "NA", "nan", "1e3", "1000", "null", "True"]
 
@@ -231,9 +231,9 @@ def test_what_is_given_twice_is_refused():
     with pytest.raises(LawError, match=r"--offer N is given 2 times \(1B, 2B\)"):
         levels_of(["N=1B", "N=2B"])
     with pytest.raises(LawError, match="--plan N is given 2 times"):
-        question_of(["N=1B", "ptpp=20", "N=2B"], "--plan")
+        read_question(["N=1B", "ptpp=20", "N=2B"], "--plan")
     with pytest.raises(LawError, match="max_loss de is given 2 times"):
-        question_of(["max_loss=de=1.8,de=1.9"])
+        read_question(["max_loss=de=1.8,de=1.9"])
 
 
 def test_values_too_deep_are_told_in_a_line(tmp_path):

@@ -20,7 +20,7 @@ from bayeslaw.cli.options import (
     command,
 )
 from bayeslaw.cli.output import check_writable, emit
-from bayeslaw.cli.parsing import goal_at, load_fit, question_of, read_table
+from bayeslaw.cli.parsing import goal_at, load_fit, read_question, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +140,7 @@ def _question(options: UpdateOptions, table: pd.DataFrame) -> dict[str, Any] | N
 
     if not options.question:
         return None
-    keywords = question_of(options.question, "--plan")
+    keywords = read_question(options.question, "--plan")
     parts = by_domain(table)
     if not {"target", "source"} <= set(parts):
         return keywords

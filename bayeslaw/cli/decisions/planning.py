@@ -11,10 +11,8 @@ import typer
 
 from bayeslaw._base.errors import LawError
 from bayeslaw._base.files import atomic_write
-from bayeslaw._base.limits import KINDS
 from bayeslaw._base.progress.bar import progress_bar
 from bayeslaw._base.terminal import say_block
-from bayeslaw._law.columns import LOSSES_BEFORE
 from bayeslaw.cli.beside import with_file
 from bayeslaw.cli.options import (
     AccuracyOptions,
@@ -321,11 +319,13 @@ def _question(options: PlanOptions) -> dict[str, Any]:
     """Collect the keyword arguments of `bayeslaw.plan`, except the columns that the
     laws read.
     """
-    names = [name for name in KINDS if name not in ("N", "ptpp", *LOSSES_BEFORE)]
-    of_lists = ("max_loss", "bytes_per_token")
-    names += ["max_forgetting", "mean_weights", "baseline_run", "correlation"]
-    names += ["min_accuracy", "excess_price"]
-    texts = {n: getattr(options, n) for n in names if n not in of_lists}
+    from bayeslaw._plans.arguments.plan_arguments import NAMES
+
+    # arguments of `plan` that its options give as a text of the same name
+    read_apart = ("N", "ptpp", "max_loss", "bytes_per_token", "accuracy", "seed")
+    texts = {
+        name: getattr(options, name, None) for name in NAMES if name not in read_apart
+    }
     return {
         "N": [limit("--N", text) for text in options.N],
         "ptpp": [limit("--ptpp", text) for text in options.ptpp],

@@ -30,7 +30,7 @@ from bayeslaw.cli.parsing import (
     assignments,
     costs_of,
     prior_of,
-    question_of,
+    read_question,
     read_table,
 )
 
@@ -134,7 +134,7 @@ def _question_of_page(options: ReportOptions) -> dict[str, Any] | None:
         if costs is not None:
             raise LawError("costs are those of a plan: say which (--plan N=8.1B ...)")
         return None
-    question = question_of(options.question, "--plan")
+    question = read_question(options.question, "--plan")
     return question if costs is None else question | {"costs": costs}
 
 
