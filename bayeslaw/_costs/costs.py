@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -233,22 +234,18 @@ class Costs:
         """
         return self.once(N, ptpp) + self.of_tokens(N, D)
 
-    def most_tokens(
-        self,
-        N: float,
-        ptpp: float,
-        max_cost: float = math.inf,
-        max_days: float = math.inf,
-    ) -> float:
-        """Compute the most tokens that fit a sum and a deadline; 0 or less if what is
-        paid before the first token does not fit.
+    def most_tokens(self, N: float, ptpp: float, **limits: float) -> float:
+        """Compute the most tokens that keep limits on the bill, by name (`COST_LIMITS`);
+        0 or less if what is paid before the first token does not keep them.
         """
         once, rate = self.once(N, ptpp), self.of_tokens(N, 1.0)
-        by_sum = (
-            (max_cost - once.money) / rate.money if max_cost < math.inf else math.inf
-        )
-        by_day = (max_days - once.days) / rate.days if max_days < math.inf else math.inf
-        return min(by_sum, by_day)
+        tokens = math.inf
+        for name, most in limits.items():
+            if most < math.inf:
+                amount = COST_LIMITS[name].amount
+                remaining = most - getattr(once, amount)
+                tokens = min(tokens, remaining / getattr(rate, amount))
+        return tokens
 
     def days_of(self, days: Sequence[float]) -> float:
         """Count days until all runs are done; each starts, in order, when a cluster is
@@ -296,12 +293,8 @@ class Bill:
         return cls(**{**unknown, **amounts})
 
     def __add__(self, bill: Bill) -> Bill:
-        return Bill(
-            self.flops + bill.flops,
-            self.device_hours + bill.device_hours,
-            self.days + bill.days,
-            self.money + bill.money,
-        )
+        amounts = zip(astuple(self), astuple(bill), strict=True)
+        return Bill(*(ours + others for ours, others in amounts))
 
     @property
     def price(self) -> float:
@@ -333,3 +326,51 @@ def format_money(amount: float) -> str:
 def format_days(days: float) -> str:
     """Write days, or hours if less than one day."""
     return f"{days:.3g} days" if days >= 1 else f"{24 * days:.2g} hours"
+
+
+# -- limits on a bill ------------------------------------------------------------------
+
+
+class CostLimit(NamedTuple):
+    """Describe a limit on one amount of a planned run's bill.
+
+    Parameters
+    ----------
+    amount
+        The amount of the `Bill` that is limited.
+    binding
+        How a plan calls the limit where it binds.
+    is_known
+        Whether these costs have the amount.
+    needs
+        What to give where they do not; follows the limit's name.
+    phrase
+        The limit as the page states it.
+    """
+
+    amount: str
+    binding: str
+    is_known: Callable[[Costs], bool]
+    needs: str
+    phrase: Callable[[float], str]
+
+
+# by argument of `bayeslaw.plan`
+COST_LIMITS: dict[str, CostLimit] = {
+    "max_cost": CostLimit(
+        amount="money",
+        binding="cost",
+        is_known=lambda costs: costs.has_money,
+        needs="is in money: give a price per device-hour, "
+        "Costs(hardware='64xH100', price=2.5) (--hardware 64xH100 --price 2.5)",
+        phrase=lambda most: f"for at most {format_money(most)}",
+    ),
+    "max_days": CostLimit(
+        amount="days",
+        binding="deadline",
+        is_known=lambda costs: costs.has_time,
+        needs="needs hardware or measured tokens per second: "
+        "Costs(hardware='64xH100') (--hardware 64xH100)",
+        phrase=lambda most: f"within {format_days(most)}",
+    ),
+}

@@ -18,6 +18,7 @@ import numpy as np
 
 from bayeslaw._base.arguments import takes
 from bayeslaw._base.errors import PlanError
+from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._plans import value
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.arguments.reading import question_of
@@ -516,11 +517,9 @@ def _cost_settings(question: Question) -> dict[str, Any]:
     """Record the formula of the costs and their limits, if they were given."""
     if not question.costs.has_time:
         return {}
-    budget = question.budget
-    return {
-        "costs": question.costs.sentence(),
-        "max_cost": value.number(budget.max_cost),
-        "max_days": value.number(budget.max_days),
+    limits = dict.fromkeys(COST_LIMITS, math.inf) | dict(question.budget.cost_limits)
+    return {"costs": question.costs.sentence()} | {
+        name: value.number(most) for name, most in limits.items()
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bayeslaw._base.errors import PlanError
-from bayeslaw._costs.costs import Costs
+from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._law.columns import LOSS_BEFORE, SOURCE_LOSS_BEFORE
 from bayeslaw._plans.constraint import Constraint
 from bayeslaw._posteriors.links.accuracy import AccuracyLink
@@ -113,9 +113,9 @@ class Budget:
     max_flops, max_tokens
         Budget of the adaptation. If either is finite, the most probable plan within it
         is searched.
-    max_cost, max_days
-        Most money and days for the plan. If the cheapest plan exceeds them, the most
-        probable plan within them is searched.
+    cost_limits
+        Limits on the plan's bill, by name (`COST_LIMITS`). If the cheapest plan exceeds
+        them, the most probable plan within them is searched.
     unique_target_tokens, epochs
         Number of unique target tokens, and how often each may be seen.
     min_replay, max_replay
@@ -127,8 +127,7 @@ class Budget:
 
     max_flops: float = math.inf
     max_tokens: float = math.inf
-    max_cost: float = math.inf
-    max_days: float = math.inf
+    cost_limits: Mapping[str, float] = field(default_factory=dict)
     unique_target_tokens: float = math.inf
     epochs: float = 1.0
     min_replay: float = 0.0
@@ -142,14 +141,15 @@ class Budget:
         return min(self.max_tokens, self.max_flops / costs.flops_per_token(N))
 
     def paid_tokens(self, model: Model, costs: Costs) -> dict[str, float]:
-        """Compute the most adaptation tokens that money and days allow, by name of the
-        limit.
+        """Compute the most adaptation tokens that each limit on the bill allows, by its
+        name where it binds.
         """
-        N, ptpp = model.N, model.ptpp
-        return {
-            "cost": costs.most_tokens(N, ptpp, max_cost=self.max_cost),
-            "deadline": costs.most_tokens(N, ptpp, max_days=self.max_days),
-        }
+        tokens = {}
+        for name, limit in COST_LIMITS.items():
+            most = self.cost_limits.get(name, math.inf)
+            keeping = {name: most}
+            tokens[limit.binding] = costs.most_tokens(model.N, model.ptpp, **keeping)
+        return tokens
 
     @property
     def target_tokens(self) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayeslaw._base.numbers import format_chance, format_count
-from bayeslaw._costs.costs import format_days, format_money
+from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
@@ -157,11 +157,11 @@ def _budget(plan: Plan) -> str:
     """Describe the limits on spending, if there are any."""
     most = plan.settings["max_tokens"]
     unique = plan.settings["max_target_tokens"]
-    parts = []
-    if plan.settings.get("max_cost") is not None:
-        parts.append(f"for at most {format_money(plan.settings['max_cost'])}")
-    if plan.settings.get("max_days") is not None:
-        parts.append(f"within {format_days(plan.settings['max_days'])}")
+    parts = [
+        limit.phrase(plan.settings[name])
+        for name, limit in COST_LIMITS.items()
+        if plan.settings.get(name) is not None
+    ]
     if most is not None:
         parts.append(f"within {format_count(most)} tokens")
     if unique is not None:

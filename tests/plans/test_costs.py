@@ -11,11 +11,13 @@ from typer.testing import CliRunner
 
 from bayeslaw import Costs, Hardware, Shape, candidates
 from bayeslaw._base.errors import PlanError
-from bayeslaw._costs.costs import Bill
+from bayeslaw._costs.costs import COST_LIMITS, Bill
 from bayeslaw._designs.menu import days_of, menu
 from bayeslaw._plans.result import Plan
+from bayeslaw._report.summary import summary
 from bayeslaw.cli.app import app
 from bayeslaw.cli.beside import read_file
+from bayeslaw.cli.decisions.planning import PlanOptions
 from bayeslaw.cli.parsing import costs_of
 from tests.known.plans import state_plan
 
@@ -146,10 +148,17 @@ def test_a_deadline_that_binds(free):
     assert within.probability == pytest.approx(by_tokens.probability, abs=1 / 128)
 
 
-def test_money_that_does_not_pay(free):
-    within = state_plan(costs=CLUSTER, max_cost=free.cost["money"] / 2)
-    assert within.cost["money"] == pytest.approx(free.cost["money"] / 2, rel=1e-3)
-    assert "cost" in within.binding
+@pytest.mark.parametrize("name", COST_LIMITS)
+def test_a_limit_on_the_bill_is_kept_and_stated(free, name):
+    """By the plan and its record, on the page, and as an option of the command."""
+    limit = COST_LIMITS[name]
+    most = free.cost[limit.amount] / 2
+    within = state_plan(costs=CLUSTER, **{name: most})
+    assert within.cost[limit.amount] == pytest.approx(most, rel=1e-3)
+    assert limit.binding in within.binding
+    assert within.to_dict()["settings"][name] == most
+    assert limit.phrase(most) in summary(within, "nats per token").budget
+    assert getattr(PlanOptions, name) is None
 
 
 def test_the_cheapest_model_is_so_with_its_checkpoint():

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw._base.errors import PlanError
+from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._designs.criteria import Saving
 from bayeslaw._designs.drifting import less_drift
 from bayeslaw._designs.evidence import Domain, checkpoints_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 REQUIRED = ("N", "ptpp", "max_target_loss", "max_forgetting")
 # keywords for which runs cannot be chosen, with the advice for each
 NOT_OF_A_GOAL = {
-    ("max_flops", "max_tokens", "max_cost", "max_days"): "runs are chosen for the "
+    ("max_flops", "max_tokens", *COST_LIMITS): "runs are chosen for the "
     "cheapest plan: leave the budget out",
     ("max_mean_loss", "mean_weights"): "limit each source in place of their mean: "
     "max_forgetting=web=2%,code=1%",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import POSITIVE, checked
+from bayeslaw._costs.costs import COST_LIMITS
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.constraint import (
     UNITS,
@@ -176,7 +177,7 @@ def read_excess_prices(
             f"excess_price names {unknown[0]!r}, which is no limit on a loss; there are: "
             f"{', '.join(names)}"
         )
-    budgets = ("max_flops", "max_tokens", "max_cost", "max_days")
+    budgets = ("max_flops", "max_tokens", *COST_LIMITS)
     caps = [name for name in budgets if getattr(arguments, name) is not None]
     if prices and caps:
         raise PlanError(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bayeslaw._base.errors import PlanError
 from bayeslaw._base.limits import KINDS, checked
-from bayeslaw._costs.costs import Costs
+from bayeslaw._costs.costs import COST_LIMITS, Costs
 from bayeslaw._plans.arguments.plan_arguments import PlanArguments
 from bayeslaw._plans.question import Budget, Model
 
@@ -26,8 +26,11 @@ def read_budget(arguments: PlanArguments, fitted: tuple[float, float]) -> Budget
     budget = Budget(
         max_flops=most("max_flops"),
         max_tokens=most("max_tokens"),
-        max_cost=most("max_cost"),
-        max_days=most("max_days"),
+        cost_limits={
+            name: most(name)
+            for name in COST_LIMITS
+            if getattr(arguments, name) is not None
+        },
         unique_target_tokens=most("unique_target_tokens"),
         epochs=1.0
         if arguments.max_epochs is None
@@ -76,16 +79,9 @@ def read_costs(arguments: PlanArguments) -> Costs:
     costs = Costs() if arguments.costs is None else arguments.costs
     if not isinstance(costs, Costs):
         raise PlanError(f"costs must be bayeslaw.Costs(hardware=...), got {costs!r}")
-    if arguments.max_cost is not None and not costs.has_money:
-        raise PlanError(
-            "max_cost is in money: give a price per device-hour, "
-            "Costs(hardware='64xH100', price=2.5) (--hardware 64xH100 --price 2.5)"
-        )
-    if arguments.max_days is not None and not costs.has_time:
-        raise PlanError(
-            "max_days needs hardware or measured tokens per second: "
-            "Costs(hardware='64xH100') (--hardware 64xH100)"
-        )
+    for name, limit in COST_LIMITS.items():
+        if getattr(arguments, name) is not None and not limit.is_known(costs):
+            raise PlanError(f"{name} {limit.needs}")
     return costs
 
 
@@ -106,7 +102,7 @@ def payable(
     if not payable:
         once = costs.once(models[0].N, models[0].ptpp)
         raise PlanError(
-            "max_cost and max_days do not pay for what comes before the first token "
+            f"{' and '.join(COST_LIMITS)} do not pay for what comes before the first token "
             f"({once.sentence()}, checkpoint and fixed cost of a run); raise them"
         )
     return payable
