@@ -93,7 +93,8 @@ def simulate(
     Raises
     ------
     LawError
-        An unknown design or parameter, or parameters at which a loss is not positive.
+        An unknown design or parameter, a design without a column that the law reads, or
+        parameters at which a loss is not positive.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def simulate(
         )
     if not noise >= 0:
         raise LawError(f"noise must be at least 0, got {noise}")
-    runs = DESIGNS[design]() if isinstance(design, str) else design.copy()
+    runs = _laid(design, law) if isinstance(design, str) else design.copy()
     values = law.from_paper({**law.plausible, **(parameters or {})})
     loss = np.asarray(law.loss(fitting.covariates(law, runs), values))
     if not (loss > 0).all():
@@ -122,6 +123,24 @@ def simulate(
         )
     deviations = np.random.default_rng(seed).standard_normal(len(runs))
     runs["loss"] = loss * np.exp(noise * deviations)
+    return runs
+
+
+def _laid(design: str, law: Law) -> pd.DataFrame:
+    """Lay a design by its name; refuse one that lacks a column of the law."""
+    runs = DESIGNS[design]()
+    missing = [column for column in law.covariates if column not in runs]
+    if missing:
+        complete = [
+            f"design {name!r} has it (--design {name})"
+            for name, lay in DESIGNS.items()
+            if set(law.covariates) <= set(lay())
+        ]
+        advice = complete or ["give a table of runs that has it (--design runs.csv)"]
+        raise LawError(
+            f"law {law.name!r} reads {missing[0]!r}, which design {design!r} lacks: "
+            f"{advice[0]}"
+        )
     return runs
 
 

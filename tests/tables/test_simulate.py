@@ -42,3 +42,15 @@ def test_noise_is_normal_on_log_loss():
         bayeslaw.simulate(law, design=design, noise=-0.1)
     with pytest.raises(bayeslaw.LawError, match="a loss is above 0"):
         bayeslaw.simulate(law, design=design, parameters={"E": -3.0})
+
+
+@pytest.mark.parametrize(
+    ("law", "advice"),
+    [
+        ("mixture-tokens", "'share_web', which design 'ptpp' lacks: design 'mixtures'"),
+        ("anneal", "'S1_pt', which design 'ptpp' lacks: give a table"),
+    ],
+)
+def test_a_design_without_the_law_s_columns_is_refused(law, advice):
+    with pytest.raises(bayeslaw.LawError, match=advice):
+        bayeslaw.simulate(law)
