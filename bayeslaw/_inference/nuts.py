@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +39,7 @@ from bayeslaw._law.law import Law
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Shaped
     from numpyro import infer
+    from numpyro.infer.mcmc import MCMCKernel
 
 
 CHUNK = 100  # iterations between two reports of progress
@@ -92,21 +94,32 @@ class Program(NamedTuple):
     their identity names the compiled program.
 
     ``potential(law, problem)``: of coordinates, their negative log density;
-    ``kernel(potential)``: NUTS; ``first(problem, key)``: coordinates to start a chain
-    from; ``sites(law, problem, w)``: what is kept of a draw.
+    ``kernel(potential)``: NUTS, or another kernel of NumPyro that takes a potential and
+    adapts a step size; ``first(problem, key)``: coordinates to start a chain from;
+    ``sites(law, problem, w)``: what is kept of a draw.
     """
 
     potential: Callable[[Law, Any], Callable[[Any], Float[Array, ""]]]
-    kernel: Callable[[Callable], infer.NUTS]
+    kernel: Callable[[Callable], MCMCKernel]
     first: Callable[[Any, Array], Any]
     sites: Callable[[Law, Any, Any], dict[str, Array]]
 
 
+class Statistic(NamedTuple):
+    """A statistic of a draw: its name in ArviZ, and its value where a kernel's state
+    lacks it.
+    """
+
+    name: str
+    default: float | bool = math.nan
+
+
+# by field of a kernel's state; without ``num_steps`` a draw takes one gradient
 STATS = {
-    "num_steps": "n_steps",
-    "diverging": "diverging",
-    "accept_prob": "acceptance_rate",
-    "energy": "energy",
+    "num_steps": Statistic("n_steps", 1),
+    "diverging": Statistic("diverging", False),
+    "accept_prob": Statistic("acceptance_rate"),
+    "energy": Statistic("energy"),
 }
 
 
@@ -263,7 +276,10 @@ def _advance(program: Program, law: Law, warmup: int, problem, states):
 
         def step(state, _):
             state = kernel.sample(state, (), {})
-            stats = {name: getattr(state, name) for name in STATS}
+            stats = {
+                statistic.name: jnp.asarray(getattr(state, field, statistic.default))
+                for field, statistic in STATS.items()
+            }
             sites = program.sites(law, problem, state.z)
             return state, (sites, stats)
 
@@ -324,7 +340,7 @@ def sample(
             continue
         is_longest = len(chunks) * CHUNK + draws > most
         if is_longest or diagnostics.are_enough(sites):
-            return Chains(sites, {STATS[name]: v for name, v in stats.items()})
+            return Chains(sites, stats)
 
 
 def _whole_chunks(iterations: int) -> int:

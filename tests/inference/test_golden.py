@@ -27,10 +27,9 @@ LOST = {
 }
 
 
-def found(name: str, preview: bool) -> pd.DataFrame:
+def found(name: str, options: dict) -> pd.DataFrame:
     """What the package makes of a golden posterior's table, as the study tells it."""
     case, runs = golden.CASES[name], golden.read_table(name)
-    options = {"preview": True} if preview else {"draws": 1000, "max_draws": 4000}
     fit = bayeslaw.fit(
         runs,
         case.law,
@@ -52,7 +51,7 @@ def found(name: str, preview: bool) -> pd.DataFrame:
 @pytest.mark.parametrize("name", NAMES)
 def test_chains_are_golden(name):
     """Each mean, sd and quantile within its Monte Carlo error of the kept one."""
-    kept, ours = told_twice(name, preview=False)
+    kept, ours = told_twice(name, draws=1000, max_draws=4000)
     error = np.hypot(kept["mcse"], ours["mcse"])
     away = (ours["value"] - kept["value"]).abs() / error
     assert away.max() < ERRORS, away.idxmax()
@@ -73,10 +72,10 @@ def test_previews_are_close(name):
     assert away.max() < 0.5, away.idxmax()
 
 
-def told_twice(name: str, *, preview: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What was kept, and what the package says of the same."""
+def told_twice(name: str, **options) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What was kept, and what the package says of the same, fitted with options."""
     kept = KEPT[KEPT["posterior"] == name].set_index(["quantity", "summary"])
-    ours = found(name, preview)
+    ours = found(name, options)
     assert set(ours.index) == set(kept.index)
     return kept, ours.loc[kept.index]
 
