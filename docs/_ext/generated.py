@@ -1,12 +1,16 @@
 """Pages made from the program itself: the laws, the Python names, the commands.
 
 A page holds a comment, ``<!-- generated: laws -->`` or ``<!-- notebook: plan -->``,
-which is replaced when the page is read; pictures go to the site's ``_images``.
+which is replaced when the page is read; pictures go to the site's ``_images``. To
+print such a part:
+
+    PYTHONPATH=tests/studies python docs/_ext/generated.py laws
 """
 
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -563,3 +567,7 @@ def setup(app):
     app.connect("autodoc-process-docstring", escape)
     app.connect("build-finished", pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    print(PAGES[sys.argv[1]]())
