@@ -261,7 +261,7 @@ class Solution(NamedTuple):
     posed
         The problem as the question poses it.
     problem
-        The problem that was solved: with the limit on money or days as a budget, if the
+        The problem that was solved: with the limit on its bill as a budget, if the
         cheapest plan exceeds it.
     """
 

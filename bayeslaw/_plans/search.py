@@ -85,7 +85,7 @@ class Problem:
     costs
         Costs of training.
     cap
-        Origin of ``max_tokens``: a budget, a cost or a deadline.
+        Origin of ``max_tokens``: a budget, or the limit of `COST_LIMITS` that binds.
     targets
         Names of the constraints on domains that are adapted to.
     """
