@@ -457,10 +457,6 @@ REASONS: dict[tuple[str, str], str] = {
         "(shared.previous is None and shared.gap is None)",
     ): "equal: both are None or neither is",
     (
-        "bayeslaw/_tables/checks/slopes.py",
-        "values - values.mean() -> (values + values.mean())",
-    ): "equal: a plane takes up the shift of an axis",
-    (
         "bayeslaw/_posteriors/pairs.py",
         "-of_target > max(CLEAR * target_error, 0.03) -> "
         "(-of_target >= max(CLEAR * target_error, 0.03))",
