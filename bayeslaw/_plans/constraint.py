@@ -1,7 +1,7 @@
 """Define a constraint: an upper limit on a loss, or on forgetting, with its unit.
 
-Everything that depends on the unit is here. A new unit is one more entry of `UNITS`;
-the rest of the planner treats all units alike.
+A new unit is one more entry of `UNITS`: planner, page and plots read what depends on a
+unit there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,14 @@ class Unit(NamedTuple):
     """The whole loss in this unit, from (limit, mean baseline)."""
     template: str
     """How a limit is printed."""
+    quantity: str
+    """What is limited, on an axis."""
     has_baseline: bool = True
     """Whether the loss before adaptation matters."""
+    is_share: bool = False
+    """Whether people write it in percent."""
+    scale: Literal["log", "log1p", "linear"] | None = "linear"
+    """Scale on which the page's map interpolates outcomes; None: not on the map."""
 
 
 UNITS: dict[UnitName, Unit] = {
@@ -49,19 +55,25 @@ UNITS: dict[UnitName, Unit] = {
         most_loss=lambda limit, baseline: limit,
         size=lambda limit, baseline: limit,
         template="{:.4g} nats",
+        quantity="loss",
         has_baseline=False,
+        scale="log",
     ),
     "relative": Unit(
         outcome=lambda loss, baseline: loss / baseline - 1,
         most_loss=lambda limit, baseline: baseline * (1 + limit),
         size=lambda limit, baseline: 1.0,
         template="{:.2%}",
+        quantity="forgetting",
+        is_share=True,
+        scale="log1p",  # it may be negative, but not below -1
     ),
     "nats": Unit(
         outcome=lambda loss, baseline: loss - baseline,
         most_loss=lambda limit, baseline: baseline + limit,
         size=lambda limit, baseline: baseline,
         template="{:.4g} nats",
+        quantity="forgetting",
     ),
     # a share of an evaluation's answers; draws of the link map a loss to it (`sampled`)
     "error": Unit(
@@ -69,7 +81,10 @@ UNITS: dict[UnitName, Unit] = {
         most_loss=lambda limit, baseline: limit,
         size=lambda limit, baseline: 1.0,
         template="{:.1%} wrong",
+        quantity="wrong answers",
         has_baseline=False,
+        is_share=True,
+        scale=None,
     ),
 }
 

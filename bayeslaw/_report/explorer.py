@@ -22,6 +22,7 @@ import pandas as pd
 from scipy import linalg
 
 from bayeslaw._law.columns import LOSSES_BEFORE
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw._plans.question import FORGETTING, MEAN, TARGET
 from bayeslaw._plans.result import Plan
 from bayeslaw._plans.sampled import SampledConstraint
@@ -166,7 +167,8 @@ def can_explore(problem: Problem) -> bool:
     of all limits together, and for limits on the loss of one domain each.
     """
     is_plain = all(
-        not c.constraint.weights and c.unit != "error" for c in problem.constraints
+        not c.constraint.weights and UNITS[c.unit].scale is not None
+        for c in problem.constraints
     )
     return is_plain and isinstance(problem.confidence, float)
 
@@ -236,15 +238,14 @@ def confidence_slider(confidence: float) -> dict[str, Any]:
 def _limit_slider(index: int, promise: Mapping[str, Any]) -> dict[str, Any]:
     """Build the slider of one limit, in percent for shares and in nats otherwise."""
     low, high = promise["range"]
-    limit, unit = promise["limit"], promise["unit"]
-    is_share = unit == "relative"
-    if unit != "loss":
+    limit, is_share = promise["limit"], promise["isShare"]
+    if UNITS[promise["unit"]].has_baseline:
         # Without replay all may be forgotten, which leaves no room for what is asked.
         high = min(high, max(limit, 0.0) + MAP.more_forgetting)
     scale = 100 if is_share else 1
     return slider(
         f"limit-{index}",
-        f"{promise_label(promise['name'], unit)} at most",
+        f"{promise['label']} at most",
         "%" if is_share else "nats",
         ends=(scale * low, scale * high),
         step=0.05 if is_share else 0.001,
@@ -308,18 +309,23 @@ def _packed(
     Shapes: mean (replay x tokens,), surfaces (rank, replay x tokens), weights (rank,
     draw).
     """
+    unit = UNITS[promise.unit]
     outcome = promise.outcome(promise.log_losses_on_grid(log_tokens, replay))
-    rows = _smooth(outcome, promise.unit).reshape(len(outcome), -1)
+    rows = _smooth(outcome, unit.scale).reshape(len(outcome), -1)
     mean = rows.mean(axis=0)
     rows -= mean
     weights, surfaces = low_rank(rows)
     few = outcome[:: _stride(outcome)][:, lies_inside]
-    most = {"loss": largest_loss, "relative": MAP.largest_forgetting}.get(promise.unit)
+    most = None if unit.has_baseline else largest_loss
+    if unit.is_share:
+        most = MAP.largest_forgetting
     low, high = np.quantile(few, MAP.quantiles)
     return {
         "name": promise.name,
         "label": promise_label(promise.name, promise.unit),
         "unit": promise.unit,
+        "isShare": unit.is_share,
+        "scale": unit.scale,
         "limit": promise.limit,
         "range": [float(low), float(high if most is None else min(high, most))],
         "most": most,
@@ -330,13 +336,11 @@ def _packed(
     }
 
 
-def _smooth(outcome: np.ndarray, unit: str) -> np.ndarray:
-    """Transform outcomes for packing: a loss to its logarithm, a share x to log(1 + x),
-    since it may be negative but not below -1, nats of forgetting unchanged.
-    """
-    if unit == "loss":
+def _smooth(outcome: np.ndarray, scale: str | None) -> np.ndarray:
+    """Transform outcomes to the scale of their unit, as ``INTO`` in `planner.js` does."""
+    if scale == "log":
         return np.log(outcome)
-    return np.log1p(outcome) if unit == "relative" else outcome.copy()
+    return np.log1p(outcome) if scale == "log1p" else outcome.copy()
 
 
 def low_rank(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bayeslaw._base.numbers import format_chance, format_count
 from bayeslaw._costs.costs import COST_LIMITS, format_days, format_money
+from bayeslaw._plans.constraint import UNITS, Unit
 from bayeslaw._plans.result import Plan
 from bayeslaw._report.domains import DomainResult
 from bayeslaw._report.explorer import promise_label
@@ -25,8 +26,6 @@ SAFE_SIDE = (
     "Losses came out lower than forecast, which is the safe side of a limit on them."
 )
 NOT_CHECKED = "Not known: no forecast of runs that were held out is here."
-# units told in percent, and the sign that a share of each has: a rise, wrong answers
-SHARES = {"relative": "+", "error": ""}
 SAME_COST = 0.005  # plans whose costs differ by less are one
 
 
@@ -96,7 +95,7 @@ def summary(plan: Plan, unit: str) -> Summary:
     limits = tuple(
         (
             promise_label(p["name"], p["unit"]),
-            _text(p, p["limit"]) + ("" if p["unit"] in SHARES else f" {unit}"),
+            _text(p, p["limit"]) + ("" if UNITS[p["unit"]].is_share else f" {unit}"),
         )
         for p in plan.promises
     )
@@ -195,23 +194,30 @@ def _answer(plan: Plan) -> dict[str, str]:
 
 
 def _text(promise: Mapping[str, Any], value: float | None) -> str:
-    """Format a loss, or a rise in percent; a rise in nats also has its sign."""
+    """Format a loss, or a share in percent; a rise has its sign."""
     if value is None:
         return "unknown"
-    if promise["unit"] in SHARES:
-        return f"{100 * value:{SHARES[promise['unit']]}.3g}%"
-    return f"{value:.4g}" if promise["unit"] == "loss" else f"{value:+.3g}"
+    unit = UNITS[promise["unit"]]
+    if unit.is_share:
+        return f"{100 * value:{_sign(unit)}.3g}%"
+    return f"{value:+.3g}" if unit.has_baseline else f"{value:.4g}"
 
 
 def _measured(promise: Mapping[str, Any], value: float | None) -> str:
     """Format a forecast in the same way, with equal digits in each line."""
     if value is None:
         return "unknown"
-    if promise["unit"] in SHARES:
+    unit = UNITS[promise["unit"]]
+    if unit.is_share:
         ends = [promise[name] or 0.0 for name in ("low", "mean", "high")]
         digits = 1 if max(map(abs, ends)) >= 0.1 else 2
-        return f"{100 * value:{SHARES[promise['unit']]}.{digits}f}%"
-    return f"{value:#.4g}" if promise["unit"] == "loss" else f"{value:+.3f}"
+        return f"{100 * value:{_sign(unit)}.{digits}f}%"
+    return f"{value:+.3f}" if unit.has_baseline else f"{value:#.4g}"
+
+
+def _sign(unit: Unit) -> str:
+    """Choose the format's sign: a rise over a baseline has one, also if positive."""
+    return "+" if unit.has_baseline else ""
 
 
 def _expected(promise: Mapping[str, Any]) -> Expected:
@@ -325,7 +331,7 @@ def _worth(plan: Plan) -> list[str]:
         if not worth or worth < SAME_COST or plan.settings["max_tokens"] is not None:
             continue
         label = promise_label(promise["name"], promise["unit"])
-        looser = "0.1 points" if promise["unit"] in SHARES else "0.1%"
+        looser = "0.1 points" if UNITS[promise["unit"]].is_share else "0.1%"
         lines.append(
             f"Looser: a limit on {label[0].lower()}{label[1:]} {looser} higher saves {100 * worth:.2g}% of "
             "the tokens."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw.plots.axes import BLACK, COLOURS, STAR, plain_log
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
     others = cycle((COLOURS[0], *COLOURS[2:]))
     for name, unit in units.items():
         is_target = name == "target" and unit == "loss"
-        scale = 100 if unit in ("relative", "error") else 1
+        scale = 100 if UNITS[unit].is_share else 1
         colour = COLOURS[1] if is_target else next(others)
         label = "target loss" if is_target else name
         on = twin if unit == "loss" else ax
@@ -250,10 +251,10 @@ def tradeoff(ax: Axes, plan: Plan) -> Axes:
 
 def _left_axis(units: set[str]) -> str:
     """Name the quantity on the left axis, and its unit."""
-    names = {"relative": "forgetting", "nats": "forgetting", "error": "wrong answers"}
-    there = dict.fromkeys(name for unit, name in names.items() if unit in units)
-    unit = "nats per token" if "nats" in units else "%"
-    return f"{', '.join(there) or 'forgetting'} ({unit})"
+    there = [unit for name, unit in UNITS.items() if name in units and name != "loss"]
+    quantities = dict.fromkeys(unit.quantity for unit in there)
+    scale = "%" if all(unit.is_share for unit in there) else "nats per token"
+    return f"{', '.join(quantities) or 'forgetting'} ({scale})"
 
 
 def _scaled(band: Mapping[str, Any], scale: float) -> dict[str, np.ndarray]:

@@ -1,9 +1,15 @@
 """What the page's map is packed into: few surfaces that give all draws back."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw._report import explorer
+
+PLANNER = Path(explorer.__file__).parent / "templates/page/planner.js"
 
 
 @pytest.mark.parametrize("rows", [500, 4000])
@@ -28,3 +34,11 @@ def test_no_more_surfaces_than_a_page_can_hold():
     noise = np.random.default_rng(1).standard_normal((100, 60))
     _, surfaces = explorer.low_rank(noise)
     assert len(surfaces) == explorer.NEARNESS.most
+
+
+@pytest.mark.parametrize("name", ["INTO", "BACK"])
+def test_the_page_has_each_scale_of_units(name):
+    """And the inverse of each."""
+    (functions,) = re.findall(rf"const {name} = {{(.*?)}}", PLANNER.read_text())
+    scales = {unit.scale for unit in UNITS.values()} - {None}
+    assert set(re.findall(r"(\w+):", functions)) == scales

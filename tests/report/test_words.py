@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from bayeslaw import plots
+from bayeslaw._plans.constraint import UNITS
 from bayeslaw._report import figures
 from bayeslaw._report.page import _plan_words, _quoted
 from bayeslaw._report.summary import _expected
@@ -44,6 +45,16 @@ def test_ends_of_an_interval_have_the_same_digits():
     assert (wide.low, wide.high) == ("+0.9%", "+12.0%")
     loss = promise | {"unit": "loss", "mean": 2.339, "low": 2.2906, "high": 2.39}
     assert (_expected(loss).low, _expected(loss).high) == ("2.291", "2.390")
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_share_is_in_percent_and_a_rise_has_its_sign(name):
+    promise = {"name": "forgetting", "unit": name, "limit": 0.4, "mean": 0.4}
+    row = _expected(promise | {"low": 0.3, "high": 0.5, "probability": 0.9})
+    for text in (row.limit, row.mean):
+        assert text.startswith("+") == UNITS[name].has_baseline
+        assert text.endswith("%") == UNITS[name].is_share
+        assert float(text.removesuffix("%")) == (40 if UNITS[name].is_share else 0.4)
 
 
 def test_the_printed_forecast_has_a_panel_for_each_stage(monkeypatch):

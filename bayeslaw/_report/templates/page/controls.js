@@ -18,12 +18,12 @@
   const shown = { point: null, follows: true, isReady: false, best: null };
 
   const clamp = (v, from, to) => Math.min(Math.max(v, from), to);
-  const limits = () => limitInputs.map((e, i) => Number(e.value) / (data.promises[i].unit === "relative" ? 100 : 1));
+  const limits = () => limitInputs.map((e, i) => Number(e.value) / (data.promises[i].isShare ? 100 : 1));
   const confidence = () => Number(confidenceInput.value) / 100;
   const isFree = () => Number(budgetInput.value) >= Number(budgetInput.max);
   const budget = () => (isFree() ? high : Number(budgetInput.value));
   const perParameter = (tokens) => Number((tokens / data.N).toPrecision(3));
-  const number = (i, v) => (data.promises[i].unit === "relative" ? signed(v, 1) : v.toPrecision(4));
+  const number = (i, v) => (data.promises[i].isShare ? signed(v, 1) : v.toPrecision(4));
   // Beyond what was measured by far a law says nothing.
   const outcome = (i, v) => {
     const { most } = data.promises[i];
@@ -83,7 +83,7 @@
 
   function tellSliders() {
     limits().forEach((v, i) => {
-      const text = data.promises[i].unit === "relative" ? signed(v, 2) : v.toPrecision(4) + " nats";
+      const text = data.promises[i].isShare ? signed(v, 2) : v.toPrecision(4) + " nats";
       field(`x-limit-${i}-now`).textContent = text;
       limitInputs[i].setAttribute("aria-valuetext", text);
     });

@@ -34,15 +34,15 @@ const Planner = (function () {
     return sorted[i] + (place - i) * (sorted[next] - sorted[i]);
   }
 
-  // A loss is packed by its logarithm, a share by that of 1 + it, nats of forgetting as they are.
-  const INTO = { loss: Math.log, relative: Math.log1p, nats: (v) => v };
-  const BACK = { loss: Math.exp, relative: Math.expm1, nats: (v) => v };
+  // Scales on which outcomes are packed, and their inverses; each promise has the scale of its unit.
+  const INTO = { log: Math.log, log1p: Math.log1p, linear: (v) => v };
+  const BACK = { log: Math.exp, log1p: Math.expm1, linear: (v) => v };
 
   function planner(data) {
     const x = data.logTokens, step = x[1] - x[0], columns = x.length, lines = data.replay.length;
     const cells = columns * lines, draws = data.draws, least = data.minReplay;
     const promises = data.promises.map((p) => ({
-      unit: p.unit, rank: p.rank, mean: new Float32Array(bytes(p.mean)), surfaces: rows(p.surfaces), weights: rows(p.weights),
+      scale: p.scale, rank: p.rank, mean: new Float32Array(bytes(p.mean)), surfaces: rows(p.surfaces), weights: rows(p.weights),
     }));
     const room = promises.map(() => new Float32Array(draws));  // outcomes at one point
     const all = promises.map((p) => p.weights);
@@ -88,7 +88,7 @@ const Planner = (function () {
       return room;
     }
 
-    const packedLimits = (limits) => limits.map((v, i) => INTO[promises[i].unit](v));
+    const packedLimits = (limits) => limits.map((v, i) => INTO[promises[i].scale](v));
 
     // How many draws keep all limits, of so many from a place on.
     function kept(values, limits, from, count) {
@@ -106,7 +106,7 @@ const Planner = (function () {
       const sees = replay < ALL, probability = sees ? kept(values, most, 0, draws) / draws : 0;
       const expected = values.map((packed, i) => {
         const single = sees || i > 0 ? kept([packed], [most[i]], 0, draws) / draws : 0;
-        const outcome = Float64Array.from(packed, BACK[promises[i].unit]).sort();
+        const outcome = Float64Array.from(packed, BACK[promises[i].scale]).sort();
         const mean = outcome.reduce((sum, v) => sum + v, 0) / draws;
         return { mean, low: quantile(outcome, 0.05), high: quantile(outcome, 0.95), probability: single };
       });
