@@ -234,7 +234,22 @@ class Costs:
         """
         return self.once(N, ptpp) + self.of_tokens(N, D)
 
-    def most_tokens(self, N: float, ptpp: float, **limits: float) -> float:
+    def most_tokens(
+        self,
+        N: float,
+        ptpp: float,
+        max_cost: float = math.inf,
+        max_days: float = math.inf,
+    ) -> float:
+        """Compute the most tokens that fit a sum and a deadline; 0 or less if what is
+        paid before the first token does not fit.
+        """
+        limits = {"max_cost": max_cost, "max_days": max_days}
+        return self.tokens_within(N, ptpp, limits)
+
+    def tokens_within(
+        self, N: float, ptpp: float, limits: Mapping[str, float]
+    ) -> float:
         """Compute the most tokens that keep limits on the bill, by name (`COST_LIMITS`);
         0 or less if what is paid before the first token does not keep them.
         """

@@ -147,8 +147,9 @@ class Budget:
         tokens = {}
         for name, limit in COST_LIMITS.items():
             most = self.cost_limits.get(name, math.inf)
-            keeping = {name: most}
-            tokens[limit.binding] = costs.most_tokens(model.N, model.ptpp, **keeping)
+            tokens[limit.binding] = costs.tokens_within(
+                model.N, model.ptpp, {name: most}
+            )
         return tokens
 
     @property
