@@ -41,44 +41,6 @@ def test_distances_are_those_beyond_the_range():
     np.testing.assert_allclose(away[2], [0, 0, 0, below[0], 0, 3.0, 0, 0], atol=1e-12)
 
 
-REPLAYED = {  # compute lies between 1e17 and 1e19, tokens per parameter between 1 and 100
-    "N": np.array([1e8, 1e9, 1e8, 1e9]),
-    "D": np.array([1e9, 1e9, 1e10, 1e10]),
-    "replay": np.array([0.1, 0.2, 0.3, 0.4]),
-}
-
-
-def sides_of(run, table):
-    """Distances of one run beyond a table that are not 0, by side."""
-    known = discrepancy.training_range(table)
-    columns = {name: np.array([value]) for name, value in run.items()}
-    away = np.asarray(discrepancy.distances(columns, known))[0]
-    np.testing.assert_allclose(
-        discrepancy.distances(columns, known, np)[0], away, rtol=1e-13, atol=1e-13
-    )
-    sides = [f"{axis} {way}" for axis in known.axes for way in ("above", "below")]
-    return {side: float(x) for side, x in zip(sides, away, strict=True) if x > 1e-9}
-
-
-def test_a_larger_model_is_paid_for_once():
-    """Beyond the range of N and D, neither compute nor tokens per parameter count again."""
-    large = {"N": 1e9 * np.e**2, "D": 1e10 * np.e, "replay": 0.2}
-    assert sides_of(large, REPLAYED) == pytest.approx({"N above": 2, "D above": 1})
-    short = large | {"D": 1e9}
-    assert sides_of(short, REPLAYED) == pytest.approx({"N above": 2})
-
-
-def test_compute_that_no_run_had_counts_within_the_ranges_of_size_and_tokens():
-    """Where the table lacks its own corner, a run there is beyond it in compute alone;
-    one beyond the corner is as far in compute as the corner is."""
-    without = {name: values[:3] for name, values in REPLAYED.items()}
-    corner = {"N": 1e9, "D": 1e10, "replay": 0.2}
-    assert sides_of(corner, without) == pytest.approx({"N*D above": np.log(10)})
-    beyond = corner | {"N": 1e9 * np.e}
-    expected = {"N above": 1, "N*D above": np.log(10)}
-    assert sides_of(beyond, without) == pytest.approx(expected)
-
-
 def middle(misses):
     """Median scale of the drift to the first of two sides."""
     prior = discrepancy.DriftPrior(discrepancy.DriftPriors().tau, (0.0, 0.0))

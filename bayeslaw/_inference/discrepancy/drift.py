@@ -206,15 +206,8 @@ def distances(
 ) -> Float[AnyArray, "*run side"]:
     """Compute the distance of each run beyond the range, above and below along each
     axis, shape (run, 2 axes).
-
-    Beyond the range of a column, compute and tokens per parameter are those of the
-    nearest run within it: a larger model is paid for along N, not along N*D again. A
-    law of N and D alone is the exception: the mean of its drift was learned along
-    compound axes as they are.
     """
     at, sides = positions(covariates, xp), []
-    if set(training.axes) != OF_SIZE:
-        at |= _compound_of_nearest(at, training, xp)
     for axis, low, high in zip(training.axes, training.low, training.high, strict=True):
         sides += [
             xp.maximum(at[axis] - high, 0.0),
@@ -222,24 +215,6 @@ def distances(
             xp.clip(low - at[axis], 0.0, 3.0),
         ]
     return xp.stack(xp.broadcast_arrays(*sides), axis=-1)
-
-
-def _compound_of_nearest(
-    at: Mapping[str, Any], training: Range, xp: ModuleType
-) -> dict[str, Float[AnyArray, "*run"]]:
-    """Compute the positions along compound axes of the nearest run within the range of
-    every column.
-    """
-    ends = zip(training.axes, training.low, training.high, strict=True)
-    within = {axis: xp.clip(at[axis], low, high) for axis, low, high in ends}
-    compound = [axis for axis in training.axes if len(powers_of(axis)) > 1]
-    return {
-        axis: sum(
-            (power * within[column] for column, power in powers_of(axis).items()),
-            xp.zeros(()),
-        )
-        for axis in compound
-    }
 
 
 class Miss(NamedTuple):
