@@ -1,4 +1,4 @@
-"""The laws by name: ``law("chinchilla")``, ``laws()``."""
+"""Load laws of the catalogue by their names: ``law("chinchilla")``, ``laws()``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bayeslaw._base.arrays import AnyArray
 
 PACKAGE = "bayeslaw.models"
-SET = "set:"  # begins the origin of a law that reads one evaluation set's table
+SET = "set:"  # prefix of the origin of a law made by `law_of_set`
 
 
 @lru_cache(maxsize=1)
@@ -48,14 +48,14 @@ def law_names() -> tuple[str, ...]:
 def law(name: str, domains: tuple[str, ...] = ()) -> Law:
     """Load the law of this catalogue name.
 
-    A law of mixtures is one for any number of ``domains``, that of the loss first; its
-    file has a function ``law_of`` that makes it. Without them it is of the file's
+    A law of mixtures is made for any ``domains`` (the loss's own domain first) by the
+    function ``law_of`` of its file. Without ``domains`` it has the domains of the file's
     example.
 
     Raises
     ------
     LawError
-        No such law; the message lists those there are.
+        There is no such law; the message lists the names of all laws.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def law(name: str, domains: tuple[str, ...] = ()) -> Law:
 
 
 def laws() -> tuple[Law, ...]:
-    """List all laws, in the order of their names.
+    """Load all laws, sorted by name.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def laws() -> tuple[Law, ...]:
 
 @dataclass(frozen=True)
 class _OfSet:
-    """A basis of one evaluation set, which reads its own share by its domain's name."""
+    """Basis of a pooled law that reads ``share_<domain>`` in the place of ``share_own``."""
 
     basis: Basis
     domain: str
@@ -99,8 +99,8 @@ class _OfSet:
 
 @lru_cache(maxsize=256)
 def law_of_set(pooled: Law, domain: str) -> Law:
-    """Make the law by which one evaluation set reads a table, of a law of mixtures whose
-    first domain is ``own``: the same parameters, over the table's shares.
+    """Make the law of one evaluation set from a law of mixtures whose first domain is
+    ``own``. It has the same parameters and reads the shares of the table's domains.
 
     Examples
     --------
@@ -108,21 +108,21 @@ def law_of_set(pooled: Law, domain: str) -> Law:
     >>> law_of_set(pooled, "web").covariates
     ('N', 'D', 'share_web', 'share_code')
     """
-    own, named = f"{SHARE}{OWN}", f"{SHARE}{domain}"
-    covariates = tuple(c for c in pooled.covariates if c != own)
+    own_share, domain_share = f"{SHARE}{OWN}", f"{SHARE}{domain}"
+    covariates = tuple(c for c in pooled.covariates if c != own_share)
 
     def of_set(term: Term) -> Term:
         if term.is_floor:
             return term
         return replace(term, basis=_OfSet(term.basis, domain))
 
-    along = named if named in covariates else own
+    along = domain_share if domain_share in covariates else own_share
     return replace(
         pooled,
         covariates=covariates,
         terms=tuple(map(of_set, pooled.terms)),
         exponents=tuple(
-            replace(e, covariate=along) if e.covariate == own else e
+            replace(e, covariate=along) if e.covariate == own_share else e
             for e in pooled.exponents
         ),
         origin=f"{SET}{domain}",
@@ -132,8 +132,8 @@ def law_of_set(pooled: Law, domain: str) -> Law:
 @program_name.register(Law)
 @lru_cache(maxsize=256)
 def _program_name(record: Law) -> str | None:
-    """Name compiled programs by the catalogue's law and its numbers; None for a law of
-    other functions than the catalogue's.
+    """Name compiled programs by the catalogue's law and its numbers; None if the law's
+    functions are not those of the catalogue.
     """
     if record.name not in law_names():
         return None
@@ -147,7 +147,7 @@ def _program_name(record: Law) -> str | None:
 
 
 def _functions(record: Law) -> tuple:
-    """Collect all of a law but its numbers."""
+    """Collect everything of a law except its numbers."""
     terms = [(t.coefficient, t.basis, t.sign, t.in_nats) for t in record.terms]
     exponents = [(e.name, e.covariate, e.also) for e in record.exponents]
     names = (record.covariates, record.parameters)

@@ -1,5 +1,5 @@
-"""The law that is meant: by a name of the catalogue, a Python file that defines
-``LAW``, or a formula.
+"""Find a law by its name in the catalogue, a Python file that defines ``LAW``, or a
+formula.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
 
 
 def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
-    """Find the law that a word on the command line means: a catalogue name, a Python
-    file, or a formula.
+    """Find the law that a text names: a catalogue name, a Python file, or a formula.
 
-    A formula may read any column of ``runs`` that holds numbers; priors are then stated
-    at the column's median, with a warning. A law of mixtures is of the domains that the
-    table has shares of. ``chinchilla+lr`` is a law with an optimum of a setting
-    (`with_setting`).
+    A formula may read any column of ``runs`` that holds numbers. Priors are then stated
+    at the column's median, with a warning. A law of mixtures gets the domains whose
+    shares ``runs`` has. ``chinchilla+lr`` is the law ``chinchilla`` with an optimal
+    learning rate (`with_setting`).
 
     Raises
     ------
     LawError
-        It is none of these.
+        The text is none of these.
 
     Examples
     --------
@@ -62,12 +61,12 @@ def find_law(text: str, runs: pd.DataFrame | None = None) -> Law:
 
 
 def as_law(law: Law | str | None, runs: pd.DataFrame | None = None) -> Law:
-    """Take a law, or find the one that a text means (`find_law`).
+    """Return a law as it is, or find the law that a text names (`find_law`).
 
     Raises
     ------
     LawError
-        It is neither, or the text means none.
+        The argument is neither a law nor a text, or the text names no law.
     """
     if isinstance(law, Law):
         return law
@@ -80,8 +79,8 @@ def as_law(law: Law | str | None, runs: pd.DataFrame | None = None) -> Law:
 
 
 def mixed_domains(runs: pd.DataFrame) -> tuple[str, ...]:
-    """Name the domains of a table's mixtures; that of its losses first, where it has one
-    domain's losses and a share of that name.
+    """List the domains of a table's mixtures. If all losses are of one domain that has a
+    share, this domain comes first.
     """
     domains = share_domains(runs)
     measured = set(runs["domain"].dropna().unique()) if "domain" in runs else set()
@@ -91,8 +90,8 @@ def mixed_domains(runs: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _warn_of_columns(columns: Mapping[str, float]) -> None:
-    """Warn which names of a formula were read as columns, and at which values
-    contributions are stated.
+    """Warn which names of a formula were read as columns, and at which values of these
+    columns contributions in nats are stated.
     """
     if columns:
         medians = ", ".join(f"{name} = {value:g}" for name, value in columns.items())
@@ -110,12 +109,13 @@ def law_from_file(path: str | Path) -> Law:
     """Load the law of a Python file that defines ``LAW``, as the files in ``models/``
     do. The file is executed.
 
-    It may import what those files share as they do (``from ._terms import size``).
+    The file may import from the shared files of ``models/`` (``from ._terms import
+    size``).
 
     Raises
     ------
     LawError
-        No such file, it fails, or its ``LAW`` is missing or no `Law`.
+        There is no such file, it raises an error, or it defines no `Law` named ``LAW``.
 
     Examples
     --------
@@ -137,8 +137,8 @@ def law_from_file(path: str | Path) -> Law:
     module = importlib.util.module_from_spec(spec)
     source = path.read_bytes()
     try:
-        # not by the loader, which may take an older text from __pycache__: what runs
-        # is what the digest is of
+        # The loader could run older code from __pycache__. The digest is of this source,
+        # so this source must run.
         exec(compile(source, str(path), "exec"), module.__dict__)
     except Exception as error:  # whatever the user's file does
         raise LawError(f"{path}: {type(error).__name__}: {error}") from error
@@ -153,8 +153,8 @@ def law_from_file(path: str | Path) -> Law:
 
 
 def file_digest(source: bytes) -> str:
-    """Digest a law file's text by SHA-256, the same whatever ends its lines."""
-    # the same on all systems, whatever ends their lines
+    """Digest a law file's text by SHA-256; line endings do not change the digest."""
+    # Git and editors convert line endings between systems
     text = source.replace(b"\r\n", b"\n")
     return hashlib.sha256(text).hexdigest()
 
@@ -162,14 +162,14 @@ def file_digest(source: bytes) -> str:
 def law_from_origin(
     name: str, origin: str, columns: Mapping[str, float] | None = None
 ) -> Law:
-    """Find the law a saved fit names: of the catalogue, or again from its formula
-    (which reads ``columns`` of the user's table) or file, with the term of a setting
-    where it had one. A file is executed.
+    """Find the law of a saved fit by its origin: from the catalogue, its formula (which
+    reads ``columns`` of the user's table) or its file, which is executed. If the law had
+    a term of a setting, the term is added again.
     """
     kind, _, place = origin.partition(":")
     if kind == "formula":
         with warnings.catch_warnings():
-            # guessed priors were named when the law was fitted
+            # the warnings about guessed priors were given when the law was fitted
             warnings.simplefilter("ignore", FitWarning)
             return law_from_formula(place, name=name, columns=columns)
     if kind == "file":

@@ -1,5 +1,5 @@
-"""A law as the few words from which it can be found again: in a saved fit, in another
-process.
+"""Describe a law by a recipe (name, origin, priors, reference run), and find the law of a
+recipe: when a saved fit is loaded, or in another process.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bayeslaw._law.variants.setting import base_of
 
 
 def recipe_of(law: Law) -> dict:
-    """Describe what it takes to find the law again, as JSON types."""
+    """Describe a law by what is needed to find it again, as JSON types."""
     recipe = {
         "name": law.name,
         "version": law.version,
         "origin": law.origin,
-        # numbers, not a prior's text, which has six digits
+        # numbers, because a prior's text has only six digits
         "priors": {n: _numbers(p) for n, p in law.priors.items()},
         "reference": {c: float(v) for c, v in law.reference.items()},
     }
@@ -35,13 +35,13 @@ def recipe_of(law: Law) -> dict:
 def law_of(recipe: dict, *, trust_law_file: bool = False) -> Law:
     """Find the law of a recipe.
 
-    A law by file is found by running that file: only where ``trust_law_file`` says that
-    it may, and only if its text is what it was.
+    If the law is defined by a Python file, the file is run. This needs
+    ``trust_law_file=True``, and the file must not have been edited since the fit.
 
     Raises
     ------
     LawError
-        The law is not here, is no longer what it was, or is a file not to be run.
+        The law is missing, its version or file has changed, or its file may not be run.
     """
     origin = recipe["origin"]
     file = base_of(origin)
@@ -80,7 +80,7 @@ def _is_same(prior: Prior | None, entry: dict | str) -> bool:
 
 
 def _check_file(path: Path, digest: str | None, trust: bool) -> None:
-    """Refuse to run a law file that nobody vouches for, or that was edited."""
+    """Refuse to run a law file that is not trusted, is missing, or was edited."""
     if not trust:
         raise LawError(
             f"it is the Python file {path}, which would be run; read that file, then "
@@ -91,7 +91,8 @@ def _check_file(path: Path, digest: str | None, trust: bool) -> None:
     if digest is None:
         warnings.warn(
             f"{path}: whether this law file was edited since the fit cannot be told, "
-            "the fit being from before that was kept; fit again if it was",
+            "because an earlier version of bayeslaw saved the fit without its checksum; "
+            "if the file was edited, fit again",
             FitWarning,
             stacklevel=4,
         )
@@ -103,17 +104,17 @@ def _check_file(path: Path, digest: str | None, trust: bool) -> None:
 
 @lru_cache(maxsize=64)
 def law_of_text(recipe: str) -> Law:
-    """Find the law of a recipe in JSON; the same object each time, so that its programs
-    are compiled once in a process.
+    """Find the law of a recipe in JSON. The same text gives the same object, so that a
+    process compiles the law's programs once.
 
-    For laws sent to another process, by one that has run their files already.
+    Law files are trusted here: the process that sent the recipe has already run them.
     """
     parts = json.loads(recipe)
     return law_of(parts, trust_law_file=True)
 
 
 def _as_recipe(law: Law) -> tuple:
-    """Pickle a law as its recipe: its functions cannot be pickled, and need not be."""
+    """Pickle a law as its recipe, because its functions cannot be pickled."""
     text = json.dumps(recipe_of(law))
     return law_of_text, (text,)
 

@@ -1,5 +1,5 @@
-"""Whether posteriors can be of one target and its sources, and whether a plan lies near
-what they were fitted to.
+"""Check that posteriors can be of one target and its sources, and list reasons to doubt a
+plan with them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bayeslaw._tables.own_columns import own_beyond
 
 
 def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> None:
-    """Refuse posteriors of one domain or of the same losses, and a target that is named
-    source.
+    """Refuse a target and a source of the same domain, with the same losses, or swapped.
 
     Raises
     ------
     PlanError
-        They are not of a target and of sources.
+        Two posteriors are of the same domain or of the same losses, or their domains'
+        names show that they are swapped.
     """
     table = table_of(target)
     for name, posterior in sources.items():
@@ -38,10 +38,11 @@ def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> Non
 def doubts(
     target: Posterior, sources: Mapping[str, Posterior], run: Mapping[str, float]
 ) -> list[str]:
-    """What to know of a plan that its probability does not say: that its run lies far
-    beyond those that were fitted, fits of other checkpoints or swapped ones; a line each.
+    """List reasons to doubt a plan that its probability does not account for, a line
+    each.
 
-    ``run`` has the plan's columns.
+    The plan's run may lie far beyond the fitted runs, the fits may be of different
+    checkpoints, or target and source may be swapped. ``run`` has the plan's columns.
     """
     table = table_of(target)
     planned = pd.DataFrame([run])
@@ -56,8 +57,8 @@ def doubts(
 
 
 def warn_own_far(posterior: Posterior, runs: pd.DataFrame) -> None:
-    """Warn of each column of the user's own along which runs lie far beyond those that
-    were fitted.
+    """Warn of each of the user's own columns in which runs lie far beyond the fitted
+    runs.
     """
     for line in _own_far(posterior, runs):
         text = f"{line}: nothing measured says how far a law holds there"
@@ -65,25 +66,27 @@ def warn_own_far(posterior: Posterior, runs: pd.DataFrame) -> None:
 
 
 def _own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
-    """Write a line for each own column along which runs lie far beyond a posterior's
-    table.
+    """Write a line for each of the user's own columns in which runs lie far beyond a
+    posterior's table.
     """
     table = table_of(posterior)
     if table is None:
         return []
     covariates = [c for piece in posterior.pieces() for c in piece.covariates]
-    laws = [member.law for member in getattr(posterior, "members", ())]
-    law = getattr(posterior, "law", None)
-    stated = [units_of(law) for law in [*laws, law] if law is not None]
-    units = {column: unit for by_law in stated for column, unit in by_law.items()}
+    # an average has members; a fit has one law
+    members = getattr(posterior, "members", (posterior,))
+    units: dict[str, str] = {}
+    for member in members:
+        law = getattr(member, "law", None)
+        units |= units_of(law) if law is not None else {}
     return own_beyond(table, runs, covariates, units=units)
 
 
 def doubts_of_tables(
     name: str, target: pd.DataFrame, source: pd.DataFrame
 ) -> list[str]:
-    """What speaks against runs being those of one target and of its source ``name``, a
-    line each.
+    """List reasons why two tables may not be of a target and its source ``name``, a line
+    each.
     """
     return [
         *_checkpoints_differ(name, target, source),
@@ -92,32 +95,37 @@ def doubts_of_tables(
 
 
 def table_of(posterior: Posterior) -> pd.DataFrame | None:
-    """The runs a posterior was fitted to, where it keeps them; of a chain those of the
-    law that starts from the checkpoint.
+    """Find the table that a posterior was fitted to; None if the posterior does not keep
+    it. For a chain it is the table of the law that starts from the checkpoint.
     """
-    main = getattr(posterior, "posterior", None)
-    of_pool = getattr(posterior, "training_rows", None)
-    places = (getattr(posterior, "runs", None), getattr(main, "runs", None), of_pool)
-    # a pool's domain has the number of its runs as ``runs``
-    return next((runs for runs in places if isinstance(runs, pd.DataFrame)), None)
+    chained = getattr(posterior, "posterior", None)
+    candidates = (
+        getattr(posterior, "runs", None),
+        getattr(chained, "runs", None),
+        getattr(posterior, "training_rows", None),
+    )
+    # for a domain of a pool ``runs`` is a number
+    return next((runs for runs in candidates if isinstance(runs, pd.DataFrame)), None)
 
 
 def fitted_replays(posteriors: Mapping[str, Posterior]) -> tuple[float, float]:
-    """The least and the largest replay that all tables hold, of those whose laws read it;
-    0 and 1 where none says, or they have none in common.
+    """Find the range of replay that the tables of all laws with replay cover, as (low,
+    high). It is (0, 1) if no law reads replay, or if the ranges do not overlap.
     """
     low, high = 0.0, 1.0
     for posterior in posteriors.values():
         table = table_of(posterior)
-        reads = any("replay" in piece.covariates for piece in posterior.pieces())
-        shares = None if table is None or not reads else table.get("replay")
-        if shares is not None:
-            low, high = max(low, float(shares.min())), min(high, float(shares.max()))
+        reads_replay = any("replay" in piece.covariates for piece in posterior.pieces())
+        if table is None or not reads_replay or "replay" not in table:
+            continue
+        shares = table["replay"]
+        low = max(low, float(shares.min()))
+        high = min(high, float(shares.max()))
     return (low, high) if low <= high else (0.0, 1.0)
 
 
 def _domain(table: pd.DataFrame) -> str | None:
-    """The one domain of a table; None where it tells none, or several."""
+    """Return the domain of a table; None if the table has no domain, or several."""
     if "domain" not in table:
         return None
     domains = table["domain"].astype(str).unique()
@@ -140,7 +148,7 @@ def _check_different(name: str, target: pd.DataFrame, source: pd.DataFrame) -> N
 
 
 def _check_order(name: str, target: pd.DataFrame, source: pd.DataFrame) -> None:
-    """By the names of their domains."""
+    """Refuse a target and a source whose domains' names show that they are swapped."""
     if _domain(source) == "target" or _domain(target) in ("source", name):
         raise PlanError(
             f"the fit given as target is of domain {_domain(target)!r} and that of "
@@ -149,13 +157,16 @@ def _check_order(name: str, target: pd.DataFrame, source: pd.DataFrame) -> None:
 
 
 def _seem_swapped(name: str, target: pd.DataFrame, source: pd.DataFrame) -> list[str]:
-    """Losses that move with replay the wrong way, both clearly."""
+    """Write a line if the target's losses clearly fall with replay and the source's
+    clearly rise.
+    """
     sizes = ("N", "D", "ptpp")
-    of_target, target_error = partial_slope(target, "replay", sizes)
-    of_source, source_error = partial_slope(source, "replay", sizes)
-    # misfits shared by many runs make the errors too small: a slope of 3% is asked for
-    falls = -of_target > max(CLEAR * target_error, 0.03)
-    rises = of_source > max(CLEAR * source_error, 0.03)
+    target_slope, target_error = partial_slope(target, "replay", sizes)
+    source_slope, source_error = partial_slope(source, "replay", sizes)
+    # Many runs share a misfit, which the standard errors do not count. So a slope must
+    # also be over 3%.
+    falls = -target_slope > max(CLEAR * target_error, 0.03)
+    rises = source_slope > max(CLEAR * source_error, 0.03)
     if not (falls and rises):
         return []
     return [
@@ -171,9 +182,9 @@ def _checkpoints_differ(
     keys = ["N", "ptpp"]
     if not set(keys) <= set(target) & set(source):
         return []
-    ours = set(target[keys].itertuples(index=False, name=None))
-    theirs = set(source[keys].itertuples(index=False, name=None))
-    if ours & theirs:
+    target_checkpoints = set(target[keys].itertuples(index=False, name=None))
+    source_checkpoints = set(source[keys].itertuples(index=False, name=None))
+    if target_checkpoints & source_checkpoints:
         return []
     return [
         f"the fits of target and of {name} have no checkpoint (N, ptpp) in common: are "

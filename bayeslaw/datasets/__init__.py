@@ -1,6 +1,7 @@
-"""Tables that come with the package, each with a card: ``load("microcpt")``.
+"""Load the tables that come with the package: ``load("microcpt")``.
 
-Imports `_running` and the rooms below it; `microcpt` is the harness that measures.
+`TABLES` describes each of them. `microcpt` is the harness that measured all but the
+simulated one. The room imports `_running` and the rooms below it.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ class Bundled:
     Parameters
     ----------
     card
-        What it is, in one sentence.
+        Description of the table, in one sentence.
     where
-        The rows that the report shows, a pandas query; None for all.
+        Rows that the report shows, as a pandas query; None: all rows.
     reference
-        The run at which priors in nats are stated, where that of the laws is far.
+        Run at which priors in nats are stated, if the reference runs of the laws are far
+        from the table's runs; else empty.
     question
-        What the report plans for: keyword arguments of `plan`.
+        Plan that the report looks for, as keyword arguments of `plan`.
     unit
-        Unit of its losses.
+        Unit of the losses.
     """
 
     card: str
@@ -41,9 +43,9 @@ class Bundled:
     unit: str = "nats per token"
 
 
-# Priors in nats are stated at a run that models of 12 to 259 thousand parameters know.
+# the reference run for models of 12 to 259 thousand parameters
 TINY = {"N": 1e5, "D": 1e6, "ptpp": 100.0}
-# ... and at one that those of a quarter to two million do.
+# the reference run for models of a quarter of a million to two million parameters
 MINI = {"N": 1e6, "D": 1e7, "ptpp": 100.0}
 BYTES = "nats per byte"
 
@@ -134,13 +136,13 @@ DEFAULT = "microcpt"
 
 
 def load(name: str = DEFAULT) -> pd.DataFrame:
-    """A bundled table, as `read_runs` returns it, with the unit of its losses in
-    ``attrs["loss_unit"]``.
+    """Load a bundled table as `read_runs` returns it. ``attrs["loss_unit"]`` has the
+    unit of its losses.
 
     Raises
     ------
     RunTableError
-        No such table; the message lists those there are.
+        There is no such table; the message lists the names of all tables.
     """
     from bayeslaw._tables.runs import read_runs
 
@@ -151,6 +153,6 @@ def load(name: str = DEFAULT) -> pd.DataFrame:
     file = files("bayeslaw.datasets").joinpath(f"{name.replace('-', '_')}.csv")
     with file.open() as stream:
         runs = read_runs(pd.read_csv(stream))
-    # A table of pandas can say so itself; a column of units would be one more to read.
+    # an attribute, not a column: all rows have the same unit
     runs.attrs["loss_unit"] = TABLES[name].unit
     return runs

@@ -1,8 +1,8 @@
 """Make ``simulated_ptpp_grid.csv``: ``python -m bayeslaw.datasets.make_simulated``.
 
-Target losses follow Form 3 and source losses Form 1 at the parameters of
-`bayeslaw._plans.example`, for which the planning problem of Goffinet 2025
-has the paper's answer, on the paper's grid with .5% of noise. Nothing in it was
+Target losses follow Form 3 and source losses follow Form 1, on the grid of Goffinet
+2025, with .5% of noise. The parameters are those of `bayeslaw._plans.example`: at them,
+the planning problem of the paper has the answer of the paper. Nothing in the table was
 measured.
 """
 

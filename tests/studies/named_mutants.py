@@ -458,8 +458,8 @@ REASONS: dict[tuple[str, str], str] = {
     ): "equal: both are None or neither is",
     (
         "bayeslaw/_posteriors/pairs.py",
-        "-of_target > max(CLEAR * target_error, 0.03) -> "
-        "(-of_target >= max(CLEAR * target_error, 0.03))",
+        "-target_slope > max(CLEAR * target_error, 0.03) -> "
+        "(-target_slope >= max(CLEAR * target_error, 0.03))",
     ): "equal: no slope is a limit exactly",
     (
         "bayeslaw/_posteriors/pairs.py",

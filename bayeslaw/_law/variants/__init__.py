@@ -1,5 +1,5 @@
-"""Laws made of another law.
+"""Make variants of a law.
 
-``open_weights``: of one model whose pre-training is unknown; ``setting``: with an optimum
-of a rate or a batch.
+``open_weights``: for one model whose pre-training is unknown; ``setting``: with an
+optimal learning rate or batch size.
 """

@@ -1,4 +1,4 @@
-"""Laws of loss curves for models whose pre-training is unknown."""
+"""Make laws of loss curves for a model whose pre-training is unknown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORWARD_AREA = lognormal(
 
 
 class _Closed(NamedTuple):
-    """A basis in which S1_pt is a parameter and S2_pt is 0."""
+    """Basis in which S1_pt is a parameter and S2_pt is 0."""
 
     basis: Basis
 
@@ -40,23 +40,24 @@ def open_weights(law: Law, forward_area: Prior = FORWARD_AREA) -> Law:
     """Make the law with the forward area of pre-training as a parameter (Wang 2025,
     section 6 and appendix G).
 
-    One model with open weights, annealed to a learning rate of 0: its S1_pt is
-    inferred, its annealing area is part of the level L0, and S2_cpt starts from a last
-    rate of 0 (`schedule_areas` of the adaptation alone, or ``areas(adaptation)``). The
-    source domain is then a proxy, for instance common-crawl text.
+    The law is for one model with open weights whose pre-training was annealed to a
+    learning rate of 0. Its S1_pt is inferred, and its annealing area is part of the
+    level L0. S2_cpt must start from a last rate of 0: compute it by `schedule_areas` of
+    the adaptation alone, or by ``areas(adaptation)``. The source losses are those of a
+    proxy for the unknown pre-training data, for instance common-crawl text.
 
     Raises
     ------
     LawError
-        The law is not a loss curve of the adaptation of one model.
+        The law is not one of the loss curves of one model's adaptation.
     """
     curves = "cpt-dynamics", "cpt-dynamics-replay-source", "cpt-dynamics-replay-target"
     if law.name not in curves:
         raise LawError(
-            f"law {law.name!r} is no loss curve of one model's adaptation; "
+            f"law {law.name!r} is not a loss curve of one model's adaptation; "
             f"take one of {', '.join(curves)}"
         )
-    # alpha acts on S1_pt + S1_cpt, of which only the second is a column now
+    # alpha acts on S1_pt + S1_cpt; only S1_cpt is still a column
     exponents = tuple(
         replace(e, covariate="S1_cpt") if e.covariate == "S1_pt" else e
         for e in law.exponents

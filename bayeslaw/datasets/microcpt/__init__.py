@@ -1,6 +1,6 @@
-"""Measured runs of continual pre-training: tiny byte-level decoders on one core.
+"""Measure runs of continual pre-training: tiny byte-level decoders on one core.
 
 ``python -m bayeslaw.datasets.microcpt`` measures a grid, ``python -m
 bayeslaw.datasets.microcpt.plan`` trains one plan. Both need the extra ``train``: ``pip
-install "bayeslaw[train]"``. What was measured, and how: ``docs/microcpt.md``.
+install "bayeslaw[train]"``. ``docs/microcpt.md`` tells what was measured, and how.
 """

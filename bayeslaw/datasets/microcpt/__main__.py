@@ -1,4 +1,4 @@
-"""Measure the grid, or what is missing of it.
+"""Measure a grid of runs, or those runs of it that a table lacks.
 
 ``python -m bayeslaw.datasets.microcpt --source DIR --target DIR -o runs.csv``
 """
@@ -27,7 +27,7 @@ def _levels(text: str) -> tuple[float, ...]:
 
 
 def _cells(sizes: str | None, seeds: str | None) -> tuple[Cell, ...]:
-    """Every size with every seed."""
+    """Combine every size with every seed; None: all sizes, seed 0."""
     names = sizes.split(",") if sizes else list(SIZES)
     numbers = [int(seed) for seed in _levels(seeds or "0")]
     return tuple((name, number) for name in names for number in numbers)
@@ -40,7 +40,7 @@ def _grid(table: str) -> Grid:
 
 
 def _targets(folders: list[Path]) -> Path | dict[str, Path]:
-    """The folder of the one target domain, or those of several by their names."""
+    """Return the only folder, or several folders by their names."""
     if len(folders) == 1:
         return folders[0]
     return {folder.name: folder for folder in folders}
@@ -93,7 +93,7 @@ def main(arguments: MeasureArguments) -> None:
     Run it again after a kill: it goes on. What is not given is as in the bundled
     table's grid, in its working order.
     """
-    # The default stands beside the table, so that the next start finds it.
+    # The default folder lies beside the table, so that the next start finds it.
     folder = arguments.work or arguments.output.with_suffix(".work")
     try:
         grid = _grid(arguments.table)

@@ -1,4 +1,4 @@
-"""How a checkpoint is adapted: its replay, and what may differ from the usual."""
+"""Describe how a checkpoint is adapted: replay, learning rate, epochs, mixture."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from typing import Any
 from bayeslaw._base.errors import RunTableError
 from bayeslaw._law.columns import SHARE
 
-SOURCE, TARGET = "source", "target"  # domains of a checkpoint's text, and of one other
+# names of the domain of pre-training, and of a single domain of adaptation
+SOURCE, TARGET = "source", "target"
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """One run from a checkpoint, told by what does not depend on the checkpoint.
+    """Settings of an adaptation that do not depend on the checkpoint it starts from.
 
     Parameters
     ----------
     replay
         Share of source text.
     then
-        The share from ``changed_at`` of the run on; None: it does not change.
+        Share of source text after the change at ``changed_at``; None: no change.
     changed_at
-        Share of the run's steps.
+        Where the share changes: a share of the run's steps.
     rate
-        Times the usual peak of the learning rate.
+        Factor on the usual peak of the learning rate.
     epochs
-        How often the whole run reads its target text, in the mean: windows are drawn at
-        random places of so short a text. None: all there is.
+        Mean number of times that the whole run reads its target text. The text is cut
+        to the length at which this holds. None: the run draws from all target text.
     mixture
-        Share of each of several target domains, by name; with the replay they sum to
-        one. Empty: one target has what replay leaves.
+        Share of each target domain, by name, where there are several. Together with the
+        replay they sum to one. Empty: one target domain, with the share ``1 - replay``.
 
     Raises
     ------
     RunTableError
-        A share beyond 0 to 1, shares that do not sum to one, a mixture with another
-        share later or a text read again, or a number that is not above 0.
+        A share is below 0 or above 1, shares do not sum to one, a mixture comes with
+        ``then`` or ``epochs``, or a rate or number of epochs is not above 0.
     """
 
     replay: float
@@ -69,7 +70,7 @@ class Adaptation:
 
     @property
     def name(self) -> str:
-        """What it adds to the name of its checkpoint."""
+        """Suffix of the run's name, after the name of its checkpoint."""
         changed = "" if self.then is None else f"-r{self.then:g}-at{self.changed_at:g}"
         rate = "" if self.rate == 1 else f"-x{self.rate:g}"
         epochs = "" if self.epochs is None else f"-e{self.epochs:g}"
@@ -83,7 +84,9 @@ class Adaptation:
 
     @property
     def within(self) -> tuple[float, ...]:
-        """Where, in what replay leaves, each target's part ends but the last's, 0 to 1."""
+        """Ends of the parts of the target domains in all target text, 0 to 1. The last
+        part ends at 1, which is left out.
+        """
         shares = [share for _, share in self.mixture]
         total = sum(shares) or 1.0
         return tuple(end / total for end in accumulate(shares[:-1]))
@@ -93,16 +96,20 @@ class Adaptation:
         return self.replay if self.then is None else self.then
 
     def change(self, last: int) -> int:
-        """The step from which the second share counts, of so many."""
+        """Compute the step at which replay changes, in a run of ``last`` steps."""
         return round(self.changed_at * last)
 
     def mean_replay(self, step: int, last: int) -> float:
-        """The share of source text in all tokens up to a step, of so many."""
+        """Compute the share of source text in all tokens up to ``step``, in a run of
+        ``last`` steps.
+        """
         later = max(0, step - self.change(last)) / step
         return (1 - later) * self.replay + later * self.last_replay
 
     def unique(self, tokens: int, last: int, available: int) -> int:
-        """Bytes of target text that a run of so many tokens and steps draws from."""
+        """Compute how many of the ``available`` bytes of target text a run draws from,
+        if it has ``last`` steps and ``tokens`` tokens in all.
+        """
         if self.epochs is None:
             return available
         target_tokens = (1 - self.mean_replay(last, last)) * tokens
@@ -110,14 +117,16 @@ class Adaptation:
 
 
 def at_replays(shares: Sequence[float]) -> tuple[Adaptation, ...]:
-    """The usual adaptation at several shares of source text."""
+    """Make the usual adaptation at each of several shares of source text."""
     return tuple(map(Adaptation, shares))
 
 
 def simplex_mixtures(targets: Sequence[str]) -> tuple[Adaptation, ...]:
-    """Ten mixtures of the source and two targets: nine tenths of each with a twentieth of
-    the others, .6 and .35 of each pair, and thirds (a simplex lattice of Scheffe 1958,
-    drawn in from its edges).
+    """Make ten mixtures of the source and two targets: a simplex lattice (Scheffe 1958)
+    that keeps away from the edges.
+
+    Three mixtures have .9 of one domain and .05 of each other, six have .6 and .35 of
+    two domains and .05 of the third, and one has a third of each.
     """
     corners = {*permutations((0.9, 0.05, 0.05)), *permutations((0.6, 0.35, 0.05))}
     mixtures = [*sorted(corners), (1 / 3, 1 / 3, 1 / 3)]
@@ -128,7 +137,7 @@ def simplex_mixtures(targets: Sequence[str]) -> tuple[Adaptation, ...]:
 
 
 def varied(adaptations: Sequence[Adaptation]) -> tuple[str, ...]:
-    """The columns of a table that tell its adaptations apart, beside ``replay``."""
+    """Name the columns, besides ``replay``, in which adaptations of a table differ."""
     columns = []
     if any(a.then is not None for a in adaptations):
         columns += ["replay_first", "replay_then", "changed_at"]
@@ -145,19 +154,20 @@ def varied(adaptations: Sequence[Adaptation]) -> tuple[str, ...]:
 def cells_of(
     adaptation: Adaptation, step: int, last: int, tokens: int, unique_target: int
 ) -> dict[str, Any]:
-    """``replay`` and the columns of `varied` after a step.
+    """Compute ``replay`` and the columns of `varied` for a row measured after ``step``.
 
     Parameters
     ----------
     last
         Steps of the whole run.
     tokens
-        Trained up to the step.
+        Tokens that the run has read up to the step.
     unique_target
         Bytes of target text that the run draws from.
     """
     replay = adaptation.mean_replay(step, last)
-    # The law of repeated tokens reads D / U as the number of epochs; D counts replay.
+    # The law of repeated tokens reads D / U as the number of epochs, but D also counts
+    # replayed tokens. So U is scaled to make D / U the epochs of the target text.
     target_tokens = tokens * (1 - replay)
     return {
         "replay": round(replay, 6),

@@ -1,4 +1,4 @@
-"""A corpus is a folder of text: its files as bytes, some set aside for validation."""
+"""Read a folder of text as bytes, and set some of its files aside for validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayeslaw._base.errors import RunTableError
 
 @dataclass(frozen=True)
 class Corpus:
-    """Bytes of one domain, split by file.
+    """Bytes of one domain; each file is either for training or for validation.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Corpus:
     files, validation_files
         How many files each part holds.
     validation_bytes
-        Size of the files from which the windows were taken.
+        Size of the validation files.
     """
 
     train: np.ndarray
@@ -42,17 +42,18 @@ def read_corpus(
     validation_share: float = 0.05,
     suffixes: tuple[str, ...] = (".txt", ".md", ".rst"),
 ) -> Corpus:
-    """Read every text file below a folder; a share of them is for validation.
+    """Read every text file below a folder, and set a share of the files aside for
+    validation.
 
-    Which ones is decided by a hash of their text, so that the same folder gives the
-    same split everywhere. Files with equal text count once, so that nothing stands on
-    both sides.
+    A hash of its text decides whether a file is for validation, so that the same folder
+    gives the same split everywhere. Files with equal text count once, so that no text
+    is in both parts.
 
     Raises
     ------
     RunTableError
-        No text there, or too little of it for ``windows`` windows of ``context`` bytes
-        that do not overlap.
+        The folder has no text, or too little for ``windows`` windows of ``context``
+        bytes that do not overlap.
     """
     texts = _texts(Path(folder), suffixes)
     if not texts:
@@ -60,7 +61,7 @@ def read_corpus(
             f"{folder}: no text files ({', '.join(suffixes)}) below it; "
             "give a folder of text"
         )
-    # Texts are in the order of their hashes: the first ones are a random share.
+    # The texts are sorted by their hashes, so the first ones are a random sample.
     cut = max(1, round(validation_share * len(texts)))
     held_out, training = _joined(texts[:cut]), _joined(texts[cut:])
     window = context + 1  # the last byte is only forecast
@@ -71,7 +72,7 @@ def read_corpus(
             f"{context} bytes, {windows} are needed; give more text or ask for fewer "
             "windows"
         )
-    # Windows that do not overlap, spread over all files held out.
+    # Windows do not overlap and are spread over all files that are held out.
     first = np.linspace(0, room - 1, windows).astype(int) * window
     validation = held_out[first[:, None] + np.arange(window)]
     return Corpus(
@@ -84,7 +85,7 @@ def read_corpus(
 
 
 def _texts(folder: Path, suffixes: tuple[str, ...]) -> list[bytes]:
-    """Read every text once, in the order of hashes, which names have no part in."""
+    """Read every text once, sorted by the hash of the text; names play no part."""
     by_hash = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in suffixes and path.is_file():
@@ -94,5 +95,5 @@ def _texts(folder: Path, suffixes: tuple[str, ...]) -> list[bytes]:
 
 
 def _joined(texts: list[bytes]) -> np.ndarray:
-    """Join documents by a zero byte."""
+    """Join texts, with a zero byte between them, as an array of bytes."""
     return np.frombuffer(b"\0".join(texts), np.uint8)

@@ -1,4 +1,4 @@
-"""The folders of text of the bundled runs, from Debian's documentation packages.
+"""Make the folders of text of the bundled runs from Debian's documentation packages.
 
 ``python -m bayeslaw.datasets.microcpt.debian_text --folder WORK`` downloads the
 packages with ``apt-get download``, unpacks them with ``dpkg -x`` (nothing is
@@ -23,7 +23,7 @@ from pathlib import Path
 
 
 class _Page(HTMLParser):
-    """Text of the page's main part, a line per block."""
+    """Parser that collects the text of a page's main part, a line per block."""
 
     void = frozenset(
         ["area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"]
@@ -67,7 +67,7 @@ class _Page(HTMLParser):
             or tag in self.skipped
             or "headerlink" in (dict(attrs).get("class") or "")
         ):
-            # What stands within an element that is skipped is skipped, too.
+            # An element inside a skipped element is skipped, too.
             self.skipping.append(tag)
         if tag in self.blocks:
             self.parts.append("\n")
@@ -85,24 +85,24 @@ class _Page(HTMLParser):
 
 
 def html_text(markup: str) -> str:
-    """Plain text of an HTML page, without scripts, navigation and footers."""
+    """Extract the text of an HTML page, without scripts, navigation and footers."""
     page = _Page()
     page.feed(markup)
     return tidy("".join(page.parts))
 
 
 def man_text(roff: str) -> str:
-    """Plain text of a manual page (man macros), by simple rules for the escapes and
-    requests of groff(7).
+    """Extract the text of a manual page (man macros), by simple rules for the escapes
+    and requests of groff(7).
 
-    Comments, tables' formats and requests go, words stay.
+    Comments, requests and formats of tables are removed; words stay.
     """
     comment = r'^[.\']\s*\\".*$|\\".*$'
     request = (
         r"^\.(TH|de|ds|nr|if|ie|el|so|PD|TP|RS|RE|nf|fi|in|sp|ad|hy|ne|ta|TS|TE|EX|EE"
         r"|PP|P|LP|UE|\.)\b.*$"
     )
-    macro = r"^\.[A-Za-z]+\s*"  # what it is about stays
+    macro = r"^\.[A-Za-z]+\s*"  # the words after the macro stay
     font, size = r"\\f(\[\w*\]|\(\w\w|.)", r"\\s[-+]?\d"
     text = roff
     for pattern in (comment, request, macro, font, size):
@@ -119,14 +119,14 @@ def man_text(roff: str) -> str:
     }
     for code, sign in signs.items():
         text = text.replace(code, sign)
-    # quotes, then whatever escapes are left
+    # quotes, then all other escapes
     text = re.sub(r"\\\((lq|rq)|\\\[(lq|rq)\]", '"', text)
     text = re.sub(r"\\\(..|\\\[\w+\]|\\[&%/,:|^cp]", "", text)
     return tidy(text.replace('"', ""))
 
 
 def tidy(text: str) -> str:
-    """One space between words, at most one empty line between paragraphs."""
+    """Leave one space between words and at most one empty line between paragraphs."""
     lines = (re.sub(r"[ \t\u00a0]+", " ", line).strip() for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
 
@@ -135,7 +135,7 @@ def tidy(text: str) -> str:
 
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
-    """Name and text of every page of an unpacked package: HTML and manual pages."""
+    """Yield the name and text of every HTML and manual page of an unpacked package."""
     no_prose = re.compile(
         r"/translations/|/maintainers\.html|/genindex\.html|/search\.html|/_sources/"
         r"|/_static/"
@@ -152,8 +152,10 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def is_repeated(text: str, hashes_before: set[bytes], long_line: int = 40) -> bool:
-    """Whether over half of the text's long lines are in ``hashes_before``; adds its lines."""
-    # shorter lines recur by nature
+    """Tell whether over half of a text's long lines are in ``hashes_before``, and add
+    their hashes to it.
+    """
+    # short lines recur in any text
     long_lines = [line for line in text.splitlines() if len(line) >= long_line]
     hashes = [hashlib.sha1(line.encode()).digest() for line in long_lines]
     repeats = sum(key in hashes_before for key in hashes)
@@ -162,16 +164,16 @@ def is_repeated(text: str, hashes_before: set[bytes], long_line: int = 40) -> bo
 
 
 def write_text(unpacked: dict[str, Path], folder: Path) -> dict[str, int]:
-    """Write pages of unpacked packages (name -> folder) as text, without repeats.
+    """Write the pages of unpacked packages (name -> folder) as text, without repeats.
 
-    Returns counts of what came of them.
+    Returns how many files and bytes were written, and how many pages were left out.
     """
     line_hashes: set[bytes] = set()
     counts = {"files": 0, "bytes": 0, "left_out_short": 0, "left_out_repeated": 0}
-    # Packages repeat pages of each other: the first is kept.
+    # Packages repeat each other's pages: the first copy is kept.
     for package, root in unpacked.items():
         for name, text in pages(root):
-            # shorter pages are stubs that point elsewhere
+            # shorter pages only point to other pages
             if len(text.encode()) < 400:
                 counts["left_out_short"] += 1
             elif is_repeated(text, line_hashes):
@@ -186,9 +188,9 @@ def write_text(unpacked: dict[str, Path], folder: Path) -> dict[str, int]:
 
 
 def unpack(package: str, folder: Path) -> tuple[Path, str]:
-    """Download and unpack a Debian package; where, and its version."""
+    """Download and unpack a Debian package; return its folder and its version."""
     folder.mkdir(parents=True, exist_ok=True)
-    # What was downloaded before is not asked for again.
+    # a package that is in the folder is not downloaded again
     if not list(folder.glob(f"{package}_*.deb")):
         subprocess.run(["apt-get", "download", package], cwd=folder, check=True)
     (deb,) = folder.glob(f"{package}_*.deb")
@@ -204,8 +206,8 @@ def unpack(package: str, folder: Path) -> tuple[Path, str]:
 
 
 def main() -> None:
-    """Take the packages of each corpus, extract their text, and record what was left
-    out.
+    """Download the packages of each corpus, extract their text, and record versions and
+    counts.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

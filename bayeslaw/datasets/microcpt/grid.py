@@ -1,7 +1,8 @@
-"""The grid: pre-train each size to its stages, adapt each, measure along the way.
+"""Measure a grid: pre-train each size to its stages, adapt every checkpoint, and measure
+losses on the way.
 
-Rows are appended one by one and states are saved every minute, so that the next start
-after a kill goes on from there.
+Rows are appended one by one, and states are saved every minute. After a kill, the next
+start goes on from the last saved state.
 """
 
 from __future__ import annotations
@@ -29,21 +30,26 @@ Cell = tuple[str, int]  # size and seed
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured: cells in working order, other levels in rising order.
+    """Levels of a grid of runs.
 
     Parameters
     ----------
+    cells
+        Size and seed of each model, in the order in which they are trained.
     stages
-        Pre-training tokens per parameter.
+        Pre-training tokens per parameter, in rising order.
+    adaptations
+        Adaptations that every checkpoint gets.
     ladder
-        Adaptation tokens per parameter.
+        Adaptation tokens per parameter at which losses are measured, in rising order.
     packed
-        Whether all stages of a cell adapt together, to fill a GPU.
+        Whether the checkpoints of all stages of a cell adapt together, to fill a GPU.
 
     Raises
     ------
     RunTableError
-        An unknown size, or levels that are none.
+        A size is unknown, a seed is below 0, levels are missing, not above 0 or not
+        rising, or adaptations are missing, doubled or to different target domains.
     """
 
     cells: tuple[Cell, ...] = (
@@ -84,23 +90,23 @@ class Grid:
         return [Checkpoint(*cell, ptpp) for ptpp in self.stages]
 
     def steps(self, size: str) -> list[int]:
-        """The ladder of D in steps."""
+        """Convert the ladder to training steps of a size."""
         return [steps_for(size, d * parameters(size)) for d in self.ladder]
 
     def packs(self, cell: Cell) -> list[list[Checkpoint]]:
-        """Checkpoints whose adaptations train together."""
+        """Group the checkpoints of a cell whose adaptations train together."""
         checkpoints = self.checkpoints(cell)
         return [checkpoints] if self.packed else [[c] for c in checkpoints]
 
 
 def measure(grid: Grid, work: Work, output: Path) -> None:
-    """Measure what a table of runs lacks of a grid, and append it.
+    """Measure the rows of a grid that a table of runs lacks, and append them.
 
     Raises
     ------
     RunTableError
-        A run diverged, the file cannot be added to, or the text is of other domains than
-        the grid's.
+        A run diverged, the file cannot be added to, or the target domains of the text
+        are not those of the grid.
     """
     domains, targets = tuple(work.corpora), grid.adaptations[0].targets
     if domains != (SOURCE, *targets):
@@ -110,7 +116,7 @@ def measure(grid: Grid, work: Work, output: Path) -> None:
             "order (--target)"
         )
     with Table(output, varied(grid.adaptations), domains) as table:
-        # Known beforehand, so that the first line can say how long it takes.
+        # counted first, so that the first line of progress has the time to the end
         remaining = {cell: _tokens(grid, work, table, cell) for cell in grid.cells}
         progress = GridProgress(remaining, table)
         for cell in grid.cells:
@@ -136,7 +142,7 @@ def _measure_cell(
             continue
         before = {}
         for checkpoint in pack:
-            # A stage goes on from the one before: all are one run of pre-training.
+            # All stages are one run of pre-training: each goes on from the one before.
             stages = checkpoints[: checkpoints.index(checkpoint) + 1]
             state = pretrain(work, trainer, stages, tick)
             (before[checkpoint],) = losses(trainer, state)
@@ -156,9 +162,10 @@ def _run(work: Work, checkpoint: Checkpoint, adaptation: Adaptation, last: int) 
 def _missing(
     grid: Grid, table: Table, pack: list[Checkpoint]
 ) -> tuple[list[Adaptation], list[int]]:
-    """The adaptations that lack measurements, and the steps to look at.
+    """List the adaptations of a pack that lack measurements, and the steps to measure.
 
-    They train together, so that all go on from the first step that one lacks.
+    The adaptations train together, so all of them start at the first step that any of
+    them lacks.
     """
     steps = grid.steps(pack[0].size)
     lacking = [
@@ -174,9 +181,9 @@ def _missing(
 
 
 def _tokens(grid: Grid, work: Work, table: Table, cell: Cell) -> int:
-    """Training tokens that a cell still takes; 0 when its rows are all there.
+    """Count the tokens that a cell must still train on; 0 if no row is missing.
 
-    Pre-training counts from the nearest saved checkpoint.
+    Pre-training goes on from the latest saved checkpoint.
     """
     size, checkpoints = cell[0], grid.checkpoints(cell)
     runs = sum(
@@ -196,12 +203,12 @@ def _tokens(grid: Grid, work: Work, table: Table, cell: Cell) -> int:
 
 @dataclass
 class GridProgress:
-    """Says on stderr where the work stands and how long it may take.
+    """Progress of a grid, written to stderr with an estimate of the time to the end.
 
     Parameters
     ----------
     remaining
-        Training tokens to come.
+        Tokens that each cell must still train on.
     every
         Seconds between two lines.
     newest
@@ -212,14 +219,14 @@ class GridProgress:
     table: Table
     every: float = 15.0
     newest: float = 0.2
-    # tokens per second by size, the latest counting most
+    # tokens per second by size, a running mean
     speed: dict[str, float] = field(default_factory=dict)
     said: float = 0.0
 
     def trained(self, cell: Cell, tokens: int, seconds: float, doing: str) -> None:
         size, seed = cell
         self.remaining[cell] = max(0, self.remaining[cell] - tokens)
-        # Other work on the machine comes and goes: the newest speed counts most.
+        # a running mean, because other work on the machine comes and goes
         now = tokens / seconds
         before = self.speed.get(size, now)
         speed = (1 - self.newest) * before + self.newest * now
@@ -236,8 +243,10 @@ class GridProgress:
         print(line, file=sys.stderr, flush=True)
 
     def _seconds(self, size: str) -> float:
-        """Time to the end; a size not yet met has a speed guessed from this one's."""
-        # speed falls with width to about this power
+        """Estimate the seconds to the end. The speed of a size that has not trained yet is
+        guessed from the speed of ``size``.
+        """
+        # speed falls with width, to about the power 1.3
         speed = {
             name: self.speed[size] * (SIZES[size].width / there.width) ** 1.3
             for name, there in SIZES.items()

@@ -1,4 +1,4 @@
-"""GPT-2-style decoders over bytes: of one core, and of one GPU."""
+"""Define decoders over bytes in the style of GPT-2, small enough for a core or a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax import Array
 
 try:
     import equinox as eqx
-    import optax  # noqa: F401  (asked for here, so that one message names both)
+    import optax  # noqa: F401  (imported here, so that one message is about both)
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f'{error}; training needs the extra: pip install "bayeslaw[train]"'
@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 
 
 class Layout(NamedTuple):
-    """What models of all sizes share; vocabulary and context in bytes."""
+    """Dimensions that models of all sizes share; vocabulary and context in bytes."""
 
     vocabulary: int = 256
     context: int = 128
@@ -31,25 +31,25 @@ LAYOUT = Layout()
 
 
 class Size(NamedTuple):
-    """A model, and what one step of it is.
+    """Size of a model, and settings of its training steps.
 
     Parameters
     ----------
     width
         Length of a token's vector.
     batch
-        Windows of a step.
+        Windows of text in each training step.
     precision
-        In which gradients are computed; weights are kept in float32.
+        Type of the numbers in which gradients are computed. Weights are float32.
     """
 
     width: int
-    batch: int = 4  # larger batches starve small models of steps
+    batch: int = 4  # with larger batches small models would take too few steps
     precision: str = "float32"
 
 
-# Named by their parameters: those of one core, and those of a GPU, which small batches
-# would leave idle.
+# The names are numbers of parameters. The first five sizes train on one core. The others
+# train on a GPU, with larger batches, because small ones would leave it idle.
 SIZES = {
     "12k": Size(16),
     "23k": Size(24),
@@ -65,7 +65,7 @@ SIZES = {
 
 
 def _linear(inputs: int, outputs: int, scale: float, key: Array) -> eqx.nn.Linear:
-    """Weights of shape (output, input), of sd ``scale / sqrt(inputs)``; no bias."""
+    """Make a layer without bias, its weights normal with sd ``scale / sqrt(inputs)``."""
     layer = eqx.nn.Linear(
         inputs,
         outputs,
@@ -83,9 +83,10 @@ def _norm(width: int) -> eqx.nn.LayerNorm:
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
-    """Causal attention (Vaswani 2017, eq. 1), all of shape (byte, head, width).
+    """Compute causal attention (Vaswani 2017, eq. 1); all arrays have shape
+    (byte, head, width).
 
-    On one core a fifth faster than `jax.nn.dot_product_attention`.
+    On one core this is a fifth faster than `jax.nn.dot_product_attention`.
     """
     scores = jnp.einsum("thd,shd->hts", q, k, preferred_element_type=jnp.float32)
     scores = scores * q.shape[-1] ** -0.5
@@ -95,17 +96,17 @@ def attention(q: Array, k: Array, v: Array) -> Array:
 
 
 def _embedded(weight: Array, text: Array) -> Array:
-    """Rows of the embedding: shape (byte,), integers, to (byte, width)."""
+    """Look up rows of the embedding: integers of shape (byte,) to (byte, width)."""
     if jax.default_backend() == "cpu":
         return weight[text]
-    # A GPU adds up the gradient of a look-up slowly, that of a product fast.
+    # On a GPU the gradient of a look-up is slow, and the gradient of a product is fast.
     return jax.nn.one_hot(text, LAYOUT.vocabulary, dtype=weight.dtype) @ weight
 
 
 class Block(eqx.Module):
-    """Causal self-attention and a two-layer perceptron; no biases.
+    """Causal self-attention and a two-layer perceptron, without biases.
 
-    Each follows a norm and is added to the stream.
+    The input of each is normalised, and its output is added to the residual stream.
     """
 
     norm_attention: eqx.nn.LayerNorm
@@ -117,8 +118,8 @@ class Block(eqx.Module):
 
     def __init__(self, width: int, key: Array) -> None:
         k1, k2, k3, k4 = jax.random.split(key, 4)
-        # Two additions a layer: so scaled, the stream's variance does not grow with
-        # depth (Radford 2019, section 2.3).
+        # Each layer adds to the residual stream twice. Scaled like this, the variance of
+        # the stream does not grow with depth (Radford 2019, section 2.3).
         into_stream = (2 * LAYOUT.layers) ** -0.5
         self.norm_attention, self.norm_hidden = _norm(width), _norm(width)
         self.queries_keys_values = _linear(width, 3 * width, 1.0, k1)
@@ -127,7 +128,7 @@ class Block(eqx.Module):
         self.down = _linear(4 * width, width, into_stream, k4)
 
     def __call__(self, x: Array) -> Array:
-        """Shape (byte, width) to the same."""
+        """Transform the residual stream, shape (byte, width)."""
         normed = jax.vmap(self.norm_attention)(x)
         heads = jax.vmap(self.queries_keys_values)(normed)
         by_kind = heads.reshape(len(x), 3, LAYOUT.heads, -1)
@@ -141,7 +142,9 @@ class Block(eqx.Module):
 
 
 class Decoder(eqx.Module):
-    """Bytes to next-byte logits; the output shares the embedding's weights."""
+    """Decoder from bytes to logits of the next byte. The output layer shares its weights
+    with the embedding.
+    """
 
     embedding: eqx.nn.Embedding
     position: Array
@@ -150,7 +153,7 @@ class Decoder(eqx.Module):
 
     def __init__(self, width: int, key: Array) -> None:
         k1, k2, *block_keys = jax.random.split(key, 2 + LAYOUT.layers)
-        # With the usual sd of .02 it learns late, and seeds differ.
+        # With the usual sd of .02 models learn late, and seeds differ much.
         normal = jax.random.normal(k1, (LAYOUT.vocabulary, width), jnp.float32)
         embedding = width**-0.5 * normal
         self.embedding = eqx.nn.Embedding(weight=embedding)
@@ -161,7 +164,9 @@ class Decoder(eqx.Module):
         self.norm = _norm(width)
 
     def __call__(self, text: Array) -> Array:
-        """Logits of the next byte: shape (byte,), integers, to (byte, vocabulary)."""
+        """Compute logits of the next byte: integers of shape (byte,) to
+        (byte, vocabulary).
+        """
         embedding = self.embedding.weight
         x = _embedded(embedding, text) + self.position[: len(text)]
         for block in self.blocks:
@@ -171,11 +176,11 @@ class Decoder(eqx.Module):
 
 
 def loss(model: Decoder, windows: Array) -> Array:
-    """Mean cross-entropy of each byte given those before it, nats per byte.
+    """Compute the mean cross-entropy of a byte given the bytes before it, nats per byte.
 
-    Windows of shape (window, byte).
+    ``windows`` has shape (window, byte).
     """
-    # log p = logit of the byte that came - log sum of exp of all logits
+    # -log p(next byte) = log(sum of exp(logits)) - logit of the next byte
     logits = jax.vmap(model)(windows[:, :-1])  # (window, byte, vocabulary)
     of_next_byte = jnp.take_along_axis(logits, windows[:, 1:, None], -1)[..., 0]
     scores = jax.nn.logsumexp(logits, axis=-1) - of_next_byte
@@ -184,8 +189,8 @@ def loss(model: Decoder, windows: Array) -> Array:
 
 @cache
 def parameters(size: str) -> int:
-    """Trained numbers of a size, the shared embedding counted once."""
+    """Count the trained parameters of a size; the shared embedding counts once."""
     shapes = eqx.filter_eval_shape(Decoder, SIZES[size].width, jax.random.key(0))
-    # Shapes only: nothing is allocated for a count.
+    # The leaves are shapes only, so that counting allocates no weights.
     leaves = jax.tree.leaves(shapes)
     return sum(leaf.size for leaf in leaves if isinstance(leaf, jax.ShapeDtypeStruct))

@@ -1,8 +1,8 @@
 """Train a plan: adapt a saved checkpoint with one budget and replay.
 
 ``python -m bayeslaw.datasets.microcpt.plan --source DIR --target DIR --work DIR --size
-259k --ptpp 279 --replay 34% --D 2.3M`` prints one JSON object, from which one sees
-whether the promises held.
+259k --ptpp 279 --replay 34% --D 2.3M`` prints one JSON object. Its losses show whether
+the run keeps the limits of the plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bayeslaw.datasets.microcpt.work import Work, adapt, losses, open_work
 def train_plan(
     work: Work, size: str, ptpp: float, replay: float, D: float, seed: int = 0
 ) -> dict[str, Any]:
-    """Adapt a checkpoint on ``D`` tokens, to the nearest step, at a replay.
+    """Adapt a checkpoint on ``D`` tokens (rounded to whole steps) at one replay.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def train_plan(
     trainer = work.trainer(size)
     state = load(work.saved(checkpoint), trainer.fresh(seed))
     (before,) = losses(trainer, state)
-    # One run, measured once.
+    # one run, measured at its end only
     last, planned = steps_for(size, D), Adaptation(replay)
     measured = adapt(work, trainer, [checkpoint], [planned], [last], lambda *_: None)
     ((step, (after,)),) = measured

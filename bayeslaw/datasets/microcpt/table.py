@@ -1,4 +1,4 @@
-"""The table of measured losses: names, rows, and a file that only grows."""
+"""Write the table of measured losses: names of runs, rows, and a file that only grows."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Checkpoint:
         return f"{self.size}-s{self.seed}-ptpp{self.ptpp:g}"
 
     def run(self, adaptation: Adaptation) -> str:
-        """Name of an adaptation of it."""
+        """Name the run in which this checkpoint gets ``adaptation``."""
         return f"{self.name}-{adaptation.name}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """An adaptation of a checkpoint: so many steps in all, on so many bytes of target
-    text.
+    """An adaptation of a checkpoint: ``last`` steps in all, on ``unique_target`` bytes of
+    target text.
     """
 
     checkpoint: Checkpoint
@@ -76,10 +76,11 @@ class Run:
 def rows(
     run: Run, step: int, losses: dict[str, float], before: dict[str, float]
 ) -> list[dict[str, Any]]:
-    """The rows of one measurement, a row for each domain.
+    """Make the rows of one measurement, a row for each domain.
 
-    Losses in nats per byte; cost in FLOPs of the adaptation, 6 N D (Kaplan 2020,
-    section 2.1). Beside `COLUMNS` they have those of `adaptation.varied`.
+    Losses are in nats per byte. The cost is that of the adaptation in FLOPs, 6 N D
+    (Kaplan 2020, section 2.1). The rows have `COLUMNS` and the columns of
+    `adaptation.varied`.
 
     Raises
     ------
@@ -118,10 +119,11 @@ def rows(
 
 
 class Table:
-    """A CSV file of rows that one process at a time adds to, in `COLUMNS` and what its
-    adaptations vary beside; a measurement is a row for each of ``domains``.
+    """A CSV file of runs, to which one process at a time adds rows.
 
-    A last line cut short by a kill goes when the file is opened.
+    Its columns are `COLUMNS` and ``varied``, the settings in which its adaptations
+    differ. A measurement is one row for each of ``domains``. If a kill cut the last line
+    short, that line is removed when the file is opened.
 
     Raises
     ------
@@ -145,7 +147,9 @@ class Table:
             raise
 
     def _open(self, path: Path) -> set[tuple[Any, ...]]:
-        """Take hold of the file and tidy its end; run, step and domain of its rows."""
+        """Lock the file, remove a line that was cut short, and return the run, step and
+        domain of every row.
+        """
         try:
             fcntl.flock(self.stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -153,7 +157,7 @@ class Table:
                 f"{path}: another process is measuring into it; wait or name another "
                 "file"
             ) from None
-        # A line that a kill cut short has no end of line: what follows the last goes.
+        # A line that was cut short has no end of line: keep all up to the last one.
         text = path.read_bytes()
         os.truncate(path, text.rfind(b"\n") + 1)
         self.writer: csv.DictWriter[str] = csv.DictWriter(
@@ -175,14 +179,14 @@ class Table:
         return set(zip(written["run"], written["step"], written["domain"], strict=True))
 
     def lacks(self, run: str, step: int) -> bool:
-        """Whether a measurement is not there, or not whole."""
+        """Tell whether any domain's row of a measurement is missing."""
         return any((run, step, domain) not in self.done for domain in self.domains)
 
     def append(self, row: dict[str, Any]) -> None:
-        """Write a row to the disk, unless it is there."""
+        """Write a row to the disk, unless the file has it already."""
         key = (row["run"], row["step"], row["domain"])
         if key not in self.done:
-            # On the disk before the next step is trained.
+            # The row must be on the disk before training goes on.
             self.writer.writerow(row)
             self.stream.flush()
             os.fsync(self.stream.fileno())

@@ -1,4 +1,4 @@
-"""Training runs of one size: AdamW at a constant rate, averaged weights evaluated."""
+"""Train runs of one size by AdamW at a constant rate, and evaluate averaged weights."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from bayeslaw.datasets.microcpt.model import LAYOUT, SIZES, Decoder, loss, param
 class Optimizer(NamedTuple):
     """Settings that all runs share."""
 
-    rate_times_width: float = 0.04  # learning rate, of a batch of one window
+    rate_times_width: float = (
+        0.04  # learning rate times width, for a batch of one window
+    )
     warm_up: int = 10  # steps
     weight_decay: float = 0.01
-    # the average weighs step t by t^7: about the last eighth of a phase
+    # the average weighs step t by t^7, which is about the last eighth of a run
     average_power: float = 7.0
 
 
@@ -34,7 +36,7 @@ OPTIMIZER = Optimizer()
 
 
 class TrainingState(NamedTuple):
-    """Runs in training; every array is of shape (run, ...)."""
+    """State of runs in training; every array has shape (run, ...)."""
 
     weights: Any  # the arrays of a Decoder
     average: Any
@@ -43,22 +45,23 @@ class TrainingState(NamedTuple):
 
 
 class Courses(NamedTuple):
-    """What runs are trained on, and how fast; arrays are of shape (run,), or as said.
+    """Training schedules of runs: their data and learning rates. Arrays have shape (run,)
+    unless another one is given.
 
     Parameters
     ----------
     key
-        Random key of the data's order.
+        Random key of the order of the data.
     replay, then, change
-        Share of source windows; from the step ``change`` on it is ``then``.
+        Share of source windows: ``replay`` before the step ``change``, ``then`` after.
     rate
-        Times the usual learning rate.
+        Factor on the usual learning rate.
     unique
-        Bytes of each target's text that windows are drawn from, the first of all there
-        are; shape (run, target).
+        Bytes at the beginning of each target's text from which windows are drawn; shape
+        (run, target).
     within
-        Where, in what is not the source's, each target's part ends but the last's, 0 to
-        1; shape (run, target - 1).
+        Ends of the targets' parts in all target windows, 0 to 1. The last part ends at
+        1, which is left out; shape (run, target - 1).
     """
 
     key: Array
@@ -71,13 +74,13 @@ class Courses(NamedTuple):
 
 
 class Trainer(NamedTuple):
-    """What one size can do; pure functions, compiled once for each number of runs.
+    """Pure functions that train one size, compiled once for each number of runs.
 
-    ``fresh(seed)``: one run at its start. ``branch(state, runs)``: so many adaptations
-    at their start, from the averaged weights of one run. ``train(states, courses,
-    steps)``: the states so many steps later; what it is given is used up.
-    ``evaluate(states)``: losses of the averaged weights, domain -> shape (run,), nats
-    per byte.
+    ``fresh(seed)`` starts one run. ``branch(state, runs)`` starts ``runs`` adaptations
+    from the averaged weights of one run. ``train(states, courses, steps)`` trains for
+    ``steps`` steps; it donates ``states``, which cannot be used afterwards.
+    ``evaluate(states)`` computes the losses of the averaged weights, nats per byte, as
+    domain -> shape (run,).
     """
 
     size: str
@@ -89,7 +92,7 @@ class Trainer(NamedTuple):
 
 
 def trainer(size: str, corpora: Mapping[str, Corpus]) -> Trainer:
-    """Training and evaluation of one size on corpora by domain, the source's first."""
+    """Make the trainer of one size on corpora by domain, the source's first."""
     texts = [jnp.asarray(corpus.train) for corpus in corpora.values()]
     text = jnp.concatenate(texts)
     ends = np.cumsum([len(t) for t in texts], dtype=np.int32)
@@ -124,8 +127,7 @@ def _optimizer(size: str) -> optax.GradientTransformation:
     """Make AdamW with clipped gradients, a warm-up, and a rate by the size's width and
     batch.
     """
-    # The rate falls with width and rises with the root of the batch, so that one number
-    # serves all sizes.
+    # The rate is proportional to sqrt(batch) / width, so that all sizes share one number.
     rate = OPTIMIZER.rate_times_width * SIZES[size].batch ** 0.5 / SIZES[size].width
     schedule = optax.linear_schedule(0.0, rate, OPTIMIZER.warm_up)
     decay = OPTIMIZER.weight_decay
@@ -135,13 +137,13 @@ def _optimizer(size: str) -> optax.GradientTransformation:
 
 @cache
 def _skeleton(size: str) -> Any:
-    """A decoder without its arrays."""
+    """Make a decoder without its arrays."""
     shapes = eqx.filter_eval_shape(Decoder, SIZES[size].width, jax.random.key(0))
     return eqx.filter(shapes, lambda x: not isinstance(x, jax.ShapeDtypeStruct))
 
 
 def _start(size: str, weights: Any) -> TrainingState:
-    # The average is a copy, because an array that is given away cannot be given twice.
+    # The average is a copy, because `_train` cannot donate the same array twice.
     average = jax.tree.map(jnp.copy, weights)
     return TrainingState(weights, average, _optimizer(size).init(weights), jnp.int32(0))
 
@@ -168,10 +170,9 @@ def _train(
     *,
     size: str,
 ) -> TrainingState:
-    """The states so many steps later.
+    """Train all runs for ``steps`` steps.
 
-    ``steps`` is traced, so that one compiled loop serves every stretch of every run of
-    a size.
+    ``steps`` is traced, so that one compiled loop serves any number of steps.
     """
     optimizer = _optimizer(size)
 
@@ -199,22 +200,23 @@ def _train(
 
 @partial(jax.jit, static_argnames="size")
 def _losses(averages: Any, windows: Array, *, size: str) -> Array:
-    """Loss of each run, shape (run,), a part of the windows after the other."""
+    """Compute the loss of each run, shape (run,), one part of the windows at a time."""
 
     def of_run(weights: Any) -> Array:
         decoder = eqx.combine(weights, _skeleton(size))
         return jax.lax.map(lambda part: loss(decoder, part), windows).mean()
 
-    # A GPU would round what it multiplies to ten bits.
+    # By default a GPU would round the factors of products to ten bits.
     with jax.default_matmul_precision("highest"):
         return jax.lax.map(of_run, averages)
 
 
 def average_share(step: Array) -> Array:
-    """What the newest weights add to the average: ``1 - (1 - 1/t)^8``.
+    """Compute the share of the newest weights in the average: ``1 - (1 - 1/t)^8``.
 
-    The power-function average of Karras et al. 2024, section 3.1. It follows the run's
-    own length, so that at every step of one run it stands in for an annealed rate.
+    This is the power-function average of Karras et al. 2024, section 3.1. Its window
+    grows with the run, so that the average at any step approximates weights whose
+    learning rate was annealed by that step.
     """
     power = OPTIMIZER.average_power + 1
     return -jnp.expm1(power * jnp.log1p(-1 / step.astype(jnp.float32)))
@@ -228,17 +230,19 @@ def batch(
     windows: int,
     golden: int = 2_654_435_769,
 ) -> Array:
-    """Windows of one step at random places, shape (window, context + 1).
+    """Draw the windows of one step at random places, shape (window, context + 1).
 
-    Targets begin at ``boundaries`` of the text, shape (target,); what is before is the
-    source's. With one target, source windows come at every 1/replay-th turn, so that
-    their share is exact over any stretch of a run. With several, turns go round a circle
-    by the ``golden`` section of 2^32 (Knuth 1998, section 6.4), which fills the parts of
-    all domains evenly.
+    The target texts begin at ``boundaries`` of the text, shape (target,); the source
+    text is before the first. Windows are numbered, and the number of a window decides
+    its domain. With one target, every 1/replay-th window is from the source, so that the
+    share of source windows is exact in any part of a run. With several targets, each
+    window moves on by the ``golden`` section of a circle of 2^32 (Knuth 1998, section
+    6.4), which visits the arcs of all domains evenly.
     """
     replay = jnp.where(step < course.change, course.replay, course.then)
-    # Turn t is the source's where t * replay passes a whole number. Whole numbers of 32
-    # bits wrap around at one: floats would be rounded, and lose the share on long runs.
+    # Window t is from the source where t * replay passes a whole number. The circle is
+    # 32-bit integers, which wrap around exactly. Floats would round, and on long runs the
+    # share would be wrong.
     offset = jax.random.uniform(jax.random.fold_in(course.key, 0), dtype=jnp.float32)
     turn = step * windows + jnp.arange(windows, dtype=jnp.int32)
     whole_turn = 2.0**32
@@ -249,7 +253,7 @@ def batch(
     passed = turn.astype(jnp.uint32) * pace + start
     from_source = (passed < part) | (replay >= 1)
     beyond = (passed - part).astype(jnp.float32) / ((1 - replay) * whole_turn)
-    # which of the targets, by where the turn lies in what is left of the circle
+    # which target, by the window's place in the part of the circle after the source
     which = jnp.sum(beyond[:, None] >= course.within[None, :], axis=1)
     k1, k2 = jax.random.split(jax.random.fold_in(course.key, step + 1))
     in_source = jax.random.randint(
@@ -266,8 +270,10 @@ def batch(
 
 
 def run_key(seed: int, ptpp: float = 0.0, replay: float = 1.0) -> Array:
-    """The data order of a run: by its seed, if an adaptation by stage and replay, too."""
-    # Whole numbers only can be folded in: replay to a millionth.
+    """Make the random key of a run's data order: from its seed, and for an adaptation
+    from its stage and replay, too.
+    """
+    # only integers can be folded in: ptpp in thousandths, replay in millionths
     key = jax.random.fold_in(jax.random.key(np.uint32(seed)), 1)
     key = jax.random.fold_in(key, round(1e3 * ptpp))
     return jax.random.fold_in(key, round(1e6 * replay))
@@ -281,10 +287,11 @@ def courses(
     last: int,
     available: Sequence[int],
 ) -> Courses:
-    """Schedules of adaptations of ``last`` steps; ``available``: bytes of each target.
+    """Make the training schedules of adaptations of ``last`` steps; ``available`` is the
+    number of bytes of each target's text.
 
-    Adaptations that begin with the same replay share their random numbers: what differs
-    between them is their schedule.
+    Adaptations that begin with the same replay share their random numbers, so that only
+    their schedules differ.
     """
     tokens = last * tokens_per_step(size)
     unique = [
@@ -302,7 +309,7 @@ def courses(
 
 
 def pretraining(seed: int, available: Sequence[int]) -> Courses:
-    """Training schedule of one run on source text only."""
+    """Make the training schedule of one run on source text only."""
     return Courses(
         key=run_key(seed)[None],
         replay=jnp.ones(1, jnp.float32),
@@ -319,17 +326,17 @@ def tokens_per_step(size: str) -> int:
 
 
 def steps_for(size: str, tokens: float) -> int:
-    """The number of steps nearest to a number of tokens, at least one."""
+    """Convert tokens to the nearest number of steps, at least one."""
     steps = round(tokens / tokens_per_step(size))
     return max(1, steps)
 
 
 def save(path: Path, state: TrainingState) -> None:
-    """Write a state, whole or not at all."""
+    """Write a state to a file; an interrupted write leaves the old file."""
     with atomic_write(path) as part:
         eqx.tree_serialise_leaves(part, state)
 
 
 def load(path: Path, like: TrainingState) -> TrainingState:
-    """Read a state of the form of ``like``."""
+    """Read a state with the structure of ``like``."""
     return eqx.tree_deserialise_leaves(path, like)

@@ -1,6 +1,6 @@
-"""The folder of saved states: checkpoints, and what is in training.
+"""Train runs with states saved in a folder: checkpoints, and runs in training.
 
-Every step on the way can be taken up again after a kill.
+After a kill, training goes on from the latest saved state.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bayeslaw.datasets.microcpt.corpus import Corpus, read_corpus
 from bayeslaw.datasets.microcpt.table import Checkpoint
 from bayeslaw.datasets.microcpt.train import Courses, Trainer, TrainingState
 
-# told of tokens trained, seconds taken, and what was done
+# called with the tokens trained, the seconds they took, and words for the progress line
 Tick = Callable[[int, float, str], None]
 
 
 @dataclass(frozen=True)
 class Work:
-    """Corpora by domain, the source's first, and the folder of states trained on them,
-    saved so often.
+    """Corpora by domain, the source's first, and the folder in which states of training
+    on them are saved every ``save_seconds``.
     """
 
     corpora: Mapping[str, Corpus]
@@ -61,15 +61,16 @@ def open_work(
     *,
     windows: int = 512,
 ) -> Work:
-    """Read folders of text, and open a folder of states, or make it.
+    """Read folders of text, and open or make a folder of states.
 
-    ``target``: a folder, or those of several target domains by name. ``windows``:
-    validation windows of a domain.
+    ``target`` is the folder of the only target domain, or the folders of several by
+    name. ``windows`` is the number of validation windows of a domain.
 
     Raises
     ------
     RunTableError
-        Too little text, or the folder's states come from other text or another recipe.
+        There is too little text, or the states in the folder come from other text or
+        from another recipe.
     """
     targets = target if isinstance(target, Mapping) else {TARGET: target}
     corpora = {
@@ -89,7 +90,7 @@ def open_work(
 
 
 def _recipe(corpora: dict[str, Corpus], windows: int) -> dict[str, Any]:
-    """What losses depend on besides levels and seeds."""
+    """Collect the settings, besides levels and seeds, on which losses depend."""
     return {
         "text": {domain: _facts(corpus) for domain, corpus in corpora.items()},
         **train.OPTIMIZER._asdict(),
@@ -102,7 +103,7 @@ def _recipe(corpora: dict[str, Corpus], windows: int) -> dict[str, Any]:
 
 
 def _facts(corpus: Corpus) -> dict[str, Any]:
-    """Size and digest of a corpus."""
+    """Count and digest a corpus."""
     text = corpus.train.tobytes() + corpus.validation.tobytes()
     return {
         "files": corpus.files,
@@ -116,19 +117,21 @@ def _facts(corpus: Corpus) -> dict[str, Any]:
 def pretrain(
     work: Work, trainer: Trainer, stages: Sequence[Checkpoint], tick: Tick
 ) -> TrainingState:
-    """The last of a run's stages: read, or trained on from its latest state."""
+    """Read the state of the last of ``stages``; if it was not saved, train it on from
+    the latest state of its run.
+    """
     goal = stages[-1]
     fresh = trainer.fresh(goal.seed)
     if work.saved(goal).exists():
         return train.load(work.saved(goal), fresh)
     part = work.part(f"{goal.size}-s{goal.seed}")
     until = train.steps_for(goal.size, goal.ptpp * trainer.parameters)
-    # Earlier stages of the run, and what a kill left of this one.
+    # earlier stages of the run, and a state saved on the way to this one
     paths = [*map(work.saved, stages[:-1]), part]
     saved = [train.load(path, fresh) for path in paths if path.exists()]
     begun = max((s for s in saved if _step(s) <= until), key=_step, default=fresh)
 
-    # Pre-training is one run that sees source text only.
+    # pre-training is one run, on source text only
     runs = TrainedRuns(train.pretraining(goal.seed, work.available), part)
 
     def tell(tokens: int, seconds: float) -> None:
@@ -148,10 +151,10 @@ def adapt(
     steps: Sequence[int],
     tick: Tick,
 ) -> Iterator[tuple[int, list[dict[str, float]]]]:
-    """Adapt saved checkpoints of a size, each in several ways, all together.
+    """Adapt saved checkpoints of one size, each in several ways, all runs together.
 
-    Yields each of the steps with the losses there, by domain, of each run: those of the
-    first checkpoint first.
+    Yields each of ``steps`` with the losses of every run by domain; the runs of the
+    first checkpoint come first.
     """
     begun = _stacked(
         [train.load(work.saved(c), trainer.fresh(c.seed)) for c in checkpoints]
@@ -160,7 +163,7 @@ def adapt(
     stages = "-".join(f"{c.ptpp:g}" for c in checkpoints[1:])
     names = [adaptation.name for adaptation in adaptations]
     part = work.part("-".join(filter(None, [checkpoints[0].name, stages, *names])))
-    # Saved beyond the first step asked for, it cannot be gone back to.
+    # a state saved beyond the first step is of no use: training cannot go back
     if part.exists():
         saved = train.load(part, states)
         states = saved if _step(saved) <= steps[0] else states
@@ -180,14 +183,14 @@ def adapt(
 
     for step in steps:
         states = _advance(trainer, states, runs, step, tell, work.save_seconds)
-        # Saved after its losses are taken: a kill between repeats them.
+        # The state is saved after the losses: a kill in between only repeats them.
         yield step, losses(trainer, states)
         train.save(part, states)
     part.unlink(missing_ok=True)
 
 
 def losses(trainer: Trainer, states: TrainingState) -> list[dict[str, float]]:
-    """Validation losses of each run by domain, nats per byte."""
+    """Evaluate the validation losses of each run by domain, nats per byte."""
     measured = trainer.evaluate(states)
     return [
         {domain: float(of_runs[i]) for domain, of_runs in measured.items()}
@@ -196,7 +199,7 @@ def losses(trainer: Trainer, states: TrainingState) -> list[dict[str, float]]:
 
 
 def _stacked(trees: Sequence[Any]) -> Any:
-    """One tree of arrays, those of each tree one after another."""
+    """Concatenate trees of arrays, leaf by leaf, along the first axis."""
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
 
 
@@ -206,7 +209,7 @@ def _step(states: TrainingState) -> int:
 
 @dataclass(frozen=True)
 class TrainedRuns:
-    """Runs that train together, and the file that keeps their states on the way."""
+    """Runs that train together, and the file in which their states are saved meanwhile."""
 
     courses: Courses
     part: Path
@@ -226,12 +229,13 @@ def _advance(
     first_dispatch: int = 20,
     dispatch_seconds: float = 10.0,
 ) -> TrainingState:
-    """Train to a step, saving on the way.
+    """Train to the step ``until``, and save states on the way.
 
-    ``first_dispatch``: steps at once, until it is known how many fill
-    ``dispatch_seconds``, after which the clock is looked at.
+    Steps are dispatched in groups: ``first_dispatch`` steps at first, then as many as
+    take about ``dispatch_seconds``. After each group ``tell`` gets the tokens and the
+    seconds, and the states are saved if ``save_seconds`` have passed.
     """
-    # No steps: only compiles, so that the speed told is the training's.
+    # A call with no steps only compiles, so that the speed does not count compilation.
     states = trainer.train(states, runs.courses, 0)
     at, steps = _step(states), first_dispatch
     saved = time.monotonic()
@@ -242,7 +246,7 @@ def _advance(
         states = jax.block_until_ready(states)
         seconds = time.monotonic() - started
         at += now
-        # As many steps as fill the time between two looks, at most twice as many.
+        # the steps that fill the time of a group, at most twice as many as before
         in_time = int(dispatch_seconds * now / seconds)
         steps = max(first_dispatch, min(2 * steps, in_time))
         tell(now * train.tokens_per_step(trainer.size) * len(runs), seconds)
