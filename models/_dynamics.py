@@ -1,11 +1,12 @@
-"""What the laws of loss curves share: learning-rate areas as covariates
-(`bayeslaw._tables.rates.areas` computes them).
+"""Share the terms and exponents of loss curves, whose covariates are areas under the
+learning rate (`bayeslaw._tables.rates.areas` computes them).
 
-S1_pt, S2_pt: forward and annealing area of pre-training; S1_cpt, S2_cpt: of adaptation.
-Contributions are stated at a run like setting A of Wang 2025: 106M parameters, 40k
-steps at a peak of 2e-4 annealed to 0, then 10k cosine steps from the same peak. There
-S2 is about 0: it counts the warm-up as negative, may have either sign, and so the
-priors of C, C1, C2 are stated on the coefficients themselves, in nats per unit of S2.
+S1_pt and S2_pt are the forward and annealing area of pre-training, S1_cpt and S2_cpt
+those of adaptation. Contributions are stated at a run like setting A of Wang 2025: 106M
+parameters, 40k steps at a peak of 2e-4 annealed to 0, then 10k cosine steps from the
+same peak. S2 counts the warm-up as negative, so it can have either sign and is about 0
+at this run. Therefore the priors of C, C1 and C2 are stated on the coefficients
+themselves, in nats per unit of S2.
 """
 
 import jax.numpy as jnp
@@ -20,9 +21,10 @@ FIG19 = "Wang 2025, fig. 19"
 REFERENCE = {"S1_pt": 7.2, "S2_pt": 0.0, "S1_cpt": 1.0, "S2_cpt": 0.0}
 ANNEALING = lognormal(0.3, 0.6, f"{FIG19}: .263-.285")
 
-# source and target domain, published; beta is not: chosen so that adaptation at replay
-# 0 moves the source loss up by .2 and the target loss, whose eq. 8 multiplies the shift
-# by e^5.7, down by .5 nats
+# Published values for the source and the target domain, except beta, which is not
+# published. It is chosen so that adaptation without replay raises the source loss by .2
+# nats and lowers the target loss by .5 nats. (For the target, eq. 8 multiplies the
+# shift by e^5.7.)
 SOURCE = {
     "L0": 3.067,
     "A": 0.480,
@@ -46,7 +48,7 @@ TARGET = {
 
 
 def level(median: float = 2.7) -> Term:
-    """L0: the loss at infinite forward area, without annealing."""
+    """Make the term L0: the loss at infinite forward area, without annealing."""
     return Term(
         "L0",
         constant,
@@ -59,7 +61,7 @@ def forward(
     area=lambda x: x["S1_pt"] + x["S1_cpt"],
     latex: str = r"A\,(S_1^{pt}+S_1^{cpt})^{-\alpha}",
 ) -> Term:
-    """A S1^-alpha."""
+    """Make the term A S1^-alpha."""
     return Term(
         "A",
         lambda x, e: power(area(x), -e["alpha"]),
@@ -69,7 +71,7 @@ def forward(
 
 
 def annealing(coefficient: str, area, latex: str) -> Term:
-    """- C S2, S2 a function of covariates and exponents."""
+    """Make the term - C S2, where S2 is a function of covariates and exponents."""
     return Term(coefficient, area, ANNEALING, latex, sign=-1, in_nats=False)
 
 
@@ -90,13 +92,13 @@ SHIFT_EXPONENT = lognormal(0.3, 1.0, "unpublished; weak")
 
 
 def shift_exponent(prior: Prior = SHIFT_EXPONENT) -> Exponent:
-    """beta of the distribution shift."""
+    """Make the exponent beta of the distribution shift."""
     return Exponent("beta", prior, "S1_cpt", r"\beta")
 
 
 def moved(x: Covariates, e: Values):
-    """1 - (1 + E S1_cpt)^-beta (Wang 2025, eq. 3): 0 before adaptation, 1 at its end.
-    Shape (run,).
+    """Compute 1 - (1 + E S1_cpt)^-beta (Wang 2025, eq. 3), shape (run,): 0 before
+    adaptation, and near 1 after a long one.
     """
     return -jnp.expm1(-e["beta"] * jnp.log1p(e["E"] * x["S1_cpt"]))
 
@@ -110,5 +112,5 @@ SHIFT_LATEX = r"B\left(1-(1+E\,S_1^{cpt})^{-\beta}\right)"
 
 
 def shift(prior: Prior = EITHER_WAY) -> Term:
-    """B (1 - (1 + E S1_cpt)^-beta), B of either sign."""
+    """Make the term B (1 - (1 + E S1_cpt)^-beta), where B can have either sign."""
     return Term("B", moved, prior, SHIFT_LATEX)

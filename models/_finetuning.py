@@ -1,9 +1,9 @@
-"""What the laws of fine-tuning on little data share (Bethune 2025).
+"""Share the terms and exponents of fine-tuning on little data (Bethune 2025).
 
 Contributions are stated at the middle of that paper's grid: 334M parameters, 3M unique
 fine-tuning tokens (repeated until the target loss turns), 1% of pre-training data, a
-loss of 2.60 nats before fine-tuning. Medians and sds of the log are those of its 13
-domains (table 2).
+loss of 2.60 nats before fine-tuning. The priors have the medians and the sds (of the
+log) of the paper's 13 domains (table 2).
 """
 
 from bayeslaw._law.law import Covariates, Exponent, Term, Values, power
@@ -31,13 +31,13 @@ ARXIV = {"A": 526.0, "B": 392.0, "alpha": 0.74, "beta": 0.34}  # table 2, forget
 
 
 def loss_before(x: Covariates):
-    """Source loss of the model before fine-tuning, nats per token, shape (run,)."""
+    """Return the source loss before fine-tuning, nats per token, shape (run,)."""
     return x["loss_before"]
 
 
 def forgetting() -> Term:
-    """A D^beta/((1+B r) N)^alpha (eq. 7): replay makes the model as good as 1 + B r
-    times as large.
+    """Make the term A D^beta/((1+B r) N)^alpha (eq. 7). With replay r the model forgets
+    like one that is 1 + B r times as large.
     """
 
     def basis(x: Covariates, e: Values):

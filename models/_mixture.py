@@ -1,9 +1,9 @@
-"""What the laws of mixtures share: the share of a domain, with what the other domains'
-tokens count for it.
+"""Share the parts of laws of mixtures: columns, priors, and the effective share of the
+loss's domain, which counts tokens of other domains by factors of transfer.
 
-A law of mixtures is a function of its domains, that of the loss first. A token of
-another domain counts for it as ``t_NAME`` tokens of its own; where the loss is of none
-of the domains (a benchmark), the factors say what a domain counts beside the first.
+A law of mixtures is a function of its domains. The first is the domain of the loss. A
+token of another domain counts as ``t_NAME`` tokens of the first. If the loss is of none
+of the domains (a benchmark), the factors compare each domain with the first.
 Contributions are stated at a model of 1e9 parameters, 2e10 tokens and equal shares.
 """
 
@@ -21,30 +21,32 @@ SHUKOR = "Shukor 2025 (scaling laws for optimal data mixtures)"
 
 
 def columns(domains: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns of the domains' shares."""
+    """Name the columns of the domains' shares."""
     return tuple(f"{SHARE}{name}" for name in domains)
 
 
 def covariates(domains: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns that a law of mixtures reads."""
+    """Name the columns that a law of mixtures reads."""
     return ("N", "D", *columns(domains))
 
 
 def reference(domains: tuple[str, ...]) -> dict[str, float]:
-    """The run at which contributions are stated: equal shares."""
+    """Return the run at which contributions are stated, with equal shares."""
     equal = dict.fromkeys(columns(domains), 1 / len(domains))
     return {"N": 1e9, "D": 2e10} | equal
 
 
 def mixture_prior(median: float) -> Prior:
-    """The prior of what a mixture adds to the loss at the reference run, in nats."""
+    """Make the prior of a mixture's contribution to the loss at the reference run, in
+    nats.
+    """
     source = "mixtures move losses by tenths of a nat (Ye 2024)"
     return lognormal(median, 1.0, source)
 
 
 def per_domain(symbol: str, domains: tuple[str, ...], prior, latex: str):
-    """An exponent for each of the domains, along its share; it rests where that is
-    always the same.
+    """Make an exponent for each domain, along its share. The exponent is fixed at its
+    prior's median (rests) if all runs have the same share.
     """
     return tuple(
         Exponent(
@@ -59,14 +61,16 @@ def per_domain(symbol: str, domains: tuple[str, ...], prior, latex: str):
 
 
 def resting(*exponents: Exponent) -> tuple[Exponent, ...]:
-    """Exponents that rest where their column has one level: tables of mixtures often
-    have one size, or one budget.
+    """Let exponents rest if their column has one level, because tables of mixtures
+    often have one size or one budget.
     """
     return tuple(replace(e, may_rest=True) for e in exponents)
 
 
 def transfers(domains: tuple[str, ...]) -> tuple[Exponent, ...]:
-    """What a token of each other domain counts for the first."""
+    """Make the factors of transfer: how much a token of each other domain counts for
+    the first.
+    """
     measured = (
         "measured .01-.2 between arXiv, GitHub, books and web text, .5 between two "
         "kinds of web text (122M to 2.7B, least squares)"
@@ -75,8 +79,8 @@ def transfers(domains: tuple[str, ...]) -> tuple[Exponent, ...]:
 
 
 def effective_share(domains: tuple[str, ...], saturation: str | None = None):
-    """The basis p_1^s + sum_j t_j p_j^s, shape (run,); s is 1, or the exponent of this
-    name.
+    """Make the basis p_1^s + sum_j t_j p_j^s, shape (run,); s is 1, or the exponent
+    that ``saturation`` names.
     """
     first, *further = domains
 

@@ -1,16 +1,15 @@
-"""What repeated tokens and excess parameters are worth: terms that laws of a limited
-corpus share.
+"""Compute effective tokens and parameters of runs on a limited corpus.
 
-A corpus of U unique tokens read for D tokens is worth D' tokens read once,
+D tokens read from a corpus of U unique tokens are worth D' tokens read once,
 
-D' = U (1 + R_D (1 - exp(-(D/U - 1) / R_D)))    where D > U, else D,
+D' = U (1 + R_D (1 - exp(-(D/U - 1) / R_D)))    if D > U, else D.
 
-and of a model larger than the s U parameters that are best for such a corpus N' count,
+S = s U parameters are best for such a corpus. A larger model is worth N' parameters,
 
-N' = S (1 + R_N (1 - exp(-(N/S - 1) / R_N))),   S = s U, where N > S, else N.
+N' = S (1 + R_N (1 - exp(-(N/S - 1) / R_N)))    if N > S, else N.
 
-Muennighoff 2023, eqs. 5 and 6; s is there (alpha A / (beta B))^(1/alpha), with
-alpha = beta, and a parameter of its own here.
+Source: Muennighoff 2023, eqs. 5 and 6. In the paper alpha = beta and s is
+(alpha A / (beta B))^(1/alpha). Here s is a free parameter.
 """
 
 import jax.numpy as jnp
@@ -46,17 +45,17 @@ REPEATS = (
 
 
 def effective_tokens(x: Covariates, e: Values):
-    """D', shape (run,)."""
+    """Compute D', shape (run,)."""
     return _saturating(x["D"], x["U"], e["R_D"])
 
 
 def effective_size(x: Covariates, e: Values):
-    """N', shape (run,)."""
+    """Compute N', shape (run,)."""
     return _saturating(x["N"], e["s"] * x["U"], e["R_N"])
 
 
 def _saturating(amount, enough, scale):
-    """The amount up to what is enough; beyond, less and less of it counts."""
-    # expm1: far below one repetition the difference of one and an exponential rounds away
+    """Count an amount in full up to ``enough``, and any excess with falling weight."""
+    # expm1, because for a small excess 1 - exp(-excess) would be rounded to 0
     excess = jnp.maximum(amount / enough - 1.0, 0.0)
     return jnp.minimum(amount, enough) * (1.0 - scale * jnp.expm1(-excess / scale))

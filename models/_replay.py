@@ -1,5 +1,5 @@
-"""What the two domains of Wang 2025, eq. 8 share: replay r, and the target share 1-r,
-in the loss curve.
+"""Share the term of annealing with replay r, for the source and the target domain (Wang
+2025, eq. 8).
 """
 
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ A1 = Exponent("a1", lognormal(0.05, 1.0, f"{FIG19}: .055 and .037"), "replay", "
 
 
 def adaptation_annealing(share, latex: str) -> Term:
-    """- C2 S2_cpt e^(a1 share): annealing helps a domain more, the larger its share of
-    the mixture.
+    """Make the term - C2 S2_cpt e^(a1 share): annealing lowers a domain's loss more if
+    the domain has a larger share of the tokens (r of the source, 1-r of the target).
     """
     return annealing(
         "C2", lambda x, e: x["S2_cpt"] * jnp.exp(e["a1"] * share(x)), latex

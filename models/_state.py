@@ -1,10 +1,10 @@
-"""What the checkpoint-state laws share: the losses of the checkpoint before adaptation
-as covariates.
+"""Share the parts of checkpoint-state laws, which have the checkpoint's losses before
+adaptation as covariates.
 
-They cost one evaluation and no training, and carry most of what the checkpoint's size
-and pre-training did. The reference run: 1e9 parameters, 5e9 adaptation tokens, a
-quarter of replay, losses of 2.6 (source) and 3 (target) before. What was tried and
-measured: docs/state_laws.md.
+To measure these losses takes one evaluation and no training. They reflect most of the
+effect of the checkpoint's size and pre-training. The reference run has 1e9 parameters,
+5e9 adaptation tokens, a quarter of replay, and losses before adaptation of 2.6 (source)
+and 3 (target). docs/state_laws.md tells which forms were tried, and the results.
 """
 
 import math
@@ -20,7 +20,7 @@ OURS = (
 )
 
 N0 = 1e9  # size at which the size factors are 1
-DECADES = 1e4  # sizes apart over which a size factor is sampled
+DECADES = 1e4  # ratio of sizes whose size factor is sampled (g4 below)
 REFERENCE = {
     "N": N0,
     "D": 5e9,
@@ -31,19 +31,20 @@ REFERENCE = {
 
 
 def scale(name: str) -> Exponent:
-    """Adaptation tokens over which a checkpoint moves."""
+    """Make the scale of adaptation tokens at which a checkpoint's losses move."""
     measured = "measured 1e4 tokens (models of 12k parameters) to 2e9 (70M)"
     return Exponent(name, lognormal(3e7, 3.0, measured), "D", "D_1")
 
 
 def size(name: str) -> Exponent:
-    """Power g of model size, sampled as g4 = 1e4^g, the factor over four decades;
-    either sign, none in the middle.
+    """Make the power g of model size. It is sampled as g4 = 1e4^g, the factor between
+    two sizes that are 1e4 apart.
 
-    The prior of g is normal with an sd of .22. Far from `N0` a power of either sign
-    trades against a scale along a bent ridge in `bayeslaw._inference.coordinates`; the
-    logarithm of g4 does so along a straight one (8 leapfrog steps a draw in place of
-    730 on tiny models).
+    The prior of g is normal with mean 0 and an sd of .22. If all models are far from
+    `N0`, g is correlated with a scale such as D1. In the coordinates of
+    `bayeslaw._inference.coordinates` the posterior is then a bent ridge for g, and a
+    straight one for the logarithm of g4, which needs 8 leapfrog steps a draw in place
+    of 730 on tiny models.
     """
     measured = (
         "measured: powers of -.2 and .4 (tiny models of five sizes); "
@@ -54,10 +55,10 @@ def size(name: str) -> Exponent:
 
 
 def size_power(e: Values, name: str):
-    """g from g4."""
+    """Compute g from g4."""
     return jnp.log(e[f"{name}4"]) / math.log(DECADES)
 
 
 def factor(x: Covariates, e: Values, name: str):
-    """(N/N0)^g, shape (run,)."""
+    """Compute (N/N0)^g, shape (run,)."""
     return power(x["N"] / N0, size_power(e, name))

@@ -1,9 +1,9 @@
-"""Terms that several laws share, with their priors.
+"""Share terms and their priors among laws.
 
 Contributions are stated at one reference run of the adaptation laws: a model of 1e9
 parameters pre-trained on 30 tokens per parameter and adapted on 5e9 tokens with a
-quarter of replay. A log-normal with sd 1 of the log puts 90% of its mass within a
-factor of 5 of the median.
+quarter of replay. A log-normal whose log has sd 1 has 90% of its mass within a factor
+of 5 of the median.
 """
 
 import jax.numpy as jnp
@@ -22,8 +22,8 @@ EPS_REPLAY = 1e-5  # Goffinet 2025, section 2
 
 
 def floor(median: float = 1.6, sigma: float = 0.4) -> Term:
-    """E: what no model and no data removes. Web text 1.8 nats (Besiroglu 2024), code
-    and single domains 0.8-1.5.
+    """Make the term E, the floor of the loss: 1.8 nats on web text (Besiroglu 2024),
+    0.8-1.5 on code and on single domains.
     """
     return Term(
         "E",
@@ -36,7 +36,7 @@ def floor(median: float = 1.6, sigma: float = 0.4) -> Term:
 
 
 def size(median: float = 0.3, sigma: float = 1.0) -> Term:
-    """A/N^alpha."""
+    """Make the term A/N^alpha."""
     return Term(
         "A",
         lambda x, e: power(x["N"], -e["alpha"]),
@@ -46,7 +46,7 @@ def size(median: float = 0.3, sigma: float = 1.0) -> Term:
 
 
 def replay_barrier() -> Term:
-    """C/(r+eps)^gamma (Que 2024; Goffinet 2025, eq. 1)."""
+    """Make the term C/(r+eps)^gamma (Que 2024; Goffinet 2025, eq. 1)."""
     return Term(
         "C",
         lambda x, e: power(clip_replay(x["replay"]) + EPS_REPLAY, -e["gamma"]),
@@ -61,7 +61,7 @@ def replay_barrier() -> Term:
 
 
 def ptpp_floor() -> Term:
-    """F/ptpp^eta (Goffinet 2025, eq. 1)."""
+    """Make the term F/ptpp^eta (Goffinet 2025, eq. 1)."""
     return Term(
         "F",
         lambda x, e: power(x["ptpp"], -e["eta"]),
@@ -103,9 +103,11 @@ def adaptation_data(
     latex: str = r"\frac{B\,r^{\nu}}{D^{\beta}}",
     tokens=lambda x, e: x["D"],
 ) -> Term:
-    """B r^nu / tokens(run)^exponent(run); the exponent may depend on the run's stage. Of D
-    alone it is infinite at no tokens, which tells a plan that it needs a baseline; `power`
-    is not.
+    """Make the term B r^nu / tokens(run)^exponent(run). The exponent may depend on the
+    run's stage.
+
+    If ``tokens`` is D, the term is infinite at D = 0, and so a plan knows that it needs
+    a baseline. `power` is finite there; therefore the basis does not use it for tokens.
     """
     return Term(
         "B",

@@ -1,8 +1,8 @@
 """L0 + A S1^-alpha - C S2: the loss at any step of pre-training under any learning-rate
 schedule.
 
-Reads the areas as ``S1_pt`` and ``S2_pt``, the columns of the adaptation laws, so that
-one reader computes both.
+The areas are the columns ``S1_pt`` and ``S2_pt``, as in the laws of adaptation, so that
+the same function computes them (`schedule_areas`).
 """
 
 from bayeslaw._law.law import Law

@@ -1,6 +1,6 @@
 """E + A/N^alpha + B/D^beta: the law of pre-training, separable in size and data.
 
-Not for tables where the two interact: see `coupled`.
+If size and data interact, take `coupled`.
 """
 
 from bayeslaw._law.law import Exponent, Law, Term, power
@@ -12,7 +12,7 @@ BETA = Exponent("beta", lognormal(0.37, 0.3, BESIROGLU), "D", r"\beta")
 
 
 def data() -> Term:
-    """B/D^beta."""
+    """Make the term B/D^beta."""
     return Term(
         "B",
         lambda x, e: power(x["D"], -e["beta"]),

@@ -1,10 +1,10 @@
 """E + (A/N^(alpha/k) + B/D^(beta/k))^k: size and data interact; k = 1 is `chinchilla`.
 
-Its reducible part is one term. With N0, D0 fixed once and for all below,
+The reducible loss is one term. With the constants N0, D0 below,
 
 (A/N^(alpha/k) + B/D^(beta/k))^k = T (s (N/N0)^(-alpha/k) + (1-s) (D/D0)^(-beta/k))^k,
 
-linear in T; s is the share of size in the bracket at (N0, D0).
+which is linear in T; s is the share of size in the bracket at (N0, D0).
 """
 
 from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, power
@@ -18,7 +18,7 @@ N0, D0 = 1e9, 2e10
 
 
 def bracket(x: Covariates, e: Values):
-    """(s (N/N0)^(-alpha/k) + (1-s) (D/D0)^(-beta/k))^k, shape (run,)."""
+    """Compute (s (N/N0)^(-alpha/k) + (1-s) (D/D0)^(-beta/k))^k, shape (run,)."""
     s, k = e["share"], e["k"]
     size = power(x["N"] / N0, -e["alpha"] / k)
     data = power(x["D"] / D0, -e["beta"] / k)
@@ -26,7 +26,7 @@ def bracket(x: Covariates, e: Values):
 
 
 def publish(p: Values) -> dict:
-    """T and s to the A and B of the formula."""
+    """Convert T and s to the A and B of the formula."""
     alpha, beta, k = p["alpha"], p["beta"], p["k"]
     total = p["T"] ** (1 / k)
     return {
@@ -40,9 +40,9 @@ def publish(p: Values) -> dict:
 
 
 def unpublish(p: Values) -> dict:
-    """A and B to T and s."""
+    """Convert A and B to T and s."""
     alpha, beta, k = p["alpha"], p["beta"], p["k"]
-    # what size and data add to the bracket at (N0, D0)
+    # contributions of size and of data to the bracket at (N0, D0)
     size = p["A"] * N0 ** (-alpha / k)
     data = p["B"] * D0 ** (-beta / k)
     return {

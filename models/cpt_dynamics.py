@@ -1,9 +1,10 @@
 """L0 + A (S1pt+S1cpt)^-alpha - C1 S2pt - C2 S2cpt + B (1-(1+E S1cpt)^-beta): the loss
 at any step of adaptation.
 
-A hidden curve of pre-training (`anneal`) and a shift to the new distribution, up on the
-source domain (B > 0), down on the target domain (B < 0): B's prior is normal. For one
-domain and one replay ratio; for several ratios see `cpt-dynamics-replay-source` and
+The loss is a hidden curve of pre-training (`anneal`: the loss if the data had not
+changed) plus a shift to the new distribution. The shift is up on the source domain
+(B > 0) and down on the target domain (B < 0), so B has a normal prior. The law is for
+one domain and one replay ratio; for several ratios see `cpt-dynamics-replay-source` and
 `cpt-dynamics-replay-target`.
 """
 

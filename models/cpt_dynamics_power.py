@@ -1,8 +1,9 @@
-"""cpt-dynamics with (S2pt)^z1 and (S2cpt)^z2: annealing areas by a power.
+"""cpt-dynamics with (S2pt)^z1 and (S2cpt)^z2: powers of the annealing areas.
 
-S2 is negative until the learning rate has come down (the warm-up counts): its power
-keeps the sign, sign(S2) |S2|^z, on which the paper is silent. Two parameters more than
-`cpt-dynamics`, for an R2 of .9952 against .9944 (Wang 2025, table 2).
+S2 is negative until the learning rate has come down, because it counts the warm-up. The
+power is sign(S2) |S2|^z; the paper does not say how it treats negative areas. The law
+has two parameters more than `cpt-dynamics`, for an R2 of .9952 against .9944 (Wang
+2025, table 2).
 """
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from .cpt_dynamics import LAW as DYNAMICS
 
 
 def signed_power(s, z):
-    """sign(s) |s|^z, with finite derivatives in z at s = 0."""
+    """Compute sign(s) |s|^z, with finite derivatives in z at s = 0."""
     size = jnp.maximum(jnp.abs(s), 1e-12)
     return jnp.sign(s) * power(size, z)
 

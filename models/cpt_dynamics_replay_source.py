@@ -1,7 +1,8 @@
 """cpt-dynamics with replay, on the source domain: - C2 S2cpt e^(a1 r) and a shift times
 1 - e^(-a2 (1-r)).
 
-Full replay shifts nothing: the source loss follows its hidden curve of pre-training.
+With full replay there is no shift: the source loss follows its hidden curve of
+pre-training.
 """
 
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ FADING = r"\left(1-e^{-a_2 (1-r)}\right)"
 
 
 def shift(x: Covariates, e: Values):
-    """(1-(1+E S1cpt)^-beta) (1-e^(-a2 (1-r))), shape (run,)."""
+    """Compute (1-(1+E S1cpt)^-beta) (1-e^(-a2 (1-r))), shape (run,)."""
     fading = -jnp.expm1(-e["a2"] * (1 - x["replay"]))
     return moved(x, e) * fading
 

@@ -1,10 +1,10 @@
 """cpt-dynamics with replay, on the target domain: - C2 S2cpt e^(a1 (1-r)) and a shift
 times e^(a2 (1-r)) - 1, B < 0.
 
-The sign of B is the paper's (-.526): the shift is downwards, and its size in nats has a
-positive prior. Full replay shifts nothing. The factor e^a2 - 1 is 297 at the published
-a2, so the beta that goes with it is below .001: eq. 8 is then nearly logarithmic in
-S1cpt, and only the product of B and beta is well known.
+B is negative as in the paper (-.526): the shift is downwards. Its size in nats has a
+positive prior. With full replay there is no shift. At the published a2 the factor
+e^a2 - 1 is 297, and the beta that goes with it is below .001. Eq. 8 is then nearly
+logarithmic in S1cpt, and only the product of B and beta is well known.
 """
 
 import jax.numpy as jnp
@@ -30,8 +30,8 @@ from ._replay import A1, adaptation_annealing
 
 A2 = Exponent("a2", lognormal(4.0, 0.6, f"{FIG19}: 5.696"), "replay", "a_2")
 GROWING = r"\left(e^{a_2 (1-r)}-1\right)"
-# not a log-normal: far below .01 eq. 8 no longer depends on beta, a plain that NUTS
-# leaves only with divergences
+# Not a log-normal: far below .01 eq. 8 no longer depends on beta, and NUTS leaves this
+# flat region only with divergences.
 BETA = shift_exponent(
     beta(
         1,
@@ -42,14 +42,14 @@ BETA = shift_exponent(
 
 
 def shift(x: Covariates, e: Values):
-    """(1-(1+E S1cpt)^-beta) (e^(a2 (1-r))-1), shape (run,)."""
+    """Compute (1-(1+E S1cpt)^-beta) (e^(a2 (1-r))-1), shape (run,)."""
     growing = jnp.expm1(e["a2"] * (1 - x["replay"]))
     return moved(x, e) * growing
 
 
 def flip(p: Values) -> dict:
-    """B to -B: sampled as the size of a downward shift, published as the paper's
-    negative B.
+    """Change the sign of B: the sampler's B is the size of a downward shift, and the
+    paper's B is negative.
     """
     return {**p, "B": -p["B"]}
 

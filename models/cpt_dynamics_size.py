@@ -30,7 +30,7 @@ GROWTH = lognormal(
 
 
 def publish(p: Values) -> dict:
-    """C1, C2 at N = 1 from those at the reference size."""
+    """Convert C1 and C2 from the reference size to N = 1."""
     return {
         **p,
         "C1": p["C1_ref"] * N0 ** -p["g1"],
@@ -39,7 +39,7 @@ def publish(p: Values) -> dict:
 
 
 def unpublish(p: Values) -> dict:
-    """The inverse of `publish`."""
+    """Invert `publish`."""
     return {
         **p,
         "C1_ref": p["C1"] * N0 ** p["g1"],

@@ -1,7 +1,7 @@
 """E + A/N'^alpha + B/D'^beta: pre-training on a limited corpus, read many times.
 
-N' and D' are what parameters and tokens are worth where U unique tokens are repeated; up
-to one epoch and the size that is best for U the law is `chinchilla`.
+N' and D' are effective parameters and tokens for U unique tokens (`_repeats.py`). Up to
+one epoch, and up to the model size that is best for U, the law is `chinchilla`.
 """
 
 from bayeslaw._law.law import Law, Term, power
@@ -44,5 +44,5 @@ LAW = Law(
         "R_N": 5.3,
         "s": 0.051,
     },
-    monotone={"N": -1, "D": -1},  # and U, but for what one epoch leaves as it is
+    monotone={"N": -1, "D": -1},  # not U, which changes nothing up to one epoch
 )

@@ -1,7 +1,7 @@
-"""E + (A/N'^(alpha/k) + B/D'^(beta/k))^k: a limited corpus, size and data interacting.
+"""E + (A/N'^(alpha/k) + B/D'^(beta/k))^k: a limited corpus; size and data interact.
 
-`coupled` of what parameters and tokens are worth where U unique tokens are repeated;
-k = 1 is `data-constrained`.
+The law is `coupled` with effective parameters N' and tokens D' for U unique tokens
+(`_repeats.py`); k = 1 is `data-constrained`.
 """
 
 from dataclasses import replace
@@ -13,18 +13,18 @@ from ._repeats import MUENNIGHOFF, REPEATS, effective_size, effective_tokens
 
 
 def bracket(x: Covariates, e: Values):
-    """The bracket of `coupled` at N' and D', shape (run,)."""
-    worth = {"N": effective_size(x, e), "D": effective_tokens(x, e)}
-    return coupled.bracket(worth, e)
+    """Compute the bracket of `coupled` at N' and D', shape (run,)."""
+    effective = {"N": effective_size(x, e), "D": effective_tokens(x, e)}
+    return coupled.bracket(effective, e)
 
 
 def publish(p: Values) -> dict:
-    """T and s to the A and B of the formula."""
+    """Convert T and s to the A and B of the formula."""
     return coupled.publish(p) | _repeats(p)
 
 
 def unpublish(p: Values) -> dict:
-    """A and B to T and s."""
+    """Convert A and B to T and s."""
     return coupled.unpublish(p) | _repeats(p)
 
 
@@ -54,5 +54,5 @@ LAW = Law(
     publish=publish,
     unpublish=unpublish,
     reduces_to=(("data-constrained", {"k": 1.0}),),
-    monotone={"N": -1, "D": -1},  # and U, but for what one epoch leaves as it is
+    monotone={"N": -1, "D": -1},  # not U, which changes nothing up to one epoch
 )

@@ -1,8 +1,8 @@
 """E + A/N^alpha + B r^nu/D^beta + C/(r+eps)^gamma: adaptation with replay at one
 pre-training stage.
 
-Blind to how long the checkpoint was pre-trained: across stages it is the baseline,
-within one the oracle (Goffinet 2025, appendix B).
+The law does not read how long the checkpoint was pre-trained. Goffinet 2025, appendix
+B, fits it to all stages as the baseline, and to a single stage as the oracle.
 """
 
 from bayeslaw._law.law import Law

@@ -1,12 +1,12 @@
 """loss_before + A D^beta/((1+B r) N)^alpha: the source loss after fine-tuning on D
 unique target tokens.
 
-A table of source losses: one row per measured loss *on the pre-training domain*, with
-``loss_before`` the loss of the same model on the same domain before fine-tuning. That
-column, and not ``source_loss_before``, because it is the row's own loss before
-adaptation; the two agree at a source row. It should be the loss of the model rewarmed
-to the fine-tuning learning rate (Bethune 2025, table 3); where only the annealed one
-was measured, see `forgetting-rewarm`.
+The table has one row per measured loss *on the pre-training domain*. ``loss_before`` is
+the loss of the same model on the same domain before fine-tuning. (``loss_before``
+always is of the row's own domain; in a row of the source it equals
+``source_loss_before``.) It should be measured after the model was rewarmed to the
+learning rate of fine-tuning (Bethune 2025, table 3). If only the loss of the annealed
+model was measured, take `forgetting-rewarm`.
 """
 
 from bayeslaw._law.law import Law

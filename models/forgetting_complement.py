@@ -1,6 +1,7 @@
-"""E + A D^beta (1-r)^kappa/N^alpha: forgetting that ends where all data are replay.
+"""E + A D^beta (1-r)^kappa/N^alpha: forgetting, which is 0 if all data are replay.
 
-Mean relative error .67% against .40% of `forgetting` (Bethune 2025, appendix A).
+Its mean relative error is .67%, against .40% of `forgetting` (Bethune 2025, appendix
+A).
 """
 
 from bayeslaw._law.law import (
@@ -19,7 +20,7 @@ from .forgetting_floor import LEVEL
 
 
 def drift(x: Covariates, e: Values):
-    """D^beta (1-r)^kappa/N^alpha, shape (run,)."""
+    """Compute D^beta (1-r)^kappa/N^alpha, shape (run,)."""
     return (
         power(x["D"], e["beta"])
         * power(1 - clip_replay(x["replay"]), e["kappa"])

@@ -1,9 +1,9 @@
 """loss_before + E + A D^beta/((1+B r) N)^alpha: forgetting, from the loss of the
 annealed model.
 
-``loss_before`` was measured at the terminal learning rate of pre-training; fine-tuning
-warms the model up again, which costs a constant E (mean relative error .49% against
-.40% with the rewarmed loss; Bethune 2025, table 3).
+``loss_before`` was measured at the terminal learning rate of pre-training. Fine-tuning
+warms the model up again, which raises the loss by a constant E. The mean relative error
+is .49%, against .40% with the rewarmed loss (Bethune 2025, table 3).
 """
 
 from bayeslaw._law.law import Law, Term, constant

@@ -1,8 +1,8 @@
 """E + A/N^alpha + B/D^beta + 1/sum_j C_j p_j^gamma_j: the additive law of mixtures of
 Shukor 2025.
 
-Written K / (p_1^gamma_1 + sum_j c_j p_j^gamma_j), with K = 1/C_1 and c_j = C_j/C_1: what a
-domain's share is worth beside the loss's own.
+It is written as K / (p_1^gamma_1 + sum_j c_j p_j^gamma_j), with K = 1/C_1 and
+c_j = C_j/C_1, which compares domain j with the domain of the loss.
 """
 
 from functools import cache
@@ -28,7 +28,7 @@ from .chinchilla import BETA, data
 
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
-    """The law of these domains, that of the loss first."""
+    """Make the law for these domains; the first is the domain of the loss."""
     first, *further = domains
 
     def mixture(x, e):

@@ -1,10 +1,10 @@
-"""E + T e^-gamma (s (N/N0)^(-alpha/k) + (1-s) (D/D0)^(-beta/k))^k: what is above the floor
-falls with size and data together, and with the effective share e of the loss's domain.
+"""E + T e^-gamma (s (N/N0)^(-alpha/k) + (1-s) (D/D0)^(-beta/k))^k: size and data
+interact, and the reducible loss falls with the effective share e of the loss's domain.
 
-e = p_1^q + sum_j t_j p_j^q: shares saturate (q < 1), and a token of domain j
-counts as t_j of the loss's own. gamma = 0 is `coupled`. Of the forms tried by least
-squares on a published table of seven domains (122M to 690M fitted, up to 2.7B forecast)
-it was the best: docs/mixtures.md.
+e = p_1^q + sum_j t_j p_j^q: shares saturate (q < 1), and a token of domain j counts as
+t_j tokens of the loss's domain. gamma = 0 is `coupled`. Several forms were fitted by
+least squares to a published table of seven domains (122M to 690M parameters, with
+forecasts up to 2.7B), and this one was the best: docs/mixtures.md.
 """
 
 from functools import cache
@@ -31,23 +31,23 @@ OF_MIXTURE = ("gamma", "q")
 
 
 def publish(p: Values) -> dict:
-    """T and s to A and B, as of `coupled`."""
+    """Convert T and s to A and B, as in `coupled`."""
     return {**of_mixture(p), **publish_coupled(p)}
 
 
 def unpublish(p: Values) -> dict:
-    """The inverse of `publish`."""
+    """Invert `publish`."""
     return {**of_mixture(p), **unpublish_coupled(p)}
 
 
 def of_mixture(p: Values) -> dict:
-    """The parameters that `coupled` has not."""
+    """Select the parameters that `coupled` does not have."""
     return {n: v for n, v in p.items() if n in OF_MIXTURE or n.startswith("t_")}
 
 
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
-    """The law of these domains, that of the loss first."""
+    """Make the law for these domains; the first is the domain of the loss."""
     share = effective_share(domains, "q")
 
     def reducible(x: Covariates, e: Values):

@@ -1,7 +1,7 @@
 """E + A/N^alpha + B e^nu/D^beta + C/(e+eps)^gamma: D-CPT for any number of domains.
 
-e = p_1 + sum_j t_j p_j. Of two domains whose tokens do not count for each other (t = 0) it
-is `dcpt`, with e the replay.
+e = p_1 + sum_j t_j p_j is the effective share of the loss's domain. For two domains
+whose tokens do not count for each other (t = 0) the law is `dcpt`, and e is the replay.
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ from ._terms import (
 
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
-    """The law of these domains, that of the loss first."""
+    """Make the law for these domains; the first is the domain of the loss."""
     share, own = effective_share(domains), f"share_{domains[0]}"
 
     def along_own(e: Exponent) -> Exponent:

@@ -1,8 +1,9 @@
 """E + A/N^alpha + B/D^beta + K exp(sum_j k_j p_j): the data mixing law of Ye 2024, with
-the terms of size and data in place of its constant at one budget.
+terms of size and data.
 
-As shares sum to one, only differences of its t_j matter: k_j = t_j - t_1, with the loss's
-own domain first. Ye fits c + K exp(sum_j t_j p_j) at each size and budget by itself.
+Ye fits c + K exp(sum_j t_j p_j) at each size and budget by itself. Here the terms of
+size and data replace the constant c. Because shares sum to one, only differences of the
+t_j matter: k_j = t_j - t_1, where domain 1 is the domain of the loss.
 """
 
 from functools import cache
@@ -28,7 +29,7 @@ from .chinchilla import BETA, data
 
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
-    """The law of these domains, that of the loss first."""
+    """Make the law for these domains; the first is the domain of the loss."""
     further = domains[1:]
 
     def mixture(x, e):

@@ -1,10 +1,11 @@
 """T0 + (T1 - T0) e^q (1 - (1 + D N^h/D1)^-beta), T1 = c S0: a domain's loss after adaptation
 on a mixture, from the checkpoint's own losses.
 
-e = p_1 + sum_j t_j p_j: a token of domain j counts as t_j < 1 of the loss's own. T0 =
-loss_before is the checkpoint's loss on the domain, S0 = source_loss_before its loss on
-what it was trained on. Of two domains whose tokens do not count for each other (t = 0) it
-is `state-target`, with e the target's share.
+e = p_1 + sum_j t_j p_j: a token of domain j counts as t_j < 1 tokens of the loss's
+domain. T0 = loss_before is the checkpoint's loss on that domain. S0 =
+source_loss_before is its loss on the domain of its pre-training. For two domains whose
+tokens do not count for each other (t = 0) the law is `state-target`, and e is the
+target's share.
 """
 
 from dataclasses import replace
@@ -29,14 +30,16 @@ from .state_target import publish, unpublish
 
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
-    """The law of these domains, that of the loss first."""
+    """Make the law for these domains; the first is the domain of the loss."""
     share, shares = effective_share(domains), columns(domains)
     gap, floor = TARGET.terms
     exponents = {e.name: e for e in TARGET.exponents}
     own_power = replace(exponents.pop("q"), covariate=shares[0])
 
     def way(x: Covariates, e: Values):
-        """The share of the way to the floor that was made, shape (run,)."""
+        """Compute the share of the way to the floor (w of `state-target`), shape
+        (run,).
+        """
         tokens_seen = x["D"] * _state.factor(x, e, "h") / e["D1_ref"]
         learned = -jnp.expm1(-e["beta"] * jnp.log1p(tokens_seen))
         return power(share(x, e), e["q"]) * learned

@@ -1,8 +1,7 @@
-"""E + A/N^alpha + B/(e D)^beta: a model learns a domain from its own tokens, and from the
-others' as far as they transfer.
+"""E + A/N^alpha + B/(e D)^beta: the loss falls with the effective tokens e D.
 
-e = p_1 + sum_j t_j p_j: a token of domain j counts as t_j of the loss's own. Where all
-count alike (t_j = 1) it is `chinchilla`.
+e = p_1 + sum_j t_j p_j: a token of domain j counts as t_j tokens of the loss's domain.
+If all tokens count the same (t_j = 1), the law is `chinchilla`.
 """
 
 from functools import cache
@@ -24,7 +23,7 @@ from .chinchilla import BETA
 
 @cache
 def law_of(domains: tuple[str, ...]) -> Law:
-    """The law of these domains, that of the loss first."""
+    """Make the law for these domains; the first is the domain of the loss."""
     share = effective_share(domains)
     further = domains[1:]
     return Law(

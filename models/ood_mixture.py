@@ -1,9 +1,9 @@
-"""w1 source_loss + w2 target_loss: the loss on a third domain, a mixture of the two
-that the other laws forecast.
+"""w1 source_loss + w2 target_loss: the loss on a third domain, as a weighted sum of the
+source and the target loss.
 
-``source_loss`` and ``target_loss`` are the losses of the same model at the same step,
-measured, or forecast by a source and a target law whose draws are carried through. The
-weights belong to the third domain and not to the run.
+``source_loss`` and ``target_loss`` are losses of the same model at the same step. They
+are measured, or forecast by a source and a target law; the forecast then carries their
+draws through. The weights depend on the third domain and not on the run.
 """
 
 from bayeslaw._law.law import Law, Term

@@ -1,8 +1,9 @@
 """Form 2: dcpt with the data exponent b(ptpp) = beta (1 - lam g), g =
 ptpp^zeta/(1+ptpp^zeta).
 
-Pre-training changes how fast adaptation data help. The term keeps B r^nu exp(-b(ptpp)
-log D): writing it as b0 (D/D0)^-b(ptpp) would be another family of laws.
+Pre-training changes how fast the loss falls with adaptation data. The term is B r^nu
+D^-b(ptpp), as published. With (D/D0)^-b(ptpp) in place of D^-b(ptpp) it would be
+another law, because the exponent depends on ptpp.
 """
 
 import jax
@@ -16,8 +17,8 @@ from .dcpt import LAW as DCPT
 
 
 def data_exponent(x: Covariates, e: Values):
-    """beta (1 - lam g(ptpp)), at least 1e-6; g is sigmoid(zeta log ptpp). Shape
-    (run,).
+    """Compute beta (1 - lam g(ptpp)), at least 1e-6, shape (run,), with
+    g = sigmoid(zeta log ptpp).
     """
     gate = jax.nn.sigmoid(e["zeta"] * jnp.log(x["ptpp"]))
     exponent = e["beta"] * (1 - e["lam"] * gate)

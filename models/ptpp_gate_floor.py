@@ -1,6 +1,7 @@
 """Form 3: Form 2 + F/ptpp^eta. Pre-training moves both the floor and the data exponent.
 
-Two stages cannot tell the two apart: a forecast at a third is then wide for a reason.
+Two stages of pre-training cannot separate these two effects, so a forecast for a third
+stage is rightly wide.
 """
 
 from bayeslaw._law.law import Law

@@ -1,10 +1,10 @@
 """Form 1 with transferred tokens: E + A/N^alpha + B r^nu/(D_T + D)^beta +
 C/(r+eps)^gamma + F/ptpp^eta.
 
-A power law of D alone is infinite before the first token; a pre-trained model is not. What
-it knows is worth D_T tokens of adaptation, so that the first of them move little and the
-curve bends into its power law later (Hernandez 2021). Without D_T a fit pays for the
-bend with a slope that is too flat and a floor that is too low.
+A power law of D alone is infinite at D = 0, but a pre-trained model has a finite loss.
+Its pre-training is worth D_T tokens of adaptation, so the first tokens change the loss
+little, and the curve becomes a power law later (Hernandez 2021). Without D_T a fit
+makes up for the bend by a slope that is too flat and a floor that is too low.
 """
 
 from bayeslaw._law.law import Exponent, Law

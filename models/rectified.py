@@ -1,9 +1,10 @@
 """E + B/(D0 + D^beta): the loss after fine-tuning on D examples (or tokens), where
-pre-training is worth some of them already.
+pre-training is worth some examples already.
 
-A plain power law of D is straight in a log-log plot; fine-tuning begins flat and bends, for
-the first examples add little to what was learned before (Lin 2024). D0 = S^beta: S is how
-many examples pre-training was worth. Fit one model at a time, or `pool` over models.
+A power law of D is straight in a log-log plot. A curve of fine-tuning begins flat and
+bends, because the first examples add little to what was learned before (Lin 2024).
+D0 = S^beta, where S is the number of examples that pre-training is worth. Fit one model
+at a time, or `pool` over models.
 """
 
 from bayeslaw._law.law import Covariates, Exponent, Law, Term, Values, constant, power
@@ -17,18 +18,18 @@ LIN = (
 
 
 def bend(x: Covariates, e: Values):
-    """1/(S^beta + D^beta), shape (run,)."""
+    """Compute 1/(S^beta + D^beta), shape (run,)."""
     return 1 / (power(e["S"], e["beta"]) + power(x["D"], e["beta"]))
 
 
 def publish(p: Values) -> dict:
-    """S to the D0 of the formula."""
+    """Convert S to the D0 of the formula."""
     parameters = {name: p[name] for name in ("E", "B", "beta")}
     return parameters | {"D0": p["S"] ** p["beta"]}
 
 
 def unpublish(p: Values) -> dict:
-    """D0 to S."""
+    """Convert D0 to S."""
     parameters = {name: p[name] for name in ("E", "B", "beta")}
     return parameters | {"S": p["D0"] ** (1 / p["beta"])}
 

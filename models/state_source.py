@@ -1,12 +1,12 @@
 """S0 + (S1 - S0) a N^g e^(-kappa r) (1 - e^(-D/D1)) - G log(1 + r D/D2): the source
 loss after adaptation.
 
-S0 = source_loss_before. Adaptation moves the source loss a share of the way from the
-checkpoint's own level S0 to a level S1 common to all checkpoints: less with replay,
-saturating in D. The source tokens among its data (r D of them) go on with pre-training:
-a checkpoint that was stopped early, or before its learning rate was annealed, improves
-by them. The loss may rise or fall; D = 0 leaves it where it was. The share is sampled
-at 1e9 parameters without replay; a = share/1e9^g is published.
+S0 = source_loss_before is the checkpoint's own loss, and S1 is a level common to all
+checkpoints. Adaptation moves the source loss a share of the way from S0 to S1. The
+share falls with replay and saturates in D. The r D replayed tokens continue
+pre-training: they lower the loss of a checkpoint that was stopped early, or before its
+learning rate was annealed. So the loss may rise or fall; at D = 0 it is S0. The sampled
+share is that at 1e9 parameters without replay; a = share/1e9^g is published.
 """
 
 import jax.numpy as jnp
@@ -20,25 +20,25 @@ GAP = r"(S_1 - S_0)\,a N^{g} e^{-\kappa r}\left(1-e^{-D/D_1}\right)"
 
 
 def gap_closed(x: Covariates, e: Values):
-    """(S1 - S0) (N/N0)^g e^(-kappa r) (1 - e^(-D/D1)), shape (run,)."""
+    """Compute (S1 - S0) (N/N0)^g e^(-kappa r) (1 - e^(-D/D1)), shape (run,)."""
     mobility = factor(x, e, "g") * jnp.exp(-e["kappa"] * x["replay"])
     moved = mobility * -jnp.expm1(-x["D"] / e["D1"])
     return (e["S1"] - x["source_loss_before"]) * moved
 
 
 def source_tokens(x: Covariates, e: Values):
-    """log(1 + r D/D2), shape (run,)."""
+    """Compute log(1 + r D/D2), shape (run,)."""
     return jnp.log1p(x["replay"] * x["D"] / (e["ratio"] * e["D1"]))
 
 
 def publish(p: Values) -> dict:
-    """share at 1e9 parameters to a, g4 to g, ratio of the scales to D2."""
+    """Convert the share at 1e9 parameters to a, g4 to g, and the ratio D2/D1 to D2."""
     g = size_power(p, "g")
     return {**p, "a": p["share"] * N0**-g, "g": g, "D2": p["ratio"] * p["D1"]}
 
 
 def unpublish(p: Values) -> dict:
-    """The inverse of `publish`."""
+    """Invert `publish`."""
     return {
         **p,
         "share": p["a"] * N0 ** p["g"],
@@ -86,7 +86,7 @@ LAW = Law(
             lognormal(4.0, 0.4, "unpublished; source loss of a target model"),
             "source_loss_before",
             "S_1",
-            may_rest=True,  # with one checkpoint the share says as much
+            may_rest=True,  # with one checkpoint the share has the same effect
         ),
         size("g"),
         Exponent(

@@ -2,10 +2,11 @@
 adaptation.
 
 T0 = loss_before and S0 = source_loss_before are the checkpoint's losses. Adaptation
-moves the target loss from T0 towards a floor T1, by a power of the tokens seen and less
-far with replay; D = 0 leaves it at T0. A checkpoint that is better on the source by
-some percent has a floor lower by as many. With w the share of the way, written as T0 (1
-- w) + c S0 w: the first coefficient is 1. D1 is sampled at 1e9 parameters.
+moves the target loss from T0 towards a floor T1: by a power law in the tokens, and less
+far with replay. At D = 0 the loss is T0. The floor is proportional to S0: if a
+checkpoint is some percent better on the source, its floor is lower by the same
+percentage. The code writes the law as T0 (1 - w) + c S0 w, where w is the share of the
+way to the floor and the first coefficient is 1. D1 is sampled at 1e9 parameters.
 """
 
 import jax.numpy as jnp
@@ -25,22 +26,22 @@ from ._state import DECADES, N0, OURS, REFERENCE, factor, scale, size, size_powe
 
 
 def way(x: Covariates, e: Values):
-    """w, the share of the way to the floor that was made. Shape (run,)."""
+    """Compute w, the share of the way to the floor, shape (run,)."""
     tokens_seen = x["D"] * factor(x, e, "h") / e["D1_ref"]
     learned = -jnp.expm1(-e["beta"] * jnp.log1p(tokens_seen))
     return power(1 - clip_replay(x["replay"]), e["q"]) * learned
 
 
 def publish(p: Values) -> dict:
-    """D1 at 1e9 parameters to D1 of the formula, h4 to h; the coefficient 1 is no
-    parameter.
+    """Convert D1 at 1e9 parameters to the D1 of the formula, and h4 to h. The
+    coefficient 1 is not a parameter.
     """
     h = size_power(p, "h")
     return {**p, "h": h, "D1": p["D1_ref"] * N0**h}
 
 
 def unpublish(p: Values) -> dict:
-    """The inverse of `publish`."""
+    """Invert `publish`."""
     return {
         **p,
         "D1_ref": p["D1"] * N0 ** -p["h"],

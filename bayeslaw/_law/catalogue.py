@@ -49,8 +49,8 @@ def law(name: str, domains: tuple[str, ...] = ()) -> Law:
     """Load the law of this catalogue name.
 
     A law of mixtures is made for any ``domains`` (the loss's own domain first) by the
-    function ``law_of`` of its file. Without ``domains`` it has the domains of the file's
-    example.
+    function ``law_of`` of its file. Without ``domains`` it has the domains of the
+    file's example.
 
     Raises
     ------
@@ -88,7 +88,9 @@ def laws() -> tuple[Law, ...]:
 
 @dataclass(frozen=True)
 class _OfSet:
-    """Basis of a pooled law that reads ``share_<domain>`` in the place of ``share_own``."""
+    """Basis of a pooled law that reads ``share_<domain>`` in the place of
+    ``share_own``.
+    """
 
     basis: Basis
     domain: str

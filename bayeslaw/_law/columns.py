@@ -1,5 +1,5 @@
-"""Name the columns that laws read: a checkpoint's losses before its adaptation, shares of
-a mixture, and axes that are products of columns.
+"""Name the columns that laws read: a checkpoint's losses before its adaptation, shares
+of a mixture, and axes that are products of columns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,8 @@ LOSS_SD = "loss_sd"  # standard error of a row's loss
 # column -> the domain in whose rows it is the loss's own value before adaptation
 LOSSES_BEFORE = {LOSS_BEFORE: "target", SOURCE_LOSS_BEFORE: "source"}
 
-# compound axis -> column -> power: tokens per parameter, compute, tokens of pre-training
+# compound axis -> column -> power: tokens per parameter, compute, tokens of
+# pre-training
 COMPOUND = {
     "D/N": {"D": 1, "N": -1},
     "N*D": {"N": 1, "D": 1},

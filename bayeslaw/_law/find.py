@@ -79,8 +79,8 @@ def as_law(law: Law | str | None, runs: pd.DataFrame | None = None) -> Law:
 
 
 def mixed_domains(runs: pd.DataFrame) -> tuple[str, ...]:
-    """List the domains of a table's mixtures. If all losses are of one domain that has a
-    share, this domain comes first.
+    """List the domains of a table's mixtures. If all losses are of one domain that has
+    a share, this domain comes first.
     """
     domains = share_domains(runs)
     measured = set(runs["domain"].dropna().unique()) if "domain" in runs else set()
@@ -137,8 +137,8 @@ def law_from_file(path: str | Path) -> Law:
     module = importlib.util.module_from_spec(spec)
     source = path.read_bytes()
     try:
-        # The loader could run older code from __pycache__. The digest is of this source,
-        # so this source must run.
+        # The loader could run older code from __pycache__. The digest is of this
+        # source, so this source must run.
         exec(compile(source, str(path), "exec"), module.__dict__)
     except Exception as error:  # whatever the user's file does
         raise LawError(f"{path}: {type(error).__name__}: {error}") from error
@@ -163,8 +163,8 @@ def law_from_origin(
     name: str, origin: str, columns: Mapping[str, float] | None = None
 ) -> Law:
     """Find the law of a saved fit by its origin: from the catalogue, its formula (which
-    reads ``columns`` of the user's table) or its file, which is executed. If the law had
-    a term of a setting, the term is added again.
+    reads ``columns`` of the user's table) or its file, which is executed. If the law
+    had a term of a setting, the term is added again.
     """
     kind, _, place = origin.partition(":")
     if kind == "formula":

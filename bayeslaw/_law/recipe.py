@@ -1,5 +1,5 @@
-"""Describe a law by a recipe (name, origin, priors, reference run), and find the law of a
-recipe: when a saved fit is loaded, or in another process.
+"""Describe a law by a recipe (name, origin, priors, reference run), and find the law of
+a recipe: when a saved fit is loaded, or in another process.
 """
 
 from __future__ import annotations

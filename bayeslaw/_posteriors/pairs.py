@@ -1,5 +1,5 @@
-"""Check that posteriors can be of one target and its sources, and list reasons to doubt a
-plan with them.
+"""Check that posteriors can be of one target and its sources, and list reasons to doubt
+a plan with them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from bayeslaw._tables.own_columns import own_beyond
 
 
 def check_posteriors(target: Posterior, sources: Mapping[str, Posterior]) -> None:
-    """Refuse a target and a source of the same domain, with the same losses, or swapped.
+    """Refuse a target and a source of the same domain, with the same losses, or
+    swapped.
 
     Raises
     ------
@@ -85,8 +86,8 @@ def _own_far(posterior: Posterior, runs: pd.DataFrame) -> list[str]:
 def doubts_of_tables(
     name: str, target: pd.DataFrame, source: pd.DataFrame
 ) -> list[str]:
-    """List reasons why two tables may not be of a target and its source ``name``, a line
-    each.
+    """List reasons why two tables may not be of a target and its source ``name``, a
+    line each.
     """
     return [
         *_checkpoints_differ(name, target, source),
@@ -95,8 +96,8 @@ def doubts_of_tables(
 
 
 def table_of(posterior: Posterior) -> pd.DataFrame | None:
-    """Find the table that a posterior was fitted to; None if the posterior does not keep
-    it. For a chain it is the table of the law that starts from the checkpoint.
+    """Find the table that a posterior was fitted to; None if the posterior does not
+    keep it. For a chain it is the table of the law that starts from the checkpoint.
     """
     chained = getattr(posterior, "posterior", None)
     candidates = (

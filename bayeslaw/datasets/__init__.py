@@ -28,8 +28,8 @@ class Bundled:
     where
         Rows that the report shows, as a pandas query; None: all rows.
     reference
-        Run at which priors in nats are stated, if the reference runs of the laws are far
-        from the table's runs; else empty.
+        Run at which priors in nats are stated, if the reference runs of the laws are
+        far from the table's runs; else empty.
     question
         Plan that the report looks for, as keyword arguments of `plan`.
     unit

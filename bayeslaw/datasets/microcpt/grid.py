@@ -1,5 +1,5 @@
-"""Measure a grid: pre-train each size to its stages, adapt every checkpoint, and measure
-losses on the way.
+"""Measure a grid: pre-train each size to its stages, adapt every checkpoint, and
+measure losses on the way.
 
 Rows are appended one by one, and states are saved every minute. After a kill, the next
 start goes on from the last saved state.
@@ -243,8 +243,8 @@ class GridProgress:
         print(line, file=sys.stderr, flush=True)
 
     def _seconds(self, size: str) -> float:
-        """Estimate the seconds to the end. The speed of a size that has not trained yet is
-        guessed from the speed of ``size``.
+        """Estimate the seconds to the end. The speed of a size that has not trained yet
+        is guessed from the speed of ``size``.
         """
         # speed falls with width, to about the power 1.3
         speed = {

@@ -48,8 +48,8 @@ class Size(NamedTuple):
     precision: str = "float32"
 
 
-# The names are numbers of parameters. The first five sizes train on one core. The others
-# train on a GPU, with larger batches, because small ones would leave it idle.
+# The names are numbers of parameters. The first five sizes train on one core. The
+# others train on a GPU, with larger batches, because small ones would leave it idle.
 SIZES = {
     "12k": Size(16),
     "23k": Size(24),
@@ -118,8 +118,8 @@ class Block(eqx.Module):
 
     def __init__(self, width: int, key: Array) -> None:
         k1, k2, k3, k4 = jax.random.split(key, 4)
-        # Each layer adds to the residual stream twice. Scaled like this, the variance of
-        # the stream does not grow with depth (Radford 2019, section 2.3).
+        # Each layer adds to the residual stream twice. Scaled like this, the variance
+        # of the stream does not grow with depth (Radford 2019, section 2.3).
         into_stream = (2 * LAYOUT.layers) ** -0.5
         self.norm_attention, self.norm_hidden = _norm(width), _norm(width)
         self.queries_keys_values = _linear(width, 3 * width, 1.0, k1)
@@ -142,8 +142,8 @@ class Block(eqx.Module):
 
 
 class Decoder(eqx.Module):
-    """Decoder from bytes to logits of the next byte. The output layer shares its weights
-    with the embedding.
+    """Decoder from bytes to logits of the next byte. The output layer shares its
+    weights with the embedding.
     """
 
     embedding: eqx.nn.Embedding
@@ -176,7 +176,8 @@ class Decoder(eqx.Module):
 
 
 def loss(model: Decoder, windows: Array) -> Array:
-    """Compute the mean cross-entropy of a byte given the bytes before it, nats per byte.
+    """Compute the mean cross-entropy of a byte given the bytes before it, nats per
+    byte.
 
     ``windows`` has shape (window, byte).
     """

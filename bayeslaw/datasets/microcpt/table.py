@@ -59,8 +59,8 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Run:
-    """An adaptation of a checkpoint: ``last`` steps in all, on ``unique_target`` bytes of
-    target text.
+    """An adaptation of a checkpoint: ``last`` steps in all, on ``unique_target`` bytes
+    of target text.
     """
 
     checkpoint: Checkpoint
@@ -122,8 +122,8 @@ class Table:
     """A CSV file of runs, to which one process at a time adds rows.
 
     Its columns are `COLUMNS` and ``varied``, the settings in which its adaptations
-    differ. A measurement is one row for each of ``domains``. If a kill cut the last line
-    short, that line is removed when the file is opened.
+    differ. A measurement is one row for each of ``domains``. If a kill cut the last
+    line short, that line is removed when the file is opened.
 
     Raises
     ------

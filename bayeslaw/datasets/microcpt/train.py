@@ -45,8 +45,8 @@ class TrainingState(NamedTuple):
 
 
 class Courses(NamedTuple):
-    """Training schedules of runs: their data and learning rates. Arrays have shape (run,)
-    unless another one is given.
+    """Training schedules of runs: their data and learning rates. Arrays have shape
+    (run,) unless another one is given.
 
     Parameters
     ----------
@@ -127,7 +127,8 @@ def _optimizer(size: str) -> optax.GradientTransformation:
     """Make AdamW with clipped gradients, a warm-up, and a rate by the size's width and
     batch.
     """
-    # The rate is proportional to sqrt(batch) / width, so that all sizes share one number.
+    # The rate is proportional to sqrt(batch) / width, so that all sizes share one
+    # number.
     rate = OPTIMIZER.rate_times_width * SIZES[size].batch ** 0.5 / SIZES[size].width
     schedule = optax.linear_schedule(0.0, rate, OPTIMIZER.warm_up)
     decay = OPTIMIZER.weight_decay
@@ -234,15 +235,15 @@ def batch(
 
     The target texts begin at ``boundaries`` of the text, shape (target,); the source
     text is before the first. Windows are numbered, and the number of a window decides
-    its domain. With one target, every 1/replay-th window is from the source, so that the
-    share of source windows is exact in any part of a run. With several targets, each
-    window moves on by the ``golden`` section of a circle of 2^32 (Knuth 1998, section
-    6.4), which visits the arcs of all domains evenly.
+    its domain. With one target, every 1/replay-th window is from the source, so that
+    the share of source windows is exact in any part of a run. With several targets,
+    each window moves on by the ``golden`` section of a circle of 2^32 (Knuth 1998,
+    section 6.4), which visits the arcs of all domains evenly.
     """
     replay = jnp.where(step < course.change, course.replay, course.then)
     # Window t is from the source where t * replay passes a whole number. The circle is
-    # 32-bit integers, which wrap around exactly. Floats would round, and on long runs the
-    # share would be wrong.
+    # 32-bit integers, which wrap around exactly. Floats would round, and on long runs
+    # the share would be wrong.
     offset = jax.random.uniform(jax.random.fold_in(course.key, 0), dtype=jnp.float32)
     turn = step * windows + jnp.arange(windows, dtype=jnp.int32)
     whole_turn = 2.0**32
@@ -287,8 +288,8 @@ def courses(
     last: int,
     available: Sequence[int],
 ) -> Courses:
-    """Make the training schedules of adaptations of ``last`` steps; ``available`` is the
-    number of bytes of each target's text.
+    """Make the training schedules of adaptations of ``last`` steps; ``available`` is
+    the number of bytes of each target's text.
 
     Adaptations that begin with the same replay share their random numbers, so that only
     their schedules differ.
