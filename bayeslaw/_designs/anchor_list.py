@@ -23,11 +23,12 @@ class Anchors:
     Parameters
     ----------
     picks
-        One for each training run: ``row`` of the candidates up to which it goes,
-        ``rows`` measured along it, ``run``, ``replicate`` (1 for the first), ``cost``
-        (including the checkpoint's if it is the first run to need it), expected
-        ``gain`` given the picks before it, its Monte Carlo ``gain_error``, and
-        ``goal_sd`` after it.
+        A dictionary for each training run. ``row`` is the candidate at which the run
+        ends, ``rows`` are all candidates measured along it, ``run`` is its name, and
+        ``replicate`` its number (1 for the first). ``cost`` includes the checkpoint's
+        if this run is the first to need it. ``gain`` is expected, given the picks
+        before, with Monte Carlo error ``gain_error``. ``goal_sd`` is the sd after this
+        pick.
     gain, unit
         Kind of gain, and its unit.
     goal_sd_before, goal_sd_after
@@ -52,7 +53,8 @@ class Anchors:
         For a choice (gains ``best`` and ``law``): the option that is ``best`` on
         average, the ``chance`` that it is the best, and the ``regret``: its expected
         loss against the best, in log loss, or in probability for a law. For recipes
-        also both ``_after`` all picks. The check has both from simulations.
+        also ``chance_after`` and ``regret_after``, after all picks. ``check`` has
+        chance and regret from simulations.
     days
         Days until all runs are done, checkpoints first, if costs are known.
     """
@@ -84,7 +86,7 @@ class Anchors:
         PlanError
             A key is missing or unknown.
         """
-        # lists saved before there were choices and prices have none
+        # lists saved by early versions have no choice and no days
         odd = sorted({f.name for f in fields(cls)} ^ {"choice", "days", *record})
         if odd:
             raise PlanError(
@@ -103,11 +105,11 @@ class Anchors:
             names += [f"{pick['run']}{again}"] * len(pick["rows"])
         table = candidates.loc[rows].copy()
         table["run"] = names
-        # a candidate's loss belongs to an equal run
+        # a loss in the table of candidates is that of another run with equal settings
         return table.drop(columns="loss", errors="ignore").reset_index(drop=True)
 
     def table(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """Show a line for each pick."""
+        """Format a row for each pick, as text."""
         counts = [c for c in ("N", "D") if c in candidates]
         levels = [c for c in ("replay", "ptpp") if c in candidates]
         levels += share_columns(candidates)

@@ -28,9 +28,15 @@ MAX_KHAT = 0.7
 class ReweightedDraws(NamedTuple):
     """Draws reweighted by outcomes.
 
-    ``weights``: of each draw under each outcome, smoothed and normalised, shape
-    (outcome, draw); ``khat`` of shape (outcome,); ``goal``: draws of the goal, effects
-    of its checkpoint included, shape (draw, goal).
+    Parameters
+    ----------
+    weights
+        Importance weights of the draws under each outcome, smoothed and normalised,
+        shape (outcome, draw).
+    khat
+        Pareto k-hat of the weights, shape (outcome,).
+    goal
+        Draws of the goal with the effects of its checkpoint, shape (draw, goal).
     """
 
     weights: Float[np.ndarray, "outcome draw"]
@@ -43,9 +49,9 @@ class ReweightedDraws(NamedTuple):
         """
         mean = self.weights @ self.goal
         square = self.weights @ self.goal**2
-        # sum of squared weights: one over Kish's effective sample size
-        lost = (self.weights**2).sum(axis=1, keepdims=True)
-        return (square - mean**2) / np.maximum(1 - lost, 1e-3)
+        # with n effective draws (Kish) a variance is too small by the factor 1 - 1/n
+        inverse_size = (self.weights**2).sum(axis=1, keepdims=True)
+        return (square - mean**2) / np.maximum(1 - inverse_size, 1e-3)
 
     @property
     def median_khat(self) -> float:
@@ -69,7 +75,7 @@ def reweight(
     of_runs = draw_new_effects(noise.tau_run, int(rows.pick.max()) + 1, rng)
     law = domain.log_loss[:, rows.row]
     centre = law + effects[:, rows.checkpoint] + of_runs[:, rows.pick]
-    # A goal at a measured checkpoint shares its effect.
+    # a goal that starts from a measured checkpoint has the same effect
     goal = domain.goal + np.where(domain.at >= 0, effects[:, domain.at], 0.0)
 
     draws = len(law)
@@ -107,8 +113,8 @@ def longest_checkable(
     outcomes: int,
     seed: int,
 ) -> tuple[int, list[ReweightedDraws]]:
-    """Find how many of the first picks can be checked by reweighting, and the weights.
-    The number is halved while the weights degenerate.
+    """Find how many of the first picks can be checked by reweighting, and reweight by
+    them. The number is halved until the weights are reliable.
     """
     count = len(picks)
     while True:

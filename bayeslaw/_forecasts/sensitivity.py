@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 POWERS = (0.8, 1.25)
 SENSITIVE = 0.05  # Kallioinen 2024, section 3.3: above, a component moves the posterior
-# beginnings of reasons about priors
+# how lines of `few_levels` and of `reasons` begin
 ONE_LEVEL, PRIOR_DOMINATED = "one ", "forecast prior-dominated"
 
 
 class Sensitivity(NamedTuple):
     """How far a forecast moves when the prior or the likelihood is raised to a power.
 
-    Bits of the cumulative Jensen-Shannon distance per doubling of the power, of the
-    median run.
+    Each is the cumulative Jensen-Shannon distance in bits per doubling of the power; of
+    several runs, the median.
     """
 
     prior: float
@@ -155,7 +155,7 @@ def reasons(
     log_loss
         Draws of the law's log loss at the runs, shape (draw, run).
     min_weight
-        Least weight of a law in an average whose reasons count.
+        Laws of an average with less weight are not examined.
     """
     from bayeslaw._posteriors.averaging.record import Average
 
@@ -200,7 +200,7 @@ def few_levels(
         )
         levels = np.unique(fitted[column].to_numpy(float))
         values = runs[column].to_numpy(float)
-        # closer values of a column are one level
+        # values that differ by rounding only are one level
         is_above = values > levels[-1] * (1 + 1e-9)
         is_below = values < levels[0] * (1 - 1e-9)
         beyond = values[is_above | is_below]

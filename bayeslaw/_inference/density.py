@@ -37,7 +37,7 @@ def from_vector(
     law: Law, shared: SharedError, vector: Float[AnyArray, " coordinate"]
 ) -> dict[str, Float[AnyArray, ""]]:
     """Split one vector, shape (coordinate,), into sites or coordinates by name."""
-    # with the dots NumPy gives an array, too
+    # `[i, ...]` gives an array in NumPy, too; `[i]` would give a scalar
     return {name: vector[i, ...] for i, name in enumerate(site_names(law, shared))}
 
 
@@ -47,13 +47,13 @@ def to_vector(
     """Invert `from_vector`; numbers and NumPy arrays give a NumPy array."""
     ordered = [sites[name] for name in site_names(law, shared)]
     is_jax = any(isinstance(site, Array) for site in ordered)
-    # outside a program, each JAX operation is a small program of its own
+    # NumPy where possible: outside a program, JAX compiles each operation by itself
     return jnp.stack(ordered) if is_jax else np.stack(ordered)
 
 
 def unsigned(sites: Unconstrained) -> Unconstrained:
-    """Make scales nonnegative when sites leave the sampler: some sites of scales are
-    signed (`noise.ErrorPrior.tau_checkpoint`).
+    """Make ``tau_checkpoint`` nonnegative; the sampler's site is signed
+    (`noise.ErrorPrior.tau_checkpoint`).
     """
     if "tau_checkpoint" not in sites:
         return sites
@@ -66,8 +66,8 @@ def sites_of(
     points: ContrastPoints,
     vector: Float[Array, " coordinate"],
 ) -> Unconstrained:
-    """Convert a coordinate vector to NumPyro's unconstrained sites, in the form that
-    all functions except the density take.
+    """Convert a coordinate vector to NumPyro's unconstrained sites, with scales made
+    nonnegative (`unsigned`). Only the density takes signed scales.
     """
     z = from_vector(law, table.shared, vector)
     sites, _ = coordinates.to_sites(law, points, z)
@@ -99,12 +99,12 @@ def potential(
 def error_start(
     shared: SharedError, log_noise: Float[AnyArray, ""] | float
 ) -> dict[str, Float[AnyArray, ""] | float]:
-    """Choose unconstrained error sites as a start."""
+    """Choose a start for the unconstrained sites of the error."""
     start = {"sigma": log_noise, "dof_above_2": np.log(10.0)}
     if shared.kind == "checkpoint":
         xp = jnp if isinstance(log_noise, Array) else np
-        # Signed, see `noise.ErrorPrior.tau_checkpoint`: as it is, not its logarithm. Checkpoints
-        # differ by no more than runs do.
+        # This site is the signed scale itself and not its logarithm
+        # (`noise.ErrorPrior.tau_checkpoint`). The start is at most the noise of runs.
         start["tau_checkpoint"] = xp.minimum(0.001, xp.exp(log_noise))
     if shared.kind == "run":
         start["tau_run"] = np.log(0.002)
@@ -134,12 +134,12 @@ def at_each(
     points: ContrastPoints,
     vectors: Float[np.ndarray, "vector coordinate"],
 ) -> tuple[Float[np.ndarray, " vector"], Float[np.ndarray, "vector coordinate"]]:
-    """Compute `gradients` at up to 2 d + 1 vectors, by one program compiled for that
-    many; infinite if undefined.
+    """Compute `gradients` at up to 2 d + 1 vectors by one compiled program. Where the
+    density is undefined, its negative log is infinite and the gradient 0.
     """
     n, d = vectors.shape
-    # A program is compiled for one shape: fewer vectors are filled up with the last. 2
-    # d + 1 is what a Hessian and a line search need at most.
+    # A program is compiled for one shape, so the last vector is repeated up to 2 d + 1,
+    # the most that a Hessian or a line search needs.
     padded = vectors[np.minimum(np.arange(2 * d + 1), n - 1)]
     heights, slopes = gradients(law, table, points, padded)
     heights = np.asarray(heights)[:n]
@@ -161,10 +161,11 @@ def hessian(
     Differentiating twice took XLA 25 s to compile for Form 3, the gradient takes 6.
     """
     d = len(vector)
-    # Central differences of the exact gradient: H_ij = (g_j(x + h e_i) - g_j(x - h
-    # e_i)) / 2 h, off by O(h^2). Rounding adds about 1e-16 / h of the gradient's size,
-    # which in float64 balances that near h = 1e-5 (Nocedal and Wright 2006, section
-    # 8.1). The density of exact losses bends over more than a tenth of the noise.
+    # Central differences of the exact gradient,
+    # H_ij = (g_j(x + h e_i) - g_j(x - h e_i)) / 2 h, have an error of O(h^2). Rounding
+    # adds an error of about 1e-16 / h, relative to the gradient. In float64 the sum is
+    # least near h = 1e-5 (Nocedal and Wright 2006, section 8.1). With little noise the
+    # density is narrow, so the step is at most a tenth of the noise.
     step = min(longest_step, 0.1 * _noise(law, table, vector))
     steps = step * np.concatenate([np.eye(d), -np.eye(d)])
     _, slopes = at_each(law, table, points, vector + steps)
@@ -182,13 +183,13 @@ def _noise(law: Law, table: Padded, vector: Float[np.ndarray, " coordinate"]) ->
 def whitening(
     curvature: Float[np.ndarray, "coordinate coordinate"], flattest: float = 1e-2
 ) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Compute the scale that makes a curvature the identity: ``scale @
-    standard_normal`` has its inverse as covariance. Directions with less curvature than
-    ``flattest`` are scaled like it.
+    """Compute the scale that whitens a density: ``scale @ standard_normal`` has the
+    inverse of the curvature as covariance. Curvatures below ``flattest`` are raised to
+    it.
     """
-    # With H = Q diag(s) Q' the scale is Q diag(s)^-1/2. At a mode that was found only
-    # nearly, an eigenvalue may be negative: its size still says how long the direction
-    # is. Flat ones are bounded, else their axis would be endless.
+    # With H = Q diag(s) Q' the scale is Q diag(s)^-1/2. If the mode is not exact, an
+    # eigenvalue can be negative; its absolute value still gives the width. The bound
+    # keeps the width finite in flat directions.
     sizes, axes = np.linalg.eigh(curvature)
     sizes = np.maximum(np.abs(sizes), flattest)
     return axes / np.sqrt(sizes)

@@ -102,8 +102,9 @@ def _borrowed(prior: Prior, law: Law) -> Prior:
 
 
 def _is_published(part: FormulaTerm, reference: Mapping[str, float]) -> bool:
-    """Tell whether published priors can apply to a term: it reads only columns of the
-    schema, and raises no product of columns to a power that no law does.
+    """Tell whether published priors can apply to a term. The term must read only
+    columns of the schema, and a power must act on one column, or on columns that share
+    an exponent in a law of the catalogue.
     """
     columns = part.basis.names & set(reference)
     bases = [
@@ -144,14 +145,14 @@ def exponents_of(
     of the catalogue that equals the formula.
     """
     exponents: dict[str, Exponent] = {}
-    # parameters that are no powers: guessed last, from the medians of the others
+    # parameters that are not powers: their priors need the medians of the powers
     scales: dict[str, tuple[ast.expr, str]] = {}
     for part in parts:
         for factor, _ in part.basis.factors:
             for name in sorted(names(factor) - set(reference) - set(exponents)):
                 where, acts_on = _home(name, part.basis.factors, reference)
                 together = names(where) & set(reference)
-                prior = _own(name, equal_law) or _cited(name, together, reference)
+                prior = _of_law(name, equal_law) or _cited(name, together, reference)
                 if prior is None and _is_power(name, where):
                     source = "guessed: exponents of published laws are .05-1"
                     prior = lognormal(0.3, 0.7, source)
@@ -201,7 +202,7 @@ def _is_power(name: str, where: ast.expr) -> bool:
     )
 
 
-def _own(name: str, equal_law: Law | None) -> Prior | None:
+def _of_law(name: str, equal_law: Law | None) -> Prior | None:
     """Find the exponent's prior in the law that equals the formula."""
     if equal_law is None:
         return None

@@ -100,11 +100,11 @@ class DomainResult:
     printed
         The forecasts as a picture, where there are ``panels``.
     panels
-        The forecasts as numbers (`panels`); None without tokens to draw them along.
+        The forecasts as numbers (`panels`); None if the table has no N or D.
     pictures
         Pictures of the quality of the forecasts and the parts of their width.
     inside
-        Pictures of the law with most weight.
+        Pictures of the law itself; of an average, of the law with most weight.
     fitted
         Runs that ``fit`` has seen.
     tested
@@ -182,8 +182,8 @@ def fit_laws(
     progress: Progress | None,
     cores: Executor,
 ) -> Fit | Average:
-    """Fit one law to the training runs, or average several; without names, those that
-    suit.
+    """Fit one law to the training runs, or average several. If ``laws`` is empty, the
+    laws are those that suit the table.
     """
     alone = laws[0] if len(laws) == 1 else None
     if not laws:
@@ -238,18 +238,19 @@ def judge(
     posterior = final or judged
     fitted = runs.runs if final else runs.fitted
     is_average = isinstance(posterior, Average)
-    # Terms and exponents are those of one law: of an average, the heaviest.
+    # Pictures of terms and exponents need one law. Of an average they show the
+    # heaviest.
     main = posterior.heaviest if is_average else posterior
     along_tokens = {"N", "D"} <= set(runs.runs)
 
-    # Pictures in the order of the page: what was not seen comes first.
+    # in the order of the page: pictures of the held-out runs come first
     pictures = [
         figures.best_sizes(posterior, runs.runs, setting.unit),
         figures.calibration(runs.held, rows, result, setting.unit),
         figures.width_parts(judged, runs.held),
         figures.law_weights(posterior) if is_average else None,
     ]
-    # What one law says of itself is for who looks closer.
+    # pictures of one law alone, for readers who want details
     inside = [
         figures.misfits(posterior, fitted, main.law),
         figures.term_contributions(main, runs.runs, setting.unit),
@@ -258,10 +259,10 @@ def judge(
     printed = numbers = None
     if along_tokens:
         printed = _held_out_picture(name, runs, rows, setting)
-        # In the sample forecasts show the quality of the fit only.
+        # Forecasts of training runs only show how well the laws fit.
         last = _last_stage(fitted, setting.main)
-        of_last = forecast(posterior, last, seed=setting.seed)
-        numbers = panels((runs.held, rows), (last, of_last))
+        last_rows = forecast(posterior, last, seed=setting.seed)
+        numbers = panels((runs.held, rows), (last, last_rows))
     return DomainResult(
         name=name,
         fit=posterior,
@@ -276,8 +277,8 @@ def judge(
 
 
 def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
-    """Select the training runs at the largest levels: the held-out ones, if they were
-    fitted, too.
+    """Select the training runs of the held-out stage if it was fitted, too; else those
+    at the largest level of its axis.
     """
     is_held = hold_out.is_held(fitted)
     if is_held.any():
@@ -289,7 +290,7 @@ def _last_stage(fitted: pd.DataFrame, hold_out: HoldOut) -> pd.DataFrame:
 def _held_out_picture(
     name: str, runs: Split, rows: pd.DataFrame, setting: PageSetting
 ) -> figures.Picture:
-    """Draw the forecasts of the main held-out runs with their observations."""
+    """Draw the forecasts of the main held-out runs, and their measured losses."""
     main = setting.main.name
     return figures.forecast_grid(
         runs.held,

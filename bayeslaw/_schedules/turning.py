@@ -152,8 +152,9 @@ def turning_length(
     first_back = np.argmax(back, axis=1)
     last_above = np.maximum(first_back - 1, 0)
     crossing = _bisect(is_above, grid[last_above], grid[first_back])
-    without = np.where(above.any(axis=1), np.inf, 0.0)
-    turning = np.where(back.any(axis=1), crossing, without)
+    # of draws whose loss is never back: infinite if it was above its start, else 0
+    never_back = np.where(above.any(axis=1), np.inf, 0.0)
+    turning = np.where(back.any(axis=1), crossing, never_back)
     return TurningLength(turning, second.steps, name_of_loss(sides))
 
 
@@ -228,8 +229,8 @@ def critical_point(
     back to its start (Wang 2025, section 4.4, fig. 7c).
 
     The result is the last step of pre-training whose loss endless adaptation can still
-    reach or undercut: the limit is not above that loss. With eq. 4 and no annealing: A
-    S1pt^-alpha = B.
+    reach or undercut: the limit is not above that loss. For eq. 4 without annealing it
+    is the step at which A S1pt^-alpha = B.
 
     Parameters
     ----------
@@ -237,8 +238,8 @@ def critical_point(
         Pre-training and adaptation. Adaptation has no end here, so only its last rate
         and ``covariates`` matter.
     final_lr
-        Rate at the end of adaptation; by default the schedule's last rate. 0 anneals at
-        the end: the best case.
+        Rate at the end of adaptation; by default the schedule's last rate. With 0 the
+        rate is annealed at the end, which gives the lowest loss.
 
     Raises
     ------
@@ -298,8 +299,8 @@ def _last_true(
     holds: Callable[[Float[np.ndarray, "*draw step"]], Bool[np.ndarray, "draw step"]],
     grid: Float[np.ndarray, " step"],
 ) -> Float[np.ndarray, " draw"]:
-    """Find the whole number from which ``holds`` stays false, shape (draw,): infinite if
-    ``holds`` at the grid's end, 0 if ``holds`` nowhere.
+    """Find the first whole number after which ``holds`` is always false, shape (draw,).
+    It is infinite if ``holds`` is true at the grid's end, and 0 if it is true nowhere.
     """
     true = holds(grid)
     end = len(grid) - 1

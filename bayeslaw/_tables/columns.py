@@ -41,12 +41,13 @@ def renamed(
 ) -> pd.DataFrame:
     """Rename a table's columns to the schema's.
 
-    ``columns`` maps theirs to ours. Theirs is a column, a product or ratio of columns
-    and factors (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), a
-    column's natural logarithm (``"ln(ppl)"``), or one number for all rows (``"124M"``).
-    A factor may be a column's square root (``"batch_sd/sqrt(batches)"``). A product reads
-    other new columns by their new names. A tracker's prefix is dropped if the name without it is in the schema, not in
-    the table, and unique.
+    ``columns`` maps the user's expressions ("theirs") to names of the schema ("ours").
+    An expression is a column, a product or ratio of columns and factors
+    (``"tokens_B*1e9"``, ``"step*batch*length"``, ``"tokens_B*1e9/N"``), a column's
+    natural logarithm (``"ln(ppl)"``), or one number for all rows (``"124M"``). A factor
+    may be a column's square root (``"batch_sd/sqrt(batches)"``). A product can use
+    other columns of the schema that ``columns`` makes. A tracker's prefix is dropped if
+    the name without it is in the schema, not in the table, and unique.
 
     Raises
     ------
@@ -76,13 +77,13 @@ def renamed(
         products[ours] = parsed = product_of(theirs, _names(original, pairs, ours))
         if parsed is None:
             _refuse_name(original, _first_name(theirs), ours, schema)
-    new_columns = _made(products, original, out)
+    new_columns = _computed(products, original, out)
     scaled = {p.columns[0] for p in products.values() if p and len(p.columns) == 1}
     # drop columns that were only rescaled; columns of the schema, such as step, stay
     factored = [c for c in scaled if c in out and c in original and c not in schema]
     roots = [f"sqrt({name})" for theirs, _ in pairs for name in ROOT.findall(theirs)]
-    gone = {*factored, *roots, *new_columns}
-    out = out.drop(columns=[name for name in out if name in gone])
+    to_drop = {*factored, *roots, *new_columns}
+    out = out.drop(columns=[name for name in out if name in to_drop])
     out = out.assign(**new_columns)
     out = out.rename(columns=_exported(out.columns, schema))
     check_repeated(out.columns)
@@ -102,8 +103,8 @@ def _with_bare_names(
 def as_mapping(
     columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None,
 ) -> Mapping[str, str | Sequence[str]]:
-    """Read a mapping theirs -> ours, from a dictionary or from texts ``ours=theirs``,
-    as the command line and error messages write them.
+    """Read a mapping of the user's expressions to names of the schema (theirs -> ours).
+    It is a dictionary, or texts ``ours=theirs`` as on the command line.
 
     Raises
     ------
@@ -128,26 +129,27 @@ def as_mapping(
 
 
 def by_theirs(columns: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
-    """Invert a mapping ours -> theirs; one of their columns may also name runs.
+    """Invert a mapping ours -> theirs. A user's column may become one column that laws
+    read, and any number of columns that name runs (`NAMES`).
 
     Raises
     ------
     RunTableError
-        Two columns that laws read would be made from one of theirs.
+        A user's column would become two columns that laws read.
     """
-    turned: dict[str, str | tuple[str, ...]] = {}
+    inverted: dict[str, str | tuple[str, ...]] = {}
     several: dict[str, tuple[str, ...]] = {}
     for ours, theirs in columns.items():
         before = several.get(theirs, ())
-        own_names = [name for name in before if name not in NAMES]
-        if own_names and ours not in NAMES:
+        law_columns = [name for name in before if name not in NAMES]
+        if law_columns and ours not in NAMES:
             raise RunTableError(
-                f"--column {own_names[0]}={theirs} and {ours}={theirs} are of one "
+                f"--column {law_columns[0]}={theirs} and {ours}={theirs} read the same "
                 "column; copy it under a second name"
             )
         several[theirs] = (*before, ours)
-        turned[theirs] = several[theirs] if before else ours
-    return turned
+        inverted[theirs] = several[theirs] if before else ours
+    return inverted
 
 
 def replaced(
@@ -162,23 +164,24 @@ def replaced(
 def is_there(
     theirs: str, ours: str, names: Collection[str], products: Collection[str] = ()
 ) -> bool:
-    """Tell whether `renamed` can make ``ours`` of ``theirs``, in a table with columns
-    ``names`` and computed columns ``products``. A number, or a product of computed
-    columns, does not replace a column ``ours`` of the table.
+    """Tell whether `renamed` can make ``ours`` from ``theirs``, in a table with columns
+    ``names`` and computed columns ``products``. If the table has ``ours`` already, a
+    number or a product of computed columns does not replace it.
     """
     if theirs in names:
         return True
     if _shared_number(theirs) is not None:
         return ours not in names
     inputs = _read(theirs, {*names, *products})
-    # a table that `renamed` returned, when read again, keeps its computed columns
+    # Users may pass a table that `renamed` has returned. Its columns must not be
+    # computed a second time.
     return bool(inputs) and not (
         set(inputs) <= set(products) | {ours} and ours in names
     )
 
 
 def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
-    """List pairs (theirs, ours); a column of theirs may have several of ours."""
+    """List pairs (theirs, ours); one expression of theirs can have several of ours."""
     return [
         (theirs, name)
         for theirs, ours in columns.items()
@@ -189,7 +192,7 @@ def _pairs(columns: Mapping[str, str | Sequence[str]]) -> list[tuple[str, str]]:
 def _with_logarithms(
     table: pd.DataFrame, pairs: Sequence[tuple[str, str]]
 ) -> pd.DataFrame:
-    """Add each column that is written as a logarithm, under the name that it has there.
+    """Add the logarithms that ``pairs`` read, each under its expression, ``ln(...)``.
 
     Raises
     ------
@@ -211,7 +214,8 @@ def _with_logarithms(
 
 
 def _with_roots(table: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Add the square roots that products read, each under the name that it has there.
+    """Add the square roots that products read, each under its expression,
+    ``sqrt(...)``.
 
     Raises
     ------
@@ -338,12 +342,14 @@ def _read(theirs: str, names: Collection[str]) -> tuple[str, ...]:
 def _names(
     table: pd.DataFrame, pairs: Sequence[tuple[str, str]], ours: str
 ) -> set[str]:
-    """Collect the names that the product for ``ours`` may read: columns, old and new."""
+    """Collect the names that the product for ``ours`` may read: all columns, old and
+    new; ``ours`` only if the table has it already.
+    """
     names = {*map(str, table.columns), *(target for _, target in pairs)}
     return names if ours in table else names - {ours}
 
 
-def _made(
+def _computed(
     products: Mapping[str, ColumnProduct | None],
     original: pd.DataFrame,
     out: pd.DataFrame,
@@ -365,8 +371,8 @@ def _made(
         ]
         if not ready:
             raise RunTableError(
-                f"columns {' and '.join(waiting)} are each made of the other; name the "
-                "table's own columns"
+                f"columns {' and '.join(waiting)} are each made from the other; name "
+                "columns of the table"
             )
         for ours in ready:
             product = waiting.pop(ours)
@@ -392,8 +398,8 @@ def _with_unread(values: pd.Series, unread: pd.Series) -> pd.Series:
     """Put cells that are not numbers back as text: an error follows only if their rows
     are used.
     """
-    none = unread.notna()
-    return values.astype(object).mask(none, unread) if none.any() else values
+    is_text = unread.notna()
+    return values.astype(object).mask(is_text, unread) if is_text.any() else values
 
 
 def _plain_numbers(column: pd.Series, name: str) -> pd.Series:
@@ -428,15 +434,15 @@ def _without_replaced(
     """Drop the columns of `replaced`, with a warning for each."""
     theirs = {ours: name for name, ours in _pairs(columns)}
     names = set(map(str, table.columns))
-    gone = [o for o in replaced(table, columns) if _read(theirs[o], names)]
-    for ours in gone:
+    to_drop = [o for o in replaced(table, columns) if _read(theirs[o], names)]
+    for ours in to_drop:
         warnings.warn(
             f"column {ours!r} is read from {theirs[ours]!r} as asked for; the table's "
             f"own {ours!r} is left out",
             RunTableWarning,
             stacklevel=4,
         )
-    return table.drop(columns=gone)
+    return table.drop(columns=to_drop)
 
 
 def _divides(theirs: str, table: pd.DataFrame) -> bool:
@@ -515,9 +521,9 @@ def melt_losses(
     """Melt ``target_loss`` and ``source_loss``, or the columns of ``evaluations`` (by
     name of the set), to one row per loss. A table with loss or domain is unchanged.
 
-    Rows keep their index: all rows of a run have the same. ``loss_before`` becomes
-    ``target_loss_before`` in rows of the target (if in the table), and likewise for the
-    source. Empty losses are dropped.
+    The rows made from one row keep its index. In rows of the target, ``loss_before`` is
+    ``target_loss_before`` if the table has it; rows of the source likewise. Rows
+    without a loss are dropped.
     """
     by_domain = evaluations or BOTH
     if {"loss", "domain"} & set(runs) or not set(by_domain.values()) <= set(runs):

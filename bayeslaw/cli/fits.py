@@ -47,9 +47,10 @@ class FitOptions:
     law: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name of a law (see `bayeslaw laws`), a formula, or a Python file; "
-            "several, or none: their average. A formula reads any numeric column, with its "
-            'unit: "E + A/N^alpha + B*heat[degC]". chinchilla+lr: with an optimum of lr.',
+            help="Name of a law (see `bayeslaw laws`), a formula, or a Python file. "
+            "Several laws, or the default ones, are averaged. A formula reads any numeric "
+            'column, with its unit: "E + A/N^alpha + B*heat[degC]". chinchilla+lr has an '
+            "optimal lr.",
             autocompletion=complete_law,
         ),
     ] = None
@@ -87,8 +88,8 @@ class FitOptions:
         bool,
         typer.Option(
             "--drift",
-            help="One law with its drift beyond the runs, learned from stages left out, "
-            "as the laws of an average have it: --law rectified --drift.",
+            help="Give one law the drift beyond the runs that laws of an average have, "
+            "learned from stages left out: --law rectified --drift.",
         ),
     ] = False
     experience: Experience = None
@@ -113,12 +114,12 @@ class FitOptions:
 
 @command
 def fit(options: FitOptions) -> None:
-    """Sample the posterior of a law on a table of runs; of several laws, or with no law
-    named, average them.
+    """Sample the posterior of a law on a table of runs. Several laws are averaged; with
+    no law named, those that suit the table.
 
     Example: bayeslaw fit runs.csv --law ptpp-gate-floor --where "ptpp <= 31" -o fit.nc
-    (or --best-of lr, or --law chinchilla+lr, where the table holds sweeps of learning
-    rates; or --column "loss_sd=eval/stderr", where it has the standard error of each loss)
+    (if the table holds sweeps of learning rates: --best-of lr, or --law chinchilla+lr;
+    if it has the standard error of each loss: --column "loss_sd=eval/stderr")
     """
     options = with_file(options, options.runs)
     if options.output is not None:
@@ -182,7 +183,9 @@ def _one_law(
 
 
 def _law_of_few(table: pd.DataFrame) -> list[str] | None:
-    """The law of a table that is too small for an average, which is said; else None."""
+    """Choose the law of a table that is too small for an average, and print which it
+    is; None for a larger table.
+    """
     from bayeslaw._posteriors.fits.candidates import law_of_few
 
     name = law_of_few(table)
@@ -206,7 +209,7 @@ def _several_laws(
         raise LawError("priors belong to one law; name it (--law), without --drift")
     if options.drift and options.preview:
         raise LawError(
-            "--preview is of one law by itself: leave out --preview or --drift"
+            "a preview is of one law without its drift: leave out --preview or --drift"
         )
     laws = options.law or None
     which = len(laws) if laws else "the default"

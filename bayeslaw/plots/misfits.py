@@ -37,7 +37,7 @@ def width_parts(ax: Axes, parts: pd.DataFrame, labels: Sequence[str]) -> Axes:
         ax.bar(at, height, bottom=below, width=0.7, color=COLOURS[i], label=label)
         below = below + height
     ax.set_xticks(at, labels)
-    # parts without height would keep the axis at the bars' tops
+    # matplotlib leaves no margin above a stack whose last part has no height
     ax.set_ylim(0, 1.05 * below.max())
     ax.set_ylabel("width of the 90% interval (% of the loss)")
     return ax

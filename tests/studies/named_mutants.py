@@ -266,7 +266,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (f"{_AVERAGING}/record.py", "if rhat > MAX_RHAT:", "if rhat > 9:"),
     (
         f"{_AVERAGING}/average.py",
-        "drifts = draw_drift(result.tau, result.drift_prior, int(draws), drifting)",
+        "drifts = draw_drift(result.tau, result.drift_prior, int(draws), drift_rng)",
         "pass",
     ),
     (f"{_AVERAGING}/folds.py", "held = x >= levels[-most]", "held = x <= levels[0]"),

@@ -51,7 +51,8 @@ def goal_now(
         return asked_of(
             view, posteriors[TARGET], campaign.goal, gain, may_be_settled=is_begun
         )
-    # priors are too wide for a plan: first learn the range of its losses
+    # With priors alone no plan is made: the first runs narrow the losses where it may
+    # be.
     if not any(is_prior_only(p) for p in posteriors.values()):
         plan = present_plan(posteriors[TARGET], posteriors[FORGETTING], campaign.goal)
         if plan.is_possible:
@@ -93,7 +94,7 @@ def where_a_plan_may_be(
     lacking = [column for column in ("N", "D") if column not in candidates]
     if lacking:
         raise RunTableError(
-            f"the table of candidates lacks column {lacking[0]!r}, which a plan is made of"
+            f"the table of candidates lacks column {lacking[0]!r}, which a plan needs"
         )
     covariates = {
         name: np.mean(x) for name, x in (question.get("covariates") or {}).items()
@@ -117,5 +118,5 @@ def where_a_plan_may_be(
 def _spread(
     levels: Float[np.ndarray, " run"], count: int = 3
 ) -> Float[np.ndarray, " level"]:
-    """Space ``count`` numbers evenly from the least level to the most."""
+    """Space ``count`` numbers evenly from the lowest level to the highest."""
     return np.unique(np.linspace(levels.min(), levels.max(), count))

@@ -49,7 +49,8 @@ def what_is_known(
     Parameters
     ----------
     table
-        Measured runs and runs on offer; the latter have any number as ``loss``.
+        Measured runs and runs on offer. The ``loss`` of runs on offer is not used, but
+        must be a number.
     measured
         Mask of the measured runs, shape (row,).
     """
@@ -61,7 +62,7 @@ def what_is_known(
                 table, measured, list(laws), settings, on_failure="ignore"
             )
         except RunTableError:
-            pass  # too few levels to leave one out
+            pass  # there are too few levels to leave a stage out
     for law in laws:
         try:
             fitting.check_fittable(law, measured_runs)

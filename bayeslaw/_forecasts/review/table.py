@@ -193,7 +193,7 @@ def _suiting(runs: pd.DataFrame, command: str) -> tuple[list[Law], Finding]:
         return [], Finding("laws", "fail", str(error), todo)
     usable, refused = [], []
     with warnings.catch_warnings():
-        # the checks of levels and of the reference run report these
+        # `_levels` and `_reference` report what these warnings say
         warnings.simplefilter("ignore", RunTableWarning)
         for law in laws:
             try:
@@ -225,7 +225,7 @@ def _rows(runs: pd.DataFrame, laws: Sequence[Law]) -> Finding:
     if missing <= 0:
         return Finding("rows", "pass", reason)
     todo = f"add runs, {missing} at least, or name a smaller law"
-    return Finding("rows", "look", f"{reason}: priors say much of it", todo)
+    return Finding("rows", "look", f"{reason}: fits rest on priors in part", todo)
 
 
 def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
@@ -234,7 +234,7 @@ def _levels(runs: pd.DataFrame, columns: Collection[str]) -> Finding:
     """
     counts = {name: runs[name].nunique() for name in columns}
     reason = "levels: " + ", ".join(f"{name} {n}" for name, n in counts.items())
-    # with three levels of a column, a law's bend along it is seen
+    # the bend of a law along a column needs three levels of the column
     few = [name for name, n in counts.items() if n < 3]
     if not few:
         return Finding("levels", "pass", reason)
@@ -304,17 +304,18 @@ def _noise(runs: pd.DataFrame) -> Finding:
         todo = "repeat the cheapest run with another seed"
         return Finding("noise", "pass", reason, todo)
     away = (log_loss - groups.transform("mean")).to_numpy()[several]
-    # a mean of n rows is nearer to each row than the truth is, by this factor
+    # rows lie nearer to their own mean than to the true mean, by the factor
+    # sqrt((n - 1) / n)
     away = away * np.sqrt(sizes[several] / (sizes[several] - 1))
     # the sd of a normal from its median absolute deviation
     sd = 1.4826 * median_distance(away)
     reason = (
         f"{int(several.sum())} rows are of settings that were run more than once: runs "
-        f"alike differ by {sd:.2%} (sd of log loss)"
+        f"of equal settings differ by {sd:.2%} (sd of log loss)"
     )
     if sd == 0:
         todo = "look whether one run was exported twice, or the seed changes nothing"
-        return Finding("noise", "look", f"{reason}, to the last digit alike", todo)
+        return Finding("noise", "look", f"{reason}: the losses are equal", todo)
     if sd > LARGE_MISS:
         todo = "look for what else differs between them, and make it a column"
         return Finding(
@@ -371,7 +372,9 @@ def _signal(
 
 
 def _planned_by(parts: Mapping[str, pd.DataFrame]) -> str:
-    """The command that plans with fits of the domains: of mixtures, another one."""
+    """Write the command that plans with fits of these domains; mixtures have their own
+    command.
+    """
     if any(is_share(column) for runs in parts.values() for column in runs):
         return "bayeslaw mixture " + " ".join(f"--loss {n}={n}.nc" for n in parts)
     return "bayeslaw plan --target T.nc --source S.nc"
@@ -386,11 +389,11 @@ def _plan(parts: Mapping[str, pd.DataFrame]) -> Finding:
     target, source = parts["target"], parts["source"]
     # the doubts that `plan` would have about fits of these rows
     doubts = doubts_of_tables("source", target, source)
-    still = [n for n in ("target", "source") if not _varies(parts[n], "replay")]
-    if still:
+    one_replay = [n for n in ("target", "source") if not _varies(parts[n], "replay")]
+    if one_replay:
         doubts.append(
-            f"replay does not vary among the runs of {' and '.join(still)}, so no plan "
-            "can choose it"
+            f"replay does not vary among the runs of {' and '.join(one_replay)}, so no "
+            "plan can choose it"
         )
     if doubts:
         return Finding("plan", "look", "; ".join(doubts), "mend that before a plan")

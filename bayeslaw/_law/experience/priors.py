@@ -1,8 +1,9 @@
 """Learn priors of a law's parameters from fits of other tables.
 
-Between labs a parameter's log is normal, with the mean and sd of the labs' means. There
-are few labs, so the law's own prior counts as the labs that are missing to `FULL` (a
-normal with a conjugate prior, and its predictive sd: Gelman et al. 2013, section 3.3).
+Between labs a parameter's log is normal, with the mean and sd of the labs' means. If
+there are fewer than `FULL` labs, the law's own prior counts as the missing ones. (This
+is a normal with a conjugate prior, and its predictive sd: Gelman et al. 2013, section
+3.3).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ KINDS = {
     "fine-tuning": "fine-tuning",
 }
 NONE = "none"
-# a kind of few labs begins from what another taught
+# a kind with few labs -> the kind whose population is its prior
 BASES = {"code": "web-text"}
-FULL = 4  # labs from which a population stands by itself
+FULL = 4  # with so many labs the law's own prior no longer counts
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def populations(
         else:
             chosen = [table for table in of_site if table.is_called(name)]
             within = within_labs(experience.tables).sd(base[site].sd)
-            of_kind = _alike(chosen, site, within)
+            of_kind = _same_lab(chosen, site, within)
         if of_kind is not None and of_kind.labs:
             learned_priors[site] = of_kind
     return learned_priors
@@ -175,12 +176,13 @@ def experienced(
     experience: TableFits | None = None,
     draws: int = 4000,
 ) -> Law:
-    """Replace a law's priors by priors learned from other tables; a parameter that no
-    table has keeps its own.
+    """Replace a law's priors by priors learned from other tables. A parameter that no
+    table has keeps its prior.
 
-    Contributions are learned as shares of the floor. The user's losses determine the
-    floor in their own unit: for each draw of the shares, the median over the runs.
-    Before the first run, the floor is that of the tables in nats per token.
+    Contributions are learned as shares of the floor. The floor, in the unit of the
+    user's losses, follows from these losses: for each draw of the shares it is the
+    median over the runs of the floors that they imply. Before the first run, the floor
+    is learned from the tables in nats per token.
 
     Parameters
     ----------
@@ -195,9 +197,9 @@ def experienced(
     if not learned_priors:
         return law
     runtime.start()
-    amid = _amid(law, experience)
+    restated = _at_tables(law, experience)
     rng = np.random.default_rng(0)
-    values = {site: prior.draw(rng, draws) for site, prior in amid.priors.items()}
+    values = {site: prior.draw(rng, draws) for site, prior in restated.priors.items()}
     for site, population in learned_priors.items():
         logs = population.mean + population.sd * rng.standard_normal(draws)
         values[site] = np.exp(logs)
@@ -205,15 +207,17 @@ def experienced(
     floors = [term.site for term in law.terms if term.is_floor]
     if floors:
         if measured is not None:
-            values[floors[0]] = _floors(amid, floors[0], values, measured)
+            values[floors[0]] = _floors(restated, floors[0], values, measured)
             sites[floors[0]] = None
         for site in sites:
             if _is_share(law, site):
                 values[site] = values[site] * values[floors[0]]
-    stated = amid.with_reference(dict(reference or {}))
-    moved = _contributions(amid, stated, values)
+    result = restated.with_reference(dict(reference or {}))
+    contributions = _contributions(restated, result, values)
     source = _source(name, max(p.labs for p in learned_priors.values()))
-    return stated.with_priors({s: _lognormal_of(moved[s], source) for s in sites})
+    return result.with_priors(
+        {s: _lognormal_of(contributions[s], source) for s in sites}
+    )
 
 
 def _floors(
@@ -222,8 +226,8 @@ def _floors(
     shares: Mapping[str, Float[np.ndarray, " draw"]],
     measured: Measured,
 ) -> Float[np.ndarray, " draw"]:
-    """Compute the floor that brings each draw of the shares to the level of the losses,
-    shape (draw,).
+    """Compute for each draw of the shares the floor at which the law agrees with the
+    measured losses (median over runs), shape (draw,).
     """
     at_one = {n: jnp.asarray(v) for n, v in shares.items()}
     at_one[floor] = jnp.ones(len(shares[floor]))
@@ -235,22 +239,21 @@ def _floors(
 def as_learned(
     law: Law, draws: Mapping[str, Float[np.ndarray, " draw"]]
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Restate draws of a law as the learned tables state theirs: contributions at the
-    run in the middle of the tables, as shares of the floor if there is one; each of
-    shape (draw,).
+    """Restate draws of a law as in the learned tables: contributions at the run in the
+    middle of the tables, as shares of the floor if there is one; each of shape (draw,).
     """
     values = {site: np.asarray(draws[site]) for site in law.priors}
-    moved = _contributions(law, _amid(law, learned()), values)
+    restated = _contributions(law, _at_tables(law, learned()), values)
     floors = [term.site for term in law.terms if term.is_floor]
-    shares = [site for site in moved if _is_share(law, site)]
-    return moved | {site: moved[site] / moved[floors[0]] for site in shares}
+    shares = [site for site in restated if _is_share(law, site)]
+    return restated | {site: restated[site] / restated[floors[0]] for site in shares}
 
 
 # -- parts -----------------------------------------------------------------------------
 
 
 def _check_name(name: str, experience: TableFits) -> None:
-    """Refuse a name that is no kind, lab or table."""
+    """Refuse a name that is not a kind, a lab or a table."""
     if name in KINDS or any(table.is_called(name) for table in experience.tables):
         return
     names = {part for t in experience.tables for part in (t.lab, t.name)}
@@ -278,31 +281,32 @@ def _by_lab(
     return by_lab
 
 
-def _alike(
+def _same_lab(
     tables: Sequence[LearnedTable], site: str, within: float
 ) -> Population | None:
     """Predict the parameter of a further table of the same lab."""
     if not tables:
         return None
     logs = np.array([table.logs[site] for table in tables])
-    own = float(np.mean(logs[:, 1] ** 2))
+    fit_variance = float(np.mean(logs[:, 1] ** 2))
     between = within**2 * (1 + 1 / len(tables))
-    return Population(float(logs[:, 0].mean()), math.sqrt(own + between), 1)
+    return Population(float(logs[:, 0].mean()), math.sqrt(fit_variance + between), 1)
 
 
-def _amid(law: Law, experience: TableFits) -> Law:
+def _at_tables(law: Law, experience: TableFits) -> Law:
     """Restate a law's contributions at the reference run of the learned tables."""
     teacher = experience.same.get(law.name, law.name)
     run = experience.reference.get(teacher, {})
-    amid = law.with_reference({c: v for c, v in run.items() if c in law.covariates})
+    restated = law.with_reference({c: v for c, v in run.items() if c in law.covariates})
     medians = {site: np.array([p.median]) for site, p in law.priors.items()}
-    moved = _contributions(law, amid, medians)
-    own = {
-        t.coefficient: Prior(t.prior.family, (float(moved[t.site][0]), t.prior.args[1]), t.prior.source)
-        for t in law.terms
-        if t.in_nats and t.prior.family == "lognormal"
-    }  # fmt: skip
-    return amid.with_priors(own)
+    contributions = _contributions(law, restated, medians)
+    priors = {}
+    for term in law.terms:
+        prior = term.prior
+        if term.in_nats and prior.family == "lognormal":
+            args = (float(contributions[term.site][0]), prior.args[1])
+            priors[term.coefficient] = Prior(prior.family, args, prior.source)
+    return restated.with_priors(priors)
 
 
 def own_populations(
@@ -312,16 +316,16 @@ def own_populations(
     parameters, by site; contributions are shares of the floor if there is one.
     """
     runtime.start()
-    amid = _amid(law, experience or learned())
+    restated = _at_tables(law, experience or learned())
     floors = [t.prior.median for t in law.terms if t.is_floor]
-    own = {}
-    for site, prior in amid.free_priors.items():
+    implied = {}
+    for site, prior in restated.free_priors.items():
         if prior.family != "lognormal":
             continue
         median, sd = prior.args
         share = floors[0] if _is_share(law, site) else 1.0
-        own[site] = Population(math.log(median / share), sd, 0)
-    return own
+        implied[site] = Population(math.log(median / share), sd, 0)
+    return implied
 
 
 def _is_share(law: Law, site: str) -> bool:
@@ -333,15 +337,18 @@ def _is_share(law: Law, site: str) -> bool:
 def _contributions(
     law: Law, target: Law, values: Mapping[str, Float[np.ndarray, " draw"]]
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Restate values at the reference run of ``other``, the same law; (draw,) each."""
-    coefficients = law.coefficients({n: jnp.asarray(v) for n, v in values.items()})
-    at_other = {c: jnp.asarray(v) for c, v in target.reference.items()}
-    moved = dict(values)
+    """Restate contributions at the reference run of ``target``, which is the same law;
+    each of shape (draw,).
+    """
+    arrays = {name: jnp.asarray(v) for name, v in values.items()}
+    coefficients = law.coefficients(arrays)
+    target_run = {c: jnp.asarray(v) for c, v in target.reference.items()}
+    restated = dict(values)
     for term in law.terms:
         if term.in_nats:
-            basis = term.basis(at_other, {n: jnp.asarray(v) for n, v in values.items()})
-            moved[term.site] = np.asarray(coefficients[term.coefficient] * basis)
-    return moved
+            basis = term.basis(target_run, arrays)
+            restated[term.site] = np.asarray(coefficients[term.coefficient] * basis)
+    return restated
 
 
 def _lognormal_of(draws: Float[np.ndarray, " draw"], source: str) -> Prior:

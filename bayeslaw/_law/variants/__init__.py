@@ -1,5 +1,5 @@
 """Make variants of a law.
 
-``open_weights``: for one model whose pre-training is unknown; ``setting``: with an
-optimal learning rate or batch size.
+``open_weights``: for one model whose pre-training is unknown; ``setting``: with a term
+for a setting such as the learning rate.
 """

@@ -1,8 +1,9 @@
-"""A law with a term of a setting of its runs, ``chinchilla+lr``: learning rate, batch,
-weight decay.
+"""Add a term for a setting of the runs to a law, such as learning rate, batch size or
+weight decay: ``chinchilla+lr``.
 
-The loss above the tuned one is a parabola in the log of the setting, whose optimum and
-curvature move with size, tokens and the stage of pre-training by powers of them:
+With a setting off its optimum the loss is higher, by a parabola in the log of the
+setting. The optimum and the curvature are power laws in size, tokens and the stage of
+pre-training:
 
     loss + cost (N/N0)^a (D/D0)^b log2(setting / best)^2,  best = best0 (N/N0)^c (D/D0)^d
 """
@@ -30,17 +31,24 @@ if TYPE_CHECKING:
 
     from bayeslaw._base.arrays import AnyArray
 
-ORIGIN = "setting:"  # of such a law, before the JSON of what it is made of
-# a law of the catalogue or a file, and a column
+ORIGIN = "setting:"  # prefix of the law's origin; JSON of its parts follows
+# name of a law or file, "+", column
 SPELLED = re.compile(r"([a-z][a-z0-9-]*|.+\.py)\s*\+\s*([A-Za-z_]\w*)")
 
 
 class SettingPriors(NamedTuple):
     """Priors of the term of a setting.
 
-    ``cost``: nats lost by a factor of two off the best setting; ``best_sd``: sd of the
-    log of the best setting around the middle of the sweep; ``moves``: powers by which
-    the best setting moves; ``cost_moves``: the same of the cost.
+    Parameters
+    ----------
+    cost
+        Rise of the loss, in nats, at a factor of two off the best setting.
+    best_sd
+        Sd of the log of the best setting around the middle of the sweep.
+    moves
+        Exponents of the best setting, by column.
+    cost_moves
+        Exponents of the cost, for every column.
     """
 
     cost: Prior = lognormal(
@@ -71,8 +79,8 @@ class Swept(NamedTuple):
 
 
 def spelled_setting(text: str) -> Swept | None:
-    """Split ``chinchilla+lr`` into a law, or nearly its name, and a column; None if a
-    text is not so.
+    """Split a text such as ``chinchilla+lr`` into a law (a name similar to one is
+    enough) and a column; return None for any other text.
 
     Examples
     --------
@@ -84,22 +92,24 @@ def spelled_setting(text: str) -> Swept | None:
     parts = SPELLED.fullmatch(text.strip())
     if parts is None:
         return None
-    # a slip of the name is not a parameter of a formula: it is refused as an unknown law
+    # A name similar to a law's counts, too: it is misspelled and not a parameter of a
+    # formula. `law` then refuses it, with a proposal.
     is_law = difflib.get_close_matches(parts[1], law_names(), 1, 0.8)
     return Swept(parts[1], parts[2]) if is_law or parts[1].endswith(".py") else None
 
 
 def middle_of(law: Law, column: str, runs: pd.DataFrame | None) -> dict[str, float]:
-    """Choose the run at which a setting's best value and cost are stated: the middle of
-    the table (medians, to three digits), else the law's reference run and a rate of 1e-3.
+    """Choose the run at which a setting's best value and cost are stated: the medians
+    of the table, to three digits. Without a table it is the law's reference run with a
+    rate of 1e-3.
 
     Raises
     ------
     LawError
-        The table has no such column, or not numbers above 0 in it.
+        The column has cells that are not numbers above 0.
     """
     columns = [c for c in SettingPriors().moves if c in law.covariates]
-    # a table without the column is refused where it is read, with a proposal
+    # if the table lacks the column, the fit refuses it with a proposal
     if runs is None or column not in runs:
         return {c: law.reference[c] for c in columns} | {column: 1e-3}
     if runs[column].dtype.kind not in "iuf" or not (runs[column] > 0).all():
@@ -119,8 +129,8 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
     column
         The setting's column, of numbers above 0.
     at
-        The run at which the best setting and its cost are stated: the columns with which
-        they move, of ``N``, ``D`` and ``ptpp``, and ``column``.
+        The run at which the best setting and its cost are stated. It has ``column`` and
+        those of ``N``, ``D`` and ``ptpp`` with which the optimum moves.
 
     Raises
     ------
@@ -146,7 +156,7 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
             Exponent(bowl.best(c), priors.moves[c], c, may_rest=True),
             Exponent(bowl.cost(c), priors.cost_moves, c, may_rest=True),
         ]
-    # the last one listed is the first that the sampler's coordinates move: alone
+    # must be last: the sampler's coordinates then change this exponent by itself
     exponents.append(Exponent(bowl.best(), best, column))
     cost = Term(
         bowl.cost(),
@@ -154,7 +164,7 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
         priors.cost,
         rf"c_{{\mathrm{{{column}}}}} \log_2^2(\mathrm{{{column}}} / "
         rf"\mathrm{{{column}}}^*)",
-        in_nats=False,  # at the best setting the term vanishes
+        in_nats=False,  # at the best setting the term is 0
     )
     medians = {e.name: e.prior.median for e in exponents}
     parts = {"law": law.name, "origin": law.origin, "column": column, "at": dict(at)}
@@ -177,8 +187,8 @@ def with_setting(law: Law, column: str, at: Mapping[str, float]) -> Law:
 
 
 def base_of(origin: str) -> str:
-    """Read the origin of the law to which a setting's term was added; that of another law
-    is its own.
+    """Read the origin of the law to which a setting's term was added. The origin of any
+    other law is returned as it is.
     """
     if not origin.startswith(ORIGIN):
         return origin
@@ -187,8 +197,8 @@ def base_of(origin: str) -> str:
 
 @dataclass(frozen=True)
 class Bowl:
-    """The basis: powers of ``moving`` columns (with their middles) times the square of
-    how many factors of two the setting lies off its best value.
+    """Basis of the term: log2(setting / best)^2 times powers of the ``moving`` columns,
+    each relative to its middle.
     """
 
     column: str
@@ -214,7 +224,7 @@ class Bowl:
 
 
 class _Beside(NamedTuple):
-    """A change of units that leaves parameters which it does not know as they are."""
+    """Change of units by ``change`` that keeps all parameters ``change`` does not have."""
 
     change: Callable[[Values], Mapping[str, AnyArray]]
 

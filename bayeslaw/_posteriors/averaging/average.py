@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 DRAWS = 4000
-LEAST = 1 / DRAWS  # weight below which a law has no draw
+LEAST = 1 / DRAWS  # laws with less weight get no draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,8 @@ def average(arguments: AverageArguments) -> Average:
         Let each law drift beyond the training runs. Without drift, an average of one
         law is that law with its misfit.
     on_failure
-        ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics of a law with draws
-        fail.
+        ``"raise"``, ``"warn"`` or ``"ignore"`` when the diagnostics of a law fail that
+        has draws in the average.
 
     Raises
     ------
@@ -77,10 +77,10 @@ def average(arguments: AverageArguments) -> Average:
     1.0
     """
     table = as_runs(arguments.runs)
-    everything = np.ones(len(table), bool)
+    all_rows = np.ones(len(table), bool)
     return average_part(
         table,
-        everything,
+        all_rows,
         arguments.laws,
         arguments,
         drift=arguments.drift,
@@ -131,7 +131,9 @@ def average_part(
 def _read_by(
     laws: Sequence[str], settings: Comparing, runs: pd.DataFrame
 ) -> dict[str, float]:
-    """Drop the columns of a reference run that only other `candidate_laws` read."""
+    """Drop columns of the reference run that belong to a candidate law which is not
+    among ``laws``. Columns that no candidate law reads stay.
+    """
     columns = {c for name in laws for c in catalogue.law(name).covariates}
     candidates = {c for n in candidate_laws(runs) for c in catalogue.law(n).covariates}
     reference = settings.reference or {}
@@ -154,8 +156,8 @@ def of_comparison(
     attrs: Mapping | None = None,
 ) -> Average:
     """Build the average from a comparison."""
-    # Two streams: the same draws are chosen with drift and without.
-    rng, drifting = np.random.default_rng(seed).spawn(2)
+    # drift has its own stream, so that its use does not change which draws are chosen
+    rng, drift_rng = np.random.default_rng(seed).spawn(2)
     members = []
     counts = shares(judged.weights)
     for result, weight, draws in zip(
@@ -163,13 +165,13 @@ def of_comparison(
     ):
         if not draws:
             continue
-        # each draw comes equally often, or once more
+        # the counts of any two draws differ by one at most
         shuffled = rng.permutation(len(result.values["sigma"]))
         chosen = rng.permutation(np.resize(shuffled, draws))
         values = {name: leaf[chosen] for name, leaf in result.values.items()}
         drifts = np.zeros((draws, 2 * len(result.training_range.axes)))
         if drift:
-            drifts = draw_drift(result.tau, result.drift_prior, int(draws), drifting)
+            drifts = draw_drift(result.tau, result.drift_prior, int(draws), drift_rng)
         values[DRIFT] = drifts
         members.append(
             Member(

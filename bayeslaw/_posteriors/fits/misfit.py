@@ -49,9 +49,16 @@ if TYPE_CHECKING:
 class TrainingRuns(NamedTuple):
     """Runs that a law was fitted to.
 
-    ``covariates``: by column, (row,); ``y``: log losses, (row,); ``sharing``: groups of
-    rows with a common error; ``row_sd``: sd of each row's own error on log loss that the
-    table states, (row,), or None.
+    Parameters
+    ----------
+    covariates
+        Values by column, each of shape (row,).
+    y
+        Log losses, shape (row,).
+    sharing
+        Groups of rows that share an error.
+    row_sd
+        Standard errors of the log losses, if the table has them, shape (row,).
     """
 
     covariates: Mapping[str, Float[np.ndarray, " row"]]
@@ -140,8 +147,8 @@ def learn_misfit(
 
 
 def _rows(process: Process, runs: TrainingRuns) -> Rows:
-    """Evaluate the basis and the groups at the training runs, with neighbours along a
-    run made independent.
+    """Evaluate the basis and the groups at the training runs. Points along one run have
+    correlated errors; the rows are transformed so that errors are independent.
     """
     features = process.features(runs.covariates, np)
     groups = {
@@ -157,7 +164,9 @@ def with_misfit(
     values: Mapping[str, Float[np.ndarray, "draw ..."]],
     misfit: Misfit | None,
 ) -> dict[str, Float[np.ndarray, "draw ..."]]:
-    """Add the misfit's weights to a law's draws and replace their noise by its own."""
+    """Add the misfit's weights to a law's draws, and replace the law's noise by the
+    misfit's.
+    """
     if misfit is None:
         return dict(values)
     of_law = {name: v for name, v in values.items() if name not in NOISE}

@@ -7,9 +7,10 @@ tokens by more than late ones. The noise is an Ornstein-Uhlenbeck process plus
 independent noise. The state has five numbers: level, slope, wander, the wander's slope,
 OU noise. Given scales and a draw of the law, a Kalman filter is exact (Hartikainen and
 Sarkka 2010; Durbin and Koopman 2012). One filter runs for each pair of scales and draw;
-the likelihood of the points weights the pairs. Where the law holds, pairs of small scales
-get the weight, and the forecast of the end is the law's. Elsewhere large scales get it,
-and the forecast extrapolates the run's own line.
+the likelihood of the points weights the pairs. If the run follows its law, pairs with
+small scales get most weight, and the forecast of the end is that of the law. If it does
+not, pairs with large scales get most weight, and the forecast extrapolates the run's
+own points.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 class DeparturePriors:
     """Priors of a departure's scales; a log-normal is (median, sd of the log).
 
-    Where the fit's error of a new run is below ``usual_error``, the scales of level,
-    slope, wander and noise are multiplied by sqrt(error / usual_error). The root is
-    cautious: a fit to few curves underestimates the error of a new curve. Measured runs
-    depart by .1 to 3% (docs/follow.md).
+    If the fit's error of a new run is below ``usual_error``, the scales of level,
+    slope, wander and noise are multiplied by sqrt(error / usual_error). The square root
+    makes the scales larger than in proportion, because a fit to few curves
+    underestimates the error of a new curve. Measured runs depart by .1 to 3%
+    (docs/follow.md).
 
     Parameters
     ----------
@@ -211,17 +213,18 @@ class Departure:
         """
         now = self._moved(clock)
         reading = now._reading(clock)
-        covered = np.einsum("gij,gj->gi", now.covariance, reading)
-        variance = np.einsum("gi,gi->g", reading, covered)
+        # covariance of the state with the point
+        state_point = np.einsum("gij,gj->gi", now.covariance, reading)
+        variance = np.einsum("gi,gi->g", reading, state_point)
         scale = self.scales.noise_at(self.end - clock)
         plain_noise = (self.point_noise.independent * scale) ** 2
         spike_noise = (self.point_noise.spike * scale) ** 2
-        missed = residual - now._at(clock)
+        innovation = residual - now._at(clock)
 
         spikes = self.point_noise.spikes
         plain, spiked = variance + plain_noise, variance + spike_noise
-        as_plain = np.log(1 - spikes) + _log_normal(missed, plain)
-        as_spike = np.log(spikes) + _log_normal(missed, spiked)
+        as_plain = np.log(1 - spikes) + _log_normal(innovation, plain)
+        as_spike = np.log(spikes) + _log_normal(innovation, spiked)
         log_weight = now.log_weight + np.logaddexp(as_plain, as_spike)
         log_weight -= logsumexp(log_weight)
 
@@ -230,9 +233,9 @@ class Departure:
         is_spike = np.exp(as_spike - np.logaddexp(as_plain, as_spike))
         share = float((np.exp(log_weight) * is_spike).sum())
         precision = (1 - share) / plain_noise + share / spike_noise
-        gain = covered / (variance + 1 / precision)[:, None]
-        mean = now.mean + gain.T[:, :, None] * missed
-        covariance = now.covariance - gain[:, :, None] * covered[:, None, :]
+        gain = state_point / (variance + 1 / precision)[:, None]
+        mean = now.mean + gain.T[:, :, None] * innovation
+        covariance = now.covariance - gain[:, :, None] * state_point[:, None, :]
         return replace(now, mean=mean, covariance=covariance, log_weight=log_weight)
 
     def ahead(
@@ -257,18 +260,20 @@ class Departure:
         first = self._moved(clock)
         step = self._steps(later - clock)
         reading = first._reading(clock)
-        covered = np.einsum("gij,gj->gi", first.covariance, reading)
-        carried = covered.copy()
-        carried[:, 2:] = np.einsum("gij,gj->gi", step, covered[:, 2:])
-        return np.einsum("gi,gi->g", first._reading(later), carried)
+        # covariance of the state with the first point, at that point and later
+        state_point = np.einsum("gij,gj->gi", first.covariance, reading)
+        state_later = state_point.copy()
+        state_later[:, 2:] = np.einsum("gij,gj->gi", step, state_point[:, 2:])
+        return np.einsum("gi,gi->g", first._reading(later), state_later)
 
     def with_equal_draws(self) -> Departure:
-        """Give all draws of the law equal weight, for a law refitted to the points: the
-        refit has counted them. Within a draw, scales keep their relative weights.
+        """Give all draws of the law equal weight. This is for a law that was refitted
+        to the points, because weights by the points would count them twice. Within a
+        draw, scales keep their relative weights.
         """
         of_law = logsumexp(self.log_weight, axis=0)
-        alike = -np.log(len(of_law))
-        log_weight = self.log_weight - of_law + alike
+        equal = -np.log(len(of_law))
+        log_weight = self.log_weight - of_law + equal
         return replace(self, log_weight=log_weight)
 
     # -- weights -----------------------------------------------------------------------
@@ -334,15 +339,15 @@ class Departure:
         return reading
 
     def _at(self, clock: float) -> Float[np.ndarray, "scale draw"]:
-        """Draw the run's departure from the forecast at one clock."""
+        """Compute the mean departure at log tokens ``clock``, the same as reading @
+        mean.
+        """
         level, slope, wander, _, noise = self.mean
         before_end = self.end - clock
-        scale = self.scales.noise_at(before_end)
-        times = self.scales.wander_times(before_end)
+        noise_scale = self.scales.noise_at(before_end)
+        wander_scale = self.scales.wander_times(before_end)
         line = level - slope * before_end
-        comes_and_goes = times[:, None] * wander
-        of_points = scale[:, None] * noise
-        return line + comes_and_goes + of_points
+        return line + wander_scale[:, None] * wander + noise_scale[:, None] * noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,7 +414,7 @@ class Outlook:
 
 
 def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
-    """Stationary covariance of wander, wander's slope and OU noise."""
+    """Compute the stationary covariance of wander, its slope and OU noise."""
     count = len(scales.wander)
     covariance = np.zeros((count, 3, 3))
     covariance[:, 0, 0] = scales.wander**2
@@ -422,10 +427,10 @@ def _stationary(scales: Scales) -> Float[np.ndarray, "scale 3 3"]:
 
 
 def _log_normal(
-    missed: Float[np.ndarray, "scale draw"], variance: Float[np.ndarray, " scale"]
+    innovation: Float[np.ndarray, "scale draw"], variance: Float[np.ndarray, " scale"]
 ) -> Float[np.ndarray, "scale draw"]:
-    """Compute the normal log density of each scale and draw."""
+    """Compute the log density of normal innovations, by scales and draw."""
     v = variance[:, None]
-    squares = missed**2 / v
+    squares = innovation**2 / v
     norm = np.log(2 * np.pi * v)
     return -0.5 * (squares + norm)

@@ -39,7 +39,7 @@ from bayeslaw._tables.runs import as_runs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-Told = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class UpdateArguments:
     seed: int = 0
     on_failure: str = "raise"
     progress: Progress | None = None
-    tell: Told | None = None
+    tell: Tell | None = None
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -64,7 +64,9 @@ class UpdateArguments:
         return {"seed": self.seed, **(self.question or {})}
 
     def posteriors(self) -> dict[str, KeptPosterior]:
-        """Collect the old posteriors, by the constraint of a plan."""
+        """Collect the old posteriors by their role in a plan: target, and forgetting of
+        the source.
+        """
         olds = {TARGET: _posterior(self.old)}
         if self.source is not None:
             olds[FORGETTING] = _posterior(self.source)
@@ -73,8 +75,8 @@ class UpdateArguments:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """A domain before its refit: all its rows, the new ones, and the old posterior's
-    forecast of these.
+    """A domain before its refit: all its rows, which rows are new, and the old
+    posterior's forecast of the new rows.
     """
 
     name: str
@@ -116,8 +118,7 @@ def update(arguments: UpdateArguments) -> Updated:
     source
         The source's posterior, updated from the same table.
     question
-        The question of a plan, before and after: keywords of `plan`. It needs
-        ``source``.
+        Keywords of `plan`, to compare the plan before and after. It needs ``source``.
     at
         Runs to forecast before and after; reasons are given for the first. By default
         the run of the old plan, and the largest of the table.
@@ -157,12 +158,14 @@ def update(arguments: UpdateArguments) -> Updated:
     batches = {
         role: _batch(old, runs, arguments.allow_missing) for role, old in olds.items()
     }
-    # cheap, and of the old posterior: said before the refits, which take minutes
+    # This needs only the old posteriors and is fast, so users see it before the refits,
+    # which take minutes.
     for role, batch in batches.items():
         batches[role] = batch.with_surprise(seed)
         if arguments.tell is not None:
             arguments.tell(batches[role].sentence())
-    # so is what the question or a forecast lacks
+    # The old plan and the goals come before the refits, too: if the question or a
+    # forecast lacks something, the error comes at once.
     before, planned = _plan_before(olds, arguments)
     goals = {
         role: _goal(batch.old, batch.rows, planned.get(role), arguments.at)
@@ -172,10 +175,10 @@ def update(arguments: UpdateArguments) -> Updated:
         role: olds[role].log_loss(goal.iloc[[0]]) for role, goal in goals.items()
     }
     changed = [role for role, batch in batches.items() if batch.changes.any]
-    # in times that a refit takes, with the plan made again and without
-    compared = 0.1 if before is None else 0.5
+    # time of the comparisons, relative to a refit; with a question it includes a plan
+    comparing = 0.1 if before is None else 0.5
     stages = Stages(
-        arguments.progress, dict.fromkeys(changed, 1.0) | {"compared": compared}
+        arguments.progress, dict.fromkeys(changed, 1.0) | {"compared": comparing}
     )
     news = dict(olds)
     for role in changed:
@@ -186,7 +189,7 @@ def update(arguments: UpdateArguments) -> Updated:
             on_failure=arguments.on_failure,
             progress=stages.of(role),
         )
-    # the plan comes before the forecasts, whose first is that of the old plan's run
+    # first the plans, then the forecasts, of which the first is at the old plan's run
     change = None if before is None else _change(before, news, arguments)
     domains = {
         batch.name: _updated(batch, news[role], goals[role], losses_before[role], seed)
@@ -213,9 +216,12 @@ def _change(
     """Compare the plan before and after; warn if there is no plan any more."""
     try:
         return plan_change(before, (news[TARGET], news[FORGETTING]), arguments.keywords)
-    except BayeslawError as error:  # the new fits are not lost with the plan
+    except BayeslawError as error:
+        # a warning and not an error, so that the new fits are not lost
         line = f"no plan after the update: {error}"
-        warnings.warn(line, FitWarning, stacklevel=4)  # where `update` was called
+        warnings.warn(
+            line, FitWarning, stacklevel=4
+        )  # level 4 is the caller of `update`
         return None
 
 
@@ -287,7 +293,7 @@ def _own_domain(fitted: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame,
     if "domain" not in fitted:
         if "domain" in runs and runs["domain"].nunique() > 1:
             raise RunTableError(
-                "the table has rows of several domains, and the fit's tells none: "
+                "the table has rows of several domains, and the fit's table has no domain: "
                 "select one of them (--where \"domain == 'target'\")"
             )
         return runs, "loss"
@@ -312,13 +318,13 @@ def _goal(
     planned: pd.DataFrame | None,
     at: pd.DataFrame | None,
 ) -> pd.DataFrame:
-    """Name the runs to forecast before and after."""
+    """Select the runs to forecast before and after, with names in the index."""
     if at is not None:
         return _named(at, "the run asked for")
     covariates = tuple(
         dict.fromkeys(c for piece in old.pieces() for c in piece.covariates)
     )
-    # other columns would be empty in the row of the plan
+    # only covariates: the row of the plan has no other columns
     largest = _named(largest_rows(part, covariates), "the largest run")
     if planned is None:
         return largest
@@ -326,7 +332,9 @@ def _goal(
 
 
 def _named(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Name rows for people; several rows by their columns."""
+    """Set names as the index of rows; if there are several, each name lists the row's
+    settings.
+    """
     if len(rows) == 1:
         return rows.set_axis(pd.Index([name]))
     columns = [c for c in ("N", "D", "replay", "ptpp") if c in rows]

@@ -50,15 +50,15 @@ def areas(
     rates
         Learning rate at steps 1, 2, ..., shape (step,).
     before, momentum
-        Learning rate and momentum at step 0: both 0 at the start of pre-training, its
-        last ones afterwards.
+        Learning rate and momentum at step 0: both are 0 for pre-training; for
+        adaptation, the last values of pre-training.
     lr_power
-        Wang 2025, eq. 9: each step's momentum counts times eta_i^lr_power (.1 and .2
-        there); 0 is eq. 1.
+        Power p of Wang 2025, eq. 9, which multiplies the momentum of each step by
+        eta_i^p (the paper has p = .1 and .2); with 0 it is eq. 1.
     batch_ratio
-        A step counts as so many steps of the same rate: the areas of a phase with
-        another batch size in steps of the first. Wang 2025 (appendix F) keeps 1 and
-        lets the coefficients absorb the batch size.
+        Number of steps of the first phase that one step counts as, if the phase has
+        another batch size. Wang 2025 (appendix F) keeps 1 and lets the coefficients
+        absorb the batch size.
     decay
         lambda, per step of the first phase.
     """
@@ -68,15 +68,16 @@ def areas(
     # eta_{i-1} - eta_i: negative in a warm-up, where the annealing area falls.
     drop = -np.diff(rates, prepend=before)
     per_step = decay**batch_ratio
-    # m_i = lambda m_{i-1} + drop_i as a recursive filter y_i - lambda y_{i-1} = x_i,
-    # which starts from what is left of the momentum before. If a step counts as b steps
-    # of the first phase, all b have one rate: the rate drops in the first of them and
-    # the momentum fades by lambda^b over a step.
+    # m_i = lambda m_{i-1} + drop_i is the recursive filter y_i - lambda y_{i-1} = x_i.
+    # Its initial value is lambda times the momentum at step 0. A step may count as b
+    # substeps, which all have the step's rate. Then the rate drops in the first
+    # substep, and over all b the momentum fades by lambda^b. `first` is the momentum
+    # after the first substep.
     first, _ = lfilter([1.0], [1.0, -per_step], drop, zi=np.array([decay * momentum]))
-    # sum of decay^j over the steps that this one counts as
-    inside = (1 - per_step) / (1 - decay)
-    weight = inside * (rates**lr_power if lr_power else 1.0)
-    # After the last of the steps that this one counts as.
+    # sum of decay^j over the substeps j = 0 ... b - 1
+    substeps = (1 - per_step) / (1 - decay)
+    weight = substeps * (rates**lr_power if lr_power else 1.0)
+    # the momentum after the last substep
     last = first * decay ** (batch_ratio - 1)
     return Areas(
         S1=batch_ratio * np.cumsum(rates), S2=np.cumsum(weight * first), momentum=last
@@ -96,16 +97,17 @@ def schedule_areas(
     During adaptation the areas of pre-training stay at their last values. Wang 2025
     defines S2 "at the PT and CPT stages" and lets the loss without distribution shift
     follow eq. 1 over the whole schedule (eq. 2), so S2_pt + S2_cpt must be the S2 of
-    the two phases joined: the first drop of adaptation is taken from the last rate of
-    pre-training (appendix G), and what is left of its momentum runs out in S2_cpt. The
-    paper writes no formula for that remainder; ``carry_momentum=False`` drops it.
+    the two phases joined. Therefore the first drop of adaptation starts from the last
+    rate of pre-training (appendix G), and the remaining momentum of pre-training is
+    carried on into S2_cpt. The paper has no formula for this momentum;
+    ``carry_momentum=False`` drops it.
 
     Parameters
     ----------
     pretraining, adaptation
         Learning rates at steps 1, 2, ... of each phase, shape (step,).
     carry_momentum
-        See above.
+        Whether adaptation starts with the last momentum of pre-training.
     lr_power
         As in `areas`.
     batch_ratio
@@ -137,7 +139,7 @@ def schedule_areas(
     if adaptation is not None:
         second = areas(
             np.asarray(adaptation, float),
-            # One schedule joined: its first drop is from the last rate of pre-training.
+            # the first drop of adaptation starts from the last rate of pre-training
             before=rates[-1],
             momentum=first.momentum[-1] if carry_momentum else 0.0,
             lr_power=lr_power,
