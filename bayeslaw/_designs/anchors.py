@@ -98,9 +98,10 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         those before it. ``cost`` is the cost of the run up to the row (default 6 N D
         FLOPs). ``checkpoint_cost`` is paid once for all runs from that ``checkpoint``
         (default: N and ptpp). Rows that the posterior was fitted to are not offered,
-        that is, rows with the same settings (and ``seed``, if there is such a column);
-        a run of the same name in ``run`` goes on from there for the difference. A table
-        with losses lists runs to be made again, so all its rows are offered.
+        that is, rows with the same settings (and ``seed``, if there is such a column).
+        If a run of the same name in ``run`` was measured, it goes on from its last row
+        and costs the difference. If the table has losses, its runs are to be repeated,
+        so all its rows are offered.
     goal
         Runs to forecast (a table), or the plan: the keyword arguments of `plan` for one
         model.
@@ -115,7 +116,7 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         the same confidence; while no plan reaches it, the variance of the promises at
         the most probable plan), ``"best"`` (log loss saved by a better choice among
         recipes, which are the goal's rows, or its groups by a column ``recipe``),
-        ``"law"`` (variance of the indicator which law of an average is right),
+        ``"law"`` (how sure it is which law of an average is right: a variance),
         ``"optimum"`` (variance of the position of the lowest loss along the one column
         in which the goal's rows differ), or ``"parameters"`` (a D-optimal design, for
         comparison). By default the variance, or the plan if that is the goal.
@@ -125,12 +126,12 @@ def anchors(arguments: AnchorArguments) -> Anchors:
         Size of the batch; by default as many as the budget allows.
     least
         Least gain per cost, at which the list ends. For the plan: FLOPs saved for each
-        unit of cost (default 1). Otherwise: the share of the goal's variance that the
-        whole budget would take away at that rate, or the nats that it would give (.01).
+        unit of cost (default 1). Otherwise: the gain of the whole budget at that rate,
+        as a share of the goal's variance, or in nats (default .01).
     run_length
         Length in e-folds over which the error changes along a run, in place of the
-        posterior's. A posterior without repeated points along runs has none; then it is
-        0.5. 0: every point of a run has an independent error.
+        posterior's. A posterior without several points along a run has no length; then
+        0.5 is taken. 0: every point of a run has an independent error.
     checks
         Number of outcomes simulated for the check; 0 leaves it out.
     seed
@@ -174,7 +175,8 @@ def anchors(arguments: AnchorArguments) -> Anchors:
     had = _had(candidates, posteriors)
     begun = _had(candidates, posteriors, same_run=True)
     offered = offered.without(begun).withdraw(had)
-    # a run that is begun goes on once; of another seed nothing is begun
+    # A run with measured rows can go on only once. A repetition with another seed has
+    # no measured rows.
     once = np.where(offered.is_begun, 1, limits.replicates)
     limits = limits._replace(replicates=once)
     aim = _goal(posterior, goal, offered, arguments)
@@ -334,7 +336,7 @@ def _least_rate(
     least = KINDS[gain].least if least is None else least
     if gain == "plan":
         return least
-    # as a share of the total possible gain, if that is limited
+    # if the possible gain is limited, the rate is a share of it
     total = criterion.total if isinstance(criterion, Variance | Choosing) else 1.0
     return least * (total / limits.budget)
 

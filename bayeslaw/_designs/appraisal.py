@@ -50,9 +50,12 @@ class Appraisal:
 def best_list(
     approximation: Gaussian, criterion: Criterion, limits: Limits, errors: float = 2.0
 ) -> tuple[Appraisal, bool]:
-    """Find the best runs within the limits. Also tells whether runs were left out, with
-    their cost spent on others: those with a gain of at most ``errors`` times its Monte
-    Carlo error, each and all together.
+    """Find the best runs within the limits, and tell whether doubtful runs were left
+    out.
+
+    A run is doubtful if its gain is at most ``errors`` times the gain's Monte Carlo
+    error. If all doubtful runs together gain no more than that, their cost is spent on
+    other runs.
     """
     offer = approximation.offer
     picks = choose(offer, criterion, limits)
@@ -93,7 +96,7 @@ def _joint_gain(
     certain: list[Pick],
     added: list[Pick],
 ) -> tuple[float, float]:
-    """What some picks gain together after others, and its Monte Carlo error."""
+    """Compute the gain of some picks together after others, and its Monte Carlo error."""
     offer, picks = approximation.offer, [*certain, *added]
     values = _values(offer, criterion, picks, np.eye(offer.coordinates))
     batches = _gains_by_batch(approximation, criterion, picks)
@@ -131,8 +134,8 @@ def _gains_by_batch(
 ) -> Float[np.ndarray, "batch pick"]:
     """Compute each pick's gain from each batch of draws, shape (batch, pick).
 
-    Zeros where a batch has fewer than ``draws_a_coordinate``: its covariance could not
-    be inverted.
+    The gains of a batch are 0 if it has fewer than ``draws_a_coordinate`` draws for
+    each coordinate, because its covariance could not be inverted.
     """
     draws, rank = approximation.draws.shape
     if draws < draws_a_coordinate * rank * BATCHES or not picks:
@@ -168,9 +171,9 @@ def where_to_stop(
     least: float,
     is_chance: bool,
 ) -> tuple[int, str]:
-    """Count the picks with the largest gain beyond ``least`` for their cost, with the
-    reason why the list ends there. ``is_chance``: whether runs were left out because
-    their gain may be due to chance.
+    """Find how many picks to keep, and the reason why the list ends there. The kept
+    picks have the largest sum of gain minus ``least`` times cost. ``is_chance``:
+    whether runs were left out because their gain may be due to chance.
     """
     # a run may be worth its cost only with later ones, for example of the same
     # checkpoint

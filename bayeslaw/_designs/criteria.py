@@ -68,9 +68,10 @@ def _reductions(
     (run, stop, goal).
     """
     # Measurements with loadings A, noise R lower the variance of r'z, whose covariance
-    # is S, by r'S A' (A S A' + R)^-1 A S r (Rasmussen and Williams 2006, eq. 2.26).
-    # With L L' the matrix in brackets that is the sum of squares of L^-1 A S r, and of
-    # its first entries for the first measurements.
+    # is S, by r'S A' (A S A' + R)^-1 A S r (Rasmussen and Williams 2006, eq. 2.26). If
+    # L L' is the matrix in brackets, this is the sum of squares of L^-1 A S r. For the
+    # first measurements alone it is the sum over their entries, because L is
+    # triangular.
     moved, factor = offer.factors(precision)
     squares = np.linalg.solve(factor, moved @ rows.T) ** 2
     return offer.at_stops(np.cumsum(squares, axis=1))
@@ -201,8 +202,8 @@ class Choosing:
         return float(self._gain((self.rows**2).sum(axis=1)))
 
     def _gain(self, learned: Float[np.ndarray, "*case other"]) -> Float[Any, "*case"]:
-        """Compute the gain of runs that take these variances from the differences,
-        shape (..., other) -> (...).
+        """Compute the gain of runs that lower the variances of the differences by
+        these, shape (..., other) -> (...).
         """
         # rounding may make a variance reduction 0 or negative
         sd = np.sqrt(np.maximum(learned, 1e-30))
@@ -212,7 +213,7 @@ class Choosing:
         return gained.sum(axis=-1)
 
     def _learned(self, precision: AnyPrecision) -> Float[np.ndarray, " other"]:
-        """Compute the variance that this precision has taken from the differences."""
+        """Compute by how much this precision lowers the variances of the differences."""
         before = (self.rows**2).sum(axis=1)
         return before - variances_at(precision, self.rows)
 

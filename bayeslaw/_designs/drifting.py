@@ -1,11 +1,11 @@
 """Limit what runs beyond the data teach about a posterior's drift.
 
-In a posterior's draws the drift beyond its runs is a straight line, so one run out
-there would tell the drift at any distance. In truth it does not: after the run is
-measured, the law is fitted again and drifts from there on. With a run at distance c,
-the drift at a goal at distance g has scale tau (g - c). So in the design the drift is a
-process w of the distance, with the variance of the line, and with this remaining
-variance,
+In each draw of a posterior the drift beyond the runs is a straight line, so one run
+beyond the data would determine the drift at any distance. A refit learns less: after
+the run is measured, the law drifts from that run on. With a run at distance c, the
+drift at a goal at distance g has scale tau (g - c). So in the design the drift is a
+process w of the distance. It has the variance of the line, and after a run at c the
+variance of a refit,
 
     Var w(g) = tau^2 g^2,    Var(w(g) | w(c)) = tau^2 (g - c)^2    for c <= g,
 
@@ -33,8 +33,9 @@ def less_drift(
     goal: pd.DataFrame,
     seed: int = 11,
 ) -> Float[np.ndarray, "draw candidate"]:
-    """Compute terms to add to the log losses of candidates, shape (draw, candidate), so
-    that they teach no more about the drift at the goal than a refit would learn.
+    """Compute terms to add to the log losses of candidates, shape (draw, candidate).
+    With them, candidates tell no more about the drift at the goal than a refit would
+    learn.
     """
     counts = [len(part.rows) for part in parts]
     added = np.zeros((sum(counts), len(candidates)))
@@ -79,11 +80,11 @@ def _given_the_line(
     draw equals its line at the goal. The process is linear between ``count`` knots.
     """
     knots = np.linspace(0.0, far.max(), count)
-    # Normals conditioned on the one at the goal, which is goal * line.
+    # Condition the normals on the value at the goal, which is goal * line.
     with_goal = covariance(knots, np.full(count, goal))
     share = with_goal / goal
     conditional = covariance(knots[:, None], knots) - np.outer(share, share)
-    # a share of the largest variance, so that the covariance can be factored
+    # a small share of the largest variance makes the Cholesky factorisation possible
     jitter = 1e-9 * far.max() ** 2
     root = np.linalg.cholesky(conditional + jitter * np.eye(count))
     standard = rng.standard_normal((len(line), count))

@@ -45,8 +45,9 @@ class Domain:
         Scale of each candidate's error relative to the longest training runs, shape
         (candidate,).
     batch
-        Batch of each draw, shape (draw,): consecutive draws of each formula, so that
-        batches show slow chains and hold every law.
+        Batch of each draw, shape (draw,). A batch has consecutive draws of every
+        formula, so that batches differ if chains mix slowly, and every batch has every
+        law.
     """
 
     name: str
@@ -93,12 +94,12 @@ def checkpoints_of(menu: Menu, goal: pd.DataFrame) -> Int[np.ndarray, " row"]:
 def already_had(
     table: pd.DataFrame, posterior: Posterior, *, same_run: bool = False
 ) -> Bool[np.ndarray, " row"]:
-    """Tell which candidates a posterior was fitted to, shape (row,): those with the
-    same settings, and the same ``seed`` if candidates have one; with ``same_run`` those
-    that also have the same ``run``.
+    """Tell which candidates a posterior was fitted to, shape (row,). These have the
+    same settings as a fitted row, and the same ``seed`` if candidates have one; with
+    ``same_run`` also the same ``run``.
 
-    A table of candidates with losses lists runs to be made again, so none counts as
-    fitted. None does either if the posterior does not keep its table.
+    If candidates have losses, they are runs to be repeated, and none counts as fitted.
+    The same holds if the posterior does not keep its table.
     """
     none = np.zeros(len(table), bool)
     runs = table_of(posterior)
@@ -121,7 +122,7 @@ def already_had(
 
 
 def _settings_of(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Format each row's settings with nine digits, since files round the last ones."""
+    """Format each row's settings with nine digits, because files round further digits."""
     for row in table.itertuples(index=False, name=None):
         yield tuple(f"{v:.9g}" if isinstance(v, int | float) else str(v) for v in row)
 
@@ -132,9 +133,9 @@ def _settings_of(table: pd.DataFrame) -> Iterator[tuple[str, ...]]:
 class Gaussian(NamedTuple):
     """Candidates and goals in principal coordinates.
 
-    ``goals``: loadings, shape (goal, coordinate), the domains' goals one after another.
-    ``draws``: the draws' coordinates, shape (draw, coordinate without checkpoints), and
-    ``batch`` what `Domain` says of them.
+    ``goals``: loadings of the goals, domain by domain, shape (goal, coordinate).
+    ``draws``: coordinates of the draws, without those of checkpoint effects, shape
+    (draw, coordinate). ``batch``: batch of each draw, as in `Domain`.
     """
 
     offer: Offer
@@ -158,7 +159,8 @@ def gaussian(
     size = len(menu.table)
     law = loadings[: size * len(domains)].reshape(len(domains), size, -1)
     goals = loadings[size * len(domains) :]
-    # checkpoints of goals are coordinates; the others matter to their own runs only
+    # Effects of the goals' checkpoints are coordinates. Those of other checkpoints act
+    # on their own runs only.
     wanted = np.unique(np.concatenate([d.at for d in domains]))
     wanted = wanted[wanted >= 0]
     places = range(len(domains))
@@ -290,8 +292,8 @@ class Measurements(NamedTuple):
 
 
 def measurements(menu: Menu, picks: Sequence[Pick]) -> Measurements:
-    """List all rows that a list of picks measures, in order. For a run that goes on,
-    the error shared with its earlier points is ignored.
+    """List all rows that a list of picks measures, in order. If a run goes on from
+    measured points, the error that it shares with them is ignored.
     """
     parts = []
     for i, (run, stop) in enumerate(picks):

@@ -86,7 +86,8 @@ def _random_basis(
         directions = rng.standard_normal((centred.shape[1], rank))
         basis, _ = np.linalg.qr(centred @ directions)
         loadings = centred.T @ basis
-        # Pythagoras: the basis is orthonormal.
+        # the basis is orthonormal, so squared loadings add up to the variance they
+        # explain
         missing = variance - (loadings**2).sum(axis=1)
         if rank == full or missing.max() <= tolerance:
             return basis, loadings
@@ -143,7 +144,7 @@ class Precision:
     shared
         Precision of the coordinates given the effects, shape (coordinate, coordinate).
     blocks
-        Blocks of measured checkpoints whose effects are no coordinates, by index.
+        Blocks of measured checkpoints whose effects are not coordinates, by index.
     """
 
     shared: Float[np.ndarray, "coordinate coordinate"]
@@ -240,11 +241,11 @@ class Offer:
         return np.linalg.solve(np.linalg.cholesky(self.noise), all_loadings)
 
     def given(self, had: Bool[np.ndarray, "run measurement"]) -> Offer:
-        """Condition the runs on measurements that already exist, shape (run,
-        measurement): the others are conditional on these, and these tell nothing more.
+        """Condition the runs on measurements that already exist. ``had``: mask of these
+        measurements, shape (run, measurement). They give no further information.
         """
-        # Conditioning of Gaussians (Rasmussen and Williams 2006, eq. A.6), with one and
-        # no covariance in place of what is not conditioned on.
+        # Conditioning of Gaussians (Rasmussen and Williams 2006, eq. A.6). Measurements
+        # that do not exist get variance 1 and covariance 0, so they have no effect.
         is_had = had[:, :, None] * 1.0
         eye = np.eye(had.shape[1])
         covariance = self.noise * (is_had * had[:, None, :]) + eye * (1.0 - is_had)
@@ -264,8 +265,8 @@ class Offer:
         )
 
     def going_on(self, picks: Sequence[Pick]) -> Offer:
-        """List the offers to go on with bought runs: each farther along, for the
-        difference, shape (pick, stop).
+        """Offer to continue bought runs to later stops, at the difference in cost,
+        shape (pick, stop).
         """
         runs, stops = np.array(picks).T
         paid = self.cost[runs, stops]

@@ -1,5 +1,5 @@
-"""Measure what carries a plan: the probability of its promises without each measured
-run and each prior.
+"""Measure which runs and priors a plan rests on: the probability that it keeps its
+promises without each measured run, and with half of each prior.
 
 Nothing is fitted again. Draws are weighed as if a run's likelihood were left out
 (Gelfand, Dey and Chang 1992) or a prior were raised to a power (Kallioinen et al.
@@ -42,10 +42,11 @@ class Influence:
     Parameters
     ----------
     rows
-        A row each: ``domain``, ``kind`` (``"run"`` or ``"prior"``), ``name``,
-        ``probability`` with which the plan keeps all promises without the run, or with
-        half the prior (its density to the power of a half), ``shift`` from now, ``k_hat`` of the weights, and ``D``: the tokens that the plan would take, of
-        those that were planned again (infinite: there is none), else NaN.
+        A row for each run and prior: ``domain``, ``kind`` (``"run"`` or ``"prior"``),
+        ``name``, ``probability`` with which the plan keeps all promises without the
+        run, or with half the prior (its density to the power of a half), ``shift`` of
+        this probability from now, ``k_hat`` of the weights, and ``D``, the tokens of a
+        new plan (infinite if there is none; NaN if no new plan was made).
     probability
         Probability with which the plan keeps its promises now, by the weighed draws.
     """
@@ -60,7 +61,7 @@ class Influence:
         return {"probability": self.probability, "rows": rows.to_dict("records")}
 
     def sentence(self, most: int = 3) -> str:
-        """Describe which run and which prior carry the plan."""
+        """Describe the run and the prior with most influence on the plan."""
         lines = []
         for kind, without in (("run", "without"), ("prior", "at half the prior of")):
             part = self.rows[self.rows["kind"] == kind].head(most)
@@ -100,7 +101,7 @@ def influence(
     plan
         The plan.
     target, source
-        Its posteriors; only fits of one law are examined.
+        Posteriors of the plan; only fits of one law are examined.
     again
         Number of runs with the largest shifts for which the plan is made again.
     **question
@@ -181,7 +182,7 @@ def _tokens(
 
 @dataclass(frozen=True)
 class _Case:
-    """A part left out of a fit, and the weights of the draws that leave it out."""
+    """A run left out of a fit, or a prior halved, and the weights of draws for it."""
 
     kind: str
     name: str
@@ -196,7 +197,7 @@ def _keeps_likelihood(posterior: Any) -> bool:
 
 
 def _cases(fit: Any) -> list[_Case]:
-    """Leave out each run, all its rows together, and halve each prior."""
+    """Make a case for each run, left out with all its rows, and each prior, halved."""
     tree = fit.inference_data
     likelihood = tree["log_likelihood"]["log_loss"].to_numpy().astype(float)
     by_row = likelihood.reshape(-1, likelihood.shape[-1])

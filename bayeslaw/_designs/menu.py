@@ -45,8 +45,8 @@ class Menu:
     checkpoint
         Index of each run's checkpoint, shape (run,).
     checkpoint_cost
-        Cost of each checkpoint, paid once if it is used, shape (checkpoint,). A table
-        that names none has one for each run.
+        Cost of each checkpoint, paid once if it is used, shape (checkpoint,). If the
+        table names no checkpoints, each run has its own.
     had
         Rows with existing losses, shape (row,).
     """
@@ -67,9 +67,10 @@ class Menu:
         return self.cost + self.checkpoint_cost[self.checkpoint][:, None]
 
     def without(self, had: Bool[np.ndarray, " row"]) -> Menu:
-        """Build the menu after these rows exist, shape (row,). A run goes on from its
-        last such row for the difference, and points before it are free. A stop without
-        new measurements is not for sale, and a paid checkpoint is not paid again.
+        """Build the menu that remains once some rows exist. ``had``: mask of these
+        rows, shape (row,). A run goes on from its last existing row and costs the
+        difference; earlier points are free. A stop without new measurements is not for
+        sale, and a checkpoint is not paid twice.
         """
         begun = self.begun(had)
         paid = np.where(begun, self.cost, 0.0).max(axis=1, keepdims=True)
@@ -81,8 +82,9 @@ class Menu:
         return replace(self, cost=cost, checkpoint_cost=due, had=self.had | had)
 
     def withdraw(self, fitted: Bool[np.ndarray, " row"]) -> Menu:
-        """Take off what another run has measured: a run up to a stop is not for sale if
-        all its rows are like fitted ones, shape (row,).
+        """Take runs off the menu that another run has measured. ``fitted``: mask of
+        rows with the settings of a fitted row, shape (row,). A run up to a stop is not
+        for sale if all its rows are among them.
         """
         is_fitted = np.where(self.rows >= 0, fitted[self.rows], True)
         all_fitted = np.logical_and.accumulate(is_fitted, axis=1)
@@ -119,7 +121,7 @@ class Menu:
         return float(runs.sum() + checkpoints.sum())
 
     def names(self, run: int) -> str:
-        """Name each run as in the table, or by its row."""
+        """Name a run as in the table, or by its row."""
         row = self.rows[run, 0]
         if "run" in self.table and pd.notna(self.table["run"].iloc[row]):
             return str(self.table["run"].iloc[row])
@@ -240,9 +242,8 @@ def candidates(
     -------
     DataFrame
         ``N``, ``ptpp``, ``replay``, ``D``, ``cost`` (FLOPs, or money, of the run up to
-        the row),
-        ``checkpoint``, ``checkpoint_cost``, ``run``; a column of ``runs`` that is
-        missing there is left out.
+        the row), ``checkpoint``, ``checkpoint_cost``, ``run``. A column that ``runs``
+        does not have is left out.
 
     Raises
     ------
@@ -292,8 +293,8 @@ def _joined(columns: pd.DataFrame, text: Callable[[float], str]) -> pd.Series:
 def _with_checkpoints(
     table: pd.DataFrame, runs: pd.DataFrame, costs: Costs | None
 ) -> pd.DataFrame:
-    """Add each row's checkpoint with its columns if ``runs`` has it; otherwise with the
-    cost of its pre-training.
+    """Add each row's checkpoint: with its columns if ``runs`` has this checkpoint, else
+    with the cost of its pre-training.
     """
     keys = [c for c in ("N", "ptpp") if c in table]
     table = table.merge(_checkpoints(runs, keys), on=keys, how="left")
@@ -394,9 +395,9 @@ def _priced(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 
 def days_of(menu: Menu, picks: Sequence[tuple[int, int]], costs: Costs) -> float:
-    """Compute the days until all picked runs are done, with as many at once as train
-    side by side, each after its checkpoint if that is paid for. A run that has begun
-    goes on.
+    """Compute the days until all picked runs are done. Several train side by side, as
+    ``costs`` says. A run waits for its checkpoint if that must be trained first. A run
+    with existing rows goes on from them.
     """
     days, begun = [], set()
     for run, stop in picks:
@@ -481,6 +482,6 @@ def _run_codes(table: pd.DataFrame) -> Int[np.ndarray, " row"]:
     """Index each row's run, shape (row,); a row without a name is its own run."""
     if "run" not in table:
         return np.arange(len(table))
-    alone = [f"\0{i}" for i in range(len(table))]  # no run is called so
+    alone = [f"\0{i}" for i in range(len(table))]  # names that no run has
     names = np.where(table["run"].notna(), table["run"].astype(str), alone)
     return pd.factorize(names)[0]

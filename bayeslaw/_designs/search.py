@@ -1,11 +1,11 @@
 """Search for the best set of runs within a budget: greedy searches by gain over powers
 of cost, then exchanges.
 
-Choosing a set under a budget is a knapsack problem with a gain that flattens as the set
-grows. Greedy by gain per cost prefers many cheap runs; greedy by gain prefers a few
-expensive ones. If gains only flatten, the better of both comes near the best set
-(Leskovec et al. 2007), and so does greedy from every first run (Sviridenko 2004).
-Powers between them, and exchanges, help if gains do not only flatten.
+Choosing a set under a budget is a knapsack problem. Greedy by gain per cost prefers
+many cheap runs; greedy by gain prefers a few expensive ones. If the gain of a run only
+falls as the set grows (a submodular gain), the better of both comes near the best set
+(Leskovec et al. 2007), and so does greedy from every first run (Sviridenko 2004). If
+two runs can gain more together, powers of cost between 0 and 1 help, and exchanges.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Effort:
     short_list
         Most picks of a list from which pairs are dropped, too.
     sweeps
-        Number of sweeps over the list, each dropping each pick and buying again.
+        Most sweeps over the list. A sweep drops each pick in turn and buys again.
     least_change
-        Relative gain by which a list must be better to be taken.
+        A new list must have a gain that is larger by at least this share.
     least_sweep
-        Relative gain below which a sweep is the last.
+        A sweep is the last if it raises the gain by less than this share.
     """
 
     powers: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -54,7 +54,7 @@ class Effort:
 
     @property
     def fewer_powers(self) -> tuple[float, ...]:
-        """Keep every other power, for a search that is one of many."""
+        """Keep every other power, so that each of many searches is short."""
         return self.powers[::2]
 
 
@@ -80,7 +80,9 @@ class Rate(NamedTuple):
 
     @classmethod
     def among(cls, offer: Offer, power: float) -> Rate:
-        """Build the rate; a free run counts as a trifle of the lowest cost."""
+        """Build the rate. A run without cost counts as if it cost a trifle of the
+        lowest cost.
+        """
         cost = offer.cost[np.isfinite(offer.cost) & (offer.cost > 0)]
         return cls(power, 1e-9 * float(cost.min()) if len(cost) else 1.0)
 
@@ -106,8 +108,8 @@ class Step(NamedTuple):
 def choose(
     offer: Offer, criterion: Criterion, limits: Limits, effort: Effort = Effort()
 ) -> list[Pick]:
-    """Search the best set of runs greedily by gain over powers of cost, then by
-    exchanges; in order of worth.
+    """Search the best set of runs: greedily by gain over powers of cost, then by
+    exchanges. Returns the picks in order of worth.
     """
     starts = [greedy(offer, criterion, limits, power) for power in effort.powers]
     starts += [
@@ -141,8 +143,8 @@ def _affordable_checkpoints(offer: Offer, limits: Limits) -> list[int]:
 
 
 def _few_picks(offer: Offer, limits: Limits, most: int) -> list[Pick]:
-    """All affordable picks, if at most so many: each is tried as the first (Sviridenko
-    2004).
+    """List all affordable picks if there are at most ``most``, else none. Each is tried
+    as the first pick (Sviridenko 2004).
     """
     affordable = np.argwhere(_costs_now(offer, set()) <= limits.budget)
     if len(affordable) > most:
@@ -164,10 +166,10 @@ def greedy(
     """Buy the step with the largest gain / cost**power while the budget lasts. Returns
     the best list on the way.
 
-    A step buys another run, or a run of the list farther along for the difference.
-    Steps with a gain that is NaN or may be a rounding error are not taken. ``bought``
-    is the list so far, ``paid`` a checkpoint to pay for first, and no new run is bought
-    up to a stop that is ``barred``.
+    A step buys another run, or continues a run of the list to a later stop at the
+    difference in cost. Steps are not taken if their gain is NaN or may be a rounding
+    error. ``bought`` is the list so far, ``paid`` a checkpoint to pay for first, and
+    ``barred`` are stops up to which no new run is bought.
     """
     picks, precision = list(bought), precision_of(offer, bought)
     used = {int(offer.checkpoint[run]) for run, _ in picks}
@@ -218,8 +220,8 @@ def _next_step(
     remaining: float,
     rate: Rate,
 ) -> Step | None:
-    """Find the affordable step with the highest rate, if any gains: another run at the
-    costs ``new``, or a run of the list farther along.
+    """Find the affordable step with the highest rate, None if no step has a gain. A
+    step is another run at the costs ``new``, or a later stop of a run in the list.
     """
     steps = []
     best = _best(offer, criterion, precision, new, remaining, rate)
@@ -269,12 +271,12 @@ def _counts(
     gain counts, since the next run may make up for it.
     """
     rounding = criterion.rounding()
-    return np.abs(gains) > rounding  # False where it is no number
+    return np.abs(gains) > rounding  # False for NaN
 
 
 def what_fits(offer: Offer, picks: Sequence[Pick], limits: Limits) -> tuple[bool, bool]:
-    """Tell whether any run fits the rest of the budget, and whether one does that may
-    still be bought.
+    """Tell whether the rest of the budget pays for any run, and whether it pays for a
+    run that the limits still allow.
     """
     used = {int(offer.checkpoint[run]) for run, _ in picks}
     cost = _costs_now(offer, used).min(axis=1)

@@ -27,12 +27,13 @@ class BuyingRules:
         Largest share of the budget for runs chosen by the priors alone.
     trifle
         Share of the budget below which a run is not offered. A law is fitted before its
-        misfit, so many runs far below the goal bend it. With such runs forecasts got
-        worse (docs/anchors.md).
+        misfit, so many small runs, far from the goal, distort the law. With such runs
+        forecasts got worse (docs/anchors.md).
     least_fall
-        Least share of the goal's sd by which the rest of the budget must lower it.
+        Least share by which the rest of the budget must lower the goal's sd.
     odd
-        Probability of a loss as far from its forecast, below which it is called odd.
+        A loss is called odd if a loss at least as far from its forecast has a lower
+        probability than this.
     """
 
     first_share: float = 0.2
@@ -45,8 +46,8 @@ class BuyingRules:
 class Campaign:
     """A sequence of purchases: the arguments of `next_runs`, with defaults filled in.
 
-    ``goal``: runs to forecast, or the keywords of a plan. ``laws``: by domain; a plan
-    also has the source's. ``gain``: kind of gain for runs to forecast. ``costs``:
+    ``goal``: runs to forecast, or the keywords of a plan. ``laws``: laws by domain; for
+    a plan target and source. ``gain``: kind of gain for runs to forecast. ``costs``:
     prices, if the budget is money.
     """
 
@@ -69,7 +70,7 @@ class Campaign:
 
 
 def losses_of(goal: pd.DataFrame | Mapping[str, Any]) -> dict[str, str]:
-    """Name the columns of the losses that a run is measured for, by domain."""
+    """Name the columns of the losses that are measured for a run, by domain."""
     if isinstance(goal, pd.DataFrame):
         return {TARGET: "loss"}
     return {TARGET: "loss", FORGETTING: "source_loss"}
@@ -110,7 +111,7 @@ def read_measured(
         )
     table = measured[["row"]].assign(**{c: _numbers(measured, c) for c in losses})
     _check_whole(table, losses)
-    # a failed run that was repeated has losses from then on
+    # if a failed run was repeated, only the row with its losses counts
     gave = table.dropna(subset=losses)
     failed = table[~table["row"].isin(gave["row"])].drop_duplicates("row")
     twice = gave["row"][gave["row"].duplicated()]
@@ -139,8 +140,8 @@ def _numbers(measured: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _check_whole(table: pd.DataFrame, losses: list[str]) -> None:
-    """Refuse a run with the loss of one domain only, since the other loss may be lost
-    or failed.
+    """Refuse a run that has the loss of one domain only: it is unclear whether the run
+    failed or the other loss was forgotten.
     """
     is_missing = table[losses].isna()
     half = is_missing.any(axis=1) & ~is_missing.all(axis=1)

@@ -61,9 +61,9 @@ class NextRuns:
     Parameters
     ----------
     runs
-        Rows of the candidates to measure now, cheapest first; none if there is a reason
-        in ``stop``. ``row`` is a row's label among the candidates, ``cost`` the cost of
-        its run up to it. Fill in ``loss``, and for a plan ``source_loss``.
+        Rows of the candidates to measure now, cheapest first; empty if ``stop`` has a
+        reason. ``row`` is the label of the row among the candidates, ``cost`` the cost
+        of the run up to the row. Fill in ``loss``, and for a plan ``source_loss``.
     goal_sd
         Present sd of the goal's log losses (root mean square over its runs, or over the
         promises of a plan).
@@ -84,8 +84,9 @@ class NextRuns:
         The same for a plan's source; None for a forecast.
     plan
         For a plan: the present choice, if the posterior allows one: ``tokens``,
-        ``replay``, ``flops``, and whether it ``reaches`` the confidence (else it is the
-        most probable one, by ``margin`` below it).
+        ``replay``, ``flops``, and whether it ``reaches`` the confidence. If it does
+        not, it is the most probable choice, and ``margin`` tells by how much it is
+        short.
     choice
         For gains ``best`` and ``law``: the option that is ``best`` on average, the
         ``chance`` that it is the best, and its ``regret``, as in `Anchors`.
@@ -115,7 +116,8 @@ class NextRuns:
         """Find the next purchase after these rows are measured, too: the rows of
         ``runs`` with their losses, and NaN for a failed run.
         """
-        # no rows before the first batch, so its columns would have no types
+        # before the first batch there is a table without rows, whose columns have no
+        # type
         batches = [table for table in (self.campaign.measured, rows) if len(table)]
         all_rows = pd.concat(batches, ignore_index=True) if batches else None
         columns = losses_of(self.campaign.goal)
@@ -192,9 +194,10 @@ def next_runs(arguments: NextArguments) -> NextRuns:
 
     With priors alone, at most a fifth of the budget is spent, on as many runs as a law
     needs for a fit. Then laws are averaged on the measured runs, and the best list for
-    the rest of the budget is bought: whole, or its cheapest runs first. For a plan this
-    is the list that saves it most. While no plan reaches its confidence, it is the list
-    that tells most about the promises at the most probable plan.
+    the rest of the budget is bought: whole, or its cheapest runs first. For a plan the
+    best list is the one that lowers the plan's cost most. While no plan reaches its
+    confidence, it is the list that lowers the variance of the promises most, at the
+    most probable plan.
 
     Parameters
     ----------
@@ -227,8 +230,8 @@ def next_runs(arguments: NextArguments) -> NextRuns:
     seed
         Same seed, same machine: same runs.
     costs
-        Costs of training, as in `anchors`. If several runs train side by side, so many
-        are bought at once, unless ``batch`` is given.
+        Costs of training, as in `anchors`. If several runs train side by side, that
+        many are bought at once, unless ``batch`` is given.
 
     Raises
     ------

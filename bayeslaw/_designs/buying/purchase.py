@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The best list for the rest of the budget: ``picks`` and ``cost`` of each,
-    cheapest first; ``sds`` of the goal before and after each, in order of worth;
-    ``gain`` of all together, in the unit of the goal's criterion; ``worthwhile``:
-    whether this is more than a trifle of the possible gain.
+    """The best list for the rest of the budget.
+
+    ``picks`` and their ``cost`` are sorted by cost, cheapest first. ``sds`` are the sd
+    of the goal before the first and after each pick, in order of worth. ``gain`` is
+    that of all picks together, in the unit of the goal's criterion. ``worthwhile``
+    tells whether the gain is more than a trifle of the possible gain.
     """
 
     picks: list[Pick]
@@ -79,8 +81,8 @@ def _on_sale(unsold: Menu, trifle: float, remaining: float) -> Menu:
 def why_stop(
     campaign: Campaign, chosen: Chosen, gain: GainName, unsure: float, is_known: bool
 ) -> str:
-    """Give the reason why nothing more is bought, or None. ``unsure``: the number that
-    must fall to ``enough``.
+    """Give the reason why nothing more is bought, or None. ``unsure`` is the measure of
+    uncertainty that must fall to ``enough``.
     """
     if is_known and unsure <= campaign.enough:
         within = KINDS[gain].shown(campaign.enough)
@@ -106,8 +108,8 @@ def why_stop(
 def to_buy_now(
     campaign: Campaign, chosen: Chosen, is_known: bool, spent: float
 ) -> list[Pick]:
-    """Select the part of the list to buy now; from a list by priors, the runs that a
-    first fit needs.
+    """Select the part of the list to buy now. If only priors are known, it is the runs
+    that a first fit needs.
     """
     count = len(chosen.picks)
     if not is_known:
@@ -121,8 +123,8 @@ def to_buy_now(
 def rows_of(
     offered: Menu, unsold: Menu, picks: Sequence[Pick], losses: Sequence[str]
 ) -> pd.DataFrame:
-    """List the candidates' rows that these picks measure, in order, with their labels
-    and the cost of their runs up to them.
+    """List the rows of the candidates that these picks measure, in order, with the
+    row's label and the cost of its run up to the row.
     """
     measured = [unsold.measured_by(pick) for pick in picks]
     places = np.concatenate([np.zeros(0, int), *measured])

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """The goal that runs improve: the draws of each domain; the options, for a choice;
-    and the plan, for a plan.
+    """The goal that runs improve: the draws of each domain, and the options if it is a
+    choice, or the plan if it is a plan.
     """
 
     domains: list[Domain]
@@ -110,7 +110,7 @@ def goal_of(
     Raises
     ------
     RunTableError
-        A table lacks a column that a law reads, or is no sweep where one is needed.
+        A table lacks a column that a law reads, or the goal must be a sweep and is not.
     PlanError
         There is nothing to choose between.
     """
@@ -126,8 +126,8 @@ def asked_of(
     *,
     may_be_settled: bool = False,
 ) -> Goal:
-    """Compute the quantity of a kind of gain from the losses of the runs to forecast;
-    raises as `goal_of` does.
+    """Compute the quantity that a kind of gain is about from the losses of the runs to
+    forecast. Raises the errors of `goal_of`.
 
     ``may_be_settled``: whether earlier runs may have fixed the optimum already.
     """

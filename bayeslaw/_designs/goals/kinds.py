@@ -12,8 +12,8 @@ GainName = Literal[
 
 
 class GoalKind(NamedTuple):
-    """A kind of gain: its unit; the least gain, per cost or for the whole budget, for
-    which a run is bought; and a name for its goal's sd.
+    """A kind of gain: its unit, the least gain (per cost, or for the whole budget) for
+    which a run is bought, and a name for the sd of its goal.
     """
 
     unit: str

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 REQUIRED = ("N", "ptpp", "max_target_loss", "max_forgetting")
-# keywords for which runs cannot be chosen, with the advice for each
+# keywords of `plan` that a goal cannot have -> advice
 NOT_OF_A_GOAL = {
     ("max_flops", "max_tokens", *COST_LIMITS): "runs are chosen for the "
     "cheapest plan: leave the budget out",
@@ -184,7 +184,7 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
             raise PlanError(
                 f"{refused[0]} is no part of a plan that runs are chosen for: {instead}"
             )
-    # losses of sources may be limited in place of their forgetting
+    # a limit on the sources' losses may replace the limit on forgetting
     given = {*keywords} | ({"max_forgetting"} if "max_loss" in keywords else set())
     missing = [name for name in REQUIRED if name not in given]
     if missing:
@@ -294,8 +294,8 @@ def saving(
 
 def can_save(goal: PlanGoal, domains: Sequence[Domain]) -> bool:
     """Tell whether certainty would make the plan cheaper, by the shadow prices of its
-    limits. If the plan is very uncertain, these prices do not hold far from it. With a
-    confidence near a half there is little to save.
+    limits. It may not: the prices are wrong far from the plan, so they fail if the plan
+    is very uncertain; and at a confidence near a half there is little to save.
     """
     sds = np.array([domain.goal.std() for domain in domains])
     certain = np.zeros(len(sds))

@@ -1,8 +1,8 @@
 """Compute the quantity of a goal, draw by draw: which recipe is best, which law is
 right, where the optimum lies.
 
-Any number of each draw can be a goal, like the losses themselves. The choice of runs
-needs only its covariance with the candidates' measurements.
+Any quantity that has a value in each draw can be a goal, as the losses are. The choice
+of runs needs only the covariance of the quantity with the candidates' measurements.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OptionDraws(NamedTuple):
         is_best = np.eye(len(self.names))[np.argmin(self.worse, axis=1)]
         chance = (weights @ is_best)[np.arange(len(chosen)), chosen]
         regret = mean.min(axis=1) - of_best
-        # up to rounding
+        # rounding may take the chance above 1 and the regret below 0
         return ExpectedChoice(chosen, np.minimum(chance, 1.0), np.maximum(regret, 0.0))
 
     def now(self) -> dict[str, Any]:
@@ -63,9 +63,9 @@ class OptionDraws(NamedTuple):
 
 
 class ExpectedChoice(NamedTuple):
-    """Under each outcome the option ``chosen``, the ``chance`` that it is the best, and
-    its ``regret``, the expected loss against the best option of each draw; each of
-    shape (outcome,).
+    """The choice under each outcome: the option ``chosen``, the ``chance`` that it is
+    the best, and its ``regret``, which is the expected loss against the best option of
+    each draw; each of shape (outcome,).
     """
 
     chosen: Int[np.ndarray, " outcome"]
@@ -120,7 +120,7 @@ def _common(at: Int[np.ndarray, " row"]) -> int:
 
 
 def laws(domain: Domain, parts: Sequence[Draws]) -> tuple[Domain, OptionDraws]:
-    """Indicate the law of each draw.
+    """Make an indicator of the law of each draw.
 
     Raises
     ------
@@ -156,9 +156,9 @@ def optimum(
     *,
     may_be_settled: bool = False,
 ) -> Domain:
-    """Find the position of the lowest loss along the goal's sweep: the value for a
-    share, the logarithm for other columns; an end of the sweep if it does not lie
-    inside.
+    """Find the position of the lowest loss along the goal's sweep. For a share it is
+    the value, for other columns the logarithm. If the lowest loss is not inside the
+    sweep, it is an end of the sweep.
 
     Raises
     ------
